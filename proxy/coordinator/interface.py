@@ -1,0 +1,252 @@
+"""What the diskless coordinator (KIP-1164) promises, whatever store stands behind it.
+
+The coordinator orders batches: a proxy uploads a WAL segment, commits the partition runs in it, and only then answers.
+Two ends of a log are kept apart: a commit moves the *log end offset*, a confirmation moves the *high watermark*, which is
+as far as readers see. Without a journal a commit confirms itself.
+
+Topic IDs and segment names are raw 16-byte UUIDs everywhere in here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+EARLIEST_TIMESTAMP = -2
+LATEST_TIMESTAMP = -1
+MAX_TIMESTAMP = -3
+NO_PRODUCER_ID = -1
+
+
+class CoordinatorUnavailable(Exception):
+    """The store did not answer, or answered that it can't: nobody knows whether the call took effect."""
+
+
+class ShardFenced(CoordinatorUnavailable):
+    """The store has lost commits that it acknowledged; an operator decides."""
+
+
+class ProposedBatch(NamedTuple):
+    """One record batch of a partition run, as its header tells it."""
+
+    length: int
+    """Bytes, with the 12 bytes of base offset and length."""
+    record_count: int
+    """Offsets that it takes: last offset delta + 1."""
+    max_timestamp_ms: int
+    producer_id: int
+    """NO_PRODUCER_ID where the producer is not idempotent."""
+    producer_epoch: int
+    base_sequence: int
+
+
+class PartitionRun(NamedTuple):
+    """The contiguous batches of one partition in one segment."""
+
+    topic_id: bytes
+    partition: int
+    position: int
+    """Of the first batch's first byte in the segment."""
+    batches: tuple[ProposedBatch, ...]
+
+
+class BatchAnswer(NamedTuple):
+    """What Kafka would answer for the batch."""
+
+    error_code: int
+    """Kafka's: 0, OUT_OF_ORDER_SEQUENCE_NUMBER (45), INVALID_PRODUCER_EPOCH (47), UNKNOWN_PRODUCER_ID (59) …"""
+    base_offset: int
+    """-1 with an error; of an exact duplicate, the offset of the first time."""
+    append_time_ms: int
+    duplicate: bool
+
+
+class RunAnswer(NamedTuple):
+    """The answers of one partition run; `error_code` not 0 means that none of its batches was looked at."""
+
+    topic_id: bytes
+    partition: int
+    error_code: int
+    """0, or UNKNOWN_TOPIC_OR_PARTITION (3) where the log does not live."""
+    batches: tuple[BatchAnswer, ...]
+    log_start_offset: int
+    high_watermark: int
+
+
+class Row(NamedTuple):
+    """Where a contiguous range of offsets lies: the batch coordinates of one accepted part of a partition run."""
+
+    base_offset: int
+    last_offset: int
+    segment: bytes
+    position: int
+    length: int
+    max_timestamp_ms: int
+    append_time_ms: int
+
+
+class LogAnswer(NamedTuple):
+    """What `find` knows of one partition. Rows ascend without gaps from the one that holds the offset asked for."""
+
+    error_code: int
+    """0, OFFSET_OUT_OF_RANGE (1) or UNKNOWN_TOPIC_OR_PARTITION (3)."""
+    rows: tuple[Row, ...]
+    log_start_offset: int
+    high_watermark: int
+
+
+class OffsetAnswer(NamedTuple):
+    """An answer to ListOffsets: offset and timestamp are -1 where nothing matches."""
+
+    error_code: int
+    offset: int
+    timestamp_ms: int
+
+
+class FindRequest(NamedTuple):
+    """Rows from `offset` on, until they hold `max_bytes` (the first row always comes whole)."""
+
+    topic_id: bytes
+    partition: int
+    offset: int
+    max_bytes: int
+
+
+class ListRequest(NamedTuple):
+    """An offset by timestamp in milliseconds since 1970, or by one of the special timestamps above."""
+
+    topic_id: bytes
+    partition: int
+    timestamp_ms: int
+
+
+class Announcement(NamedTuple):
+    """A hint that a partition's readers see more: the new rows and the high watermark after them.
+
+    `rows` start at the high watermark before them; a reader that missed one finds a gap and asks with `find`.
+    """
+
+    topic_id: bytes
+    partition: int
+    rows: tuple[Row, ...]
+    log_start_offset: int
+    high_watermark: int
+
+
+class LogDescription(NamedTuple):
+    """Figures of one partition's log."""
+
+    log_start_offset: int
+    high_watermark: int
+    log_end_offset: int
+    size_bytes: int
+    rows: int
+
+
+class Coordinator(Protocol):
+    """Orders batches and finds them. Every method may raise CoordinatorUnavailable."""
+
+    async def create_logs(self, topic_id: bytes, partitions: Sequence[int]) -> None:
+        """Let logs live, empty. Those that live already are left as they are."""
+
+    async def delete_logs(self, topic_id: bytes, partitions: Sequence[int]) -> None:
+        """End logs: their rows, producer state and offsets go, segments that nothing uses any more become garbage."""
+
+    async def commit(self, segment: bytes, runs: Sequence[PartitionRun]) -> list[RunAnswer]:
+        """Order the batches of an uploaded segment; answers in the order of `runs`.
+
+        Idempotent by (segment, topic ID, partition): a retry gets the stored answers. Each partition's run is accepted
+        by the producer rules of Kafka's ProducerStateManager, a rejected batch not stopping the others.
+        """
+
+    async def find(self, requests: Sequence[FindRequest]) -> list[LogAnswer]:
+        """Where to read, and the true log start offset and high watermark."""
+
+    async def list_offsets(self, requests: Sequence[ListRequest]) -> list[OffsetAnswer]:
+        """Offsets by timestamp."""
+
+    async def describe(self, topic_id: bytes, partitions: Sequence[int]) -> list[LogDescription | None]:
+        """Figures per partition; None where the log does not live."""
+
+    def announcements(self) -> AsyncIterator[Announcement | None]:
+        """Commits of all proxies as they are confirmed, for ever.
+
+        None says that announcements may have been missed (first of all on connecting): forget what they told.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class DisklessTopic:
+    """One entry of the registry of diskless topics."""
+
+    name: str
+    topic_id: bytes
+    """Zeros while the name is only reserved."""
+    partitions: int
+    state: str
+    """`reserved` (the shadow topic may not exist yet), `live` or `deleting`."""
+    configs: dict[str, str] = field(default_factory=dict)
+    """The topic configs that govern data; the shadow topic does not have them."""
+
+
+@dataclass(frozen=True, slots=True)
+class RegistrySnapshot:
+    """All diskless topics at one version."""
+
+    version: int
+    topics: tuple[DisklessTopic, ...]
+
+
+class TopicReserved(Exception):
+    """The name is already in the registry."""
+
+
+class TopicRegistry(Protocol):
+    """The one authority on which topics are diskless. Every method may raise CoordinatorUnavailable.
+
+    Each change raises the version by one and is announced; `load` of any proxy sees it at once.
+    """
+
+    async def load(self) -> RegistrySnapshot:
+        """Everything, at its version."""
+
+    async def reserve(self, name: str, partitions: int, configs: dict[str, str], owner: str) -> int:
+        """Take the name before its shadow topic exists; the version to wait for. Raises TopicReserved."""
+
+    async def activate(self, name: str, topic_id: bytes, partitions: int) -> int:
+        """The shadow exists under this ID and its logs live: the topic can be used."""
+
+    async def begin_delete(self, name: str) -> int:
+        """From now on `deleting`: no new batch is accepted. No error where the name is unknown."""
+
+    async def remove(self, name: str) -> int:
+        """Forget the name: a reservation that failed, or a topic whose logs have been deleted."""
+
+    def changes(self) -> AsyncIterator[int]:
+        """Versions as they come, for ever; also once after each reconnect."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProxyRecord:
+    """What a live proxy says of itself with each heartbeat."""
+
+    proxy_id: str
+    rack: str
+    host: str
+    bootstrap_port: int
+    broker_port_start: int
+    node_ids: str
+    """As the setting `broker_node_ids`."""
+    registry_version: int
+    """The newest that it obeys; -1 before the first load."""
+
+
+class FleetStore(Protocol):
+    """Heartbeats of all proxies. Every method may raise CoordinatorUnavailable."""
+
+    async def beat(self, record: ProxyRecord, lease_ms: int) -> tuple[ProxyRecord, ...]:
+        """Renew the record's lease (by the store's clock); all records whose lease runs, this one's too."""
+
+    async def leave(self, proxy_id: str) -> None:
+        """End the lease at once."""

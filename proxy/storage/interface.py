@@ -1,0 +1,38 @@
+"""What object storage promises (KIP-1163's StorageBackend): immutable objects, visible only when whole and durable."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+Buffer = bytes | bytearray | memoryview
+
+
+class StorageError(Exception):
+    """The operation failed, or nobody knows whether it took effect."""
+
+
+class ObjectMissing(StorageError):
+    """No object of that key."""
+
+
+class ObjectStorage(Protocol):
+    """Keys are relative to the prefix of `storage.url`. Every method may raise StorageError."""
+
+    async def open(self) -> None:
+        """Connect, and try that the bucket or directory can be used; the error names cause and remedy."""
+
+    async def close(self) -> None:
+        """Let go of connections."""
+
+    async def upload(self, key: str, data: Buffer, length: int) -> None:
+        """Make the object durable, once: fails where the key is taken or other than `length` bytes came.
+
+        `data` is left alone by the caller until this returns.
+        """
+
+    async def fetch(self, key: str, start: int = 0, end: int | None = None) -> bytes:
+        """Bytes `start` to `end` (exclusive; the object's end where None or beyond). Raises ObjectMissing."""
+
+    async def delete(self, keys: Sequence[str]) -> None:
+        """Remove objects; those that are missing are no error."""
