@@ -235,6 +235,10 @@ class Settings(BaseSettings):
     """`diskless.append.buffer.max.bytes` (KIP-1163): the WAL buffer is uploaded when it holds this much."""
     diskless_append_max_uploads: int = Field(default=16, ge=1)
     """Segments that are uploaded at the same time."""
+    diskless_append_commit_timeout_ms: int = Field(default=30_000, ge=1)
+    """How long a commit that gets no answer is tried again before the producers are told that nobody knows."""
+    authorization_cache_ms: int = Field(default=5_000, ge=0)
+    """How long a connection remembers what its client may do with a diskless topic."""
     producer_id_expiration_ms: int = Field(default=86_400_000, ge=1000)
     """`producer.id.expiration.ms` of the brokers."""
     producer_batches_remembered: int = Field(default=5, ge=5, le=100)

@@ -1,8 +1,8 @@
 """What the diskless coordinator (KIP-1164) promises, whatever store stands behind it.
 
 The coordinator orders batches: a proxy uploads a WAL segment, commits the partition runs in it, and only then answers.
-Two ends of a log are kept apart: a commit moves the *log end offset*, a confirmation moves the *high watermark*, which is
-as far as readers see. Without a journal a commit confirms itself.
+Two ends of a log are kept apart: a commit moves the *log end offset*, a confirmation moves the *high watermark*, which
+is as far as readers see. Without a journal a commit confirms itself.
 
 Topic IDs and segment names are raw 16-byte UUIDs everywhere in here.
 """

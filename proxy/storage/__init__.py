@@ -1,1 +1,47 @@
-"""Object storage as a plugin: what it promises (`ObjectStorage`), and the one that the settings name (`open_storage`)."""
+"""Object storage as a plugin.
+
+What it promises is `ObjectStorage`; `open_storage` makes the one that the settings name.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from urllib.parse import urlsplit
+
+from proxy.config import Storage
+from proxy.storage.interface import ObjectMissing, ObjectStorage, StorageError
+
+__all__ = ["ObjectMissing", "ObjectStorage", "StorageError", "open_storage"]
+
+CLASSES = {"file": "proxy.storage.file:FileStorage", "s3": "proxy.storage.s3:S3Storage"}
+"""By the scheme of `storage.url`, and by name in `diskless.storage.class.name`."""
+
+
+def open_storage(settings: Storage, class_name: str = "") -> ObjectStorage:
+    """The storage that `class_name` names; it is not connected yet, `open` does that.
+
+    `class_name`: `diskless.storage.class.name` (KIP-1163): `file`, `s3`, or `module:Class` of a class that is made with
+    the `storage` settings as its one argument; told by the scheme of `storage.url` where empty. A storage's module is
+    imported here, so that its library costs nothing where it is not used.
+
+    Raises StorageError where the name can't be followed.
+    """
+    scheme = urlsplit(settings.url).scheme
+    name = class_name or scheme
+    path = CLASSES.get(name, name)
+    module_name, colon, attribute = path.partition(":")
+    if not colon or not module_name or not attribute:
+        raise StorageError(
+            f"diskless.storage.class.name {class_name!r} is unknown: use file, s3 or module:Class"
+            if class_name
+            else f"storage.url {settings.url!r} does not say what storage it is: use file:///dir or "
+            "s3://bucket/prefix, or name a class in diskless.storage.class.name"
+        )
+    try:
+        made = getattr(import_module(module_name), attribute)
+    except (ImportError, AttributeError) as error:
+        raise StorageError(
+            f"diskless.storage.class.name {path!r} can't be loaded: {error}. Is it installed beside the proxy?"
+        ) from error
+    storage: ObjectStorage = made(settings)
+    return storage

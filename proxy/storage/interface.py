@@ -31,8 +31,11 @@ class ObjectStorage(Protocol):
         `data` is left alone by the caller until this returns.
         """
 
-    async def fetch(self, key: str, start: int = 0, end: int | None = None) -> bytes:
-        """Bytes `start` to `end` (exclusive; the object's end where None or beyond). Raises ObjectMissing."""
+    async def fetch(self, key: str, start: int = 0, end: int | None = None) -> bytes | bytearray:
+        """Bytes `start` to `end` (exclusive; the object's end where None or beyond). Raises ObjectMissing.
+
+        A bytearray is the caller's own, who may write into it; bytes cost a copy then.
+        """
 
     async def delete(self, keys: Sequence[str]) -> None:
         """Remove objects; those that are missing are no error."""

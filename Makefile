@@ -1,0 +1,40 @@
+# Everything from nothing but make and Python 3.11 or newer; see `make help`.
+
+PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint format bench lock-jars clean
+
+help: ## Show this list.
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | while IFS="$$(printf '\t')" read -r name text; do \
+		printf '  make %-10s %s\n' "$$name" "$$text"; done
+
+setup: ## Make .venv and fetch all servers into .servers; does nothing when all is there.
+	@$(if $(PYTHON),,$(error diskless-proxy needs Python 3.11 or newer: install one, or say make PYTHON=/path/to/python))$(PYTHON) scripts/setup.py
+
+demo: ## Run the demo; make demo ARGS="--seconds 60" passes arguments on.
+	@$(if $(PYTHON),,$(error diskless-proxy needs Python 3.11 or newer: install one, or say make PYTHON=/path/to/python))$(PYTHON) scripts/setup.py --without toxiproxy
+	@.venv/bin/diskless-proxy demo $(ARGS)
+
+test: setup ## Run all tests; make test ARGS="tests/unit" runs some.
+	@.venv/bin/python -m pytest $(ARGS)
+
+lint: setup ## Check format, lint and types.
+	.venv/bin/ruff format --check .
+	.venv/bin/ruff check .
+	.venv/bin/mypy
+
+format: setup ## Format the code, and repair what the linter can repair.
+	.venv/bin/ruff check --fix .
+	.venv/bin/ruff format .
+
+bench: setup ## Measure, and write benchmarks/results; ARGS are passed on.
+	@.venv/bin/python -m benchmarks.run $(ARGS)
+
+lock-jars: setup ## Renew deploy/kafka/jars.lock after a change of its pom.xml.
+	@.venv/bin/python scripts/fetch_servers.py --lock
+
+clean: ## Remove .venv, .servers and caches.
+	rm -rf .venv .servers .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,128 @@
+"""The proxy's counters under Prometheus names; read when scraped, so the hot path only adds to plain numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from proxy.apis import API_TABLE
+from proxy.stats import Histogram
+
+if TYPE_CHECKING:
+    from proxy.context import Context
+
+_PREFIX = "diskless_proxy_"
+
+
+class ProxyCollector(Collector):
+    """Reads one context's counters."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    def collect(self) -> Iterable[Metric]:
+        """All metrics as they stand."""
+        yield from self._traffic()
+        yield from self._wal()
+        yield from self._state()
+
+    def _traffic(self) -> Iterator[Metric]:
+        stats = self._context.stats
+        requests = CounterMetricFamily(f"{_PREFIX}requests", "Requests of clients.", labels=["api"])
+        for api_key, count in sorted(stats.requests.items()):
+            requests.add_metric([API_TABLE[api_key].name], count)
+        yield requests
+        moved = CounterMetricFamily(f"{_PREFIX}client_bytes", "Bytes from and to clients.", labels=["direction"])
+        moved.add_metric(["received"], stats.client_bytes_received)
+        moved.add_metric(["sent"], stats.client_bytes_sent)
+        yield moved
+        records = CounterMetricFamily(
+            f"{_PREFIX}record_bytes",
+            "Bytes of produced and fetched records, by kind of topic, client's rack and serving rack.",
+            labels=["kind", "direction", "client_rack", "serving_rack"],
+        )
+        crossing = {"classic": 0, "diskless": 0}
+        for labels, size in sorted(stats.record_bytes.items()):
+            records.add_metric(list(labels), size)
+            kind, _, client_rack, serving_rack = labels
+            if client_rack != serving_rack:
+                crossing[kind] += size
+        yield records
+        cross_rack = CounterMetricFamily(
+            f"{_PREFIX}cross_rack_bytes",
+            "Bytes of records between a client and a broker or proxy of another rack.",
+            labels=["kind"],
+        )
+        for kind, size in crossing.items():
+            cross_rack.add_metric([kind], size)
+        yield cross_rack
+        errors = CounterMetricFamily(
+            f"{_PREFIX}partition_errors", "Errors that the proxy itself answered.", labels=["api", "error_code"]
+        )
+        for (api, error_code), count in sorted(stats.partition_errors.items()):
+            errors.add_metric([api, str(error_code)], count)
+        yield errors
+        yield _counter("protocol_errors", "Frames that can't be read.", stats.protocol_errors)
+        yield _counter("upstream_failures", "Brokers that could not be reached for a client.", stats.upstream_failures)
+        yield _counter("connections_opened", "Client connections since the start.", stats.connections_opened)
+        yield _counter("connections_refused", "Client connections over a limit.", stats.connections_refused)
+        yield _histogram("produce_seconds", "Produce with diskless topics, until its answer.", stats.produce_seconds)
+        yield _histogram("fetch_seconds", "Fetch with diskless topics, until its answer.", stats.fetch_seconds)
+
+    def _wal(self) -> Iterator[Metric]:
+        stats, cache, coordinator = self._context.stats, self._context.cache, self._context.coordinator
+        yield _histogram("upload_seconds", "Upload of a WAL segment.", stats.upload_seconds)
+        yield _histogram("segment_bytes", "Size of uploaded WAL segments.", stats.segment_bytes)
+        yield _histogram("commit_seconds", "Commit of a WAL segment.", stats.commit_seconds)
+        yield _counter("upload_failures", "Uploads that failed.", stats.upload_failures)
+        yield _counter("commit_failures", "Commits that failed or got no answer.", stats.commit_failures)
+        yield _counter("duplicate_batches", "Batches that were committed before.", stats.duplicate_batches)
+        yield _counter("cache_hits", "Rows found in the rack-local cache.", cache.hits)
+        yield _counter("cache_misses", "Rows not found in it.", cache.misses)
+        yield _counter("cache_evictions", "Blocks that left it for room.", cache.evictions)
+        yield _counter("storage_gets", "GETs of object storage.", cache.get_count)
+        yield _counter("storage_bytes_read", "Bytes they brought.", cache.bytes_read)
+        coordination = CounterMetricFamily(
+            f"{_PREFIX}coordination_bytes",
+            "Payload from and to the coordinator's store: all that crosses racks for a diskless topic.",
+            labels=["direction"],
+        )
+        coordination.add_metric(["sent"], coordinator.bytes_sent)
+        coordination.add_metric(["received"], coordinator.bytes_received)
+        yield coordination
+
+    def _state(self) -> Iterator[Metric]:
+        context = self._context
+        yield _gauge("connections", "Open client connections.", len(context.connections))
+        yield _gauge("held_request_bytes", "Requests held in memory.", context.memory.used_bytes)
+        yield _gauge("held_request_bytes_limit", "Their limit.", context.memory.limit_bytes)
+        yield _gauge("wal_buffer_bytes", "In the WAL segment being filled.", context.wal.buffered_bytes)
+        yield _gauge("wal_segments_underway", "Segments uploading or committing.", context.wal.segments_underway)
+        yield _gauge("cache_bytes", "In the rack-local cache.", context.cache.used_bytes)
+        yield _gauge("diskless_topics", "Topics in the registry.", len(context.topics.all()))
+        yield _gauge("registry_version", "Version of the registry that is loaded.", context.topics.version)
+        fleet = GaugeMetricFamily(f"{_PREFIX}fleet_proxies", "Live proxies.", labels=["rack"])
+        racks = [record.rack for record in context.fleet.records.values()]
+        for rack in sorted(set(racks)):
+            fleet.add_metric([rack], racks.count(rack))
+        yield fleet
+        yield _gauge("brokers", "Live brokers.", len(context.cluster.view.brokers))
+
+
+def _counter(name: str, text: str, value: float) -> Metric:
+    return CounterMetricFamily(_PREFIX + name, text, value=value)
+
+
+def _gauge(name: str, text: str, value: float) -> Metric:
+    return GaugeMetricFamily(_PREFIX + name, text, value=value)
+
+
+def _histogram(name: str, text: str, histogram: Histogram) -> Metric:
+    cumulated, buckets = 0, []
+    for bound, count in zip([*histogram.bounds, float("inf")], histogram.counts, strict=True):
+        cumulated += count
+        buckets.append(("+Inf" if bound == float("inf") else str(float(bound)), float(cumulated)))
+    return HistogramMetricFamily(_PREFIX + name, text, buckets=buckets, sum_value=histogram.total)

@@ -1,0 +1,25 @@
+"""`diskless-proxy run`: the product itself, against brokers that already run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+import uvloop
+
+from proxy.config import ConfigError, load_settings
+from proxy.logs import configure_logging
+
+
+def run(config: Annotated[Path, typer.Option(help="The YAML file with the settings.")]) -> None:
+    """Run a proxy until SIGTERM (drain) or a second one (at once)."""
+    from proxy.server import Server, StartError
+
+    try:
+        settings = load_settings(config)
+        configure_logging(settings.log_level, settings.log_format)
+        uvloop.run(Server(settings).run())
+    except (ConfigError, StartError) as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(1) from error

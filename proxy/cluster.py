@@ -1,0 +1,120 @@
+"""The brokers behind the proxy: their addresses and racks, learnt from their own Metadata and kept fresh."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import NamedTuple
+
+import structlog
+
+from proxy.config import Settings, parse_address
+from proxy.upstream import BrokerConnection, BrokerUnreachable, ServiceConnection, connect_broker
+from proxy.wire.errors import ProtocolError
+from proxy.wire.metadata import Broker, metadata_brokers
+
+log = structlog.get_logger()
+
+METADATA = 3
+_METADATA_VERSION = 9
+_NO_TOPICS = b"\x01\x00\x00\x00\x00"
+"""Metadata v9: an empty list of topics, no auto-creation, no authorized operations, no tagged fields."""
+SERVICE_CLIENT_ID = "diskless-proxy"
+
+
+class ClusterView(NamedTuple):
+    """The live brokers."""
+
+    brokers: dict[int, Broker]
+
+    def in_rack(self, rack: str) -> tuple[int, ...]:
+        """Node IDs of the live brokers of a rack; of all where the rack has none."""
+        local = tuple(sorted(node for node, broker in self.brokers.items() if broker.rack == rack))
+        return local or tuple(sorted(self.brokers))
+
+
+class Cluster:
+    """Knows the brokers and connects to them."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._bootstrap = [parse_address(address) for address in settings.brokers.bootstrap]
+        self.view = ClusterView({})
+        self.failure: str | None = "not asked yet"
+        """Why the brokers can't be reached, for `/readyz`; None when they can."""
+        self.service = ServiceConnection(
+            self._service_addresses,
+            connect_timeout_s=settings.brokers.connect_timeout_ms / 1000,
+            request_timeout_s=settings.brokers.request_timeout_ms / 1000,
+            max_frame_bytes=2**31 - 1,
+            client_id=SERVICE_CLIENT_ID,
+        )
+        self._warned: set[int] = set()
+
+    async def refresh(self) -> None:
+        """Ask the brokers for their list. Raises BrokerUnreachable."""
+        try:
+            body = await self.service.ask(METADATA, _METADATA_VERSION, _NO_TOPICS)
+            self.learn(metadata_brokers(body, _METADATA_VERSION))
+        except ProtocolError as error:
+            raise BrokerUnreachable(f"the bootstrap address does not answer as a Kafka broker: {error}") from error
+        except BrokerUnreachable as error:
+            self.failure = str(error)
+            raise
+        self.failure = None
+
+    async def keep_fresh(self) -> None:
+        """Refresh for ever; failures are logged once until they end."""
+        failing = False
+        while True:
+            await asyncio.sleep(self._settings.brokers.metadata_refresh_ms / 1000)
+            try:
+                await self.refresh()
+                if failing:
+                    log.info("brokers_reachable_again")
+                failing = False
+            except BrokerUnreachable as error:
+                if not failing:
+                    log.warning("brokers_unreachable", reason=str(error), remedy="start them or mend brokers.bootstrap")
+                failing = True
+
+    def learn(self, brokers: list[Broker]) -> None:
+        """Take over a list of live brokers that a broker has just answered."""
+        live = {broker.node_id: broker for broker in brokers}
+        if not live or live == self.view.brokers:
+            return
+        self.view = ClusterView(live)
+        for node in live.keys() - set(self._settings.listeners.node_ids) - self._warned:
+            self._warned.add(node)
+            log.error(
+                "broker_without_listener",
+                broker=node,
+                remedy=f"add {node} to listeners.broker_node_ids; until then clients are not told of this broker",
+            )
+
+    async def connect(self, node_id: int | None, protocol: BrokerConnection) -> None:
+        """Connect to a broker, or to any live one where `node_id` is None. Raises BrokerUnreachable."""
+        timeout_s = self._settings.brokers.connect_timeout_ms / 1000
+        if node_id is None:
+            failures = []
+            for host, port in self._service_addresses():
+                try:
+                    await connect_broker(host, port, protocol, timeout_s)
+                    return
+                except BrokerUnreachable as error:
+                    failures.append(str(error))
+            raise BrokerUnreachable("; ".join(failures) or "no broker address is known")
+        broker = self.view.brokers.get(node_id)
+        if broker is None:
+            raise BrokerUnreachable(f"broker {node_id} is not alive")
+        await connect_broker(broker.host, broker.port, protocol, timeout_s)
+
+    def rack_of(self, node_id: int | None) -> str:
+        """A broker's rack; empty where unknown."""
+        broker = self.view.brokers.get(node_id) if node_id is not None else None
+        return (broker.rack or "") if broker else ""
+
+    def _service_addresses(self) -> list[tuple[str, int]]:
+        """Brokers of this rack first, then the others, then the bootstrap list."""
+        brokers = sorted(self.view.brokers.values(), key=lambda broker: broker.rack != self._settings.rack)
+        live = [(broker.host, broker.port) for broker in brokers]
+        return live + [address for address in self._bootstrap if address not in live]

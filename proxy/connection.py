@@ -1,0 +1,413 @@
+"""One client connection: frame order, response slots, backpressure.
+
+Requests are read in order. Each takes a response slot; what the table passes streams to the broker, what it rewrites or
+intercepts goes to that API's handler. A handler that must wait (for the client's rights, for records, for another
+broker) returns a coroutine, and no further request of this connection is looked at until it ends: as on a broker,
+which handles one request of a connection at a time. Diskless produces don't wait; that is how they are pipelined.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections import deque
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, cast
+
+import structlog
+
+from proxy import apis
+from proxy.produce_offload import PRODUCE, begin_classic_produce
+from proxy.request import Request
+from proxy.slots import BrokerSlot, Rewrite, Slot
+from proxy.upstream import BrokerConnection, BrokerUnreachable, Expected
+from proxy.wire.errors import ProtocolError
+from proxy.wire.frames import Decision, FrameReader
+from proxy.wire.header import parse_request_header
+from proxy.wire.primitives import Buffer
+
+if TYPE_CHECKING:
+    from proxy.context import Context
+
+log = structlog.get_logger()
+
+_SIZE = struct.Struct(">i")
+_HEAD = struct.Struct(">hhi")
+_HEAD_BYTES = 8
+_API_VERSIONS = 18
+
+# Why reading from the client is paused: bits of `ClientConnection._paused`.
+_CONNECTING = 1
+_BARRIER = 2
+_IN_FLIGHT = 4
+_BROKER_FULL = 8
+_CLIENT_FULL = 16
+_MEMORY = 32
+_ENDING = 64
+
+_MAY_BE_CUT = frozenset({1, 11, 12, 14, 68, 76, 78, 88})
+"""Fetch, JoinGroup, Heartbeat, SyncGroup, ConsumerGroupHeartbeat, ShareGroupHeartbeat, ShareFetch,
+StreamsGroupHeartbeat: long waits without effect, which a drain does not wait for."""
+
+
+class ClientConnection(asyncio.Protocol):
+    """A client, its requests, and its one connection to the broker that the listener stands for.
+
+    `node_id` is that broker's; None on the bootstrap port, where any live one serves.
+    """
+
+    def __init__(self, context: Context, node_id: int | None) -> None:
+        self.context = context
+        self.node_id = node_id
+        self.host = ""
+        self.upstream: BrokerConnection | None = None
+        self.last_active_s = context.now()
+        self.remembered: dict[Any, Any] = {}
+        """What handlers keep for the life of the connection, under keys of their own."""
+        limits = context.settings.limits
+        self._max_in_flight = limits.max_in_flight_requests
+        self._max_held_response_bytes = limits.max_response_bytes_per_connection
+        self._transport: asyncio.Transport | None = None
+        self._reader = FrameReader(self, head_bytes=_HEAD_BYTES, max_frame_bytes=limits.max_frame_bytes)
+        self._reader.stop()
+        self._paused = _CONNECTING
+        self._slots: deque[Slot] = deque()
+        self._opened: Slot | None = None
+        self._charge_bytes = 0
+        self._held_response_bytes = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._admitted = False
+
+    # What asyncio calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """asyncio: a client."""
+        self._transport = cast(asyncio.Transport, transport)
+        peer = transport.get_extra_info("peername")
+        self.host = str(peer[0]) if isinstance(peer, tuple) else ""
+        self._admitted = self.context.connections.admit(self)
+        if self._admitted:
+            self._start(self._connect())
+        else:
+            self._transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        """asyncio: bytes of the client."""
+        self.last_active_s = self.context.now()
+        self.context.stats.client_bytes_received += len(data)
+        try:
+            self._reader.feed(data)
+        except ProtocolError as error:
+            self._reject(str(error))
+        if self._paused and self._transport is not None:
+            self._transport.pause_reading()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """asyncio: the client is gone, or was sent away."""
+        self._transport = None
+        self._paused |= _ENDING
+        self._reader.stop()
+        for task in self._tasks:
+            task.cancel()
+        if self.upstream is not None:
+            self.upstream.close()
+        for slot in [slot for slot in self._slots if isinstance(slot, BrokerSlot)]:
+            slot.lose()
+        self._slots.clear()
+        if self._admitted:
+            self.context.connections.forget(self)
+
+    def pause_writing(self) -> None:
+        """asyncio: the client reads slower than it is answered, so neither it nor the broker is listened to."""
+        self._pause(_CLIENT_FULL)
+        if self.upstream is not None and self.upstream.transport is not None:
+            self.upstream.transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        """asyncio: room again."""
+        self._unpause(_CLIENT_FULL)
+        self._resume_broker()
+
+    # Frames of the client.
+
+    def frame_begins(self, size: int, head: memoryview) -> Decision:
+        """A request begins: hold it for its handler, or stream it to the broker."""
+        if size < _HEAD_BYTES:
+            raise ProtocolError(f"a frame of {size} bytes is no Kafka request")
+        api_key, api_version, correlation_id = _HEAD.unpack_from(head)
+        api = apis.API_TABLE.get(api_key)
+        if api is None or api.treatment is apis.Treatment.HIDE:
+            name = "unknown" if api is None else f"{api.name}, which brokers use among themselves"
+            raise ProtocolError(f"API key {api_key} ({name}) is not served to clients")
+        if not api.lowest_version <= api_version <= api.highest_version and api_key != _API_VERSIONS:
+            raise ProtocolError(
+                f"{api.name} v{api_version} was not offered, only v{api.lowest_version} to v{api.highest_version}"
+            )
+        if api.treatment is apis.Treatment.PASS:
+            self.begin_stream(BrokerSlot(self, api_key, api_version, correlation_id))
+            return Decision.STREAM
+        if api_key == PRODUCE and self.context.topics.nothing_diskless:
+            return begin_classic_produce(self, size, head)
+        if not self.context.memory.try_take(size, self._room_again):
+            self._pause(_MEMORY)
+            return Decision.WAIT
+        self._charge_bytes = size
+        return Decision.HOLD
+
+    def frame_held(self, frame: memoryview) -> None:
+        """A request is whole: to its handler."""
+        charge_bytes, self._charge_bytes = self._charge_bytes, 0
+        try:
+            header = parse_request_header(frame)
+        except ProtocolError:
+            self.context.memory.give_back(charge_bytes)
+            raise
+        body = frame[header.body_offset :]
+        request = Request(header.api_key, header.api_version, header.correlation_id, header.client_id, frame, body)
+        self.context.stats.count_request(request.api_key)
+        self._opened = None
+        try:
+            waiting = self.context.handlers[request.api_key](self, request)
+        finally:
+            slot, self._opened = self._opened, None
+            if slot is not None and not slot.done:
+                slot.charge_bytes = charge_bytes
+            else:
+                self.context.memory.give_back(charge_bytes)
+        if waiting is not None:
+            self._pause(_BARRIER)
+            self._start(self._behind_barrier(waiting, slot))
+        self._check_in_flight()
+
+    def frame_part(self, part: memoryview, last: bool) -> None:
+        """More of a streamed request."""
+        if self.upstream is not None:
+            self.upstream.write(part)
+
+    # What handlers use.
+
+    def open_slot(self, request: Request, *, answered: bool = True) -> Slot:
+        """The place of an answer of the proxy's own; not `answered` for acks=0, where it only holds the memory."""
+        slot = Slot(self, request.api_key, request.api_version, request.correlation_id)
+        self._opened = slot
+        if answered:
+            self._slots.append(slot)
+        return slot
+
+    def forward(self, request: Request, rewrite: Rewrite | None = None, *, answered: bool = True) -> None:
+        """Send the request on as it came; `rewrite` turns the body of the broker's answer into the client's."""
+        slot = None
+        if answered:
+            slot = BrokerSlot(self, request.api_key, request.api_version, request.correlation_id, rewrite)
+        self.forward_slot(request, slot)
+
+    def forward_slot(self, request: Request, slot: BrokerSlot | None) -> None:
+        """As `forward`, into a slot of the caller's making."""
+        if slot is not None:
+            self._slots.append(slot)
+        self.send_upstream([request.frame], slot)
+
+    def begin_stream(self, slot: BrokerSlot | None) -> None:
+        """A request of which nothing is held begins to stream; its slot, None where the broker won't answer."""
+        if slot is not None and self.upstream is not None:
+            self.context.stats.count_request(slot.api_key)
+            self._slots.append(slot)
+            self.upstream.expected.append(slot)
+            self._check_in_flight()
+
+    def send_upstream(self, buffers: list[Buffer], expected: Expected | None) -> None:
+        """A request frame of the caller's making, without its size; the answer goes to `expected`."""
+        if self.upstream is not None:
+            self.upstream.send([_SIZE.pack(sum(map(len, buffers))), *buffers], expected)
+
+    async def ask(self, request: Request, api_key: int, api_version: int, body: list[Buffer] | bytes) -> memoryview:
+        """Ask the client's own broker something as the client; the answer's body. Raises BrokerUnreachable."""
+        if self.upstream is None:
+            raise BrokerUnreachable("the client's connection is ending")
+        return await self.upstream.ask(api_key, api_version, body, request.client_id)
+
+    # What slots use.
+
+    def is_head(self, slot: Slot) -> bool:
+        """Whether nothing is to be answered before it."""
+        return bool(self._slots) and self._slots[0] is slot
+
+    def may_hold_response(self, size: int) -> bool:
+        """Whether one more answer may wait for earlier ones."""
+        return self._held_response_bytes + size <= self._max_held_response_bytes or not self._held_response_bytes
+
+    def hold_response(self, slot: Slot) -> None:
+        """Count an answer that was read before its turn."""
+        self._held_response_bytes += sum(map(len, slot.buffers))
+
+    def write(self, part: Buffer) -> None:
+        """Bytes of the head's answer, at once."""
+        if self._transport is not None:
+            self.context.stats.client_bytes_sent += len(part)
+            self._transport.write(part)
+
+    def slot_finished(self, slot: Slot) -> None:
+        """A slot has all of its answer, or never will."""
+        if slot.charge_bytes:
+            self.context.memory.give_back(slot.charge_bytes)
+            slot.charge_bytes = 0
+        if self._slots and self._slots[0] is slot:
+            self._flush()
+
+    def broker_answer_unreadable(self, slot: Slot, error: ProtocolError) -> None:
+        """The broker's answer can't be rewritten, and may not pass as it is: end the connection."""
+        api = apis.API_TABLE[slot.api_key]
+        log.error(
+            "broker_answer_unreadable",
+            api=api.name,
+            api_version=slot.api_version,
+            reason=str(error),
+            remedy="report it with the broker's version; the client reconnects",
+        )
+        self.context.stats.protocol_errors += 1
+        slot.lose()
+
+    # The end.
+
+    @property
+    def busy(self) -> bool:
+        """Whether an answer is due."""
+        return bool(self._slots)
+
+    def drain(self) -> None:
+        """Read no further request; close when every answer that matters is given."""
+        self._pause(_ENDING)
+        self._close_if_done()
+
+    def close(self) -> None:
+        """End at once; what is written is still sent."""
+        self._pause(_ENDING)
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """End at once; what is not sent is lost."""
+        self._pause(_ENDING)
+        if self._transport is not None:
+            self._transport.abort()
+
+    # Inner workings.
+
+    async def _connect(self) -> None:
+        upstream = BrokerConnection(max_frame_bytes=2**31 - 1, on_lost=self._broker_lost, on_pause=self._broker_pauses)
+        try:
+            await self.context.cluster.connect(self.node_id, upstream)
+        except BrokerUnreachable as error:
+            log.warning("broker_unreachable", broker=self.node_id, client=self.host, reason=str(error))
+            self.context.stats.upstream_failures += 1
+            self.close()
+            return
+        self.upstream = upstream
+        if self._transport is None:
+            upstream.close()
+            return
+        self._unpause(_CONNECTING)
+
+    async def _behind_barrier(self, waiting: Coroutine[Any, Any, None], slot: Slot | None) -> None:
+        try:
+            await waiting
+        except BaseException as error:
+            self._handler_failed(error)
+            if slot is not None:
+                slot.lose()
+            if isinstance(error, asyncio.CancelledError):
+                raise
+        self._unpause(_BARRIER)
+        if self._paused & _ENDING:
+            self._close_if_done()
+
+    def _handler_failed(self, error: BaseException) -> None:
+        if isinstance(error, ProtocolError):
+            self._reject(str(error))
+            return
+        self._pause(_ENDING)
+        if not isinstance(error, (BrokerUnreachable, asyncio.CancelledError)):
+            log.error("request_failed", client=self.host, exc_info=error, remedy="report it; the client reconnects")
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _pause(self, reason: int) -> None:
+        if not self._paused and self._transport is not None:
+            self._transport.pause_reading()
+        self._paused |= reason
+        self._reader.stop()
+
+    def _unpause(self, reason: int) -> None:
+        if not self._paused & reason:
+            return
+        self._paused &= ~reason
+        if self._paused:
+            return
+        try:
+            self._reader.resume()
+        except ProtocolError as error:
+            self._reject(str(error))
+        if not self._paused and self._transport is not None:
+            self._transport.resume_reading()
+
+    def _room_again(self) -> None:
+        self._unpause(_MEMORY)
+
+    def _check_in_flight(self) -> None:
+        if len(self._slots) >= self._max_in_flight:
+            self._pause(_IN_FLIGHT)
+
+    def _broker_pauses(self, paused: bool) -> None:
+        if paused:
+            self._pause(_BROKER_FULL)
+        else:
+            self._unpause(_BROKER_FULL)
+
+    def _broker_lost(self) -> None:
+        self._pause(_ENDING)
+        self._close_if_done()
+
+    def _resume_broker(self) -> None:
+        if self.upstream is not None and not self._paused & _CLIENT_FULL:
+            self.upstream.resume_reading()
+
+    def _flush(self) -> None:
+        slots = self._slots
+        while slots:
+            head = slots[0]
+            if head.lost:
+                self.close()
+                return
+            if head.buffers:
+                self._write_out(head)
+            if not head.done:
+                break
+            slots.popleft()
+        if self._paused & _IN_FLIGHT and len(slots) < self._max_in_flight:
+            self._unpause(_IN_FLIGHT)
+        if self.upstream is not None and self.upstream.reader.stopped:
+            self._resume_broker()
+        if self._paused & _ENDING:
+            self._close_if_done()
+
+    def _write_out(self, slot: Slot) -> None:
+        buffers, slot.buffers = slot.buffers, []
+        size = sum(map(len, buffers))
+        if isinstance(slot, BrokerSlot):
+            self._held_response_bytes -= size
+        if self._transport is not None:
+            self.context.stats.client_bytes_sent += size
+            self._transport.writelines(buffers)
+
+    def _close_if_done(self) -> None:
+        busy = self._paused & _BARRIER and not self._slots
+        if not busy and all(slot.api_key in _MAY_BE_CUT for slot in self._slots):
+            self.close()
+
+    def _reject(self, reason: str) -> None:
+        self.context.stats.protocol_errors += 1
+        self.context.connections.rejected(self, reason)
+        self.abort()

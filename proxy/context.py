@@ -1,0 +1,78 @@
+"""Everything a connection works with, put together once per process."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+import redis.asyncio
+
+from proxy.cache import BlockCache
+from proxy.cluster import Cluster
+from proxy.config import Settings
+from proxy.connections import Connections
+from proxy.coordinates import Coordinates
+from proxy.coordinator.fleet_store import RedisFleetStore
+from proxy.coordinator.redis import RedisCoordinator
+from proxy.coordinator.registry import RedisTopicRegistry
+from proxy.diskless_reader import DisklessReader
+from proxy.fleet import Fleet
+from proxy.memory import MemoryBudget
+from proxy.stats import Stats
+from proxy.storage.interface import ObjectStorage
+from proxy.topics import Topics
+from proxy.wal.buffer import WalBuffer
+
+if TYPE_CHECKING:
+    from proxy.handlers import Handler
+
+
+class Context:
+    """The parts of one proxy. Made inside the event loop; nothing in it has connected to anything yet."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        storage: ObjectStorage,
+        store: redis.asyncio.Redis,
+        handlers: Mapping[int, Handler],
+    ) -> None:
+        self.settings = settings
+        self.handlers = handlers
+        self.now: Callable[[], float] = asyncio.get_running_loop().time
+        """Monotonic seconds."""
+        self.stats = Stats()
+        self.memory = MemoryBudget(settings.limits.max_request_bytes_in_memory)
+        self.connections = Connections(settings.limits, self.stats)
+        self.cluster = Cluster(settings)
+        self.storage = storage
+        self.store = store
+        self.coordinator = RedisCoordinator(
+            store,
+            settings.redis,
+            producer_id_expiration_ms=settings.producer_id_expiration_ms,
+            producer_batches_remembered=settings.producer_batches_remembered,
+        )
+        self.topics = Topics(RedisTopicRegistry(store, settings.redis), lease_runs=lambda: self.fleet.lease_runs())
+        self.fleet = Fleet(settings, RedisFleetStore(store), registry_version=lambda: self.topics.version)
+        self.cache = BlockCache(
+            storage, capacity_bytes=settings.fetch.cache_bytes, block_bytes=settings.fetch.block_bytes
+        )
+        self.reader = DisklessReader(Coordinates(self.coordinator), self.cache)
+        self.wal = WalBuffer(
+            storage,
+            self.coordinator,
+            self.cache,
+            self.stats,
+            interval_s=settings.diskless_append_commit_interval_ms / 1000,
+            max_bytes=settings.diskless_append_buffer_max_bytes,
+            max_uploads=settings.diskless_append_max_uploads,
+            commit_timeout_s=settings.diskless_append_commit_timeout_ms / 1000,
+        )
+
+    @staticmethod
+    def wall_clock_ms() -> int:
+        """Milliseconds since 1970."""
+        return time.time_ns() // 1_000_000

@@ -1,0 +1,43 @@
+"""Heartbeats of all proxies on a Redis-compatible store: one hash of leases, under one hash tag."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, fields
+
+from redis.asyncio import Redis
+
+from proxy.coordinator import scripts
+from proxy.coordinator.connect import store_errors
+from proxy.coordinator.interface import ProxyRecord
+from proxy.coordinator.packing import unpack_strings
+from proxy.coordinator.shards import FLEET_PREFIX
+
+_FIELDS = frozenset(field.name for field in fields(ProxyRecord))
+
+
+class RedisFleetStore:
+    """`interface.FleetStore` on the shared client of `connect.py`, which stays the caller's to close."""
+
+    def __init__(self, client: Redis) -> None:
+        self._client = client
+
+    async def beat(self, record: ProxyRecord, lease_ms: int) -> tuple[ProxyRecord, ...]:
+        """Renew the record's lease (by the store's clock); all records whose lease runs, this one's too.
+
+        Ordered by proxy ID. Fields that a newer release added are left out.
+        """
+        packed_record = json.dumps(asdict(record)).encode()
+        call = scripts.Call(FLEET_PREFIX, (record.proxy_id.encode(), packed_record, lease_ms))
+        reply: bytes = await scripts.run(self._client, "fleet_beat", call)
+        records = [_record(packed) for packed in unpack_strings(reply)]
+        return tuple(sorted(records, key=lambda one: one.proxy_id))
+
+    async def leave(self, proxy_id: str) -> None:
+        """End the lease at once."""
+        with store_errors("leaving the fleet"):
+            await self._client.hdel(f"{FLEET_PREFIX}leases", proxy_id)
+
+
+def _record(packed: bytes) -> ProxyRecord:
+    return ProxyRecord(**{name: value for name, value in json.loads(packed).items() if name in _FIELDS})

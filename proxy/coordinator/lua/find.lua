@@ -1,0 +1,50 @@
+-- Where to read.
+--
+-- ARGV[2]  requests: topic ID and partition (20 bytes), i64 offset, i64 most bytes
+-- ARGV[3]  u32: most rows per request; u32: most rows in all (each request gets its first row all the same)
+-- Answers, per request: i16 error, i64 log start, i64 high watermark, u32 count, then `count` rows.
+
+local REQUEST, REQUEST_BYTES = '>c20i8i8', 36
+local OFFSET_OUT_OF_RANGE = 1
+local FIRST_PAGE, NEXT_PAGE = 8, 64
+
+local request = ARGV[2]
+local most_rows, most_rows_in_all = parse('>I4I4', ARGV[3])
+
+local function collect(partition, from, high_watermark, most_bytes)
+  local rows, bytes, page = {}, 0, FIRST_PAGE
+  while from < high_watermark do
+    local found = call('ZRANGEBYSCORE', prefix .. 'index:' .. partition, from, high_watermark - 1, 'LIMIT', 0, page)
+    for _, row in ipairs(found) do
+      rows[#rows + 1] = row
+      bytes = bytes + parse('>I4', row, ROW_LENGTH_AT)
+      if bytes >= most_bytes or #rows >= math.min(most_rows, most_rows_in_all) then
+        return rows
+      end
+    end
+    if #found < page then
+      return rows
+    end
+    from, page = parse('>i8', found[#found], ROW_LAST_AT) + 1, NEXT_PAGE
+  end
+  return rows
+end
+
+local parts = {}
+for at = 1, #request, REQUEST_BYTES do
+  local partition, offset, most_bytes = parse(REQUEST, request, at)
+  local log = call('HGET', prefix .. 'logs', partition)
+  if not log then
+    parts[#parts + 1] = pack('>i2i8i8I4', UNKNOWN_TOPIC_OR_PARTITION, -1, -1, 0)
+  else
+    local log_start, high_watermark = parse(LOG, log)
+    if offset < log_start or offset > high_watermark then
+      parts[#parts + 1] = pack('>i2i8i8I4', OFFSET_OUT_OF_RANGE, log_start, high_watermark, 0)
+    else
+      local rows = collect(partition, offset, high_watermark, most_bytes)
+      most_rows_in_all = math.max(1, most_rows_in_all - #rows)
+      parts[#parts + 1] = pack('>i2i8i8I4', 0, log_start, high_watermark, #rows) .. table.concat(rows)
+    end
+  end
+end
+return reply(parts)

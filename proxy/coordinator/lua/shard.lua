@@ -1,0 +1,53 @@
+-- Shared by the scripts of one shard; the loader puts it in front of each.
+--
+-- KEYS[1]  prefix of all keys of the shard; it holds the hash tag, so one Redis Cluster slot has them all
+-- ARGV[1]  8 bytes: incarnation to give a shard that has none; u32: number of shards the caller counts with
+--
+-- <prefix>meta               hash: incarnation, sequence (of writes), shards, rows (of all indexes)
+-- <prefix>logs               hash: topic ID and partition (20 bytes) -> LOG
+-- <prefix>index:<20 bytes>   sorted set by last offset: ROW
+-- <prefix>producers:<20>     hash: producer ID (8 bytes) -> PRODUCER, then one REMEMBERED per batch, oldest first
+-- <prefix>answers:<segment>  hash: topic ID and partition -> one BATCH_ANSWER per batch; expires
+-- <prefix>segments           hash: segment -> USE
+-- <prefix>garbage            sorted set by time in ms since when nothing in this shard uses it: segment
+-- <prefix>announcements      pub/sub channel
+--
+-- Numbers are doubles here: exact up to 2^53. Producer IDs are never made numbers.
+
+local call, pack, parse, sub = redis.call, struct.pack, struct.unpack, string.sub
+
+local LOG = '>i8i8i8i8i8i8' -- log start, high watermark, log end, bytes, rows, maximum timestamp of all rows
+-- Format (1), base, last, segment, position, length, maximum timestamp, append time, running maximum timestamp. The 65th
+-- byte matters: up to 64 the server would keep small sets as lists, where each insertion looks at every row.
+local ROW = '>Bi8i8c16I4I4i8i8i8'
+local ROW_LAST_AT, ROW_LENGTH_AT, ROW_RUNNING_MAXIMUM_AT = 10, 38, 58
+local USE = '>i8I4' -- bytes, rows
+local UNKNOWN_TOPIC_OR_PARTITION = 3
+
+local prefix = KEYS[1]
+local new_incarnation, expected_shards = parse('>c8I4', ARGV[1])
+local meta = call('HMGET', prefix .. 'meta', 'incarnation', 'sequence', 'shards', 'rows')
+local incarnation, sequence = meta[1] or string.rep('\0', 8), tonumber(meta[2] or 0)
+if meta[3] and tonumber(meta[3]) ~= expected_shards then
+  return redis.error_reply('SHARDS ' .. meta[3])
+end
+
+-- To be called once by whatever writes.
+local function note_change(more_rows)
+  sequence = sequence + 1
+  if not meta[1] then
+    incarnation = new_incarnation
+  end
+  call('HSET', prefix .. 'meta', 'incarnation', incarnation, 'sequence', sequence, 'shards', expected_shards,
+    'rows', tonumber(meta[4] or 0) + more_rows)
+end
+
+local function reply(parts)
+  return incarnation .. pack('>I8', sequence) .. table.concat(parts)
+end
+
+-- In milliseconds since 1970.
+local function clock()
+  local time = call('TIME')
+  return time[1] * 1000 + math.floor(time[2] / 1000)
+end

@@ -1,0 +1,207 @@
+"""The coordinator on a Redis-compatible store. What is decided is decided in `lua/`; here calls are cut and merged."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import aclosing
+from typing import NamedTuple, TypeVar
+
+from redis.asyncio import Redis
+
+from proxy import config
+from proxy.coordinator import packing, scripts, subscription
+from proxy.coordinator.fence import Fence
+from proxy.coordinator.interface import (
+    Announcement,
+    FindRequest,
+    ListRequest,
+    LogAnswer,
+    LogDescription,
+    OffsetAnswer,
+    PartitionRun,
+    RunAnswer,
+)
+from proxy.coordinator.shards import announcement_channel, partition_key, shard_of, shard_prefix
+
+MAX_ITEMS_PER_CALL = 200
+"""Partition runs, or other requests, of one script call: the store serves nobody else meanwhile."""
+MAX_BATCHES_PER_CALL = 500
+"""A partition run with more goes in a call of its own; it can't be cut, being what idempotence goes by."""
+MAX_ROWS_PER_FIND = 500
+MAX_ROWS_PER_FIND_CALL = 2_000
+MAX_ROWS_PER_DELETE_CALL = 500
+
+Item = TypeVar("Item")
+Answer = TypeVar("Answer")
+
+
+class RedisCoordinator:
+    """`interface.Coordinator` on the shared client of `connect.py`, which stays the caller's to close.
+
+    `producer_id_expiration_ms` counts from a producer's last append to the partition, by the store's clock (brokers
+    count from the timestamp in it, which is the producer's). `producer_batches_remembered`: per producer and partition.
+    """
+
+    def __init__(
+        self, client: Redis, settings: config.Redis, *, producer_id_expiration_ms: int, producer_batches_remembered: int
+    ) -> None:
+        self.bytes_sent = 0
+        """Payload of script calls so far."""
+        self.bytes_received = 0
+        """Payload of their replies, and of announcements."""
+        self._client = client
+        self._settings = settings
+        self._producer_id_expiration_ms = producer_id_expiration_ms
+        self._producer_batches_remembered = producer_batches_remembered
+        self._fence = Fence()
+        self._shard_header = packing.pack_shard_header(os.urandom(8), settings.shards)
+
+    async def create_logs(self, topic_id: bytes, partitions: Sequence[int]) -> None:
+        """Let logs live, empty. Those that live already are left as they are."""
+        keys = [partition_key(topic_id, partition) for partition in partitions]
+        while keys:
+            keys = _left_over(await self._run("create_logs", keys, keys))
+            await self._delete(keys, goes_on=True)
+
+    async def delete_logs(self, topic_id: bytes, partitions: Sequence[int]) -> None:
+        """End logs, a bounded number of rows per call; they are dead from the first call on.
+
+        A deletion that was broken off is ended by another.
+        """
+        await self._delete([partition_key(topic_id, partition) for partition in partitions], goes_on=False)
+
+    async def _delete(self, keys: list[bytes], *, goes_on: bool) -> None:
+        while keys:
+            limits = packing.pack_delete_limits(MAX_ROWS_PER_DELETE_CALL, goes_on=goes_on)
+            keys = _left_over(await self._run("delete_logs", keys, keys, limits))
+            goes_on = True
+
+    async def commit(self, segment: bytes, runs: Sequence[PartitionRun]) -> list[RunAnswer]:
+        """Order the batches of an uploaded segment; answers in the order of `runs`.
+
+        Where this raises, none, some or all of the runs may have taken effect; a retry, with the same runs or with
+        fewer, gets the answers of those that have (for an hour).
+
+        The producer rules are those of Kafka 4.x (`ProducerAppendInfo`, `ProducerStateEntry`) with KAFKA-15591: a
+        producer of which a log knows nothing may start at any sequence, but at 0 in a log that never held a record.
+
+        Raises ValueError where two runs are of one partition, or a number is out of a checked batch's range.
+        """
+        keys = [partition_key(run.topic_id, run.partition) for run in runs]
+        if len(segment) != 16 or len(set(keys)) != len(keys):
+            raise ValueError("a segment has a name of 16 bytes, and at most one run per partition")
+        settings = packing.pack_commit_settings(
+            self._producer_batches_remembered, self._producer_id_expiration_ms, segment
+        )
+        packed = [packing.pack_run(run) for run in runs]
+        replies = await self._run("commit", keys, packed, settings, weights=[len(run.batches) for run in runs])
+        return _merge(runs, replies, packing.unpack_run_answers)
+
+    async def find(self, requests: Sequence[FindRequest]) -> list[LogAnswer]:
+        """Where to read, and the true log start offset and high watermark.
+
+        At most MAX_ROWS_PER_FIND rows of a partition, and fewer of each where many partitions have many: whoever needs
+        more asks again, from the offset behind the last row.
+        """
+        keys = [partition_key(request.topic_id, request.partition) for request in requests]
+        limits = packing.pack_find_limits(MAX_ROWS_PER_FIND, MAX_ROWS_PER_FIND_CALL)
+        replies = await self._run("find", keys, [packing.pack_find(request) for request in requests], limits)
+        return _merge(requests, replies, lambda reply, _: packing.unpack_log_answers(reply))
+
+    async def list_offsets(self, requests: Sequence[ListRequest]) -> list[OffsetAnswer]:
+        """Offsets by timestamp.
+
+        By time, and for MAX_TIMESTAMP, as fine as the index's rows for now, not as records: base offset and maximum
+        timestamp of the first row whose maximum timestamp is the one asked for or later. So no record of that time or
+        later lies before the offset, but older ones may lie behind it.
+        """
+        keys = [partition_key(request.topic_id, request.partition) for request in requests]
+        replies = await self._run("list_offsets", keys, [packing.pack_list(request) for request in requests])
+        return _merge(requests, replies, lambda reply, _: packing.unpack_offset_answers(reply))
+
+    async def describe(self, topic_id: bytes, partitions: Sequence[int]) -> list[LogDescription | None]:
+        """Figures per partition; None where the log does not live."""
+        keys = [partition_key(topic_id, partition) for partition in partitions]
+        return _merge(
+            keys, await self._run("describe", keys, keys), lambda reply, _: packing.unpack_descriptions(reply)
+        )
+
+    async def announcements(self) -> AsyncIterator[Announcement | None]:
+        """Commits of all proxies as they are confirmed, for ever; None on connecting, and after each reconnect."""
+        channels = [announcement_channel(shard) for shard in range(self._settings.shards)]
+        idle_s = self._settings.timeout_ms / 1000
+        async with aclosing(subscription.messages(self._client, channels, idle_s=idle_s)) as messages:
+            async for message in messages:
+                if message is None:
+                    yield None
+                    continue
+                self.bytes_received += len(message)
+                for announcement in packing.unpack_announcements(message):
+                    yield announcement
+
+    async def _run(
+        self,
+        name: str,
+        keys: Sequence[bytes],
+        packed: Sequence[bytes],
+        *arguments: bytes,
+        weights: Sequence[int] | None = None,
+    ) -> list[_Reply]:
+        """Run a script on each shard that has some of `keys`, with the `packed` items of those."""
+        cuts = _cut(keys, weights or [1] * len(keys), self._settings.shards)
+        known = {cut.shard: self._fence.before(cut.shard) for cut in cuts}
+        calls = []
+        for cut in cuts:
+            sent = (self._shard_header, b"".join([packed[item] for item in cut.items]), *arguments)
+            self.bytes_sent += sum(map(len, sent))
+            calls.append(scripts.Call(shard_prefix(cut.shard), sent))
+        replies = await scripts.run_all(self._client, name, calls)
+        self.bytes_received += sum(map(len, replies))
+        for cut, reply in zip(cuts, replies, strict=True):
+            self._fence.after(cut.shard, known[cut.shard], packing.unpack_shard_state(reply))
+        return [_Reply(cut.items, reply) for cut, reply in zip(cuts, replies, strict=True)]
+
+
+class _Cut(NamedTuple):
+    """What one call is for: positions in the sequence of items, all of one shard."""
+
+    shard: int
+    items: list[int]
+
+
+class _Reply(NamedTuple):
+    items: list[int]
+    packed: bytes
+
+
+def _cut(keys: Sequence[bytes], weights: Sequence[int], shards: int) -> list[_Cut]:
+    """Group items by shard, and each group into calls of bounded length and weight (batches, for a commit)."""
+    cuts: list[_Cut] = []
+    open_cuts: dict[int, _Cut] = {}
+    open_weights: dict[int, int] = {}
+    for item, (key, weight) in enumerate(zip(keys, weights, strict=True)):
+        shard = shard_of(key, shards)
+        cut = open_cuts.get(shard)
+        if cut is None or len(cut.items) == MAX_ITEMS_PER_CALL or open_weights[shard] + weight > MAX_BATCHES_PER_CALL:
+            cut = open_cuts[shard] = _Cut(shard, [])
+            open_weights[shard] = 0
+            cuts.append(cut)
+        cut.items.append(item)
+        open_weights[shard] += weight
+    return cuts
+
+
+def _merge(
+    items: Sequence[Item], replies: list[_Reply], unpack: Callable[[bytes, list[Item]], Iterable[Answer]]
+) -> list[Answer]:
+    """The answers of all replies, in the order of `items`."""
+    answers: dict[int, Answer] = {}
+    for reply in replies:
+        unpacked = unpack(reply.packed, [items[item] for item in reply.items])
+        answers.update(zip(reply.items, unpacked, strict=True))
+    return [answers[item] for item in range(len(items))]
+
+
+def _left_over(replies: list[_Reply]) -> list[bytes]:
+    return [key for reply in replies for key in packing.unpack_partition_keys(reply.packed)]

@@ -1,0 +1,110 @@
+"""The registry of diskless topics on a Redis-compatible store: one hash and a version, under one hash tag."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from struct import Struct
+
+from redis.asyncio import Redis
+
+from proxy import config
+from proxy.coordinator import scripts, subscription
+from proxy.coordinator.connect import store_errors
+from proxy.coordinator.interface import CoordinatorUnavailable, DisklessTopic, RegistrySnapshot, TopicReserved
+from proxy.coordinator.packing import unpack_strings
+from proxy.coordinator.shards import REGISTRY_PREFIX
+
+_ENTRY = Struct(">B16sII")
+"""State, topic ID, partitions, length of the owner's name; the name and the configs as JSON follow."""
+_STATES = {1: "reserved", 2: "live", 3: "deleting"}
+_RESERVED = 1
+_NO_TOPIC_ID = bytes(16)
+_PAUSE_S = 0.2
+
+
+class TopicNotReserved(CoordinatorUnavailable):
+    """A topic can't be made live: its reservation is gone, it is being deleted, or it is live under another ID."""
+
+
+class RedisTopicRegistry:
+    """`interface.TopicRegistry` on the shared client of `connect.py`, which stays the caller's to close.
+
+    What changes nothing raises no version. No call is safe to repeat blindly after CoordinatorUnavailable but the ones
+    that say so: `reserve` may then find its own reservation.
+    """
+
+    def __init__(self, client: Redis, settings: config.Redis) -> None:
+        self._client = client
+        self._idle_s = settings.timeout_ms / 1000
+
+    async def load(self) -> RegistrySnapshot:
+        """Everything, at its version."""
+        packed = await self._run("registry_load")
+        strings = unpack_strings(packed, 8)
+        topics = [_topic(name.decode(), entry) for name, entry in zip(strings, strings, strict=True)]
+        return RegistrySnapshot(int.from_bytes(packed[:8], "big"), tuple(sorted(topics, key=lambda topic: topic.name)))
+
+    async def reserve(self, name: str, partitions: int, configs: dict[str, str], owner: str) -> int:
+        """Take the name before its shadow topic exists; the version to wait for. Raises TopicReserved."""
+        packed_owner = owner.encode()
+        entry = _ENTRY.pack(_RESERVED, _NO_TOPIC_ID, partitions, len(packed_owner)) + packed_owner
+        try:
+            return await self._change("reserve", name, entry + json.dumps(configs).encode(), expected_error="TAKEN")
+        except scripts.ScriptError:
+            raise TopicReserved(f"{name} is already in the registry of diskless topics") from None
+
+    async def activate(self, name: str, topic_id: bytes, partitions: int) -> int:
+        """The shadow exists under this ID and its logs live: the topic can be used. May be repeated.
+
+        Also tells of more partitions of a live topic. Raises TopicNotReserved.
+        """
+        try:
+            return await self._change("activate", name, topic_id, partitions, expected_error="MISSING")
+        except scripts.ScriptError:
+            raise TopicNotReserved(
+                f"{name} can't become a live diskless topic: its reservation is gone, it is being deleted, or it is "
+                "live under another ID; delete what is left of it and create it again"
+            ) from None
+
+    async def begin_delete(self, name: str) -> int:
+        """From now on `deleting`: no new batch is accepted. No error where the name is unknown. May be repeated."""
+        return await self._change("begin_delete", name)
+
+    async def remove(self, name: str) -> int:
+        """Forget the name: a reservation that failed, or a topic whose logs have been deleted. May be repeated."""
+        return await self._change("remove", name)
+
+    async def changes(self) -> AsyncIterator[int]:
+        """Versions as they come, for ever; also once after each reconnect."""
+        messages = subscription.messages(self._client, [f"{REGISTRY_PREFIX}changes"], idle_s=self._idle_s)
+        async with aclosing(messages):
+            async for message in messages:
+                if message is not None:
+                    yield int(message)
+                    continue
+                yield await self._version()
+
+    async def _version(self) -> int:
+        while True:
+            try:
+                with store_errors("reading the registry's version"):
+                    return int(await self._client.hget(f"{REGISTRY_PREFIX}meta", "version") or 0)
+            except CoordinatorUnavailable:
+                await asyncio.sleep(_PAUSE_S)
+
+    async def _change(self, operation: str, name: str, *arguments: bytes | int, expected_error: str = "") -> int:
+        return int(await self._run(f"registry_{operation}", name.encode(), *arguments, expected_error=expected_error))
+
+    async def _run(self, script: str, *arguments: bytes | int, expected_error: str = "") -> bytes:
+        call = scripts.Call(REGISTRY_PREFIX, arguments)
+        reply: bytes = await scripts.run(self._client, script, call, expected_errors=(expected_error,))
+        return reply
+
+
+def _topic(name: str, entry: bytes) -> DisklessTopic:
+    state, topic_id, partitions, owner_bytes = _ENTRY.unpack_from(entry)
+    configs = json.loads(entry[_ENTRY.size + owner_bytes :])
+    return DisklessTopic(name, topic_id, partitions, _STATES[state], configs)

@@ -1,0 +1,57 @@
+"""Pub/sub that lasts: reconnects for ever, and says where messages may have been missed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+
+import structlog
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+log = structlog.get_logger()
+
+_PAUSE_FIRST_S = 0.05
+_PAUSE_LONGEST_S = 2.0
+
+
+async def messages(client: Redis, channels: Sequence[str], *, idle_s: float) -> AsyncGenerator[bytes | None]:
+    """Messages of all channels, for ever; None when subscribed, at first and after each reconnect.
+
+    After `idle_s` without a message the connection is tried with a ping, and given up when as long again nothing came.
+    """
+    pause_s = _PAUSE_FIRST_S
+    while True:
+        try:
+            async with aclosing(_until_it_breaks(client, channels, idle_s)) as connection:
+                async for message in connection:
+                    pause_s = _PAUSE_FIRST_S
+                    yield message
+        except (RedisError, OSError) as error:
+            log.warning("subscription_lost", reason=str(error) or type(error).__name__, retry_in_s=pause_s)
+        await asyncio.sleep(pause_s)
+        pause_s = min(2 * pause_s, _PAUSE_LONGEST_S)
+
+
+async def _until_it_breaks(client: Redis, channels: Sequence[str], idle_s: float) -> AsyncGenerator[bytes | None]:
+    async with client.pubsub() as pubsub:
+        await pubsub.subscribe(*channels)
+        missing, pinged = len(channels), False
+        while True:
+            message = await pubsub.get_message(timeout=idle_s)
+            if message is None:
+                if pinged or missing:
+                    raise TimeoutError("the store says nothing")
+                await pubsub.ping()
+                pinged = True
+                continue
+            pinged = False
+            if message["type"] == "message":
+                yield message["data"]
+            elif message["type"] == "subscribe":
+                if not missing:
+                    raise ConnectionError("the client connected anew by itself")
+                missing -= 1
+                if not missing:
+                    yield None

@@ -1,0 +1,127 @@
+"""Which ports the stack uses: one contiguous range on the loopback interface, laid out the same way every time."""
+
+from __future__ import annotations
+
+import random
+import socket
+from dataclasses import dataclass
+
+from proxy.demo.errors import StackError
+
+HOST = "127.0.0.1"
+
+CONTROLLER, BROKERS, REDIS, S3, RESERVATION, RACKS = 0, 1, 10, 11, 19, 20
+"""Offsets from the base. Broker n is at `BROKERS + n - 1`, each rack's proxy has `PORTS_PER_RACK` from `RACKS` on."""
+S3_PORTS = 8
+PORTS_PER_RACK = 20
+MAX_BROKERS = 9
+
+FIRST_BASE, LAST_BASE, STEP = 20_000, 31_000, 100
+"""Below the ports that Linux hands out to outgoing connections (32768 on): one of those could take the port of a
+server that is down for a moment."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """The layout from `base` on, for `racks` racks."""
+
+    base: int
+    racks: int
+
+    @property
+    def controller(self) -> int:
+        """The KRaft controller's."""
+        return self.base + CONTROLLER
+
+    def broker(self, node_id: int) -> int:
+        """Of a broker; node IDs start at 1."""
+        return self.base + BROKERS + node_id - 1
+
+    @property
+    def redis(self) -> int:
+        """The Redis-compatible server's."""
+        return self.base + REDIS
+
+    @property
+    def s3(self) -> tuple[int, ...]:
+        """The S3 server's: the S3 API first, then what its parts use among themselves."""
+        return tuple(range(self.base + S3, self.base + S3 + S3_PORTS))
+
+    def bootstrap(self, rack: int) -> int:
+        """Where clients bootstrap at the proxy of the rack with this index."""
+        return self.base + RACKS + PORTS_PER_RACK * rack
+
+    def admin(self, rack: int) -> int:
+        """The proxy's HTTP port."""
+        return self.bootstrap(rack) + 1
+
+    def broker_port_start(self, rack: int) -> int:
+        """The proxy's listener of broker n is at this plus n."""
+        return self.bootstrap(rack) + 5
+
+    @property
+    def end(self) -> int:
+        """The first port behind the range."""
+        return self.base + RACKS + PORTS_PER_RACK * self.racks
+
+    def user_of(self, port: int) -> str:
+        """What in the stack would use the port."""
+        offset = port - self.base
+        if offset >= RACKS:
+            return f"the proxy of rack {(offset - RACKS) // PORTS_PER_RACK + 1}"
+        if offset >= S3:
+            return "the S3 server" if offset < RESERVATION else "the reservation of the range"
+        return {CONTROLLER: "the controller", REDIS: "the Redis-compatible server"}.get(offset, f"broker {offset}")
+
+
+class ReservedPorts:
+    """A range of free ports, and a socket on one of them that keeps other stacks away from the range."""
+
+    def __init__(self, base: int | None, racks: int) -> None:
+        """Take the range from `base`, or look for a free one. Raises StackError, naming a port that is taken."""
+        if base is not None:
+            self.ports = Ports(base, racks)
+            self._socket = _reserve(self.ports)
+            return
+        bases = list(range(FIRST_BASE, LAST_BASE, STEP))
+        random.shuffle(bases)
+        for candidate in bases:
+            try:
+                self.ports = Ports(candidate, racks)
+                self._socket = _reserve(self.ports)
+            except StackError:
+                continue
+            return
+        raise StackError(f"no {Ports(0, racks).end} free ports in a row from {FIRST_BASE} to {LAST_BASE} on {HOST}")
+
+    def release(self) -> None:
+        """Let others have the range."""
+        self._socket.close()
+
+
+def _reserve(ports: Ports) -> socket.socket:
+    if ports.base < 1024 or ports.end > 65536:
+        raise StackError(f"ports {ports.base} to {ports.end - 1} do not all exist for users; choose another port base")
+    reservation = socket.socket()
+    try:
+        # Without SO_REUSEADDR: nobody else, with or without it, can bind the port as long as this socket lives.
+        _bind(reservation, ports, ports.base + RESERVATION)
+        for port in range(ports.base, ports.end):
+            if port != ports.base + RESERVATION:
+                with socket.socket() as probe:
+                    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                    _bind(probe, ports, port)
+    except BaseException:
+        reservation.close()
+        raise
+    return reservation
+
+
+def _bind(probe: socket.socket, ports: Ports, port: int) -> None:
+    try:
+        probe.bind((HOST, port))
+    except OSError as error:
+        raise StackError(
+            f"port {port} on {HOST}, which {ports.user_of(port)} would use, is taken ({error.strerror}); choose "
+            f"another port base (the stack uses {ports.base} to {ports.end - 1}), or end the program that has it"
+        ) from error

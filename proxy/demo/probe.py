@@ -1,0 +1,54 @@
+"""Ask one broker which brokers it knows: Metadata v1 without topics, by hand.
+
+A client library would not do: it asks any broker that it has heard of, and the answer has to be this broker's own. A
+broker that answers has joined the cluster: it takes no request before.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+
+METADATA, VERSION, CORRELATION_ID = 3, 1, 1
+CLIENT_ID = b"readiness"
+MAX_RESPONSE_BYTES = 1 << 20
+
+
+class ProbeFailed(Exception):
+    """The broker did not answer, or not with Metadata."""
+
+
+def known_brokers(host: str, port: int, timeout_seconds: float) -> dict[int, str]:
+    """Node ID to rack (empty where it has none) of the brokers that this one knows to be alive.
+
+    Raises ProbeFailed.
+    """
+    header = struct.pack(">hhih", METADATA, VERSION, CORRELATION_ID, len(CLIENT_ID)) + CLIENT_ID
+    request = header + struct.pack(">i", 0)  # no topic; a null array would be all
+    try:
+        with socket.create_connection((host, port), timeout=timeout_seconds) as connection:
+            connection.sendall(struct.pack(">i", len(request)) + request)
+            stream = connection.makefile("rb")
+            (size,) = struct.unpack(">i", stream.read(4))
+            if not 0 <= size <= MAX_RESPONSE_BYTES:
+                raise ProbeFailed(f"port {port} answers, but not as a Kafka broker")
+            return _brokers(stream.read(size))
+    except (OSError, struct.error, UnicodeDecodeError) as error:
+        raise ProbeFailed(str(error) or type(error).__name__) from error
+
+
+def _brokers(response: bytes) -> dict[int, str]:
+    _, count = struct.unpack_from(">ii", response)
+    position, brokers = 8, {}
+    for _ in range(count):
+        (node_id,) = struct.unpack_from(">i", response, position)
+        _, position = _string(response, position + 4)
+        rack, position = _string(response, position + 4)  # behind the port
+        brokers[node_id] = rack
+    return brokers
+
+
+def _string(response: bytes, position: int) -> tuple[str, int]:
+    (length,) = struct.unpack_from(">h", response, position)
+    end = position + 2 + max(0, length)
+    return response[position + 2 : end].decode(), end

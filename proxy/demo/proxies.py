@@ -1,0 +1,96 @@
+"""The proxies of the stack, one per rack, each a process of its own as an operator would run it."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import yaml
+
+from proxy.demo.errors import StackError
+from proxy.demo.ports import HOST, Ports
+from proxy.demo.process import Process
+from proxy.demo.waiting import wait_until
+
+STOP_TIMEOUT_SECONDS = 30.0
+"""A little more than the setting `limits.drain_timeout_ms`."""
+
+
+class RackProxy:
+    """The proxy of one rack: its settings file and its process."""
+
+    def __init__(self, directory: Path, ports: Ports, index: int, rack: str, settings: Mapping[str, Any]) -> None:
+        """`index` is the rack's place in the port layout; `settings` are put over rack, listeners and admin."""
+        self.rack = rack
+        self.bootstrap = f"{HOST}:{ports.bootstrap(index)}"
+        self.admin_address = f"{HOST}:{ports.admin(index)}"
+        self.admin_url = f"http://{self.admin_address}"
+        self.config_path = directory / "config" / f"proxy-{rack}.yaml"
+        self.settings = merged(
+            {
+                "rack": rack,
+                "listeners": {
+                    "host": HOST,
+                    "bootstrap_port": ports.bootstrap(index),
+                    "broker_port_start": ports.broker_port_start(index),
+                    "broker_node_ids": "1-9",
+                },
+                "admin": {"host": HOST, "port": ports.admin(index)},
+            },
+            settings,
+        )
+        # Settings in the environment of whoever runs the demo are meant for another proxy.
+        environment = {key: value for key, value in os.environ.items() if not key.startswith("DISKLESS_PROXY_")}
+        self.process = Process(
+            f"proxy-{rack}",
+            [sys.executable, "-m", "proxy", "run", "--config", str(self.config_path)],
+            directory / "logs" / f"proxy-{rack}.log",
+            environment=environment,
+            stop_timeout_seconds=STOP_TIMEOUT_SECONDS,
+        )
+
+    def prepare(self) -> None:
+        """Write the settings file."""
+        self.config_path.write_text(yaml.safe_dump(self.settings, sort_keys=False))
+
+    def configure(self, overrides: Mapping[str, Any]) -> None:
+        """Change settings, from the next start on."""
+        self.settings = merged(self.settings, overrides)
+        self.prepare()
+
+    def wait_ready(self, timeout_seconds: float, cancelled: Event) -> None:
+        """Wait until `/readyz` answers 200. Raises StackError when time is up."""
+        wait_until(self._complaint, timeout_seconds, cancelled, self._explain)
+
+    def _complaint(self) -> str:
+        if not self.process.running:
+            raise StackError(self._explain(f"it ended (exit code {self.process.exit_code})"))
+        connection = http.client.HTTPConnection(self.admin_address, timeout=2.0)
+        try:
+            connection.request("GET", "/readyz")
+            response = connection.getresponse()
+            told = response.read().decode(errors="replace").strip()
+            return "" if response.status == http.client.OK else f"/readyz answers {response.status}: {told}"
+        except (OSError, http.client.HTTPException) as error:
+            return f"/readyz does not answer ({error})"
+        finally:
+            connection.close()
+
+    def _explain(self, complaint: str) -> str:
+        name, log = self.process.name, self.process.log
+        return f"{name} is not ready: {complaint}; see {log}:\n{self.process.log_tail()}"
+
+
+def merged(settings: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """`settings` with `overrides` put over them, section by section."""
+    result = dict(settings)
+    for key, value in overrides.items():
+        under = result.get(key)
+        both = isinstance(under, Mapping) and isinstance(value, Mapping)
+        result[key] = merged(under, value) if both else value  # type: ignore[arg-type]
+    return result

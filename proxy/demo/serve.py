@@ -1,0 +1,113 @@
+"""`diskless-proxy demo --serve`: the stack without load, until SIGTERM or Ctrl-C."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Event
+from types import FrameType
+
+from rich.console import Console
+from rich.table import Table
+
+from proxy.demo import info, servers
+from proxy.demo.errors import StackCancelled
+from proxy.demo.stack import Stack, StackOptions
+
+WATCH_SECONDS = 0.2
+END_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+def serve(options: StackOptions, info_path: Path | None, console: Console) -> None:
+    """Start, tell, wait for the signal, end. Raises StackError where the stack can't start.
+
+    The information file is there only as long as the stack is ready. A part that ends meanwhile is told of and left
+    ended: whoever ended it may want to see what happens.
+    """
+    if info_path:
+        info_path.unlink(missing_ok=True)
+    with _signalled() as ended:
+        started = time.monotonic()
+        console.print("Starting brokers, Redis-compatible server and proxies …")
+        stack = Stack(options, cancelled=ended, progress=lambda part: console.print(f"  waiting for: {part}"))
+        try:
+            with stack:
+                if info_path:
+                    info.write(info_path, info.describe(stack))
+                _tell(stack, console, time.monotonic() - started)
+                _watch(stack, ended, console)
+                console.print("Ending …")
+        except StackCancelled:
+            console.print("Told to end before everything was ready.")
+        finally:
+            if info_path:
+                info_path.unlink(missing_ok=True)
+    console.print("Ended." if options.directory is None else f"Ended; data and logs are in {stack.directory}.")
+
+
+@contextmanager
+def _signalled() -> Iterator[Event]:
+    """An event that SIGTERM, SIGINT and SIGHUP set."""
+    event = Event()
+
+    def end(number: int, frame: FrameType | None) -> None:
+        event.set()
+
+    before = {number: signal.signal(number, end) for number in END_SIGNALS}
+    try:
+        yield event
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _watch(stack: Stack, ended: Event, console: Console) -> None:
+    alive = set(stack.processes)
+    while not ended.wait(WATCH_SECONDS):
+        for name in sorted(alive):
+            process = stack.process(name)
+            if not process.running:
+                alive.discard(name)
+                console.print(f"{name} ended (exit code {process.exit_code}); its log is {process.log}")
+
+
+def _tell(stack: Stack, console: Console, seconds: float) -> None:
+    table = Table(title=f"Ready after {seconds:.1f} s", title_justify="left")
+    for heading in ("part", "rack", "address", "process"):
+        table.add_column(heading, overflow="fold")
+    for node, rack in stack.kafka.racks.items():
+        table.add_row(f"broker {node}", rack, stack.kafka.address(node), str(stack.pid(f"broker-{node}")))
+    if stack.options.proxies:
+        for rack, proxy in stack.proxies.items():
+            table.add_row("proxy", rack, proxy.bootstrap, str(proxy.process.pid))
+    table.add_row("Redis-compatible server", "", stack.redis.address, str(stack.redis.process.pid))
+    if stack.s3:
+        table.add_row("S3 server", "", stack.s3.endpoint_url, str(stack.s3.process.pid))
+    console.print(table)
+    console.print(f"WAL segments: {stack.storage_url}    logs: {stack.directory / 'logs'}", soft_wrap=True)
+    if stack.options.proxies:
+        _suggest(stack, console)
+    console.print("Ctrl-C or SIGTERM ends it.")
+
+
+def _suggest(stack: Stack, console: Console) -> None:
+    rack, *_, other = stack.proxies
+    tool = f"java -cp '{servers.kafka_class_path()}' org.apache.kafka.tools"
+    here, there = stack.bootstrap(rack), stack.bootstrap(other)
+    console.print("\nTry next (any Kafka client will do):")
+    for what, command in (
+        (
+            "create a diskless topic",
+            f"{tool}.TopicCommand --bootstrap-server {here} --create --topic first --config diskless.enable=true",
+        ),
+        (f"write to it in {rack}", f"{tool}.ConsoleProducer --bootstrap-server {here} --topic first"),
+        (
+            f"read it in {other}",
+            f"{tool}.consumer.ConsoleConsumer --bootstrap-server {there} --topic first --from-beginning",
+        ),
+        ("see the proxy's figures", f"curl -s {stack.admin_url(rack)}/metrics"),
+    ):
+        console.print(f"  {what}:\n    {command}", soft_wrap=True, highlight=False)

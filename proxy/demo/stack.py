@@ -1,0 +1,334 @@
+"""The stack: brokers in three racks, a Redis-compatible server, object storage, and a proxy per rack.
+
+One piece of code for the demo, the tests and the benchmarks. Synchronous: the parts are processes, and every wait has
+an end. Usable from any thread, by one thread at a time.
+
+    with Stack(StackOptions()) as stack:
+        producer = Producer({"bootstrap.servers": stack.bootstrap("rack-a")})
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Event
+from types import TracebackType
+from typing import Any, Literal
+
+from proxy.demo import s3
+from proxy.demo.errors import StackError
+from proxy.demo.kafka import CONTROLLER, Kafka
+from proxy.demo.ports import MAX_BROKERS, ReservedPorts
+from proxy.demo.process import Process
+from proxy.demo.proxies import RackProxy, merged
+from proxy.demo.s3 import SeaweedFS
+from proxy.demo.valkey import Valkey
+
+DIRECTORIES = ("config", "data", "logs", "tmp", "wal")
+
+
+@dataclass(frozen=True, slots=True)
+class StackOptions:
+    """What the stack consists of, and where."""
+
+    directory: Path | None = None
+    """Kept at the end, and started from when it holds data; where None, a temporary one that is removed."""
+    port_base: int | None = None
+    """The first of a range of ports, see `ports.py`; where None, a free range is looked for."""
+    storage: Literal["file", "s3"] = "file"
+    racks: tuple[str, ...] = ("rack-a", "rack-b", "rack-c")
+    """One broker (node IDs from 1) and one proxy for each."""
+    proxies: bool = True
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+    """Put over the settings of every proxy, section by section."""
+    broker_properties: Mapping[str, str] = field(default_factory=dict)
+    """Put over the properties of every broker."""
+    start_timeout_seconds: float = 60.0
+    """For each part, from its start until it is ready."""
+
+
+class Stack:
+    """A stack that starts on entering the context (or by `start`) and ends on leaving it (or by `stop`)."""
+
+    def __init__(
+        self,
+        options: StackOptions | None = None,
+        *,
+        cancelled: Event | None = None,
+        progress: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """Setting `cancelled` ends a start early with StackCancelled; `progress` is told what is being waited for."""
+        self.options = options or StackOptions()
+        if not 1 <= len(self.options.racks) <= MAX_BROKERS or len(set(self.options.racks)) < len(self.options.racks):
+            raise StackError(f"a stack has 1 to {MAX_BROKERS} different racks, not {', '.join(self.options.racks)}")
+        self._cancelled = cancelled or Event()
+        self._progress = progress
+        self._laid_out = False
+        self._reserved: ReservedPorts | None = None
+        self.s3: SeaweedFS | None = None
+        self.proxies: dict[str, RackProxy] = {}
+        """By rack; none of them runs with the option `proxies` off."""
+        self.processes: dict[str, Process] = {}
+        """By name: controller, broker-1, …, redis, s3, proxy-rack-a, …; in the order of their start."""
+
+    def __enter__(self) -> Stack:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Start everything and wait until it is ready. Raises StackError; nothing is left running then."""
+        try:
+            self._lay_out()
+            self._start_servers()
+            if self.options.proxies:
+                self._progress("proxies")
+                self._start_proxies()
+        except BaseException:
+            self.stop()
+            raise
+
+    def _lay_out(self) -> None:
+        options = self.options
+        if options.directory is None:
+            self.directory = Path(tempfile.mkdtemp(prefix="diskless-proxy-demo-"))
+        else:
+            self.directory = options.directory.resolve()
+        self._laid_out = True
+        self._reserved = ReservedPorts(options.port_base, len(options.racks))
+        ports = self._reserved.ports
+        for name in DIRECTORIES:
+            (self.directory / name).mkdir(parents=True, exist_ok=True)
+        self.kafka = Kafka(self.directory, ports, options.racks, options.broker_properties)
+        self.redis = Valkey(self.directory, ports.redis)
+        self.s3 = SeaweedFS(self.directory, ports.s3) if options.storage == "s3" else None
+        self.storage_url = f"s3://{s3.BUCKET}/wal" if self.s3 else (self.directory / "wal").as_uri()
+        self.proxies = {
+            rack: RackProxy(self.directory, ports, index, rack, self._proxy_settings(rack))
+            for index, rack in enumerate(options.racks)
+        }
+        servers = [self.redis.process, *([self.s3.process] if self.s3 else [])]
+        servers += [self.kafka.controller, *self.kafka.brokers.values()]
+        proxies = [proxy.process for proxy in self.proxies.values()] if options.proxies else []
+        self.processes = {process.name: process for process in servers + proxies}
+
+    def _proxy_settings(self, rack: str) -> dict[str, Any]:
+        own_first = sorted(self.kafka.racks, key=lambda node: self.kafka.racks[node] != rack)
+        storage = {"url": self.storage_url}
+        if self.s3:
+            storage |= {
+                "endpoint_url": self.s3.endpoint_url,
+                "region": s3.REGION,
+                "access_key_id": s3.ACCESS_KEY_ID,
+                "secret_access_key": s3.SECRET_ACCESS_KEY,
+            }
+        settings = {
+            "brokers": {"bootstrap": [self.kafka.address(node) for node in own_first]},
+            "redis": {"url": self.redis.url},
+            "storage": storage,
+        }
+        return merged(settings, self.options.overrides)
+
+    def _start_servers(self) -> None:
+        self.redis.prepare()
+        self.redis.process.start()
+        if self.s3:
+            self.s3.prepare()
+            self.s3.process.start()
+        self._progress("storage of the Kafka cluster")
+        self.kafka.prepare()
+        self.kafka.controller.start()
+        for broker in self.kafka.brokers.values():
+            broker.start()
+        for proxy in self.proxies.values():
+            proxy.prepare()
+        self._progress("Redis-compatible server, S3 server" if self.s3 else "Redis-compatible server")
+        self._wait_ready(["redis", "s3"])
+        self._progress("Kafka brokers")
+        self.wait_brokers()
+
+    def _start_proxies(self) -> None:
+        for proxy in self.proxies.values():
+            proxy.process.start()
+        self._wait_ready([proxy.process.name for proxy in self.proxies.values()])
+
+    def stop(self) -> None:
+        """End everything, the proxies first, and remove the directory if it was a temporary one. Repeatable."""
+        servers = [name for name in self.processes if name in (CONTROLLER, "redis", "s3")]
+        brokers = [name for name in self.processes if name.startswith("broker-")]
+        proxies = [name for name in self.processes if name not in servers + brokers]
+        for names in (proxies, brokers, servers):
+            for name in names:
+                self.processes[name].terminate()
+            for name in names:
+                self.processes[name].wait_ended()
+        if self.s3:
+            self.s3.clean_up()
+        if self._reserved:
+            self._reserved.release()
+        if self._laid_out and self.options.directory is None:
+            shutil.rmtree(self.directory, ignore_errors=True)
+        self._laid_out = False
+
+    # Where to find what
+
+    def bootstrap(self, rack: str) -> str:
+        """`host:port` where clients of the rack bootstrap, at its proxy."""
+        return self._proxy(rack).bootstrap
+
+    @property
+    def direct_bootstrap(self) -> str:
+        """`host:port` of all brokers, past the proxies."""
+        return ",".join(self.kafka.address(node) for node in self.kafka.brokers)
+
+    def admin_url(self, rack: str) -> str:
+        """The proxy's HTTP port, as `http://host:port`."""
+        return self._proxy(rack).admin_url
+
+    def config_path(self, rack: str) -> Path:
+        """The settings file that the rack's proxy runs with."""
+        return self._proxy(rack).config_path
+
+    def log_directory(self, node_id: int) -> Path:
+        """Where the broker keeps its partitions' logs."""
+        return self.directory / "data" / f"broker-{node_id}"
+
+    def process(self, name: str) -> Process:
+        """A part by its name, see `processes`. Raises StackError, naming those that exist."""
+        if name not in self.processes:
+            raise StackError(f"the stack has no {name}; its parts are {', '.join(self.processes) or 'not started'}")
+        return self.processes[name]
+
+    def pid(self, name: str) -> int:
+        """The process ID of a part."""
+        return self.process(name).pid
+
+    def log_tail(self, name: str, lines: int = 50) -> str:
+        """The last lines that a part wrote."""
+        return self.process(name).log_tail(lines)
+
+    def _proxy(self, rack: str) -> RackProxy:
+        if rack not in self.proxies:
+            raise StackError(f"the stack has no rack {rack}; its racks are {', '.join(self.proxies)}")
+        return self.proxies[rack]
+
+    # Faults
+
+    def pause(self, name: str) -> None:
+        """Let a part hang: its connections stay open, nothing is answered."""
+        self.process(name).pause()
+
+    def resume(self, name: str) -> None:
+        """End a pause."""
+        self.process(name).resume()
+
+    def heal(self) -> None:
+        """Resume and start again, and wait for, whatever a test has paused, stopped or killed."""
+        ended = [name for name, process in self.processes.items() if not process.running]
+        paused = [name for name, process in self.processes.items() if process.paused and name not in ended]
+        for name in paused:
+            self.resume(name)
+        for name in ended:
+            self.process(name).start()
+        self._wait_ready(ended + paused)
+
+    def _wait_ready(self, names: Sequence[str]) -> None:
+        timeout = self.options.start_timeout_seconds
+        if "redis" in names:
+            self.redis.wait_ready(timeout, self._cancelled)
+        if self.s3 and "s3" in names:
+            self.s3.wait_ready(timeout, self._cancelled)
+        if any(name.startswith("broker-") or name == CONTROLLER for name in names):
+            self.wait_brokers()
+        for proxy in self.proxies.values():
+            if proxy.process.name in names:
+                proxy.wait_ready(timeout, self._cancelled)
+
+    def stop_broker(self, node_id: int) -> None:
+        """Controlled shutdown, to its end."""
+        self._end(f"broker-{node_id}")
+
+    def kill_broker(self, node_id: int) -> None:
+        """SIGKILL."""
+        self.process(f"broker-{node_id}").kill()
+
+    def start_broker(self, node_id: int, *, wait: bool = True) -> None:
+        """Start it again; with `wait`, until it is a member of the cluster. Raises StackError when that fails."""
+        self.process(f"broker-{node_id}").start()
+        if wait:
+            self.wait_brokers(node_id)
+
+    def wait_brokers(self, *node_ids: int) -> None:
+        """Wait until these brokers (all that run, where none is named) know of all that run. Raises StackError."""
+        running = [node for node, broker in self.kafka.brokers.items() if broker.running and not broker.paused]
+        self.kafka.wait_ready(list(node_ids) or running, self.options.start_timeout_seconds, self._cancelled)
+
+    def terminate_proxy(self, rack: str) -> int | None:
+        """SIGTERM, and wait until it has drained; its exit code."""
+        return self._end(self._proxy(rack).process.name)
+
+    def kill_proxy(self, rack: str) -> None:
+        """SIGKILL."""
+        self._proxy(rack).process.kill()
+
+    def start_proxy(self, rack: str, *, wait: bool = True) -> None:
+        """Start it again; with `wait`, until it is ready. Raises StackError when that fails."""
+        self._start(self._proxy(rack).process.name, wait)
+
+    def configure_proxy(self, rack: str, overrides: Mapping[str, Any]) -> None:
+        """Put settings over those in the proxy's file; it obeys them from its next start on."""
+        self._proxy(rack).configure(overrides)
+
+    def stop_redis(self) -> None:
+        """SIGTERM, to its end."""
+        self._end("redis")
+
+    def kill_redis(self) -> None:
+        """SIGKILL."""
+        self.process("redis").kill()
+
+    def start_redis(self, *, wait: bool = True) -> None:
+        """Start it again on the data it has on disk; with `wait`, until it answers."""
+        self._start("redis", wait)
+
+    def stop_s3(self) -> None:
+        """SIGTERM, to its end."""
+        self._end("s3")
+
+    def kill_s3(self) -> None:
+        """SIGKILL."""
+        self.process("s3").kill()
+
+    def start_s3(self, *, wait: bool = True) -> None:
+        """Start it again; with `wait`, until it takes objects."""
+        self._start("s3", wait)
+
+    def _start(self, name: str, wait: bool) -> None:
+        self.process(name).start()
+        if wait:
+            self._wait_ready([name])
+
+    def _end(self, name: str) -> int | None:
+        process = self.process(name)
+        process.terminate()
+        return process.wait_ended()
+
+    # Kafka's own tools
+
+    def java_command(self, main_class: str, *arguments: str) -> list[str]:
+        """The command of a tool such as `org.apache.kafka.tools.TopicCommand`, for a caller that runs it itself."""
+        return self.kafka.tool_command(main_class, *arguments)
+
+    def java(
+        self, main_class: str, *arguments: str, stdin: str | None = None, timeout: float = 60.0
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a tool to its end (`timeout` in seconds). Raises subprocess.TimeoutExpired; the tool is killed then."""
+        return self.kafka.run_tool(main_class, *arguments, stdin=stdin, timeout_seconds=timeout)

@@ -1,0 +1,239 @@
+"""Fetch: where each partition is read from, and the merged answer.
+
+- Only classic partitions: the request goes to the broker as it came, with the broker's fetch session (KIP-227), and the
+  answer streams through. Clients that name a rack follow KIP-392 as they are.
+- Only diskless partitions: read here, from the coordinator's coordinates and the rack-local cache. Kafka's rules hold:
+  partition order, byte limits, `min_bytes` and `max_wait`. The proxy keeps no sessions; it answers session 0.
+- Both: the classic half is asked of the broker without a session and with short waits, again and again until the whole
+  answer is due.
+
+A broker's session that gains a diskless partition is ended with FETCH_SESSION_ID_NOT_FOUND: the client begins anew with
+all of its partitions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from proxy.coordinator.interface import DisklessTopic
+from proxy.diskless_reader import PartitionRead, ReadRequest
+from proxy.errors import FETCH_SESSION_ID_NOT_FOUND, NONE, UNKNOWN_TOPIC_OR_PARTITION
+from proxy.rewrite_metadata import address_of, rack_of
+from proxy.rights import READ, rights_of
+from proxy.slots import BrokerSlot, Slot, StreamedFetchSlot
+from proxy.wire.endpoints import rewrite_node_endpoints
+from proxy.wire.fetch import FetchRequest, TopicFetch, build_fetch_request, parse_fetch_request
+from proxy.wire.fetch_response import (
+    PartitionFetched,
+    TopicFetched,
+    build_fetch_response,
+    fetch_response_has_error,
+    fetched_bytes,
+    merge_fetch_response,
+)
+from proxy.wire.fetch_stream import FetchEndpointStream
+
+if TYPE_CHECKING:
+    from proxy.connection import ClientConnection
+    from proxy.request import Request
+    from proxy.wire.primitives import Buffer
+
+FETCH = 1
+_NO_SESSION = -1
+_FIRST_EPOCH = 0
+_FIRST_SESSION_VERSION = 7
+_FIRST_ZSTD_VERSION = 10
+_FIRST_NODE_ENDPOINTS_VERSION = 16
+_CLASSIC_MIN_BYTES = 1
+
+
+class _Diskless(NamedTuple):
+    """A diskless topic of the request."""
+
+    asked: TopicFetch
+    entry: DisklessTopic
+
+
+def fetch(connection: ClientConnection, request: Request) -> Coroutine[Any, Any, None] | None:
+    """Fetch (API key 1)."""
+    find = connection.context.topics.find
+    parsed = parse_fetch_request(request.body, request.api_version)
+    diskless = [_Diskless(asked, entry) for asked in parsed.topics if (entry := find(asked.topic)) is not None]
+    if not diskless:
+        _forward(connection, request)
+        return None
+    slot = connection.open_slot(request)
+    if parsed.session_epoch > _FIRST_EPOCH:
+        slot.fill(build_fetch_response(parsed.version, 0, [], error_code=FETCH_SESSION_ID_NOT_FOUND))
+        return None
+    return _Fetching(connection, request, parsed, diskless, slot).answer()
+
+
+def _forward(connection: ClientConnection, request: Request) -> None:
+    """All of it is the broker's."""
+    key, version, correlation_id = request.api_key, request.api_version, request.correlation_id
+    slot: BrokerSlot
+    if version >= _FIRST_NODE_ENDPOINTS_VERSION:
+        stream = FetchEndpointStream(version, address_of(connection, request.client_id))
+        slot = StreamedFetchSlot(connection, key, version, correlation_id, stream)
+    else:
+        slot = BrokerSlot(connection, key, version, correlation_id)
+    context = connection.context
+    serving = context.cluster.rack_of(connection.node_id)
+    slot.counted_as = ("classic", "fetch", rack_of(connection, request.client_id), serving)
+    connection.forward_slot(request, slot)
+
+
+class _Fetching:
+    """One Fetch with diskless partitions, until it is answered."""
+
+    def __init__(
+        self,
+        connection: ClientConnection,
+        request: Request,
+        parsed: FetchRequest,
+        diskless: list[_Diskless],
+        slot: Slot,
+    ) -> None:
+        self._connection = connection
+        self._context = connection.context
+        self._request = request
+        self._parsed = parsed
+        self._diskless = diskless
+        self._slot = slot
+        names = {topic.asked.topic for topic in diskless}
+        self._classic = [topic for topic in parsed.topics if topic.topic not in names]
+        self._refused: dict[tuple[str | bytes, int], int] = {}
+        """Errors of partitions that are not read, by topic as the client named it and partition."""
+        self._reads: list[ReadRequest] = []
+        self._max_bytes = min(parsed.max_bytes, self._context.settings.fetch.max_bytes)
+
+    async def answer(self) -> None:
+        """Read, wait while there is too little, answer. Raises BrokerUnreachable."""
+        began_s = self._context.now()
+        await self._check()
+        listened = [(read.topic_id, read.partition) for read in self._reads]
+        news = self._context.reader.coordinates.listen(listened)
+        try:
+            reads, classic_body = await self._collect(began_s + self._parsed.max_wait_ms / 1000, news)
+        finally:
+            self._context.reader.coordinates.unlisten(listened, news)
+        self._fill(reads, classic_body)
+        self._context.stats.fetch_seconds.observe(self._context.now() - began_s)
+
+    async def _check(self) -> None:
+        """The client's right to read, and partitions that are not there."""
+        rights = rights_of(self._connection)
+        unasked = rights.unasked(topic.entry.name for topic in self._diskless)
+        if unasked:
+            await rights.ask(self._connection, self._request, unasked)
+        for asked, entry in self._diskless:
+            error_code = rights.error(entry.name, READ)
+            for partition in asked.partitions:
+                if error_code == NONE and not (entry.state == "live" and 0 <= partition.index < entry.partitions):
+                    self._refused[asked.topic, partition.index] = UNKNOWN_TOPIC_OR_PARTITION
+                elif error_code != NONE:
+                    self._refused[asked.topic, partition.index] = error_code
+                else:
+                    self._reads.append(
+                        ReadRequest(
+                            entry.topic_id, partition.index, partition.fetch_offset, partition.partition_max_bytes
+                        )
+                    )
+
+    async def _collect(
+        self, due_s: float, news: asyncio.Event
+    ) -> tuple[dict[tuple[bytes, int], PartitionRead], memoryview | None]:
+        """Both halves, as soon as they make `min_bytes`, hold an error, or time is up."""
+        trust_ends = False
+        while True:
+            news.clear()
+            classic_body, classic_size, classic_error = None, 0, False
+            if self._classic:
+                classic_body = await self._ask_classic(due_s)
+                classic_size = fetched_bytes(classic_body, self._parsed.version)
+                classic_error = fetch_response_has_error(classic_body, self._parsed.version)
+            left = max(self._max_bytes - classic_size, 0)
+            reads = await self._context.reader.read(
+                self._reads,
+                max_bytes=left,
+                trust_ends=trust_ends,
+                first_exempt=not classic_size,
+                zstd=self._parsed.version >= _FIRST_ZSTD_VERSION,
+            )
+            size = classic_size + sum(read.size_bytes for read in reads)
+            wait_s = due_s - self._context.now()
+            failed = classic_error or self._refused or any(read.error_code for read in reads)
+            if size >= self._parsed.min_bytes or failed or wait_s <= 0:
+                asked = ((read.topic_id, read.partition) for read in self._reads)
+                return dict(zip(asked, reads, strict=True)), classic_body
+            trust_ends = True
+            if not self._classic:
+                try:
+                    await asyncio.wait_for(news.wait(), wait_s)
+                except TimeoutError:
+                    due_s = 0.0
+
+    async def _ask_classic(self, due_s: float) -> memoryview:
+        """The broker's half, without a session."""
+        longest_ms = self._context.settings.fetch.mixed_wait_ms
+        wait_ms = max(0, min(longest_ms, int((due_s - self._context.now()) * 1000)))
+        half = self._parsed._replace(
+            max_wait_ms=wait_ms,
+            min_bytes=_CLASSIC_MIN_BYTES,
+            max_bytes=self._max_bytes,
+            session_id=0,
+            session_epoch=_NO_SESSION,
+            topics=self._classic,
+            forgotten=[],
+        )
+        return await self._connection.ask(self._request, FETCH, self._parsed.version, build_fetch_request(half))
+
+    def _fill(self, reads: dict[tuple[bytes, int], PartitionRead], classic_body: memoryview | None) -> None:
+        version = self._parsed.version
+        topics = [
+            TopicFetched(asked.topic, [self._fetched(asked, entry, p.index, reads) for p in asked.partitions])
+            for asked, entry in self._diskless
+        ]
+        size = sum(read.size_bytes for read in reads.values())
+        rack = rack_of(self._connection, self._request.client_id)
+        self._context.stats.record_bytes["diskless", "fetch", rack, self._context.settings.rack] += size
+        if classic_body is None:
+            self._slot.fill(build_fetch_response(version, 0, topics))
+            return
+        serving = self._context.cluster.rack_of(self._connection.node_id)
+        self._context.stats.record_bytes["classic", "fetch", rack, serving] += len(classic_body)
+        if version >= _FIRST_NODE_ENDPOINTS_VERSION:
+            told = address_of(self._connection, self._request.client_id)
+            rewritten = rewrite_node_endpoints(FETCH, classic_body, version, told)
+            classic_body = memoryview(b"".join(rewritten))
+        order = [topic.topic for topic in self._parsed.topics]
+        self._slot.fill(merge_fetch_response(classic_body, version, order, topics))
+
+    def _fetched(
+        self,
+        asked: TopicFetch,
+        entry: DisklessTopic,
+        partition: int,
+        reads: dict[tuple[bytes, int], PartitionRead],
+    ) -> PartitionFetched:
+        refused = self._refused.get((asked.topic, partition))
+        if refused is not None:
+            self._context.stats.partition_errors["Fetch", refused] += 1
+            return PartitionFetched(partition, refused, -1, -1, -1, (), 0)
+        read = reads[entry.topic_id, partition]
+        if read.error_code:
+            self._context.stats.partition_errors["Fetch", read.error_code] += 1
+        records: list[Buffer] = read.records
+        return PartitionFetched(
+            partition,
+            read.error_code,
+            read.high_watermark,
+            read.high_watermark,
+            read.log_start_offset,
+            records,
+            read.size_bytes,
+            () if self._parsed.isolation_level else None,
+        )

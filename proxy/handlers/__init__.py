@@ -1,0 +1,45 @@
+"""The handlers of all APIs that are rewritten or intercepted, one file per API; `HANDLERS` is keyed by API key.
+
+A handler opens the request's response slot before it returns. What must wait is done in the coroutine that it returns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
+
+from proxy import fetch_router, produce_offload, rewrite_metadata
+from proxy.apis import API_TABLE, Treatment
+from proxy.handlers.api_versions import api_versions
+from proxy.handlers.create_topics import create_topics
+from proxy.handlers.delete_topics import delete_topics
+from proxy.handlers.list_offsets import list_offsets
+from proxy.handlers.offset_for_leader_epoch import offset_for_leader_epoch
+
+if TYPE_CHECKING:
+    from proxy.connection import ClientConnection
+    from proxy.request import Request
+
+Handler = Callable[["ClientConnection", "Request"], Coroutine[Any, Any, None] | None]
+
+HANDLERS: dict[int, Handler] = {
+    0: produce_offload.produce,
+    1: fetch_router.fetch,
+    2: list_offsets,
+    3: rewrite_metadata.metadata,
+    10: rewrite_metadata.find_coordinator,
+    18: api_versions,
+    19: create_topics,
+    20: delete_topics,
+    23: offset_for_leader_epoch,
+    60: rewrite_metadata.describe_cluster,
+    75: rewrite_metadata.describe_topic_partitions,
+    78: rewrite_metadata.node_endpoints,
+    79: rewrite_metadata.node_endpoints,
+}
+
+
+def check_handlers() -> None:
+    """Every API that the table rewrites or intercepts has a handler, and no other. Raises AssertionError."""
+    wanted = {key for key, api in API_TABLE.items() if api.treatment in (Treatment.REWRITE, Treatment.INTERCEPT)}
+    assert wanted == HANDLERS.keys(), f"the API table and the handlers differ: {sorted(wanted ^ HANDLERS.keys())}"

@@ -1,0 +1,88 @@
+"""DeleteTopics (API key 20): the shadow goes first, with the client's rights, then logs and registry entry.
+
+Behaviour: a topic whose shadow is gone already (deleted behind the proxy's back, or an earlier attempt that stopped
+half way) is cleaned up and answered NONE.
+
+Version notes: v6 names topics by name or ID.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import structlog
+from kio.schema.errors import ErrorCode
+
+from proxy.coordinator.interface import CoordinatorUnavailable, DisklessTopic
+from proxy.errors import NONE, REQUEST_TIMED_OUT, UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION
+from proxy.wire.cold import encode, read_request, read_response
+from proxy.wire.errors import ProtocolError
+
+if TYPE_CHECKING:
+    from proxy.connection import ClientConnection
+    from proxy.request import Request
+    from proxy.slots import Slot
+
+log = structlog.get_logger()
+
+
+def delete_topics(connection: ClientConnection, request: Request) -> Coroutine[Any, Any, None] | None:
+    """Forward what is all classic."""
+    topics = connection.context.topics
+    if not topics.all():
+        connection.forward(request)
+        return None
+    parsed = read_request(request.api_key, request.api_version, request.body)
+    diskless: dict[str, DisklessTopic] = {}
+    references = parsed.topics if hasattr(parsed, "topics") else parsed.topic_names
+    for reference in references:
+        named = reference if isinstance(reference, str) else reference.name
+        entry = topics.find(str(named) if named is not None else reference.topic_id.bytes)
+        if entry is not None:
+            diskless[entry.name] = entry
+    if not diskless:
+        connection.forward(request)
+        return None
+    return _delete(connection, request, connection.open_slot(request), diskless)
+
+
+async def _delete(
+    connection: ClientConnection, request: Request, slot: Slot, diskless: dict[str, DisklessTopic]
+) -> None:
+    body = await connection.ask(request, request.api_key, request.api_version, [request.body])
+    try:
+        response = read_response(request.api_key, request.api_version, body)
+    except ProtocolError:
+        slot.fill([body])
+        return
+    by_id = {entry.topic_id: entry for entry in diskless.values()}
+    results = []
+    for result in response.responses:
+        entry = diskless.get(str(result.name)) if result.name is not None else by_id.get(result.topic_id.bytes)
+        gone = result.error_code.value in (NONE, UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID)
+        if entry is not None and gone:
+            error_code = await _forget(connection, entry)
+            result = replace(result, error_code=ErrorCode(error_code))
+            if error_code == NONE and hasattr(result, "error_message"):
+                result = replace(result, error_message=None)
+        results.append(result)
+    slot.fill([encode(replace(response, responses=tuple(results)))])
+
+
+async def _forget(connection: ClientConnection, entry: DisklessTopic) -> int:
+    """Logs and registry entry; NONE, or a retriable error where the coordinator can't be reached."""
+    context = connection.context
+    try:
+        await context.topics.registry.begin_delete(entry.name)
+        if any(entry.topic_id):
+            await context.coordinator.delete_logs(entry.topic_id, range(entry.partitions))
+        await context.topics.registry.remove(entry.name)
+        await context.topics.load()
+    except CoordinatorUnavailable as error:
+        log.error("diskless_topic_half_deleted", topic=entry.name, reason=str(error), remedy="delete it again")
+        return REQUEST_TIMED_OUT
+    context.reader.coordinates.forget(entry.topic_id)
+    log.info("diskless_topic_deleted", topic=entry.name)
+    return NONE

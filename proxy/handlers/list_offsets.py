@@ -1,0 +1,85 @@
+"""ListOffsets (API key 2): offsets of diskless partitions are the coordinator's, of classic ones the broker's.
+
+Behaviour: latest is the high watermark, which without open transactions is the last stable offset too. By time, the
+answer is exact to the coordinator's row that holds the first record of that time or later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any
+
+import structlog
+from kio.schema.errors import ErrorCode
+
+from proxy.coordinator.interface import CoordinatorUnavailable, ListRequest, OffsetAnswer
+from proxy.errors import KAFKA_STORAGE_ERROR, NONE, UNKNOWN_TOPIC_OR_PARTITION
+from proxy.handlers.halves import Mine, answer_in_halves
+from proxy.rights import DESCRIBE, rights_of
+from proxy.wire.cold import nested
+
+if TYPE_CHECKING:
+    from proxy.connection import ClientConnection
+    from proxy.request import Request
+
+log = structlog.get_logger()
+_LEADER_EPOCH = 0
+_TIERED_TIMESTAMPS = {-4: -2, -5: -1}
+"""Earliest local and latest tiered (KIP-405): nothing is local, all is in object storage."""
+
+
+def list_offsets(connection: ClientConnection, request: Request) -> Coroutine[Any, Any, None] | None:
+    """Split and answer."""
+    return answer_in_halves(connection, request, lambda asked: str(asked.name), _answer_mine)
+
+
+async def _answer_mine(connection: ClientConnection, request: Request, response_type: Any, mine: Mine) -> list[Any]:
+    context = connection.context
+    rights = rights_of(connection)
+    unasked = rights.unasked(entry.name for _, entry in mine)
+    if unasked:
+        await rights.ask(connection, request, unasked)
+    refused = {entry.name: rights.error(entry.name, DESCRIBE) for _, entry in mine}
+    wanted = [
+        ListRequest(entry.topic_id, asked.partition_index, _TIERED_TIMESTAMPS.get(asked.timestamp, asked.timestamp))
+        for topic, entry in mine
+        for asked in topic.partitions
+        if refused[entry.name] == NONE and asked.partition_index < entry.partitions
+    ]
+    try:
+        found = await context.coordinator.list_offsets(wanted) if wanted else []
+    except CoordinatorUnavailable as error:
+        log.warning("offsets_unavailable", reason=str(error))
+        found = [OffsetAnswer(KAFKA_STORAGE_ERROR, -1, -1)] * len(wanted)
+    answers = dict(zip(((one.topic_id, one.partition) for one in wanted), found, strict=True))
+    topic_type = nested(response_type, "topics")
+    partition_type = nested(topic_type, "partitions")
+    unknown = OffsetAnswer(UNKNOWN_TOPIC_OR_PARTITION, -1, -1)
+    return [
+        topic_type(
+            name=topic.name,
+            partitions=tuple(
+                _partition(
+                    partition_type,
+                    asked.partition_index,
+                    OffsetAnswer(refused[entry.name], -1, -1)
+                    if refused[entry.name] != NONE
+                    else answers.get((entry.topic_id, asked.partition_index), unknown),
+                )
+                for asked in topic.partitions
+            ),
+        )
+        for topic, entry in mine
+    ]
+
+
+def _partition(partition_type: Any, index: int, answer: OffsetAnswer) -> Any:
+    values: dict[str, Any] = {
+        "partition_index": index,
+        "error_code": ErrorCode(answer.error_code),
+        "timestamp": answer.timestamp_ms,
+        "offset": answer.offset,
+    }
+    if "leader_epoch" in partition_type.__slots__:
+        values["leader_epoch"] = _LEADER_EPOCH if answer.offset >= 0 else -1
+    return partition_type(**values)

@@ -1,0 +1,60 @@
+"""OffsetForLeaderEpoch (API key 23): a diskless log is never truncated, whatever epoch a client knows.
+
+Behaviour: for any epoch the answer is (that epoch, high watermark). An end offset of 0 would make consumers start over
+for ever, and an error would make them retry for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any
+
+import structlog
+from kio.schema.errors import ErrorCode
+
+from proxy.coordinator.interface import LATEST_TIMESTAMP, CoordinatorUnavailable, ListRequest, OffsetAnswer
+from proxy.errors import KAFKA_STORAGE_ERROR
+from proxy.handlers.halves import Mine, answer_in_halves
+from proxy.wire.cold import nested
+
+if TYPE_CHECKING:
+    from proxy.connection import ClientConnection
+    from proxy.request import Request
+
+log = structlog.get_logger()
+
+
+def offset_for_leader_epoch(connection: ClientConnection, request: Request) -> Coroutine[Any, Any, None] | None:
+    """Split and answer."""
+    return answer_in_halves(connection, request, lambda asked: str(asked.topic), _answer_mine)
+
+
+async def _answer_mine(connection: ClientConnection, request: Request, response_type: Any, mine: Mine) -> list[Any]:
+    wanted = [
+        ListRequest(entry.topic_id, asked.partition, LATEST_TIMESTAMP)
+        for topic, entry in mine
+        for asked in topic.partitions
+    ]
+    try:
+        found = await connection.context.coordinator.list_offsets(wanted)
+    except CoordinatorUnavailable as error:
+        log.warning("offsets_unavailable", reason=str(error))
+        found = [OffsetAnswer(KAFKA_STORAGE_ERROR, -1, -1)] * len(wanted)
+    answers = dict(zip(((one.topic_id, one.partition) for one in wanted), found, strict=True))
+    topic_type = nested(response_type, "topics")
+    partition_type = nested(topic_type, "partitions")
+    return [
+        topic_type(
+            topic=topic.topic,
+            partitions=tuple(
+                partition_type(
+                    error_code=ErrorCode(answers[entry.topic_id, asked.partition].error_code),
+                    partition=asked.partition,
+                    leader_epoch=asked.leader_epoch,
+                    end_offset=answers[entry.topic_id, asked.partition].offset,
+                )
+                for asked in topic.partitions
+            ),
+        )
+        for topic, entry in mine
+    ]

@@ -1,0 +1,337 @@
+"""Produce: the classic part goes to the broker, the diskless part to the WAL buffer, and one answer comes back.
+
+While nothing is diskless a Produce streams through unheld (`begin_classic_produce`). Otherwise `produce` splits it:
+
+1. each topic is classic, diskless, or refused (being created, or not surely classic while this proxy's lease is out);
+2. the client's right to write is read from its own broker, once per connection and short time;
+3. every diskless batch is checked as a broker checks it, and appended; a bad one fails alone, with Kafka's error code;
+4. when all outcomes are there, the broker's for the classic part too, the answer is built. Requests don't wait for each
+   other: up to the client's in-flight limit are buffered and uploaded while earlier ones still are.
+
+No answer before the batch is durable and ordered: PUT, then commit, then answer (KIP-1163).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Coroutine
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import structlog
+
+from proxy.coordinator.interface import DisklessTopic
+from proxy.errors import (
+    INVALID_REQUEST,
+    INVALID_REQUIRED_ACKS,
+    INVALID_TIMESTAMP,
+    INVALID_TXN_STATE,
+    KAFKA_STORAGE_ERROR,
+    NONE,
+    REQUEST_TIMED_OUT,
+    UNKNOWN_TOPIC_ID,
+    UNKNOWN_TOPIC_OR_PARTITION,
+    UNSUPPORTED_COMPRESSION_TYPE,
+)
+from proxy.records import CODEC_ZSTD, BatchHeader, RecordsError, check_batch
+from proxy.rewrite_metadata import address_of, rack_of
+from proxy.rights import WRITE, rights_of
+from proxy.slots import BrokerSlot, Slot
+from proxy.wire.endpoints import rewrite_node_endpoints
+from proxy.wire.frames import Decision
+from proxy.wire.header import response_header_length
+from proxy.wire.produce import (
+    PartitionProduce,
+    PartitionProduced,
+    ProduceRequest,
+    TopicProduced,
+    build_produce_request,
+    build_produce_response,
+    merge_produce_response,
+    parse_produce_request,
+)
+from proxy.wire.produce_prefix import acks_of_prefix, client_id_of_prefix
+
+if TYPE_CHECKING:
+    from proxy.connection import ClientConnection
+    from proxy.request import Request
+    from proxy.slots import Rewrite
+    from proxy.wal.buffer import Outcome
+    from proxy.wire.primitives import Buffer
+
+log = structlog.get_logger()
+
+PRODUCE = 0
+_HEAD = struct.Struct(">hhi")
+_FIRST_PARSED_VERSION = 3
+_FIRST_ZSTD_VERSION = 7
+_FIRST_NODE_ENDPOINTS_VERSION = 10
+_DEFAULT_MAX_MESSAGE_BYTES = 1_048_588
+_DEFAULT_TIMESTAMP_AFTER_MAX_MS = 3_600_000
+
+
+class _DisklessPart(NamedTuple):
+    """One topic of the request that the broker does not get."""
+
+    topic: str | bytes
+    """As the client named it."""
+    entry: DisklessTopic | None
+    """None where it is refused, with `error_code`."""
+    error_code: int
+    partitions: list[PartitionProduce]
+
+
+def begin_classic_produce(connection: ClientConnection, size: int, head: memoryview) -> Decision:
+    """A Produce begins while every topic is classic: stream it. `head` is what has come of its `size` bytes."""
+    _, version, correlation_id = _HEAD.unpack_from(head)
+    acks = acks_of_prefix(head, version)
+    if acks is None and len(head) < size:
+        return Decision.NEED_MORE
+    client_id = client_id_of_prefix(head)
+    _count_classic(connection, client_id, size)
+    slot = None
+    if acks != 0:
+        slot = BrokerSlot(connection, PRODUCE, version, correlation_id, _rewriter(connection, client_id, version))
+    connection.begin_stream(slot)
+    return Decision.STREAM
+
+
+def produce(connection: ClientConnection, request: Request) -> Coroutine[Any, Any, None] | None:
+    """Produce (API key 0) while diskless topics exist, or may."""
+    if request.api_version < _FIRST_PARSED_VERSION:
+        connection.forward(request)
+        return None
+    parsed = parse_produce_request(request.body, request.api_version)
+    classic, diskless = _split(connection, parsed)
+    if not diskless:
+        _count_classic(connection, request.client_id, len(request.frame))
+        rewriter = _rewriter(connection, request.client_id, request.api_version)
+        connection.forward(request, rewriter, answered=parsed.acks != 0)
+        return None
+    slot = connection.open_slot(request, answered=parsed.acks != 0)
+    pending = _PendingProduce(connection, request, slot, parsed)
+    names = [part.entry.name for part in diskless if part.entry is not None]
+    rights = rights_of(connection)
+    unasked = rights.unasked(names)
+    if not unasked:
+        pending.accept(classic, diskless)
+        return None
+
+    async def ask_then_accept() -> None:
+        await rights.ask(connection, request, unasked)
+        pending.accept(classic, diskless)
+
+    return ask_then_accept()
+
+
+def _split(connection: ClientConnection, parsed: ProduceRequest) -> tuple[ProduceRequest, list[_DisklessPart]]:
+    topics = connection.context.topics
+    classic, diskless = [], []
+    for produced in parsed.topics:
+        entry = topics.find(produced.topic)
+        if entry is None:
+            if topics.surely_classic(produced.topic):
+                classic.append(produced)
+            else:
+                diskless.append(_DisklessPart(produced.topic, None, KAFKA_STORAGE_ERROR, produced.partitions))
+        elif entry.state != "live":
+            unknown = UNKNOWN_TOPIC_OR_PARTITION if isinstance(produced.topic, str) else UNKNOWN_TOPIC_ID
+            diskless.append(_DisklessPart(produced.topic, None, unknown, produced.partitions))
+        else:
+            diskless.append(_DisklessPart(produced.topic, entry, NONE, produced.partitions))
+    return parsed._replace(topics=classic), diskless
+
+
+class _PendingProduce:
+    """One Produce request whose outcomes come in one by one."""
+
+    def __init__(self, connection: ClientConnection, request: Request, slot: Slot, parsed: ProduceRequest) -> None:
+        self._connection = connection
+        self._request = request
+        self._slot = slot
+        self._parsed = parsed
+        self._topics: list[TopicProduced] = []
+        self._open = 1
+        """Outcomes that are still to come; one for `accept` itself."""
+        self._classic_awaited = False
+        self._classic_body: memoryview | None = None
+        self._timed_out = False
+        self._kept_bytes = 0
+        self._timeout: asyncio.TimerHandle | None = None
+        self._began_s = connection.context.now()
+
+    def accept(self, classic: ProduceRequest, diskless: list[_DisklessPart]) -> None:
+        """Send the classic part on, append the diskless one."""
+        if classic.topics:
+            self._forward(classic)
+        rights = rights_of(self._connection)
+        for part in diskless:
+            error_code = part.error_code
+            if part.entry is not None:
+                error_code = rights.error(part.entry.name, WRITE)
+            answers: list[PartitionProduced] = []
+            self._topics.append(TopicProduced(part.topic, answers))
+            for place, partition in enumerate(part.partitions):
+                answers.append(PartitionProduced(partition.index, error_code or REQUEST_TIMED_OUT))
+                if error_code == NONE and part.entry is not None:
+                    self._append(part.entry, partition, answers, place)
+        if self._open > 1 and not self._slot.done:
+            delay_s = max(self._parsed.timeout_ms, 0) / 1000
+            self._timeout = asyncio.get_running_loop().call_later(delay_s, self._time_out)
+        self._one_settled()
+
+    def _append(
+        self, entry: DisklessTopic, partition: PartitionProduce, answers: list[PartitionProduced], place: int
+    ) -> None:
+        """Check one partition's batch and give it to the WAL buffer, or answer why not."""
+        try:
+            records, header = self._checked(entry, partition)
+        except RecordsError as error:
+            answers[place] = PartitionProduced(partition.index, error.error_code, error_message=str(error))
+            return
+        context = self._connection.context
+        context.stats.record_bytes[
+            "diskless", "produce", rack_of(self._connection, self._request.client_id), context.settings.rack
+        ] += header.length
+        self._open += 1
+        settle = partial(self._settle, answers, place)
+        context.wal.append(entry.topic_id, partition.index, records, header, settle)
+
+    def _checked(self, entry: DisklessTopic, partition: PartitionProduce) -> tuple[memoryview, BatchHeader]:
+        """What a broker checks before it appends (LogValidator). Raises RecordsError."""
+        if not 0 <= partition.index < entry.partitions:
+            raise RecordsError(UNKNOWN_TOPIC_OR_PARTITION, f"{entry.name} has {entry.partitions} partitions")
+        if self._parsed.acks not in (-1, 0, 1):
+            raise RecordsError(INVALID_REQUIRED_ACKS, f"acks {self._parsed.acks} is none of -1, 0, 1")
+        if partition.records is None:
+            raise RecordsError(INVALID_REQUEST, "the request has no records for this partition")
+        configs = entry.configs
+        limit = int(configs.get("max.message.bytes", _DEFAULT_MAX_MESSAGE_BYTES))
+        header = check_batch(partition.records, max_message_bytes=limit)
+        if header.is_transactional:
+            log.warning(
+                "transactional_batch_refused",
+                topic=entry.name,
+                reason="transactions on diskless topics are not supported yet",
+                remedy="produce without transactional.id, or to a classic topic",
+            )
+            raise RecordsError(INVALID_TXN_STATE, "transactions on diskless topics are not supported yet")
+        if header.compression == CODEC_ZSTD and self._parsed.version < _FIRST_ZSTD_VERSION:
+            raise RecordsError(UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce v7 or newer")
+        latest_ms = self._connection.context.wall_clock_ms() + int(
+            configs.get("message.timestamp.after.max.ms", _DEFAULT_TIMESTAMP_AFTER_MAX_MS)
+        )
+        if header.max_timestamp_ms > latest_ms:
+            raise RecordsError(
+                INVALID_TIMESTAMP, f"timestamp {header.max_timestamp_ms} is beyond message.timestamp.after.max.ms"
+            )
+        return partition.records, header
+
+    def _forward(self, classic: ProduceRequest) -> None:
+        """The classic part, under the client's own header."""
+        header_length = len(self._request.frame) - len(self._request.body)
+        buffers: list[Buffer] = [self._request.frame[:header_length], *build_produce_request(classic)]
+        _count_classic(self._connection, self._request.client_id, sum(map(len, buffers)))
+        expected = None
+        if classic.acks != 0:
+            self._open += 1
+            self._classic_awaited = True
+            expected = _ClassicHalf(self._request, self)
+        self._connection.send_upstream(buffers, expected)
+
+    def _settle(self, answers: list[PartitionProduced], place: int, outcome: Outcome) -> None:
+        answers[place] = PartitionProduced(
+            answers[place].index, outcome.error_code, outcome.base_offset, -1, outcome.log_start_offset
+        )
+        self._one_settled()
+
+    def classic_answered(self, body: memoryview) -> None:
+        """The broker's answer to the classic part."""
+        self._classic_body = body
+        self._classic_awaited = False
+        if self._timed_out:
+            self._answer()
+        self._one_settled()
+
+    def classic_lost(self) -> None:
+        """The broker's connection ended: nobody knows, so the client's connection ends too."""
+        self._slot.lose()
+        self._one_settled()
+
+    def _one_settled(self) -> None:
+        self._open -= 1
+        if not self._open:
+            self._answer()
+            self._connection.context.memory.give_back(self._kept_bytes)
+            self._kept_bytes = 0
+
+    def _time_out(self) -> None:
+        """The client's own limit: what has no outcome yet is answered REQUEST_TIMED_OUT, once the broker has answered.
+
+        The batches stay in memory until they are settled, so they stay charged.
+        """
+        self._timed_out = True
+        self._kept_bytes, self._slot.charge_bytes = self._slot.charge_bytes, 0
+        if not self._classic_awaited:
+            self._answer()
+
+    def _answer(self) -> None:
+        if self._timeout is not None:
+            self._timeout.cancel()
+        if self._slot.done:
+            return
+        context = self._connection.context
+        context.stats.produce_seconds.observe(context.now() - self._began_s)
+        for topic in self._topics:
+            for partition in topic.partitions:
+                if partition.error_code:
+                    context.stats.partition_errors["Produce", partition.error_code] += 1
+        version = self._parsed.version
+        if self._classic_body is None:
+            self._slot.fill([build_produce_response(version, self._topics)])
+            return
+        body: list[Buffer] = merge_produce_response(self._classic_body, version, self._topics)
+        rewriter = _rewriter(self._connection, self._request.client_id, version)
+        self._slot.fill(rewriter(memoryview(b"".join(body))) if rewriter else body)
+
+
+class _ClassicHalf:
+    """Expects the broker's answer to the classic part of a mixed Produce (`upstream.Expected`)."""
+
+    __slots__ = ("_pending", "_version", "correlation_id")
+
+    def __init__(self, request: Request, pending: _PendingProduce) -> None:
+        self.correlation_id = request.correlation_id
+        self._version = request.api_version
+        self._pending = pending
+
+    def response_begins(self, size: int) -> Decision:
+        """Held: it is merged."""
+        return Decision.HOLD
+
+    def response_held(self, frame: memoryview) -> None:
+        """The broker's part of the answer."""
+        self._pending.classic_answered(frame[response_header_length(PRODUCE, self._version, frame) :])
+
+    def response_part(self, part: memoryview, last: bool) -> None:
+        """Never streamed."""
+        raise AssertionError("the answer to a classic half is held")
+
+    def response_lost(self) -> None:
+        """The broker is gone."""
+        self._pending.classic_lost()
+
+
+def _rewriter(connection: ClientConnection, client_id: str | None, version: int) -> Rewrite | None:
+    """New leaders come with their addresses from v10 on (KIP-951)."""
+    if version < _FIRST_NODE_ENDPOINTS_VERSION:
+        return None
+    return lambda body: rewrite_node_endpoints(PRODUCE, body, version, address_of(connection, client_id))
+
+
+def _count_classic(connection: ClientConnection, client_id: str | None, size: int) -> None:
+    """Bytes of classic records by the client's rack and the broker's."""
+    context = connection.context
+    serving = context.cluster.rack_of(connection.node_id)
+    context.stats.record_bytes["classic", "produce", rack_of(connection, client_id), serving] += size

@@ -1,0 +1,18 @@
+"""One request as the handlers see it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Request(NamedTuple):
+    """A held request frame and its header."""
+
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+    frame: memoryview
+    """Without its 4-byte size."""
+    body: memoryview
+    """Of `frame`, behind the header."""

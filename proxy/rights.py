@@ -1,0 +1,72 @@
+"""What the client may do with a topic, as its own brokers say: no second ACL system.
+
+The proxy asks Metadata with the topics' authorized operations on the client's own broker connection, thus as the
+client's principal (KIP-430), and remembers the answer for a short time per connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from proxy.cluster import METADATA
+from proxy.errors import NONE, TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_OR_PARTITION
+from proxy.wire.metadata import build_metadata_request, metadata_topics
+
+if TYPE_CHECKING:
+    from proxy.connection import ClientConnection
+    from proxy.request import Request
+
+READ = 1 << 3
+WRITE = 1 << 4
+DESCRIBE = 1 << 8
+"""Bits of the authorized operations: `AclOperation` codes."""
+
+_VERSION = 9
+_NEVER = (0.0, NONE, 0)
+_MAX_KNOWN = 10_000
+
+
+class Rights:
+    """What one connection's client may do, by topic name."""
+
+    def __init__(self, kept_s: float, now: Callable[[], float]) -> None:
+        self._kept_s = kept_s
+        self._now = now
+        self._known: dict[str, tuple[float, int, int]] = {}
+
+    def unasked(self, topics: Iterable[str]) -> list[str]:
+        """Those of the topics about which the brokers must be asked (again)."""
+        now_s = self._now()
+        return [topic for topic in topics if now_s >= self._known.get(topic, _NEVER)[0]]
+
+    def error(self, topic: str, operation: int) -> int:
+        """NONE where the operation is allowed, else Kafka's error; what was never asked is not allowed."""
+        _, error_code, operations = self._known.get(topic, _NEVER)
+        if error_code != NONE:
+            return error_code
+        return NONE if operations & operation else TOPIC_AUTHORIZATION_FAILED
+
+    async def ask(self, connection: ClientConnection, request: Request, topics: Iterable[str]) -> None:
+        """Let the brokers say it. Raises BrokerUnreachable and ProtocolError."""
+        names = list(topics)
+        body = build_metadata_request(_VERSION, names, topic_authorized_operations=True)
+        answer = await connection.ask(request, METADATA, _VERSION, body)
+        until_s = self._now() + self._kept_s
+        if len(self._known) > _MAX_KNOWN:
+            self._known.clear()
+        self._known.update(dict.fromkeys(names, (until_s, UNKNOWN_TOPIC_OR_PARTITION, 0)))
+        for topic in metadata_topics(answer, _VERSION):
+            if topic.name is not None:
+                self._known[topic.name] = (until_s, topic.error_code, topic.authorized_operations)
+
+
+def rights_of(connection: ClientConnection) -> Rights:
+    """The rights that a connection remembers."""
+    rights = connection.remembered.get(Rights)
+    if rights is None:
+        context = connection.context
+        rights = Rights(context.settings.authorization_cache_ms / 1000, context.now)
+        connection.remembered[Rights] = rights
+    assert isinstance(rights, Rights)
+    return rights

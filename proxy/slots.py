@@ -1,0 +1,178 @@
+"""Response slots: one per request that is answered, in the order of arrival; the head of the queue is flushed.
+
+A slot is filled by the broker (`BrokerSlot`, streamed where it is the head) or by the proxy itself (`Slot.fill`). So
+a connection's answers keep Kafka's order whoever gives them, and diskless produces can be pipelined (design: "a broker
+handles one at a time").
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from proxy.wire.errors import ProtocolError
+from proxy.wire.frames import Decision
+from proxy.wire.header import response_header, response_header_length
+from proxy.wire.primitives import Buffer
+
+if TYPE_CHECKING:
+    from proxy.connection import ClientConnection
+    from proxy.wire.fetch_stream import FetchEndpointStream
+
+_SIZE = struct.Struct(">i")
+_CORRELATION = struct.Struct(">i")
+_FETCH_HEAD_BYTES = 9
+"""Frame size, correlation ID, and the empty tagged fields of response header v1."""
+Rewrite = Callable[[memoryview], "list[Buffer]"]
+
+
+class Slot:
+    """The place of one answer. `charge_bytes` of the memory budget are given back when it is finished."""
+
+    __slots__ = ("api_key", "api_version", "buffers", "charge_bytes", "connection", "correlation_id", "done", "lost")
+
+    def __init__(self, connection: ClientConnection, api_key: int, api_version: int, correlation_id: int) -> None:
+        self.connection = connection
+        self.api_key = api_key
+        self.api_version = api_version
+        self.correlation_id = correlation_id
+        self.buffers: list[Buffer] = []
+        self.charge_bytes = 0
+        self.done = False
+        self.lost = False
+
+    def fill(self, body: list[Buffer]) -> None:
+        """The proxy's own answer: the body, without header. A second call is ignored."""
+        if self.done:
+            return
+        header = response_header(self.api_key, self.api_version, self.correlation_id)
+        size = len(header) + sum(map(len, body))
+        self.buffers = [_SIZE.pack(size) + header, *body]
+        self.finish()
+
+    def finish(self) -> None:
+        """Nothing more comes; give memory back and flush."""
+        if not self.done:
+            self.done = True
+            self.connection.slot_finished(self)
+
+    def lose(self) -> None:
+        """There will be no answer: the connection ends when it is this slot's turn."""
+        if not self.done:
+            self.lost = True
+            self.finish()
+
+
+class BrokerSlot(Slot):
+    """A slot that the broker fills; it is also what the broker connection expects (`upstream.Expected`).
+
+    `rewrite`, where given, turns the answer's body into what the client gets; such an answer is held whole.
+    """
+
+    __slots__ = ("_rewrite", "counted_as")
+
+    def __init__(
+        self,
+        connection: ClientConnection,
+        api_key: int,
+        api_version: int,
+        correlation_id: int,
+        rewrite: Rewrite | None = None,
+    ) -> None:
+        super().__init__(connection, api_key, api_version, correlation_id)
+        self._rewrite = rewrite
+        self.counted_as: tuple[str, str, str, str] | None = None
+        """Under which key of `Stats.record_bytes` the answer's bytes are counted, if at all."""
+
+    def response_begins(self, size: int) -> Decision:
+        """Streamed when nothing is ahead of it."""
+        if self._rewrite is not None:
+            return Decision.HOLD
+        if self.connection.is_head(self):
+            return Decision.STREAM
+        return Decision.HOLD if self.connection.may_hold_response(size) else Decision.WAIT
+
+    def response_part(self, part: memoryview, last: bool) -> None:
+        """Bytes for the client, at once."""
+        self._count(part)
+        self.connection.write(part)
+        if last:
+            self.finish()
+
+    def response_held(self, frame: memoryview) -> None:
+        """A whole answer."""
+        self._count(frame)
+        if self._rewrite is None:
+            self.buffers = [_SIZE.pack(len(frame)), frame]
+        else:
+            at = response_header_length(self.api_key, self.api_version, frame)
+            try:
+                body = self._rewrite(frame[at:])
+            except ProtocolError as error:
+                self.connection.broker_answer_unreadable(self, error)
+                return
+            self.buffers = [_SIZE.pack(at + sum(map(len, body))), frame[:at], *body]
+        self.connection.hold_response(self)
+        self.finish()
+
+    def response_lost(self) -> None:
+        """The broker connection ended."""
+        self.lose()
+
+    def _count(self, part: memoryview) -> None:
+        if self.counted_as is not None:
+            self.connection.context.stats.record_bytes[self.counted_as] += len(part)
+
+
+class StreamedFetchSlot(BrokerSlot):
+    """A Fetch answer whose node endpoints are rewritten while it streams through (`wire.fetch_stream`)."""
+
+    __slots__ = ("_head", "_stream")
+
+    def __init__(
+        self,
+        connection: ClientConnection,
+        api_key: int,
+        api_version: int,
+        correlation_id: int,
+        stream: FetchEndpointStream,
+    ) -> None:
+        super().__init__(connection, api_key, api_version, correlation_id)
+        self._stream = stream
+        self._head = b""
+
+    def response_part(self, part: memoryview, last: bool) -> None:
+        """Bytes for the client, through the stream."""
+        self._count(part)
+        try:
+            for buffer in self._through(part):
+                self.connection.write(buffer)
+        except ProtocolError as error:
+            self.connection.broker_answer_unreadable(self, error)
+            return
+        if last:
+            self.finish()
+
+    def response_held(self, frame: memoryview) -> None:
+        """A whole answer that had to wait for an earlier one."""
+        self._count(frame)
+        try:
+            self.buffers = [*self._through(memoryview(_SIZE.pack(len(frame)))), *self._through(frame)]
+        except ProtocolError as error:
+            self.connection.broker_answer_unreadable(self, error)
+            return
+        self.connection.hold_response(self)
+        self.finish()
+
+    def _through(self, part: memoryview) -> list[Buffer]:
+        """Size and header as they are, then the body through the stream."""
+        if len(self._head) == _FETCH_HEAD_BYTES:
+            return self._stream.feed(part)
+        missing = _FETCH_HEAD_BYTES - len(self._head)
+        self._head += bytes(part[:missing])
+        if len(self._head) < _FETCH_HEAD_BYTES:
+            return []
+        if self._head[-1]:
+            raise ProtocolError("the broker put tagged fields into a Fetch response header")
+        return [self._head, *self._stream.feed(part[missing:])]

@@ -1,0 +1,171 @@
+"""Object storage in a directory: of one host, or of a file system that all proxies mount.
+
+An object is a file that was written under another name, made durable, and only then linked to its key. A link, unlike a
+rename, fails where the name is taken, so an object is never replaced.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+from urllib.parse import unquote, urlsplit
+
+from proxy.config import Storage
+from proxy.storage.interface import Buffer, ObjectMissing, StorageError
+from proxy.storage.keys import checked_key, checked_range
+
+THREADS = 8
+"""Files that are written or read at the same time; further operations wait."""
+UPLOADING = ".uploading"
+"""Folder of files that are being written; no key can name it."""
+ABANDONED_SECONDS = 3600
+"""A file that old in `UPLOADING` is of a process that died."""
+
+Answer = TypeVar("Answer")
+
+
+class FileStorage:
+    """ObjectStorage in the directory of `storage.url`, `file:///dir`. Reads and writes happen in threads of its own."""
+
+    def __init__(self, settings: Storage) -> None:
+        url = urlsplit(settings.url)
+        if url.scheme != "file" or url.netloc not in ("", "localhost") or not url.path.startswith("/"):
+            raise StorageError(f"storage.url {settings.url!r} names no directory: use file:///absolute/path")
+        self._root = Path(unquote(url.path))
+        self._threads = ThreadPoolExecutor(min(THREADS, settings.max_connections), "file-storage")
+        self._durable_folders: set[Path] = set()
+
+    async def open(self) -> None:
+        """Make the directory if it is missing, and try a write. Raises StorageError with cause and remedy."""
+        await self._in_thread(self._try_out)
+
+    async def close(self) -> None:
+        """Let what is under way finish, and end the threads."""
+        await asyncio.get_running_loop().run_in_executor(None, self._threads.shutdown)
+
+    async def upload(self, key: str, data: Buffer, length: int) -> None:
+        """As `ObjectStorage.upload`. A cancelled upload ends when its thread is done with `data`."""
+        if len(data) != length:
+            raise StorageError(f"{len(data)} bytes came for {key}, which was to have {length}")
+        await self._in_thread(lambda: self._write(self._root / checked_key(key), data))
+
+    async def fetch(self, key: str, start: int = 0, end: int | None = None) -> bytearray:
+        """As `ObjectStorage.fetch`."""
+        checked_range(key, start, end)
+        return await self._in_thread(lambda: _read(self._root / checked_key(key), key, start, end))
+
+    async def delete(self, keys: Sequence[str]) -> None:
+        """As `ObjectStorage.delete`."""
+        paths = [self._root / checked_key(key) for key in keys]
+        await self._in_thread(lambda: _remove(paths))
+
+    async def _in_thread(self, work: Callable[[], Answer]) -> Answer:
+        try:
+            future = asyncio.get_running_loop().run_in_executor(self._threads, work)
+        except RuntimeError as error:
+            raise StorageError(f"storage in {self._root} has been closed") from error
+        try:
+            return await asyncio.shield(future)
+        except asyncio.CancelledError:
+            await asyncio.wait({future})  # nobody else may touch the data while a thread still reads it
+            if not future.cancelled():
+                future.exception()
+            raise
+        except OSError as error:
+            raise StorageError(f"{error.filename or self._root}: {error.strerror}") from error
+
+    def _try_out(self) -> None:
+        uploading = self._root / UPLOADING
+        probe = uploading / uuid.uuid4().hex
+        linked = probe.with_suffix(".linked")
+        try:
+            uploading.mkdir(parents=True, exist_ok=True)
+            _write_durably(probe, b"probe")
+            os.link(probe, linked)
+        except OSError as error:
+            raise StorageError(
+                f"the directory {self._root} of storage.url can't be used: {error.strerror} ({error.filename}). It "
+                "must be writable for the proxy's user, on a file system with hard links"
+            ) from error
+        finally:
+            probe.unlink(missing_ok=True)
+            linked.unlink(missing_ok=True)
+        oldest = time.time() - ABANDONED_SECONDS
+        for path in uploading.iterdir():
+            if path.stat().st_mtime < oldest:
+                path.unlink(missing_ok=True)
+
+    def _write(self, path: Path, data: Buffer) -> None:
+        temporary = self._root / UPLOADING / uuid.uuid4().hex
+        try:
+            _write_durably(temporary, data)
+            self._make_folder(path.parent)
+            try:
+                os.link(temporary, path)
+            except FileExistsError:
+                raise StorageError(f"{path} exists already: objects are never replaced") from None
+            _sync_folder(path.parent)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    def _make_folder(self, folder: Path) -> None:
+        """The folder and those above it, up to the root, each known to its parent durably."""
+        if folder == self._root or folder in self._durable_folders:
+            return
+        self._make_folder(folder.parent)
+        folder.mkdir(exist_ok=True)
+        _sync_folder(folder.parent)
+        self._durable_folders.add(folder)
+
+
+def _write_durably(path: Path, data: Buffer) -> None:
+    descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o644)
+    try:
+        left = memoryview(data)
+        while left:
+            left = left[os.write(descriptor, left) :]
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _read(path: Path, key: str, start: int, end: int | None) -> bytearray:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError):
+        raise ObjectMissing(f"no object {key} in {path.parent}") from None
+    try:
+        size = os.fstat(descriptor).st_size
+        data = bytearray(max(0, (size if end is None else min(end, size)) - start))
+        view = memoryview(data)
+        done = 0
+        while done < len(data):
+            count = os.preadv(descriptor, [view[done:]], start + done)
+            if not count:
+                raise StorageError(f"{path} became shorter than {size} bytes while it was read")
+            done += count
+        return data
+    finally:
+        os.close(descriptor)
+
+
+def _remove(paths: Sequence[Path]) -> None:
+    for path in paths:
+        try:
+            path.unlink(missing_ok=True)
+        except NotADirectoryError:
+            pass

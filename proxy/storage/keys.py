@@ -1,0 +1,22 @@
+"""What every storage asks of keys and ranges before it touches anything."""
+
+from __future__ import annotations
+
+from proxy.storage.interface import StorageError
+
+
+def checked_key(key: str) -> str:
+    """`key` itself, where its parts are plain names.
+
+    Raises StorageError for one that could leave the prefix (`..`, a leading slash), or that begins a part with a dot:
+    such names are kept for what a storage itself needs.
+    """
+    if not key or "\0" in key or "\\" in key or any(not part or part.startswith(".") for part in key.split("/")):
+        raise StorageError(f"{key!r} is not a key: its parts must be plain names, parted by single slashes")
+    return key
+
+
+def checked_range(key: str, start: int, end: int | None) -> None:
+    """Raises StorageError for a range that is negative or runs backwards."""
+    if start < 0 or (end is not None and end < start):
+        raise StorageError(f"bytes {start} to {end} of {key} are no range")

@@ -1,0 +1,204 @@
+"""Object storage in a bucket: Amazon S3, or a store that speaks its API.
+
+Payloads are not signed and not summed (`when_required`, as several stores refuse more): TLS guards them on their way,
+the CRC of each record batch guards them for good, and 4 MiB of SHA-256 would cost more than the rest of the request.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from typing import Any
+from urllib.parse import urlsplit
+
+from aiobotocore.config import AioConfig
+from aiobotocore.session import get_session
+from botocore.exceptions import BotoCoreError, ClientError
+from yarl import URL
+
+from proxy.config import Storage
+from proxy.storage.interface import Buffer, ObjectMissing, StorageError
+from proxy.storage.keys import checked_key, checked_range
+from proxy.storage.s3_errors import MISSING_KEY, NO_CREDENTIALS, OUT_OF_RANGE, TAKEN, S3Error, explain
+from proxy.storage.s3_http import FAILURES, Answer, BucketRequests
+
+DELETE_BATCH = 1000
+"""Keys per DeleteObjects, the API's limit."""
+UPLOAD_MARK = "x-amz-meta-upload"
+"""Metadata of every object: a random name of the one call that made it."""
+
+
+class S3Storage:
+    """ObjectStorage under the prefix of `storage.url`, `s3://bucket/prefix`. One pool of connections for its life.
+
+    An operation makes at most `max_attempts` requests, each of which ends within `request_timeout_ms`.
+    """
+
+    def __init__(self, settings: Storage) -> None:
+        url = urlsplit(settings.url)
+        if url.scheme != "s3" or not url.netloc:
+            raise StorageError(f"storage.url {settings.url!r} names no bucket: use s3://bucket/prefix")
+        self._settings = settings
+        self._bucket = url.netloc
+        self._prefix = f"{url.path.strip('/')}/".lstrip("/")
+        self._closing = AsyncExitStack()
+        self._client: Any = None
+        self._requests: BucketRequests | None = None
+
+    async def open(self) -> None:
+        """Connect, and try an object: write, refused overwrite, read, delete. Raises StorageError with the remedy."""
+        try:
+            await self._connect()
+            await self._try_out()
+        except (BotoCoreError, ValueError) as error:
+            await self.close()
+            raise StorageError(f"storage.url {self._settings.url}: {self._explain(error)}") from error
+        except BaseException:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        """As `ObjectStorage.close`."""
+        self._client = self._requests = None
+        await self._closing.aclose()
+
+    async def upload(self, key: str, data: Buffer, length: int) -> None:
+        """As `ObjectStorage.upload`.
+
+        Whatever goes wrong on the way, the object may be there: success is answered only if it is, has the mark of this
+        very call, and is whole.
+        """
+        if len(data) != length:
+            raise StorageError(f"{len(data)} bytes came for {key}, which was to have {length}")
+        mark = uuid.uuid4().hex
+        headers = {"if-none-match": "*", UPLOAD_MARK: mark}
+        try:
+            await self._send("PUT", key, headers, data)
+        except FAILURES as error:
+            may_be_there = not isinstance(error, S3Error) or error.status >= 500 or error.status in (408, 409, 412, 429)
+            if may_be_there and await self._is_ours(key, mark, length, error):
+                return
+            raise StorageError(f"upload of {key}: {self._explain(error)}") from error
+
+    async def fetch(self, key: str, start: int = 0, end: int | None = None) -> bytes | bytearray:
+        """As `ObjectStorage.fetch`."""
+        checked_range(key, start, end)
+        headers = {}
+        if start or end is not None:
+            headers["range"] = f"bytes={start}-" if end is None else f"bytes={start}-{end - 1}"
+        try:
+            if start == end:
+                await self._send("HEAD", key, {})
+                return b""
+            answer = await self._send("GET", key, headers)
+        except FAILURES as error:
+            if isinstance(error, S3Error) and error.code in OUT_OF_RANGE:
+                return b""
+            if isinstance(error, S3Error) and error.code in MISSING_KEY:
+                raise ObjectMissing(f"no object {key} in bucket {self._bucket}") from error
+            raise StorageError(f"fetch of {key}: {self._explain(error)}") from error
+        if headers and answer.status != 206:
+            raise StorageError(f"fetch of {key}: the store ignores ranges ({headers['range']}), so it can't be used")
+        return answer.data
+
+    async def delete(self, keys: Sequence[str]) -> None:
+        """As `ObjectStorage.delete`."""
+        objects = [{"Key": self._prefix + checked_key(key)} for key in keys]
+        if self._client is None:
+            raise self._not_open()
+        for first in range(0, len(objects), DELETE_BATCH):
+            batch = objects[first : first + DELETE_BATCH]
+            try:
+                response = await self._client.delete_objects(
+                    Bucket=self._bucket, Delete={"Objects": batch, "Quiet": True}
+                )
+            except (ClientError, *FAILURES) as error:
+                raise StorageError(f"deletion of {len(batch)} objects: {self._explain(error)}") from error
+            left = [error for error in response.get("Errors", ()) if error.get("Code") != "NoSuchKey"]
+            if left:
+                raise StorageError(
+                    f"{len(left)} of {len(batch)} objects were not deleted, first {left[0].get('Key')}: "
+                    f"{left[0].get('Code')} {left[0].get('Message', '')}"
+                )
+
+    async def _send(self, method: str, key: str, headers: dict[str, str], data: Buffer | None = None) -> Answer:
+        if self._requests is None:
+            raise self._not_open()
+        return await self._requests.send(method, self._prefix + checked_key(key), headers, data)
+
+    async def _connect(self) -> None:
+        settings = self._settings
+        request_seconds = settings.request_timeout_ms / 1000
+        session = get_session()
+        if settings.access_key_id or settings.secret_access_key:
+            session.set_credentials(settings.access_key_id, settings.secret_access_key)
+        credentials = await session.get_credentials()
+        if credentials is None:
+            raise StorageError(f"storage.url {settings.url}: {NO_CREDENTIALS}")
+        config = AioConfig(
+            connect_timeout=request_seconds,
+            read_timeout=request_seconds,
+            max_pool_connections=settings.max_connections,
+            retries={"total_max_attempts": settings.max_attempts, "mode": "standard"},
+            request_checksum_calculation="when_required",
+            response_checksum_validation="when_required",
+            signature_version="s3v4",
+            s3={"addressing_style": "path" if settings.endpoint_url else "auto"},
+        )
+        self._client = await self._closing.enter_async_context(
+            session.create_client(
+                "s3", region_name=settings.region, endpoint_url=settings.endpoint_url or None, config=config
+            )
+        )
+        address = await self._client.generate_presigned_url("get_object", {"Bucket": self._bucket, "Key": "key"})
+        base = URL(address, encoded=True).with_query(None)
+        self._requests = BucketRequests(
+            settings, base.with_path(base.raw_path[: -len("key")], encoded=True), credentials
+        )
+        await self._requests.open()
+        self._closing.push_async_callback(self._requests.close)
+
+    async def _try_out(self) -> None:
+        key = f"probe-{uuid.uuid4().hex}"
+        await self.upload(key, b"probe", 5)
+        try:
+            if await self.fetch(key, 1, 3) != b"ro":
+                raise StorageError(f"bucket {self._bucket} does not give back what was written to it")
+            try:
+                await self.upload(key, b"other", 5)
+            except StorageError:
+                pass
+            else:
+                raise StorageError(
+                    f"bucket {self._bucket} overwrites objects in spite of If-None-Match: the store does not know "
+                    "conditional writes and can't be used, update it"
+                )
+        finally:
+            await self.delete([key])
+
+    async def _is_ours(self, key: str, mark: str, length: int, cause: Exception) -> bool:
+        """After an upload that may have failed. Raises StorageError where something is there that can't be used."""
+        try:
+            found = (await self._send("HEAD", key, {})).headers
+        except FAILURES:
+            return False
+        if found.get(UPLOAD_MARK) != mark:
+            raise StorageError(f"{key} exists already in bucket {self._bucket}: objects are never replaced") from cause
+        if found.get("content-length") != str(length):
+            raise StorageError(
+                f"upload of {key} left {found.get('content-length')} of {length} bytes: {self._explain(cause)}"
+            ) from cause
+        return True
+
+    def _explain(self, error: Exception) -> str:
+        if isinstance(error, ClientError):
+            answer = error.response.get("Error", {})
+            status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+            error = S3Error(status, answer.get("Code", ""), answer.get("Message", ""))
+        if isinstance(error, S3Error) and error.code in TAKEN:
+            return "the key is taken"
+        return explain(error, self._settings, self._bucket)
+
+    def _not_open(self) -> StorageError:
+        return StorageError(f"storage in bucket {self._bucket} is not open")

@@ -1,0 +1,63 @@
+"""What a person is told when a bucket can't be used: the likely cause, and what to do."""
+
+from __future__ import annotations
+
+from aiohttp import ClientConnectorError
+from botocore.exceptions import ConnectTimeoutError, EndpointConnectionError, ReadTimeoutError
+
+from proxy.config import Storage
+
+WRONG_KEY = {"InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "ExpiredToken", "TokenRefreshRequired"}
+WRONG_REGION = {"AuthorizationHeaderMalformed", "PermanentRedirect", "TemporaryRedirect", "301", "307"}
+DENIED = {"AccessDenied", "AllAccessDisabled", "AccountProblem", "403"}
+TAKEN = {"PreconditionFailed", "412"}
+MISSING_KEY = {"NoSuchKey", "404"}
+OUT_OF_RANGE = {"InvalidRange", "416"}
+
+
+class S3Error(Exception):
+    """The store's own error answer. `code` is S3's name of it, or the HTTP status where the answer names none."""
+
+    def __init__(self, status: int, code: str, message: str) -> None:
+        super().__init__(f"{status} {code} {message}".rstrip())
+        self.status = status
+        self.code = code or str(status)
+        self.message = message
+
+
+NO_CREDENTIALS = (
+    "no credentials were found: set storage.access_key_id and storage.secret_access_key, "
+    "or give the proxy an AWS profile or role"
+)
+
+
+def explain(error: Exception, settings: Storage, bucket: str) -> str:
+    """One sentence with cause and remedy."""
+    endpoint = settings.endpoint_url or f"Amazon S3 in {settings.region}"
+    if isinstance(error, S3Error):
+        return _explain_answer(error, settings, bucket, endpoint)
+    if isinstance(error, (EndpointConnectionError, ConnectTimeoutError, ClientConnectorError)):
+        return f"{endpoint} can't be reached: check storage.endpoint_url and the network, and that the store runs"
+    if isinstance(error, (TimeoutError, ReadTimeoutError)):
+        return f"{endpoint} did not answer in time (storage.request_timeout_ms={settings.request_timeout_ms})"
+    return f"{endpoint}: {type(error).__name__} {error}".rstrip()
+
+
+def _explain_answer(error: S3Error, settings: Storage, bucket: str, endpoint: str) -> str:
+    if error.code == "NoSuchBucket":
+        return f"bucket {bucket} does not exist at {endpoint}: create it, or correct storage.url"
+    if error.code in WRONG_KEY:
+        return (
+            f"{endpoint} refuses the key ({error.code}): correct storage.access_key_id and storage.secret_access_key, "
+            "or the AWS profile or role"
+        )
+    if error.code in DENIED:
+        return (
+            f"access to bucket {bucket} is denied: the key needs s3:PutObject, s3:GetObject, s3:DeleteObject and "
+            "s3:ListBucket on it"
+        )
+    if error.code in WRONG_REGION:
+        return f"bucket {bucket} is not in region {settings.region}: correct storage.region ({error.message})"
+    if error.code == "RequestTimeTooSkewed":
+        return f"the clocks of this machine and of {endpoint} differ too much: set the time"
+    return f"{endpoint} answered {error}"

@@ -1,0 +1,65 @@
+"""Topic configs of diskless topics: which of them govern data and live in the registry, and what the shadow gets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+DISKLESS_ENABLE = "diskless.enable"
+
+_GOVERN_DATA = (
+    DISKLESS_ENABLE,
+    "retention.",
+    "cleanup.policy",
+    "segment.",
+    "max.message.bytes",
+    "message.timestamp.",
+    "compression.",
+    "delete.retention.ms",
+    "remote.",
+    "local.retention.",
+)
+_SHADOW = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+_ONLY = {
+    "cleanup.policy": {"delete"},
+    "compression.type": {"producer"},
+    "message.timestamp.type": {"CreateTime"},
+    "remote.storage.enable": {"false"},
+}
+"""Values that this release can honour; others are refused rather than ignored."""
+_WHOLE_NUMBERS = {
+    "retention.ms",
+    "retention.bytes",
+    "max.message.bytes",
+    "message.timestamp.after.max.ms",
+    "message.timestamp.before.max.ms",
+}
+
+
+class ConfigRefused(Exception):
+    """The topic can't be diskless with that config; the text says why."""
+
+
+def wants_diskless(configs: Mapping[str, str | None]) -> bool:
+    """Whether `diskless.enable` is on. Raises ConfigRefused where it is neither true nor false."""
+    value = (configs.get(DISKLESS_ENABLE) or "false").strip().lower()
+    if value not in {"true", "false"}:
+        raise ConfigRefused(f"Invalid value {value!r} for configuration {DISKLESS_ENABLE}: true or false")
+    return value == "true"
+
+
+def registry_configs(configs: Mapping[str, str | None]) -> dict[str, str]:
+    """The configs that govern data, for the registry. Raises ConfigRefused for what can't be honoured."""
+    kept = {name: value for name, value in configs.items() if name.startswith(_GOVERN_DATA) and value is not None}
+    for name, value in kept.items():
+        if name in _ONLY and value not in _ONLY[name]:
+            allowed = " or ".join(sorted(_ONLY[name]))
+            raise ConfigRefused(f"{name}={value} is not supported on diskless topics yet: use {allowed}")
+        if name in _WHOLE_NUMBERS and not value.removeprefix("-").isdigit():
+            raise ConfigRefused(f"Invalid value {value!r} for configuration {name}: not a whole number")
+    kept[DISKLESS_ENABLE] = "true"
+    return kept
+
+
+def shadow_configs(configs: Mapping[str, str | None]) -> dict[str, str | None]:
+    """What the shadow topic is created with: the brokers' own affairs, and unlimited retention."""
+    return {name: value for name, value in configs.items() if not name.startswith(_GOVERN_DATA)} | _SHADOW

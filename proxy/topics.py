@@ -1,0 +1,95 @@
+"""Which topic is diskless: this proxy's copy of the registry, by name and by topic ID.
+
+Names are never judged on a guess: while the lease in the fleet runs, every name that is not in this copy is classic,
+because a creator waits for this proxy before a diskless topic's shadow exists. When the lease has run out, only topics
+that were seen to be classic while it ran are taken for classic.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import structlog
+
+from proxy.coordinator.interface import CoordinatorUnavailable, DisklessTopic, RegistrySnapshot, TopicRegistry
+
+log = structlog.get_logger()
+
+TopicReference = str | bytes
+"""A name, or a 16-byte topic ID."""
+
+_MAX_SEEN_CLASSIC = 100_000
+
+
+class Topics:
+    """The registry as far as this proxy has loaded it."""
+
+    def __init__(self, registry: TopicRegistry, *, lease_runs: Callable[[], bool]) -> None:
+        self.registry = registry
+        self.version = -1
+        self.nothing_diskless = False
+        """Certain, at this moment, that every topic is classic."""
+        self._lease_runs = lease_runs
+        self._by_name: dict[str, DisklessTopic] = {}
+        self._by_id: dict[bytes, DisklessTopic] = {}
+        self._seen_classic: set[TopicReference] = set()
+        self._reserved = False
+
+    @property
+    def loaded(self) -> bool:
+        """Whether the registry was ever read."""
+        return self.version >= 0
+
+    def find(self, topic: TopicReference) -> DisklessTopic | None:
+        """The diskless topic of that name or ID; None where it is classic or unknown."""
+        return self._by_name.get(topic) if isinstance(topic, str) else self._by_id.get(topic)
+
+    def is_diskless(self, name: str | None, topic_id: bytes | None) -> bool:
+        """By either."""
+        return (name in self._by_name) if name is not None else (topic_id in self._by_id)
+
+    def surely_classic(self, topic: TopicReference) -> bool:
+        """Whether records of a topic that `find` does not know may go to the brokers.
+
+        A topic ID that comes up first while a name is reserved may be that very shadow's: not sure.
+        """
+        if self._lease_runs() and not (self._reserved and isinstance(topic, bytes)):
+            if len(self._seen_classic) >= _MAX_SEEN_CLASSIC:
+                self._seen_classic.clear()
+            self._seen_classic.add(topic)
+            return True
+        return topic in self._seen_classic
+
+    def refresh_certainty(self) -> None:
+        """Let `nothing_diskless` follow the lease; called with each heartbeat."""
+        self.nothing_diskless = self.loaded and not self._by_name and self._lease_runs()
+
+    def all(self) -> tuple[DisklessTopic, ...]:
+        """Every entry."""
+        return tuple(self._by_name.values())
+
+    async def load(self) -> None:
+        """Read the registry. Raises CoordinatorUnavailable."""
+        self._take(await self.registry.load())
+
+    async def follow(self, acknowledge: Callable[[], Awaitable[None]]) -> None:
+        """Load each version as it comes, for ever, and tell the fleet at once."""
+        async for version in self.registry.changes():
+            try:
+                if version != self.version:
+                    await self.load()
+                    await acknowledge()
+            except CoordinatorUnavailable as error:
+                log.warning("registry_unreadable", reason=str(error))
+                await asyncio.sleep(0.1)
+
+    def _take(self, snapshot: RegistrySnapshot) -> None:
+        if snapshot.version < self.version:
+            return
+        self.version = snapshot.version
+        self._by_name = {topic.name: topic for topic in snapshot.topics}
+        self._by_id = {topic.topic_id: topic for topic in snapshot.topics if any(topic.topic_id)}
+        self._reserved = len(self._by_id) != len(self._by_name)
+        self._seen_classic.difference_update(self._by_name, self._by_id)
+        self.refresh_certainty()

@@ -1,0 +1,276 @@
+"""Connections to brokers: each client connection's own, and the proxy's service connections.
+
+A broker answers one connection's requests in order, so the answers are matched by position: every request that is
+answered leaves an `Expected` in a queue. The correlation ID is compared all the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol, cast
+
+import structlog
+
+from proxy import apis
+from proxy.wire.errors import ProtocolError
+from proxy.wire.frames import Decision, FrameReader
+from proxy.wire.header import request_header, response_header_length
+from proxy.wire.primitives import Buffer
+
+log = structlog.get_logger()
+_FRAME = struct.Struct(">i")
+_CORRELATION = struct.Struct(">i")
+_HEAD_BYTES = 4
+
+
+class BrokerUnreachable(Exception):
+    """The broker did not accept the connection, or ended it before it answered."""
+
+
+class Expected(Protocol):
+    """Who waits for the next answer of a broker."""
+
+    correlation_id: int
+
+    def response_begins(self, size: int) -> Decision:
+        """Hold it whole, stream it, or wait until the reader is resumed."""
+
+    def response_held(self, frame: memoryview) -> None:
+        """The whole answer, from its correlation ID on."""
+
+    def response_part(self, part: memoryview, last: bool) -> None:
+        """The next bytes of a streamed answer; the first part begins with the frame's size."""
+
+    def response_lost(self) -> None:
+        """The connection ended first."""
+
+
+class BrokerConnection(asyncio.Protocol):
+    """One connection to a broker."""
+
+    def __init__(
+        self,
+        *,
+        max_frame_bytes: int,
+        on_lost: Callable[[], None] = lambda: None,
+        on_pause: Callable[[bool], None] = lambda paused: None,
+    ) -> None:
+        self.expected: deque[Expected] = deque()
+        self.transport: asyncio.Transport | None = None
+        self.reader = FrameReader(self, head_bytes=_HEAD_BYTES, max_frame_bytes=max_frame_bytes)
+        self.lost = False
+        self.bytes_received = 0
+        self._on_lost = on_lost
+        self._on_pause = on_pause
+        self._current: Expected | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """asyncio: connected."""
+        self.transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        """asyncio: bytes of the broker."""
+        self.bytes_received += len(data)
+        try:
+            self.reader.feed(data)
+        except ProtocolError as error:
+            log.error("broker_answer_unreadable", reason=str(error))
+            self.close()
+
+    def eof_received(self) -> bool | None:
+        """asyncio: the broker sends no more."""
+        return None
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """asyncio: the end, whoever wanted it."""
+        self.lost = True
+        waiting = [self._current] if self._current is not None else []
+        waiting.extend(self.expected)
+        self.expected.clear()
+        self._current = None
+        for expected in waiting:
+            expected.response_lost()
+        self._on_lost()
+
+    def pause_writing(self) -> None:
+        """asyncio: the broker reads slower than is written."""
+        self._on_pause(True)
+
+    def resume_writing(self) -> None:
+        """asyncio: room again."""
+        self._on_pause(False)
+
+    def frame_begins(self, size: int, head: memoryview) -> Decision:
+        """A frame of the broker begins: the answer to the oldest open request."""
+        if self._current is None:
+            if not self.expected:
+                raise ProtocolError("the broker answered a question that was not asked")
+            if size < _HEAD_BYTES or _CORRELATION.unpack_from(head)[0] != self.expected[0].correlation_id:
+                raise ProtocolError("the broker's answers are out of order")
+            self._current = self.expected.popleft()
+        decision = self._current.response_begins(size)
+        if decision is Decision.WAIT and self.transport is not None:
+            self.transport.pause_reading()
+        return decision
+
+    def frame_held(self, frame: memoryview) -> None:
+        """The present answer is whole."""
+        current, self._current = self._current, None
+        assert current is not None
+        current.response_held(frame)
+
+    def frame_part(self, part: memoryview, last: bool) -> None:
+        """More of the present answer."""
+        current = self._current
+        assert current is not None
+        if last:
+            self._current = None
+        current.response_part(part, last)
+
+    def resume_reading(self) -> None:
+        """Go on after `Decision.WAIT`."""
+        if self.transport is None or self.lost:
+            return
+        try:
+            self.reader.resume()
+        except ProtocolError as error:
+            log.error("broker_answer_unreadable", reason=str(error))
+            self.close()
+            return
+        if not self.reader.stopped:
+            self.transport.resume_reading()
+
+    def send(self, buffers: list[Buffer], expected: Expected | None) -> None:
+        """Write a whole frame, with its size; `expected` is None where the broker won't answer (acks=0)."""
+        if self.lost or self.transport is None:
+            if expected is not None:
+                expected.response_lost()
+            return
+        if expected is not None:
+            self.expected.append(expected)
+        self.transport.writelines(buffers)
+
+    def write(self, part: Buffer) -> None:
+        """Write part of a frame whose `Expected` is already in the queue."""
+        if not self.lost and self.transport is not None:
+            self.transport.write(part)
+
+    def close(self) -> None:
+        """End the connection; what is open is lost."""
+        if self.transport is not None and not self.lost:
+            self.transport.abort()
+
+    async def ask(
+        self, api_key: int, api_version: int, body: list[Buffer] | bytes, client_id: str | None
+    ) -> memoryview:
+        """Send a request of the proxy's own; the body of the answer, without its header.
+
+        Raises BrokerUnreachable. Cancelling it leaves the answer to be read and dropped.
+        """
+        question = Question(asyncio.get_running_loop().create_future())
+        header = request_header(api_key, api_version, question.correlation_id, client_id)
+        parts: list[Buffer] = [body] if isinstance(body, bytes) else body
+        size = len(header) + sum(len(part) for part in parts)
+        self.send([_FRAME.pack(size), header, *parts], question)
+        frame = await question.answer
+        return frame[response_header_length(api_key, api_version, frame) :]
+
+
+class Question:
+    """Waits for the answer to a request of the proxy's own."""
+
+    __slots__ = ("answer", "correlation_id")
+
+    def __init__(self, answer: asyncio.Future[memoryview]) -> None:
+        self.answer = answer
+        self.correlation_id = 0x6B696F
+
+    def response_begins(self, size: int) -> Decision:
+        """Always held."""
+        return Decision.HOLD
+
+    def response_held(self, frame: memoryview) -> None:
+        """Done."""
+        if not self.answer.done():
+            self.answer.set_result(frame)
+
+    def response_part(self, part: memoryview, last: bool) -> None:
+        """Never streamed."""
+        raise AssertionError("a question's answer is held")
+
+    def response_lost(self) -> None:
+        """No answer comes."""
+        if not self.answer.done():
+            self.answer.set_exception(BrokerUnreachable("the broker closed the connection"))
+            self.answer.exception()
+
+
+class ServiceConnection:
+    """The proxy's own connection to any of several brokers, made anew when it ends.
+
+    `addresses` gives the candidates at each attempt, best first.
+    """
+
+    def __init__(
+        self,
+        addresses: Callable[[], list[tuple[str, int]]],
+        *,
+        connect_timeout_s: float,
+        request_timeout_s: float,
+        max_frame_bytes: int,
+        client_id: str,
+    ) -> None:
+        self._addresses = addresses
+        self._connect_timeout_s = connect_timeout_s
+        self._request_timeout_s = request_timeout_s
+        self._max_frame_bytes = max_frame_bytes
+        self._client_id = client_id
+        self._connection: BrokerConnection | None = None
+        self._connecting = asyncio.Lock()
+
+    async def ask(self, api_key: int, api_version: int, body: list[Buffer] | bytes) -> memoryview:
+        """As `BrokerConnection.ask`, within the request timeout. Raises BrokerUnreachable, with the addresses tried."""
+        connection = await self._connected()
+        try:
+            return await asyncio.wait_for(
+                connection.ask(api_key, api_version, body, self._client_id), self._request_timeout_s
+            )
+        except TimeoutError:
+            connection.close()
+            name = apis.API_TABLE[api_key].name
+            raise BrokerUnreachable(f"no answer to {name} within {self._request_timeout_s:g} s") from None
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        if self._connection is not None:
+            self._connection.close()
+
+    async def _connected(self) -> BrokerConnection:
+        async with self._connecting:
+            if self._connection is not None and not self._connection.lost:
+                return self._connection
+            failures = []
+            for host, port in self._addresses():
+                try:
+                    self._connection = await connect_broker(
+                        host, port, BrokerConnection(max_frame_bytes=self._max_frame_bytes), self._connect_timeout_s
+                    )
+                    return self._connection
+                except BrokerUnreachable as error:
+                    failures.append(str(error))
+            raise BrokerUnreachable("; ".join(failures) or "no broker address is known")
+
+
+async def connect_broker(host: str, port: int, protocol: BrokerConnection, timeout_s: float) -> BrokerConnection:
+    """Connect `protocol`. Raises BrokerUnreachable, naming address and cause."""
+    loop = asyncio.get_running_loop()
+    try:
+        await asyncio.wait_for(loop.create_connection(lambda: protocol, host, port), timeout_s)
+    except TimeoutError:
+        raise BrokerUnreachable(f"{host}:{port} did not accept a connection within {timeout_s:g} s") from None
+    except OSError as error:
+        raise BrokerUnreachable(f"{host}:{port}: {error.strerror or error}") from None
+    return protocol

@@ -1,0 +1,222 @@
+"""The WAL buffer: batches wait here for their segment; a segment is uploaded, then committed, then answered.
+
+PUT, then commit, then answer (KIP-1163). Uploads run in parallel; commits keep the order of arrival per partition, so a
+slow PUT delays only the partitions that it shares. A failed upload leaves at most garbage in the bucket.
+
+Whoever appends gets an `Outcome` per batch, through the callback that came with it:
+
+- the coordinator's answer, which may itself be an error of Kafka's producer rules;
+- KAFKA_STORAGE_ERROR where the batch surely was not committed. The later batches of that partition that are already
+  here then fail at once: committed, they would leave a hole in a producer's sequence that its retry could not fill;
+- REQUEST_TIMED_OUT where nobody knows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import NamedTuple
+
+import structlog
+
+from proxy.cache import BlockCache
+from proxy.coordinator.interface import Coordinator, CoordinatorUnavailable, RunAnswer
+from proxy.errors import KAFKA_STORAGE_ERROR, NONE, REQUEST_TIMED_OUT
+from proxy.records import BatchHeader
+from proxy.stats import Stats
+from proxy.storage.interface import ObjectStorage, StorageError
+from proxy.wal.segment import BuiltSegment, SegmentBuilder, segment_key
+
+log = structlog.get_logger()
+
+_RETRY_FIRST_S = 0.02
+_RETRY_LONGEST_S = 1.0
+
+
+class Outcome(NamedTuple):
+    """What became of one batch."""
+
+    error_code: int
+    base_offset: int = -1
+    append_time_ms: int = -1
+    log_start_offset: int = -1
+
+
+Settle = Callable[[Outcome], None]
+_Partition = tuple[bytes, int]
+
+
+class _Segment:
+    """Batches that travel together; `waiting` holds whom to tell, in the order of each partition's run."""
+
+    __slots__ = ("before", "builder", "number", "task", "waiting")
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.builder = SegmentBuilder()
+        self.waiting: dict[_Partition, list[Settle]] = {}
+        self.before: set[asyncio.Task[None]] = set()
+        self.task: asyncio.Task[None] | None = None
+
+
+class WalBuffer:
+    """Collects batches into segments and sees them through.
+
+    `interval_s` and `max_bytes`: whichever is reached first ends a segment (`diskless.append.commit.interval.ms`,
+    `diskless.append.buffer.max.bytes`). `max_uploads` run at a time. A commit that gets no answer is tried again for
+    `commit_timeout_s`.
+    """
+
+    def __init__(
+        self,
+        storage: ObjectStorage,
+        coordinator: Coordinator,
+        cache: BlockCache,
+        stats: Stats,
+        *,
+        interval_s: float,
+        max_bytes: int,
+        max_uploads: int,
+        commit_timeout_s: float,
+    ) -> None:
+        self._storage = storage
+        self._coordinator = coordinator
+        self._cache = cache
+        self._stats = stats
+        self._interval_s = interval_s
+        self._max_bytes = max_bytes
+        self._commit_timeout_s = commit_timeout_s
+        self._uploads = asyncio.Semaphore(max_uploads)
+        self._open: _Segment | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._underway: dict[int, _Segment] = {}
+        self._numbers = 0
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Of the segment that is being filled."""
+        return self._open.builder.bytes_buffered if self._open else 0
+
+    @property
+    def segments_underway(self) -> int:
+        """Uploading or committing."""
+        return len(self._underway)
+
+    def append(self, topic_id: bytes, partition: int, batch: memoryview, header: BatchHeader, settle: Settle) -> None:
+        """Take a checked batch. `settle` is called once, later; `batch` must not change until then."""
+        segment = self._open
+        if segment is None:
+            self._numbers += 1
+            segment = self._open = _Segment(self._numbers)
+            self._timer = asyncio.get_running_loop().call_later(self._interval_s, self.flush)
+        segment.builder.add(topic_id, partition, batch, header)
+        segment.waiting.setdefault((topic_id, partition), []).append(settle)
+        if segment.builder.bytes_buffered >= self._max_bytes:
+            self.flush()
+
+    def flush(self) -> None:
+        """End the segment that is being filled and send it on its way."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        segment, self._open = self._open, None
+        if segment is None or not segment.waiting:
+            return
+        segment.before = {
+            earlier.task
+            for earlier in self._underway.values()
+            if earlier.task is not None and not earlier.waiting.keys().isdisjoint(segment.waiting)
+        }
+        self._underway[segment.number] = segment
+        segment.task = asyncio.get_running_loop().create_task(self._see_through(segment))
+
+    async def drain(self) -> None:
+        """Flush, and wait until everything is settled."""
+        self.flush()
+        while self._underway:
+            await asyncio.wait({segment.task for segment in self._underway.values() if segment.task is not None})
+            self.flush()
+
+    async def close(self) -> None:
+        """Give up on what is under way."""
+        if self._timer is not None:
+            self._timer.cancel()
+        tasks = [segment.task for segment in self._underway.values() if segment.task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _see_through(self, segment: _Segment) -> None:
+        error_code = KAFKA_STORAGE_ERROR
+        try:
+            built = await self._upload(segment)
+            if segment.before:
+                await asyncio.wait(segment.before)
+            if segment.waiting:
+                error_code = REQUEST_TIMED_OUT
+                self._settle(segment, await self._commit(segment, built))
+        except StorageError as error:
+            self._stats.upload_failures += 1
+            log.error("upload_failed", reason=str(error), remedy="producers are told to retry; see the bucket")
+        except CoordinatorUnavailable as error:
+            self._stats.commit_failures += 1
+            log.error("commit_failed", reason=str(error), remedy="producers are told to retry; see the coordinator")
+        finally:
+            del self._underway[segment.number]
+            self._fail(segment, error_code)
+
+    async def _upload(self, segment: _Segment) -> BuiltSegment:
+        async with self._uploads:
+            built = segment.builder.build()
+            began_s = asyncio.get_running_loop().time()
+            await self._storage.upload(segment_key(built.segment), built.data, len(built.data))
+            self._stats.upload_seconds.observe(asyncio.get_running_loop().time() - began_s)
+            self._stats.segment_bytes.observe(len(built.data))
+            self._cache.insert(built.segment, built.data)
+            return built
+
+    async def _commit(self, segment: _Segment, built: BuiltSegment) -> list[RunAnswer]:
+        """Commit what still has someone waiting; tried again while nobody knows whether it took effect."""
+        runs = [run for run in built.runs if (run.topic_id, run.partition) in segment.waiting]
+        loop = asyncio.get_running_loop()
+        began_s, pause_s = loop.time(), _RETRY_FIRST_S
+        while True:
+            try:
+                answers = await self._coordinator.commit(built.segment, runs)
+            except CoordinatorUnavailable as error:
+                if loop.time() - began_s + pause_s > self._commit_timeout_s:
+                    raise
+                log.warning("commit_retried", reason=str(error))
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, _RETRY_LONGEST_S)
+            else:
+                self._stats.commit_seconds.observe(loop.time() - began_s)
+                return answers
+
+    def _settle(self, segment: _Segment, answers: list[RunAnswer]) -> None:
+        for run in answers:
+            waiting = segment.waiting.pop((run.topic_id, run.partition))
+            if run.error_code != NONE:
+                _tell(waiting, Outcome(run.error_code))
+                continue
+            for settle, batch in zip(waiting, run.batches, strict=True):
+                self._stats.duplicate_batches += batch.duplicate
+                settle(Outcome(batch.error_code, batch.base_offset, batch.append_time_ms, run.log_start_offset))
+
+    def _fail(self, segment: _Segment, error_code: int) -> None:
+        """Tell those that still wait, and the later batches of their partitions, which can't be committed any more."""
+        failed = segment.waiting
+        segment.waiting = {}
+        for partition, waiting in failed.items():
+            _tell(waiting, Outcome(error_code))
+            for later in self._underway.values():
+                if later.number > segment.number:
+                    _tell(later.waiting.pop(partition, ()), Outcome(KAFKA_STORAGE_ERROR))
+            if self._open is not None and partition in self._open.waiting:
+                self._open.builder.discard(*partition)
+                _tell(self._open.waiting.pop(partition), Outcome(KAFKA_STORAGE_ERROR))
+
+
+def _tell(waiting: list[Settle] | tuple[()], outcome: Outcome) -> None:
+    for settle in waiting:
+        settle(outcome)

@@ -1,0 +1,127 @@
+"""WAL segments (KIP-1163): build one from produced batches, read one for a dump or an audit. Sans-io.
+
+Format: one byte with the format version, 0x00; then record batches v2 exactly as producers sent them (offsets unset),
+those of one partition beside each other, in the order in which they arrived. Nothing in a segment says which partition
+a batch is of: the coordinator knows.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from proxy.coordinator.interface import PartitionRun, ProposedBatch
+from proxy.records import BatchHeader, read_header
+
+FORMAT_VERSION = 0
+_PREAMBLE = bytes([FORMAT_VERSION])
+
+
+class SegmentError(Exception):
+    """The bytes are no segment that this release can read."""
+
+
+class BuiltSegment(NamedTuple):
+    """A segment that is ready for its upload, and what to tell the coordinator after it."""
+
+    segment: bytes
+    """16 bytes: its UUID."""
+    data: bytearray
+    runs: tuple[PartitionRun, ...]
+
+
+class SegmentBatch(NamedTuple):
+    """One batch of a segment that is read."""
+
+    position: int
+    """Of its first byte, in bytes from the segment's beginning."""
+    header: BatchHeader
+
+
+class SegmentBuilder:
+    """Collects batches without copying them; `build` copies each once."""
+
+    __slots__ = ("_parts", "_proposed", "batch_count", "bytes_buffered")
+
+    def __init__(self) -> None:
+        self._parts: dict[tuple[bytes, int], list[memoryview]] = {}
+        self._proposed: dict[tuple[bytes, int], list[ProposedBatch]] = {}
+        self.bytes_buffered = 0
+        """Bytes of the batches so far, without the format version."""
+        self.batch_count = 0
+
+    def add(self, topic_id: bytes, partition: int, batch: memoryview, header: BatchHeader) -> None:
+        """Append one batch to its partition's run.
+
+        `batch`: its bytes, referred to until `build`, so they must not change. `header`: what `check_batch` gave.
+        """
+        key = (topic_id, partition)
+        parts = self._parts.get(key)
+        if parts is None:
+            parts = self._parts[key] = []
+            self._proposed[key] = []
+        parts.append(batch)
+        self._proposed[key].append(
+            ProposedBatch(
+                header.length,
+                header.record_count,
+                header.max_timestamp_ms,
+                header.producer_id,
+                header.producer_epoch,
+                header.base_sequence,
+            )
+        )
+        self.bytes_buffered += header.length
+        self.batch_count += 1
+
+    def discard(self, topic_id: bytes, partition: int) -> None:
+        """Take a partition's batches out again."""
+        self._parts.pop((topic_id, partition), None)
+        for batch in self._proposed.pop((topic_id, partition), ()):
+            self.bytes_buffered -= batch.length
+            self.batch_count -= 1
+
+    def build(self, segment: bytes | None = None) -> BuiltSegment:
+        """All batches as one segment, partitions in the order in which they came first.
+
+        `segment`: its 16-byte UUID; a random one where None. The builder stays as it is, so the same batches can be
+        built again under a second name.
+        """
+        pieces: list[bytes | memoryview] = [_PREAMBLE]
+        runs: list[PartitionRun] = []
+        position = len(_PREAMBLE)
+        for key, parts in self._parts.items():
+            proposed = tuple(self._proposed[key])
+            runs.append(PartitionRun(*key, position, proposed))
+            pieces += parts
+            position += sum(batch.length for batch in proposed)
+        return BuiltSegment(segment or uuid.uuid4().bytes, bytearray().join(pieces), tuple(runs))
+
+
+def segment_key(segment: bytes) -> str:
+    """The object key of a segment: its UUID in 32 hex digits, under a folder of the first two.
+
+    The folder spreads keys over a store's partitions, and files over directories.
+    """
+    name = segment.hex()
+    return f"{name[:2]}/{name}"
+
+
+def read_segment(data: bytes | bytearray | memoryview) -> Iterator[SegmentBatch]:
+    """The batches of a segment in the order in which they lie there, CRCs not computed.
+
+    Raises SegmentError where the format version is not known, and RecordsError at the first bytes that are no batch.
+    """
+    if not data:
+        raise SegmentError("the object is empty: its upload was cut off, or it is no WAL segment")
+    if data[0] != FORMAT_VERSION:
+        raise SegmentError(
+            f"format version {data[0]} is not known, only {FORMAT_VERSION}: the object is no WAL segment, "
+            "or a newer release wrote it"
+        )
+    position = len(_PREAMBLE)
+    while position < len(data):
+        header = read_header(data, position)
+        yield SegmentBatch(position, header)
+        position += header.length

@@ -1,0 +1,56 @@
+"""ApiVersions (API key 18), v0 to v4: what a client is offered is what broker and proxy both know.
+
+Passing a broker's answer on unclamped breaks with each Kafka release, as clients then use versions that the proxy can't
+read. Behaviour: hidden and unknown APIs are left out, ranges are cut, everything else (error code, throttle time,
+features) stays. Produce stays listed from the broker's own lowest version: librdkafka turns compression off otherwise.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from proxy.apis import API_TABLE, Treatment
+from proxy.wire.errors import ProtocolError
+from proxy.wire.primitives import INT16, INT32, Buffer, check_end, parsing, read_count, skip_tags, write_count
+
+API_VERSIONS = 18
+_FIRST_FLEXIBLE = 3
+_HIGHEST_VERSION = API_TABLE[API_VERSIONS].highest_version
+_UNSUPPORTED_VERSION = 35
+_RANGE = struct.Struct(">hhh")
+
+
+@parsing
+def clamp_api_versions(body: Buffer, version: int) -> list[Buffer]:
+    """The body of a broker's response with the ranges that the table of APIs shares. Raises ProtocolError.
+
+    An answer UNSUPPORTED_VERSION is read as v0, whatever was asked.
+    """
+    if not 0 <= version <= _HIGHEST_VERSION:
+        raise ProtocolError(f"ApiVersions v{version} is not parsed here")
+    data = memoryview(body)
+    (error_code,) = INT16.unpack_from(data)
+    flexible = version >= _FIRST_FLEXIBLE and error_code != _UNSUPPORTED_VERSION
+    count, at = read_count(data, 2, flexible)
+    out, kept = bytearray(), 0
+    for _ in range(count):
+        key, lowest, highest = _RANGE.unpack_from(data, at)
+        start = at + 6
+        at = skip_tags(data, start) if flexible else start
+        api = API_TABLE.get(key)
+        if api is None or api.treatment is Treatment.HIDE:
+            continue
+        lowest, highest = max(lowest, api.lowest_version), min(highest, api.highest_version)
+        if lowest <= highest:
+            kept += 1
+            out += _RANGE.pack(key, lowest, highest)
+            out += data[start:at]
+    check_end(data, at)
+    return [data[:2].tobytes() + write_count(kept if count >= 0 else count, flexible) + out, data[at:]]
+
+
+def unsupported_api_versions_response(correlation_id: int) -> bytes:
+    """Header and body for a request version above ours: v0, error UNSUPPORTED_VERSION, our range for ApiVersions."""
+    api = API_TABLE[API_VERSIONS]
+    entry = _RANGE.pack(API_VERSIONS, api.lowest_version, api.highest_version)
+    return INT32.pack(correlation_id) + INT16.pack(_UNSUPPORTED_VERSION) + INT32.pack(1) + entry

@@ -1,0 +1,103 @@
+"""Messages of APIs that are rarely called, as kio's entities.
+
+kio knows every API and version by name, at a cost that does not matter here. An entity is a frozen dataclass; handlers
+change it with `dataclasses.replace`. A message that kio can't read (an error code or tagged field newer than it) raises
+ProtocolError: whoever can, forwards it as it is.
+"""
+
+from __future__ import annotations
+
+import io
+from dataclasses import MISSING, fields, is_dataclass
+from datetime import timedelta
+from functools import lru_cache
+from typing import Any, get_args, get_type_hints
+
+from kio.index import KioIndexError, load_request_schema, load_response_schema
+from kio.serial import entity_reader, entity_writer
+from kio.static.primitive import i32Timedelta
+
+from proxy.wire.errors import ProtocolError
+from proxy.wire.primitives import Buffer
+
+
+def read_request(api_key: int, api_version: int, body: Buffer) -> Any:
+    """The entity of a request body. Raises ProtocolError."""
+    return _read(load_request_schema, api_key, api_version, body)
+
+
+def read_response(api_key: int, api_version: int, body: Buffer) -> Any:
+    """The entity of a response body. Raises ProtocolError."""
+    return _read(load_response_schema, api_key, api_version, body)
+
+
+def encode(entity: Any) -> bytes:
+    """The body that an entity stands for."""
+    stream = io.BytesIO()
+    entity_writer(type(entity))(stream, entity)
+    return stream.getvalue()
+
+
+def at_version(entity: Any, api_version: int, *, response: bool) -> Any:
+    """The same message in another version: what that one lacks is dropped, what it has more gets its default."""
+    load = load_response_schema if response else load_request_schema
+    return _reshape(entity, load(entity.__api_key__, api_version))
+
+
+def nested(entity_type: Any, field: str) -> Any:
+    """The entity type of the elements of an array field."""
+    return _element_types(entity_type)[field]
+
+
+def milliseconds(value: int) -> Any:
+    """Kafka's int32 milliseconds as kio has them."""
+    return i32Timedelta.parse(timedelta(milliseconds=value))
+
+
+def _read(load: Any, api_key: int, api_version: int, body: Buffer) -> Any:
+    try:
+        entity, _ = entity_reader(load(api_key, api_version))(body, 0)
+    except KioIndexError as error:
+        raise ProtocolError(f"version {api_version} of API key {api_key} is not known") from error
+    except Exception as error:
+        # kio's readers raise whatever fits (KeyError for a tag, ValueError for a code, its own for short data).
+        raise ProtocolError(f"API key {api_key} v{api_version} can't be read: {error!r}") from error
+    return entity
+
+
+@lru_cache(maxsize=256)
+def _element_types(entity_type: Any) -> dict[str, Any]:
+    """The entity types in array fields, by field."""
+    found = {}
+    for name, hint in get_type_hints(entity_type).items():
+        for inner in (hint, *get_args(hint)):
+            for part in (inner, *get_args(inner)):
+                if is_dataclass(part):
+                    found[name] = part
+    return found
+
+
+def _reshape(entity: Any, target: Any) -> Any:
+    elements = _element_types(target)
+    values = {}
+    for field in fields(target):
+        if hasattr(entity, field.name):
+            value = getattr(entity, field.name)
+            if field.name in elements and value is not None:
+                value = tuple(_reshape(element, elements[field.name]) for element in value)
+            values[field.name] = value
+        elif field.default is MISSING and field.default_factory is MISSING:
+            values[field.name] = _ZEROS.get(str(field.metadata.get("kafka_type")), ())
+    return target(**values)
+
+
+_ZEROS: dict[str, Any] = {
+    "int8": 0,
+    "int16": 0,
+    "int32": 0,
+    "int64": 0,
+    "bool": False,
+    "string": None,
+    "uuid": None,
+    "timedelta_i32": i32Timedelta.parse(timedelta()),
+}

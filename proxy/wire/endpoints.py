@@ -1,0 +1,222 @@
+"""Addresses and leaders in all other responses that name brokers, so that no broker's own endpoint leaks.
+
+FindCoordinator, DescribeCluster, DescribeTopicPartitions, and the node endpoints (KIP-951) of Produce, Fetch,
+ShareFetch and ShareAcknowledge. Tagged fields that nobody here knows stay as they came. All functions take the body of
+a response and raise ProtocolError.
+"""
+
+from __future__ import annotations
+
+from proxy.wire import fetch_response, produce
+from proxy.wire.errors import ProtocolError
+from proxy.wire.metadata import AddressOf, IsDiskless
+from proxy.wire.partition_leaders import PartitionLayout, PartitionWalker
+from proxy.wire.primitives import (
+    INT16,
+    INT32,
+    Buffer,
+    check_end,
+    parsing,
+    read_count,
+    read_length,
+    read_nullable_string,
+    read_tags,
+    skip_string,
+    skip_tags,
+    write_count,
+    write_string,
+    write_tags,
+)
+
+_PRODUCE, _FETCH, _SHARE_FETCH, _SHARE_ACKNOWLEDGE = 0, 1, 78, 79
+_NODE_ENDPOINTS_TAG = 0
+_COORDINATOR_NOT_AVAILABLE = 15
+_NO_NODE = INT32.pack(-1)
+_TOPIC_PARTITIONS = PartitionLayout(flexible=True, leader_epoch=True, node_arrays=5)
+"""Replicas, ISR, eligible leader replicas, last known eligible leader replicas (KIP-966), offline replicas."""
+
+
+@parsing
+def rewrite_find_coordinator(body: Buffer, version: int, address_of: AddressOf) -> list[Buffer]:
+    """FindCoordinator v0 to v6: one coordinator up to v3, an array from v4 on.
+
+    An answer without a coordinator (node -1, empty host) is kept. A coordinator whose `address_of` is None becomes
+    COORDINATOR_NOT_AVAILABLE, after which clients ask again.
+    """
+    if not 0 <= version <= 6:
+        raise ProtocolError(f"FindCoordinator v{version} is not parsed here")
+    flexible = version >= 3
+    data = memoryview(body)
+    if version < 4:
+        error_at = 4 if version >= 1 else 0
+        at = error_at + 2
+        if version >= 1:
+            at = skip_string(data, at, flexible)
+        node, end = _rewrite_coordinator(data, at, flexible, address_of)
+        if node is None:
+            return [data]
+        if node == b"":
+            head = (
+                data[:error_at].tobytes() + INT16.pack(_COORDINATOR_NOT_AVAILABLE) + data[error_at + 2 : at].tobytes()
+            )
+            return [head, _no_coordinator(flexible), data[end:]]
+        return [data[:at], node, data[end:]]
+    out, copied = bytearray(), 0
+    count, at = read_count(data, 4, flexible)
+    for _ in range(count):
+        at = skip_string(data, at, flexible)
+        node, end = _rewrite_coordinator(data, at, flexible, address_of)
+        if node is not None:
+            out += data[copied:at]
+            out += node or _no_coordinator(flexible) + INT16.pack(_COORDINATOR_NOT_AVAILABLE)
+            copied = end if node else end + 2
+        at = skip_tags(data, skip_string(data, end + 2, flexible))
+    check_end(data, at)
+    return [bytes(out), data[copied:]]
+
+
+def _rewrite_coordinator(data: memoryview, at: int, flexible: bool, address_of: AddressOf) -> tuple[bytes | None, int]:
+    """Node ID, host and port anew, and the position behind them; None: keep them, empty: there is no address."""
+    (node_id,) = INT32.unpack_from(data, at)
+    host, end = read_nullable_string(data, at + 4, flexible)
+    check_end(data, end + 4)
+    if node_id < 0 or not host:
+        return None, end + 4
+    address = address_of(node_id)
+    if address is None:
+        return b"", end + 4
+    return INT32.pack(node_id) + write_string(address[0], flexible) + INT32.pack(address[1]), end + 4
+
+
+def _no_coordinator(flexible: bool) -> bytes:
+    return _NO_NODE + write_string("", flexible) + _NO_NODE
+
+
+@parsing
+def rewrite_describe_cluster(body: Buffer, version: int, address_of: AddressOf) -> list[Buffer]:
+    """DescribeCluster v0 to v2: brokers' addresses; one whose `address_of` is None is left out."""
+    if not 0 <= version <= 2:
+        raise ProtocolError(f"DescribeCluster v{version} is not parsed here")
+    data = memoryview(body)
+    at = skip_string(data, 6, True)
+    if version >= 1:
+        at += 1
+    start = skip_string(data, at, True) + 4
+    brokers, at = _rewrite_nodes(data, start, address_of, 1 if version >= 2 else 0)
+    check_end(data, at)
+    return [data[:start], brokers, data[at:]]
+
+
+@parsing
+def rewrite_describe_topic_partitions(body: Buffer, version: int, is_diskless: IsDiskless, leader: int) -> list[Buffer]:
+    """DescribeTopicPartitions v0: partitions of diskless topics as `rewrite_metadata_response` makes them."""
+    if version != 0:
+        raise ProtocolError(f"DescribeTopicPartitions v{version} is not parsed here")
+    data = memoryview(body)
+    walker = PartitionWalker(_TOPIC_PARTITIONS, leader)
+    copied, out = 0, bytearray()
+    count, at = read_count(data, 4, True)
+    for _ in range(count):
+        (error_code,) = INT16.unpack_from(data, at)
+        name, at = read_nullable_string(data, at + 2, True)
+        topic_id = bytes(data[at : at + 16])
+        partitions, at = read_count(data, at + 17, True)
+        partitions = max(partitions, 0)
+        if not error_code and is_diskless(name, topic_id):
+            out += data[copied:at]
+            at = copied = walker.lead(data, at, partitions, out)
+        else:
+            at = walker.skip(data, at, partitions)
+        at = skip_tags(data, at + 4)
+    check_end(data, at)
+    return [bytes(out), data[copied:]]
+
+
+@parsing
+def rewrite_node_endpoints(api_key: int, body: Buffer, version: int, address_of: AddressOf) -> list[Buffer]:
+    """The node endpoints of Produce v10+, Fetch v16+, ShareFetch and ShareAcknowledge; older versions have none.
+
+    A node whose `address_of` is None is left out: the client then asks for metadata.
+    """
+    data = memoryview(body)
+    if api_key in (_SHARE_FETCH, _SHARE_ACKNOWLEDGE):
+        start = _skip_share_topics(data, api_key, version)
+        nodes, at = _rewrite_nodes(data, start, address_of)
+        check_end(data, at)
+        return [data[:start], nodes, data[at:]]
+    if api_key == _PRODUCE:
+        if version < 10:
+            return [data]
+        start = produce.skip_topic_responses(data, version) + 4
+    elif api_key == _FETCH:
+        if version < 16:
+            return [data]
+        start = len(data) - len(fetch_response.scan_fetch_response(data, version).tail)
+    else:
+        raise ProtocolError(f"responses of API key {api_key} carry no node endpoints")
+    if start < len(data) and not data[start]:
+        return [data]
+    fields, at = read_tags(data, start)
+    check_end(data, at)
+    return [data[:start], write_tags(rewrite_endpoint_fields(data, fields, address_of)), data[at:]]
+
+
+@parsing
+def rewrite_endpoint_fields(
+    data: memoryview, fields: list[tuple[int, int, int]], address_of: AddressOf
+) -> list[tuple[int, Buffer]]:
+    """Top-level tagged fields, from `read_tags`, with the node endpoints in tag 0 rewritten."""
+    rewritten: list[tuple[int, Buffer]] = []
+    for tag, start, end in fields:
+        value: Buffer = data[start:end]
+        if tag == _NODE_ENDPOINTS_TAG:
+            value, at = _rewrite_nodes(data[:end], start, address_of)
+            if at != end:
+                raise ProtocolError("the node endpoints do not fill their tagged field")
+        rewritten.append((tag, value))
+    return rewritten
+
+
+def _rewrite_nodes(data: memoryview, at: int, address_of: AddressOf, extra: int = 0) -> tuple[bytes, int]:
+    """An array of node ID, host, port, rack, `extra` bytes and tagged fields, and the position behind it."""
+    count, at = read_length(data, at)
+    out, kept = bytearray(), 0
+    for _ in range(count):
+        (node_id,) = INT32.unpack_from(data, at)
+        start = skip_string(data, at + 4, True) + 4
+        at = skip_tags(data, skip_string(data, start, True) + extra)
+        check_end(data, at)
+        address = address_of(node_id)
+        if address is not None:
+            kept += 1
+            out += INT32.pack(node_id) + write_string(address[0], True) + INT32.pack(address[1])
+            out += data[start:at]
+    return write_count(kept if count >= 0 else count, True) + out, at
+
+
+def _skip_share_topics(data: memoryview, api_key: int, version: int) -> int:
+    """Where the node endpoints of ShareFetch and ShareAcknowledge begin, v1 and v2."""
+    if version not in (1, 2):
+        raise ProtocolError(f"API key {api_key} v{version} is not parsed here")
+    fetching = api_key == _SHARE_FETCH
+    at = skip_string(data, 6, True)
+    if fetching or version >= 2:
+        at += 4
+    topics, at = read_count(data, at, True)
+    for _ in range(topics):
+        partitions, at = read_count(data, at + 16, True)
+        for _ in range(partitions):
+            at = skip_string(data, at + 6, True)
+            if fetching:
+                at = skip_string(data, at + 2, True)
+            at += 8
+            if fetching:
+                length, at = read_length(data, at)
+                at += max(length, 0)
+                acquired, at = read_count(data, at, True)
+                for _ in range(acquired):
+                    at = skip_tags(data, at + 18)
+            at = skip_tags(data, at)
+        at = skip_tags(data, at)
+    check_end(data, at)
+    return at

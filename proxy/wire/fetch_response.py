@@ -1,0 +1,342 @@
+"""Fetch responses (API key 1), v4 to v18: build, merge, parse, and look through.
+
+Behaviour: records are never copied: a response is a list of buffers, and a parsed one holds memoryviews. Merging keeps
+a broker's answer topic by topic as it came, with tagged fields (diverging epoch, current leader) and node endpoints.
+
+Version notes: v5 log start offset, v7 error code and session ID, v11 preferred read replica (KIP-392), v12 flexible,
+v13 topic IDs for names, v16 node endpoints as a tagged field (KIP-951).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import defaultdict, deque
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from proxy.wire.errors import ProtocolError
+from proxy.wire.fetch import (
+    FIRST_FLEXIBLE,
+    FIRST_RACK,
+    FIRST_SESSION,
+    FIRST_TOPIC_ID,
+    HIGHEST_VERSION,
+    LOWEST_VERSION,
+    write_topic,
+)
+from proxy.wire.primitives import (
+    INT32,
+    NO_TAGS,
+    Buffer,
+    check_end,
+    parsing,
+    read_count,
+    read_length,
+    read_string,
+    skip_tags,
+    write_count,
+)
+
+_SESSION_HEAD = struct.Struct(">ihi")
+_PARTITION = struct.Struct(">ihqq")
+_PARTITION_WITH_LOG_START = struct.Struct(">ihqqq")
+_ABORTED = struct.Struct(">qq")
+_SCAN = struct.Struct(">4xh24xB4xBBBB")
+"""Of a partition: error code, compact number of aborted transactions, four bytes from the length of the records on."""
+
+
+class PartitionFetched(NamedTuple):
+    """The answer for one partition; what a version does not have is not written."""
+
+    index: int  # type: ignore[assignment]  # Kafka's name; hides tuple.index
+    error_code: int
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+    records: Sequence[Buffer]
+    """Whole record batches in a row, cut into buffers anyhow."""
+    records_length: int
+    """Bytes of all of them; -1 is null records."""
+    aborted: Sequence[tuple[int, int]] | None = None
+    """(producer ID, first offset) of aborted transactions; None is null, as for read_uncommitted."""
+    preferred_read_replica: int = -1
+
+
+class TopicFetched(NamedTuple):
+    """The answers for one topic, named as in the request."""
+
+    topic: str | bytes
+    partitions: list[PartitionFetched]
+
+
+class FetchResponse(NamedTuple):
+    """A parsed response."""
+
+    throttle_ms: int
+    error_code: int
+    session_id: int
+    topics: list[TopicFetched]
+
+
+def _check_version(version: int) -> None:
+    if not LOWEST_VERSION <= version <= HIGHEST_VERSION:
+        raise ProtocolError(f"Fetch v{version} is not parsed here")
+
+
+def build_fetch_response(
+    version: int, session_id: int, topics: Sequence[TopicFetched], throttle_ms: int = 0, error_code: int = 0
+) -> list[Buffer]:
+    """The body of a response of the proxy's own; records are passed by reference."""
+    _check_version(version)
+    flexible = version >= FIRST_FLEXIBLE
+    small = bytearray(INT32.pack(throttle_ms))
+    if version >= FIRST_SESSION:
+        small = bytearray(_SESSION_HEAD.pack(throttle_ms, error_code, session_id))
+    small += write_count(len(topics), flexible)
+    buffers: list[Buffer] = []
+    for topic in topics:
+        _write_topic(topic, version, small, buffers)
+    if flexible:
+        small += NO_TAGS
+    if small:
+        buffers.append(bytes(small))
+    return buffers
+
+
+def _write_topic(fetched: TopicFetched, version: int, small: bytearray, buffers: list[Buffer]) -> None:
+    """Encode into `small`, which goes to `buffers` wherever records come between."""
+    flexible = version >= FIRST_FLEXIBLE
+    small += write_topic(fetched.topic, version)
+    small += write_count(len(fetched.partitions), flexible)
+    for (
+        index,
+        error_code,
+        high_watermark,
+        last_stable,
+        log_start,
+        records,
+        length,
+        aborted,
+        preferred,
+    ) in fetched.partitions:
+        if version >= 5:
+            small += _PARTITION_WITH_LOG_START.pack(index, error_code, high_watermark, last_stable, log_start)
+        else:
+            small += _PARTITION.pack(index, error_code, high_watermark, last_stable)
+        small += write_count(-1 if aborted is None else len(aborted), flexible)
+        for transaction in aborted or ():
+            small += _ABORTED.pack(*transaction)
+            if flexible:
+                small += NO_TAGS
+        if version >= FIRST_RACK:
+            small += INT32.pack(preferred)
+        small += write_count(length, flexible)
+        if length > 0:
+            buffers.append(bytes(small))
+            buffers += records
+            small.clear()
+        if flexible:
+            small += NO_TAGS
+    if flexible:
+        small += NO_TAGS
+
+
+class FetchScan(NamedTuple):
+    """What a walk over a response finds without decoding records."""
+
+    error_code: int
+    session_id: int
+    has_error: bool
+    """The response's or any partition's error code is not 0."""
+    record_bytes: int
+    slices: list[tuple[str | bytes, memoryview]]
+    """Each topic, and its part of the body: name or ID, partitions, tagged fields."""
+    head: memoryview
+    """What comes before the number of topics."""
+    tail: memoryview
+    """What comes behind the topics."""
+
+
+@parsing
+def scan_fetch_response(body: Buffer, version: int) -> FetchScan:
+    """Walk over the body of a response. Raises ProtocolError."""
+    data = memoryview(body)
+    flexible = version >= FIRST_FLEXIBLE
+    head, error_code, session_id, count, at = _read_head(data, version)
+    has_error, record_bytes, slices = error_code != 0, 0, []
+    for _ in range(count):
+        topic_start = at
+        topic, partition_count, at = _read_topic(data, at, version)
+        if flexible:
+            failed, topic_bytes, at = _scan_partitions(data, at, partition_count)
+            at = skip_tags(data, at)
+            has_error |= failed
+            record_bytes += topic_bytes
+        else:
+            for _ in range(partition_count):
+                fields, _, _, start, records_end, at = _read_partition(data, at, version)
+                has_error |= fields[1] != 0
+                record_bytes += max(records_end - start, 0)
+        check_end(data, at)
+        slices.append((topic, data[topic_start:at]))
+    tail = data[at:]
+    if flexible:
+        check_end(data, skip_tags(data, at))
+    return FetchScan(error_code, session_id, has_error, record_bytes, slices, data[:head], tail)
+
+
+def fetched_bytes(body: Buffer, version: int) -> int:
+    """Record bytes of all partitions in a response. Raises ProtocolError."""
+    return scan_fetch_response(body, version).record_bytes
+
+
+def fetch_response_has_error(body: Buffer, version: int) -> bool:
+    """Whether a response or any of its partitions has an error code. Raises ProtocolError."""
+    return scan_fetch_response(body, version).has_error
+
+
+def merge_fetch_response(
+    body: Buffer, version: int, order: Sequence[str | bytes], own: Sequence[TopicFetched]
+) -> list[Buffer]:
+    """Add topics of the proxy's own to a broker's response, all in the order of the client's request.
+
+    `order` names the request's topics; one that is named twice gets its first part at the first place. Topics that it
+    does not name come last. The rest of the broker's response is kept. Raises ProtocolError.
+    """
+    scan = scan_fetch_response(body, version)
+    pieces: dict[str | bytes, deque[list[Buffer]]] = defaultdict(deque)
+    for topic, part in scan.slices:
+        pieces[topic].append([part])
+    for fetched in own:
+        small, buffers = bytearray(), list[Buffer]()
+        _write_topic(fetched, version, small, buffers)
+        buffers.append(bytes(small))
+        pieces[fetched.topic].append(buffers)
+    merged: list[Buffer] = [
+        bytes(scan.head) + write_count(len(scan.slices) + len(own), version >= FIRST_FLEXIBLE),
+    ]
+    for topic in order:
+        if pieces.get(topic):
+            merged += pieces[topic].popleft()
+    for left in pieces.values():
+        for piece in left:
+            merged += piece
+    merged.append(scan.tail)
+    return merged
+
+
+@parsing
+def parse_fetch_response(body: Buffer, version: int) -> FetchResponse:
+    """Parse the body of a response; tagged fields are skipped. Raises ProtocolError."""
+    data = memoryview(body)
+    flexible = version >= FIRST_FLEXIBLE
+    _, error_code, session_id, count, at = _read_head(data, version)
+    topics = []
+    for _ in range(count):
+        topic, partition_count, at = _read_topic(data, at, version)
+        partitions = []
+        for _ in range(partition_count):
+            fields, aborted, preferred, start, end, at = _read_partition(data, at, version)
+            records = (data[start:end],) if end > start else ()
+            partitions.append(PartitionFetched(*fields, records, end - start, aborted, preferred))
+        if flexible:
+            at = skip_tags(data, at)
+        topics.append(TopicFetched(topic, partitions))
+    if flexible:
+        at = skip_tags(data, at)
+    check_end(data, at)
+    return FetchResponse(INT32.unpack_from(data)[0], error_code, session_id, topics)
+
+
+def _read_head(data: memoryview, version: int) -> tuple[int, int, int, int, int]:
+    """Where the number of topics stands, error code, session ID, number of topics, position."""
+    _check_version(version)
+    head, error_code, session_id = 4, 0, 0
+    if version >= FIRST_SESSION:
+        _, error_code, session_id = _SESSION_HEAD.unpack_from(data)
+        head = _SESSION_HEAD.size
+    count, at = read_count(data, head, version >= FIRST_FLEXIBLE)
+    return head, error_code, session_id, max(count, 0), at
+
+
+def _read_topic(data: memoryview, at: int, version: int) -> tuple[str | bytes, int, int]:
+    """Topic, number of partitions, position."""
+    topic: str | bytes
+    if version >= FIRST_TOPIC_ID:
+        check_end(data, at + 16)
+        topic = bytes(data[at : at + 16])
+        at += 16
+    else:
+        topic, at = read_string(data, at, version >= FIRST_FLEXIBLE)
+    count, at = read_count(data, at, version >= FIRST_FLEXIBLE)
+    return topic, max(count, 0), at
+
+
+def _read_partition(
+    data: memoryview, at: int, version: int
+) -> tuple[tuple[int, int, int, int, int], list[tuple[int, int]] | None, int, int, int, int]:
+    """The fixed fields, aborted transactions, preferred replica, start and end of the records, position.
+
+    Null records end one before they start.
+    """
+    flexible = version >= FIRST_FLEXIBLE
+    fields: tuple[int, int, int, int, int]
+    if version >= 5:
+        fields = _PARTITION_WITH_LOG_START.unpack_from(data, at)
+        at += _PARTITION_WITH_LOG_START.size
+    else:
+        index, error_code, high_watermark, last_stable_offset = _PARTITION.unpack_from(data, at)
+        fields = index, error_code, high_watermark, last_stable_offset, -1
+        at += _PARTITION.size
+    count, at = read_count(data, at, flexible)
+    aborted: list[tuple[int, int]] | None = None if count < 0 else []
+    for _ in range(count):
+        transaction = _ABORTED.unpack_from(data, at)
+        at = skip_tags(data, at + 16) if flexible else at + 16
+        if aborted is not None:
+            aborted.append(transaction)
+    preferred = -1
+    if version >= FIRST_RACK:
+        (preferred,) = INT32.unpack_from(data, at)
+        at += 4
+    if flexible:
+        length, start = read_length(data, at)
+    else:
+        (length,) = INT32.unpack_from(data, at)
+        start = at + 4
+        if length < -1:
+            raise ProtocolError(f"records claim {length} bytes")
+    at = start + max(length, 0)
+    if at > len(data):
+        raise ProtocolError("records lead beyond the end of the message")
+    return fields, aborted, preferred, start, start + length, skip_tags(data, at) if flexible else at
+
+
+def _scan_partitions(data: memoryview, at: int, count: int) -> tuple[bool, int, int]:
+    """The hot loop, v12 and later: whether any has an error, record bytes, position.
+
+    The length of the records is read in line from four bytes at once: even the smallest last partition has so many
+    there, with the tagged fields of partition, topic and response.
+    """
+    unpack, failed, record_bytes = _SCAN.unpack_from, False, 0
+    for _ in range(count):
+        error_code, aborted, first, second, third, fourth = unpack(data, at)
+        if error_code:
+            failed = True
+        if aborted > 1 or min(first, second, third, fourth) >= 0x80:
+            _, _, _, start, end, at = _read_partition(data, at, FIRST_FLEXIBLE)
+            record_bytes += max(end - start, 0)
+            continue
+        if first < 0x80:
+            at, length = at + 36, first
+        elif second < 0x80:
+            at, length = at + 37, first + (second << 7) - 0x80
+        elif third < 0x80:
+            at, length = at + 38, first + (second << 7) + (third << 14) - 0x4080
+        else:
+            at, length = at + 39, first + (second << 7) + (third << 14) + (fourth << 21) - 0x204080
+        if length:
+            at += length - 1
+            record_bytes += length - 1
+        at = skip_tags(data, at) if data[at] else at + 1
+    return failed, record_bytes, at

@@ -1,0 +1,48 @@
+"""The real stack, for every test that needs it: started once, on first use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from proxy.demo.stack import Stack, StackOptions
+
+STACK_FIXTURES = {"running_stack", "stack", "new_stack"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark tests that use the real stack, so that `-m "not stack"` leaves them out."""
+    for item in items:
+        if STACK_FIXTURES & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.stack)
+
+
+@pytest.fixture(scope="session")
+def running_stack() -> Iterator[Stack]:
+    """For fixtures that live as long; tests take `stack`."""
+    with Stack() as running:
+        yield running
+
+
+@pytest.fixture
+def stack(running_stack: Stack) -> Iterator[Stack]:
+    """Three brokers in three racks, a Redis-compatible server, file storage, three proxies; shared by all tests.
+
+    A test may pause, stop and kill parts; they are brought back after it. Topics stay: every test names its own.
+    """
+    yield running_stack
+    running_stack.heal()
+
+
+@pytest.fixture
+def new_stack() -> Iterator[Callable[..., Stack]]:
+    """Starts a stack of the test's own, with the given StackOptions, and ends it after the test."""
+    with ExitStack() as stacks:
+
+        def start(**options: Any) -> Stack:
+            return stacks.enter_context(Stack(StackOptions(**options)))
+
+        yield start

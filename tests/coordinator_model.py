@@ -1,0 +1,283 @@
+"""The coordinator, the topic registry and the fleet store in memory: an oracle for the real ones, and a stand-in.
+
+Written from Kafka's rules and the interface, not from the scripts, and as plainly as can be: a list of batches per log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from proxy.coordinator.interface import (
+    EARLIEST_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    MAX_TIMESTAMP,
+    Announcement,
+    BatchAnswer,
+    DisklessTopic,
+    FindRequest,
+    ListRequest,
+    LogAnswer,
+    LogDescription,
+    OffsetAnswer,
+    PartitionRun,
+    ProposedBatch,
+    ProxyRecord,
+    RegistrySnapshot,
+    Row,
+    RunAnswer,
+    TopicReserved,
+)
+from proxy.coordinator.registry import TopicNotReserved
+
+Log = tuple[bytes, int]
+Clock = Callable[[], int]
+LARGEST = 2**53 - 1
+
+
+def wall_clock_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+@dataclass
+class Producer:
+    epoch: int
+    last_append_ms: int
+    batches: list[tuple[int, int, int, int]] = field(default_factory=list)
+    """Sequence, count, base offset, append time of each that is remembered."""
+
+
+@dataclass
+class PartitionLog:
+    rows: list[Row] = field(default_factory=list)
+    end: int = 0
+    producers: dict[int, Producer] = field(default_factory=dict)
+
+
+class ModelCoordinator:
+    def __init__(
+        self,
+        *,
+        producer_id_expiration_ms: int = 86_400_000,
+        producer_batches_remembered: int = 5,
+        clock: Clock = wall_clock_ms,
+    ) -> None:
+        self.logs: dict[Log, PartitionLog] = {}
+        self.garbage: set[bytes] = set()
+        self._answered: dict[tuple[bytes, Log], tuple[BatchAnswer, ...]] = {}
+        self._expiration_ms = producer_id_expiration_ms
+        self._remembered = producer_batches_remembered
+        self._clock = clock
+        self._listeners: list[asyncio.Queue[Announcement | None]] = []
+
+    async def create_logs(self, topic_id: bytes, partitions: Sequence[int]) -> None:
+        for partition in partitions:
+            self.logs.setdefault((topic_id, partition), PartitionLog())
+
+    async def delete_logs(self, topic_id: bytes, partitions: Sequence[int]) -> None:
+        for partition in partitions:
+            log = self.logs.pop((topic_id, partition), None)
+            if log:
+                self.garbage |= {row.segment for row in log.rows} - self.used_bytes().keys()
+
+    def used_bytes(self) -> dict[bytes, int]:
+        """Bytes that the live rows of all logs use of each segment."""
+        used: dict[bytes, int] = {}
+        for log in self.logs.values():
+            for row in log.rows:
+                used[row.segment] = used.get(row.segment, 0) + row.length
+        return used
+
+    async def commit(self, segment: bytes, runs: Sequence[PartitionRun]) -> list[RunAnswer]:
+        return [self._commit_run(segment, run) for run in runs]
+
+    def _commit_run(self, segment: bytes, run: PartitionRun) -> RunAnswer:
+        log = self.logs.get((run.topic_id, run.partition))
+        if log is None:
+            return RunAnswer(run.topic_id, run.partition, 3, (), -1, -1)
+        key = (segment, (run.topic_id, run.partition))
+        if key not in self._answered:
+            rows_before = len(log.rows)
+            self._answered[key] = tuple(self._append(log, segment, run))
+            if len(log.rows) > rows_before:
+                self.garbage.discard(segment)
+                new_rows = tuple(log.rows[rows_before:])
+                for listener in self._listeners:
+                    listener.put_nowait(Announcement(run.topic_id, run.partition, new_rows, 0, log.end))
+        return RunAnswer(run.topic_id, run.partition, 0, self._answered[key], 0, log.end)
+
+    def _append(self, log: PartitionLog, segment: bytes, run: PartitionRun) -> list[BatchAnswer]:
+        now = self._clock()
+        position, answers = run.position, []
+        extend = False
+        for batch in run.batches:
+            answer = self._judge(log, batch, now)
+            answers.append(answer)
+            accepted = not answer.error_code and not answer.duplicate
+            if accepted:
+                newest = max(-LARGEST, min(batch.max_timestamp_ms, LARGEST))
+                base, log.end = log.end, log.end + batch.record_count
+                row = Row(base, log.end - 1, segment, position, batch.length, newest, now)
+                if extend:
+                    first = log.rows.pop()
+                    row = first._replace(
+                        last_offset=row.last_offset,
+                        length=first.length + row.length,
+                        max_timestamp_ms=max(first.max_timestamp_ms, newest),
+                    )
+                log.rows.append(row)
+            extend = accepted
+            position += batch.length
+        return answers
+
+    def _judge(self, log: PartitionLog, batch: ProposedBatch, now: int) -> BatchAnswer:
+        """ProducerAppendInfo's rules; the state of an accepted batch's producer is brought up to date."""
+        fine = BatchAnswer(0, log.end, now, False)
+        if batch.producer_id < 0:
+            return fine
+        if batch.base_sequence < 0:
+            return BatchAnswer(87, -1, -1, False)
+        if batch.producer_epoch < 0:
+            return BatchAnswer(47, -1, -1, False)
+        producer = log.producers.get(batch.producer_id)
+        if producer and now - producer.last_append_ms >= self._expiration_ms:
+            producer = None
+        if producer is None:
+            if log.end == 0 and batch.base_sequence:
+                return BatchAnswer(45, -1, -1, False)
+        elif batch.producer_epoch < producer.epoch:
+            return BatchAnswer(47, -1, -1, False)
+        elif batch.producer_epoch > producer.epoch:
+            if batch.base_sequence:
+                return BatchAnswer(45, -1, -1, False)
+        else:
+            for sequence, count, base_offset, append_time_ms in producer.batches:
+                if (sequence, count) == (batch.base_sequence, batch.record_count):
+                    return BatchAnswer(0, base_offset, append_time_ms, True)
+            sequence, count, _, _ = producer.batches[-1]
+            if batch.base_sequence != (sequence + count) % 2**31:
+                return BatchAnswer(45, -1, -1, False)
+        if producer is None or producer.epoch != batch.producer_epoch:
+            producer = log.producers[batch.producer_id] = Producer(batch.producer_epoch, now)
+        producer.last_append_ms = now
+        producer.batches.append((batch.base_sequence, batch.record_count, log.end, now))
+        del producer.batches[: -self._remembered]
+        return fine
+
+    async def find(self, requests: Sequence[FindRequest]) -> list[LogAnswer]:
+        return [self._find(request) for request in requests]
+
+    def _find(self, request: FindRequest) -> LogAnswer:
+        log = self.logs.get((request.topic_id, request.partition))
+        if log is None:
+            return LogAnswer(3, (), -1, -1)
+        if not 0 <= request.offset <= log.end:
+            return LogAnswer(1, (), 0, log.end)
+        rows: list[Row] = []
+        for row in log.rows:
+            if row.last_offset >= request.offset and (not rows or sum(one.length for one in rows) < request.max_bytes):
+                rows.append(row)
+        return LogAnswer(0, tuple(rows), 0, log.end)
+
+    async def list_offsets(self, requests: Sequence[ListRequest]) -> list[OffsetAnswer]:
+        return [self._list(request) for request in requests]
+
+    def _list(self, request: ListRequest) -> OffsetAnswer:
+        log = self.logs.get((request.topic_id, request.partition))
+        if log is None:
+            return OffsetAnswer(3, -1, -1)
+        timestamp = request.timestamp_ms
+        if timestamp == EARLIEST_TIMESTAMP:
+            return OffsetAnswer(0, 0, -1)
+        if timestamp == LATEST_TIMESTAMP:
+            return OffsetAnswer(0, log.end, -1)
+        if timestamp == MAX_TIMESTAMP:
+            timestamp = max((row.max_timestamp_ms for row in log.rows), default=LARGEST)
+        for row in log.rows:
+            if row.max_timestamp_ms >= timestamp:
+                return OffsetAnswer(0, row.base_offset, row.max_timestamp_ms)
+        return OffsetAnswer(0, -1, -1)
+
+    async def describe(self, topic_id: bytes, partitions: Sequence[int]) -> list[LogDescription | None]:
+        logs = [self.logs.get((topic_id, partition)) for partition in partitions]
+        return [
+            log and LogDescription(0, log.end, log.end, sum(row.length for row in log.rows), len(log.rows))
+            for log in logs
+        ]
+
+    async def announcements(self) -> AsyncIterator[Announcement | None]:
+        queue: asyncio.Queue[Announcement | None] = asyncio.Queue()
+        queue.put_nowait(None)
+        self._listeners.append(queue)
+        try:
+            while True:
+                yield await queue.get()
+        finally:
+            self._listeners.remove(queue)
+
+
+class ModelTopicRegistry:
+    def __init__(self) -> None:
+        self.version = 0
+        self.topics: dict[str, DisklessTopic] = {}
+        self._listeners: list[asyncio.Queue[int]] = []
+
+    async def load(self) -> RegistrySnapshot:
+        return RegistrySnapshot(self.version, tuple(self.topics[name] for name in sorted(self.topics)))
+
+    async def reserve(self, name: str, partitions: int, configs: dict[str, str], owner: str) -> int:
+        if name in self.topics:
+            raise TopicReserved(name)
+        return self._put(DisklessTopic(name, bytes(16), partitions, "reserved", dict(configs)))
+
+    async def activate(self, name: str, topic_id: bytes, partitions: int) -> int:
+        topic = self.topics.get(name)
+        if topic is None or topic.state == "deleting" or (topic.state == "live" and topic.topic_id != topic_id):
+            raise TopicNotReserved(name)
+        return self._put(replace(topic, topic_id=topic_id, partitions=partitions, state="live"))
+
+    async def begin_delete(self, name: str) -> int:
+        topic = self.topics.get(name)
+        return self._put(replace(topic, state="deleting")) if topic else self.version
+
+    async def remove(self, name: str) -> int:
+        return self._changed() if self.topics.pop(name, None) else self.version
+
+    async def changes(self) -> AsyncIterator[int]:
+        queue: asyncio.Queue[int] = asyncio.Queue()
+        queue.put_nowait(self.version)
+        self._listeners.append(queue)
+        try:
+            while True:
+                yield await queue.get()
+        finally:
+            self._listeners.remove(queue)
+
+    def _put(self, topic: DisklessTopic) -> int:
+        if self.topics.get(topic.name) == topic:
+            return self.version
+        self.topics[topic.name] = topic
+        return self._changed()
+
+    def _changed(self) -> int:
+        self.version += 1
+        for listener in self._listeners:
+            listener.put_nowait(self.version)
+        return self.version
+
+
+class ModelFleetStore:
+    def __init__(self, clock: Clock = wall_clock_ms) -> None:
+        self._clock = clock
+        self._leases: dict[str, tuple[int, ProxyRecord]] = {}
+
+    async def beat(self, record: ProxyRecord, lease_ms: int) -> tuple[ProxyRecord, ...]:
+        now = self._clock()
+        self._leases[record.proxy_id] = (now + lease_ms, record)
+        self._leases = {name: lease for name, lease in self._leases.items() if lease[0] > now}
+        return tuple(self._leases[name][1] for name in sorted(self._leases))
+
+    async def leave(self, proxy_id: str) -> None:
+        self._leases.pop(proxy_id, None)

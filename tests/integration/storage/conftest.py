@@ -1,0 +1,58 @@
+"""A real S3 server for the session, and storages in it and in a directory."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from threading import Event
+
+import pytest
+
+from proxy.config import Storage
+from proxy.demo.ports import ReservedPorts
+from proxy.demo.s3 import ACCESS_KEY_ID, BUCKET, SECRET_ACCESS_KEY, SeaweedFS
+from proxy.storage import ObjectStorage, open_storage
+
+
+@pytest.fixture(scope="session")
+def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SeaweedFS]:
+    """SeaweedFS with one bucket; a missing bucket stays missing, and other keys are refused."""
+    directory = tmp_path_factory.mktemp("s3")
+    for name in ("config", "logs"):
+        (directory / name).mkdir()
+    reserved = ReservedPorts(None, racks=0)
+    server = SeaweedFS(directory, reserved.ports.s3)
+    server.process.command.append("-s3.autoCreateBucket=false")
+    server.prepare()
+    server.process.start()
+    try:
+        server.wait_ready(60, Event())
+        yield server
+    finally:
+        server.process.kill()
+        server.clean_up()
+        reserved.release()
+
+
+@pytest.fixture
+def s3_settings(s3_server: SeaweedFS) -> Storage:
+    """A prefix of the test's own in the real bucket."""
+    return Storage(
+        url=f"s3://{BUCKET}/test/{uuid.uuid4().hex}",
+        endpoint_url=s3_server.endpoint_url,
+        access_key_id=ACCESS_KEY_ID,
+        secret_access_key=SECRET_ACCESS_KEY,
+    )
+
+
+@pytest.fixture(params=["file", "s3"])
+async def storage(request: pytest.FixtureRequest, tmp_path) -> AsyncIterator[ObjectStorage]:
+    """An open storage of each kind, empty."""
+    if request.param == "file":
+        settings = Storage(url=f"file://{tmp_path}/objects")
+    else:
+        settings = request.getfixturevalue("s3_settings")
+    opened = open_storage(settings)
+    await opened.open()
+    yield opened
+    await opened.close()

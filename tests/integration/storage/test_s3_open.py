@@ -1,0 +1,57 @@
+"""What a person is told when the bucket can't be used, by a real server."""
+
+from __future__ import annotations
+
+import pytest
+
+from proxy.config import Storage
+from proxy.storage import StorageError, open_storage
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"secret_access_key": "wrong"}, "SignatureDoesNotMatch.*storage.access_key_id"),
+        ({"access_key_id": "nobody"}, "InvalidAccessKeyId.*storage.access_key_id"),
+        ({"url": "s3://no-such-bucket/prefix"}, "no-such-bucket does not exist.*create it"),
+        ({"endpoint_url": "http://127.0.0.1:9", "max_attempts": 1}, "can't be reached.*storage.endpoint_url"),
+        ({"endpoint_url": "127.0.0.1"}, "storage.url"),
+    ],
+)
+async def test_cause_and_remedy(s3_settings: Storage, change, match):
+    storage = open_storage(s3_settings.model_copy(update=change))
+    with pytest.raises(StorageError, match=match):
+        await storage.open()
+    await storage.close()
+
+
+async def test_no_credentials(s3_settings: Storage, monkeypatch, tmp_path):
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+    storage = open_storage(s3_settings.model_copy(update={"access_key_id": "", "secret_access_key": ""}))
+    with pytest.raises(StorageError, match=r"no credentials were found: set storage\.access_key_id"):
+        await storage.open()
+
+
+async def test_keys_from_the_environment(s3_settings: Storage, monkeypatch):
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", s3_settings.access_key_id)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", s3_settings.secret_access_key)
+    storage = open_storage(s3_settings.model_copy(update={"access_key_id": "", "secret_access_key": ""}))
+    await storage.open()
+    await storage.upload("key", b"x", 1)
+    assert await storage.fetch("key") == b"x"
+    await storage.close()
+
+
+async def test_a_bucket_without_prefix(s3_settings: Storage):
+    whole_bucket = open_storage(s3_settings.model_copy(update={"url": s3_settings.url.partition("/test/")[0]}))
+    prefixed = open_storage(s3_settings)
+    await whole_bucket.open()
+    await prefixed.open()
+    await prefixed.upload("key", b"x", 1)
+    assert await whole_bucket.fetch(f"test/{s3_settings.url.rpartition('/')[2]}/key") == b"x"
+    await whole_bucket.close()
+    await prefixed.close()

@@ -1,0 +1,61 @@
+import socket
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.demo.errors import StackError
+from proxy.demo.ports import FIRST_BASE, HOST, LAST_BASE, MAX_BROKERS, RESERVATION, Ports, ReservedPorts
+from proxy.demo.stack import Stack, StackOptions
+
+
+@given(base=st.integers(1024, 60_000), racks=st.integers(1, MAX_BROKERS))
+def test_no_port_is_used_twice_and_all_are_in_the_range(base: int, racks: int) -> None:
+    ports = Ports(base, racks)
+    used = [ports.controller, ports.redis, base + RESERVATION, *ports.s3]
+    used += [ports.broker(node) for node in range(1, racks + 1)]
+    for rack in range(racks):
+        used += [ports.bootstrap(rack), ports.admin(rack)]
+        used += [ports.broker_port_start(rack) + node for node in range(1, MAX_BROKERS + 1)]
+    assert len(set(used)) == len(used)
+    assert base <= min(used)
+    assert max(used) < ports.end
+
+
+def test_two_stacks_get_ranges_that_do_not_overlap() -> None:
+    first, second = ReservedPorts(None, 3), ReservedPorts(None, 3)
+    try:
+        one, other = first.ports, second.ports
+        assert one.end <= other.base or other.end <= one.base
+    finally:
+        first.release()
+        second.release()
+
+
+def test_a_reserved_range_can_be_taken_again_after_its_release() -> None:
+    first = ReservedPorts(None, 3)
+    base = first.ports.base
+    with pytest.raises(StackError, match="is taken"):
+        ReservedPorts(base, 3)
+    first.release()
+    again = ReservedPorts(base, 3)
+    again.release()
+    assert FIRST_BASE <= again.ports.base < LAST_BASE
+
+
+def test_a_taken_port_is_named_with_its_use_and_the_remedy() -> None:
+    free = ReservedPorts(None, 3)
+    free.release()
+    with socket.socket() as other_program:
+        other_program.bind((HOST, free.ports.broker(2)))
+        other_program.listen()
+        stack = Stack(StackOptions(port_base=free.ports.base))
+        with pytest.raises(StackError, match=rf"port {free.ports.broker(2)} .*broker 2 .*is taken.*choose another"):
+            stack.start()
+    assert not stack.processes
+    assert not stack.directory.exists()
+
+
+def test_ports_that_do_not_exist_are_refused() -> None:
+    with pytest.raises(StackError, match="choose another port base"):
+        ReservedPorts(65_500, 3)

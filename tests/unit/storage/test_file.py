@@ -1,0 +1,111 @@
+"""What only the directory storage has: names of files being written, links, abandoned files."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+
+import pytest
+
+from proxy.config import Storage
+from proxy.storage import StorageError
+from proxy.storage.file import ABANDONED_SECONDS, UPLOADING, FileStorage
+
+
+@pytest.fixture
+async def storage(tmp_path):
+    opened = FileStorage(Storage(url=f"file://{tmp_path}/objects"))
+    await opened.open()
+    yield opened
+    await opened.close()
+
+
+def files(root) -> list[str]:
+    return sorted(str(path.relative_to(root)) for path in root.rglob("*") if path.is_file())
+
+
+async def test_an_object_is_a_file_named_by_its_key(storage, tmp_path):
+    await storage.upload("ab/cd/ef", b"data", 4)
+    assert files(tmp_path / "objects") == ["ab/cd/ef"]
+    assert (tmp_path / "objects/ab/cd/ef").read_bytes() == b"data"
+
+
+async def test_everything_is_synced_in_order_before_the_answer(storage, tmp_path, monkeypatch):
+    events: list[str] = []
+    root = tmp_path / "objects"
+    fsync, link = os.fsync, os.link
+
+    def named_fsync(descriptor):
+        events.append(f"sync {os.path.relpath(os.readlink(f'/proc/self/fd/{descriptor}'), root).split('/')[0]}")
+        fsync(descriptor)
+
+    def named_link(source, target):
+        events.append("link")
+        link(source, target)
+
+    monkeypatch.setattr("os.fsync", named_fsync)
+    monkeypatch.setattr("os.link", named_link)
+    await storage.upload("ab/object", b"data", 4)
+    assert events == [f"sync {UPLOADING}", "sync .", "link", "sync ab"]
+    events.clear()
+    await storage.upload("ab/other", b"data", 4)
+    assert events == [f"sync {UPLOADING}", "link", "sync ab"]
+
+
+async def test_a_write_that_fails_leaves_nothing(storage, tmp_path, monkeypatch):
+    def full(descriptor, data):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.write", full)
+    with pytest.raises(StorageError, match="No space left on device"):
+        await storage.upload("ab/object", b"data", 4)
+    assert files(tmp_path / "objects") == []
+
+
+async def test_a_cancelled_upload_waits_for_its_thread(storage, tmp_path):
+    data = bytearray(os.urandom(5_000_000))
+    upload = asyncio.create_task(storage.upload("key", data, len(data)))
+    await asyncio.sleep(0)
+    upload.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await upload
+    before = bytes(data)
+    data[:] = bytes(len(data))
+    assert files(tmp_path / "objects") == ["key"]
+    assert (tmp_path / "objects/key").read_bytes() == before
+
+
+async def test_abandoned_files_are_removed_and_fresh_ones_left(tmp_path):
+    uploading = tmp_path / "objects" / UPLOADING
+    uploading.mkdir(parents=True)
+    for name in ("old", "fresh"):
+        (uploading / name).write_bytes(b"x")
+    then = time.time() - ABANDONED_SECONDS - 60
+    os.utime(uploading / "old", (then, then))
+    storage = FileStorage(Storage(url=f"file://{tmp_path}/objects"))
+    await storage.open()
+    await storage.close()
+    assert files(tmp_path / "objects") == [f"{UPLOADING}/fresh"]
+
+
+async def test_a_directory_that_cannot_be_used(tmp_path):
+    (tmp_path / "taken").write_bytes(b"")
+    storage = FileStorage(Storage(url=f"file://{tmp_path}/taken"))
+    with pytest.raises(StorageError, match=r"storage\.url can't be used: .* must be writable"):
+        await storage.open()
+    await storage.close()
+
+
+@pytest.mark.parametrize("url", ["file://host/dir", "file:relative", "s3://bucket"])
+def test_a_url_that_names_no_directory(url):
+    with pytest.raises(StorageError, match="file:///absolute/path"):
+        FileStorage(Storage(url=url))
+
+
+async def test_a_path_with_escapes(tmp_path):
+    storage = FileStorage(Storage(url=f"file://{tmp_path}/with%20space"))
+    await storage.open()
+    await storage.upload("key", b"x", 1)
+    await storage.close()
+    assert (tmp_path / "with space/key").read_bytes() == b"x"

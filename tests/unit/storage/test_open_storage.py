@@ -1,0 +1,53 @@
+"""Which class `storage.url` and `diskless.storage.class.name` choose."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from proxy.config import Storage
+from proxy.storage import StorageError, open_storage
+from proxy.storage.file import FileStorage
+from proxy.storage.s3 import S3Storage
+
+
+@pytest.mark.parametrize(
+    ("url", "class_name", "expected"),
+    [
+        ("file:///dir", "", FileStorage),
+        ("s3://bucket/prefix", "", S3Storage),
+        ("file:///dir", "file", FileStorage),
+        ("s3://bucket", "s3", S3Storage),
+        ("file:///dir", "proxy.storage.file:FileStorage", FileStorage),
+    ],
+)
+def test_by_name_or_scheme(url, class_name, expected):
+    assert type(open_storage(Storage(url=url), class_name)) is expected
+
+
+@pytest.mark.parametrize(
+    ("url", "class_name", "match"),
+    [
+        ("/dir", "", r"'/dir' does not say.*file:///dir or s3://"),
+        ("gs://bucket", "", r"'gs://bucket' does not say"),
+        ("s3://bucket", "gcs", r"'gcs' is unknown: use file, s3 or module:Class"),
+        ("s3://bucket", "no.such.module:Class", r"can't be loaded: No module named 'no'"),
+        ("s3://bucket", "proxy.storage.file:Nothing", r"can't be loaded: .*Nothing"),
+        ("s3://bucket", "file", r"names no directory"),
+        ("file:///dir", "s3", r"names no bucket"),
+        ("s3:///prefix", "", r"names no bucket"),
+    ],
+)
+def test_errors_say_what_to_use(url, class_name, match):
+    with pytest.raises(StorageError, match=match):
+        open_storage(Storage(url=url), class_name)
+
+
+def test_the_s3_library_is_not_loaded_for_files():
+    code = (
+        "import sys; from proxy.config import Storage; from proxy.storage import open_storage;"
+        "open_storage(Storage(url='file:///dir')); sys.exit('aiobotocore' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,183 @@
+"""Uploads whose outcome is unclear, against a store that can be told to fail in each way once.
+
+The rules of the store (If-None-Match, metadata, ranges) are the real ones; the contract is tested on a real server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from proxy.config import Storage
+from proxy.storage import ObjectMissing, StorageError
+from proxy.storage.s3 import UPLOAD_MARK, S3Storage
+
+DATA = bytes(range(256)) * 4000
+
+
+class FaultyStore:
+    """One bucket in memory. `faults` are taken one per PUT or GET, None meaning that all goes well."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, tuple[bytes, str]] = {}
+        self.faults: list[str | None] = []
+        self.requests: list[str] = []
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        self.requests.append(request.method)
+        key = request.path.removeprefix("/bucket/")
+        fault = self.faults.pop(0) if self.faults and request.method in ("PUT", "GET") else None
+        if request.method == "PUT":
+            return await self.put(request, key, fault)
+        if request.method == "POST":
+            self.objects.clear()
+            return web.Response(text="<DeleteResult/>", content_type="application/xml")
+        if key not in self.objects:
+            return web.Response(status=404, text="<Error><Code>NoSuchKey</Code></Error>")
+        data, mark = self.objects[key]
+        if request.method == "HEAD":
+            return web.Response(headers={UPLOAD_MARK: mark, "content-length": str(len(data))})
+        return await self.get(request, data, fault)
+
+    async def put(self, request: web.Request, key: str, fault: str | None) -> web.Response:
+        data = await request.read()
+        if fault == "refuse":
+            return web.Response(status=403, text="<Error><Code>AccessDenied</Code><Message>no</Message></Error>")
+        if fault == "unavailable":
+            return web.Response(status=503, text="<Error><Code>SlowDown</Code></Error>")
+        if fault == "foreign":
+            self.objects[key] = (data, "somebody else's")
+        if fault == "store half and fail":
+            self.objects[key] = (data[: len(data) // 2], request.headers[UPLOAD_MARK])
+        if key in self.objects:
+            if fault == "store half and fail":
+                return web.Response(status=500)
+            assert request.headers["if-none-match"] == "*"
+            return web.Response(status=412, text="<Error><Code>PreconditionFailed</Code></Error>")
+        if fault != "hang up":
+            self.objects[key] = (data, request.headers[UPLOAD_MARK])
+        if fault == "store and fail":
+            return web.Response(status=500, text="<Error><Code>InternalError</Code></Error>")
+        if fault in ("store and hang up", "hang up"):
+            assert request.transport is not None
+            request.transport.abort()
+        if fault == "store and stall":
+            await asyncio.sleep(5)
+        return web.Response()
+
+    async def get(self, request: web.Request, data: bytes, fault: str | None) -> web.StreamResponse:
+        part = data[request.http_range]
+        status = 206 if "range" in request.headers else 200
+        if fault == "ignore range":
+            return web.Response(body=data)
+        if fault == "cut off":
+            response = web.StreamResponse(status=status, headers={"content-length": str(len(part))})
+            await response.prepare(request)
+            await response.write(part[: len(part) // 2])
+            assert request.transport is not None
+            request.transport.abort()
+            return response
+        return web.Response(status=status, body=part)
+
+
+@pytest.fixture
+def store() -> FaultyStore:
+    return FaultyStore()
+
+
+@pytest.fixture
+async def storage(store: FaultyStore) -> AsyncIterator[S3Storage]:
+    application = web.Application(client_max_size=2**30)
+    application.router.add_route("*", "/{path:.*}", store.handle)
+    server = TestServer(application, host="127.0.0.1")
+    await server.start_server()
+    storage = S3Storage(
+        Storage(
+            url="s3://bucket",
+            endpoint_url=f"http://127.0.0.1:{server.port}",
+            access_key_id="key",
+            secret_access_key="secret",
+            request_timeout_ms=500,
+            max_attempts=3,
+        )
+    )
+    await storage.open()
+    store.requests.clear()
+    yield storage
+    await storage.close()
+    await server.close()
+
+
+@pytest.mark.parametrize(
+    "faults",
+    [
+        ["store and fail"],
+        ["store and hang up"],
+        ["store and stall"],
+        ["unavailable", "unavailable"],
+        ["unavailable", "store and fail"],
+        ["unavailable", "unavailable", "store and fail"],
+    ],
+)
+async def test_an_upload_that_is_surely_ours_and_whole_succeeds(storage, store, faults):
+    store.faults = list(faults)
+    await storage.upload("key", DATA, len(DATA))
+    assert not store.faults
+    assert store.objects["key"][0] == DATA
+    assert await storage.fetch("key") == DATA
+
+
+@pytest.mark.parametrize(
+    ("faults", "match"),
+    [
+        (["foreign"], "exists already"),
+        (["unavailable", "foreign"], "exists already"),
+        (["store half and fail"], "left 512000 of 1024000 bytes"),
+        (["unavailable"] * 3, "503 SlowDown"),
+        (["refuse"], "access to bucket bucket is denied"),
+    ],
+)
+async def test_an_upload_that_is_not_fails(storage, store, faults, match):
+    store.faults = list(faults)
+    with pytest.raises(StorageError, match=match):
+        await storage.upload("key", DATA, len(DATA))
+    assert not store.faults
+
+
+async def test_a_store_that_hangs_up_for_good(storage, store):
+    store.faults = ["hang up"] * 20  # the HTTP client repeats a request by itself where a kept connection was closed
+    with pytest.raises(StorageError, match="upload of key"):
+        await storage.upload("key", DATA, len(DATA))
+
+
+async def test_a_definite_refusal_is_asked_for_once(storage, store):
+    store.faults = ["refuse"]
+    with pytest.raises(StorageError):
+        await storage.upload("key", DATA, len(DATA))
+    assert store.requests == ["PUT"]
+
+
+async def test_a_fetch_that_is_cut_off_is_repeated(storage, store):
+    await storage.upload("key", DATA, len(DATA))
+    store.faults = ["cut off", "cut off"]
+    assert await storage.fetch("key", 10, 500_000) == DATA[10:500_000]
+    store.faults = ["cut off"] * 3
+    with pytest.raises(StorageError, match="fetch of key"):
+        await storage.fetch("key")
+
+
+async def test_a_store_without_ranges_is_refused(storage, store):
+    await storage.upload("key", DATA, len(DATA))
+    store.faults = ["ignore range"]
+    with pytest.raises(StorageError, match="ignores ranges"):
+        await storage.fetch("key", 10, 20)
+
+
+async def test_a_missing_object_is_not_asked_for_again(storage, store):
+    with pytest.raises(ObjectMissing):
+        await storage.fetch("key")
+    assert store.requests == ["GET"]
