@@ -33,7 +33,7 @@ format: setup ## Format the code, and repair what the linter can repair.
 bench: setup ## Measure, and write benchmarks/results; ARGS are passed on.
 	@.venv/bin/python -m benchmarks.run $(ARGS)
 
-lock-jars: setup ## Renew deploy/kafka/jars.lock after a change of its pom.xml.
+lock-jars: ## Renew deploy/kafka/jars.lock after a change of its pom.xml.
 	@.venv/bin/python scripts/fetch_servers.py --lock
 
 clean: ## Remove .venv, .servers and caches.

@@ -28,9 +28,10 @@ TOXIPROXY = "github.com/Shopify/toxiproxy/v2/cmd/server@v2.5.0"
 ROOT = Path(__file__).resolve().parents[1]
 POM = ROOT / "deploy" / "kafka" / "pom.xml"
 LOCK = ROOT / "deploy" / "kafka" / "jars.lock"
-SERVERS = ROOT / ".servers"
+SERVERS = servers.servers_directory()
 DOWNLOADS_AT_A_TIME = 8
 DOWNLOAD_TIMEOUT_SECONDS = 60
+DOWNLOAD_ATTEMPTS = 3
 
 
 class FetchError(Exception):
@@ -39,7 +40,7 @@ class FetchError(Exception):
 
 def main() -> None:
     """Fetch what is missing, at the same time."""
-    SERVERS.mkdir(exist_ok=True)
+    SERVERS.mkdir(parents=True, exist_ok=True)
     if "--lock" in sys.argv:
         write_lock()
         return
@@ -64,7 +65,7 @@ def check_wheels() -> None:
 
 def fetch_jars() -> None:
     """Kafka's jars into `.servers/kafka/libs`."""
-    stamp, wanted = SERVERS / "kafka" / "made-from", digest(LOCK)
+    stamp, wanted = SERVERS / "kafka" / "made-from", digest(POM) + digest(LOCK)
     if stamp.exists() and stamp.read_text() == wanted:
         return
     jars = read_lock()
@@ -99,11 +100,16 @@ def by_jgo(jars: dict[str, str], libs: Path) -> None:
     context = MavenContext(repo_cache=libs.parent / "cache", timeout=DOWNLOAD_TIMEOUT_SECONDS)
 
     def fetch(coordinate: str) -> None:
-        try:
-            jar = context.create_dependency(coordinate).artifact.resolve()
-        except (OSError, RuntimeError) as error:
-            raise FetchError(f"{coordinate} could not be downloaded: {error}") from error
-        jar.rename(libs / jar.name)
+        artifact = context.create_dependency(coordinate).artifact
+        for attempt in range(1, DOWNLOAD_ATTEMPTS + 1):
+            try:
+                artifact.resolve().rename(libs / file_name(coordinate))
+                return
+            except (OSError, RuntimeError) as error:
+                if attempt == DOWNLOAD_ATTEMPTS:
+                    raise FetchError(f"{coordinate} could not be downloaded: {error}") from error
+                if artifact.cached_path:  # a part of the jar may be there
+                    artifact.cached_path.unlink(missing_ok=True)
 
     with ThreadPoolExecutor(DOWNLOADS_AT_A_TIME) as pool:
         list(pool.map(fetch, jars))
@@ -181,8 +187,11 @@ def pom_dependencies() -> list[str]:
 
 
 def read_lock() -> dict[str, str]:
-    """Coordinate to SHA-256."""
-    return dict(line.split() for line in LOCK.read_text().splitlines())
+    """Coordinate to SHA-256. Raises FetchError where the pom has been changed since."""
+    jars = dict(line.split() for line in LOCK.read_text().splitlines())
+    if missing := [coordinate for coordinate in pom_dependencies() if coordinate not in jars]:
+        raise FetchError(f"{', '.join(missing)} of {POM.name} is not in {LOCK.name}; run `make lock-jars`")
+    return jars
 
 
 def file_name(coordinate: str) -> str:

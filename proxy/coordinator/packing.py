@@ -27,13 +27,16 @@ from proxy.coordinator.shards import PARTITION_BYTES, partition_key, split_parti
 MAX_EXACT = 2**53 - 1
 """The largest number that the store's scripts can tell from its neighbours."""
 
+LAST_SEQUENCE = 2**31 - 1
+"""Of a producer; 0 comes after it."""
+
 _SHARD_HEADER = Struct(">8sI")
 _REPLY_HEADER = Struct(">8sQ")
 _COMMIT_SETTINGS = Struct(">IQ16s")
 _FIND_LIMITS = Struct(">II")
 _DELETE_LIMITS = Struct(">IB")
 _RUN = Struct(">20sII")
-_BATCH = Struct(">IIqqhi")
+_BATCH = Struct(">IIqqhiI")
 _RUN_ANSWER = Struct(">hqq")
 _BATCH_ANSWER = Struct(">hqqB")
 _FIND = Struct(">20sqq")
@@ -101,6 +104,7 @@ def pack_run(run: PartitionRun) -> bytes:
                 batch.producer_id,
                 batch.producer_epoch,
                 batch.base_sequence,
+                (batch.base_sequence + batch.record_count) & LAST_SEQUENCE,
             )
         )
     return b"".join(parts)

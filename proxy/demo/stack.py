@@ -22,7 +22,7 @@ from typing import Any, Literal
 from proxy.demo import s3
 from proxy.demo.errors import StackError
 from proxy.demo.kafka import CONTROLLER, Kafka
-from proxy.demo.ports import MAX_BROKERS, ReservedPorts
+from proxy.demo.ports import MAX_BROKERS, Ports, ReservedPorts
 from proxy.demo.process import Process
 from proxy.demo.proxies import RackProxy, merged
 from proxy.demo.s3 import SeaweedFS
@@ -179,6 +179,13 @@ class Stack:
         self._laid_out = False
 
     # Where to find what
+
+    @property
+    def ports(self) -> Ports:
+        """The layout of ports. Raises StackError before the start."""
+        if self._reserved is None:
+            raise StackError("the stack has no ports before its start")
+        return self._reserved.ports
 
     def bootstrap(self, rack: str) -> str:
         """`host:port` where clients of the rack bootstrap, at its proxy."""

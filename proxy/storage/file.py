@@ -12,6 +12,7 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import unquote, urlsplit
@@ -94,8 +95,9 @@ class FileStorage:
                 "must be writable for the proxy's user, on a file system with hard links"
             ) from error
         finally:
-            probe.unlink(missing_ok=True)
-            linked.unlink(missing_ok=True)
+            for path in (probe, linked):
+                with suppress(OSError):
+                    path.unlink()
         oldest = time.time() - ABANDONED_SECONDS
         for path in uploading.iterdir():
             if path.stat().st_mtime < oldest:

@@ -1,32 +1,34 @@
 """Object storage in a bucket: Amazon S3, or a store that speaks its API.
 
-Payloads are not signed and not summed (`when_required`, as several stores refuse more): TLS guards them on their way,
-the CRC of each record batch guards them for good, and 4 MiB of SHA-256 would cost more than the rest of the request.
+Checksums are `when_required`, as several stores refuse more: TLS guards the bytes on their way, the CRC of each record
+batch guards them for good.
 """
 
 from __future__ import annotations
 
+import io
 import uuid
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from typing import Any
 from urllib.parse import urlsplit
 
+import aiohttp
 from aiobotocore.config import AioConfig
 from aiobotocore.session import get_session
 from botocore.exceptions import BotoCoreError, ClientError
-from yarl import URL
 
 from proxy.config import Storage
 from proxy.storage.interface import Buffer, ObjectMissing, StorageError
 from proxy.storage.keys import checked_key, checked_range
 from proxy.storage.s3_errors import MISSING_KEY, NO_CREDENTIALS, OUT_OF_RANGE, TAKEN, S3Error, explain
-from proxy.storage.s3_http import FAILURES, Answer, BucketRequests
 
 DELETE_BATCH = 1000
 """Keys per DeleteObjects, the API's limit."""
-UPLOAD_MARK = "x-amz-meta-upload"
+UPLOAD_MARK = "upload"
 """Metadata of every object: a random name of the one call that made it."""
+FAILURES = (S3Error, BotoCoreError, aiohttp.ClientError, OSError)
+"""What a request may raise; TimeoutError is an OSError."""
 
 
 class S3Storage:
@@ -44,7 +46,6 @@ class S3Storage:
         self._prefix = f"{url.path.strip('/')}/".lstrip("/")
         self._closing = AsyncExitStack()
         self._client: Any = None
-        self._requests: BucketRequests | None = None
 
     async def open(self) -> None:
         """Connect, and try an object: write, refused overwrite, read, delete. Raises StorageError with the remedy."""
@@ -60,7 +61,7 @@ class S3Storage:
 
     async def close(self) -> None:
         """As `ObjectStorage.close`."""
-        self._client = self._requests = None
+        self._client = None
         await self._closing.aclose()
 
     async def upload(self, key: str, data: Buffer, length: int) -> None:
@@ -72,9 +73,8 @@ class S3Storage:
         if len(data) != length:
             raise StorageError(f"{len(data)} bytes came for {key}, which was to have {length}")
         mark = uuid.uuid4().hex
-        headers = {"if-none-match": "*", UPLOAD_MARK: mark}
         try:
-            await self._send("PUT", key, headers, data)
+            await self._send("put_object", key, Body=io.BytesIO(data), IfNoneMatch="*", Metadata={UPLOAD_MARK: mark})
         except FAILURES as error:
             may_be_there = not isinstance(error, S3Error) or error.status >= 500 or error.status in (408, 409, 412, 429)
             if may_be_there and await self._is_ours(key, mark, length, error):
@@ -84,23 +84,23 @@ class S3Storage:
     async def fetch(self, key: str, start: int = 0, end: int | None = None) -> bytes | bytearray:
         """As `ObjectStorage.fetch`."""
         checked_range(key, start, end)
-        headers = {}
+        wanted = {}
         if start or end is not None:
-            headers["range"] = f"bytes={start}-" if end is None else f"bytes={start}-{end - 1}"
+            wanted["Range"] = f"bytes={start}-" if end is None else f"bytes={start}-{end - 1}"
         try:
             if start == end:
-                await self._send("HEAD", key, {})
+                await self._send("head_object", key)
                 return b""
-            answer = await self._send("GET", key, headers)
+            status, data = await self._get(key, wanted)
         except FAILURES as error:
             if isinstance(error, S3Error) and error.code in OUT_OF_RANGE:
                 return b""
             if isinstance(error, S3Error) and error.code in MISSING_KEY:
                 raise ObjectMissing(f"no object {key} in bucket {self._bucket}") from error
             raise StorageError(f"fetch of {key}: {self._explain(error)}") from error
-        if headers and answer.status != 206:
-            raise StorageError(f"fetch of {key}: the store ignores ranges ({headers['range']}), so it can't be used")
-        return answer.data
+        if wanted and status != 206:
+            raise StorageError(f"fetch of {key}: the store ignores ranges ({wanted['Range']}), so it can't be used")
+        return data
 
     async def delete(self, keys: Sequence[str]) -> None:
         """As `ObjectStorage.delete`."""
@@ -122,10 +122,28 @@ class S3Storage:
                     f"{left[0].get('Code')} {left[0].get('Message', '')}"
                 )
 
-    async def _send(self, method: str, key: str, headers: dict[str, str], data: Buffer | None = None) -> Answer:
-        if self._requests is None:
+    async def _send(self, operation: str, key: str, **parameters: Any) -> Any:
+        """Call an operation of the client on one object; the store's own error answers as S3Error."""
+        if self._client is None:
             raise self._not_open()
-        return await self._requests.send(method, self._prefix + checked_key(key), headers, data)
+        try:
+            return await getattr(self._client, operation)(
+                Bucket=self._bucket, Key=self._prefix + checked_key(key), **parameters
+            )
+        except ClientError as error:
+            raise _answered(error) from error
+
+    async def _get(self, key: str, wanted: dict[str, str]) -> tuple[int, bytes]:
+        """Status and bytes. The client repeats a request that failed, but not one whose body was cut off."""
+        for attempt in range(1, self._settings.max_attempts + 1):
+            answer = await self._send("get_object", key, **wanted)
+            try:
+                async with answer["Body"] as body:
+                    return answer["ResponseMetadata"]["HTTPStatusCode"], await body.read()
+            except FAILURES:
+                if attempt == self._settings.max_attempts:
+                    raise
+        raise AssertionError("max_attempts is at least 1")
 
     async def _connect(self) -> None:
         settings = self._settings
@@ -151,13 +169,6 @@ class S3Storage:
                 "s3", region_name=settings.region, endpoint_url=settings.endpoint_url or None, config=config
             )
         )
-        address = await self._client.generate_presigned_url("get_object", {"Bucket": self._bucket, "Key": "key"})
-        base = URL(address, encoded=True).with_query(None)
-        self._requests = BucketRequests(
-            settings, base.with_path(base.raw_path[: -len("key")], encoded=True), credentials
-        )
-        await self._requests.open()
-        self._closing.push_async_callback(self._requests.close)
 
     async def _try_out(self) -> None:
         key = f"probe-{uuid.uuid4().hex}"
@@ -180,25 +191,29 @@ class S3Storage:
     async def _is_ours(self, key: str, mark: str, length: int, cause: Exception) -> bool:
         """After an upload that may have failed. Raises StorageError where something is there that can't be used."""
         try:
-            found = (await self._send("HEAD", key, {})).headers
+            found = await self._send("head_object", key)
         except FAILURES:
             return False
-        if found.get(UPLOAD_MARK) != mark:
+        if found["Metadata"].get(UPLOAD_MARK) != mark:
             raise StorageError(f"{key} exists already in bucket {self._bucket}: objects are never replaced") from cause
-        if found.get("content-length") != str(length):
+        if found["ContentLength"] != length:
             raise StorageError(
-                f"upload of {key} left {found.get('content-length')} of {length} bytes: {self._explain(cause)}"
+                f"upload of {key} left {found['ContentLength']} of {length} bytes: {self._explain(cause)}"
             ) from cause
         return True
 
     def _explain(self, error: Exception) -> str:
         if isinstance(error, ClientError):
-            answer = error.response.get("Error", {})
-            status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-            error = S3Error(status, answer.get("Code", ""), answer.get("Message", ""))
+            error = _answered(error)
         if isinstance(error, S3Error) and error.code in TAKEN:
             return "the key is taken"
         return explain(error, self._settings, self._bucket)
 
     def _not_open(self) -> StorageError:
         return StorageError(f"storage in bucket {self._bucket} is not open")
+
+
+def _answered(error: ClientError) -> S3Error:
+    answer = error.response.get("Error", {})
+    status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    return S3Error(status, answer.get("Code", ""), answer.get("Message", ""))

@@ -1,173 +1,194 @@
 -- Order the batches of partition runs of one segment. Everything is worked out before the first write.
 --
 -- ARGV[2]  runs: topic ID and partition (20 bytes), u32 position, u32 count, then `count` times
---          u32 length, u32 records, i64 maximum timestamp, 8 bytes producer ID, i16 epoch, i32 base sequence
+--          u32 length, u32 records, i64 maximum timestamp, 8 bytes producer ID, i16 epoch, u32 first sequence, u32 the
+--          sequence after the last, as the producer counts (2147483647, then 0)
 -- ARGV[3]  u32: batches remembered per producer; u64: expiry of producers in ms; 16 bytes: segment
 -- Answers, per run: i16 error, i64 log start, i64 high watermark, then without error one BATCH_ANSWER per batch.
 --
 -- Producer rules: ProducerAppendInfo, ProducerStateEntry of Kafka 4.x, and KAFKA-15591 for a log that never held a record.
+-- Sequences are only ever compared, so they stay bytes.
 
 local OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, INVALID_RECORD = 45, 47, 87
-local LAST_SEQUENCE = 2147483647
+local FIRST_SEQUENCE = '\0\0\0\0'
 local ANSWERS_KEPT_SECONDS = 3600
 local MOST_PRODUCERS_SAMPLED = 16
+local MOST_FIELDS_PER_WRITE = 1000
 
 local RUN, RUN_BYTES = '>c20I4I4', 28
-local BATCH, BATCH_BYTES = '>I4I4i8c8i2i4', 30
+local BATCH, BATCH_BYTES = '>I4I4i8c8i2c8', 34
 local BATCH_ANSWER = '>i2i8i8B' -- error, base offset, append time, duplicate
-local PRODUCER, PRODUCER_BYTES = '>i2i8', 10 -- epoch, time of the last append
-local SEQUENCES = '>I4I4' -- first, last
-local REMEMBERED, REMEMBERED_BYTES = '>I4I4i8i8', 24 -- first and last sequence, base offset, append time
+local PRODUCER, PRODUCER_BYTES = '>i2i8', 10 -- epoch, time of the last append; then REMEMBERED
+local REMEMBERED_BYTES = 24 -- first sequence and the one after the last (4 bytes each), base offset, append time (i64)
 
 local request = ARGV[2]
 local most_remembered, expires_after, segment = parse('>I4I8c16', ARGV[3])
 local most_remembered_bytes = most_remembered * REMEMBERED_BYTES
 local now = clock()
+local packed_now = pack('>i8', now)
 
-local partitions, run_starts = {}, {}
-local at = 1
+local partitions, positions, counts, batches_at = {}, {}, {}, {}
+local at, run_count = 1, 0
 while at <= #request do
-  local partition, _, count = parse(RUN, request, at)
-  partitions[#partitions + 1], run_starts[#run_starts + 1] = partition, at
-  at = at + RUN_BYTES + count * BATCH_BYTES
+  run_count = run_count + 1
+  partitions[run_count], positions[run_count], counts[run_count], at = parse(RUN, request, at)
+  batches_at[run_count] = at
+  at = at + counts[run_count] * BATCH_BYTES
 end
 local answers_key = prefix .. 'answers:' .. segment
+local index_prefix, producers_prefix = prefix .. 'index:', prefix .. 'producers:'
 local logs = call('HMGET', prefix .. 'logs', unpack(partitions))
 local answered = call('HMGET', answers_key, unpack(partitions))
 
--- The producer as a table, or false where there is none or it has expired.
-local function load_producer(partition, id)
-  local state = call('HGET', prefix .. 'producers:' .. partition, id)
+-- The run that is being worked out.
+local partition, log_start, log_end, bytes, row_count, maximum
+local rows, row_ends, answers
+local producers, changed_producers, new_producers -- by ID: state, or false where there is none; IDs; how many of them
+local row_base, row_position, row_length, row_maximum -- of the row that is open; row_base is nil where none is
+
+local function end_row()
+  if row_base then
+    if row_maximum > maximum then
+      maximum = row_maximum
+    end
+    rows[#rows + 1] = pack(ROW, 1, row_base, log_end - 1, segment, row_position, row_length, row_maximum, now, maximum)
+    row_ends[#row_ends + 1] = log_end - 1
+    bytes, row_count, row_base = bytes + row_length, row_count + 1, nil
+  end
+end
+
+local function accept(position, length, records, batch_maximum)
+  answers[#answers + 1] = '\0\0' .. pack('>i8', log_end) .. packed_now .. '\0'
+  if row_base then
+    row_length = row_length + length
+    if batch_maximum > row_maximum then
+      row_maximum = batch_maximum
+    end
+  else
+    row_base, row_position, row_length, row_maximum = log_end, position, length, batch_maximum
+  end
+  log_end = log_end + records
+end
+
+local function refuse(error_code)
+  end_row()
+  answers[#answers + 1] = pack(BATCH_ANSWER, error_code, -1, -1, 0)
+end
+
+-- The producer's state, false where there is none or it has expired.
+local function load_producer(id)
+  local state = call('HGET', producers_prefix .. partition, id)
+  if state and now - parse('>i8', state, 3) >= expires_after then
+    state = false
+  end
+  producers[id] = state
+  return state
+end
+
+-- Where in the state the batch of exactly these sequences is remembered; nil where it is not.
+local function find_duplicate(state, sequences)
+  local from = PRODUCER_BYTES + 1
+  while true do
+    from = string.find(state, sequences, from, true)
+    if not from or (from - PRODUCER_BYTES - 1) % REMEMBERED_BYTES == 0 then
+      return from
+    end
+    from = from + 1
+  end
+end
+
+-- Kafka's error code for a batch that is no duplicate, 0 where it goes on where its producer stopped.
+local function check_sequence(state, epoch, first)
   if not state then
-    return false
+    return (log_end == 0 and first ~= FIRST_SEQUENCE) and OUT_OF_ORDER_SEQUENCE_NUMBER or 0
   end
-  local epoch, last_append = parse(PRODUCER, state)
-  if now - last_append >= expires_after then
-    return false
-  end
-  return { epoch = epoch, batches = sub(state, PRODUCER_BYTES + 1) }
-end
-
--- Base offset and append time of the remembered batch of exactly these sequences; nil where there is none.
-local function find_duplicate(batches, sequences)
-  for from = 1, #batches, REMEMBERED_BYTES do
-    if sub(batches, from, from + 7) == sequences then
-      local _, _, base, append_time = parse(REMEMBERED, batches, from)
-      return base, append_time
-    end
-  end
-end
-
-local function last_sequence_of(base_sequence, records)
-  local last = base_sequence + records - 1
-  return last <= LAST_SEQUENCE and last or last - LAST_SEQUENCE - 1
-end
-
--- Kafka's error code for a batch that is no duplicate, 0 where it continues what the producer wrote.
-local function check_sequence(producer, epoch, base_sequence, log_end)
-  if not producer then
-    return (log_end == 0 and base_sequence ~= 0) and OUT_OF_ORDER_SEQUENCE_NUMBER or 0
-  elseif epoch < producer.epoch then
+  local known_epoch = parse('>i2', state)
+  local expected = sub(state, -20, -17)
+  if epoch < known_epoch then
     return INVALID_PRODUCER_EPOCH
-  elseif epoch > producer.epoch then
-    return base_sequence ~= 0 and OUT_OF_ORDER_SEQUENCE_NUMBER or 0
+  elseif epoch > known_epoch then
+    expected = FIRST_SEQUENCE
   end
-  local _, last = parse(SEQUENCES, producer.batches, #producer.batches - REMEMBERED_BYTES + 1)
-  local expected = last == LAST_SEQUENCE and 0 or last + 1
-  return base_sequence ~= expected and OUT_OF_ORDER_SEQUENCE_NUMBER or 0
+  return first ~= expected and OUT_OF_ORDER_SEQUENCE_NUMBER or 0
 end
 
--- Work out one run: what to answer, and what to write (nothing is written here).
-local function accept_run(partition, log, start)
-  local log_start, _, log_end, bytes, row_count, maximum = parse(LOG, log)
-  local bytes_before = bytes
-  local _, position, count = parse(RUN, request, start)
-  local run = { partition = partition, producers = {}, new_producers = 0, rows = {} }
-  local producers, rows, answers = run.producers, run.rows, {}
-  local row_base, row_position, row_length, row_maximum
-
-  local function end_row()
-    if row_base then
-      maximum = math.max(maximum, row_maximum)
-      rows[#rows + 1] = pack(ROW, 1, row_base, log_end - 1, segment, row_position, row_length, row_maximum, now, maximum)
-      bytes, row_count, row_base = bytes + row_length, row_count + 1, nil
-    end
+local function judge_idempotent(id, epoch, sequences, position, length, records, batch_maximum)
+  if string.byte(sequences) >= 128 then -- negative
+    return refuse(INVALID_RECORD)
+  elseif epoch < 0 then
+    return refuse(INVALID_PRODUCER_EPOCH)
   end
+  local state = producers[id]
+  if state == nil then
+    state = load_producer(id)
+  end
+  local same_epoch = state and parse('>i2', state) == epoch
+  local remembered_at = same_epoch and find_duplicate(state, sequences)
+  if remembered_at then
+    end_row()
+    answers[#answers + 1] = '\0\0' .. sub(state, remembered_at + 8, remembered_at + 23) .. '\1'
+    return
+  end
+  local error_code = check_sequence(state, epoch, sub(sequences, 1, 4))
+  if error_code ~= 0 then
+    return refuse(error_code)
+  end
+  local remembered = sequences .. pack('>i8', log_end) .. packed_now
+  if same_epoch then
+    remembered = sub(sub(state, PRODUCER_BYTES + 1) .. remembered, -most_remembered_bytes)
+  end
+  if not state then
+    new_producers = new_producers + 1
+  end
+  producers[id] = pack('>i2', epoch) .. packed_now .. remembered
+  changed_producers[id] = true
+  accept(position, length, records, batch_maximum)
+end
 
-  for index = 0, count - 1 do
-    local length, records, batch_maximum, id, epoch, base_sequence =
-      parse(BATCH, request, start + RUN_BYTES + index * BATCH_BYTES)
-    local error_code, duplicate_base, append_time = 0, nil, now
-    if string.byte(id) < 128 then -- not negative: the producer is idempotent
-      local producer = producers[id]
-      if producer == nil then
-        producer = load_producer(partition, id)
-        producers[id] = producer
-      end
-      if base_sequence < 0 then
-        error_code = INVALID_RECORD
-      elseif epoch < 0 then
-        error_code = INVALID_PRODUCER_EPOCH
-      else
-        local sequences = pack(SEQUENCES, base_sequence, last_sequence_of(base_sequence, records))
-        if producer and producer.epoch == epoch then
-          duplicate_base, append_time = find_duplicate(producer.batches, sequences)
-        end
-        if not duplicate_base then
-          append_time = now
-          error_code = check_sequence(producer, epoch, base_sequence, log_end)
-          if error_code == 0 then
-            local batches = (producer and producer.epoch == epoch) and producer.batches or ''
-            batches = batches .. sequences .. pack('>i8i8', log_end, now)
-            if not producer then
-              run.new_producers = run.new_producers + 1
-            end
-            producers[id] = { epoch = epoch, batches = sub(batches, -most_remembered_bytes), changed = true }
-          end
-        end
-      end
-    end
-    if error_code ~= 0 then
-      end_row()
-      answers[#answers + 1] = pack(BATCH_ANSWER, error_code, -1, -1, 0)
-    elseif duplicate_base then
-      end_row()
-      answers[#answers + 1] = pack(BATCH_ANSWER, 0, duplicate_base, append_time, 1)
+-- Work out one run: what to answer, and what to write.
+local function work_out(index, log)
+  local _
+  partition = partitions[index]
+  log_start, _, log_end, bytes, row_count, maximum = parse(LOG, log)
+  rows, row_ends, answers, producers, changed_producers, new_producers = {}, {}, {}, {}, {}, 0
+  local bytes_before, position, from = bytes, positions[index], batches_at[index]
+  for _ = 1, counts[index] do
+    local length, records, batch_maximum, id, epoch, sequences, next_at = parse(BATCH, request, from)
+    if string.byte(id) >= 128 then -- negative: the producer is not idempotent
+      accept(position, length, records, batch_maximum)
     else
-      answers[#answers + 1] = pack(BATCH_ANSWER, 0, log_end, now, 0)
-      if row_base then
-        row_length, row_maximum = row_length + length, math.max(row_maximum, batch_maximum)
-      else
-        row_base, row_position, row_length, row_maximum = log_end, position, length, batch_maximum
-      end
-      log_end = log_end + records
+      judge_idempotent(id, epoch, sequences, position, length, records, batch_maximum)
     end
-    position = position + length
+    position, from = position + length, next_at
   end
   end_row()
-
-  -- Without a journal a commit confirms itself: the high watermark follows the log end at once.
-  run.more_bytes = bytes - bytes_before
-  run.log_start, run.new_high_watermark = log_start, log_end
-  run.log = pack(LOG, log_start, log_end, log_end, bytes, row_count, maximum)
-  run.answers = table.concat(answers)
-  return run
+  return {
+    partition = partition,
+    -- Without a journal a commit confirms itself: the high watermark follows the log end at once.
+    log = pack(LOG, log_start, log_end, log_end, bytes, row_count, maximum),
+    more_bytes = bytes - bytes_before,
+    answers = #answers == 1 and answers[1] or table.concat(answers),
+    rows = rows,
+    row_ends = row_ends,
+    producers = producers,
+    changed_producers = changed_producers,
+    new_producers = new_producers,
+  }
 end
 
 local parts, accepted = {}, {}
 local more_rows, more_bytes = 0, 0
-for index, partition in ipairs(partitions) do
+for index = 1, run_count do
   local log = logs[index]
   if not log then
     parts[index] = pack('>i2i8i8', UNKNOWN_TOPIC_OR_PARTITION, -1, -1)
   elseif answered[index] then
-    local log_start, high_watermark = parse(LOG, log)
-    parts[index] = pack('>i2i8i8', 0, log_start, high_watermark) .. answered[index]
+    parts[index] = '\0\0' .. sub(log, 1, 16) .. answered[index]
   else
-    local run = accept_run(partition, log, run_starts[index])
+    local run = work_out(index, log)
     accepted[#accepted + 1] = run
     more_rows, more_bytes = more_rows + #run.rows, more_bytes + run.more_bytes
-    parts[index] = pack('>i2i8i8', 0, run.log_start, run.new_high_watermark) .. run.answers
+    parts[index] = '\0\0' .. sub(run.log, 1, 16) .. run.answers
   end
 end
 if #accepted == 0 then
@@ -178,19 +199,17 @@ end
 note_change(more_rows)
 
 local function write_producers(run)
-  local key = prefix .. 'producers:' .. run.partition
-  local fields = {}
-  for id, producer in pairs(run.producers) do
-    if producer and producer.changed then
-      fields[#fields + 1] = id
-      fields[#fields + 1] = pack(PRODUCER, producer.epoch, now) .. producer.batches
-      if #fields == 1000 then
-        call('HSET', key, unpack(fields))
-        fields = {}
-      end
+  local key = producers_prefix .. run.partition
+  local fields, count = {}, 0
+  for id in pairs(run.changed_producers) do
+    fields[count + 1], fields[count + 2] = id, run.producers[id]
+    count = count + 2
+    if count == MOST_FIELDS_PER_WRITE then
+      call('HSET', key, unpack(fields))
+      fields, count = {}, 0
     end
   end
-  if #fields > 0 then
+  if count > 0 then
     call('HSET', key, unpack(fields))
   end
   if run.new_producers == 0 then
@@ -210,13 +229,17 @@ local new_logs, new_answers, announcement = {}, {}, {}
 for index, run in ipairs(accepted) do
   new_answers[2 * index - 1], new_answers[2 * index] = run.partition, run.answers
   if #run.rows > 0 then
-    new_logs[#new_logs + 1], new_logs[#new_logs + 2] = run.partition, run.log
-    for _, row in ipairs(run.rows) do
-      call('ZADD', prefix .. 'index:' .. run.partition, (parse('>i8', row, ROW_LAST_AT)), row)
+    new_logs[#new_logs + 1] = run.partition
+    new_logs[#new_logs + 1] = run.log
+    local index_key = index_prefix .. run.partition
+    for row_index, row in ipairs(run.rows) do
+      call('ZADD', index_key, run.row_ends[row_index], row)
     end
-    write_producers(run)
+    if next(run.changed_producers) then
+      write_producers(run)
+    end
     announcement[#announcement + 1] =
-      pack('>c20i8i8I4', run.partition, run.log_start, run.new_high_watermark, #run.rows) .. table.concat(run.rows)
+      run.partition .. sub(run.log, 1, 16) .. pack('>I4', #run.rows) .. table.concat(run.rows)
   end
 end
 call('HSET', answers_key, unpack(new_answers))

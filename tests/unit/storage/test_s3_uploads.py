@@ -16,6 +16,7 @@ from proxy.config import Storage
 from proxy.storage import ObjectMissing, StorageError
 from proxy.storage.s3 import UPLOAD_MARK, S3Storage
 
+MARK_HEADER = f"x-amz-meta-{UPLOAD_MARK}"
 DATA = bytes(range(256)) * 4000
 
 
@@ -40,7 +41,7 @@ class FaultyStore:
             return web.Response(status=404, text="<Error><Code>NoSuchKey</Code></Error>")
         data, mark = self.objects[key]
         if request.method == "HEAD":
-            return web.Response(headers={UPLOAD_MARK: mark, "content-length": str(len(data))})
+            return web.Response(headers={MARK_HEADER: mark, "content-length": str(len(data))})
         return await self.get(request, data, fault)
 
     async def put(self, request: web.Request, key: str, fault: str | None) -> web.Response:
@@ -52,14 +53,14 @@ class FaultyStore:
         if fault == "foreign":
             self.objects[key] = (data, "somebody else's")
         if fault == "store half and fail":
-            self.objects[key] = (data[: len(data) // 2], request.headers[UPLOAD_MARK])
+            self.objects[key] = (data[: len(data) // 2], request.headers[MARK_HEADER])
         if key in self.objects:
             if fault == "store half and fail":
                 return web.Response(status=500)
             assert request.headers["if-none-match"] == "*"
             return web.Response(status=412, text="<Error><Code>PreconditionFailed</Code></Error>")
         if fault != "hang up":
-            self.objects[key] = (data, request.headers[UPLOAD_MARK])
+            self.objects[key] = (data, request.headers[MARK_HEADER])
         if fault == "store and fail":
             return web.Response(status=500, text="<Error><Code>InternalError</Code></Error>")
         if fault in ("store and hang up", "hang up"):

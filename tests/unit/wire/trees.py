@@ -9,7 +9,7 @@ import dataclasses
 import struct
 import types
 import typing
-from functools import lru_cache
+from functools import cache
 
 from hypothesis import strategies as st
 from kio.index import load_request_schema, load_response_schema
@@ -46,7 +46,7 @@ class Schema(typing.NamedTuple):
     flexible: bool
 
 
-@lru_cache(maxsize=None)
+@cache
 def schema_of(entity):
     fields = []
     for field in dataclasses.fields(entity):
@@ -222,7 +222,7 @@ _VALUES = {
 _MOST_ELEMENTS = 4
 
 
-@lru_cache(maxsize=None)
+@cache
 def trees(entity, tags="any"):
     """Messages of the type, with `any` tagged fields, only those that are `known` to kio, or `none`."""
     fields, flexible = schema_of(entity)

@@ -1,0 +1,1 @@
+"""Benchmarks: what is compared is measured in one run, as machines differ and are noisy."""

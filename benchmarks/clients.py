@@ -1,0 +1,161 @@
+"""What one benchmark client process does: `python -m benchmarks.clients JOB JSON-ARGUMENTS` prints a line of JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+from collections.abc import Callable
+from statistics import quantiles
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+
+from benchmarks.raw_client import RawClient, one_record
+
+
+def produce(bootstrap: str, topic: str, partitions: int, megabytes: int, value_bytes: int) -> dict[str, float]:
+    """Throughput of one idempotent librdkafka producer."""
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "enable.idempotence": True,
+            "linger.ms": 5,
+            "batch.size": 262_144,
+            "queue.buffering.max.kbytes": 131_072,
+        }
+    )
+    value = (b"0123456789abcdef" * (value_bytes // 16 + 1))[:value_bytes]
+    failed: list[KafkaError] = []
+
+    def delivered(error: KafkaError | None, _: Any) -> None:
+        if error is not None:
+            failed.append(error)
+
+    producer.list_topics(topic, timeout=30)
+    records = megabytes * 1_000_000 // value_bytes
+    began = time.perf_counter()
+    for number in range(records):
+        while True:
+            try:
+                producer.produce(topic, value=value, partition=number % partitions, on_delivery=delivered)
+                break
+            except BufferError:
+                producer.poll(0.01)
+        if not number % 256:
+            producer.poll(0)
+    left = producer.flush(120)
+    assert not failed, failed[:3]
+    assert not left, f"{left} records were not delivered"
+    return {"seconds": time.perf_counter() - began, "bytes": records * value_bytes}
+
+
+def consume(bootstrap: str, topic: str, partitions: int, records: int, value_bytes: int) -> dict[str, float]:
+    """Throughput of one librdkafka consumer from the beginning of the topic."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "bench",
+            "enable.auto.commit": False,
+            "fetch.message.max.bytes": 4_194_304,
+            "queued.max.messages.kbytes": 131_072,
+            "check.crcs": False,
+        }
+    )
+    consumer.assign([TopicPartition(topic, partition, 0) for partition in range(partitions)])
+    seen, began, deadline = 0, 0.0, time.perf_counter() + 120
+    while seen < records and time.perf_counter() < deadline:
+        messages = consumer.consume(5000, 0.5)
+        if messages and not began:
+            # From the first records on: connecting is not what is measured.
+            began, seen = time.perf_counter(), -len(messages)
+        seen += len(messages)
+        if began and seen <= 0:
+            records -= len(messages)
+            seen = 0
+    seconds = time.perf_counter() - began
+    consumer.close()
+    assert seen >= records, f"only {seen} of {records} records came"
+    return {"seconds": seconds, "bytes": records * value_bytes}
+
+
+def produce_latency(
+    address: str, topic: str, partition: int, per_second: float, seconds: float, acks: int
+) -> dict[str, float]:
+    """Milliseconds from a produce request to its answer, at a fixed low rate on one connection."""
+    client = RawClient(address)
+    batch = one_record(b"x" * 200)
+    client.produce(topic, partition, batch, acks)
+    taken = _at_rate(per_second, seconds, lambda: client.produce(topic, partition, batch, acks))
+    client.close()
+    return _percentiles(taken)
+
+
+def end_to_end(
+    produce_address: str, fetch_address: str, topic: str, partition: int, per_second: float, seconds: float
+) -> dict[str, float]:
+    """Milliseconds from before a produce to the record's arrival at a consumer that waits for it."""
+    producer, consumer = RawClient(produce_address), RawClient(fetch_address)
+    producer.produce(topic, partition, one_record(b"first"))
+    offset, _ = consumer.fetch(topic, partition, 0)
+    sent: dict[int, float] = {}
+    taken: list[float] = []
+    done = threading.Event()
+
+    def read() -> None:
+        at = offset
+        while not done.is_set():
+            high_watermark, records = consumer.fetch(topic, partition, at)
+            now = time.perf_counter()
+            if records:
+                while at < high_watermark:
+                    # The producer may still be writing down when it sent what has already arrived.
+                    while at not in sent:
+                        time.sleep(0)
+                    taken.append((now - sent[at]) * 1000)
+                    at += 1
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    numbers = iter(range(offset, 1 << 62))
+    batch = one_record(b"x" * 200)
+
+    def write() -> None:
+        sent[next(numbers)] = time.perf_counter()
+        producer.produce(topic, partition, batch)
+
+    try:
+        _at_rate(per_second, seconds, write)
+        time.sleep(1)
+    finally:
+        done.set()
+        reader.join()
+    producer.close()
+    consumer.close()
+    return _percentiles(taken)
+
+
+def _at_rate(per_second: float, seconds: float, work: Callable[[], None]) -> list[float]:
+    """Milliseconds that each call took; a late call does not make the next ones early."""
+    taken = []
+    end = time.perf_counter() + seconds
+    while (began := time.perf_counter()) < end:
+        work()
+        now = time.perf_counter()
+        taken.append((now - began) * 1000)
+        time.sleep(max(0.0, 1 / per_second - (now - began)))
+    return taken
+
+
+def _percentiles(taken: list[float]) -> dict[str, float]:
+    cuts = quantiles(taken, n=100, method="inclusive")
+    return {"p50_ms": cuts[49], "p99_ms": cuts[98], "mean_ms": sum(taken) / len(taken), "count": len(taken)}
+
+
+JOBS: dict[str, Callable[..., dict[str, float]]] = {
+    job.__name__: job for job in (produce, consume, produce_latency, end_to_end)
+}
+
+if __name__ == "__main__":
+    print(json.dumps(JOBS[sys.argv[1]](**json.loads(sys.argv[2]))))

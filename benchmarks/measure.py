@@ -1,0 +1,46 @@
+"""Measuring processes from outside, and the numbers of repeated runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+
+
+def client(job: str, timeout: float = 300.0, **arguments: Any) -> dict[str, float]:
+    """Run a job of `benchmarks.clients` in a process of its own."""
+    command = [sys.executable, "-m", "benchmarks.clients", job, json.dumps(arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{job} failed:\n{done.stderr}")
+    answer: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return answer
+
+
+def cpu_seconds(pids: Sequence[int]) -> float:
+    """User and system time that processes have used so far."""
+    total = 0
+    for pid in pids:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        total += int(fields[11]) + int(fields[12])
+    return total / _TICKS_PER_SECOND
+
+
+def memory_mib(pid: int, field: str = "VmRSS") -> float:
+    """Resident memory of a process; its peak with `VmHWM`."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith(field + ":"):
+            return int(line.split()[1]) / 1024
+    raise ValueError(f"no {field} of process {pid}")
+
+
+def spread(values: Sequence[float]) -> dict[str, float]:
+    """Median and extremes of repeated runs."""
+    return {"median": median(values), "min": min(values), "max": max(values), "runs": len(values)}

@@ -1,0 +1,187 @@
+"""Random histories told to the model and to the real coordinator, which must answer alike and keep its books."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+
+import redis as blocking_redis
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+from redis.asyncio import Redis
+
+from proxy import config
+from proxy.coordinator import redis as coordinator_redis
+from proxy.coordinator.connect import connect
+from proxy.coordinator.interface import (
+    BatchAnswer,
+    FindRequest,
+    ListRequest,
+    LogAnswer,
+    PartitionRun,
+    ProposedBatch,
+    RunAnswer,
+)
+from proxy.coordinator.redis import RedisCoordinator
+from proxy.coordinator.shards import partition_key, shard_of, shard_prefix
+from tests.coordinator_model import ModelCoordinator
+from tests.integration.coordinator.conftest import Store
+
+SHARDS = 2
+TOPICS = [bytes([number]) * 16 for number in (1, 2)]
+PARTITIONS = range(3)
+LOGS = [(topic_id, partition) for topic_id in TOPICS for partition in PARTITIONS]
+
+sequences = st.one_of(st.integers(0, 12), st.integers(2**31 - 6, 2**31 - 1))
+loose_batches = st.builds(
+    ProposedBatch,
+    length=st.integers(1, 100),
+    record_count=st.integers(1, 4),
+    max_timestamp_ms=st.integers(-2, 60),
+    producer_id=st.sampled_from([-1, 0, 5, 2**62 + 1]),
+    producer_epoch=st.integers(0, 2),
+    base_sequence=sequences,
+)
+
+
+def without_times(answer: RunAnswer | LogAnswer) -> RunAnswer | LogAnswer:
+    """The two stores' clocks differ; whether there is an append time does not."""
+    if isinstance(answer, LogAnswer):
+        return answer._replace(rows=tuple(row._replace(append_time_ms=0) for row in answer.rows))
+    return answer._replace(batches=tuple(_without_time(batch) for batch in answer.batches))
+
+
+def _without_time(batch: BatchAnswer) -> BatchAnswer:
+    return batch._replace(append_time_ms=min(batch.append_time_ms, 0))
+
+
+class Histories(RuleBasedStateMachine):
+    store: Store
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loop = asyncio.new_event_loop()
+        with blocking_redis.Redis(port=self.store.port) as client:
+            client.flushall()
+        settings = config.Redis(url=self.store.url, shards=SHARDS)
+        self.client: Redis = self.loop.run_until_complete(connect(settings))
+        self.real = RedisCoordinator(
+            self.client, settings, producer_id_expiration_ms=86_400_000, producer_batches_remembered=5
+        )
+        self.model = ModelCoordinator()
+        self.segments = 0
+        self.ever_used: set[tuple[int, bytes]] = set()
+        self.committed: list[tuple[bytes, list[PartitionRun]]] = []
+        self.next_sequence: dict[tuple[bytes, int, int], int] = {}
+        for topic_id in TOPICS:
+            self.both("create_logs", topic_id, PARTITIONS)
+
+    def teardown(self) -> None:
+        self.loop.run_until_complete(self.client.aclose())
+        self.loop.close()
+
+    def both(self, method: str, *arguments: object) -> list[RunAnswer]:
+        real = self.loop.run_until_complete(getattr(self.real, method)(*arguments))
+        model = self.loop.run_until_complete(getattr(self.model, method)(*arguments))
+        if method in ("commit", "find"):
+            assert [without_times(answer) for answer in real] == [without_times(answer) for answer in model]
+        else:
+            assert real == model
+        return real  # type: ignore[no-any-return]
+
+    @rule(
+        chosen=st.lists(st.sampled_from(LOGS), min_size=1, max_size=6, unique=True),
+        batches=st.lists(st.lists(loose_batches, min_size=1, max_size=4), min_size=6, max_size=6),
+        orderly=st.booleans(),
+    )
+    def commit(self, chosen: list[tuple[bytes, int]], batches: list[list[ProposedBatch]], orderly: bool) -> None:
+        self.segments += 1
+        segment = self.segments.to_bytes(16, "big")
+        runs = []
+        for (topic_id, partition), run_batches in zip(chosen, batches, strict=False):
+            proposed = [self.in_order(topic_id, partition, batch) if orderly else batch for batch in run_batches]
+            runs.append(PartitionRun(topic_id, partition, 1, tuple(proposed)))
+        self.both("commit", segment, runs)
+        self.committed.append((segment, runs))
+
+    def in_order(self, topic_id: bytes, partition: int, batch: ProposedBatch) -> ProposedBatch:
+        """The batch as a well-behaved producer of its own would send it."""
+        sequence = self.next_sequence.get((topic_id, partition, 77), 0)
+        self.next_sequence[topic_id, partition, 77] = sequence + batch.record_count
+        return batch._replace(producer_id=77, producer_epoch=0, base_sequence=sequence)
+
+    @rule(choice=st.randoms(use_true_random=False))
+    def retry_in_another_order_and_split(self, choice) -> None:
+        for segment, runs in choice.sample(self.committed, min(3, len(self.committed))):
+            shuffled = choice.sample(runs, len(runs))
+            cut = choice.randint(0, len(runs))
+            self.both("commit", segment, shuffled[:cut])
+            self.both("commit", segment, shuffled[cut:])
+
+    @rule(topic_id=st.sampled_from(TOPICS), partitions=st.sets(st.sampled_from(PARTITIONS)))
+    def delete(self, topic_id: bytes, partitions: set[int]) -> None:
+        self.both("delete_logs", topic_id, sorted(partitions))
+
+    @rule(topic_id=st.sampled_from(TOPICS))
+    def create(self, topic_id: bytes) -> None:
+        self.both("create_logs", topic_id, PARTITIONS)
+
+    @rule(log=st.sampled_from(LOGS), offset=st.integers(-1, 60), max_bytes=st.integers(0, 500))
+    def find(self, log: tuple[bytes, int], offset: int, max_bytes: int) -> None:
+        self.both("find", [FindRequest(*log, offset, max_bytes)])
+
+    @rule(log=st.sampled_from(LOGS), timestamps=st.lists(st.integers(-3, 62), max_size=8))
+    def list_offsets(self, log: tuple[bytes, int], timestamps: list[int]) -> None:
+        self.both("list_offsets", [ListRequest(*log, timestamp) for timestamp in timestamps])
+
+    @rule()
+    def lose_the_scripts(self) -> None:
+        self.loop.run_until_complete(self.client.script_flush())
+
+    @invariant()
+    def figures_agree(self) -> None:
+        for topic_id in TOPICS:
+            self.both("describe", topic_id, PARTITIONS)
+
+    @invariant()
+    def each_offset_is_there_once_and_none_beyond_the_high_watermark(self) -> None:
+        requests = [FindRequest(*log, 0, 1 << 40) for log in LOGS]
+        for answer in self.loop.run_until_complete(self.real.find(requests)):
+            offsets = [offset for row in answer.rows for offset in range(row.base_offset, row.last_offset + 1)]
+            assert offsets == list(range(max(answer.high_watermark, 0)))
+
+    @invariant()
+    def books_are_kept(self) -> None:
+        """Used bytes are the sum of live rows, by segment and shard; what nothing uses is garbage, and nothing else."""
+        used: dict[tuple[int, bytes], list[int]] = {}
+        for log, kept in self.model.logs.items():
+            for row in kept.rows:
+                use = used.setdefault((shard_of(partition_key(*log), SHARDS), row.segment), [0, 0])
+                use[0] += row.length
+                use[1] += 1
+        self.ever_used |= used.keys()
+        found: dict[tuple[int, bytes], list[int]] = {}
+        garbage: set[tuple[int, bytes]] = set()
+        rows = 0
+        for shard in range(SHARDS):
+            prefix = shard_prefix(shard)
+            for segment, use in self.loop.run_until_complete(self.client.hgetall(f"{prefix}segments")).items():
+                found[shard, segment] = list(struct.unpack(">qI", use))
+            unused = self.loop.run_until_complete(self.client.zrange(f"{prefix}garbage", 0, -1))
+            garbage |= {(shard, segment) for segment in unused}
+            rows += int(self.loop.run_until_complete(self.client.hget(f"{prefix}meta", "rows")) or 0)
+        assert found == used
+        assert garbage == self.ever_used - used.keys()
+        assert rows == sum(len(kept.rows) for kept in self.model.logs.values())
+
+
+def test_random_histories(store: Store, monkeypatch) -> None:
+    # Small limits, so that calls are cut and deletions take several.
+    monkeypatch.setattr(coordinator_redis, "MAX_ITEMS_PER_CALL", 2)
+    monkeypatch.setattr(coordinator_redis, "MAX_BATCHES_PER_CALL", 5)
+    monkeypatch.setattr(coordinator_redis, "MAX_ROWS_PER_DELETE_CALL", 2)
+    Histories.store = store
+    run_state_machine_as_test(
+        Histories, settings=hypothesis_settings(max_examples=40, stateful_step_count=25, deadline=None, database=None)
+    )

@@ -1,0 +1,99 @@
+"""A store that can't be trusted with commits is refused in one line that says why and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+import structlog
+from redis.asyncio import Redis
+
+from proxy import config
+from proxy.coordinator.connect import StoreUnfit, check_store, connect
+from proxy.coordinator.fleet_store import RedisFleetStore
+from proxy.coordinator.interface import CoordinatorUnavailable
+from tests.integration.coordinator.conftest import Store
+
+
+@pytest.fixture
+async def opened(start_store: Callable[..., Store]) -> AsyncIterator[Callable]:
+    clients: list[Redis] = []
+
+    async def open_store(*options: str, **more: object) -> tuple[Redis, config.Redis, Store]:
+        store = start_store(*options)
+        settings = config.Redis(url=store.url, **more)
+        clients.append(await connect(settings))
+        return clients[-1], settings, store
+
+    yield open_store
+    for client in clients:
+        await client.aclose()
+
+
+async def refusal(client: Redis, settings: config.Redis) -> str:
+    with pytest.raises(StoreUnfit) as refused:
+        await check_store(client, settings)
+    assert "\n" not in str(refused.value)
+    return str(refused.value)
+
+
+async def test_a_fit_store_is_taken_again_and_again(client: Redis, settings: config.Redis) -> None:
+    await check_store(client, settings)
+    await check_store(client, settings)
+
+
+async def test_the_number_of_shards_stays(client: Redis, settings: config.Redis) -> None:
+    await check_store(client, settings)
+    text = await refusal(client, settings.model_copy(update={"shards": 8}))
+    assert "data of shards 3, not 8; set redis.shards to that" in text
+    await check_store(client, settings)
+
+
+async def test_eviction_is_refused(opened) -> None:
+    client, settings, store = await opened("--maxmemory-policy", "allkeys-lru")
+    text = await refusal(client, settings)
+    assert f"127.0.0.1:{store.port}: maxmemory-policy is allkeys-lru" in text
+    assert "set it to noeviction" in text
+
+
+async def test_no_append_only_file_is_refused_where_it_is_required(opened) -> None:
+    client, settings, _ = await opened("--appendonly", "no")
+    assert "appendonly is no" in await refusal(client, settings)
+    await check_store(client, settings.model_copy(update={"require_append_only": False}))
+
+
+async def test_a_cluster_node_is_refused(opened) -> None:
+    client, settings, _ = await opened("--cluster-enabled", "yes")
+    assert "node of a cluster" in await refusal(client, settings)
+
+
+async def test_what_may_not_be_asked_is_warned_of(opened) -> None:
+    client, _, store = await opened("--maxmemory-policy", "allkeys-lru")
+    await client.acl_setuser(
+        "small", enabled=True, passwords=["+word"], keys=["diskless:*"], commands=["+@all", "-config"]
+    )
+    settings = config.Redis(url=f"redis://small:word@127.0.0.1:{store.port}/0")
+    small = await connect(settings)
+    with structlog.testing.capture_logs() as logged:
+        await check_store(small, settings)
+    await small.aclose()
+    (warning,) = logged
+    assert (warning["log_level"], warning["command"]) == ("warning", "CONFIG GET")
+    assert "word" not in str(warning)
+
+
+async def test_wrong_credentials_and_a_store_that_is_down(opened) -> None:
+    _, settings, store = await opened()
+    wrong = settings.model_copy(update={"url": f"redis://nobody:secret@127.0.0.1:{store.port}/0"})
+    client = await connect(wrong)
+    with pytest.raises(CoordinatorUnavailable, match="refuses our credentials") as refused:
+        await check_store(client, wrong)
+    assert "secret" not in str(refused.value)
+    await client.aclose()
+    store.stop()
+    client = await connect(settings)
+    with pytest.raises(CoordinatorUnavailable, match="see whether it runs"):
+        await check_store(client, settings)
+    with pytest.raises(CoordinatorUnavailable, match="while leaving the fleet"):
+        await RedisFleetStore(client).leave("a")
+    await client.aclose()

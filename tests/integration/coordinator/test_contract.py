@@ -1,0 +1,383 @@
+"""What every coordinator must do, run against the model in memory and the real one on a real server."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import uuid
+from contextlib import aclosing
+
+import pytest
+
+from proxy.coordinator.interface import (
+    EARLIEST_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    MAX_TIMESTAMP,
+    NO_PRODUCER_ID,
+    BatchAnswer,
+    Coordinator,
+    FindRequest,
+    ListRequest,
+    LogDescription,
+    OffsetAnswer,
+    PartitionRun,
+    ProposedBatch,
+)
+from tests.coordinator_model import ModelCoordinator
+
+TOPIC = uuid.UUID(int=7).bytes
+OUT_OF_ORDER, INVALID_EPOCH, INVALID_RECORD = 45, 47, 87
+LAST_SEQUENCE = 2**31 - 1
+
+
+@pytest.fixture(params=["model", "real"])
+def make(request: pytest.FixtureRequest):
+    return ModelCoordinator if request.param == "model" else request.getfixturevalue("make_coordinator")
+
+
+@pytest.fixture
+async def coordinator(make) -> Coordinator:
+    coordinator = make()
+    await coordinator.create_logs(TOPIC, range(4))
+    return coordinator
+
+
+def plain(records: int = 1, *, length: int = 100, timestamp: int = 1_000) -> ProposedBatch:
+    return ProposedBatch(length, records, timestamp, NO_PRODUCER_ID, -1, -1)
+
+
+def idempotent(sequence: int, records: int = 1, *, producer_id: int = 9, epoch: int = 0) -> ProposedBatch:
+    return ProposedBatch(100, records, 1_000, producer_id, epoch, sequence)
+
+
+async def commit(
+    coordinator: Coordinator, *batches: ProposedBatch, partition: int = 0, segment: bytes = b""
+) -> tuple[BatchAnswer, ...]:
+    run = PartitionRun(TOPIC, partition, 1, batches)
+    (answer,) = await coordinator.commit(segment or os.urandom(16), [run])
+    assert answer.error_code == 0
+    return answer.batches
+
+
+def told(answers: tuple[BatchAnswer, ...]) -> list[tuple[int, int, bool]]:
+    return [(answer.error_code, answer.base_offset, answer.duplicate) for answer in answers]
+
+
+async def described(coordinator: Coordinator, partition: int = 0) -> LogDescription:
+    (description,) = await coordinator.describe(TOPIC, [partition])
+    assert description is not None
+    return description
+
+
+# Logs
+
+
+async def test_a_log_that_was_not_created_is_unknown_everywhere(make) -> None:
+    coordinator = make()
+    (answer,) = await coordinator.commit(bytes(16), [PartitionRun(TOPIC, 9, 1, (plain(),))])
+    assert answer == (TOPIC, 9, 3, (), -1, -1)
+    assert await coordinator.find([FindRequest(TOPIC, 9, 0, 1)]) == [(3, (), -1, -1)]
+    assert await coordinator.list_offsets([ListRequest(TOPIC, 9, LATEST_TIMESTAMP)]) == [(3, -1, -1)]
+    assert await coordinator.describe(TOPIC, [9]) == [None]
+
+
+async def test_creating_a_log_that_lives_leaves_it_as_it_is(coordinator) -> None:
+    await commit(coordinator, plain(5))
+    await coordinator.create_logs(TOPIC, [0, 1])
+    assert await described(coordinator) == (0, 5, 5, 100, 1)
+
+
+async def test_a_deleted_log_is_dead_and_the_others_live(coordinator) -> None:
+    await commit(coordinator, plain(5))
+    await commit(coordinator, plain(5), partition=1)
+    await coordinator.delete_logs(TOPIC, [0])
+    await coordinator.delete_logs(TOPIC, [0])
+    assert await coordinator.describe(TOPIC, [0, 1]) == [None, (0, 5, 5, 100, 1)]
+    (answer,) = await coordinator.commit(os.urandom(16), [PartitionRun(TOPIC, 0, 1, (plain(),))])
+    assert answer.error_code == 3
+
+
+async def test_a_log_that_is_made_again_starts_empty(coordinator) -> None:
+    await commit(coordinator, idempotent(0, 5))
+    await coordinator.delete_logs(TOPIC, [0])
+    await coordinator.create_logs(TOPIC, [0])
+    assert await described(coordinator) == (0, 0, 0, 0, 0)
+    assert told(await commit(coordinator, idempotent(0, 5))) == [(0, 0, False)]
+
+
+# Offsets and rows
+
+
+async def test_offsets_are_dense_and_a_run_is_one_row(coordinator) -> None:
+    segment = os.urandom(16)
+    assert told(await commit(coordinator, plain(3), plain(2, timestamp=9_000), segment=segment)) == [
+        (0, 0, False),
+        (0, 3, False),
+    ]
+    (answer,) = await coordinator.find([FindRequest(TOPIC, 0, 0, 1)])
+    (row,) = answer.rows
+    assert (row.base_offset, row.last_offset, row.segment, row.position, row.length) == (0, 4, segment, 1, 200)
+    assert row.max_timestamp_ms == 9_000
+    assert told(await commit(coordinator, plain())) == [(0, 5, False)]
+
+
+async def test_a_rejected_batch_parts_a_run_into_two_rows_and_stops_nothing(coordinator) -> None:
+    answers = await commit(coordinator, plain(3), idempotent(7), plain(2))
+    # The log holds records by now, so the unknown producer may start anywhere.
+    assert told(answers) == [(0, 0, False), (0, 3, False), (0, 4, False)]
+    answers = await commit(coordinator, plain(), idempotent(3), plain(2))
+    assert told(answers) == [(0, 6, False), (OUT_OF_ORDER, -1, False), (0, 7, False)]
+    (answer,) = await coordinator.find([FindRequest(TOPIC, 0, 6, 10_000)])
+    assert [(row.base_offset, row.last_offset, row.position, row.length) for row in answer.rows] == [
+        (6, 6, 1, 100),
+        (7, 8, 201, 100),
+    ]
+    assert await described(coordinator) == (0, 9, 9, 500, 3)
+
+
+async def test_the_append_time_is_the_stores_clock(coordinator) -> None:
+    (answer,) = await commit(coordinator, plain(timestamp=5))
+    (found,) = await coordinator.find([FindRequest(TOPIC, 0, 0, 1)])
+    assert found.rows[0].append_time_ms == answer.append_time_ms > 1_600_000_000_000
+
+
+async def test_an_answer_comes_for_each_run_in_order(coordinator) -> None:
+    runs = [PartitionRun(TOPIC, partition, 1, (plain(partition + 1),)) for partition in (3, 9, 0, 2, 8, 1)]
+    answers = await coordinator.commit(os.urandom(16), runs)
+    assert [(answer.partition, answer.error_code, answer.high_watermark) for answer in answers] == [
+        (3, 0, 4),
+        (9, 3, -1),
+        (0, 0, 1),
+        (2, 0, 3),
+        (8, 3, -1),
+        (1, 0, 2),
+    ]
+
+
+async def test_timestamps_that_no_clock_shows_do_no_harm(coordinator) -> None:
+    await commit(coordinator, plain(timestamp=2**63 - 1), plain(timestamp=-(2**63)))
+    await commit(coordinator, plain(timestamp=-(2**63)), partition=1)
+    (first, second) = await coordinator.find([FindRequest(TOPIC, 0, 0, 1), FindRequest(TOPIC, 1, 0, 1)])
+    assert first.rows[0].max_timestamp_ms == 2**53 - 1
+    assert second.rows[0].max_timestamp_ms == -(2**53) + 1
+
+
+# Idempotence by segment
+
+
+async def test_a_repeated_commit_gets_the_same_answers_and_writes_nothing(coordinator) -> None:
+    segment = os.urandom(16)
+    runs = [PartitionRun(TOPIC, partition, 1, (plain(2), idempotent(0), idempotent(5))) for partition in range(4)]
+    first = await coordinator.commit(segment, runs)
+    before = await coordinator.describe(TOPIC, range(4))
+    assert await coordinator.commit(segment, runs) == first
+    assert await coordinator.commit(segment, runs[2:]) == first[2:]
+    assert [(await coordinator.commit(segment, [run]))[0] for run in reversed(runs)] == first[::-1]
+    assert await coordinator.describe(TOPIC, range(4)) == before
+
+
+async def test_a_retry_with_more_runs_adds_the_missing_ones(coordinator) -> None:
+    segment = os.urandom(16)
+    runs = [PartitionRun(TOPIC, partition, 1, (plain(2),)) for partition in range(4)]
+    half = await coordinator.commit(segment, runs[1:3])
+    assert (await coordinator.commit(segment, runs))[1:3] == half
+    assert [await described(coordinator, partition) for partition in range(4)] == [(0, 2, 2, 100, 1)] * 4
+
+
+async def test_a_retry_tells_the_high_watermark_of_now(coordinator) -> None:
+    segment = os.urandom(16)
+    await commit(coordinator, plain(), segment=segment)
+    await commit(coordinator, plain(4))
+    (answer,) = await coordinator.commit(segment, [PartitionRun(TOPIC, 0, 1, (plain(),))])
+    assert (answer.batches[0].base_offset, answer.high_watermark) == (0, 5)
+
+
+# Producer rules: Kafka 4.x ProducerAppendInfo and ProducerStateEntry
+
+
+async def test_first_sequence_in_a_log_that_never_held_records_is_zero(coordinator) -> None:
+    """KAFKA-15591."""
+    assert told(await commit(coordinator, idempotent(5))) == [(OUT_OF_ORDER, -1, False)]
+    assert told(await commit(coordinator, idempotent(0, 5), idempotent(5))) == [(0, 0, False), (0, 5, False)]
+
+
+async def test_first_sequence_in_a_log_that_held_records_is_any(coordinator) -> None:
+    await commit(coordinator, plain())
+    assert told(await commit(coordinator, idempotent(5))) == [(0, 1, False)]
+    assert told(await commit(coordinator, idempotent(0, 5))) == [(OUT_OF_ORDER, -1, False)]
+
+
+async def test_a_gap_and_an_overlap_are_out_of_order(coordinator) -> None:
+    await commit(coordinator, idempotent(0, 10))
+    for sequence in (11, 9, 1):
+        assert told(await commit(coordinator, idempotent(sequence, 2))) == [(OUT_OF_ORDER, -1, False)]
+    assert told(await commit(coordinator, idempotent(10))) == [(0, 10, False)]
+
+
+async def test_producers_and_partitions_do_not_mix(coordinator) -> None:
+    ids = [0, 1, 2**53, 2**53 + 1, 2**63 - 2, 2**63 - 1]
+    answers = await commit(coordinator, *[idempotent(0, 1, producer_id=producer_id) for producer_id in ids])
+    assert told(answers) == [(0, offset, False) for offset in range(6)]
+    assert told(await commit(coordinator, idempotent(0, 1, producer_id=2**53 + 1))) == [(0, 3, True)]
+    assert told(await commit(coordinator, idempotent(0), partition=1)) == [(0, 0, False)]
+
+
+async def test_wrap_from_the_last_sequence_to_zero(coordinator) -> None:
+    await commit(coordinator, plain())
+    await commit(coordinator, idempotent(LAST_SEQUENCE - 1, 2))
+    assert told(await commit(coordinator, idempotent(1))) == [(OUT_OF_ORDER, -1, False)]
+    assert told(await commit(coordinator, idempotent(0, 2))) == [(0, 3, False)]
+    assert told(await commit(coordinator, idempotent(LAST_SEQUENCE - 1, 2))) == [(0, 1, True)]
+    assert told(await commit(coordinator, idempotent(2))) == [(0, 5, False)]
+
+
+async def test_a_batch_that_straddles_the_wrap(coordinator) -> None:
+    await commit(coordinator, plain())
+    straddling = idempotent(LAST_SEQUENCE - 1, 5)  # …646, …647, 0, 1, 2
+    assert told(await commit(coordinator, straddling)) == [(0, 1, False)]
+    assert told(await commit(coordinator, straddling)) == [(0, 1, True)]
+    assert told(await commit(coordinator, idempotent(2))) == [(OUT_OF_ORDER, -1, False)]
+    assert told(await commit(coordinator, idempotent(3))) == [(0, 6, False)]
+
+
+async def test_a_higher_epoch_starts_at_zero(coordinator) -> None:
+    await commit(coordinator, idempotent(0, 4, epoch=1))
+    assert told(await commit(coordinator, idempotent(4, epoch=2))) == [(OUT_OF_ORDER, -1, False)]
+    assert told(await commit(coordinator, idempotent(4, epoch=1))) == [(0, 4, False)]
+    assert told(await commit(coordinator, idempotent(0, 4, epoch=2))) == [(0, 5, False)]
+    assert told(await commit(coordinator, idempotent(0, 4, epoch=2))) == [(0, 5, True)]
+    assert told(await commit(coordinator, idempotent(4, epoch=2))) == [(0, 9, False)]
+
+
+async def test_a_lower_epoch_is_fenced_also_for_duplicates(coordinator) -> None:
+    await commit(coordinator, idempotent(0, epoch=1), idempotent(0, epoch=2))
+    for sequence in (0, 1):
+        answers = await commit(coordinator, idempotent(sequence, epoch=1))
+        assert told(answers) == [(INVALID_EPOCH, -1, False)]
+
+
+async def test_duplicates_of_all_remembered_batches(coordinator) -> None:
+    first = await commit(coordinator, *[idempotent(sequence) for sequence in range(5)])
+    for sequence in range(5):
+        (again,) = await commit(coordinator, idempotent(sequence))
+        assert again == first[sequence]._replace(duplicate=True)
+    assert (await described(coordinator)).log_end_offset == 5
+
+
+async def test_a_forgotten_batch_is_out_of_order(coordinator) -> None:
+    await commit(coordinator, *[idempotent(sequence) for sequence in range(6)])
+    assert told(await commit(coordinator, idempotent(0))) == [(OUT_OF_ORDER, -1, False)]
+    assert told(await commit(coordinator, idempotent(1))) == [(0, 1, True)]
+
+
+async def test_more_batches_are_remembered_where_configured(make) -> None:
+    """KIP-1269."""
+    coordinator = make(producer_batches_remembered=7)
+    await coordinator.create_logs(TOPIC, [0])
+    await commit(coordinator, *[idempotent(sequence) for sequence in range(8)])
+    assert told(await commit(coordinator, idempotent(0), idempotent(1))) == [(OUT_OF_ORDER, -1, False), (0, 1, True)]
+
+
+async def test_a_batch_that_only_overlaps_a_remembered_one_is_no_duplicate(coordinator) -> None:
+    await commit(coordinator, idempotent(0, 4), idempotent(4, 4))
+    assert told(await commit(coordinator, idempotent(0, 8), idempotent(4, 2))) == [(OUT_OF_ORDER, -1, False)] * 2
+
+
+async def test_a_duplicate_within_one_run(coordinator) -> None:
+    answers = await commit(coordinator, idempotent(0, 3), idempotent(0, 3), idempotent(3))
+    assert told(answers) == [(0, 0, False), (0, 0, True), (0, 3, False)]
+    (found,) = await coordinator.find([FindRequest(TOPIC, 0, 0, 1_000)])
+    assert [(row.base_offset, row.position) for row in found.rows] == [(0, 1), (3, 201)]
+
+
+async def test_an_expired_producer_is_unknown(make) -> None:
+    coordinator = make(producer_id_expiration_ms=1)
+    await coordinator.create_logs(TOPIC, [0])
+    await commit(coordinator, idempotent(0, epoch=5))
+    await asyncio.sleep(0.005)
+    assert told(await commit(coordinator, idempotent(70, epoch=3))) == [(0, 1, False)]
+
+
+async def test_batches_that_no_producer_sends_are_refused(coordinator) -> None:
+    answers = await commit(coordinator, idempotent(-1), idempotent(0, epoch=-1), idempotent(0))
+    assert told(answers) == [(INVALID_RECORD, -1, False), (INVALID_EPOCH, -1, False), (0, 0, False)]
+
+
+# Find
+
+
+async def test_find_from_every_offset(coordinator) -> None:
+    for records in (3, 1, 4):
+        await commit(coordinator, plain(records))
+    bases = {0: 0, 1: 0, 2: 0, 3: 3, 4: 4, 5: 4, 6: 4, 7: 4}
+    for offset, base in bases.items():
+        (answer,) = await coordinator.find([FindRequest(TOPIC, 0, offset, 1)])
+        assert [row.base_offset for row in answer.rows] == [base]
+        assert (answer.error_code, answer.log_start_offset, answer.high_watermark) == (0, 0, 8)
+    assert await coordinator.find([FindRequest(TOPIC, 0, 8, 1)]) == [(0, (), 0, 8)]
+    for offset in (-1, 9, 2**62):
+        assert await coordinator.find([FindRequest(TOPIC, 0, offset, 1)]) == [(1, (), 0, 8)]
+
+
+async def test_find_stops_when_the_budget_is_reached(coordinator) -> None:
+    for _ in range(100):
+        await commit(coordinator, plain(length=10))
+    for budget, rows in ((0, 1), (1, 1), (10, 1), (11, 2), (85, 9), (905, 91), (10_000, 100)):
+        (answer,) = await coordinator.find([FindRequest(TOPIC, 0, 0, budget)])
+        assert [row.base_offset for row in answer.rows] == list(range(rows))
+
+
+# ListOffsets
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "offset", "found"),
+    [
+        (EARLIEST_TIMESTAMP, 0, -1),
+        (LATEST_TIMESTAMP, 6, -1),
+        (MAX_TIMESTAMP, 3, 50),
+        (0, 0, 10),
+        (10, 0, 10),
+        (11, 1, 30),
+        (30, 1, 30),
+        (31, 3, 50),
+        (50, 3, 50),
+        (51, -1, -1),
+    ],
+)
+async def test_list_offsets(coordinator, timestamp: int, offset: int, found: int) -> None:
+    for newest in (10, 30, 20, 50, 50, 40):
+        await commit(coordinator, plain(timestamp=newest))
+    assert await coordinator.list_offsets([ListRequest(TOPIC, 0, timestamp)]) == [OffsetAnswer(0, offset, found)]
+
+
+async def test_list_offsets_of_an_empty_log(coordinator) -> None:
+    timestamps = [EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP, 0]
+    answers = await coordinator.list_offsets([ListRequest(TOPIC, 0, timestamp) for timestamp in timestamps])
+    assert answers == [(0, 0, -1), (0, 0, -1), (0, -1, -1), (0, -1, -1)]
+
+
+# Announcements
+
+
+async def test_announcements_tell_the_new_rows(coordinator) -> None:
+    segment = os.urandom(16)
+    async with aclosing(coordinator.announcements()) as announcements:
+        assert await anext(announcements) is None
+        await commit(coordinator, plain(2), segment=segment)
+        await commit(coordinator, plain(2), segment=segment)  # a retry: nothing new
+        await commit(coordinator, plain(3), idempotent(9), idempotent(9), plain(1))
+        first, second = await anext(announcements), await anext(announcements)
+    assert first is not None
+    assert second is not None
+    (found,) = await coordinator.find([FindRequest(TOPIC, 0, 0, 10_000)])
+    assert first == (TOPIC, 0, found.rows[:1], 0, 2)
+    assert second == (TOPIC, 0, found.rows[1:], 0, 7)
+
+
+async def test_announcements_of_all_shards_come(coordinator) -> None:
+    async with aclosing(coordinator.announcements()) as announcements:
+        assert await anext(announcements) is None
+        await coordinator.commit(os.urandom(16), [PartitionRun(TOPIC, part, 1, (plain(),)) for part in range(4)])
+        seen = [await anext(announcements) for _ in range(4)]
+    assert sorted(announcement.partition for announcement in seen if announcement) == [0, 1, 2, 3]

@@ -1,0 +1,302 @@
+"""What only the real coordinator has: shards, scripts, bounds, books, fences, and a store that fails."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from contextlib import aclosing
+
+import pytest
+from redis.asyncio import Redis
+
+from proxy import config
+from proxy.coordinator.connect import connect
+from proxy.coordinator.interface import (
+    NO_PRODUCER_ID,
+    CoordinatorUnavailable,
+    FindRequest,
+    LogDescription,
+    PartitionRun,
+    ProposedBatch,
+    ShardFenced,
+)
+from proxy.coordinator.redis import (
+    MAX_BATCHES_PER_CALL,
+    MAX_ITEMS_PER_CALL,
+    MAX_ROWS_PER_DELETE_CALL,
+    MAX_ROWS_PER_FIND,
+    RedisCoordinator,
+)
+from proxy.coordinator.shards import partition_key, shard_of, shard_prefix
+from tests.integration.coordinator.conftest import MakeCoordinator, Store
+
+TOPIC = bytes(range(16))
+BATCH = ProposedBatch(100, 2, 1_000, NO_PRODUCER_ID, -1, -1)
+
+
+def run_of(partition: int, *batches: ProposedBatch) -> PartitionRun:
+    return PartitionRun(TOPIC, partition, 1, batches or (BATCH,))
+
+
+@pytest.fixture
+def coordinator(make_coordinator: MakeCoordinator) -> RedisCoordinator:
+    return make_coordinator()
+
+
+async def test_partitions_spread_over_shards_and_all_keys_have_their_tag(coordinator, client: Redis, settings) -> None:
+    await coordinator.create_logs(TOPIC, range(20))
+    batch = BATCH._replace(producer_id=5, producer_epoch=0, base_sequence=0)
+    await coordinator.commit(os.urandom(16), [run_of(partition, batch) for partition in range(20)])
+    tags = {key.split(b"}")[0] for key in await client.keys("*")}
+    assert tags == {shard_prefix(shard).split("}")[0].encode() for shard in range(settings.shards)}
+    for partition in range(20):
+        key = partition_key(TOPIC, partition)
+        assert await client.zcard(shard_prefix(shard_of(key, settings.shards)).encode() + b"index:" + key) == 1
+
+
+async def test_more_runs_and_batches_than_a_call_takes(coordinator) -> None:
+    many = MAX_ITEMS_PER_CALL * 4
+    await coordinator.create_logs(TOPIC, range(many))
+    heavy = run_of(0, *[BATCH] * (MAX_BATCHES_PER_CALL + 1))
+    runs = [heavy, *[run_of(partition, BATCH, BATCH) for partition in range(1, many)]]
+    segment = os.urandom(16)
+    answers = await coordinator.commit(segment, runs)
+    assert [answer.partition for answer in answers] == list(range(many))
+    assert answers[0].high_watermark == 2 * len(heavy.batches)
+    assert {answer.high_watermark for answer in answers[1:]} == {4}
+    assert await coordinator.commit(segment, runs[::-1]) == answers[::-1]
+    await coordinator.delete_logs(TOPIC, range(many))
+    assert await coordinator.describe(TOPIC, range(many)) == [None] * many
+
+
+async def test_a_long_log_is_deleted_in_steps_and_found_in_pages(coordinator, client: Redis, settings) -> None:
+    await coordinator.create_logs(TOPIC, [0])
+    rows = 2 * MAX_ROWS_PER_DELETE_CALL + 1
+    bad = BATCH._replace(producer_id=5, producer_epoch=-1)  # refused, so that each of the others is a row
+    await coordinator.commit(bytes(16), [run_of(0, *[BATCH, bad] * rows)])
+    (found,) = await coordinator.find([FindRequest(TOPIC, 0, 0, 1 << 40)])
+    assert len(found.rows) == MAX_ROWS_PER_FIND
+    (found,) = await coordinator.find([FindRequest(TOPIC, 0, found.rows[-1].last_offset + 1, 1 << 40)])
+    assert found.rows[0].base_offset == 2 * MAX_ROWS_PER_FIND
+    await coordinator.delete_logs(TOPIC, [0])
+    prefix = shard_prefix(shard_of(partition_key(TOPIC, 0), settings.shards))
+    assert await client.keys(f"{prefix}index:*") == []
+    assert await client.zrange(f"{prefix}garbage", 0, -1) == [bytes(16)]
+    assert await client.hget(f"{prefix}meta", "rows") == b"0"
+
+
+async def test_a_deletion_that_was_broken_off_is_ended_before_the_log_is_made_again(
+    coordinator, client: Redis, settings
+) -> None:
+    await coordinator.create_logs(TOPIC, [0])
+    await coordinator.commit(bytes(16), [run_of(0)])
+    key = partition_key(TOPIC, 0)
+    prefix = shard_prefix(shard_of(key, settings.shards))
+    await client.hdel(f"{prefix}logs", key)  # as the first step leaves it
+    await coordinator.create_logs(TOPIC, [0])
+    assert await coordinator.describe(TOPIC, [0]) == [LogDescription(0, 0, 0, 0, 0)]
+    assert await client.zrange(f"{prefix}garbage", 0, -1) == [bytes(16)]
+
+
+async def test_garbage_that_is_used_again_is_no_garbage(coordinator, client: Redis, settings) -> None:
+    """A retry of a commit may bring a segment's other runs after the first were deleted with their topic."""
+    first = 0
+    shard = shard_of(partition_key(TOPIC, first), settings.shards)
+    second = next(n for n in range(1, 100) if shard_of(partition_key(TOPIC, n), settings.shards) == shard)
+    await coordinator.create_logs(TOPIC, [first, second])
+    await coordinator.commit(bytes(16), [run_of(first)])
+    await coordinator.delete_logs(TOPIC, [first])
+    assert await client.zcard(f"{shard_prefix(shard)}garbage") == 1
+    await coordinator.commit(bytes(16), [run_of(second)])
+    assert await client.zcard(f"{shard_prefix(shard)}garbage") == 0
+
+
+async def test_answers_are_kept_for_an_hour(coordinator, client: Redis, settings) -> None:
+    await coordinator.create_logs(TOPIC, [0])
+    await coordinator.commit(b"s" * 16, [run_of(0)])
+    prefix = shard_prefix(shard_of(partition_key(TOPIC, 0), settings.shards))
+    assert 3590 < await client.ttl(f"{prefix}answers:" + "s" * 16) <= 3600
+
+
+async def test_expired_producers_do_not_pile_up(make_coordinator, client: Redis, settings) -> None:
+    coordinator = make_coordinator(producer_id_expiration_ms=1)
+    await coordinator.create_logs(TOPIC, [0])
+    for producer_id in range(300):
+        batch = BATCH._replace(producer_id=producer_id, producer_epoch=0, base_sequence=0)
+        await coordinator.commit(os.urandom(16), [run_of(0, batch)])
+    await asyncio.sleep(0.005)
+    await coordinator.commit(os.urandom(16), [run_of(0, batch._replace(producer_id=999))])
+    key = partition_key(TOPIC, 0)
+    prefix = shard_prefix(shard_of(key, settings.shards))
+    assert await client.hlen(prefix.encode() + b"producers:" + key) < 100
+
+
+async def test_calls_of_many_proxies_at_once_lose_nothing(make_coordinator) -> None:
+    proxies = [make_coordinator() for _ in range(5)]
+    await proxies[0].create_logs(TOPIC, range(6))
+    commits = [
+        proxy.commit(os.urandom(16), [run_of(partition) for partition in range(6)])
+        for proxy in proxies
+        for _ in range(20)
+    ]
+    answers = await asyncio.gather(*commits)
+    for partition in range(6):
+        offsets = sorted(answer[partition].batches[0].base_offset for answer in answers)
+        assert offsets == list(range(0, 200, 2))
+
+
+async def test_payload_bytes_are_counted(coordinator) -> None:
+    await coordinator.create_logs(TOPIC, [0])
+    sent, received = coordinator.bytes_sent, coordinator.bytes_received
+    await coordinator.commit(os.urandom(16), [run_of(0)])
+    assert (coordinator.bytes_sent - sent, coordinator.bytes_received - received) == (12 + 62 + 28, 16 + 18 + 19)
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        PartitionRun(TOPIC[1:], 0, 1, (BATCH,)),
+        PartitionRun(TOPIC, -1, 1, (BATCH,)),
+        PartitionRun(TOPIC, 0, 1 << 32, (BATCH,)),
+        run_of(0, BATCH._replace(record_count=0)),
+        run_of(0, BATCH._replace(length=0)),
+        run_of(0, BATCH._replace(producer_epoch=1 << 15)),
+    ],
+)
+async def test_numbers_that_no_batch_has_are_refused(coordinator, run: PartitionRun) -> None:
+    with pytest.raises(ValueError, match=r"names no log|can't be"):
+        await coordinator.commit(bytes(16), [run])
+
+
+async def test_two_runs_of_one_partition_are_refused(coordinator) -> None:
+    with pytest.raises(ValueError, match="at most one run per partition"):
+        await coordinator.commit(bytes(16), [run_of(0), run_of(0)])
+
+
+# Fences
+
+
+async def test_a_store_that_was_emptied_is_fenced_for_ever(coordinator, make_coordinator, client: Redis) -> None:
+    await coordinator.create_logs(TOPIC, [0, 1])
+    await client.flushall()
+    with pytest.raises(ShardFenced, match="emptied"):
+        await coordinator.describe(TOPIC, [0])
+    await make_coordinator().create_logs(TOPIC, [0])
+    with pytest.raises(ShardFenced, match="restart this proxy"):
+        await coordinator.commit(bytes(16), [run_of(0)])
+
+
+async def test_a_store_that_went_back_is_fenced(coordinator, client: Redis, settings) -> None:
+    await coordinator.create_logs(TOPIC, [0])
+    keys = {key: await client.dump(key) for key in await client.keys("*")}
+    await coordinator.commit(os.urandom(16), [run_of(0)])
+    await client.flushall()
+    for key, value in keys.items():
+        await client.restore(key, 0, value)
+    with pytest.raises(ShardFenced, match="1 of its writes are gone"):
+        await coordinator.find([FindRequest(TOPIC, 0, 0, 1)])
+
+
+async def test_a_restart_that_loses_nothing_is_no_fence(start_store: Callable[..., Store]) -> None:
+    store = start_store("--appendfsync", "always")
+    settings = config.Redis(url=store.url, shards=2)
+    client = await connect(settings)
+    coordinator = RedisCoordinator(
+        client, settings, producer_id_expiration_ms=86_400_000, producer_batches_remembered=5
+    )
+    await coordinator.create_logs(TOPIC, [0])
+    batch = BATCH._replace(producer_id=5, producer_epoch=0, base_sequence=0)
+    first = await coordinator.commit(bytes(16), [run_of(0, batch)])
+    store.stop()
+    with pytest.raises(CoordinatorUnavailable, match=r"see whether it runs and redis\.url is right"):
+        await coordinator.commit(os.urandom(16), [run_of(0)])
+    store.start()
+    assert await coordinator.commit(bytes(16), [run_of(0, batch)]) == first
+    (again,) = await coordinator.commit(os.urandom(16), [run_of(0, batch)])
+    assert again.batches == (first[0].batches[0]._replace(duplicate=True),)
+    await client.aclose()
+
+
+async def test_another_number_of_shards_is_refused_by_every_call(coordinator, client: Redis, settings) -> None:
+    await coordinator.create_logs(TOPIC, range(9))
+    other = RedisCoordinator(
+        client,
+        settings.model_copy(update={"shards": 2}),
+        producer_id_expiration_ms=86_400_000,
+        producer_batches_remembered=5,
+    )
+    with pytest.raises(CoordinatorUnavailable, match=r"set up with 3 shards; set redis\.shards to that"):
+        await other.commit(bytes(16), [run_of(partition) for partition in range(9)])
+
+
+async def test_out_of_memory_writes_nothing_and_still_deletes(coordinator, client: Redis, settings) -> None:
+    await coordinator.create_logs(TOPIC, [0])
+    await coordinator.commit(bytes(16), [run_of(0)])
+    before = {key: await client.dump(key) for key in await client.keys("*")}
+    await client.config_set("maxmemory", 1)
+    try:
+        with pytest.raises(CoordinatorUnavailable, match="out of memory"):
+            await coordinator.commit(os.urandom(16), [run_of(0)])
+        assert {key: await client.dump(key) for key in await client.keys("*")} == before
+        await coordinator.delete_logs(TOPIC, [0])
+    finally:
+        await client.config_set("maxmemory", 0)
+    assert await coordinator.describe(TOPIC, [0]) == [None]
+    prefix = shard_prefix(shard_of(partition_key(TOPIC, 0), settings.shards))
+    assert await client.zrange(f"{prefix}garbage", 0, -1) == [bytes(16)]
+
+
+# Announcements
+
+
+async def test_announcements_go_on_after_the_connection_broke(coordinator, client: Redis) -> None:
+    await coordinator.create_logs(TOPIC, [0])
+    async with aclosing(coordinator.announcements()) as announcements:
+        assert await anext(announcements) is None
+        await client.client_kill_filter(_type="pubsub")
+        assert await anext(announcements) is None
+        await coordinator.commit(os.urandom(16), [run_of(0)])
+        announcement = await anext(announcements)
+    assert announcement is not None
+    assert announcement.high_watermark == 2
+
+
+async def test_announcements_wait_for_a_store_that_is_down(start_store: Callable[..., Store]) -> None:
+    store = start_store()
+    settings = config.Redis(url=store.url, shards=2, timeout_ms=200)
+    client = await connect(settings)
+    coordinator = RedisCoordinator(
+        client, settings, producer_id_expiration_ms=86_400_000, producer_batches_remembered=5
+    )
+    async with aclosing(coordinator.announcements()) as announcements:
+        assert await anext(announcements) is None
+        store.stop()
+        waiting = asyncio.ensure_future(anext(announcements))
+        await asyncio.sleep(0.3)
+        assert not waiting.done()
+        store.start()
+        assert await waiting is None
+        # Quiet for longer than the ping takes to be missed: the connection is kept.
+        waiting = asyncio.ensure_future(anext(announcements))
+        await asyncio.sleep(0.7)
+        assert not waiting.done()
+        await coordinator.create_logs(TOPIC, [0])
+        await coordinator.commit(os.urandom(16), [run_of(0)])
+        assert await waiting is not None
+    await client.aclose()
+
+
+async def test_announcements_can_be_cancelled_at_any_time(coordinator) -> None:
+    async def listen() -> None:
+        async with aclosing(coordinator.announcements()) as announcements:
+            async for _ in announcements:
+                pass
+
+    for pause_s in (0, 0.001, 0.003, 0.01, 0.05):
+        task = asyncio.create_task(listen())
+        await asyncio.sleep(pause_s)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    await coordinator.create_logs(TOPIC, [0])

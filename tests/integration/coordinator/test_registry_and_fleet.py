@@ -1,0 +1,128 @@
+"""The topic registry and the fleet store, the model and the real ones."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+
+import pytest
+from redis.asyncio import Redis
+
+from proxy.coordinator.fleet_store import RedisFleetStore
+from proxy.coordinator.interface import DisklessTopic, ProxyRecord, RegistrySnapshot, TopicReserved
+from proxy.coordinator.registry import RedisTopicRegistry, TopicNotReserved
+from tests.coordinator_model import ModelFleetStore, ModelTopicRegistry
+
+ONE, TWO = b"1" * 16, b"2" * 16
+NONE = bytes(16)
+CONFIGS = {"retention.ms": "-1", "cleanup.policy": "delete", "Ünicode": "✔"}
+
+
+@pytest.fixture(params=["model", "real"])
+def registry(request: pytest.FixtureRequest):
+    if request.param == "model":
+        return ModelTopicRegistry()
+    return RedisTopicRegistry(request.getfixturevalue("client"), request.getfixturevalue("settings"))
+
+
+@pytest.fixture(params=["model", "real"])
+def fleet(request: pytest.FixtureRequest):
+    return ModelFleetStore() if request.param == "model" else RedisFleetStore(request.getfixturevalue("client"))
+
+
+def proxy_record(name: str, version: int = 3) -> ProxyRecord:
+    return ProxyRecord(name, "rack-a", "10.0.0.1", 19092, 19100, "1-9", version)
+
+
+async def test_an_empty_registry_has_version_0(registry) -> None:
+    assert await registry.load() == RegistrySnapshot(0, ())
+
+
+async def test_the_life_of_a_topic(registry) -> None:
+    assert await registry.reserve("b", 3, CONFIGS, "owner") == 1
+    assert await registry.reserve("a", 1, {}, "öwner") == 2
+    reserved = DisklessTopic("b", NONE, 3, "reserved", CONFIGS)
+    assert await registry.load() == RegistrySnapshot(2, (DisklessTopic("a", NONE, 1, "reserved", {}), reserved))
+    assert await registry.activate("b", ONE, 4) == 3
+    assert await registry.load() == RegistrySnapshot(
+        3, (DisklessTopic("a", NONE, 1, "reserved", {}), DisklessTopic("b", ONE, 4, "live", CONFIGS))
+    )
+    assert await registry.remove("a") == 4
+    assert await registry.begin_delete("b") == 5
+    assert await registry.load() == RegistrySnapshot(5, (DisklessTopic("b", ONE, 4, "deleting", CONFIGS),))
+    assert await registry.remove("b") == 6
+    assert await registry.load() == RegistrySnapshot(6, ())
+
+
+async def test_a_name_is_taken_once(registry) -> None:
+    taken = await asyncio.gather(*[registry.reserve("a", 1, {}, str(n)) for n in range(10)], return_exceptions=True)
+    assert [result for result in taken if not isinstance(result, TopicReserved)] == [1]
+    assert (await registry.load()).version == 1
+
+
+async def test_only_what_is_reserved_becomes_live(registry) -> None:
+    with pytest.raises(TopicNotReserved):
+        await registry.activate("a", ONE, 1)
+    await registry.reserve("a", 1, {}, "owner")
+    await registry.activate("a", ONE, 1)
+    with pytest.raises(TopicNotReserved):
+        await registry.activate("a", TWO, 1)
+    await registry.begin_delete("a")
+    with pytest.raises(TopicNotReserved):
+        await registry.activate("a", ONE, 1)
+    assert (await registry.load()).version == 3
+
+
+async def test_what_changes_nothing_raises_no_version(registry) -> None:
+    await registry.reserve("a", 1, CONFIGS, "owner")
+    assert await registry.activate("a", ONE, 1) == 2
+    assert await registry.activate("a", ONE, 1) == 2
+    assert await registry.activate("a", ONE, 5) == 3
+    assert await registry.begin_delete("a") == 4
+    assert await registry.begin_delete("a") == 4
+    assert await registry.begin_delete("unknown") == 4
+    assert await registry.remove("unknown") == 4
+
+
+async def test_changes_are_told(registry) -> None:
+    async with aclosing(registry.changes()) as changes:
+        assert await anext(changes) == 0
+        await registry.reserve("a", 1, {}, "owner")
+        await registry.remove("unknown")
+        await registry.remove("a")
+        assert [await anext(changes), await anext(changes)] == [1, 2]
+
+
+async def test_the_version_is_told_again_after_a_broken_connection(client: Redis, settings) -> None:
+    registry = RedisTopicRegistry(client, settings)
+    async with aclosing(registry.changes()) as changes:
+        assert await anext(changes) == 0
+        await client.client_kill_filter(_type="pubsub")
+        await registry.reserve("a", 1, {}, "owner")
+        assert await anext(changes) == 1
+
+
+async def test_records_whose_lease_runs(fleet) -> None:
+    first, second = proxy_record("a"), proxy_record("b")
+    assert await fleet.beat(second, 60_000) == (second,)
+    assert await fleet.beat(first, 60_000) == (first, second)
+    newer = proxy_record("b", 4)
+    assert await fleet.beat(newer, 60_000) == (first, newer)
+    await fleet.leave("a")
+    await fleet.leave("a")
+    assert await fleet.beat(newer, 60_000) == (newer,)
+
+
+async def test_a_lease_ends(fleet) -> None:
+    await fleet.beat(proxy_record("a"), 5)
+    await asyncio.sleep(0.02)
+    assert await fleet.beat(proxy_record("b"), 60_000) == (proxy_record("b"),)
+
+
+async def test_a_record_of_a_newer_release_is_read(client: Redis) -> None:
+    fleet = RedisFleetStore(client)
+    await fleet.beat(proxy_record("a"), 60_000)
+    packed = await client.hget("diskless:{fleet}:leases", "a")
+    assert packed is not None
+    await client.hset("diskless:{fleet}:leases", "a", packed.replace(b'{"', b'{"new_field": 1, "'))
+    assert await fleet.beat(proxy_record("b"), 60_000) == (proxy_record("a"), proxy_record("b"))

@@ -1,0 +1,98 @@
+"""`diskless-proxy demo --serve` as a script uses it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import urllib.request
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+import redis
+
+from proxy.demo.ports import HOST, ReservedPorts
+from proxy.demo.probe import known_brokers
+from proxy.demo.waiting import wait_until
+
+pytestmark = pytest.mark.stack
+
+RACKS = ["rack-a", "rack-b", "rack-c"]
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "proxy", "demo", "--serve", *arguments]
+
+
+def test_serving_tells_where_everything_is_and_ends_without_a_trace(tmp_path: Path) -> None:
+    free = ReservedPorts(None, 3)
+    free.release()
+    ports, info = free.ports, tmp_path / "info.json"
+    told = tmp_path / "output"
+    with told.open("w") as output:
+        serving = subprocess.Popen(command("--info", str(info), "--port-base", str(ports.base)), stdout=output)
+    try:
+
+        def complaint() -> str:
+            assert serving.poll() is None, told.read_text()
+            return "" if info.exists() else "no information file"
+
+        wait_until(complaint, 90, threading.Event(), lambda text: f"{text}: {told.read_text()}")
+        found = json.loads(info.read_text())
+
+        assert found["brokers"] == {
+            str(node): {"address": f"{HOST}:{ports.broker(node)}", "rack": rack} for node, rack in enumerate(RACKS, 1)
+        }
+        assert known_brokers(HOST, ports.broker(3), 5.0) == dict(enumerate(RACKS, 1))
+        assert list(found["proxies"]) == RACKS
+        for index, proxy in enumerate(found["proxies"].values()):
+            assert proxy["bootstrap"] == f"{HOST}:{ports.bootstrap(index)}"
+            assert Path(proxy["config"]).is_file()
+            with urllib.request.urlopen(f"http://{proxy['admin']}/readyz", timeout=10) as response:
+                assert response.status == 200
+        with redis.Redis.from_url(f"redis://{found['redis']}") as client:
+            assert client.ping()
+        wal = Path(urlsplit(found["storage"]).path)
+        assert wal.is_dir()
+        parts = {"controller", "redis", *(f"broker-{node}" for node in (1, 2, 3)), *(f"proxy-{rack}" for rack in RACKS)}
+        assert set(found["pids"]) == parts
+
+        serving.send_signal(signal.SIGTERM)
+        assert serving.wait(60) == 0, told.read_text()
+    finally:
+        serving.kill()
+        serving.wait()
+    for pid in found["pids"].values():
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+    assert not wal.parent.exists()
+    assert not info.exists()
+    assert "Ended." in told.read_text()
+
+
+def test_a_taken_port_is_one_clear_line(tmp_path: Path) -> None:
+    taken = ReservedPorts(None, 3)
+    try:
+        arguments = command("--port-base", str(taken.ports.base))
+        done = subprocess.run(arguments, capture_output=True, text=True, timeout=60, check=False)
+    finally:
+        taken.release()
+    assert done.returncode == 1
+    assert len(done.stderr.splitlines()) == 1
+    assert "is taken" in done.stderr
+    assert "choose another port base" in done.stderr
+
+
+def test_called_off_while_it_starts_it_ends_cleanly(tmp_path: Path) -> None:
+    with subprocess.Popen(command("--dir", str(tmp_path / "kept")), stdout=subprocess.PIPE, text=True) as serving:
+        assert serving.stdout is not None
+        for line in serving.stdout:
+            if "Redis-compatible server" in line and "waiting" in line:
+                break
+        serving.send_signal(signal.SIGINT)
+        rest = serving.stdout.read()
+        assert serving.wait(60) == 0
+    assert "Told to end before everything was ready." in rest
+    assert "Ended; data and logs are in" in rest

@@ -1,0 +1,1 @@
+"""What tests on real servers share."""

@@ -1,0 +1,80 @@
+"""Responses that name brokers: addresses and leaders are changed, and nothing else is."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from proxy.wire.endpoints import (
+    rewrite_describe_cluster,
+    rewrite_describe_topic_partitions,
+    rewrite_find_coordinator,
+    rewrite_node_endpoints,
+)
+from proxy.wire.errors import ProtocolError
+from tests.unit.wire.test_metadata import LEADER, rewritten_nodes, some_are_diskless, told, with_leaders
+from tests.unit.wire.trees import decode_joined, encode, response_type, trees
+
+_MODEST = settings(max_examples=25, deadline=None)
+
+
+def _coordinator(tree):
+    if tree["node_id"] < 0 or not tree["host"]:
+        return tree
+    address = told(tree["node_id"])
+    if address is None:
+        return tree | {"node_id": -1, "host": "", "port": -1, "error_code": 15}
+    return tree | {"host": address[0], "port": address[1]}
+
+
+@pytest.mark.parametrize("version", range(7))
+@_MODEST
+@given(data=st.data())
+def test_find_coordinator(version, data):
+    entity = response_type(10, version)
+    tree = data.draw(trees(entity))
+    read = decode_joined(entity, rewrite_find_coordinator(encode(entity, tree), version, told))
+    if version < 4:
+        assert read == _coordinator(tree)
+    else:
+        assert read == tree | {"coordinators": [_coordinator(each) for each in tree["coordinators"]]}
+
+
+@pytest.mark.parametrize("version", range(3))
+@_MODEST
+@given(data=st.data())
+def test_describe_cluster(version, data):
+    entity = response_type(60, version)
+    tree = data.draw(trees(entity))
+    read = decode_joined(entity, rewrite_describe_cluster(encode(entity, tree), version, told))
+    assert read == tree | {"brokers": rewritten_nodes(tree["brokers"], "broker_id")}
+
+
+@_MODEST
+@given(data=st.data())
+def test_describe_topic_partitions(data):
+    entity = response_type(75, 0)
+    tree = data.draw(trees(entity))
+    body = encode(entity, tree)
+    read = decode_joined(entity, rewrite_describe_topic_partitions(body, 0, some_are_diskless, LEADER))
+    assert read == tree | {"topics": with_leaders(tree["topics"], some_are_diskless)}
+
+
+_WITH_ENDPOINTS = [(0, version) for version in range(3, 14)] + [(1, version) for version in range(4, 19)]
+_WITH_ENDPOINTS += [(78, 1), (78, 2), (79, 1), (79, 2)]
+
+
+@pytest.mark.parametrize(("api_key", "version"), _WITH_ENDPOINTS)
+@_MODEST
+@given(data=st.data())
+def test_node_endpoints(api_key, version, data):
+    entity = response_type(api_key, version)
+    tree = data.draw(trees(entity))
+    read = decode_joined(entity, rewrite_node_endpoints(api_key, encode(entity, tree), version, told))
+    if "node_endpoints" in tree:
+        tree["node_endpoints"] = rewritten_nodes(tree["node_endpoints"])
+    assert read == tree
+
+
+def test_endpoints_of_other_apis_are_not_known():
+    with pytest.raises(ProtocolError, match="API key 8"):
+        rewrite_node_endpoints(8, bytes(30), 8, told)
