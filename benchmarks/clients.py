@@ -15,17 +15,22 @@ from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from benchmarks.raw_client import RawClient, one_record
 
 
-def produce(bootstrap: str, topic: str, partitions: int, megabytes: int, value_bytes: int) -> dict[str, float]:
-    """Throughput of one idempotent librdkafka producer."""
-    producer = Producer(
-        {
-            "bootstrap.servers": bootstrap,
-            "enable.idempotence": True,
-            "linger.ms": 5,
-            "batch.size": 262_144,
-            "queue.buffering.max.kbytes": 131_072,
-        }
-    )
+def produce(
+    bootstrap: str, topic: str, partitions: int, megabytes: int, value_bytes: int, producers: int, batch_bytes: int
+) -> dict[str, float]:
+    """Throughput of idempotent librdkafka producers, each with connections of its own."""
+    running = [
+        Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "enable.idempotence": True,
+                "linger.ms": 5,
+                "batch.size": batch_bytes,
+                "queue.buffering.max.kbytes": 65_536,
+            }
+        )
+        for _ in range(producers)
+    ]
     value = (b"0123456789abcdef" * (value_bytes // 16 + 1))[:value_bytes]
     failed: list[KafkaError] = []
 
@@ -33,19 +38,23 @@ def produce(bootstrap: str, topic: str, partitions: int, megabytes: int, value_b
         if error is not None:
             failed.append(error)
 
-    producer.list_topics(topic, timeout=30)
+    for producer in running:
+        producer.list_topics(topic, timeout=30)
     records = megabytes * 1_000_000 // value_bytes
     began = time.perf_counter()
     for number in range(records):
+        producer = running[number % producers]
         while True:
             try:
-                producer.produce(topic, value=value, partition=number % partitions, on_delivery=delivered)
+                producer.produce(topic, value=value, partition=number // producers % partitions, on_delivery=delivered)
                 break
             except BufferError:
-                producer.poll(0.01)
+                for one in running:
+                    one.poll(0.005)
         if not number % 256:
-            producer.poll(0)
-    left = producer.flush(120)
+            for one in running:
+                one.poll(0)
+    left = sum(producer.flush(120) for producer in running)
     assert not failed, failed[:3]
     assert not left, f"{left} records were not delivered"
     return {"seconds": time.perf_counter() - began, "bytes": records * value_bytes}

@@ -27,6 +27,9 @@ RESULTS = Path(__file__).parent / "results"
 PARTITIONS = 6
 VALUE_BYTES = 4096
 RACK = "rack-a"
+CLASSIC_PRODUCER = {"producers": 1, "batch_bytes": 262_144}
+DISKLESS_PRODUCERS = {"producers": 4, "batch_bytes": 1_000_000}
+"""Each request is a round trip to object storage, so throughput wants larger batches and more than one connection."""
 
 Figures = dict[str, list[float]]
 
@@ -72,7 +75,7 @@ def classic(stack: Stack, figures: Figures, arguments: argparse.Namespace) -> No
             create(stack, topic, replicas=1)
             sizes = {"topic": topic, "partitions": PARTITIONS, "value_bytes": VALUE_BYTES}
             cpu = cpu_seconds(proxies)
-            run = client("produce", bootstrap=ways[way], megabytes=arguments.megabytes, **sizes)
+            run = client("produce", bootstrap=ways[way], megabytes=arguments.megabytes, **sizes, **CLASSIC_PRODUCER)
             record(figures, f"classic_produce_{way}", run, cpu_seconds(proxies) - cpu)
             cpu = cpu_seconds(proxies)
             records = arguments.megabytes * 1_000_000 // VALUE_BYTES
@@ -104,7 +107,9 @@ def diskless(stack: Stack, figures: Figures, arguments: argparse.Namespace, stor
         create(stack, topic, diskless=True)
         sizes = {"topic": topic, "partitions": PARTITIONS, "value_bytes": VALUE_BYTES}
         cpu = cpu_seconds(proxies)
-        run = client("produce", bootstrap=stack.bootstrap(RACK), megabytes=arguments.megabytes, **sizes)
+        run = client(
+            "produce", bootstrap=stack.bootstrap(RACK), megabytes=arguments.megabytes, **sizes, **DISKLESS_PRODUCERS
+        )
         record(figures, f"{name}_produce", run, cpu_seconds(proxies) - cpu)
         records = arguments.megabytes * 1_000_000 // VALUE_BYTES
         for rack, where in ((RACK, "own_rack"), ("rack-b", "other_rack")):

@@ -46,17 +46,20 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
 
 class Listeners(_Section):
     """Where clients connect: a bootstrap port, and `broker_port_start + node_id` for every broker."""
 
     host: str = "127.0.0.1"
+    """Address to listen on; `0.0.0.0` for all."""
     advertised_host: str = ""
     """Host that clients are told; `host` where empty."""
     bootstrap_port: Port = Field(default=19092, ge=1, le=65535)
+    """For clients' `bootstrap.servers`; any live broker answers there."""
     broker_port_start: Port = Field(default=19100, ge=1, le=65535)
+    """Broker N is at this port plus N."""
     broker_node_ids: str = "1-9"
     """Node IDs that get a listener, for example `1-9` or `0-5,100-105`. All are bound at start."""
 
@@ -91,7 +94,9 @@ class Admin(_Section):
     """The HTTP port for `/healthz`, `/readyz` and `/metrics`."""
 
     host: str = "127.0.0.1"
+    """Loopback unless told otherwise: the port has no authentication."""
     port: int = Field(default=19080, ge=0, le=65535)
+    """0 picks a free one."""
 
 
 class Brokers(_Section):
@@ -100,8 +105,11 @@ class Brokers(_Section):
     bootstrap: tuple[str, ...] = Field(min_length=1)
     """`host:port` of brokers to start from."""
     connect_timeout_ms: int = Field(default=5_000, ge=1)
+    """For one broker's address."""
     request_timeout_ms: int = Field(default=30_000, ge=1)
+    """For requests of the proxy's own."""
     metadata_refresh_ms: int = Field(default=5_000, ge=10)
+    """How often the list of live brokers is asked for, beside what clients' Metadata shows."""
 
     @field_validator("bootstrap")
     @classmethod
@@ -115,10 +123,13 @@ class Redis(_Section):
     """The coordinator's store: Redis 7 or Valkey 8 and newer, `noeviction`, append-only file on."""
 
     url: str
+    """`redis://[user:password@]host:port/db`, `rediss://` for TLS, or `unix://`."""
     shards: int = Field(default=16, ge=1, le=4096)
     """Number of hash tags that partitions map to. Fixed for the life of the data."""
     timeout_ms: int = Field(default=3_000, ge=1)
+    """For one call."""
     max_connections: int = Field(default=32, ge=2)
+    """Calls at a time."""
     require_append_only: bool = True
     """Refuse a store that keeps acknowledged commits in memory only."""
 
@@ -134,21 +145,28 @@ class Storage(_Section):
     """Where WAL segments are kept. `url` is `file:///dir` or `s3://bucket/prefix`."""
 
     url: str
+    """`file:///directory` or `s3://bucket/prefix`."""
     endpoint_url: str = ""
     """Of an S3-compatible store; the provider's own where empty."""
     region: str = "us-east-1"
+    """Of the bucket."""
     access_key_id: str = ""
+    """With `secret_access_key`; better left to the AWS chain."""
     secret_access_key: str = Field(default="", repr=False)
     """Where both keys are empty, the usual AWS chain (environment, profile, instance role) is asked."""
     request_timeout_ms: int = Field(default=10_000, ge=1)
+    """For each attempt."""
     max_attempts: int = Field(default=4, ge=1)
+    """Of one upload or fetch, before it has failed."""
     max_connections: int = Field(default=32, ge=1)
+    """To the store, at a time."""
 
 
 class Fleet(_Section):
     """Heartbeats of the proxies in the coordinator's store."""
 
     heartbeat_interval_ms: int = Field(default=1_000, ge=10)
+    """Between two heartbeats."""
     lease_ms: int = Field(default=5_000, ge=50)
     """A proxy that has not been heard of for this long is no longer waited for, and itself serves no Produce of
     topics that it has not already seen to be classic."""
@@ -170,11 +188,11 @@ class Limits(_Section):
     max_frame_bytes: int = Field(default=104_857_600, ge=1024)
     """`socket.request.max.bytes` of the brokers."""
     max_connections: int = Field(default=10_000, ge=1)
+    """Client connections in all."""
     max_connections_per_ip: int = Field(default=10_000, ge=1)
+    """Client connections from one address."""
     idle_timeout_ms: int = Field(default=600_000, ge=100)
     """`connections.max.idle.ms` of the brokers."""
-    header_timeout_ms: int = Field(default=30_000, ge=10)
-    """From the first byte of a frame's size to the end of its header."""
     max_in_flight_requests: int = Field(default=64, ge=1)
     """Requests of one connection that wait for an answer, before reading from it stops."""
     max_request_bytes_in_memory: int = Field(default=536_870_912, ge=1024)
@@ -204,6 +222,7 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(
         extra="forbid",
         frozen=True,
+        use_attribute_docstrings=True,
         env_prefix="DISKLESS_PROXY_",
         env_nested_delimiter="__",
         nested_model_default_partial_update=True,
@@ -222,11 +241,14 @@ class Settings(BaseSettings):
     limits: Limits = Limits()
     fetch: FetchSettings = FetchSettings()
     leader_choice: Literal["sticky"] = "sticky"
+    """Which live broker of the client's rack leads its diskless partitions."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """What is logged, to standard error."""
     log_format: Literal["console", "json"] = "console"
+    """For people, or one JSON object a line."""
 
     diskless_system_enable: bool = True
-    """`diskless.system.enable` (KIP-1163): off, every topic is classic."""
+    """`diskless.system.enable` (KIP-1163): off, no diskless topic can be created; those that exist go on."""
     diskless_storage_class_name: str = ""
     """`diskless.storage.class.name` (KIP-1163): `file`, `s3` or `module:Class`; told by `storage.url` where empty."""
     diskless_append_commit_interval_ms: int = Field(default=250, ge=1)

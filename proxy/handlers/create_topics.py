@@ -81,6 +81,8 @@ class _Creating:
                     else:
                         topics.append(self._without(topic, {DISKLESS_ENABLE}))
                     continue
+                if not self._context.settings.diskless_system_enable:
+                    raise ConfigRefused("this proxy makes no diskless topics: diskless.system.enable is off")
                 kept = registry_configs(configs)
                 if not self._parsed.validate_only:
                     version = max(version, await self._reserve(topic, kept))

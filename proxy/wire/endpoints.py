@@ -209,7 +209,7 @@ def _skip_share_topics(data: memoryview, api_key: int, version: int) -> int:
             at = skip_string(data, at + 6, True)
             if fetching:
                 at = skip_string(data, at + 2, True)
-            at += 8
+            at = skip_tags(data, at + 8)
             if fetching:
                 length, at = read_length(data, at)
                 at += max(length, 0)

@@ -323,18 +323,23 @@ def _scan_partitions(data: memoryview, at: int, count: int) -> tuple[bool, int, 
         error_code, aborted, first, second, third, fourth = unpack(data, at)
         if error_code:
             failed = True
-        if aborted > 1 or min(first, second, third, fourth) >= 0x80:
+        if aborted > 1:
+            start = 0
+        elif first < 0x80:
+            start, length = at + 36, first
+        elif second < 0x80:
+            start, length = at + 37, first + (second << 7) - 0x80
+        elif third < 0x80:
+            start, length = at + 38, first + (second << 7) + (third << 14) - 0x4080
+        elif fourth < 0x80:
+            start, length = at + 39, first + (second << 7) + (third << 14) + (fourth << 21) - 0x204080
+        else:
+            start = 0
+        if not start:
             _, _, _, start, end, at = _read_partition(data, at, FIRST_FLEXIBLE)
             record_bytes += max(end - start, 0)
             continue
-        if first < 0x80:
-            at, length = at + 36, first
-        elif second < 0x80:
-            at, length = at + 37, first + (second << 7) - 0x80
-        elif third < 0x80:
-            at, length = at + 38, first + (second << 7) + (third << 14) - 0x4080
-        else:
-            at, length = at + 39, first + (second << 7) + (third << 14) + (fourth << 21) - 0x204080
+        at = start
         if length:
             at += length - 1
             record_bytes += length - 1

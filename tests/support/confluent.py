@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import zip_longest
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
@@ -16,25 +17,34 @@ TIMEOUT_SECONDS = 60.0
 
 def produce(bootstrap: str, topic: str, sent: Sequence[Sample], partition: int = 0, **configs: Any) -> list[int]:
     """Send all and wait for every acknowledgement; the offsets that the producer was told. Dots are written as `_`."""
+    return produce_to(bootstrap, topic, {partition: sent}, **configs)[partition]
+
+
+def produce_to(
+    bootstrap: str, topic: str, sent: Mapping[int, Sequence[Sample]], **configs: Any
+) -> dict[int, list[int]]:
+    """As `produce`, to several partitions, in turns."""
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5, **_dotted(configs)})
-    acknowledged: list[int] = []
+    acknowledged: dict[int, list[int]] = {partition: [] for partition in sent}
 
     def acknowledge(error: KafkaError | None, message: Message) -> None:
         assert error is None, error
-        acknowledged.append(message.offset())
+        acknowledged[message.partition()].append(message.offset())
 
-    for sample in sent:
-        producer.produce(
-            topic,
-            key=sample.key,
-            value=sample.value,
-            headers=list(sample.headers),
-            timestamp=sample.timestamp_ms,
-            partition=partition,
-            on_delivery=acknowledge,
-        )
+    for turn in zip_longest(*sent.values()):
+        for partition, sample in zip(sent, turn, strict=True):
+            if sample is not None:
+                producer.produce(
+                    topic,
+                    key=sample.key,
+                    value=sample.value,
+                    headers=list(sample.headers),
+                    timestamp=sample.timestamp_ms,
+                    partition=partition,
+                    on_delivery=acknowledge,
+                )
     left = producer.flush(TIMEOUT_SECONDS)
-    assert not left, f"{left} of {len(sent)} records are not acknowledged"
+    assert not left, f"{left} records are not acknowledged"
     return acknowledged
 
 
@@ -68,12 +78,19 @@ def take(client: Consumer, count: int, timeout_seconds: float = TIMEOUT_SECONDS)
     return messages
 
 
-def read(bootstrap: str, topic: str, partition: int = 0, **configs: Any) -> list[Stored]:
-    """Everything in the partition, from its log start to its high watermark."""
+def read(bootstrap: str, topic: str, **configs: Any) -> list[Stored]:
+    """Everything in partition 0, from its log start to its high watermark."""
+    return read_partitions(bootstrap, topic, 1, **configs)[0]
+
+
+def read_partitions(bootstrap: str, topic: str, partitions: int, **configs: Any) -> list[list[Stored]]:
+    """Everything in the first `partitions` partitions, each in the order in which it came."""
     with consumer(bootstrap, **configs) as client:
-        low, high = client.get_watermark_offsets(TopicPartition(topic, partition), timeout=TIMEOUT_SECONDS)
-        client.assign([TopicPartition(topic, partition, low)])
-        return [as_stored(message) for message in take(client, high - low)]
+        asked = [TopicPartition(topic, partition) for partition in range(partitions)]
+        ends = [client.get_watermark_offsets(partition, timeout=TIMEOUT_SECONDS) for partition in asked]
+        client.assign([TopicPartition(topic, one.partition, low) for one, (low, _) in zip(asked, ends, strict=True)])
+        messages = take(client, sum(high - low for low, high in ends))
+        return [[as_stored(message) for message in messages if message.partition() == one.partition] for one in asked]
 
 
 def as_stored(message: Message) -> Stored:

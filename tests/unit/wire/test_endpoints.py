@@ -14,7 +14,7 @@ from proxy.wire.errors import ProtocolError
 from tests.unit.wire.test_metadata import LEADER, rewritten_nodes, some_are_diskless, told, with_leaders
 from tests.unit.wire.trees import decode_joined, encode, response_type, trees
 
-_MODEST = settings(max_examples=25, deadline=None)
+_MODEST = settings(max_examples=10, deadline=None)
 
 
 def _coordinator(tree):

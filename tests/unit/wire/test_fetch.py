@@ -16,7 +16,7 @@ def _topic(version, tree):
 
 
 @pytest.mark.parametrize("version", _VERSIONS)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(data=st.data())
 def test_requests_are_parsed_and_built_again(version, data):
     entity = request_type(1, version)

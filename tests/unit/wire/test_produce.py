@@ -20,7 +20,7 @@ from tests.unit.wire.kafka_python import ProduceResponse
 from tests.unit.wire.trees import decode, decode_joined, encode, request_type, response_type, trees
 
 _VERSIONS = range(3, 14)
-_MODEST = settings(max_examples=25, deadline=None)
+_MODEST = settings(max_examples=10, deadline=None)
 
 
 def _topic_name(version):

@@ -9,8 +9,22 @@ from kio.serial import entity_reader, entity_writer
 
 from tests.unit.wire.trees import decode, encode, request_type, response_type, schema_of, trees
 
-_VERSIONS = {0: (3, 9, 13), 1: (4, 11, 12, 18), 3: (0, 8, 9, 13), 10: (0, 3, 6), 18: (0, 3), 60: (2,), 75: (0,), 78: (2,)}
-_TYPES = [kind(key, version) for key, all in _VERSIONS.items() for version in all for kind in (request_type, response_type)]
+_VERSIONS = {
+    0: (3, 9, 13),
+    1: (4, 11, 12, 18),
+    3: (0, 8, 9, 13),
+    10: (0, 3, 6),
+    18: (0, 3),
+    60: (2,),
+    75: (0,),
+    78: (2,),
+}
+_TYPES = [
+    kind(key, version)
+    for key, versions in _VERSIONS.items()
+    for version in versions
+    for kind in (request_type, response_type)
+]
 
 
 def _readable_by_kio(entity, tree):

@@ -1,0 +1,151 @@
+"""What walking over messages costs: `python -m benchmarks.wire`.
+
+Microseconds of CPU per call, the fastest of many (which other load on the machine blurs least) and the median; a table,
+and `benchmarks/results/wire.json`. Beside them kio, which decodes the same bytes in native code, where it is what one
+would use instead.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import platform
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+
+from kio.index import load_request_schema, load_response_schema
+from kio.serial import entity_reader
+from rich.console import Console
+from rich.table import Table
+
+from proxy.wire.fetch_response import (
+    PartitionFetched,
+    TopicFetched,
+    build_fetch_response,
+    parse_fetch_response,
+    scan_fetch_response,
+)
+from proxy.wire.fetch_stream import FetchEndpointStream
+from proxy.wire.metadata import rewrite_metadata_response
+from proxy.wire.primitives import unsigned_varint
+from proxy.wire.produce import (
+    PartitionProduce,
+    ProduceRequest,
+    TopicProduce,
+    build_produce_request,
+    parse_produce_request,
+)
+
+RESULTS = Path(__file__).parent / "results" / "wire.json"
+RECORDS = bytes(16_384)
+CHUNK_BYTES = 65_536
+CALLS = 300
+
+
+def told(node_id: int) -> tuple[str, int]:
+    return "127.0.0.1", 19100 + node_id
+
+
+def produce_body() -> bytes:
+    """Produce v9 with 50 batches of 16 KiB."""
+    partitions = [PartitionProduce(index, memoryview(RECORDS)) for index in range(50)]
+    request = ProduceRequest(9, None, -1, 30_000, [TopicProduce("orders", partitions)])
+    return b"".join(build_produce_request(request))
+
+
+def fetch_topics() -> list[TopicFetched]:
+    """A hundred partitions with 16 KiB each."""
+    partitions = [PartitionFetched(index, 0, 5, 5, 0, (RECORDS,), len(RECORDS)) for index in range(100)]
+    return [TopicFetched(bytes(range(16)), partitions)]
+
+
+def metadata_body() -> bytes:
+    """Metadata v12 of three brokers and 1,000 topics of 12 partitions with three replicas."""
+    out = bytearray(4) + b"\x04"
+    for node_id in (1, 2, 3):
+        out += node_id.to_bytes(4, "big") + b"\x0ebroker.local." + (9092).to_bytes(4, "big") + b"\x00\x00"
+    out += b"\x00" + bytes(4) + unsigned_varint(1001)
+    nodes = b"\x04" + b"".join(node_id.to_bytes(4, "big") for node_id in (1, 2, 3))
+    for topic in range(1000):
+        out += b"\x00\x00" + b"\x0b" + f"topic-{topic:04}".encode() + topic.to_bytes(16, "big") + b"\x00" + b"\x0d"
+        for partition in range(12):
+            out += (
+                b"\x00\x00"
+                + partition.to_bytes(4, "big")
+                + b"\x00\x00\x00\x01"
+                + bytes(4)
+                + nodes
+                + nodes
+                + b"\x01\x00"
+            )
+        out += bytes(4) + b"\x00"
+    return bytes(out + b"\x00")
+
+
+def stream(body: bytes) -> None:
+    """A response in chunks as a socket gives them."""
+    through, view = FetchEndpointStream(17, told), memoryview(body)
+    for at in range(0, len(body), CHUNK_BYTES):
+        through.feed(view[at : at + CHUNK_BYTES])
+    through.finish()
+
+
+def cases() -> dict[str, Callable[[], object]]:
+    produce, metadata, topics = produce_body(), metadata_body(), fetch_topics()
+    fetch = b"".join(build_fetch_response(17, 0, topics))
+    names = {f"topic-{topic:04}" for topic in range(1000)}
+
+    def rewrite(is_diskless: Callable[[str | None, bytes | None], bool] | None) -> object:
+        return rewrite_metadata_response(metadata, 12, address_of=told, is_diskless=is_diskless, leader=2)
+
+    parsed = parse_produce_request(produce, 9)
+    kio_produce = entity_reader(load_request_schema(0, 9))
+    kio_fetch = entity_reader(load_response_schema(1, 17))
+    kio_metadata = entity_reader(load_response_schema(3, 12))
+    return {
+        "Produce v9, 50 x 16 KiB: parse": lambda: parse_produce_request(produce, 9),
+        "Produce v9, 50 x 16 KiB: build": lambda: build_produce_request(parsed),
+        "Produce v9, 50 x 16 KiB: kio decodes": lambda: kio_produce(produce, 0),
+        "Fetch v17, 100 x 16 KiB: scan": lambda: scan_fetch_response(fetch, 17),
+        "Fetch v17, 100 x 16 KiB: parse": lambda: parse_fetch_response(fetch, 17),
+        "Fetch v17, 100 x 16 KiB: build": lambda: build_fetch_response(17, 0, topics),
+        "Fetch v17, 100 x 16 KiB: stream in 64 KiB chunks": lambda: stream(fetch),
+        "Fetch v17, 100 x 16 KiB: kio decodes": lambda: kio_fetch(fetch, 0),
+        "Metadata v12, 12,000 partitions: addresses": lambda: rewrite(None),
+        "Metadata v12, 12,000 partitions: addresses, no topic diskless": lambda: rewrite(lambda name, topic_id: False),
+        "Metadata v12, 12,000 partitions: addresses and all leaders": lambda: rewrite(
+            lambda name, topic_id: name in names
+        ),
+        "Metadata v12, 12,000 partitions: kio decodes": lambda: kio_metadata(metadata, 0),
+    }
+
+
+def measure(call: Callable[[], object]) -> dict[str, float]:
+    """Microseconds, fastest and median; calls of milliseconds are repeated less."""
+    times: list[float] = []
+    deadline_s = time.perf_counter() + 3
+    gc.collect()
+    while len(times) < CALLS and (len(times) < 10 or time.perf_counter() < deadline_s):
+        begin = time.thread_time_ns()
+        call()
+        times.append((time.thread_time_ns() - begin) / 1000)
+    return {"fastest_us": round(min(times), 1), "median_us": round(median(times), 1)}
+
+
+def main() -> None:
+    """Measure, write, print."""
+    figures = {name: measure(call) for name, call in cases().items()}
+    machine = {"python": platform.python_version(), "machine": platform.machine(), "cpus": os.cpu_count()}
+    RESULTS.parent.mkdir(exist_ok=True)
+    RESULTS.write_text(json.dumps({"machine": machine, "figures": figures}, indent=2) + "\n")
+    table = Table("message", "fastest µs", "median µs")
+    for name, figure in figures.items():
+        table.add_row(name, f"{figure['fastest_us']:,.0f}", f"{figure['median_us']:,.0f}")
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main()

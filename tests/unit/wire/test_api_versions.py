@@ -1,0 +1,69 @@
+"""ApiVersions: a client is offered what broker and proxy both know."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from proxy.apis import API_TABLE, Treatment
+from proxy.wire.api_versions import clamp_api_versions, unsupported_api_versions_response
+from proxy.wire.errors import ProtocolError
+from tests.unit.wire.kafka_python import ApiVersionsResponse
+from tests.unit.wire.trees import decode, decode_joined, encode, response_type, trees
+
+
+def _clamped(ranges):
+    kept = []
+    for entry in ranges:
+        api = API_TABLE.get(entry["api_key"])
+        if api is not None and api.treatment is not Treatment.HIDE:
+            lowest = max(entry["min_version"], api.lowest_version)
+            highest = min(entry["max_version"], api.highest_version)
+            if lowest <= highest:
+                kept.append(entry | {"min_version": lowest, "max_version": highest})
+    return kept
+
+
+@pytest.mark.parametrize("version", range(5))
+@settings(max_examples=20, deadline=None)
+@given(data=st.data())
+def test_ranges_are_cut_and_all_else_stays(version, data):
+    entity = response_type(18, version)
+    tree = data.draw(trees(entity))
+    ranges = data.draw(st.lists(st.tuples(st.integers(-1, 95), st.integers(0, 20), st.integers(0, 20)), max_size=9))
+    tree["api_keys"] += [{"api_key": key, "min_version": low, "max_version": high} for key, low, high in ranges]
+    read = decode_joined(entity, clamp_api_versions(encode(entity, tree), version))
+    assert read == tree | {"api_keys": _clamped(tree["api_keys"])}
+
+
+def _answer(version, ranges):
+    keys = [{"api_key": key, "min_version": low, "max_version": high} for key, low, high in ranges]
+    tree = {"error_code": 0, "api_keys": keys, "throttle_time": 0}
+    return b"".join(clamp_api_versions(encode(response_type(18, version), tree), version))
+
+
+def test_what_brokers_say_becomes_what_clients_see():
+    ranges = [(0, 0, 13), (1, 4, 99), (3, 0, 14), (52, 0, 2), (83, 0, 0), (999, 0, 1), (78, 1, 2)]
+    read = ApiVersionsResponse.decode(_answer(4, ranges), version=4)
+    seen = [(entry.api_key, entry.min_version, entry.max_version) for entry in read.api_keys]
+    assert seen == [(0, 0, 13), (1, 4, 18), (3, 0, 13), (78, 1, 2)]
+
+
+def test_a_range_without_overlap_is_left_out():
+    read = decode(response_type(18, 3), _answer(3, [(1, 0, 3), (78, 0, 0)]))
+    assert read["api_keys"] == []
+
+
+@pytest.mark.parametrize("asked", [0, 3, 4])
+def test_unsupported_version_is_answered_as_v0(asked):
+    entity = response_type(18, 0)
+    response = unsupported_api_versions_response(77)
+    assert response[:4] == (77).to_bytes(4, "big")
+    tree = decode(entity, response[4:])
+    assert tree == {"error_code": 35, "api_keys": [{"api_key": 18, "min_version": 0, "max_version": 4}]}
+    # A broker's own such answer is v0 as well, whatever version it answers.
+    assert decode_joined(entity, clamp_api_versions(response[4:], asked)) == tree
+
+
+def test_other_versions_are_refused():
+    with pytest.raises(ProtocolError, match="v5"):
+        clamp_api_versions(bytes(20), 5)

@@ -1,0 +1,114 @@
+"""Whatever bytes come, a parser succeeds or raises ProtocolError: cut short at every byte, damaged, or made up."""
+
+import random
+import tracemalloc
+from functools import partial
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from proxy.wire import endpoints, produce
+from proxy.wire.api_versions import clamp_api_versions
+from proxy.wire.errors import ProtocolError
+from proxy.wire.fetch import parse_fetch_request
+from proxy.wire.fetch_response import merge_fetch_response, parse_fetch_response, scan_fetch_response
+from proxy.wire.metadata import metadata_brokers, metadata_topics, parse_metadata_request, rewrite_metadata_response
+from tests.unit.wire.trees import encode, request_type, response_type, trees
+
+
+def told(node_id):
+    return "proxy", 19092
+
+
+def _rewrite_metadata(body, version):
+    return rewrite_metadata_response(body, version, address_of=told, is_diskless=lambda *topic: True, leader=1)
+
+
+_PARSERS = [
+    (produce.parse_produce_request, request_type, 0, (3, 8, 9, 13)),
+    (partial(produce.merge_produce_response, topics=[]), response_type, 0, (3, 8, 10, 13)),
+    (parse_fetch_request, request_type, 1, (4, 8, 11, 12, 16, 18)),
+    (scan_fetch_response, response_type, 1, (4, 11, 12, 16)),
+    (parse_fetch_response, response_type, 1, (4, 11, 12, 16)),
+    (partial(merge_fetch_response, order=[], own=[]), response_type, 1, (4, 12, 16)),
+    (parse_metadata_request, request_type, 3, (0, 4, 8, 9, 12)),
+    (_rewrite_metadata, response_type, 3, (0, 5, 8, 9, 13)),
+    (metadata_brokers, response_type, 3, (0, 8, 12)),
+    (metadata_topics, response_type, 3, (0, 8, 12)),
+    (partial(endpoints.rewrite_find_coordinator, address_of=told), response_type, 10, (0, 3, 4)),
+    (partial(endpoints.rewrite_describe_cluster, address_of=told), response_type, 60, (0, 2)),
+    (
+        partial(endpoints.rewrite_describe_topic_partitions, is_diskless=lambda *topic: True, leader=1),
+        response_type,
+        75,
+        (0,),
+    ),
+    (clamp_api_versions, response_type, 18, (0, 3)),
+    *(
+        (
+            lambda body, version, key=key: endpoints.rewrite_node_endpoints(key, body, version, told),
+            response_type,
+            key,
+            all,
+        )
+        for key, all in ((0, (10, 13)), (1, (16, 18)), (78, (1, 2)), (79, (1, 2)))
+    ),
+]
+# The others leave the end of the message as it came.
+_READ_ALL = (produce.parse_produce_request, parse_fetch_request, scan_fetch_response, parse_fetch_response)
+_READ_ALL += (parse_metadata_request,)
+_CASES = [
+    pytest.param(parser, kind(key, version), version, id=f"{number}-{kind(key, version).__name__}-{version}")
+    for number, (parser, kind, key, versions) in enumerate(_PARSERS)
+    for version in versions
+]
+_FEW = settings(
+    max_examples=6,
+    deadline=None,
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+_MANY_BYTES = 400
+
+
+def _succeeds(parser, body, version):
+    try:
+        parser(body, version)
+    except ProtocolError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize(("parser", "entity", "version"), _CASES)
+@_FEW
+@given(data=st.data(), seed=st.integers(0, 2**32))
+def test_parse_or_protocol_error(parser, entity, version, data, seed):
+    body = encode(entity, data.draw(trees(entity)))
+    assert _succeeds(parser, body, version)
+    rng = random.Random(seed)
+    cuts = range(len(body)) if len(body) < _MANY_BYTES else rng.sample(range(len(body)), _MANY_BYTES)
+    for size in cuts:
+        parsed = _succeeds(parser, memoryview(body)[:size], version)
+        assert not (parsed and parser in _READ_ALL)
+    for _ in range(60):
+        damaged = bytearray(body)
+        for _ in range(rng.randint(1, 3)):
+            damaged[rng.randrange(len(damaged))] = rng.choice([0, 1, 0x7F, 0x80, 0xFF, rng.randrange(256)])
+        _succeeds(parser, bytes(damaged), version)
+    _succeeds(parser, rng.randbytes(rng.randrange(200)), version)
+
+
+@pytest.mark.parametrize(("parser", "entity", "version"), _CASES)
+def test_huge_claims_take_no_memory(parser, entity, version):
+    bodies = [
+        fill * 300 for fill in (b"\x7f", b"\xff\xff\xff\xff\x07", b"\x7f\xff\xff\xff", b"\x00\x00\x7f\xff\xff\xff")
+    ]
+    tracemalloc.start()
+    try:
+        for body in bodies:
+            for start in range(12):
+                _succeeds(parser, bytes(start) + body, version)
+        assert tracemalloc.get_traced_memory()[1] < 4_000_000
+    finally:
+        tracemalloc.stop()
