@@ -9,6 +9,7 @@ An environment variable is `DISKLESS_PROXY_` and the field's path joined by two 
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
@@ -249,6 +250,9 @@ class Settings(BaseSettings):
 
     diskless_system_enable: bool = True
     """`diskless.system.enable` (KIP-1163): off, no diskless topic can be created; those that exist go on."""
+    default_diskless_topics: tuple[str, ...] = ()
+    """Regular expressions: topics whose whole name matches one are created diskless unless `diskless.enable=false` is
+    asked for. For tools that check config names themselves, as `kafka-topics` does."""
     diskless_storage_class_name: str = ""
     """`diskless.storage.class.name` (KIP-1163): `file`, `s3` or `module:Class`; told by `storage.url` where empty."""
     diskless_append_commit_interval_ms: int = Field(default=250, ge=1)
@@ -277,6 +281,16 @@ class Settings(BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Environment over file."""
         return env_settings, init_settings
+
+    @field_validator("default_diskless_topics")
+    @classmethod
+    def _patterns(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for pattern in value:
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise ValueError(f"{pattern!r} is no regular expression: {error}") from error
+        return value
 
     @property
     def identity(self) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 
 DISKLESS_ENABLE = "diskless.enable"
 
@@ -39,9 +40,14 @@ class ConfigRefused(Exception):
     """The topic can't be diskless with that config; the text says why."""
 
 
-def wants_diskless(configs: Mapping[str, str | None]) -> bool:
+def diskless_by_name(name: str, patterns: Iterable[str]) -> bool:
+    """Whether `default_diskless_topics` makes a topic of that name diskless; never Kafka's internal ones."""
+    return not name.startswith("__") and any(re.fullmatch(pattern, name) for pattern in patterns)
+
+
+def wants_diskless(configs: Mapping[str, str | None], *, default: bool) -> bool:
     """Whether `diskless.enable` is on. Raises ConfigRefused where it is neither true nor false."""
-    value = (configs.get(DISKLESS_ENABLE) or "false").strip().lower()
+    value = (configs.get(DISKLESS_ENABLE) or str(default)).strip().lower()
     if value not in {"true", "false"}:
         raise ConfigRefused(f"Invalid value {value!r} for configuration {DISKLESS_ENABLE}: true or false")
     return value == "true"

@@ -24,7 +24,14 @@ from kio.schema.errors import ErrorCode
 
 from proxy.coordinator.interface import CoordinatorUnavailable, TopicReserved
 from proxy.errors import INVALID_CONFIG, NONE, REQUEST_TIMED_OUT, TOPIC_ALREADY_EXISTS
-from proxy.topic_configs import DISKLESS_ENABLE, ConfigRefused, registry_configs, shadow_configs, wants_diskless
+from proxy.topic_configs import (
+    DISKLESS_ENABLE,
+    ConfigRefused,
+    diskless_by_name,
+    registry_configs,
+    shadow_configs,
+    wants_diskless,
+)
 from proxy.upstream import BrokerUnreachable
 from proxy.wire.cold import at_version, encode, nested, read_request, read_response
 from proxy.wire.errors import ProtocolError
@@ -47,9 +54,14 @@ def create_topics(connection: ClientConnection, request: Request) -> Coroutine[A
             raise
         connection.forward(request)
         return None
-    named = any(config.name == DISKLESS_ENABLE for topic in parsed.topics for config in topic.configs)
-    reserved = any(connection.context.topics.find(str(topic.name)) is not None for topic in parsed.topics)
-    if not named and not reserved:
+    topics, patterns = connection.context.topics, connection.context.settings.default_diskless_topics
+    concerned = any(
+        any(config.name == DISKLESS_ENABLE for config in topic.configs)
+        or diskless_by_name(str(topic.name), patterns)
+        or topics.find(str(topic.name)) is not None
+        for topic in parsed.topics
+    )
+    if not concerned:
         connection.forward(request)
         return None
     return _Creating(connection, request, parsed).answer(connection.open_slot(request))
@@ -75,7 +87,8 @@ class _Creating:
             name = str(topic.name)
             configs = {config.name: config.value for config in topic.configs}
             try:
-                if not wants_diskless(configs):
+                default = diskless_by_name(name, self._context.settings.default_diskless_topics)
+                if not wants_diskless(configs, default=default):
                     if self._context.topics.find(name) is not None:
                         self._refused[name] = (TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
                     else:
