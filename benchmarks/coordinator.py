@@ -1,7 +1,7 @@
 """What the coordinator costs: `python -m benchmarks.coordinator`.
 
-Starts a Redis-compatible server of its own (append-only file on, `appendfsync everysec`) and measures commits of 1, 50
-and 200 partition runs, finds in indexes of 10³ and 10⁵ rows, and the memory of a row. Times are the server's own for the
+Starts a Redis-compatible server of its own (append-only file on, `appendfsync everysec`). Measures commits of 1, 50 and
+200 partition runs, finds in indexes of 10³ and 10⁵ rows, and the memory of a row. Times are the server's own for the
 script call (the fastest is what other load on the machine blurs least) and the caller's round trip.
 """
 

@@ -203,7 +203,7 @@ class ModelCoordinator:
     async def describe(self, topic_id: bytes, partitions: Sequence[int]) -> list[LogDescription | None]:
         logs = [self.logs.get((topic_id, partition)) for partition in partitions]
         return [
-            log and LogDescription(0, log.end, log.end, sum(row.length for row in log.rows), len(log.rows))
+            LogDescription(0, log.end, log.end, sum(row.length for row in log.rows), len(log.rows)) if log else None
             for log in logs
         ]
 

@@ -4,6 +4,9 @@ Every reply of a shard carries the shard's incarnation, made with it, and the nu
 back unless the store was emptied, restored, or failed over to a replica that lagged. From then on offsets could be
 given twice, so this process does not use the shard any more: an operator decides, and starts it again.
 
+A store that lost writes and took as many new ones, before this process looked again, is not recognised by this process
+(by others that wrote to it meanwhile it was).
+
 Replies may be read in another order than they were made. So a reply is measured against what was known when its request
 was *sent*, which it can't fall behind.
 """

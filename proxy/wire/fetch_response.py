@@ -281,6 +281,15 @@ def _read_partition(
     """
     flexible = version >= FIRST_FLEXIBLE
     fields: tuple[int, int, int, int, int]
+    if flexible:
+        start, length = locate_records(data, at)
+        end = start + max(length, 0)
+        if start:
+            fields = _PARTITION_WITH_LOG_START.unpack_from(data, at)
+            (preferred,) = INT32.unpack_from(data, at + 31)
+            if end > len(data):
+                raise ProtocolError("records lead beyond the end of the message")
+            return fields, [] if data[at + 30] else None, preferred, start, start + length, skip_tags(data, end)
     if version >= 5:
         fields = _PARTITION_WITH_LOG_START.unpack_from(data, at)
         at += _PARTITION_WITH_LOG_START.size
@@ -310,6 +319,25 @@ def _read_partition(
     if at > len(data):
         raise ProtocolError("records lead beyond the end of the message")
     return fields, aborted, preferred, start, start + length, skip_tags(data, at) if flexible else at
+
+
+def locate_records(data: Buffer, at: int) -> tuple[int, int]:
+    """Start and length of the records of a partition, v12 and later, that begins at `at`; -1 where null.
+
+    Start 0 says that it has aborted transactions, or a length of five bytes, and must be looked at field by field.
+    """
+    _, aborted, first, second, third, fourth = _SCAN.unpack_from(data, at)
+    if aborted > 1:
+        return 0, 0
+    if first < 0x80:
+        return at + 36, first - 1
+    if second < 0x80:
+        return at + 37, first + (second << 7) - 0x81
+    if third < 0x80:
+        return at + 38, first + (second << 7) + (third << 14) - 0x4081
+    if fourth < 0x80:
+        return at + 39, first + (second << 7) + (third << 14) + (fourth << 21) - 0x204081
+    return 0, 0
 
 
 def _scan_partitions(data: memoryview, at: int, count: int) -> tuple[bool, int, int]:

@@ -1,0 +1,96 @@
+"""What a load came to, for one kind of topic and in all: numbers, and what is wrong in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+CLASSIC, DISKLESS = "classic", "diskless"
+KINDS = (CLASSIC, DISKLESS)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicTally:
+    """The records of one topic, as counted so far. `produced` is always `consumed` and `lost` together."""
+
+    topic: str
+    produced: int
+    """Records whose delivery report says that they are stored. Nothing counts as produced before that."""
+    consumed: int
+    """Of those, the ones that *every* rack has read."""
+    lost: int
+    """Of those, the ones that some rack has not read; while a load runs, most of them are merely under way."""
+    duplicated: int
+    """Different records that some rack has read more than once, acknowledged or not."""
+    disordered: int
+    """Acknowledged records that some rack has read after a later one of the same producer and partition."""
+    mismatched: int
+    """Records whose partition, offset or bytes differ between producer and a reader, or between two racks; and those
+    that no producer of the load has sent."""
+    failed: int
+    """Records whose delivery report is an error. They may be read or not, but not twice."""
+    failed_but_read: int
+    """Of the failed ones, those that some rack has read."""
+    errors: Mapping[str, int]
+    """The failed ones, by librdkafka's name of the error."""
+    read: Mapping[str, int]
+    """Different records that each rack has read."""
+    produce_p50_ms: float | None
+    """From the call of `produce` until the acknowledgement; None before the first."""
+    produce_p99_ms: float | None
+    e2e_p50_ms: float | None
+    """From the call of `produce` until a consumer has the record, over the consumers of all racks."""
+    e2e_p99_ms: float | None
+    findings: tuple[str, ...]
+    """The first few of what is wrong, record by record."""
+
+    @property
+    def right(self) -> bool:
+        """Every acknowledged record was read in every rack, once, in order, the same everywhere."""
+        return self.produced > 0 and not (self.lost or self.duplicated or self.disordered or self.mismatched)
+
+    def as_json(self) -> dict[str, Any]:
+        """The part of the demo's JSON that tells of this topic."""
+        return {
+            "produced": self.produced,
+            "consumed": self.consumed,
+            "lost": self.lost,
+            "duplicated": self.duplicated,
+            "produce_p50_ms": _rounded(self.produce_p50_ms),
+            "produce_p99_ms": _rounded(self.produce_p99_ms),
+            "e2e_p50_ms": _rounded(self.e2e_p50_ms),
+            "e2e_p99_ms": _rounded(self.e2e_p99_ms),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """All topics of a load."""
+
+    topics: Mapping[str, TopicTally]
+    """By kind, `classic` or `diskless`; only those kinds that the load was asked for."""
+
+    @property
+    def classic(self) -> TopicTally:
+        """Raises KeyError where the load had no classic topic."""
+        return self.topics[CLASSIC]
+
+    @property
+    def diskless(self) -> TopicTally:
+        """Raises KeyError where the load had no diskless topic."""
+        return self.topics[DISKLESS]
+
+    @property
+    def right(self) -> bool:
+        """All topics are."""
+        return all(topic.right for topic in self.topics.values())
+
+    @property
+    def findings(self) -> tuple[str, ...]:
+        """Those of all topics; good for the message of an assertion."""
+        return tuple(finding for topic in self.topics.values() for finding in topic.findings)
+
+
+def _rounded(milliseconds: float | None) -> float | None:
+    return None if milliseconds is None else round(milliseconds, 3)
