@@ -148,6 +148,8 @@ class StreamedFetchSlot(BrokerSlot):
         try:
             for buffer in self._through(part):
                 self.connection.write(buffer)
+            if last:
+                self._stream.finish()
         except ProtocolError as error:
             self.connection.broker_answer_unreadable(self, error)
             return
@@ -159,6 +161,7 @@ class StreamedFetchSlot(BrokerSlot):
         self._count(frame)
         try:
             self.buffers = [*self._through(memoryview(_SIZE.pack(len(frame)))), *self._through(frame)]
+            self._stream.finish()
         except ProtocolError as error:
             self.connection.broker_answer_unreadable(self, error)
             return

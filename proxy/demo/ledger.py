@@ -156,7 +156,9 @@ class Ledger:
             self._mismatched.add((producer, sequence))
             sent = self._producers[producer]
             elsewhere = _place(sent.partitions[sequence], sent.offsets[sequence])
-            self._find(f"{_name(producer, sequence)} {what}, before that with other bytes or at another place: {elsewhere}")
+            self._find(
+                f"{_name(producer, sequence)} {what}, before that with other bytes or at another place: {elsewhere}"
+            )
 
     def _find(self, text: str) -> None:
         if len(self._findings) < MAX_FINDINGS:
@@ -166,8 +168,8 @@ class Ledger:
         """Whether every rack has read all that is acknowledged."""
         return self._consumed == self._produced
 
-    def tally(self) -> TopicTally:
-        """As things stand."""
+    def tally(self, *, final: bool = False) -> TopicTally:
+        """As things stand. `final`: what is not read by now is told of, which takes a pass over all records."""
         disordered = [
             record for record in sorted(self._late) if self._producers[record[0]].states[record[1]] == _ACKNOWLEDGED
         ]
@@ -188,11 +190,10 @@ class Ledger:
             produce_p99_ms=self._produce.percentile_ms(99),
             e2e_p50_ms=self._e2e.percentile_ms(50),
             e2e_p99_ms=self._e2e.percentile_ms(99),
-            findings=(*self._findings, *late),
+            findings=(*self._findings, *late, *(self._missing() if final else ())),
         )
 
-    def missing(self) -> list[str]:
-        """The first few acknowledged records that some rack has not read, in words; one pass over all records."""
+    def _missing(self) -> list[str]:
         found: list[str] = []
         for producer, sent in sorted(self._producers.items()):
             for sequence, state in enumerate(sent.states):

@@ -70,6 +70,8 @@ class Tally:
 
     topics: Mapping[str, TopicTally]
     """By kind, `classic` or `diskless`; only those kinds that the load was asked for."""
+    complaints: tuple[str, ...] = ()
+    """Why a consumer could not go on, where one could not."""
 
     @property
     def classic(self) -> TopicTally:
@@ -83,13 +85,13 @@ class Tally:
 
     @property
     def right(self) -> bool:
-        """All topics are."""
-        return all(topic.right for topic in self.topics.values())
+        """All topics are, and all consumers got to the end."""
+        return all(topic.right for topic in self.topics.values()) and not self.complaints
 
     @property
     def findings(self) -> tuple[str, ...]:
-        """Those of all topics; good for the message of an assertion."""
-        return tuple(finding for topic in self.topics.values() for finding in topic.findings)
+        """What is wrong, in words, of all topics; good for the message of an assertion."""
+        return (*(finding for topic in self.topics.values() for finding in topic.findings), *self.complaints)
 
 
 def _rounded(milliseconds: float | None) -> float | None:

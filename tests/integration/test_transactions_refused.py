@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from proxy.demo.stack import Stack
-from tests.support.confluent import produce, read
+from tests.support.confluent import consumer, produce, read, take
 from tests.support.records import samples, stored
 from tests.support.topics import CLASSIC, DISKLESS, new_topic
 
@@ -46,4 +46,6 @@ def test_transactions_on_classic_topics_are_the_brokers(stack: Stack) -> None:
         producer.produce(topic, value, partition=0)
         producer.flush(30)
         end(30)
-    assert [record.value for record in read(stack.bootstrap("rack-c"), topic)] == [b"committed"]
+    with consumer(stack.bootstrap("rack-c")) as client:
+        client.assign([TopicPartition(topic, 0, 0)])
+        assert [message.value() for message in take(client, 1)] == [b"committed"]

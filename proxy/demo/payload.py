@@ -1,0 +1,61 @@
+"""What a record of the load carries: who sent it, its number, when; enough to check everything about it.
+
+A value is a header (run, producer, sequence, send time), then bytes that no compression shrinks, others for each
+record. The checksum over key and value is told by the producer and by every reader, beside the record.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import time
+import zlib
+from typing import NamedTuple
+
+HEADER = struct.Struct(">8sIQQ")
+"""Run, producer's number, sequence, send time in nanoseconds of the monotonic clock."""
+MIN_RECORD_BYTES = HEADER.size
+RUN_BYTES = 8
+_FILLING_BYTES = 1 << 16
+
+
+class Sent(NamedTuple):
+    """What the header says."""
+
+    producer: int
+    sequence: int
+    sent_ns: int
+
+
+class Writer:
+    """Makes the records of one producer."""
+
+    def __init__(self, run: bytes, producer: int, record_bytes: int) -> None:
+        """`record_bytes` is the length of the values, at least MIN_RECORD_BYTES."""
+        self._run, self._producer = run, producer
+        self._filling_bytes = record_bytes - HEADER.size
+        self._filling = os.urandom(_FILLING_BYTES + self._filling_bytes)
+
+    def record(self, sequence: int) -> tuple[bytes, bytes]:
+        """Key and value of a record that is sent now."""
+        start = sequence * 61 % _FILLING_BYTES
+        header = HEADER.pack(self._run, self._producer, sequence, now_ns())
+        return b"%d-%d" % (self._producer, sequence), header + self._filling[start : start + self._filling_bytes]
+
+
+def read(run: bytes, value: bytes | None) -> Sent | None:
+    """The header of a value; None where it is not of this run."""
+    if value is None or len(value) < HEADER.size:
+        return None
+    found, producer, sequence, sent_ns = HEADER.unpack_from(value)
+    return Sent(producer, sequence, sent_ns) if found == run else None
+
+
+def checksum(key: bytes | None, value: bytes | None) -> int:
+    """CRC32 over both."""
+    return zlib.crc32(value or b"", zlib.crc32(key or b""))
+
+
+def now_ns() -> int:
+    """The clock that send times are told by: one for all processes of a machine, and never set back."""
+    return time.monotonic_ns()
