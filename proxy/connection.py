@@ -99,8 +99,8 @@ class ClientConnection(asyncio.Protocol):
             self._reader.feed(data)
         except ProtocolError as error:
             self._reject(str(error))
-        if self._paused and self._transport is not None:
-            self._transport.pause_reading()
+        if self._paused:
+            self._pause_transport()
 
     def connection_lost(self, error: Exception | None) -> None:
         """asyncio: the client is gone, or was sent away."""
@@ -120,8 +120,8 @@ class ClientConnection(asyncio.Protocol):
     def pause_writing(self) -> None:
         """asyncio: the client reads slower than it is answered, so neither it nor the broker is listened to."""
         self._pause(_CLIENT_FULL)
-        if self.upstream is not None and self.upstream.transport is not None:
-            self.upstream.transport.pause_reading()
+        if self.upstream is not None:
+            self.upstream.pause_reading()
 
     def resume_writing(self) -> None:
         """asyncio: room again."""
@@ -335,10 +335,14 @@ class ClientConnection(asyncio.Protocol):
         task.add_done_callback(self._tasks.discard)
 
     def _pause(self, reason: int) -> None:
-        if not self._paused and self._transport is not None:
-            self._transport.pause_reading()
+        if not self._paused:
+            self._pause_transport()
         self._paused |= reason
         self._reader.stop()
+
+    def _pause_transport(self) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()
 
     def _unpause(self, reason: int) -> None:
         if not self._paused & reason:
@@ -350,7 +354,7 @@ class ClientConnection(asyncio.Protocol):
             self._reader.resume()
         except ProtocolError as error:
             self._reject(str(error))
-        if not self._paused and self._transport is not None:
+        if not self._paused and self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
 
     def _room_again(self) -> None:

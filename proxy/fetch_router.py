@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from proxy.coordinator.interface import DisklessTopic
@@ -29,9 +30,8 @@ from proxy.wire.fetch_response import (
     PartitionFetched,
     TopicFetched,
     build_fetch_response,
-    fetch_response_has_error,
-    fetched_bytes,
     merge_fetch_response,
+    scan_fetch_response,
 )
 from proxy.wire.fetch_stream import FetchEndpointStream
 
@@ -46,7 +46,6 @@ _FIRST_EPOCH = 0
 _FIRST_SESSION_VERSION = 7
 _FIRST_ZSTD_VERSION = 10
 _FIRST_NODE_ENDPOINTS_VERSION = 16
-_CLASSIC_MIN_BYTES = 1
 
 
 class _Diskless(NamedTuple):
@@ -147,42 +146,38 @@ class _Fetching:
         self, due_s: float, news: asyncio.Event
     ) -> tuple[dict[tuple[bytes, int], PartitionRead], memoryview | None]:
         """Both halves, as soon as they make `min_bytes`, hold an error, or time is up."""
-        trust_ends = False
+        first_round = True
+        classic_body: memoryview | None = None
         while True:
             news.clear()
-            classic_body, classic_size, classic_error = None, 0, False
+            size, failed = 0, bool(self._refused)
             if self._classic:
-                classic_body = await self._ask_classic(due_s)
-                classic_size = fetched_bytes(classic_body, self._parsed.version)
-                classic_error = fetch_response_has_error(classic_body, self._parsed.version)
-            left = max(self._max_bytes - classic_size, 0)
+                longest_s = 0.0 if first_round else self._context.settings.fetch.mixed_wait_ms / 1000
+                classic_body = await self._ask_classic(max(0.0, min(longest_s, due_s - self._context.now())))
+                half = scan_fetch_response(classic_body, self._parsed.version)
+                size, failed = half.record_bytes, failed or half.has_error
             reads = await self._context.reader.read(
                 self._reads,
-                max_bytes=left,
-                trust_ends=trust_ends,
-                first_exempt=not classic_size,
+                max_bytes=max(self._max_bytes - size, 0),
+                trust_ends=not first_round,
+                first_exempt=not size,
                 zstd=self._parsed.version >= _FIRST_ZSTD_VERSION,
             )
-            size = classic_size + sum(read.size_bytes for read in reads)
+            size += sum(read.size_bytes for read in reads)
+            failed = failed or any(read.error_code for read in reads)
             wait_s = due_s - self._context.now()
-            failed = classic_error or self._refused or any(read.error_code for read in reads)
             if size >= self._parsed.min_bytes or failed or wait_s <= 0:
                 asked = ((read.topic_id, read.partition) for read in self._reads)
                 return dict(zip(asked, reads, strict=True)), classic_body
-            trust_ends = True
+            first_round = False
             if not self._classic:
-                try:
+                with suppress(TimeoutError):
                     await asyncio.wait_for(news.wait(), wait_s)
-                except TimeoutError:
-                    due_s = 0.0
 
-    async def _ask_classic(self, due_s: float) -> memoryview:
+    async def _ask_classic(self, wait_s: float) -> memoryview:
         """The broker's half, without a session."""
-        longest_ms = self._context.settings.fetch.mixed_wait_ms
-        wait_ms = max(0, min(longest_ms, int((due_s - self._context.now()) * 1000)))
         half = self._parsed._replace(
-            max_wait_ms=wait_ms,
-            min_bytes=_CLASSIC_MIN_BYTES,
+            max_wait_ms=int(wait_s * 1000),
             max_bytes=self._max_bytes,
             session_id=0,
             session_epoch=_NO_SESSION,

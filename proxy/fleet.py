@@ -40,8 +40,8 @@ class Fleet:
             self._take(await self._store.beat(self._record(), lease_ms))
             self._lease_until_s = began_s + lease_ms / 1000
 
-    async def keep_beating(self, after: Callable[[], None]) -> None:
-        """Heartbeats for ever; `after` is called after each, also one that failed."""
+    async def keep_beating(self) -> None:
+        """Heartbeats for ever; failures are logged once until they end."""
         failing = False
         while True:
             await asyncio.sleep(self._settings.fleet.heartbeat_interval_ms / 1000)
@@ -54,7 +54,6 @@ class Fleet:
                 if not failing:
                     log.warning("heartbeat_failed", reason=str(error), remedy="start the store or mend redis.url")
                 failing = True
-            after()
 
     async def leave(self) -> None:
         """Be gone at once, rather than when the lease ends."""

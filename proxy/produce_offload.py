@@ -103,26 +103,15 @@ def produce(connection: ClientConnection, request: Request) -> Coroutine[Any, An
         connection.forward(request)
         return None
     parsed = parse_produce_request(request.body, request.api_version)
-    classic, diskless = _split(connection, parsed)
-    if not diskless:
+    if not _split(connection, parsed)[1]:
         _count_classic(connection, request.client_id, len(request.frame))
         rewriter = _rewriter(connection, request.client_id, request.api_version)
         connection.forward(request, rewriter, answered=parsed.acks != 0)
         return None
     slot = connection.open_slot(request, answered=parsed.acks != 0)
     pending = _PendingProduce(connection, request, slot, parsed)
-    names = [part.entry.name for part in diskless if part.entry is not None]
-    rights = rights_of(connection)
-    unasked = rights.unasked(names)
-    if not unasked:
-        pending.accept(classic, diskless)
-        return None
-
-    async def ask_then_accept() -> None:
-        await rights.ask(connection, request, unasked)
-        pending.accept(classic, diskless)
-
-    return ask_then_accept()
+    unasked = pending.accept()
+    return pending.ask_then_accept(unasked) if unasked else None
 
 
 def _split(connection: ClientConnection, parsed: ProduceRequest) -> tuple[ProduceRequest, list[_DisklessPart]]:
@@ -161,11 +150,26 @@ class _PendingProduce:
         self._timeout: asyncio.TimerHandle | None = None
         self._began_s = connection.context.now()
 
-    def accept(self, classic: ProduceRequest, diskless: list[_DisklessPart]) -> None:
-        """Send the classic part on, append the diskless one."""
+    async def ask_then_accept(self, unasked: list[str]) -> None:
+        """Let the brokers say what the client may write, then accept. Raises BrokerUnreachable."""
+        while unasked:
+            await rights_of(self._connection).ask(self._connection, self._request, unasked)
+            unasked = self.accept()
+
+    def accept(self) -> list[str]:
+        """Send the classic part on, append the diskless one.
+
+        Where the client's rights on some topics are not known, nothing is done and their names are returned. What is
+        classic is judged here, in the same step that forwards it: an earlier judgement may be older than a registry
+        version that this proxy has acknowledged since.
+        """
+        classic, diskless = _split(self._connection, self._parsed)
+        rights = rights_of(self._connection)
+        unasked = rights.unasked(part.entry.name for part in diskless if part.entry is not None)
+        if unasked:
+            return unasked
         if classic.topics:
             self._forward(classic)
-        rights = rights_of(self._connection)
         for part in diskless:
             error_code = part.error_code
             if part.entry is not None:
@@ -180,6 +184,7 @@ class _PendingProduce:
             delay_s = max(self._parsed.timeout_ms, 0) / 1000
             self._timeout = asyncio.get_running_loop().call_later(delay_s, self._time_out)
         self._one_settled()
+        return []
 
     def _append(
         self, entry: DisklessTopic, partition: PartitionProduce, answers: list[PartitionProduced], place: int

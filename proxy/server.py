@@ -124,9 +124,8 @@ class Server:
         await self._healing("coordinator", context.topics.load)
         await self._healing("coordinator", context.fleet.beat)
         await self._healing("brokers", context.cluster.refresh)
-        context.topics.refresh_certainty()
         for work in (
-            context.fleet.keep_beating(context.topics.refresh_certainty),
+            context.fleet.keep_beating(),
             context.topics.follow(context.fleet.beat),
             context.reader.coordinates.follow(),
             context.cluster.keep_fresh(),

@@ -28,8 +28,6 @@ class Topics:
     def __init__(self, registry: TopicRegistry, *, lease_runs: Callable[[], bool]) -> None:
         self.registry = registry
         self.version = -1
-        self.nothing_diskless = False
-        """Certain, at this moment, that every topic is classic."""
         self._lease_runs = lease_runs
         self._by_name: dict[str, DisklessTopic] = {}
         self._by_id: dict[bytes, DisklessTopic] = {}
@@ -40,6 +38,11 @@ class Topics:
     def loaded(self) -> bool:
         """Whether the registry was ever read."""
         return self.version >= 0
+
+    @property
+    def nothing_diskless(self) -> bool:
+        """Certain, at this moment, that every topic is classic."""
+        return not self._by_name and self.loaded and self._lease_runs()
 
     def find(self, topic: TopicReference) -> DisklessTopic | None:
         """The diskless topic of that name or ID; None where it is classic or unknown."""
@@ -60,10 +63,6 @@ class Topics:
             self._seen_classic.add(topic)
             return True
         return topic in self._seen_classic
-
-    def refresh_certainty(self) -> None:
-        """Let `nothing_diskless` follow the lease; called with each heartbeat."""
-        self.nothing_diskless = self.loaded and not self._by_name and self._lease_runs()
 
     def all(self) -> tuple[DisklessTopic, ...]:
         """Every entry."""
@@ -92,4 +91,3 @@ class Topics:
         self._by_id = {topic.topic_id: topic for topic in snapshot.topics if any(topic.topic_id)}
         self._reserved = len(self._by_id) != len(self._by_name)
         self._seen_classic.difference_update(self._by_name, self._by_id)
-        self.refresh_certainty()

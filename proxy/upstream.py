@@ -112,8 +112,8 @@ class BrokerConnection(asyncio.Protocol):
                 raise ProtocolError("the broker's answers are out of order")
             self._current = self.expected.popleft()
         decision = self._current.response_begins(size)
-        if decision is Decision.WAIT and self.transport is not None:
-            self.transport.pause_reading()
+        if decision is Decision.WAIT:
+            self.pause_reading()
         return decision
 
     def frame_held(self, frame: memoryview) -> None:
@@ -130,9 +130,14 @@ class BrokerConnection(asyncio.Protocol):
             self._current = None
         current.response_part(part, last)
 
+    def pause_reading(self) -> None:
+        """Read no more of the broker's answers for now."""
+        if self.transport is not None and not self.transport.is_closing():
+            self.transport.pause_reading()
+
     def resume_reading(self) -> None:
-        """Go on after `Decision.WAIT`."""
-        if self.transport is None or self.lost:
+        """Go on after `pause_reading` or `Decision.WAIT`."""
+        if self.transport is None or self.transport.is_closing():
             return
         try:
             self.reader.resume()
@@ -140,7 +145,7 @@ class BrokerConnection(asyncio.Protocol):
             log.error("broker_answer_unreadable", reason=str(error))
             self.close()
             return
-        if not self.reader.stopped:
+        if not self.reader.stopped and not self.transport.is_closing():
             self.transport.resume_reading()
 
     def send(self, buffers: list[Buffer], expected: Expected | None) -> None:

@@ -8,6 +8,9 @@ from typing import Annotated
 
 import typer
 
+MAX_WARM_UP_SECONDS = 5.0
+"""Brokers that have just started are slow; latencies of that time don't count."""
+
 
 class StorageKind(StrEnum):
     """Where WAL segments are kept."""
@@ -17,11 +20,19 @@ class StorageKind(StrEnum):
 
 
 def demo(
+    seconds: Annotated[float, typer.Option(min=1, help="How long the load runs.")] = 20.0,
+    as_json: Annotated[
+        bool,
+        typer.Option("--json", help="Progress to standard error; the results as the last line of standard output."),
+    ] = False,
+    rate: Annotated[float, typer.Option(min=1, help="Records a second of each producer.")] = 200.0,
+    record_bytes: Annotated[int, typer.Option(min=64, max=900_000, help="Size of each record's value.")] = 1024,
+    producers: Annotated[int, typer.Option(min=1, max=20, help="Producers per rack and topic.")] = 2,
     serve_only: Annotated[
         bool, typer.Option("--serve", help="Start everything without load, until SIGTERM or Ctrl-C.")
     ] = False,
     info: Annotated[
-        Path | None, typer.Option(help="With --serve: a JSON file with addresses and process IDs, once all is ready.")
+        Path | None, typer.Option(help="A JSON file with addresses and process IDs, from when all is ready to the end.")
     ] = None,
     directory: Annotated[
         Path | None,
@@ -34,18 +45,32 @@ def demo(
         StorageKind, typer.Option(help="Where WAL segments are kept: in files, or in a real S3 server.")
     ] = StorageKind.file,
 ) -> None:
-    """Start brokers in three racks, a Redis-compatible server, object storage and a proxy per rack on this machine."""
+    """Start brokers in three racks, a Redis-compatible server, object storage and a proxy per rack, and try them.
+
+    Producers and consumers in all racks write and read a classic and a diskless topic at once. At the end it is told
+    what was lost, duplicated or out of order; the exit code is 1 if anything was. Ctrl-C ends the load early.
+    """
     # Not above: every other command would pay for the import.
     from rich.console import Console
 
+    from proxy.demo.demonstrate import DemoOptions, demonstrate
     from proxy.demo.errors import StackError
+    from proxy.demo.load import LoadOptions
     from proxy.demo.serve import serve
     from proxy.demo.stack import StackOptions
 
-    if not serve_only:
-        raise typer.BadParameter("only --serve is there yet")
+    stack = StackOptions(directory=directory, port_base=port_base, storage=storage.value)
+    load = LoadOptions(
+        producers_per_rack=producers,
+        records_per_second=rate,
+        record_bytes=record_bytes,
+        warm_up_seconds=min(MAX_WARM_UP_SECONDS, seconds / 4),
+    )
     try:
-        serve(StackOptions(directory=directory, port_base=port_base, storage=storage.value), info, Console())
+        if serve_only:
+            serve(stack, info, Console())
+        else:
+            raise typer.Exit(demonstrate(DemoOptions(stack, load, seconds, as_json, info)))
     except StackError as error:
         Console(stderr=True).print(f"error: {error}", style="red", soft_wrap=True, markup=False, highlight=False)
         raise typer.Exit(1) from error

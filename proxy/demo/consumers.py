@@ -19,7 +19,7 @@ from threading import Barrier, Thread
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from proxy.demo.channel import FLUSH_SECONDS, Channel, Rows
-from proxy.demo.ledger import FOREIGN_PRODUCER
+from proxy.demo.ledger import FOREIGN_PRODUCER, NOT_MEASURED
 from proxy.demo.payload import checksum, now_ns, read
 
 MAX_MESSAGES = 1000
@@ -96,12 +96,14 @@ class LoadConsumer:
                 self._fail(error)
                 continue
             partition, offset, key, value = message.partition(), message.offset(), message.key(), message.value()
+            assert partition is not None
+            assert offset is not None
             self._next_offsets[partition] = offset + 1
             sent = read(self._run, value)
             if sent is None:
-                row = [FOREIGN_PRODUCER, 0, partition, offset, 0, 0]
+                row = [FOREIGN_PRODUCER, 0, partition, offset, 0, NOT_MEASURED]
             else:
-                latency_us = (arrived_ns - sent.sent_ns) // 1000
+                latency_us = (arrived_ns - sent.sent_ns) // 1000 if sent.measured else NOT_MEASURED
                 row = [sent.producer, sent.sequence, partition, offset, checksum(key, value), latency_us]
             self._rows.add("read", row)
 

@@ -15,13 +15,16 @@ from proxy.demo.tally import TopicTally
 Record = tuple[int, int]
 """Producer's number, sequence."""
 AcknowledgedRow = tuple[int, int, int, int, int, int]
-"""Producer's number, sequence, partition, offset (-1 where the producer was not told), checksum, microseconds."""
+"""Producer's number, sequence, partition, offset (or UNKNOWN_OFFSET), checksum, microseconds (or NOT_MEASURED)."""
 FailedRow = tuple[int, int, str]
 """Producer's number, sequence, name of the error."""
 ReadRow = tuple[int, int, int, int, int, int]
-"""As acknowledged; the microseconds are end to end. The producer's number is -1 for a record that is not the load's."""
+"""As acknowledged, microseconds end to end; FOREIGN_PRODUCER in front where the record is not of the load."""
 
 FOREIGN_PRODUCER = -1
+UNKNOWN_OFFSET = -1
+NOT_MEASURED = -1
+"""In place of microseconds, for a record whose latency does not count."""
 MAX_FINDINGS = 5
 MAX_READS_COUNTED = 255
 _UNKNOWN = -1
@@ -93,7 +96,8 @@ class Ledger:
             sent.states[sequence] = _ACKNOWLEDGED
             self._produced += 1
             self._consumed += sent.racks_read[sequence] == len(self._racks)
-            self._produce.add(microseconds)
+            if microseconds != NOT_MEASURED:
+                self._produce.add(microseconds)
             if not sent.agrees(sequence, partition, offset, checksum):
                 self._mismatch(producer, sequence, f"was acknowledged at {_place(partition, offset)}")
 
@@ -123,7 +127,8 @@ class Ledger:
                 continue
             reads[sequence] = 1
             self._first_read(rack, sent, producer, sequence)
-            self._e2e.add(microseconds)
+            if microseconds != NOT_MEASURED:
+                self._e2e.add(microseconds)
             if not sent.agrees(sequence, partition, offset, checksum):
                 self._mismatch(producer, sequence, f"was read in {rack} at {_place(partition, offset)}")
             last = self._last_sequence[rack, partition, producer]

@@ -28,7 +28,7 @@ from types import TracebackType
 from typing import Any
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from proxy.demo.errors import StackCancelled, StackError
 from proxy.demo.ledger import Ledger
@@ -76,6 +76,8 @@ class LoadOptions:
     """Of each producer."""
     record_bytes: int = 1024
     """Length of the values, at least `payload.MIN_RECORD_BYTES`."""
+    warm_up_seconds: float = 0.0
+    """Latencies of records that are sent before this do not count; the records themselves do."""
     delivery_timeout_seconds: float = 60.0
     """How long a producer tries before it reports a record as failed."""
     settle_seconds: float = 60.0
@@ -166,7 +168,7 @@ class Load:
 
     def _create_topics(self) -> None:
         bootstrap, options = next(iter(self.bootstraps.values())), self.options
-        client = AdminClient({"bootstrap.servers": bootstrap})
+        client = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})  # what goes wrong comes as an error
         new = [
             NewTopic(
                 topic,
@@ -207,6 +209,7 @@ class Load:
             "partitions": options.partitions,
             "records_per_second": options.records_per_second,
             "record_bytes": options.record_bytes,
+            "warm_up_seconds": options.warm_up_seconds,
             "flush_seconds": options.delivery_timeout_seconds + FLUSH_MARGIN_SECONDS,
             "librdkafka": {**PRODUCER_SETTINGS, **timeouts, **options.producer_settings},
         }

@@ -1,6 +1,6 @@
 """What a record of the load carries: who sent it, its number, when; enough to check everything about it.
 
-A value is a header (run, producer, sequence, send time), then bytes that no compression shrinks, others for each
+A value is a header (run, producer, sequence, send time, flags), then bytes that no compression shrinks, others for each
 record. The checksum over key and value is told by the producer and by every reader, beside the record.
 """
 
@@ -12,8 +12,8 @@ import time
 import zlib
 from typing import NamedTuple
 
-HEADER = struct.Struct(">8sIQQ")
-"""Run, producer's number, sequence, send time in nanoseconds of the monotonic clock."""
+HEADER = struct.Struct(">8sIQQ?")
+"""Run, producer's number, sequence, send time in nanoseconds of the monotonic clock, whether latency counts."""
 MIN_RECORD_BYTES = HEADER.size
 RUN_BYTES = 8
 _FILLING_BYTES = 1 << 16
@@ -25,6 +25,8 @@ class Sent(NamedTuple):
     producer: int
     sequence: int
     sent_ns: int
+    measured: bool
+    """Whether its latency counts; not while the brokers warm up."""
 
 
 class Writer:
@@ -36,10 +38,10 @@ class Writer:
         self._filling_bytes = record_bytes - HEADER.size
         self._filling = os.urandom(_FILLING_BYTES + self._filling_bytes)
 
-    def record(self, sequence: int) -> tuple[bytes, bytes]:
+    def record(self, sequence: int, measured: bool = True) -> tuple[bytes, bytes]:
         """Key and value of a record that is sent now."""
         start = sequence * 61 % _FILLING_BYTES
-        header = HEADER.pack(self._run, self._producer, sequence, now_ns())
+        header = HEADER.pack(self._run, self._producer, sequence, now_ns(), measured)
         return b"%d-%d" % (self._producer, sequence), header + self._filling[start : start + self._filling_bytes]
 
 
@@ -47,8 +49,8 @@ def read(run: bytes, value: bytes | None) -> Sent | None:
     """The header of a value; None where it is not of this run."""
     if value is None or len(value) < HEADER.size:
         return None
-    found, producer, sequence, sent_ns = HEADER.unpack_from(value)
-    return Sent(producer, sequence, sent_ns) if found == run else None
+    found, *fields = HEADER.unpack_from(value)
+    return Sent(*fields) if found == run else None
 
 
 def checksum(key: bytes | None, value: bytes | None) -> int:

@@ -1,7 +1,7 @@
 """The producers of one rack, as a process of their own: `python -m proxy.demo.producers`, see `channel.py`.
 
 Settings: `run` (hex), `bootstrap`, `producers` (list of [number, kind, topic]), `partitions`, `records_per_second` (of
-each), `record_bytes`, `flush_seconds`, `librdkafka` (settings of every producer).
+each), `record_bytes`, `warm_up_seconds`, `flush_seconds`, `librdkafka` (settings of every producer).
 Findings: `{"kind", "acknowledged": rows, "failed": rows}` as in `ledger.py`; `{"ready": true}` once all producers send.
 """
 
@@ -15,6 +15,7 @@ from threading import Barrier, Thread
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from proxy.demo.channel import Channel, Rows
+from proxy.demo.ledger import NOT_MEASURED, UNKNOWN_OFFSET
 from proxy.demo.payload import Writer, checksum
 
 TICK_SECONDS = 0.1
@@ -34,6 +35,7 @@ class LoadProducer:
         self._rows = Rows(channel, kind=kind)
         self._sequence = 0
         self._broken = False
+        self._measured_from = 0.0
         self._producer = self._connect()
 
     def _connect(self) -> Producer:
@@ -52,6 +54,7 @@ class LoadProducer:
         together.wait()
         settings = self._channel.settings
         due, owed, tick = time.monotonic(), 0.0, 0
+        self._measured_from = due + settings["warm_up_seconds"]
         while not self._channel.finishing.is_set():
             owed += settings["records_per_second"] * TICK_SECONDS
             for _ in range(int(owed)):
@@ -69,8 +72,9 @@ class LoadProducer:
         self._rows.flush(now=True)
 
     def _send(self, partition: int) -> None:
-        key, value = self._writer.record(self._sequence)
-        report = partial(self._delivered, self._sequence, checksum(key, value))
+        measured = time.monotonic() >= self._measured_from
+        key, value = self._writer.record(self._sequence, measured)
+        report = partial(self._delivered, self._sequence, checksum(key, value), measured)
         try:
             self._producer.produce(self._topic, value, key, partition, on_delivery=report)
         except BufferError:  # its queue is full: the tick is left out
@@ -80,13 +84,17 @@ class LoadProducer:
             return
         self._sequence += 1
 
-    def _delivered(self, sequence: int, sent_checksum: int, error: KafkaError | None, message: Message) -> None:
+    def _delivered(
+        self, sequence: int, sent_checksum: int, measured: bool, error: KafkaError | None, message: Message
+    ) -> None:
         if error is not None:
             self._rows.add("failed", [self._number, sequence, error.name()])
             return
-        offset = message.offset()
-        latency_us = int(message.latency() * 1_000_000)
-        row = [self._number, sequence, message.partition(), max(offset, -1), sent_checksum, latency_us]
+        offset, latency_s = message.offset(), message.latency()
+        # librdkafka's own figure: from the call of `produce` to the arrival of the answer.
+        latency_us = NOT_MEASURED if latency_s is None or not measured else int(latency_s * 1_000_000)
+        told_offset = UNKNOWN_OFFSET if offset is None or offset < 0 else offset
+        row = [self._number, sequence, message.partition(), told_offset, sent_checksum, latency_us]
         self._rows.add("acknowledged", row)
 
     def _complain(self, error: KafkaError) -> None:

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import signal
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from threading import Event
-from types import FrameType
 
 from rich.console import Console
 from rich.table import Table
 
 from proxy.demo import info, servers
 from proxy.demo.errors import StackCancelled
+from proxy.demo.signals import end_signals
 from proxy.demo.stack import Stack, StackOptions
 
 WATCH_SECONDS = 0.2
-END_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def serve(options: StackOptions, info_path: Path | None, console: Console) -> None:
@@ -29,7 +25,8 @@ def serve(options: StackOptions, info_path: Path | None, console: Console) -> No
     """
     if info_path:
         info_path.unlink(missing_ok=True)
-    with _signalled() as ended:
+    with end_signals() as signals:
+        ended = signals.ended
         started = time.monotonic()
         console.print("Starting brokers, Redis-compatible server and proxies …")
         stack = Stack(options, cancelled=ended, progress=lambda part: console.print(f"  waiting for: {part}"))
@@ -46,22 +43,6 @@ def serve(options: StackOptions, info_path: Path | None, console: Console) -> No
             if info_path:
                 info_path.unlink(missing_ok=True)
     console.print("Ended." if options.directory is None else f"Ended; data and logs are in {stack.directory}.")
-
-
-@contextmanager
-def _signalled() -> Iterator[Event]:
-    """An event that SIGTERM, SIGINT and SIGHUP set."""
-    event = Event()
-
-    def end(number: int, frame: FrameType | None) -> None:
-        event.set()
-
-    before = {number: signal.signal(number, end) for number in END_SIGNALS}
-    try:
-        yield event
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _watch(stack: Stack, ended: Event, console: Console) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import tempfile
+from collections import deque
 from collections.abc import Callable, Mapping
 from threading import Thread
 from typing import Any
@@ -14,7 +14,6 @@ from proxy.demo.channel import FINISH
 from proxy.demo.errors import StackError
 
 COMPLAINT_LINES = 10
-COMPLAINT_BYTES = 4096
 
 
 class Worker:
@@ -27,18 +26,23 @@ class Worker:
         self.name = name
         self._found = found
         self._finishing = False
-        self._stderr = tempfile.TemporaryFile()
+        self._last_lines: deque[str] = deque(maxlen=COMPLAINT_LINES)
         self._popen = subprocess.Popen(
             [sys.executable, "-m", module],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=self._stderr,
+            stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,  # Ctrl-C reaches the starter only, which ends all in order
         )
+        self._listeners = [Thread(target=target, daemon=True) for target in (self._listen, self._listen_to_complaints)]
+        for listener in self._listeners:
+            listener.start()
         self._order(json.dumps(settings))
-        self._listener = Thread(target=self._listen, name=name, daemon=True)
-        self._listener.start()
+
+    def _listen_to_complaints(self) -> None:
+        assert self._popen.stderr is not None
+        self._last_lines.extend(self._popen.stderr)
 
     def _listen(self) -> None:
         assert self._popen.stdout is not None
@@ -62,25 +66,23 @@ class Worker:
     @property
     def ended(self) -> bool:
         """Whether it has ended and all that it found was handed on."""
-        return self._popen.poll() is not None and not self._listener.is_alive()
+        return self._popen.poll() is not None and not any(listener.is_alive() for listener in self._listeners)
 
     def check(self) -> None:
         """Raises StackError where it has ended by itself, or with an error."""
         code = self._popen.poll()
         if code is not None and (code != 0 or not self._finishing):
-            raise StackError(f"the {self.name} of the load ended (exit code {code}):\n{self._complaint()}")
-
-    def _complaint(self) -> str:
-        self._stderr.seek(0, 2)
-        self._stderr.seek(max(0, self._stderr.tell() - COMPLAINT_BYTES))
-        return "\n".join(self._stderr.read().decode(errors="replace").splitlines()[-COMPLAINT_LINES:])
+            raise StackError(
+                f"the {self.name} of the load ended (exit code {code}):\n{''.join(self._last_lines).rstrip()}"
+            )
 
     def close(self) -> None:
         """Kill it where it still runs, and let go of everything. Repeatable."""
         self._popen.kill()
         self._popen.wait()
-        self._listener.join()
-        for stream in (self._popen.stdin, self._popen.stdout, self._stderr):
+        for listener in self._listeners:
+            listener.join()
+        for stream in (self._popen.stdin, self._popen.stdout, self._popen.stderr):
             if stream is not None:
                 try:
                     stream.close()

@@ -351,6 +351,15 @@ async def test_list_offsets(coordinator, timestamp: int, offset: int, found: int
     assert await coordinator.list_offsets([ListRequest(TOPIC, 0, timestamp)]) == [OffsetAnswer(0, offset, found)]
 
 
+@pytest.mark.parametrize("rows", [1, 2, 7, 8, 33])
+async def test_list_offsets_finds_each_of_many_rows(coordinator, rows: int) -> None:
+    for number in range(rows):
+        await commit(coordinator, plain(timestamp=10 * number))
+    requests = [ListRequest(TOPIC, 0, timestamp) for timestamp in range(10 * rows - 9)]
+    answers = await coordinator.list_offsets(requests)
+    assert answers == [(0, -(-request.timestamp_ms // 10), -(-request.timestamp_ms // 10) * 10) for request in requests]
+
+
 async def test_list_offsets_of_an_empty_log(coordinator) -> None:
     timestamps = [EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP, 0]
     answers = await coordinator.list_offsets([ListRequest(TOPIC, 0, timestamp) for timestamp in timestamps])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import struct
 from collections.abc import Callable
 from contextlib import aclosing
 
@@ -13,9 +14,12 @@ from redis.asyncio import Redis
 from proxy import config
 from proxy.coordinator.connect import connect
 from proxy.coordinator.interface import (
+    LATEST_TIMESTAMP,
+    MAX_TIMESTAMP,
     NO_PRODUCER_ID,
     CoordinatorUnavailable,
     FindRequest,
+    ListRequest,
     LogDescription,
     PartitionRun,
     ProposedBatch,
@@ -110,6 +114,42 @@ async def test_garbage_that_is_used_again_is_no_garbage(coordinator, client: Red
     assert await client.zcard(f"{shard_prefix(shard)}garbage") == 1
     await coordinator.commit(bytes(16), [run_of(second)])
     assert await client.zcard(f"{shard_prefix(shard)}garbage") == 0
+
+
+async def test_a_segment_that_is_used_by_two_logs_is_freed_by_halves(coordinator, client: Redis, settings) -> None:
+    partitions = [n for n in range(50) if shard_of(partition_key(TOPIC, n), settings.shards) == 0][:2]
+    await coordinator.create_logs(TOPIC, partitions)
+    runs = [run_of(partitions[0], BATCH, BATCH._replace(length=7)), run_of(partitions[1], BATCH._replace(length=5))]
+    await coordinator.commit(bytes(16), runs)
+    segments, garbage = f"{shard_prefix(0)}segments", f"{shard_prefix(0)}garbage"
+    assert await client.hgetall(segments) == {bytes(16): struct.pack(">qI", 112, 2)}
+    await coordinator.delete_logs(TOPIC, partitions[:1])
+    assert await client.hgetall(segments) == {bytes(16): struct.pack(">qI", 5, 1)}
+    assert await client.zcard(garbage) == 0
+    await coordinator.delete_logs(TOPIC, partitions[1:])
+    assert await client.hgetall(segments) == {}
+    assert await client.zcard(garbage) == 1
+
+
+async def test_nothing_beyond_the_high_watermark_is_told(coordinator, client: Redis, settings) -> None:
+    """As a journal will leave a log whose newest rows it has not taken yet."""
+    await coordinator.create_logs(TOPIC, [0])
+    for timestamp in (10, 30, 50, 40):
+        await coordinator.commit(os.urandom(16), [run_of(0, BATCH._replace(max_timestamp_ms=timestamp))])
+    key = partition_key(TOPIC, 0)
+    logs = f"{shard_prefix(shard_of(key, settings.shards))}logs"
+    log = await client.hget(logs, key)
+    assert log is not None
+    await client.hset(logs, key, log[:8] + struct.pack(">q", 4) + log[16:])
+    assert await coordinator.describe(TOPIC, [0]) == [LogDescription(0, 4, 8, 400, 4)]
+    for offset, bases in ((0, [0, 2]), (3, [2]), (4, [])):
+        (found,) = await coordinator.find([FindRequest(TOPIC, 0, offset, 1_000)])
+        assert ([row.base_offset for row in found.rows], found.high_watermark) == (bases, 4)
+    (beyond,) = await coordinator.find([FindRequest(TOPIC, 0, 5, 1_000)])
+    assert beyond.error_code == 1
+    timestamps = (LATEST_TIMESTAMP, MAX_TIMESTAMP, 30, 31)
+    answers = await coordinator.list_offsets([ListRequest(TOPIC, 0, timestamp) for timestamp in timestamps])
+    assert answers == [(0, 4, -1), (0, 2, 30), (0, 2, 30), (0, -1, -1)]
 
 
 async def test_answers_are_kept_for_an_hour(coordinator, client: Redis, settings) -> None:

@@ -1,0 +1,53 @@
+"""The coordinator's store hangs or dies under load: diskless produces wait, classic topics don't notice."""
+
+from __future__ import annotations
+
+import time
+import urllib.error
+import urllib.request
+
+from proxy.config import load_settings
+from proxy.demo.stack import Stack
+from tests.support.load import acknowledged, assert_right, load_of, wait_for_more
+from tests.support.topics import CLASSIC, DISKLESS
+
+
+def readiness(stack: Stack, rack: str) -> tuple[int, str]:
+    """Status and text of `/readyz`."""
+    try:
+        with urllib.request.urlopen(f"{stack.admin_url(rack)}/readyz", timeout=10) as response:
+            return response.status, response.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+def test_it_hangs_for_longer_than_a_lease(stack: Stack) -> None:
+    lease_s = load_settings(stack.config_path("rack-a")).fleet.lease_ms / 1000
+    with load_of(stack) as load:
+        wait_for_more(load, DISKLESS)
+        stack.pause("redis")
+        until = time.monotonic() + lease_s + 2
+        while time.monotonic() < until:
+            wait_for_more(load, CLASSIC)
+        status, reason = readiness(stack, "rack-b")
+        assert status == 503
+        assert "coordinator" in reason
+        held = acknowledged(load, DISKLESS)
+        wait_for_more(load, CLASSIC)
+        assert acknowledged(load, DISKLESS) == held
+        stack.resume("redis")
+        wait_for_more(load, DISKLESS, 200)
+        tally = load.stop()
+    assert_right(tally)
+
+
+def test_it_is_killed_and_started_again(stack: Stack) -> None:
+    with load_of(stack) as load:
+        wait_for_more(load, DISKLESS)
+        stack.kill_redis()
+        wait_for_more(load, CLASSIC)
+        stack.start_redis()
+        wait_for_more(load, DISKLESS, 200)
+        tally = load.stop()
+    assert_right(tally)

@@ -1,0 +1,140 @@
+"""The test plan of KIP-1163 (diskless core), as far as this release goes, row by row."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from proxy.demo.stack import Stack
+from proxy.wal.segment import read_segment
+from tests.support.confluent import produce, produce_to, read, read_partitions
+from tests.support.metrics import Metrics
+from tests.support.records import Sample, samples, stored
+from tests.support.topics import CLASSIC, DISKLESS, new_topic
+
+RACK = "rack-b"
+
+
+def marked(count: int = 1) -> list[Sample]:
+    """Records that can be found anywhere by their values."""
+    now_ms = int(time.time() * 1000)
+    return [Sample(None, f"marker-{uuid.uuid4()}".encode(), (), now_ms) for _ in range(count)]
+
+
+def files_with(directory: Path, sample: Sample) -> list[Path]:
+    """The files below `directory` that hold the record's bytes."""
+    files = [path for path in directory.rglob("*") if path.is_file()]
+    return [path for path in files if (sample.value or b"") in path.read_bytes()]
+
+
+def wal(stack: Stack) -> Path:
+    return stack.directory / "wal"
+
+
+def segments(stack: Stack) -> set[Path]:
+    """All WAL segments."""
+    return {path for path in wal(stack).glob("*/*") if not path.parent.name.startswith(".")}
+
+
+@contextmanager
+def settings(stack: Stack, **overrides: int) -> Iterator[None]:
+    """The proxy of `RACK` with other settings, and afterwards with its own again."""
+    own = dict(stack.proxies[RACK].settings)
+
+    def restart(with_settings: Callable[[], None]) -> None:
+        stack.terminate_proxy(RACK)
+        with_settings()
+        stack.start_proxy(RACK)
+
+    restart(lambda: stack.configure_proxy(RACK, overrides))
+    try:
+        yield
+    finally:
+        stack.proxies[RACK].settings = own
+        restart(stack.proxies[RACK].prepare)
+
+
+def test_data_is_in_object_storage(stack: Stack) -> None:
+    topic = new_topic(stack, "kip-1163", DISKLESS)
+    sent = marked(3)
+    produce(stack.bootstrap(RACK), topic, sent)
+    for sample in sent:
+        (segment,) = files_with(wal(stack), sample)
+        assert segment in segments(stack)
+        data = segment.read_bytes()
+        inside = [batch for batch in read_segment(data) if batch.position <= data.index(sample.value or b"")]
+        assert inside[-1].header.length > data.index(sample.value or b"") - inside[-1].position
+
+
+def test_brokers_disks_hold_only_metadata_of_diskless_topics(stack: Stack) -> None:
+    diskless, classic = (new_topic(stack, "kip-1163-disks", kind, partitions=2) for kind in (DISKLESS, CLASSIC))
+    (of_diskless,), (of_classic,) = marked(), marked()
+    for partition in (0, 1):
+        produce(stack.bootstrap(RACK), diskless, [of_diskless], partition)
+        produce(stack.bootstrap(RACK), classic, [of_classic], partition)
+    on_disks = stack.directory / "data"
+    assert files_with(on_disks, of_diskless) == []
+    assert files_with(on_disks, of_classic), "a record of a classic topic is on the brokers' disks"
+    logs = [*on_disks.glob(f"broker-*/{diskless}-*/*.log")]
+    assert len(logs) == 2 * len(stack.kafka.brokers), "the shadow topic is there, with all its replicas"
+    assert [log.stat().st_size for log in logs] == [0] * len(logs)
+
+
+def test_commit_interval_within_a_threshold(stack: Stack) -> None:
+    topic = new_topic(stack, "kip-1163-interval", DISKLESS, partitions=4)
+    interval_s, rounds = 0.4, 5
+    with settings(stack, diskless_append_commit_interval_ms=int(interval_s * 1000)):
+        for _ in range(rounds):
+            # One record to each partition is a request for each, and all of them wait for the same segment.
+            produce_to(stack.bootstrap(RACK), topic, {partition: marked() for partition in range(4)}, linger_ms=0)
+        seen = Metrics(stack, RACK)
+    count = seen.value("produce_seconds_count")
+    waited_s = seen.value("produce_seconds_sum") / count
+    stored_s = sum(
+        seen.value(f"{part}_seconds_sum") / seen.value(f"{part}_seconds_count") for part in ("upload", "commit")
+    )
+    assert count == 4 * rounds
+    assert rounds <= seen.value("segment_bytes_count") < count
+    # A batch waits for the interval's end at most, then for upload and commit; twice that is the threshold.
+    assert interval_s / 2 < waited_s < 2 * (interval_s + stored_s)
+
+
+def test_buffer_size_within_a_threshold(stack: Stack) -> None:
+    topic = new_topic(stack, "kip-1163-buffer", DISKLESS)
+    limit, batch = 262_144, 8 * 8_100
+    now_ms = int(time.time() * 1000)
+    # Five batches of eight records fill the buffer, so that these fill it four times.
+    sent = [Sample(None, uuid.uuid4().bytes * 500, (), now_ms) for _ in range(4 * 5 * 8)]
+    before = segments(stack)
+    # The interval is so long that only a full buffer makes a segment.
+    with settings(stack, diskless_append_buffer_max_bytes=limit, diskless_append_commit_interval_ms=20_000):
+        in_batches = {"batch_num_messages": 8, "linger_ms": 1000, "max_in_flight": 10}
+        produce(stack.bootstrap(RACK), topic, sent, **in_batches)
+        sizes = [path.stat().st_size for path in segments(stack) - before]
+    assert len(sizes) == 4
+    assert all(limit <= size <= limit + batch for size in sizes)
+    assert read(stack.bootstrap("rack-c"), topic) == stored(sent)
+
+
+def test_cluster_stopped_and_started_nothing_lost(stack: Stack) -> None:
+    topics = {kind: new_topic(stack, "kip-1163-restart", kind, partitions=2) for kind in (CLASSIC, DISKLESS)}
+    sent = {partition: samples(30 + partition, "restart") for partition in (0, 1)}
+    for topic in topics.values():
+        produce_to(stack.bootstrap(RACK), topic, sent, enable_idempotence=True)
+    for part in ("proxy-", "broker-", "controller", "redis"):
+        processes = [process for name, process in stack.processes.items() if name.startswith(part)]
+        for process in processes:
+            process.terminate()
+        for process in processes:
+            process.wait_ended()
+    assert not any(process.running for process in stack.processes.values())
+    stack.heal()
+    for topic in topics.values():
+        for rack in stack.proxies:
+            kept = read_partitions(stack.bootstrap(rack), topic, 2)
+            assert kept == [stored(sent[partition]) for partition in (0, 1)]
+        more = samples(3, "after")
+        assert produce(stack.bootstrap(RACK), topic, more, partition=1) == [31, 32, 33]

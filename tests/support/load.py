@@ -1,0 +1,40 @@
+"""The demo's load, at the size that tests use while they break things."""
+
+from __future__ import annotations
+
+import time
+
+from proxy.demo.load import Load, LoadOptions
+from proxy.demo.stack import Stack
+from proxy.demo.tally import Tally
+
+OPTIONS = LoadOptions(
+    partitions=3, producers_per_rack=1, records_per_second=100, delivery_timeout_seconds=90, settle_seconds=90
+)
+
+
+def load_of(stack: Stack, options: LoadOptions = OPTIONS) -> Load:
+    """Idempotent producers and checking consumers in every rack of the stack, on a classic and a diskless topic."""
+    return Load({rack: stack.bootstrap(rack) for rack in stack.proxies}, options)
+
+
+def acknowledged(load: Load, kind: str) -> int:
+    """Records of one kind that are acknowledged by now."""
+    return load.tally().topics[kind].produced
+
+
+def wait_for_more(load: Load, kind: str, more: int = 30, timeout_seconds: float = 60.0) -> int:
+    """Wait until so many more records are acknowledged; how many are then."""
+    goal = acknowledged(load, kind) + more
+    deadline = time.monotonic() + timeout_seconds
+    while (now := acknowledged(load, kind)) < goal:
+        load.check()
+        assert time.monotonic() < deadline, f"{kind}: {goal - now} of {more} more records were not acknowledged in time"
+        time.sleep(0.05)
+    return now
+
+
+def assert_right(tally: Tally) -> None:
+    """Every acknowledged record is in every rack once, and producers were told of no error they can't get over."""
+    assert tally.right, tally.findings
+    assert {kind: topic.failed for kind, topic in tally.topics.items()} == dict.fromkeys(tally.topics, 0)

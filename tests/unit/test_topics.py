@@ -1,0 +1,159 @@
+"""Which topic is diskless, and above all: when a topic may be taken for classic."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+from proxy.coordinator.interface import CoordinatorUnavailable, DisklessTopic, RegistrySnapshot
+from proxy.topics import Topics
+from tests.coordinator_model import ModelTopicRegistry
+
+TOPIC_ID = b"i" * 16
+
+
+class Lease:
+    def __init__(self) -> None:
+        self.runs = True
+
+    def __call__(self) -> bool:
+        return self.runs
+
+
+async def loaded(registry=None):
+    lease = Lease()
+    topics = Topics(registry or ModelTopicRegistry(), lease_runs=lease)
+    await topics.load()
+    return topics, lease
+
+
+async def with_live_topic():
+    registry = ModelTopicRegistry()
+    await registry.reserve("orders", 3, {}, "owner")
+    await registry.activate("orders", TOPIC_ID, 3)
+    return await loaded(registry)
+
+
+async def test_nothing_is_known_before_the_first_load():
+    topics = Topics(ModelTopicRegistry(), lease_runs=Lease())
+    topics.refresh_certainty()
+    assert not topics.loaded
+    assert not topics.nothing_diskless
+
+
+async def test_a_live_topic_is_found_by_name_and_by_id():
+    topics, _ = await with_live_topic()
+    entry = topics.find("orders")
+    assert entry is not None
+    assert entry is topics.find(TOPIC_ID)
+    assert (entry.state, entry.partitions) == ("live", 3)
+    assert topics.is_diskless("orders", None)
+    assert topics.is_diskless(None, TOPIC_ID)
+    assert topics.find("other") is None
+    assert not topics.nothing_diskless
+
+
+async def test_every_other_name_is_classic_while_the_lease_runs():
+    topics, lease = await with_live_topic()
+    assert topics.surely_classic("other")
+    lease.runs = False
+    assert not topics.surely_classic("another")
+
+
+async def test_an_id_that_comes_up_while_a_name_is_reserved_may_be_that_shadow():
+    topics, _ = await loaded()
+    assert topics.surely_classic(b"k" * 16)
+    await topics.registry.reserve("orders", 3, {}, "owner")
+    await topics.load()
+    assert not topics.surely_classic(TOPIC_ID)
+    assert topics.surely_classic("other")
+    assert topics.surely_classic(b"k" * 16), "seen before the name was reserved, so before the shadow was made"
+    await topics.registry.activate("orders", TOPIC_ID, 3)
+    await topics.load()
+    assert topics.surely_classic(b"j" * 16)
+
+
+async def test_a_name_that_becomes_diskless_is_no_longer_seen_as_classic():
+    topics, lease = await loaded()
+    assert topics.surely_classic("orders")
+    await topics.registry.reserve("orders", 3, {}, "owner")
+    await topics.load()
+    await topics.registry.remove("orders")
+    await topics.load()
+    lease.runs = False
+    assert not topics.surely_classic("orders")
+
+
+async def test_certainty_ends_with_the_lease_at_once():
+    """Not with the next heartbeat, which may hang for seconds while the store does not answer."""
+    topics, lease = await loaded()
+    assert topics.nothing_diskless
+    lease.runs = False
+    assert not topics.nothing_diskless
+
+
+async def test_a_name_seen_as_classic_is_not_sure_without_a_lease():
+    """Without a lease nobody waits for us: it may be deleted by now, and be the shadow of a diskless topic."""
+    topics, lease = await loaded()
+    assert topics.surely_classic("orders")
+    assert topics.surely_classic(TOPIC_ID)
+    lease.runs = False
+    await topics.registry.reserve("orders", 3, {}, "owner")
+    assert topics.surely_classic(TOPIC_ID), "an ID never becomes another topic's"
+    assert not topics.surely_classic("orders")
+
+
+async def test_an_older_answer_that_comes_later_changes_nothing():
+    topics, _ = await with_live_topic()
+    topics._take(RegistrySnapshot(0, ()))
+    assert topics.find("orders") is not None
+
+
+class Flaky(ModelTopicRegistry):
+    """Fails the next `failures` loads."""
+
+    failures = 0
+
+    async def load(self):
+        if self.failures:
+            self.failures -= 1
+            raise CoordinatorUnavailable("no")
+        return await super().load()
+
+
+async def followed(topics, acknowledge, until):
+    following = asyncio.create_task(topics.follow(acknowledge))
+    try:
+        async with asyncio.timeout(10):
+            while not until():
+                await asyncio.sleep(0.01)
+    finally:
+        following.cancel()
+        with suppress(asyncio.CancelledError):
+            await following
+
+
+async def test_changes_are_followed_and_acknowledged():
+    topics, _ = await loaded()
+    seen = []
+
+    async def acknowledge():
+        seen.append(topics.version)
+
+    await topics.registry.reserve("orders", 3, {}, "owner")
+    await followed(topics, acknowledge, lambda: bool(seen))
+    assert seen == [1]
+    assert topics.find("orders") is not None
+
+
+async def test_a_change_that_could_not_be_read_is_read_later():
+    registry = Flaky()
+    topics, _ = await loaded(registry)
+    await registry.reserve("orders", 3, {}, "owner")
+    registry.failures = 1
+
+    async def acknowledge():
+        pass
+
+    await followed(topics, acknowledge, lambda: topics.version == 1)
+    assert topics.find("orders") == DisklessTopic("orders", bytes(16), 3, "reserved", {})

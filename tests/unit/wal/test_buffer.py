@@ -1,0 +1,326 @@
+"""The WAL buffer under delays and failures: every batch is settled once, in order, and truly."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections import defaultdict
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from proxy.cache import BlockCache
+from proxy.coordinator.interface import CoordinatorUnavailable
+from proxy.errors import KAFKA_STORAGE_ERROR, NONE, REQUEST_TIMED_OUT, UNKNOWN_TOPIC_OR_PARTITION
+from proxy.records import check_batch
+from proxy.stats import Stats
+from proxy.storage.interface import StorageError
+from proxy.wal.buffer import Outcome, WalBuffer
+from tests.batches import make_batch
+from tests.coordinator_model import ModelCoordinator
+
+TOPIC = b"t" * 16
+BATCH = memoryview(make_batch())
+HEADER = check_batch(BATCH, max_message_bytes=1 << 20)
+ONE_BATCH = HEADER.length
+LARGE = 1 << 20
+
+
+class Storage:
+    """ObjectStorage in memory: each upload does what the next of `plans` says, (turns of the loop, success)."""
+
+    def __init__(self, plans: Any = ()) -> None:
+        self.objects: dict[str, bytes] = {}
+        self.plans = list(plans)
+        self.gates: list[asyncio.Event] = []
+        self.gated = False
+        self.at_a_time = self.most_at_a_time = 0
+
+    async def upload(self, key, data, length):
+        assert len(data) == length
+        turns, succeeds = self.plans.pop(0) if self.plans else (0, True)
+        self.at_a_time += 1
+        self.most_at_a_time = max(self.most_at_a_time, self.at_a_time)
+        try:
+            if self.gated:
+                gate = asyncio.Event()
+                self.gates.append(gate)
+                await gate.wait()
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            if not succeeds:
+                raise StorageError("no")
+            self.objects[key] = bytes(data)
+        finally:
+            self.at_a_time -= 1
+
+
+class Coordinator(ModelCoordinator):
+    """Each commit does what the next of `plans` says: (turns, whether it takes effect, whether it answers)."""
+
+    def __init__(self, plans: Any = ()) -> None:
+        super().__init__()
+        self.plans = list(plans)
+        self.committed: dict[int, list[bytes]] = defaultdict(list)
+
+    async def commit(self, segment, runs):
+        turns, takes_effect, answers = self.plans.pop(0) if self.plans else (0, True, True)
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        answered = await super().commit(segment, runs) if takes_effect or answers else []
+        if not answers:
+            raise CoordinatorUnavailable("no")
+        return answered
+
+
+class Producer:
+    """Appends batches and keeps what became of each."""
+
+    def __init__(self, wal: WalBuffer) -> None:
+        self.wal = wal
+        self.outcomes: list[tuple[int, int, Outcome]] = []
+        """(partition, number, outcome) in the order in which they were told."""
+        self.appended: defaultdict[int, int] = defaultdict(int)
+
+    def append(self, partition: int = 0, *, idempotent: bool = False) -> None:
+        number = self.appended[partition]
+        self.appended[partition] += 1
+        batch = BATCH
+        if idempotent:
+            batch = memoryview(make_batch(producer_id=7, producer_epoch=0, base_sequence=number))
+        header = check_batch(batch, max_message_bytes=LARGE)
+        self.wal.append(
+            TOPIC, partition, batch, header, lambda outcome: self.outcomes.append((partition, number, outcome))
+        )
+
+    def codes(self, partition: int = 0) -> dict[int, int]:
+        return {number: outcome.error_code for where, number, outcome in self.outcomes if where == partition}
+
+
+async def make(storage=None, coordinator=None, *, partitions=4, **limits):
+    storage = storage or Storage()
+    coordinator = coordinator or Coordinator()
+    await coordinator.create_logs(TOPIC, range(partitions))
+    cache = BlockCache(storage, capacity_bytes=LARGE, block_bytes=LARGE)
+    chosen = {"interval_s": 60.0, "max_bytes": LARGE, "max_uploads": 4, "commit_timeout_s": 0.0} | limits
+    return WalBuffer(storage, coordinator, cache, Stats(), **chosen)
+
+
+async def _turns(count=20):
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def test_batches_wait_until_the_buffer_is_full():
+    wal = await make(max_bytes=2 * ONE_BATCH)
+    producer = Producer(wal)
+    producer.append()
+    assert wal.buffered_bytes == ONE_BATCH
+    producer.append()
+    assert wal.buffered_bytes == 0
+    assert wal.segments_underway == 1
+    await wal.drain()
+    assert [(outcome.error_code, outcome.base_offset) for _, _, outcome in producer.outcomes] == [(0, 0), (0, 1)]
+
+
+async def test_batches_wait_no_longer_than_the_interval():
+    wal = await make(interval_s=0.001)
+    producer = Producer(wal)
+    producer.append()
+    while not producer.outcomes:
+        await asyncio.sleep(0.001)
+    assert producer.codes() == {0: NONE}
+
+
+async def test_nothing_is_answered_before_the_upload_and_the_commit():
+    storage = Storage()
+    storage.gated = True
+    coordinator = Coordinator()
+    wal = await make(storage, coordinator)
+    producer = Producer(wal)
+    producer.append()
+    wal.flush()
+    await _turns()
+    assert (producer.outcomes, coordinator.logs[TOPIC, 0].end) == ([], 0)
+    storage.gates[0].set()
+    await wal.drain()
+    assert coordinator.logs[TOPIC, 0].end == 1
+    assert producer.codes() == {0: NONE}
+
+
+async def test_a_slow_upload_delays_only_the_partitions_that_it_shares():
+    storage = Storage()
+    storage.gated = True
+    wal = await make(storage)
+    producer = Producer(wal)
+    for partition in (0, 0, 1):
+        producer.append(partition)
+        wal.flush()
+    await _turns()
+    storage.gates[1].set()
+    storage.gates[2].set()
+    await _turns()
+    assert [(partition, number) for partition, number, _ in producer.outcomes] == [(1, 0)]
+    storage.gates[0].set()
+    await wal.drain()
+    assert [outcome.base_offset for partition, _, outcome in producer.outcomes if partition == 0] == [0, 1]
+
+
+async def test_uploads_at_a_time_are_bounded():
+    storage = Storage([(5, True)] * 10)
+    wal = await make(storage, max_uploads=3)
+    producer = Producer(wal)
+    for number in range(10):
+        producer.append(number % 4)
+        wal.flush()
+    await wal.drain()
+    assert storage.most_at_a_time == 3
+    assert len(producer.outcomes) == 10
+
+
+async def test_a_failed_upload_fails_the_later_batches_of_its_partitions_and_no_others():
+    storage = Storage([(3, False), (0, True)])
+    coordinator = Coordinator()
+    wal = await make(storage, coordinator)
+    producer = Producer(wal)
+    producer.append(0)
+    wal.flush()
+    producer.append(0)
+    producer.append(1)
+    wal.flush()
+    producer.append(0)
+    producer.append(2)
+    await _turns()
+    assert producer.codes(0) == {0: KAFKA_STORAGE_ERROR, 1: KAFKA_STORAGE_ERROR, 2: KAFKA_STORAGE_ERROR}
+    await wal.drain()
+    assert (producer.codes(1), producer.codes(2)) == ({0: NONE}, {0: NONE})
+    assert coordinator.logs[TOPIC, 0].end == 0
+
+
+async def test_a_commit_without_answer_is_tried_again():
+    coordinator = Coordinator([(0, True, False), (0, True, True)])
+    wal = await make(coordinator=coordinator, commit_timeout_s=60.0)
+    producer = Producer(wal)
+    producer.append()
+    await wal.drain()
+    assert producer.codes() == {0: NONE}
+    assert coordinator.logs[TOPIC, 0].end == 1
+
+
+async def test_a_commit_that_nobody_knows_of_is_answered_as_such():
+    wal = await make(coordinator=Coordinator([(0, True, False)]))
+    producer = Producer(wal)
+    producer.append()
+    await wal.drain()
+    assert producer.codes() == {0: REQUEST_TIMED_OUT}
+
+
+async def test_a_log_that_is_gone_fails_alone():
+    wal = await make(partitions=1)
+    producer = Producer(wal)
+    producer.append(0)
+    producer.append(3)
+    await wal.drain()
+    assert (producer.codes(0), producer.codes(3)) == ({0: NONE}, {0: UNKNOWN_TOPIC_OR_PARTITION})
+
+
+async def test_what_is_told_of_a_failure_may_append_again():
+    """A connection that was paused goes on reading when it is answered: new batches come in the midst of it."""
+    wal = await make(Storage([(0, False)]), max_bytes=ONE_BATCH)
+    producer = Producer(wal)
+
+    def again(outcome):
+        producer.outcomes.append((0, -1, outcome))
+        producer.append(1)
+
+    for _ in range(3):
+        wal.append(TOPIC, 0, BATCH, HEADER, again)
+    producer.append(0)
+    producer.append(2)
+    await wal.drain()
+    gc.collect()  # a task that broke is reported now, not in the midst of another test
+    told = [(number, outcome.error_code) for partition, number, outcome in producer.outcomes if partition == 0]
+    assert told == [(-1, KAFKA_STORAGE_ERROR)] * 3 + [(0, KAFKA_STORAGE_ERROR)]
+    assert (producer.codes(1), producer.codes(2)) == ({0: NONE, 1: NONE, 2: NONE}, {0: NONE})
+    assert wal.segments_underway == 0
+
+
+async def test_one_whose_answer_can_not_be_given_harms_no_other():
+    wal = await make()
+    producer = Producer(wal)
+
+    def fail(outcome):
+        raise ValueError("a fault in one connection")
+
+    producer.append(0)
+    wal.append(TOPIC, 0, BATCH, HEADER, fail)
+    producer.append(0)
+    producer.append(1)
+    await wal.drain()
+    gc.collect()
+    assert (producer.codes(0), producer.codes(1)) == ({0: NONE, 1: NONE}, {0: NONE})
+
+
+async def test_closing_tells_everyone():
+    storage = Storage()
+    storage.gated = True
+    wal = await make(storage)
+    producer = Producer(wal)
+    producer.append(0)
+    wal.flush()
+    await _turns()
+    producer.append(1)
+    wal.flush()
+    producer.append(2)
+    await wal.close()
+    assert [code for number in range(3) for code in producer.codes(number).values()] == [KAFKA_STORAGE_ERROR] * 3
+
+
+_STEP = st.tuples(st.integers(0, 3), st.booleans(), st.integers(0, 3))
+"""A batch for a partition; whether the buffer is flushed behind it; turns of the loop that pass."""
+_UPLOAD = st.tuples(st.integers(0, 6), st.sampled_from([True, True, True, False]))
+_COMMIT = st.tuples(st.integers(0, 6), st.booleans(), st.sampled_from([True, True, True, False]))
+
+
+@settings(deadline=None)
+@given(
+    steps=st.lists(_STEP, max_size=25),
+    uploads=st.lists(_UPLOAD, max_size=25),
+    commits=st.lists(_COMMIT, max_size=25),
+    most=st.integers(1, 4),
+)
+async def test_whatever_fails_order_and_outcomes_are_true(steps, uploads, commits, most):
+    coordinator = Coordinator(commits)
+    wal = await make(Storage(uploads), coordinator, max_uploads=most)
+    producer = Producer(wal)
+    for partition, flush, turns in steps:
+        producer.append(partition)
+        if flush:
+            wal.flush()
+        await _turns(turns)
+    await wal.drain()
+    assert wal.segments_underway == 0
+    for partition, count in producer.appended.items():
+        mine = [(number, outcome) for where, number, outcome in producer.outcomes if where == partition]
+        assert sorted(number for number, _ in mine) == list(range(count)), "each is told once"
+        accepted = [(number, outcome.base_offset) for number, outcome in mine if outcome.error_code == NONE]
+        assert accepted == sorted(accepted), "batches of a partition keep their order"
+        assert len({offset for _, offset in accepted}) == len(accepted)
+        known = sum(outcome.error_code == NONE for _, outcome in mine)
+        unknown = sum(outcome.error_code == REQUEST_TIMED_OUT for _, outcome in mine)
+        assert known <= coordinator.logs[TOPIC, partition].end <= known + unknown, "what surely failed is not there"
+
+
+@settings(deadline=None)
+@given(uploads=st.lists(_UPLOAD, min_size=8, max_size=8), size=st.integers(1, 3))
+async def test_an_idempotent_producer_never_leaves_a_hole(uploads, size):
+    coordinator = Coordinator()
+    wal = await make(Storage(uploads), coordinator, max_bytes=size * ONE_BATCH)
+    producer = Producer(wal)
+    for _ in range(8):
+        producer.append(idempotent=True)
+    await wal.drain()
+    codes = producer.codes()
+    succeeded = [number for number in range(8) if codes[number] == NONE]
+    assert succeeded == list(range(len(succeeded)))

@@ -1,0 +1,159 @@
+"""Frames: however the bytes come, and however often the reader is stopped, what is told is what was sent."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.wire.errors import ProtocolError
+from proxy.wire.frames import Decision, FrameReader
+
+HEAD = 4
+LIMIT = 1000
+
+
+def framed(*bodies: bytes) -> bytes:
+    return b"".join(struct.pack(">i", len(body)) + body for body in bodies)
+
+
+class Listener:
+    """Decides frame by frame as it is told to, and keeps what it gets."""
+
+    def __init__(self, plans=()):
+        self.plans = [list(plan) for plan in plans]
+        """Per frame, the decisions to give one after another; HOLD where it says nothing (more)."""
+        self.frames: list[bytes] = []
+        self.streaming: bytearray | None = None
+        self.heads: list[bytes] = []
+        self.reader = FrameReader(self, head_bytes=HEAD, max_frame_bytes=LIMIT)
+        self.stop_after = set()
+
+    def frame_begins(self, size, head):
+        assert len(head) >= min(size, HEAD)
+        assert len(head) <= size
+        assert self.streaming is None
+        self.heads.append(bytes(head))
+        plan = self.plans[len(self.frames)] if len(self.frames) < len(self.plans) else []
+        decision = plan.pop(0) if plan else Decision.HOLD
+        if decision is Decision.NEED_MORE and len(head) == size:
+            return Decision.HOLD
+        if decision is Decision.STREAM:
+            self.streaming = bytearray()
+        return decision
+
+    def frame_held(self, frame):
+        assert self.streaming is None
+        self._whole(bytes(frame))
+
+    def frame_part(self, part, last):
+        self.streaming += part
+        if last:
+            whole, self.streaming = bytes(self.streaming), None
+            assert struct.unpack_from(">i", whole)[0] == len(whole) - 4
+            self._whole(whole[4:])
+
+    def _whole(self, body):
+        self.frames.append(body)
+        if len(self.frames) in self.stop_after:
+            self.reader.stop()
+
+
+@given(
+    bodies=st.lists(st.binary(min_size=1, max_size=60), max_size=8),
+    plans=st.lists(st.lists(st.sampled_from(Decision), max_size=4), max_size=8),
+    cuts=st.lists(st.integers(1, 40), min_size=1, max_size=6),
+    stop_after=st.sets(st.integers(1, 8)),
+    resume_after=st.lists(st.booleans(), min_size=1, max_size=6),
+)
+def test_any_chunks_decisions_and_stops_give_every_frame_once(bodies, plans, cuts, stop_after, resume_after):
+    listener = Listener(plans)
+    listener.stop_after = stop_after
+    data, at, turn = framed(*bodies), 0, 0
+    while at < len(data):
+        size = cuts[turn % len(cuts)]
+        listener.reader.feed(data[at : at + size])
+        at, turn = at + size, turn + 1
+        assert listener.frames == bodies[: len(listener.frames)]
+        if listener.reader.stopped and resume_after[turn % len(resume_after)]:
+            listener.reader.resume()
+    while listener.reader.stopped:
+        listener.reader.resume()
+    assert listener.frames == bodies
+    assert not listener.reader.mid_frame
+
+
+def test_nothing_of_a_waiting_frame_is_told_until_the_reader_is_resumed():
+    listener = Listener([[Decision.WAIT]])
+    listener.reader.feed(framed(b"first", b"second"))
+    assert listener.reader.stopped
+    assert listener.frames == []
+    listener.reader.resume()
+    assert listener.frames == [b"first", b"second"]
+
+
+def test_a_streamed_frame_is_given_on_as_it_comes():
+    listener = Listener([[Decision.STREAM]])
+    listener.reader.feed(framed(b"0123456789")[:9])
+    assert listener.streaming == framed(b"0123456789")[:9]
+    assert listener.reader.mid_frame
+    listener.reader.feed(framed(b"0123456789")[9:])
+    assert listener.frames == [b"0123456789"]
+
+
+def test_a_stopped_reader_ends_the_frame_that_it_is_in_and_no_other():
+    listener = Listener([[Decision.STREAM]])
+    data = framed(b"streamed", b"next")
+    listener.reader.feed(data[:9])
+    listener.reader.stop()
+    listener.reader.feed(data[9:])
+    assert listener.frames == [b"streamed"]
+
+
+def test_a_listener_that_stops_and_resumes_within_a_frame_loses_nothing():
+    listener = Listener()
+
+    class Resuming(Listener):
+        def _whole(self, body):
+            super()._whole(body)
+            self.reader.stop()
+            self.reader.resume()
+
+    listener = Resuming()
+    listener.reader.feed(framed(b"one1", b"two2")[:5])
+    listener.reader.feed(framed(b"one1", b"two2", b"three")[5:])
+    assert listener.frames == [b"one1", b"two2", b"three"]
+
+
+def test_more_is_asked_for_only_when_it_has_come():
+    listener = Listener([[Decision.NEED_MORE, Decision.NEED_MORE]])
+    for byte in framed(bytes(range(40))):
+        listener.reader.feed(bytes([byte]))
+    assert [len(head) for head in listener.heads] == [4, 8, 16]
+    assert listener.frames == [bytes(range(40))]
+
+
+@pytest.mark.parametrize(
+    ("start", "cause"),
+    [
+        (b"\x16\x03\x01\x02\x00\x01", "TLS"),
+        (b"GET / HTTP/1.1\r\n", "HTTP"),
+        (struct.pack(">i", -5) + b"....", "no Kafka client"),
+        (struct.pack(">i", LIMIT + 1) + b"....", "max_frame_bytes"),
+    ],
+)
+def test_what_is_no_frame_is_refused_with_its_likely_cause(start, cause):
+    with pytest.raises(ProtocolError, match=cause):
+        Listener().reader.feed(start)
+
+
+@given(st.lists(st.binary(max_size=30), max_size=10))
+def test_foreign_bytes_raise_the_one_error_or_none(chunks):
+    listener = Listener()
+    try:
+        for chunk in chunks:
+            listener.reader.feed(chunk)
+    except ProtocolError:
+        pass
