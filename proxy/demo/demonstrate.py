@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -66,16 +68,17 @@ def _run(options: DemoOptions, signals: EndSignals, console: Console) -> tuple[T
         if options.info:
             info.write(options.info, info.describe(stack))
         traffic = Traffic({rack: stack.admin_url(rack) for rack in stack.proxies})
-        with Load({rack: stack.bootstrap(rack) for rack in stack.proxies}, options.load) as load:
+        with closing(Load({rack: stack.bootstrap(rack) for rack in stack.proxies}, options.load)) as load:
             _introduce(options, stack, console)
             load.start(signals.ended)
             tally = _watch(options, stack, load, traffic, signals, console)
         moved = _moved(traffic)
         console.print(report.table("What was seen", tally, moved, final=True))
-        said = report.verdict(tally, len(stack.proxies))
-        said += report.between_racks(tally, moved, options.load.replication_factor, options.load.record_bytes)
-        for text in said:
-            console.print(text, style="bold red" if text.startswith("SOMETHING") else None, highlight=False)
+        first, *details = report.verdict(tally, len(stack.proxies))
+        console.print(first, style="bold green" if tally.right else "bold red", highlight=False)
+        details += report.between_racks(tally, moved, options.load.replication_factor, options.load.record_bytes)
+        for text in details:
+            console.print(text, highlight=False)
     return tally, moved
 
 
@@ -85,12 +88,17 @@ def _introduce(options: DemoOptions, stack: Stack, console: Console) -> None:
         f"In each of {len(stack.proxies)} racks, {load.producers_per_rack} producers and a consumer on a classic topic "
         f"and as many on a diskless one, all through their own rack's proxy. Each producer sends "
         f"{load.records_per_second:g} records of {load.record_bytes:,} bytes a second for {options.seconds:g} s; every "
-        "consumer reads all of its topic."
+        "consumer reads all of its topic.",
+        highlight=False,
     )
     for rack, proxy in stack.proxies.items():
-        console.print(f"  proxy of {rack}: process {proxy.process.pid}, figures at {proxy.admin_url}/metrics")
+        figures = f"{proxy.admin_url}/metrics"
+        console.print(f"  proxy of {rack}: process {proxy.process.pid}, figures at {figures}", highlight=False)
+    victim = next(iter(stack.proxies.values())).process.pid
     console.print(
-        "Break something if you like: a killed process is started again, and the count still has to be right."
+        f"Break something meanwhile, if you like (for example: kill -9 {victim}). What is killed is started again, and "
+        "the count still has to be right.\n",
+        highlight=False,
     )
 
 
@@ -136,12 +144,13 @@ def _moved(traffic: Traffic) -> report.Moved:
 
 
 def _where_next(options: DemoOptions, console: Console) -> None:
-    console.print("\nWhere to look next:")
+    program = f"{sys.executable} -m proxy" if sys.argv[0].endswith(".py") else sys.argv[0]
     kept = options.stack.directory
+    console.print("\nWhere to look next:")
     for what, where in (
-        ("keep all of it running, with addresses to point clients at", "diskless-proxy demo --serve"),
-        ("keep logs, WAL segments and settings files", f"in {kept}" if kept else "diskless-proxy demo --dir DIR"),
-        ("the proxies' figures while it runs", "the /metrics addresses above"),
-        ("how it works, all settings", "README.md and docs/"),
+        ("the same stack, left running, with addresses to point clients at", f"{program} demo --serve"),
+        ("all logs, settings files and WAL segments", f"{kept}" if kept else f"{program} demo --dir DIR"),
+        ("each proxy's figures, while it runs", "the /metrics addresses above"),
+        ("what it is, how it works, all settings", "README.md, docs/architecture.md, docs/configuration.md"),
     ):
-        console.print(f"  {what}: {where}", soft_wrap=True, highlight=False)
+        console.print(f"  {what}:\n    {where}", soft_wrap=True, highlight=False)

@@ -119,20 +119,20 @@ def between_racks(tally: Tally, moved: Moved, replicas: int, record_bytes: int) 
     classic = tally.classic.produced * record_bytes
     share = _percent(moved.coordination_bytes, moved.record_bytes["diskless"])
     return [
-        f"Classic topic: {megabytes(moved.cross_rack_bytes['classic'])} of records went between a client in one rack and "
-        f"a broker in another. On top of that, the brokers copied every record to {replicas - 1} other racks: "
+        f"Classic topic: {megabytes(moved.cross_rack_bytes['classic'])} of records went between a client in one rack "
+        f"and a broker in another. On top of that, the brokers copied every record to {replicas - 1} other racks: "
         f"{megabytes(classic * (replicas - 1))} more.",
-        f"Diskless topic: {megabytes(moved.cross_rack_bytes['diskless'])} of records went between racks, and the brokers "
-        "had none to copy: proxies write to object storage and read from it, each in its own rack. Agreeing on offsets "
-        f"took {megabytes(moved.coordination_bytes)} to and from Redis, {share} of the record bytes that clients wrote "
-        "to the diskless topic and read from it.",
+        f"Diskless topic: {megabytes(moved.cross_rack_bytes['diskless'])} of records went between racks, and the "
+        "brokers had none to copy: proxies write to object storage and read from it, each in its own rack. Agreeing "
+        f"on offsets took {megabytes(moved.coordination_bytes)} to and from Redis, {share} of the record bytes that "
+        "clients wrote to the diskless topic and read from it.",
     ]
 
 
 def megabytes(count: float) -> str:
     """Bytes as megabytes; a little is not told as nothing."""
-    if 0 < count < MEGABYTE / 20:
-        return f"{count / 1000:,.1f} kB"
+    if count < MEGABYTE / 20:
+        return f"{count / 1000:,.1f} kB" if count else "0 MB"
     return f"{count / MEGABYTE:,.1f} MB"
 
 

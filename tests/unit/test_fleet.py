@@ -49,7 +49,6 @@ class Proxy:
     async def start(self):
         await self.topics.load()
         await self.fleet.beat()
-        self.topics.refresh_certainty()
         return self
 
     def takes_for_classic(self, name):
@@ -68,7 +67,6 @@ async def test_the_lease_runs_from_a_heartbeat_on_and_ends():
     await proxy.start()
     assert proxy.fleet.lease_runs()
     await lapse(proxy)
-    proxy.topics.refresh_certainty()
     assert not proxy.takes_for_classic("orders")
 
 
@@ -106,7 +104,6 @@ async def test_a_proxy_whose_lease_ran_out_reloads_before_it_is_sure_again():
     await creator.topics.load()
     assert await creator.fleet.acknowledged(version), "the shadow topic may be made from now on"
     await sleeper.fleet.beat()
-    sleeper.topics.refresh_certainty()
     assert not sleeper.takes_for_classic("orders")
 
 

@@ -13,6 +13,10 @@ MANY = 2_000
 """Waiters; more than the interpreter's stack could hold if each were woken by the one before."""
 
 
+def _not_again() -> None:
+    """For who does not want the bytes any more."""
+
+
 async def _turns():
     """Let wake-ups that were put off to the next turn of the loop happen."""
     for _ in range(3):
@@ -37,25 +41,27 @@ class Waiter:
 
 async def test_bytes_are_taken_and_given_back():
     budget = MemoryBudget(10)
-    assert budget.try_take(6)
-    assert not budget.try_take(6)
+    assert budget.try_take(6, _not_again)
+    assert not budget.try_take(6, _not_again)
     budget.give_back(6)
-    assert budget.try_take(6)
+    await _turns()
+    assert budget.try_take(6, _not_again)
     assert budget.used_bytes == 6
 
 
 async def test_what_is_larger_than_the_whole_budget_is_let_in_alone():
     budget = MemoryBudget(10)
-    assert budget.try_take(100)
-    assert not budget.try_take(1)
+    assert budget.try_take(100, _not_again)
+    assert not budget.try_take(1, _not_again)
     budget.give_back(100)
-    assert budget.try_take(1)
-    assert not budget.try_take(100)
+    await _turns()
+    assert budget.try_take(1, _not_again)
+    assert not budget.try_take(100, _not_again)
 
 
 async def test_who_waits_is_woken_in_line():
     budget = MemoryBudget(10)
-    budget.try_take(10)
+    budget.try_take(10, _not_again)
     waiters = [Waiter(budget, 5).ask() for _ in range(3)]
     budget.give_back(10)
     await _turns()
@@ -64,8 +70,8 @@ async def test_who_waits_is_woken_in_line():
 
 async def test_a_waiter_that_is_gone_does_not_keep_others_waiting():
     budget = MemoryBudget(10)
-    budget.try_take(10)
-    assert not budget.try_take(5, lambda: None)
+    budget.try_take(10, _not_again)
+    assert not budget.try_take(5, _not_again)
     alive = Waiter(budget, 5).ask()
     budget.give_back(10)
     await _turns()
@@ -74,9 +80,9 @@ async def test_a_waiter_that_is_gone_does_not_keep_others_waiting():
 
 async def test_a_large_request_is_not_overtaken_by_smaller_ones():
     budget = MemoryBudget(10)
-    budget.try_take(6)
+    budget.try_take(6, _not_again)
     large = Waiter(budget, 8).ask()
-    assert not budget.try_take(2, lambda: None)
+    assert not budget.try_take(2, _not_again)
     budget.give_back(6)
     await _turns()
     assert large.has_it
@@ -84,8 +90,8 @@ async def test_a_large_request_is_not_overtaken_by_smaller_ones():
 
 async def test_who_is_woken_in_vain_keeps_its_place():
     budget = MemoryBudget(10)
-    budget.try_take(6)
-    budget.try_take(4)
+    budget.try_take(6, _not_again)
+    budget.try_take(4, _not_again)
     first, second = Waiter(budget, 8).ask(), Waiter(budget, 8).ask()
     budget.give_back(4)
     await _turns()
@@ -97,7 +103,7 @@ async def test_who_is_woken_in_vain_keeps_its_place():
 
 async def test_many_who_wait_and_are_done_at_once_need_no_stack():
     budget = MemoryBudget(10)
-    budget.try_take(10)
+    budget.try_take(10, _not_again)
     waiters = [Waiter(budget, 1, returns=True).ask() for _ in range(MANY)]
     budget.give_back(10)
     await _turns()

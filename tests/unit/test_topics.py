@@ -36,7 +36,6 @@ async def with_live_topic():
 
 async def test_nothing_is_known_before_the_first_load():
     topics = Topics(ModelTopicRegistry(), lease_runs=Lease())
-    topics.refresh_certainty()
     assert not topics.loaded
     assert not topics.nothing_diskless
 

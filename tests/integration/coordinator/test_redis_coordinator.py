@@ -134,14 +134,15 @@ async def test_a_segment_that_is_used_by_two_logs_is_freed_by_halves(coordinator
 async def test_nothing_beyond_the_high_watermark_is_told(coordinator, client: Redis, settings) -> None:
     """As a journal will leave a log whose newest rows it has not taken yet."""
     await coordinator.create_logs(TOPIC, [0])
-    for timestamp in (10, 30, 50, 40):
-        await coordinator.commit(os.urandom(16), [run_of(0, BATCH._replace(max_timestamp_ms=timestamp))])
+    for timestamp, records in ((10, 2), (30, 2), (50, 1), (40, 2)):
+        batch = BATCH._replace(max_timestamp_ms=timestamp, record_count=records)
+        await coordinator.commit(os.urandom(16), [run_of(0, batch)])
     key = partition_key(TOPIC, 0)
     logs = f"{shard_prefix(shard_of(key, settings.shards))}logs"
     log = await client.hget(logs, key)
     assert log is not None
     await client.hset(logs, key, log[:8] + struct.pack(">q", 4) + log[16:])
-    assert await coordinator.describe(TOPIC, [0]) == [LogDescription(0, 4, 8, 400, 4)]
+    assert await coordinator.describe(TOPIC, [0]) == [LogDescription(0, 4, 7, 400, 4)]
     for offset, bases in ((0, [0, 2]), (3, [2]), (4, [])):
         (found,) = await coordinator.find([FindRequest(TOPIC, 0, offset, 1_000)])
         assert ([row.base_offset for row in found.rows], found.high_watermark) == (bases, 4)

@@ -1,0 +1,176 @@
+"""`diskless-proxy run` that can't start: one line with cause and remedy, or a state that heals."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import pytest
+import redis
+import yaml
+
+from proxy.demo.ports import HOST
+from proxy.demo.process import Process
+from proxy.demo.proxies import merged
+from proxy.demo.stack import Stack
+from proxy.demo.valkey import Valkey
+from tests.support.readiness import wait_not_ready, wait_ready
+from tests.support.toxiproxy import free_port, toxiproxy_server
+
+
+class Ports:
+    """Free ports of a proxy with a listener for one broker, and of a store."""
+
+    def __init__(self) -> None:
+        with ExitStack() as opened:
+            sockets = [opened.enter_context(socket.socket()) for _ in range(4)]
+            for one in sockets:
+                one.bind((HOST, 0))
+            self.bootstrap, self.broker, self.admin, self.redis = (one.getsockname()[1] for one in sockets)
+
+
+def command(directory: Path, ports: Ports, overrides: dict[str, Any]) -> list[str]:
+    """The command of a proxy whose store and brokers don't exist, with `overrides` over its settings."""
+    settings = {
+        "rack": "rack-a",
+        "listeners": {
+            "bootstrap_port": ports.bootstrap,
+            "broker_port_start": ports.broker - 1,
+            "broker_node_ids": "1",
+        },
+        "admin": {"port": ports.admin},
+        "brokers": {"bootstrap": [f"{HOST}:{free_port()}"]},
+        "redis": {"url": f"redis://{HOST}:{ports.redis}"},
+        "storage": {"url": (directory / "wal").as_uri()},
+    }
+    path = directory / "proxy.yaml"
+    path.write_text(yaml.safe_dump(merged(settings, overrides)))
+    return [sys.executable, "-m", "proxy", "run", "--config", str(path)]
+
+
+def refusal(arguments: list[str]) -> str:
+    """The one line with which it ends."""
+    done = subprocess.run(arguments, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1, done.stdout + done.stderr
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("error: ")
+    assert "Traceback" not in done.stdout
+    return line
+
+
+@contextmanager
+def store(directory: Path, port: int) -> Iterator[Valkey]:
+    """A Redis-compatible server."""
+    (directory / "logs").mkdir(exist_ok=True)
+    server = Valkey(directory, port)
+    server.prepare()
+    server.process.start()
+    try:
+        server.wait_ready(30, Event())
+        yield server
+    finally:
+        server.process.terminate()
+        server.process.wait_ended()
+
+
+@pytest.mark.parametrize(
+    ("overrides", "told"),
+    [
+        ({"diskles.append.commit.interval.ms": 5}, "diskles_append_commit_interval_ms: no such setting; see docs"),
+        ({"listeners": {"bootstrap_prot": 1}}, "listeners.bootstrap_prot: no such setting; see docs"),
+        ({"diskless.append.commit.interval.ms": "soon"}, "(it is 'soon')"),
+        ({"brokers": {"bootstrap": ["broker-1"]}}, "'broker-1' is not host:port"),
+        ({"storage": {"url": "ftp://there"}}, "storage.url"),
+        ({"diskless.storage.class.name": "nowhere:Class"}, "nowhere"),
+    ],
+)
+def test_a_setting_that_cant_be_used_is_named(tmp_path: Path, overrides: dict[str, Any], told: str) -> None:
+    assert told in refusal(command(tmp_path, Ports(), overrides))
+
+
+def test_a_missing_file_and_one_that_is_no_yaml(tmp_path: Path) -> None:
+    arguments = [sys.executable, "-m", "proxy", "run", "--config"]
+    broken = tmp_path / "broken.yaml"
+    broken.write_text("rack: [unclosed")
+    assert "No such file or directory; pass an existing file" in refusal([*arguments, str(tmp_path / "none.yaml")])
+    assert "broken.yaml is not YAML" in refusal([*arguments, str(broken)])
+
+
+@pytest.mark.parametrize(
+    ("part", "setting"),
+    [
+        ("bootstrap", "listeners.bootstrap_port"),
+        ("broker", "listeners.broker_port_start + 1"),
+        ("admin", "admin.port"),
+    ],
+)
+def test_a_taken_port_is_named_with_its_setting(tmp_path: Path, part: str, setting: str) -> None:
+    ports = Ports()
+    taken = getattr(ports, part)
+    with socket.socket() as holder:
+        holder.bind((HOST, taken))
+        holder.listen()
+        line = refusal(command(tmp_path, ports, {}))
+    assert f"can't listen on {HOST}:{taken} ({setting}): Address already in use" in line
+    assert "end the process that holds the port, or choose another one" in line
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "remedy"),
+    [
+        ("maxmemory-policy", "allkeys-lru", "set it to noeviction"),
+        ("appendonly", "no", "set it to yes"),
+    ],
+)
+def test_a_store_that_may_lose_commits_is_refused(tmp_path: Path, name: str, value: str, remedy: str) -> None:
+    ports = Ports()
+    with store(tmp_path, ports.redis) as server:
+        with redis.Redis.from_url(server.url) as client:
+            client.config_set(name, value)
+        line = refusal(command(tmp_path, ports, {}))
+    assert f"{HOST}:{ports.redis}: {name} is {value}" in line
+    assert remedy in line
+
+
+def test_it_waits_for_storage_then_store_then_brokers_and_says_for_which(stack: Stack, tmp_path: Path) -> None:
+    ports = Ports()
+    admin_url = f"http://{HOST}:{ports.admin}"
+    (tmp_path / "wal").write_text("no directory")
+    with toxiproxy_server(tmp_path) as network, ExitStack() as running:
+        link = network.create(upstream=stack.kafka.address(1), name="broker-1", enabled=False)
+        overrides = {"brokers": {"bootstrap": [link.listen]}, "proxy_id": "late", "rack": "rack-late"}
+        proxy = Process("proxy", command(tmp_path, ports, overrides), tmp_path / "proxy.log")
+        proxy.start()
+        try:
+            assert str(tmp_path / "wal") in wait_not_ready(admin_url, "storage:", "can't be used")
+            (tmp_path / "wal").unlink()
+            assert "redis.url" in wait_not_ready(admin_url, "coordinator:")
+            running.enter_context(store(tmp_path, ports.redis))
+            wait_not_ready(admin_url, "brokers:", link.listen)
+            with pytest.raises(ConnectionRefusedError):
+                socket.create_connection((HOST, ports.bootstrap), timeout=5)
+            link.enable()
+            wait_ready(admin_url)
+            socket.create_connection((HOST, ports.bootstrap), timeout=5).close()
+            proxy.terminate()
+            assert proxy.wait_ended() == 0
+        finally:
+            proxy.kill()
+
+
+def test_told_to_end_while_it_waits_it_ends(tmp_path: Path) -> None:
+    ports = Ports()
+    proxy = Process("proxy", command(tmp_path, ports, {}), tmp_path / "proxy.log")
+    proxy.start()
+    try:
+        wait_not_ready(f"http://{HOST}:{ports.admin}", "coordinator:")
+        proxy.terminate()
+        assert proxy.wait_ended() == 0
+    finally:
+        proxy.kill()

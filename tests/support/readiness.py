@@ -1,0 +1,39 @@
+"""`/readyz` of a proxy, as a load balancer asks it."""
+
+from __future__ import annotations
+
+import threading
+import urllib.error
+import urllib.request
+
+from proxy.demo.waiting import wait_until
+
+
+def readiness(admin_url: str) -> tuple[int, str]:
+    """Status and text; status 0 where nothing listens."""
+    try:
+        with urllib.request.urlopen(f"{admin_url}/readyz", timeout=10) as response:
+            return response.status, response.read().decode().strip()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode().strip()
+    except OSError as error:
+        return 0, str(error)
+
+
+def wait_not_ready(admin_url: str, *words: str) -> str:
+    """Wait until it answers 503 with a reason that has these words; the reason."""
+    reasons = []
+
+    def complaint() -> str:
+        status, reason = readiness(admin_url)
+        reasons.append(reason)
+        return "" if status == 503 and all(word in reason for word in words) else f"{status} {reason}"
+
+    wait_until(complaint, 60, threading.Event(), str)
+    return reasons[-1]
+
+
+def wait_ready(admin_url: str) -> None:
+    """Wait until it answers 200."""
+    wait_until(lambda: "" if readiness(admin_url)[0] == 200 else readiness(admin_url)[1], 60, threading.Event(), str)

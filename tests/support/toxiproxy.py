@@ -1,0 +1,40 @@
+"""A network that can be made slow and broken: a toxiproxy server, and links through it."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import toxiproxy
+
+from proxy.demo import servers
+from proxy.demo.ports import HOST
+from proxy.demo.process import Process
+from proxy.demo.waiting import wait_until
+
+
+def free_port() -> int:
+    """A port that nobody uses now."""
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def toxiproxy_server(directory: Path) -> Iterator[toxiproxy.Toxiproxy]:
+    """A server for the time of the context; `link.listen` of what `create(upstream=…, name=…)` gives is `host:port`."""
+    port = free_port()
+    command = [servers.toxiproxy(), "-host", HOST, "-port", str(port)]
+    process = Process("toxiproxy", command, directory / "toxiproxy.log")
+    process.start()
+    try:
+        server = toxiproxy.Toxiproxy()
+        server.update_api_consumer(HOST, port)
+        wait_until(lambda: "" if server.running() else "it does not answer", 30, threading.Event(), str)
+        yield server
+    finally:
+        process.terminate()
+        process.wait_ended()

@@ -1,0 +1,186 @@
+"""Reads of diskless partitions: Kafka's byte limits, right offsets, and errors that stay with their partition."""
+
+from __future__ import annotations
+
+import pytest
+from aiokafka.record.default_records import DefaultRecordBatch
+
+from proxy.cache import BlockCache
+from proxy.coordinates import Coordinates
+from proxy.coordinator.interface import CoordinatorUnavailable
+from proxy.diskless_reader import DisklessReader, ReadRequest
+from proxy.errors import (
+    KAFKA_STORAGE_ERROR,
+    NONE,
+    OFFSET_OUT_OF_RANGE,
+    UNKNOWN_TOPIC_OR_PARTITION,
+    UNSUPPORTED_COMPRESSION_TYPE,
+)
+from proxy.records import check_batch
+from proxy.storage.interface import ObjectMissing
+from proxy.wal.segment import SegmentBuilder, segment_key
+from tests.batches import GZIP, ZSTD, make_batch
+from tests.coordinator_model import ModelCoordinator
+
+TOPIC = b"t" * 16
+LARGE = 1 << 20
+SIZE = len(make_batch())
+
+
+class Storage:
+    """ObjectStorage in a dict."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, bytearray] = {}
+
+    async def fetch(self, key, start=0, end=None):
+        if key not in self.objects:
+            raise ObjectMissing(key)
+        return self.objects[key][start:end]
+
+
+class Log:
+    """What a reader needs, and a way to write: one segment per `write`."""
+
+    def __init__(self) -> None:
+        self.storage = Storage()
+        self.coordinator = ModelCoordinator()
+        cache = BlockCache(self.storage, capacity_bytes=LARGE, block_bytes=LARGE)
+        self.reader = DisklessReader(Coordinates(self.coordinator), cache)
+
+    async def write(self, batches):
+        """`batches`: (partition, batch) in order of arrival."""
+        builder = SegmentBuilder()
+        for partition, batch in batches:
+            header = check_batch(memoryview(batch), max_message_bytes=LARGE)
+            builder.add(TOPIC, partition, memoryview(batch), header)
+        built = builder.build()
+        self.storage.objects[segment_key(built.segment)] = built.data
+        await self.coordinator.commit(built.segment, built.runs)
+
+    async def read(self, *wanted, max_bytes=LARGE, first_exempt=True, zstd=True):
+        """`wanted`: (partition, offset) or (partition, offset, most bytes)."""
+        requests = [ReadRequest(TOPIC, one[0], one[1], one[2] if len(one) > 2 else LARGE) for one in wanted]
+        return await self.reader.read(
+            requests, max_bytes=max_bytes, trust_ends=False, first_exempt=first_exempt, zstd=zstd
+        )
+
+
+async def new_log(partitions=3):
+    log = Log()
+    await log.coordinator.create_logs(TOPIC, range(partitions))
+    return log
+
+
+def offsets(read):
+    data, found = b"".join(read.records), []
+    while data:
+        batch = DefaultRecordBatch(data[: 12 + int.from_bytes(data[8:12], "big")])
+        assert batch.validate_crc()
+        found += [record.offset for record in batch]
+        data = data[12 + int.from_bytes(data[8:12], "big") :]
+    return found
+
+
+async def test_batches_come_with_their_offsets_from_the_one_asked_for():
+    log = await new_log()
+    await log.write([(0, make_batch([b"a", b"b"])), (0, make_batch([b"c"]))])
+    await log.write([(0, make_batch([b"d"]))])
+    for offset, expected in ((0, [0, 1, 2, 3]), (1, [0, 1, 2, 3]), (2, [2, 3]), (3, [3]), (4, [])):
+        (read,) = await log.read((0, offset))
+        assert (read.error_code, offsets(read)) == (NONE, expected)
+        assert (read.log_start_offset, read.high_watermark) == (0, 4)
+        assert read.size_bytes == sum(map(len, read.records))
+
+
+@pytest.mark.parametrize(
+    ("limits", "expected"),
+    [
+        ({"max_bytes": 3 * SIZE}, [2, 1]),
+        ({"max_bytes": 2 * SIZE}, [2, 0]),
+        ({"max_bytes": 2 * SIZE - 1}, [1, 0]),
+        ({"max_bytes": 0}, [1, 0]),
+        ({"max_bytes": 0, "first_exempt": False}, [0, 0]),
+        ({"max_bytes": SIZE, "first_exempt": False}, [1, 0]),
+    ],
+)
+async def test_limits_of_the_whole_answer(limits, expected):
+    log = await new_log()
+    for _ in range(2):
+        await log.write([(0, make_batch()), (1, make_batch())])
+    reads = await log.read((0, 0), (1, 0), **limits)
+    assert [len(offsets(read)) for read in reads] == expected
+
+
+@pytest.mark.parametrize(("limit", "expected"), [(0, [1, 0]), (SIZE, [1, 1]), (2 * SIZE - 1, [1, 1]), (LARGE, [3, 3])])
+async def test_limits_of_each_partition(limit, expected):
+    log = await new_log()
+    await log.write([(partition, make_batch()) for partition in (0, 0, 0, 1, 1, 1)])
+    reads = await log.read((0, 0, limit), (1, 0, limit))
+    assert [len(offsets(read)) for read in reads] == expected
+
+
+async def test_the_first_batch_is_that_of_the_first_partition_with_records():
+    log = await new_log()
+    await log.write([(1, make_batch()), (2, make_batch())])
+    reads = await log.read((0, 0), (1, 0), (2, 0), max_bytes=1)
+    assert [len(offsets(read)) for read in reads] == [0, 1, 0]
+
+
+async def test_errors_stay_with_their_partition():
+    log = await new_log(2)
+    await log.write([(0, make_batch())])
+    read, beyond, unknown = await log.read((0, 0), (1, 5), (7, 0))
+    assert (read.error_code, offsets(read)) == (NONE, [0])
+    assert (beyond.error_code, beyond.high_watermark) == (OFFSET_OUT_OF_RANGE, 0)
+    assert unknown.error_code == UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def test_a_segment_that_is_gone_is_an_error_of_its_partitions():
+    log = await new_log()
+    await log.write([(0, make_batch())])
+    log.storage.objects.clear()
+    await log.write([(1, make_batch())])
+    gone, there = await log.read((0, 0), (1, 0))
+    assert (gone.error_code, gone.records) == (KAFKA_STORAGE_ERROR, [])
+    assert offsets(there) == [0]
+
+
+async def test_records_before_a_segment_that_is_gone_are_given():
+    log = await new_log()
+    await log.write([(0, make_batch())])
+    kept = dict(log.storage.objects)
+    await log.write([(0, make_batch())])
+    log.storage.objects = kept
+    (read,) = await log.read((0, 0))
+    assert (read.error_code, offsets(read)) == (NONE, [0])
+
+
+async def test_without_the_coordinator_every_partition_has_a_retriable_error():
+    log = await new_log()
+
+    async def down(requests):
+        raise CoordinatorUnavailable("no")
+
+    log.coordinator.find = down
+    reads = await log.read((0, 0), (1, 0))
+    assert [read.error_code for read in reads] == [KAFKA_STORAGE_ERROR] * 2
+
+
+async def test_zstd_is_an_error_for_who_does_not_know_it():
+    log = await new_log()
+    await log.write([(0, make_batch([b"a" * 500], codec=ZSTD)), (1, make_batch([b"a" * 500], codec=GZIP))])
+    modern, _ = await log.read((0, 0), (1, 0))
+    assert offsets(modern) == [0]
+    zstd, gzip = await log.read((0, 0), (1, 0), zstd=False)
+    assert (zstd.error_code, zstd.records) == (UNSUPPORTED_COMPRESSION_TYPE, [])
+    assert (gzip.error_code, offsets(gzip)) == (NONE, [0])
+
+
+async def test_batches_before_a_zstd_one_are_given_to_who_does_not_know_it():
+    log = await new_log()
+    await log.write([(0, make_batch()), (0, make_batch([b"a" * 500], codec=ZSTD)), (0, make_batch())])
+    (before,) = await log.read((0, 0, SIZE), zstd=False)
+    assert (before.error_code, offsets(before)) == (NONE, [0])
+    (behind,) = await log.read((0, 2), zstd=False)
+    assert (behind.error_code, offsets(behind)) == (NONE, [2])

@@ -1,0 +1,42 @@
+"""Pages that follow from the code are current, and links between pages lead somewhere."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+
+
+def test_generated_pages_are_current() -> None:
+    check = [sys.executable, "scripts/generate_docs.py", "--check"]
+    done = subprocess.run(check, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text()):
+        assert (page.parent / target).exists(), f"{target} is not there"
+
+
+def test_every_decision_is_listed() -> None:
+    folder = ROOT / "docs" / "decisions"
+    listed = (folder / "README.md").read_text()
+    for record in folder.glob("[0-9]*.md"):
+        assert f"]({record.name})" in listed
+        title = record.read_text().splitlines()[0].removeprefix("# ")
+        assert f"[{title}]" in listed
+
+
+def test_every_metric_in_the_docs_is_one_that_is_served() -> None:
+    served = (ROOT / "proxy" / "admin" / "metrics.py").read_text()
+    table = (ROOT / "docs" / "operations.md").read_text().partition("## When things fail")[0]
+    for row in re.findall(r"^\| (`[^|]+) \|", table, re.MULTILINE):
+        for name in re.findall(r"`([a-z_]+)`", row):
+            assert f'"{name.removesuffix("_total")}"' in served or name.removesuffix("_total") + '"' in served, name

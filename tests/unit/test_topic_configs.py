@@ -1,0 +1,62 @@
+"""Configs of diskless topics: what goes to the registry, what to the shadow, what is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from proxy.topic_configs import ConfigRefused, diskless_by_name, registry_configs, shadow_configs, wants_diskless
+
+ASKED = {
+    "diskless.enable": "true",
+    "retention.ms": "1000",
+    "max.message.bytes": "2000",
+    "min.insync.replicas": "2",
+    "cleanup.policy": "delete",
+}
+
+
+def test_what_governs_data_goes_to_the_registry() -> None:
+    assert registry_configs(ASKED) == {
+        "diskless.enable": "true",
+        "retention.ms": "1000",
+        "max.message.bytes": "2000",
+        "cleanup.policy": "delete",
+    }
+
+
+def test_the_shadow_keeps_what_is_written_to_it() -> None:
+    assert shadow_configs(ASKED) == {
+        "min.insync.replicas": "2",
+        "cleanup.policy": "delete",
+        "retention.ms": "-1",
+        "retention.bytes": "-1",
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("cleanup.policy", "compact"),
+        ("compression.type", "zstd"),
+        ("message.timestamp.type", "LogAppendTime"),
+        ("remote.storage.enable", "true"),
+        ("max.message.bytes", "many"),
+    ],
+)
+def test_what_cannot_be_honoured_is_refused(name: str, value: str) -> None:
+    with pytest.raises(ConfigRefused, match=name):
+        registry_configs(ASKED | {name: value})
+
+
+def test_diskless_enable_decides_over_the_name() -> None:
+    assert wants_diskless({"diskless.enable": " TRUE "}, default=False)
+    assert not wants_diskless({"diskless.enable": "false"}, default=True)
+    assert wants_diskless({}, default=True)
+    with pytest.raises(ConfigRefused, match="true or false"):
+        wants_diskless({"diskless.enable": "yes"}, default=False)
+
+
+def test_names_match_as_a_whole_and_internal_topics_never_do() -> None:
+    assert diskless_by_name("logs.web", [r"logs\..*"])
+    assert not diskless_by_name("my.logs.web", [r"logs\..*"])
+    assert not diskless_by_name("__consumer_offsets", [".*"])
