@@ -194,6 +194,8 @@ class Limits(_Section):
     """Client connections from one address."""
     idle_timeout_ms: int = Field(default=600_000, ge=100)
     """`connections.max.idle.ms` of the brokers."""
+    frame_timeout_ms: int = Field(default=60_000, ge=100)
+    """From the first bytes of a request to its last, while the proxy is reading."""
     max_in_flight_requests: int = Field(default=64, ge=1)
     """Requests of one connection that wait for an answer, before reading from it stops."""
     max_request_bytes_in_memory: int = Field(default=536_870_912, ge=1024)

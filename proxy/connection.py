@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections import deque
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, cast
 
 import structlog
@@ -45,6 +45,8 @@ _CLIENT_FULL = 16
 _MEMORY = 32
 _ENDING = 64
 
+_STOP_IN_FRAME = _CONNECTING | _BROKER_FULL
+
 _MAY_BE_CUT = frozenset({1, 11, 12, 14, 68, 76, 78, 88})
 """Fetch, JoinGroup, Heartbeat, SyncGroup, ConsumerGroupHeartbeat, ShareGroupHeartbeat, ShareFetch,
 StreamsGroupHeartbeat: long waits without effect, which a drain does not wait for."""
@@ -74,6 +76,11 @@ class ClientConnection(asyncio.Protocol):
         self._slots: deque[Slot] = deque()
         self._opened: Slot | None = None
         self._charge_bytes = 0
+        self._granted = False
+        self._granted_bytes = 0
+        self._reading = True
+        self.frame_began_s: float | None = None
+        """When the frame that is being received began; None between frames and while reading is paused."""
         self._held_response_bytes = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._admitted = False
@@ -95,12 +102,8 @@ class ClientConnection(asyncio.Protocol):
         """asyncio: bytes of the client."""
         self.last_active_s = self.context.now()
         self.context.stats.client_bytes_received += len(data)
-        try:
-            self._reader.feed(data)
-        except ProtocolError as error:
-            self._reject(str(error))
-        if self._paused:
-            self._pause_transport()
+        self._reading = True
+        self._read(lambda: self._reader.feed(data))
 
     def connection_lost(self, error: Exception | None) -> None:
         """asyncio: the client is gone, or was sent away."""
@@ -114,6 +117,11 @@ class ClientConnection(asyncio.Protocol):
         for slot in [slot for slot in self._slots if isinstance(slot, BrokerSlot)]:
             slot.lose()
         self._slots.clear()
+        self.context.memory.give_back(self._charge_bytes)
+        self._charge_bytes = 0
+        if self._granted:
+            self._granted = False
+            self.context.memory.give_back(self._granted_bytes)
         if self._admitted:
             self.context.connections.forget(self)
 
@@ -134,6 +142,7 @@ class ClientConnection(asyncio.Protocol):
         """A request begins: hold it for its handler, or stream it to the broker."""
         if size < _HEAD_BYTES:
             raise ProtocolError(f"a frame of {size} bytes is no Kafka request")
+        self.frame_began_s = self.last_active_s
         api_key, api_version, correlation_id = _HEAD.unpack_from(head)
         api = apis.API_TABLE.get(api_key)
         if api is None or api.treatment is apis.Treatment.HIDE:
@@ -144,36 +153,32 @@ class ClientConnection(asyncio.Protocol):
                 f"{api.name} v{api_version} was not offered, only v{api.lowest_version} to v{api.highest_version}"
             )
         if api.treatment is apis.Treatment.PASS:
-            self.begin_stream(BrokerSlot(self, api_key, api_version, correlation_id))
+            self.begin_stream(api_key, BrokerSlot(self, api_key, api_version, correlation_id))
             return Decision.STREAM
         if api_key == PRODUCE and self.context.topics.nothing_diskless:
             return begin_classic_produce(self, size, head)
-        if not self.context.memory.try_take(size, self._room_again):
+        if not self._granted and not self.context.memory.try_take(size, self._memory_granted):
+            self._granted_bytes = size
             self._pause(_MEMORY)
             return Decision.WAIT
+        self._granted = False
         self._charge_bytes = size
         return Decision.HOLD
 
     def frame_held(self, frame: memoryview) -> None:
         """A request is whole: to its handler."""
-        charge_bytes, self._charge_bytes = self._charge_bytes, 0
-        try:
-            header = parse_request_header(frame)
-        except ProtocolError:
-            self.context.memory.give_back(charge_bytes)
-            raise
+        header = parse_request_header(frame)
         body = frame[header.body_offset :]
         request = Request(header.api_key, header.api_version, header.correlation_id, header.client_id, frame, body)
         self.context.stats.count_request(request.api_key)
         self._opened = None
-        try:
-            waiting = self.context.handlers[request.api_key](self, request)
-        finally:
-            slot, self._opened = self._opened, None
-            if slot is not None and not slot.done:
-                slot.charge_bytes = charge_bytes
-            else:
-                self.context.memory.give_back(charge_bytes)
+        waiting = self.context.handlers[request.api_key](self, request)
+        slot = self._opened
+        if slot is not None and not slot.done:
+            slot.charge_bytes = self._charge_bytes
+        else:
+            self.context.memory.give_back(self._charge_bytes)
+        self._charge_bytes = 0
         if waiting is not None:
             self._pause(_BARRIER)
             self._start(self._behind_barrier(waiting, slot))
@@ -207,10 +212,10 @@ class ClientConnection(asyncio.Protocol):
             self._slots.append(slot)
         self.send_upstream([request.frame], slot)
 
-    def begin_stream(self, slot: BrokerSlot | None) -> None:
+    def begin_stream(self, api_key: int, slot: BrokerSlot | None) -> None:
         """A request of which nothing is held begins to stream; its slot, None where the broker won't answer."""
+        self.context.stats.count_request(api_key)
         if slot is not None and self.upstream is not None:
-            self.context.stats.count_request(slot.api_key)
             self._slots.append(slot)
             self.upstream.expected.append(slot)
             self._check_in_flight()
@@ -254,14 +259,14 @@ class ClientConnection(asyncio.Protocol):
         if self._slots and self._slots[0] is slot:
             self._flush()
 
-    def broker_answer_unreadable(self, slot: Slot, error: ProtocolError) -> None:
+    def broker_answer_unreadable(self, slot: Slot, error: Exception) -> None:
         """The broker's answer can't be rewritten, and may not pass as it is: end the connection."""
         api = apis.API_TABLE[slot.api_key]
         log.error(
             "broker_answer_unreadable",
             api=api.name,
             api_version=slot.api_version,
-            reason=str(error),
+            reason=repr(error),
             remedy="report it with the broker's version; the client reconnects",
         )
         self.context.stats.protocol_errors += 1
@@ -328,6 +333,7 @@ class ClientConnection(asyncio.Protocol):
         self._pause(_ENDING)
         if not isinstance(error, (BrokerUnreachable, asyncio.CancelledError)):
             log.error("request_failed", client=self.host, exc_info=error, remedy="report it; the client reconnects")
+            self.abort()
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -335,30 +341,57 @@ class ClientConnection(asyncio.Protocol):
         task.add_done_callback(self._tasks.discard)
 
     def _pause(self, reason: int) -> None:
-        if not self._paused:
-            self._pause_transport()
         self._paused |= reason
         self._reader.stop()
-
-    def _pause_transport(self) -> None:
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.pause_reading()
+        self._update_reading()
 
     def _unpause(self, reason: int) -> None:
+        """Go on in a step of its own: whoever made room (another connection, the WAL) is not to run our requests."""
         if not self._paused & reason:
             return
         self._paused &= ~reason
         if self._paused:
-            return
-        try:
-            self._reader.resume()
-        except ProtocolError as error:
-            self._reject(str(error))
-        if not self._paused and self._transport is not None and not self._transport.is_closing():
-            self._transport.resume_reading()
+            self._update_reading()
+        else:
+            asyncio.get_running_loop().call_soon(self._resume)
 
-    def _room_again(self) -> None:
+    def _resume(self) -> None:
+        if not self._paused:
+            self._read(self._reader.resume)
+
+    def _read(self, step: Callable[[], None]) -> None:
+        """Feed or resume the reader; what goes wrong in a request is the end of this connection, and of no other."""
+        try:
+            step()
+        except Exception as error:
+            if self._opened is not None:
+                self._opened.lose()
+            self._handler_failed(error)
+        self._opened = None
+        self._update_reading()
+
+    def _update_reading(self) -> None:
+        """Read from the client, or not.
+
+        A request whose beginning is with the broker is read to its end, else the broker would wait for ever: only a
+        full broker connection stops that.
+        """
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        reading = not self._paused or (self._reader.in_frame and not self._paused & _STOP_IN_FRAME)
+        if not reading or not self._reader.in_frame:
+            self.frame_began_s = None
+        if reading != self._reading:
+            self._reading = reading
+            (transport.resume_reading if reading else transport.pause_reading)()
+
+    def _memory_granted(self) -> bool:
+        if self._transport is None or self._transport.is_closing():
+            return False
+        self._granted = True
         self._unpause(_MEMORY)
+        return True
 
     def _check_in_flight(self) -> None:
         if len(self._slots) >= self._max_in_flight:

@@ -61,14 +61,20 @@ class Connections:
         self._log("client_rejected", connection, reason=reason)
 
     async def sweep(self) -> None:
-        """Close connections that have been idle for `limits.idle_timeout_ms`, for ever."""
-        timeout_s = self._limits.idle_timeout_ms / 1000
+        """End connections that are idle, or slow to send a request, for longer than the limits; for ever."""
+        idle_s, frame_s = self._limits.idle_timeout_ms / 1000, self._limits.frame_timeout_ms / 1000
         loop = asyncio.get_running_loop()
         while True:
-            await asyncio.sleep(min(timeout_s / 4, 30.0))
-            oldest_s = loop.time() - timeout_s
-            for connection in [one for one in self._open if one.last_active_s < oldest_s and not one.busy]:
-                connection.close()
+            await asyncio.sleep(min(idle_s / 4, frame_s / 4, 30.0))
+            now_s = loop.time()
+            for connection in list(self._open):
+                if connection.frame_began_s is not None and connection.frame_began_s < now_s - frame_s:
+                    self._log(
+                        "client_too_slow", connection, reason="a request took longer than limits.frame_timeout_ms"
+                    )
+                    connection.abort()
+                elif connection.last_active_s < now_s - idle_s and not connection.busy:
+                    connection.close()
 
     async def drain(self, timeout_s: float) -> None:
         """Let every connection answer what it has read, then close; abort what isn't done in time."""

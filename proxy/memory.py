@@ -9,37 +9,33 @@ from collections.abc import Callable
 class MemoryBudget:
     """Bytes that may be held at a time. First come, first served: a large request is not overtaken for ever."""
 
-    __slots__ = ("_serving", "_waiting", "limit_bytes", "used_bytes")
+    __slots__ = ("_waiting", "limit_bytes", "used_bytes")
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
         self.used_bytes = 0
-        self._waiting: deque[tuple[int, Callable[[], None]]] = deque()
-        self._serving = False
+        self._waiting: deque[tuple[int, Callable[[], bool]]] = deque()
 
-    def try_take(self, size: int, room_again: Callable[[], None]) -> bool:
-        """Take `size` bytes if they are free and nobody waits; if not, `room_again` is called when their turn comes.
+    def try_take(self, size: int, granted: Callable[[], bool]) -> bool:
+        """Take `size` bytes if they are free and nobody waits.
 
-        `room_again` asks anew, or does nothing where the bytes are no longer wanted. A request larger than the whole
-        budget is let in alone.
+        If not, they are taken later, and `granted` is called, which answers whether they are still wanted. A request
+        larger than the whole budget is let in alone.
         """
-        if self._fits(size) and (self._serving or not self._waiting):
+        if self._fits(size) and not self._waiting:
             self.used_bytes += size
             return True
-        self._waiting.append((size, room_again))
+        self._waiting.append((size, granted))
         return False
 
     def give_back(self, size: int) -> None:
-        """Return bytes that were taken, and serve those that wait, in their order."""
+        """Return bytes that were taken, and grant those that wait theirs, in their order."""
         self.used_bytes -= size
-        if self._serving:
-            return
-        self._serving = True
-        try:
-            while self._waiting and self._fits(self._waiting[0][0]):
-                self._waiting.popleft()[1]()
-        finally:
-            self._serving = False
+        while self._waiting and self._fits(self._waiting[0][0]):
+            wanted, granted = self._waiting.popleft()
+            self.used_bytes += wanted
+            if not granted():
+                self.used_bytes -= wanted
 
     def _fits(self, size: int) -> bool:
         return self.used_bytes + size <= self.limit_bytes or not self.used_bytes

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Coroutine
+from collections.abc import Collection, Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -39,6 +39,7 @@ from proxy.rewrite_metadata import address_of, rack_of
 from proxy.rights import WRITE, rights_of
 from proxy.slots import BrokerSlot, Slot
 from proxy.wire.endpoints import rewrite_node_endpoints
+from proxy.wire.errors import ProtocolError
 from proxy.wire.frames import Decision
 from proxy.wire.header import response_header_length
 from proxy.wire.produce import (
@@ -65,6 +66,8 @@ log = structlog.get_logger()
 PRODUCE = 0
 _HEAD = struct.Struct(">hhi")
 _FIRST_PARSED_VERSION = 3
+_MAX_PREFIX_BYTES = 131_072
+"""Two strings of 32,767 bytes and some tagged fields come before the acks."""
 _FIRST_ZSTD_VERSION = 7
 _FIRST_NODE_ENDPOINTS_VERSION = 10
 _DEFAULT_MAX_MESSAGE_BYTES = 1_048_588
@@ -86,22 +89,24 @@ def begin_classic_produce(connection: ClientConnection, size: int, head: memoryv
     """A Produce begins while every topic is classic: stream it. `head` is what has come of its `size` bytes."""
     _, version, correlation_id = _HEAD.unpack_from(head)
     acks = acks_of_prefix(head, version)
-    if acks is None and len(head) < size:
-        return Decision.NEED_MORE
+    if acks is None:
+        if len(head) < min(size, _MAX_PREFIX_BYTES):
+            return Decision.NEED_MORE
+        raise ProtocolError("a Produce request ends before its acks, or has an endless client or transactional ID")
     client_id = client_id_of_prefix(head)
     _count_classic(connection, client_id, size)
     slot = None
     if acks != 0:
         slot = BrokerSlot(connection, PRODUCE, version, correlation_id, _rewriter(connection, client_id, version))
-    connection.begin_stream(slot)
+    connection.begin_stream(PRODUCE, slot)
     return Decision.STREAM
 
 
 def produce(connection: ClientConnection, request: Request) -> Coroutine[Any, Any, None] | None:
     """Produce (API key 0) while diskless topics exist, or may."""
     if request.api_version < _FIRST_PARSED_VERSION:
-        connection.forward(request)
-        return None
+        # Brokers since 4.0 refuse it too (KIP-896); an older one would put the records into a shadow's log.
+        raise ProtocolError(f"Produce v{request.api_version} is not served where diskless topics are")
     parsed = parse_produce_request(request.body, request.api_version)
     if not _split(connection, parsed)[1]:
         _count_classic(connection, request.client_id, len(request.frame))
@@ -152,21 +157,24 @@ class _PendingProduce:
 
     async def ask_then_accept(self, unasked: list[str]) -> None:
         """Let the brokers say what the client may write, then accept. Raises BrokerUnreachable."""
+        asked: set[str] = set()
         while unasked:
             await rights_of(self._connection).ask(self._connection, self._request, unasked)
-            unasked = self.accept()
+            asked.update(unasked)
+            unasked = self.accept(asked)
 
-    def accept(self) -> list[str]:
+    def accept(self, asked: Collection[str] = ()) -> list[str]:
         """Send the classic part on, append the diskless one.
 
-        Where the client's rights on some topics are not known, nothing is done and their names are returned. What is
+        Where the client's rights on some topics are not known, nothing is done and their names are returned; those that
+        were `asked` about for this very request are known, however short the brokers' answer is kept. What is
         classic is judged here, in the same step that forwards it: an earlier judgement may be older than a registry
         version that this proxy has acknowledged since.
         """
         classic, diskless = _split(self._connection, self._parsed)
         rights = rights_of(self._connection)
         unasked = rights.unasked(part.entry.name for part in diskless if part.entry is not None)
-        if unasked:
+        if not set(unasked) <= set(asked):
             return unasked
         if classic.topics:
             self._forward(classic)
@@ -224,12 +232,18 @@ class _PendingProduce:
             raise RecordsError(INVALID_TXN_STATE, "transactions on diskless topics are not supported yet")
         if header.compression == CODEC_ZSTD and self._parsed.version < _FIRST_ZSTD_VERSION:
             raise RecordsError(UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce v7 or newer")
-        latest_ms = self._connection.context.wall_clock_ms() + int(
+        context = self._connection.context
+        latest_ms = context.wall_clock_ms() + int(
             configs.get("message.timestamp.after.max.ms", _DEFAULT_TIMESTAMP_AFTER_MAX_MS)
         )
         if header.max_timestamp_ms > latest_ms:
             raise RecordsError(
                 INVALID_TIMESTAMP, f"timestamp {header.max_timestamp_ms} is beyond message.timestamp.after.max.ms"
+            )
+        before_max_ms = configs.get("message.timestamp.before.max.ms")
+        if before_max_ms is not None and 0 <= header.base_timestamp_ms < context.wall_clock_ms() - int(before_max_ms):
+            raise RecordsError(
+                INVALID_TIMESTAMP, f"timestamp {header.base_timestamp_ms} is before message.timestamp.before.max.ms"
             )
         return partition.records, header
 

@@ -52,12 +52,14 @@ class Rights:
         names = list(topics)
         body = build_metadata_request(_VERSION, names, topic_authorized_operations=True)
         answer = await connection.ask(request, METADATA, _VERSION, body)
-        until_s = self._now() + self._kept_s
+        now_s = self._now()
         if len(self._known) > _MAX_KNOWN:
             self._known.clear()
-        self._known.update(dict.fromkeys(names, (until_s, UNKNOWN_TOPIC_OR_PARTITION, 0)))
+        self._known.update(dict.fromkeys(names, (now_s, UNKNOWN_TOPIC_OR_PARTITION, 0)))
         for topic in metadata_topics(answer, _VERSION):
             if topic.name is not None:
+                # An error may be over soon (a topic that this broker has not heard of yet): it is not kept.
+                until_s = now_s + self._kept_s if topic.error_code == NONE else now_s
                 self._known[topic.name] = (until_s, topic.error_code, topic.authorized_operations)
 
 

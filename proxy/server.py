@@ -8,6 +8,7 @@ and brokers have answered. What is not reachable yet is tried again, and `/ready
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import socket
 from collections.abc import Awaitable, Callable, Coroutine
@@ -60,8 +61,10 @@ class Server:
                 await admin.start()
             except OSError as error:
                 where = f"{self.settings.admin.host}:{self.settings.admin.port}"
+                # asyncio puts the address into the text; it is named already.
+                reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
                 raise StartError(
-                    f"can't listen on {where} (admin.port): {error.strerror}; end the process that holds the port, or "
+                    f"can't listen on {where} (admin.port): {reason}; end the process that holds the port, or "
                     "choose another one"
                 ) from error
             if await self._until(stop, self._start(context)):

@@ -109,7 +109,7 @@ class BrokerSlot(Slot):
             at = response_header_length(self.api_key, self.api_version, frame)
             try:
                 body = self._rewrite(frame[at:])
-            except ProtocolError as error:
+            except Exception as error:
                 self.connection.broker_answer_unreadable(self, error)
                 return
             self.buffers = [_SIZE.pack(at + sum(map(len, body))), frame[:at], *body]
@@ -143,7 +143,9 @@ class StreamedFetchSlot(BrokerSlot):
         self._head = b""
 
     def response_part(self, part: memoryview, last: bool) -> None:
-        """Bytes for the client, through the stream."""
+        """Bytes for the client, through the stream; none once it could not be read."""
+        if self.done:
+            return
         self._count(part)
         try:
             for buffer in self._through(part):

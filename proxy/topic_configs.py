@@ -60,7 +60,7 @@ def registry_configs(configs: Mapping[str, str | None]) -> dict[str, str]:
         if name in _ONLY and value not in _ONLY[name]:
             allowed = " or ".join(sorted(_ONLY[name]))
             raise ConfigRefused(f"{name}={value} is not supported on diskless topics yet: use {allowed}")
-        if name in _WHOLE_NUMBERS and not value.removeprefix("-").isdigit():
+        if name in _WHOLE_NUMBERS and not re.fullmatch(r"-?[0-9]{1,19}", value):
             raise ConfigRefused(f"Invalid value {value!r} for configuration {name}: not a whole number")
     kept[DISKLESS_ENABLE] = "true"
     return kept

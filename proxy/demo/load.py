@@ -161,6 +161,10 @@ class Load:
         self.close()
         return self.tally(final=True)
 
+    def pids(self) -> list[int]:
+        """The process IDs of the load: the consumers of each rack, then the producers of each."""
+        return [worker.pid for worker in (*self._consumers, *self._producers)]
+
     def close(self) -> None:
         """Kill what still runs. Repeatable."""
         for worker in (*self._producers, *self._consumers):

@@ -48,7 +48,7 @@ def table(title: str, tally: Tally, moved: Moved, *, final: bool) -> Table:
     for rack in topics[0].read:
         row(f"  read in {rack}", *(f"{topic.read[rack]:,}" for topic in topics))
     if any(topic.failed for topic in topics):
-        row("records given up by their producer", *(f"{topic.failed:,}" for topic in topics))
+        row("  given up by their producer", *(f"{topic.failed:,}" for topic in topics))
     row("produce, p50 / p99", *(_latencies(topic.produce_p50_ms, topic.produce_p99_ms) for topic in topics))
     row("end to end, p50 / p99", *(_latencies(topic.e2e_p50_ms, topic.e2e_p99_ms) for topic in topics))
     row("record bytes from and to clients", *(megabytes(moved.record_bytes[kind]) for kind in KINDS))

@@ -64,6 +64,11 @@ class Worker:
         self._order(FINISH)
 
     @property
+    def pid(self) -> int:
+        """The process ID."""
+        return self._popen.pid
+
+    @property
     def ended(self) -> bool:
         """Whether it has ended and all that it found was handed on."""
         return self._popen.poll() is not None and not any(listener.is_alive() for listener in self._listeners)

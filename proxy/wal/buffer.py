@@ -20,7 +20,7 @@ from typing import NamedTuple
 import structlog
 
 from proxy.cache import BlockCache
-from proxy.coordinator.interface import Coordinator, CoordinatorUnavailable, RunAnswer
+from proxy.coordinator.interface import Coordinator, CoordinatorUnavailable, RunAnswer, ShardFenced
 from proxy.errors import KAFKA_STORAGE_ERROR, NONE, REQUEST_TIMED_OUT
 from proxy.records import BatchHeader
 from proxy.stats import Stats
@@ -145,6 +145,8 @@ class WalBuffer:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        for segment in [*self._underway.values(), *([self._open] if self._open else [])]:
+            self._fail(segment, KAFKA_STORAGE_ERROR)
 
     async def _see_through(self, segment: _Segment) -> None:
         error_code = KAFKA_STORAGE_ERROR
@@ -162,7 +164,7 @@ class WalBuffer:
             self._stats.commit_failures += 1
             log.error("commit_failed", reason=str(error), remedy="producers are told to retry; see the coordinator")
         finally:
-            del self._underway[segment.number]
+            self._underway.pop(segment.number, None)
             self._fail(segment, error_code)
 
     async def _upload(self, segment: _Segment) -> BuiltSegment:
@@ -183,6 +185,8 @@ class WalBuffer:
         while True:
             try:
                 answers = await self._coordinator.commit(built.segment, runs)
+            except ShardFenced:
+                raise
             except CoordinatorUnavailable as error:
                 if loop.time() - began_s + pause_s > self._commit_timeout_s:
                     raise
@@ -194,29 +198,40 @@ class WalBuffer:
                 return answers
 
     def _settle(self, segment: _Segment, answers: list[RunAnswer]) -> None:
+        told: list[tuple[Settle, Outcome]] = []
         for run in answers:
             waiting = segment.waiting.pop((run.topic_id, run.partition))
             if run.error_code != NONE:
-                _tell(waiting, Outcome(run.error_code))
+                told += [(settle, Outcome(run.error_code)) for settle in waiting]
                 continue
             for settle, batch in zip(waiting, run.batches, strict=True):
                 self._stats.duplicate_batches += batch.duplicate
-                settle(Outcome(batch.error_code, batch.base_offset, batch.append_time_ms, run.log_start_offset))
+                outcome = Outcome(batch.error_code, batch.base_offset, batch.append_time_ms, run.log_start_offset)
+                told.append((settle, outcome))
+        _tell(told)
 
     def _fail(self, segment: _Segment, error_code: int) -> None:
-        """Tell those that still wait, and the later batches of their partitions, which can't be committed any more."""
-        failed = segment.waiting
-        segment.waiting = {}
-        for partition, waiting in failed.items():
-            _tell(waiting, Outcome(error_code))
-            for later in self._underway.values():
-                if later.number > segment.number:
-                    _tell(later.waiting.pop(partition, ()), Outcome(KAFKA_STORAGE_ERROR))
-            if self._open is not None and partition in self._open.waiting:
+        """Tell those that still wait, and the later batches of their partitions, which can't be committed any more.
+
+        All of them are taken out before anyone is told: whoever is told may append again.
+        """
+        failed, segment.waiting = segment.waiting, {}
+        told = [(settle, Outcome(error_code)) for waiting in failed.values() for settle in waiting]
+        later = [one for one in self._underway.values() if one.number > segment.number]
+        if self._open is not None and self._open is not segment:
+            later.append(self._open)
+        for partition in failed:
+            for one in later:
+                told += [(settle, Outcome(KAFKA_STORAGE_ERROR)) for settle in one.waiting.pop(partition, ())]
+            if self._open is not None:
                 self._open.builder.discard(*partition)
-                _tell(self._open.waiting.pop(partition), Outcome(KAFKA_STORAGE_ERROR))
+        _tell(told)
 
 
-def _tell(waiting: list[Settle] | tuple[()], outcome: Outcome) -> None:
-    for settle in waiting:
-        settle(outcome)
+def _tell(told: list[tuple[Settle, Outcome]]) -> None:
+    """Each in its turn; one that fails is no reason not to tell the next."""
+    for settle, outcome in told:
+        try:
+            settle(outcome)
+        except Exception:
+            log.exception("outcome_not_told", error_code=outcome.error_code)

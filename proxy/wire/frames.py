@@ -79,9 +79,9 @@ class FrameReader:
         return self._stopped
 
     @property
-    def mid_frame(self) -> bool:
-        """Whether a frame has begun and is not whole."""
-        return bool(self._stream_left or self._begun or self._rest)
+    def in_frame(self) -> bool:
+        """Whether the listener has decided on a frame that is not whole yet; `stop` waits for its end."""
+        return bool(self._stream_left or self._begun)
 
     def stop(self) -> None:
         """Keep everything back from the end of the present frame on."""

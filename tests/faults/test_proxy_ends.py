@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from confluent_kafka import KafkaError, Producer
+
 from proxy.demo.stack import Stack
+from tests.support.confluent import read
 from tests.support.load import assert_right, load_of, wait_for_more
-from tests.support.topics import CLASSIC, DISKLESS, KINDS
+from tests.support.metrics import Metrics
+from tests.support.topics import CLASSIC, DISKLESS, KINDS, new_topic
 
 
-def test_terminated_it_answers_what_is_under_way(stack: Stack) -> None:
+def test_terminated_in_turns_under_load(stack: Stack) -> None:
     with load_of(stack) as load:
         for rack in ("rack-a", "rack-b"):
             wait_for_more(load, DISKLESS)
@@ -18,6 +22,20 @@ def test_terminated_it_answers_what_is_under_way(stack: Stack) -> None:
         wait_for_more(load, DISKLESS)
         tally = load.stop()
     assert_right(tally)
+
+
+def test_terminated_it_answers_a_client_that_does_not_try_again(stack: Stack) -> None:
+    topic = new_topic(stack, "terminated", DISKLESS)
+    producer = Producer({"bootstrap.servers": stack.bootstrap("rack-c"), "retries": 0, "linger.ms": 0})
+    errors: list[KafkaError | None] = []
+    for _ in range(20):
+        producer.produce(topic, b"taken", partition=0, on_delivery=lambda error, _: errors.append(error))
+    while not Metrics(stack, "rack-c").value("wal_buffer_bytes") and not errors:
+        producer.poll(0.01)
+    stack.terminate_proxy("rack-c")
+    producer.flush(30)
+    assert errors == [None] * 20
+    assert len(read(stack.bootstrap("rack-a"), topic)) == 20
 
 
 def test_killed_and_started_again_it_repeats_nothing(stack: Stack) -> None:

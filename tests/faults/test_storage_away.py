@@ -12,7 +12,7 @@ from tests.support.load import OPTIONS, acknowledged, assert_right, load_of, wai
 from tests.support.metrics import Metrics
 from tests.support.readiness import wait_not_ready, wait_ready
 from tests.support.topics import CLASSIC, DISKLESS
-from tests.support.toxiproxy import toxiproxy_server
+from tests.support.toxiproxy import closed_link, toxiproxy_server
 
 
 def test_a_directory_that_is_gone_for_a_while(stack: Stack) -> None:
@@ -38,7 +38,7 @@ def test_an_s3_store_that_resets_hangs_and_refuses(new_stack: Callable[..., Stac
     stack = new_stack(storage="s3", racks=(rack,))
     assert stack.s3 is not None
     with toxiproxy_server(tmp_path) as network:
-        link = network.create(upstream=stack.s3.endpoint_url.removeprefix("http://"), name="s3", enabled=False)
+        link = closed_link(network, "s3", stack.s3.endpoint_url.removeprefix("http://"))
         stack.terminate_proxy(rack)
         through = {"endpoint_url": f"http://{link.listen}", "request_timeout_ms": 1000, "max_attempts": 2}
         stack.configure_proxy(rack, {"storage": through})

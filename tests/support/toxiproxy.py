@@ -25,7 +25,7 @@ def free_port() -> int:
 
 @contextmanager
 def toxiproxy_server(directory: Path) -> Iterator[toxiproxy.Toxiproxy]:
-    """A server for the time of the context; `link.listen` of what `create(upstream=…, name=…)` gives is `host:port`."""
+    """A server for the time of the context."""
     port = free_port()
     command = [servers.toxiproxy(), "-host", HOST, "-port", str(port)]
     process = Process("toxiproxy", command, directory / "toxiproxy.log")
@@ -38,3 +38,8 @@ def toxiproxy_server(directory: Path) -> Iterator[toxiproxy.Toxiproxy]:
     finally:
         process.terminate()
         process.wait_ended()
+
+
+def closed_link(server: toxiproxy.Toxiproxy, name: str, upstream: str) -> toxiproxy.Proxy:
+    """A link to `upstream` (`host:port`) from `link.listen`, where nothing listens until `link.enable()`."""
+    return server.create(upstream=upstream, name=name, listen=f"{HOST}:{free_port()}", enabled=False)

@@ -263,8 +263,10 @@ async def test_reading_stops_at_the_requests_in_flight_that_are_allowed():
     assert sent.broker.taken() == request(HEARTBEAT, 0) + request(HEARTBEAT, 1)
     assert not sent.client.reading
     sent.answer(response(0))
+    await turns()
     assert sent.broker.taken() == request(HEARTBEAT, 2)
     sent.answer(response(1))
+    await turns()
     assert sent.client.reading
 
 
@@ -284,6 +286,7 @@ async def test_a_client_that_does_not_read_is_not_read_from():
     assert not sent.client.reading
     assert not sent.broker.reading
     sent.connection.resume_writing()
+    await turns()
     assert sent.client.reading
     assert sent.broker.reading
 
@@ -295,6 +298,7 @@ async def test_a_broker_that_does_not_read_is_not_written_to():
     assert not sent.client.reading
     assert sent.broker.taken() == b""
     sent.broker.protocol.resume_writing()
+    await turns()
     assert sent.broker.taken() == request(HEARTBEAT, 1)
 
 

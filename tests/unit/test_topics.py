@@ -120,12 +120,17 @@ class Flaky(ModelTopicRegistry):
         return await super().load()
 
 
-async def followed(topics, acknowledge, until):
+async def followed(topics):
+    """Follow until a change has been acknowledged; the version that was loaded by then."""
+    acknowledged = asyncio.Event()
+
+    async def acknowledge():
+        acknowledged.set()
+
     following = asyncio.create_task(topics.follow(acknowledge))
     try:
-        async with asyncio.timeout(10):
-            while not until():
-                await asyncio.sleep(0.01)
+        await asyncio.wait_for(acknowledged.wait(), 10)
+        return topics.version
     finally:
         following.cancel()
         with suppress(asyncio.CancelledError):
@@ -134,14 +139,8 @@ async def followed(topics, acknowledge, until):
 
 async def test_changes_are_followed_and_acknowledged():
     topics, _ = await loaded()
-    seen = []
-
-    async def acknowledge():
-        seen.append(topics.version)
-
     await topics.registry.reserve("orders", 3, {}, "owner")
-    await followed(topics, acknowledge, lambda: bool(seen))
-    assert seen == [1]
+    assert await followed(topics) == 1
     assert topics.find("orders") is not None
 
 
@@ -150,9 +149,5 @@ async def test_a_change_that_could_not_be_read_is_read_later():
     topics, _ = await loaded(registry)
     await registry.reserve("orders", 3, {}, "owner")
     registry.failures = 1
-
-    async def acknowledge():
-        pass
-
-    await followed(topics, acknowledge, lambda: topics.version == 1)
+    assert await followed(topics) == 1
     assert topics.find("orders") == DisklessTopic("orders", bytes(16), 3, "reserved", {})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections import defaultdict
+from functools import partial
 from typing import Any
 
 from hypothesis import given, settings
@@ -81,6 +82,7 @@ class Producer:
         self.wal = wal
         self.outcomes: list[tuple[int, int, Outcome]] = []
         """(partition, number, outcome) in the order in which they were told."""
+        self.told = asyncio.Event()
         self.appended: defaultdict[int, int] = defaultdict(int)
 
     def append(self, partition: int = 0, *, idempotent: bool = False) -> None:
@@ -90,9 +92,11 @@ class Producer:
         if idempotent:
             batch = memoryview(make_batch(producer_id=7, producer_epoch=0, base_sequence=number))
         header = check_batch(batch, max_message_bytes=LARGE)
-        self.wal.append(
-            TOPIC, partition, batch, header, lambda outcome: self.outcomes.append((partition, number, outcome))
-        )
+        self.wal.append(TOPIC, partition, batch, header, partial(self._tell, partition, number))
+
+    def _tell(self, partition: int, number: int, outcome: Outcome) -> None:
+        self.outcomes.append((partition, number, outcome))
+        self.told.set()
 
     def codes(self, partition: int = 0) -> dict[int, int]:
         return {number: outcome.error_code for where, number, outcome in self.outcomes if where == partition}
@@ -128,8 +132,7 @@ async def test_batches_wait_no_longer_than_the_interval():
     wal = await make(interval_s=0.001)
     producer = Producer(wal)
     producer.append()
-    while not producer.outcomes:
-        await asyncio.sleep(0.001)
+    await asyncio.wait_for(producer.told.wait(), 10)
     assert producer.codes() == {0: NONE}
 
 

@@ -82,7 +82,7 @@ def test_any_chunks_decisions_and_stops_give_every_frame_once(bodies, plans, cut
     while listener.reader.stopped:
         listener.reader.resume()
     assert listener.frames == bodies
-    assert not listener.reader.mid_frame
+    assert not listener.reader.in_frame
 
 
 def test_nothing_of_a_waiting_frame_is_told_until_the_reader_is_resumed():
@@ -98,7 +98,7 @@ def test_a_streamed_frame_is_given_on_as_it_comes():
     listener = Listener([[Decision.STREAM]])
     listener.reader.feed(framed(b"0123456789")[:9])
     assert listener.streaming == framed(b"0123456789")[:9]
-    assert listener.reader.mid_frame
+    assert listener.reader.in_frame
     listener.reader.feed(framed(b"0123456789")[9:])
     assert listener.frames == [b"0123456789"]
 
