@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import NamedTuple
 
 import structlog
@@ -25,6 +26,10 @@ class ClusterView(NamedTuple):
     """The live brokers."""
 
     brokers: dict[int, Broker]
+
+    def with_address(self, address_of: Callable[[int], object | None]) -> ClusterView:
+        """Only those that clients can be told of."""
+        return ClusterView({node: broker for node, broker in self.brokers.items() if address_of(node) is not None})
 
     def in_rack(self, rack: str) -> tuple[int, ...]:
         """Node IDs of the live brokers of a rack; of all where the rack has none."""

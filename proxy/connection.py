@@ -34,6 +34,7 @@ log = structlog.get_logger()
 _SIZE = struct.Struct(">i")
 _HEAD = struct.Struct(">hhi")
 _HEAD_BYTES = 8
+_SASL_HANDSHAKE = 17
 _API_VERSIONS = 18
 
 # Why reading from the client is paused: bits of `ClientConnection._paused`.
@@ -151,6 +152,10 @@ class ClientConnection(asyncio.Protocol):
         if not api.lowest_version <= api_version <= api.highest_version and api_key != _API_VERSIONS:
             raise ProtocolError(
                 f"{api.name} v{api_version} was not offered, only v{api.lowest_version} to v{api.highest_version}"
+            )
+        if api_key == _SASL_HANDSHAKE and api_version == 0:
+            raise ProtocolError(
+                "SaslHandshake v0 is followed by tokens without headers; use a client of Kafka 1.0 or newer"
             )
         if api.treatment is apis.Treatment.PASS:
             self.begin_stream(api_key, BrokerSlot(self, api_key, api_version, correlation_id))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import structlog
@@ -76,14 +75,16 @@ class Connections:
                 elif connection.last_active_s < now_s - idle_s and not connection.busy:
                     connection.close()
 
-    async def drain(self, timeout_s: float) -> None:
-        """Let every connection answer what it has read, then close; abort what isn't done in time."""
+    async def drain(self) -> None:
+        """Let every connection answer what it has read, then close."""
+        self._emptied = asyncio.Event()
         for connection in list(self._open):
             connection.drain()
-        self._emptied = asyncio.Event()
         if self._open:
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._emptied.wait(), timeout_s)
+            await self._emptied.wait()
+
+    def abort(self) -> None:
+        """End all of them at once."""
         for connection in list(self._open):
             connection.abort()
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Coroutine, Mapping
+from typing import TYPE_CHECKING, Any
 
 import redis.asyncio
 
@@ -20,6 +20,7 @@ from proxy.coordinator.registry import RedisTopicRegistry
 from proxy.diskless_reader import DisklessReader
 from proxy.fleet import Fleet
 from proxy.memory import MemoryBudget
+from proxy.reservations import Reservations
 from proxy.stats import Stats
 from proxy.storage.interface import ObjectStorage
 from proxy.topics import Topics
@@ -56,7 +57,9 @@ class Context:
             producer_batches_remembered=settings.producer_batches_remembered,
         )
         self.topics = Topics(RedisTopicRegistry(store, settings.redis), lease_runs=lambda: self.fleet.lease_runs())
-        self.fleet = Fleet(settings, RedisFleetStore(store), registry_version=lambda: self.topics.version)
+        self.fleet = Fleet(
+            settings, RedisFleetStore(store), registry_version=lambda: self.topics.version, reload=self.topics.load
+        )
         self.cache = BlockCache(
             storage, capacity_bytes=settings.fetch.cache_bytes, block_bytes=settings.fetch.block_bytes
         )
@@ -71,6 +74,20 @@ class Context:
             max_uploads=settings.diskless_append_max_uploads,
             commit_timeout_s=settings.diskless_append_commit_timeout_ms / 1000,
         )
+
+        self.reservations = Reservations(self)
+        self._seen_through: set[asyncio.Task[None]] = set()
+
+    async def see_through(self, work: Coroutine[Any, Any, None]) -> None:
+        """Wait for work that goes on if the one who waits is cancelled."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._seen_through.add(task)
+        task.add_done_callback(self._seen_through.discard)
+        await asyncio.shield(task)
+
+    async def finish(self) -> None:
+        """Wait for what `see_through` has begun."""
+        await asyncio.gather(*self._seen_through, return_exceptions=True)
 
     @staticmethod
     def wall_clock_ms() -> int:

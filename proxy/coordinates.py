@@ -12,8 +12,12 @@ from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 
-from proxy.coordinator.interface import Announcement, Coordinator, FindRequest, LogAnswer, Row
-from proxy.errors import NONE
+import structlog
+
+from proxy.coordinator.interface import Announcement, Coordinator, CoordinatorUnavailable, FindRequest, LogAnswer, Row
+from proxy.errors import KAFKA_STORAGE_ERROR, NONE
+
+log = structlog.get_logger()
 
 Partition = tuple[bytes, int]
 
@@ -44,7 +48,7 @@ class Coordinates:
         self._following = False
 
     async def locate(self, requests: Sequence[FindRequest], *, trust_ends: bool) -> list[LogAnswer]:
-        """Where each request's rows lie. Raises CoordinatorUnavailable.
+        """Where each request's rows lie; KAFKA_STORAGE_ERROR where only the coordinator knows, and does not answer.
 
         `trust_ends`: take a remembered high watermark for the end of the log, as a reader may that has asked the
         coordinator in this same request and has been listening since.
@@ -52,7 +56,11 @@ class Coordinates:
         answers: list[LogAnswer | None] = [self._remembered(request, trust_ends) for request in requests]
         unknown = [place for place, answer in enumerate(answers) if answer is None]
         if unknown:
-            found = await self._coordinator.find([requests[place] for place in unknown])
+            try:
+                found = await self._coordinator.find([requests[place] for place in unknown])
+            except CoordinatorUnavailable as error:
+                log.warning("coordinates_unavailable", reason=str(error))
+                found = [LogAnswer(KAFKA_STORAGE_ERROR, (), -1, -1)] * len(unknown)
             for place, answer in zip(unknown, found, strict=True):
                 answers[place] = answer
                 self._learn(requests[place], answer)
@@ -114,7 +122,8 @@ class Coordinates:
         """Begin a tail where an answer reaches the end of the log."""
         partition = request.topic_id, request.partition
         if not self._following or answer.error_code != NONE:
-            self._tails.pop(partition, None)
+            if answer.error_code != KAFKA_STORAGE_ERROR:
+                self._tails.pop(partition, None)
             return
         if answer.high_watermark < self._announced.get(partition, 0):
             return

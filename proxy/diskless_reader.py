@@ -14,7 +14,7 @@ import structlog
 
 from proxy.cache import BlockCache, PatchedRun
 from proxy.coordinates import Coordinates
-from proxy.coordinator.interface import CoordinatorUnavailable, FindRequest, LogAnswer, Row
+from proxy.coordinator.interface import FindRequest, LogAnswer, Row
 from proxy.errors import KAFKA_STORAGE_ERROR, NONE, UNSUPPORTED_COMPRESSION_TYPE
 from proxy.records import CODEC_ZSTD, codec_at
 from proxy.storage.interface import ObjectMissing, StorageError
@@ -63,11 +63,7 @@ class DisklessReader:
             FindRequest(request.topic_id, request.partition, request.offset, min(request.max_bytes, max_bytes))
             for request in requests
         ]
-        try:
-            answers = await self.coordinates.locate(wanted, trust_ends=trust_ends)
-        except CoordinatorUnavailable as error:
-            log.warning("coordinates_unavailable", reason=str(error))
-            return [PartitionRead(KAFKA_STORAGE_ERROR, [], 0)] * len(requests)
+        answers = await self.coordinates.locate(wanted, trust_ends=trust_ends)
         await self._load(answers, max_bytes)
         reads, left = [], max_bytes
         for request, answer in zip(requests, answers, strict=True):
@@ -114,9 +110,11 @@ class DisklessReader:
             start, end = _batches_that_fit(run, request.offset, limit - size, first_exempt and not size)
             if end == start:
                 break
-            if not zstd and any(codec_at(run.data, batch.position) == CODEC_ZSTD for batch in run.batches):
-                error_code = NONE if size else UNSUPPORTED_COMPRESSION_TYPE
-                break
+            if not zstd:
+                end = _before_zstd(run, start, end)
+                if end == start:
+                    error_code = NONE if size else UNSUPPORTED_COMPRESSION_TYPE
+                    break
             records.append(run.data[start:end])
             size += end - start
             if end < len(run.data):
@@ -139,3 +137,11 @@ def _batches_that_fit(run: PatchedRun, offset: int, limit: int, first_exempt: bo
             break
         end = batch.position + batch.length
     return (start, end) if start >= 0 else (0, 0)
+
+
+def _before_zstd(run: PatchedRun, start: int, end: int) -> int:
+    """Where the chosen bytes have to end for a client that does not know zstd."""
+    for batch in run.batches:
+        if start <= batch.position < end and codec_at(run.data, batch.position) == CODEC_ZSTD:
+            return batch.position
+    return end

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from proxy.coordinator.interface import DisklessTopic
 from proxy.diskless_reader import PartitionRead, ReadRequest
-from proxy.errors import FETCH_SESSION_ID_NOT_FOUND, NONE, UNKNOWN_TOPIC_OR_PARTITION
-from proxy.rewrite_metadata import address_of, rack_of
+from proxy.errors import FETCH_SESSION_ID_NOT_FOUND, NONE, UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION
+from proxy.rewrite_metadata import address_of, counted_rack
 from proxy.rights import READ, rights_of
 from proxy.slots import BrokerSlot, Slot, StreamedFetchSlot
 from proxy.wire.endpoints import rewrite_node_endpoints
@@ -81,7 +81,7 @@ def _forward(connection: ClientConnection, request: Request) -> None:
         slot = BrokerSlot(connection, key, version, correlation_id)
     context = connection.context
     serving = context.cluster.rack_of(connection.node_id)
-    slot.counted_as = ("classic", "fetch", rack_of(connection, request.client_id), serving)
+    slot.counted_as = ("classic", "fetch", counted_rack(connection, request.client_id), serving)
     connection.forward_slot(request, slot)
 
 
@@ -108,6 +108,7 @@ class _Fetching:
         """Errors of partitions that are not read, by topic as the client named it and partition."""
         self._reads: list[ReadRequest] = []
         self._max_bytes = min(parsed.max_bytes, self._context.settings.fetch.max_bytes)
+        self._min_bytes = min(parsed.min_bytes, self._max_bytes)
 
     async def answer(self) -> None:
         """Read, wait while there is too little, answer. Raises BrokerUnreachable."""
@@ -131,7 +132,9 @@ class _Fetching:
         for asked, entry in self._diskless:
             error_code = rights.error(entry.name, READ)
             for partition in asked.partitions:
-                if error_code == NONE and not (entry.state == "live" and 0 <= partition.index < entry.partitions):
+                if error_code == NONE and entry.state != "live" and isinstance(asked.topic, bytes):
+                    self._refused[asked.topic, partition.index] = UNKNOWN_TOPIC_ID
+                elif error_code == NONE and not (entry.state == "live" and 0 <= partition.index < entry.partitions):
                     self._refused[asked.topic, partition.index] = UNKNOWN_TOPIC_OR_PARTITION
                 elif error_code != NONE:
                     self._refused[asked.topic, partition.index] = error_code
@@ -147,12 +150,14 @@ class _Fetching:
     ) -> tuple[dict[tuple[bytes, int], PartitionRead], memoryview | None]:
         """Both halves, as soon as they make `min_bytes`, hold an error, or time is up."""
         first_round = True
+        round_ends_s = 0.0
         classic_body: memoryview | None = None
         while True:
             news.clear()
             size, failed = 0, bool(self._refused)
             if self._classic:
                 longest_s = 0.0 if first_round else self._context.settings.fetch.mixed_wait_ms / 1000
+                round_ends_s = self._context.now() + longest_s
                 classic_body = await self._ask_classic(max(0.0, min(longest_s, due_s - self._context.now())))
                 half = scan_fetch_response(classic_body, self._parsed.version)
                 size, failed = half.record_bytes, failed or half.has_error
@@ -166,11 +171,14 @@ class _Fetching:
             size += sum(read.size_bytes for read in reads)
             failed = failed or any(read.error_code for read in reads)
             wait_s = due_s - self._context.now()
-            if size >= self._parsed.min_bytes or failed or wait_s <= 0:
+            if size >= self._min_bytes or failed or wait_s <= 0:
                 asked = ((read.topic_id, read.partition) for read in self._reads)
                 return dict(zip(asked, reads, strict=True)), classic_body
+            if self._classic:
+                # The broker waits for us in the next round; where it would answer at once, this round's rest is waited.
+                wait_s = min(wait_s, max(0.0, round_ends_s - self._context.now()))
             first_round = False
-            if not self._classic:
+            if wait_s > 0:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(news.wait(), wait_s)
 
@@ -178,6 +186,7 @@ class _Fetching:
         """The broker's half, without a session."""
         half = self._parsed._replace(
             max_wait_ms=int(wait_s * 1000),
+            min_bytes=self._min_bytes,
             max_bytes=self._max_bytes,
             session_id=0,
             session_epoch=_NO_SESSION,
@@ -193,7 +202,7 @@ class _Fetching:
             for asked, entry in self._diskless
         ]
         size = sum(read.size_bytes for read in reads.values())
-        rack = rack_of(self._connection, self._request.client_id)
+        rack = counted_rack(self._connection, self._request.client_id)
         self._context.stats.record_bytes["diskless", "fetch", rack, self._context.settings.rack] += size
         if classic_body is None:
             self._slot.fill(build_fetch_response(version, 0, topics))

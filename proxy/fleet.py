@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import secrets
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 import structlog
 
@@ -15,15 +17,31 @@ log = structlog.get_logger()
 
 
 class Fleet:
-    """This proxy's view of all live proxies, and its own lease."""
+    """This proxy's view of all live proxies, and its own lease.
 
-    def __init__(self, settings: Settings, store: FleetStore, *, registry_version: Callable[[], int]) -> None:
+    `registry_version`: the newest that this proxy obeys. `reload`: reads the registry anew; done before a lease begins,
+    as nobody waited for this proxy while it had none.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        store: FleetStore,
+        *,
+        registry_version: Callable[[], int],
+        reload: Callable[[], Awaitable[None]],
+    ) -> None:
         self._settings = settings
+        self.identity = f"{settings.identity}#{secrets.token_hex(4)}"
+        """Of this very process: proxies may share an address (sidecars), and one that restarts is another one."""
+        self._reload = reload
+        self._left = False
         self._store = store
         self._registry_version = registry_version
         self._lease_until_s = 0.0
         self._by_rack: dict[str, tuple[str, ...]] = {}
-        self._nodes: dict[str, frozenset[int]] = {}
+        """Addresses of live proxies by rack."""
+        self._at: dict[str, tuple[ProxyRecord, frozenset[int]]] = {}
         self._beating = asyncio.Lock()
         self.records: dict[str, ProxyRecord] = {}
         self._take((self._record(),))
@@ -35,9 +53,13 @@ class Fleet:
     async def beat(self) -> None:
         """One heartbeat; it acknowledges the registry version that is loaded. Raises CoordinatorUnavailable."""
         async with self._beating:
+            if self._left:
+                return
             began_s = asyncio.get_running_loop().time()
             lease_ms = self._settings.fleet.lease_ms
             self._take(await self._store.beat(self._record(), lease_ms))
+            if not self.lease_runs():
+                await self._reload()
             self._lease_until_s = began_s + lease_ms / 1000
 
     async def keep_beating(self) -> None:
@@ -56,12 +78,12 @@ class Fleet:
                 failing = True
 
     async def leave(self) -> None:
-        """Be gone at once, rather than when the lease ends."""
+        """Be gone at once, and for good, rather than when the lease ends."""
+        self._left = True
         self._lease_until_s = 0.0
-        try:
-            await self._store.leave(self._settings.identity)
-        except CoordinatorUnavailable:
-            return
+        with suppress(CoordinatorUnavailable):
+            async with self._beating:
+                await self._store.leave(self.identity)
 
     async def acknowledged(self, version: int) -> bool:
         """Whether every live proxy obeys that registry version. Raises CoordinatorUnavailable."""
@@ -80,17 +102,15 @@ class Fleet:
         """
         proxies = self._by_rack.get(rack)
         if rack == self._settings.rack or not proxies:
-            proxies = self._by_rack.get(self._settings.rack) or (self._settings.identity,)
-        name = proxies[0] if len(proxies) == 1 else sticky_choice(f"{client}\0{node_id}", proxies)
-        if node_id not in self._nodes[name]:
-            return None
-        record = self.records[name]
-        return record.host, record.broker_port_start + node_id
+            proxies = self._by_rack.get(self._settings.rack) or (_address(self._record()),)
+        address = proxies[0] if len(proxies) == 1 else sticky_choice(f"{client}\0{node_id}", proxies)
+        record, nodes = self._at[address]
+        return (record.host, record.broker_port_start + node_id) if node_id in nodes else None
 
     def _record(self) -> ProxyRecord:
         listeners = self._settings.listeners
         return ProxyRecord(
-            proxy_id=self._settings.identity,
+            proxy_id=self.identity,
             rack=self._settings.rack,
             host=listeners.client_host,
             bootstrap_port=listeners.bootstrap_port,
@@ -101,9 +121,16 @@ class Fleet:
 
     def _take(self, records: tuple[ProxyRecord, ...]) -> None:
         everyone = {record.proxy_id: record for record in (*records, self._record())}
-        by_rack: dict[str, list[str]] = {}
-        for name in sorted(everyone):
-            by_rack.setdefault(everyone[name].rack, []).append(name)
         self.records = everyone
-        self._nodes = {name: frozenset(parse_node_ids(record.node_ids)) for name, record in everyone.items()}
-        self._by_rack = {rack: tuple(names) for rack, names in by_rack.items()}
+        self._at = {
+            _address(record): (record, frozenset(parse_node_ids(record.node_ids))) for record in everyone.values()
+        }
+        by_rack: dict[str, list[str]] = {}
+        for address in sorted(self._at):
+            by_rack.setdefault(self._at[address][0].rack, []).append(address)
+        self._by_rack = {rack: tuple(addresses) for rack, addresses in by_rack.items()}
+
+
+def _address(record: ProxyRecord) -> str:
+    """Where clients find a proxy: what they are shared out by, as it stays over a restart."""
+    return f"{record.rack}/{record.host}:{record.bootstrap_port}"

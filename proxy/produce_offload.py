@@ -35,7 +35,7 @@ from proxy.errors import (
     UNSUPPORTED_COMPRESSION_TYPE,
 )
 from proxy.records import CODEC_ZSTD, BatchHeader, RecordsError, check_batch
-from proxy.rewrite_metadata import address_of, rack_of
+from proxy.rewrite_metadata import address_of, counted_rack
 from proxy.rights import WRITE, rights_of
 from proxy.slots import BrokerSlot, Slot
 from proxy.wire.endpoints import rewrite_node_endpoints
@@ -205,7 +205,7 @@ class _PendingProduce:
             return
         context = self._connection.context
         context.stats.record_bytes[
-            "diskless", "produce", rack_of(self._connection, self._request.client_id), context.settings.rack
+            "diskless", "produce", counted_rack(self._connection, self._request.client_id), context.settings.rack
         ] += header.length
         self._open += 1
         settle = partial(self._settle, answers, place)
@@ -353,4 +353,4 @@ def _count_classic(connection: ClientConnection, client_id: str | None, size: in
     """Bytes of classic records by the client's rack and the broker's."""
     context = connection.context
     serving = context.cluster.rack_of(connection.node_id)
-    context.stats.record_bytes["classic", "produce", rack_of(connection, client_id), serving] += size
+    context.stats.record_bytes["classic", "produce", counted_rack(connection, client_id), serving] += size

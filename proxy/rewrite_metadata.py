@@ -35,6 +35,13 @@ def rack_of(connection: ClientConnection, client_id: str | None) -> str:
     return client_rack(client_id, context.settings.rack, context.fleet.racks())
 
 
+def counted_rack(connection: ClientConnection, client_id: str | None) -> str:
+    """The rack under which the client's bytes are counted: what clients make up is `unknown`, so labels stay few."""
+    context, rack = connection.context, rack_of(connection, client_id)
+    known = rack in context.fleet.racks() or any(one.rack == rack for one in context.cluster.view.brokers.values())
+    return rack if known else "unknown"
+
+
 def address_of(connection: ClientConnection, client_id: str | None) -> AddressOf:
     """What the client is told as the address of each broker; None for one that no listener stands for."""
     fleet, rack = connection.context.fleet, rack_of(connection, client_id)
@@ -44,7 +51,9 @@ def address_of(connection: ClientConnection, client_id: str | None) -> AddressOf
 
 def diskless_leader(connection: ClientConnection, client_id: str | None) -> int:
     """The node ID of the broker that leads all diskless partitions for this client; -1 where no broker lives."""
-    candidates = connection.context.cluster.view.in_rack(rack_of(connection, client_id))
+    told = address_of(connection, client_id)
+    view = connection.context.cluster.view.with_address(told)
+    candidates = view.in_rack(rack_of(connection, client_id))
     return sticky_choice(f"{connection.host}\0{client_id}", candidates) if candidates else -1
 
 

@@ -124,8 +124,8 @@ class Server:
         """Everything that must have answered before the first client is let in."""
         await self._healing("storage", context.storage.open)
         await self._healing("coordinator", partial(check_store, context.store, self.settings.redis))
-        await self._healing("coordinator", context.topics.load)
         await self._healing("coordinator", context.fleet.beat)
+        await self._healing("coordinator", context.fleet.beat)  # the first one loaded the registry, this one says so
         await self._healing("brokers", context.cluster.refresh)
         for work in (
             context.fleet.keep_beating(),
@@ -133,6 +133,7 @@ class Server:
             context.reader.coordinates.follow(),
             context.cluster.keep_fresh(),
             context.connections.sweep(),
+            context.reservations.keep_settling(),
         ):
             self._keep(work)
 
@@ -167,15 +168,17 @@ class Server:
         stop.clear()
         for listener in self._listeners:
             listener.close()
-        await context.fleet.leave()
+        try:
+            async with asyncio.timeout(self.settings.limits.drain_timeout_ms / 1000):
+                await self._until(stop, self._answer_all(context))
+            log.info("drained")
+        except TimeoutError:
+            log.warning("drain_timeout", connections=len(context.connections), remedy="raise limits.drain_timeout_ms")
 
-        async def all_of_it() -> None:
-            timeout_s = self.settings.limits.drain_timeout_ms / 1000
-            await asyncio.gather(context.wal.drain(), context.connections.drain(timeout_s))
-            await context.wal.drain()
-
-        await self._until(stop, all_of_it())
-        log.info("drained", connections=len(context.connections))
+    async def _answer_all(self, context: Context) -> None:
+        await asyncio.gather(context.fleet.leave(), context.wal.drain(), context.connections.drain())
+        await context.wal.drain()
+        await context.finish()
 
     async def _until(self, stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> bool:
         """Do the work unless a signal comes first; whether it was done."""
@@ -203,6 +206,7 @@ class Server:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        context.connections.abort()
         await context.wal.close()
         context.cluster.service.close()
         await context.cache.close()

@@ -20,6 +20,7 @@ TopicReference = str | bytes
 """A name, or a 16-byte topic ID."""
 
 _MAX_SEEN_CLASSIC = 100_000
+_RELOAD_PAUSE_S = 0.1
 
 
 class Topics:
@@ -28,6 +29,8 @@ class Topics:
     def __init__(self, registry: TopicRegistry, *, lease_runs: Callable[[], bool]) -> None:
         self.registry = registry
         self.version = -1
+        self.gone_back = False
+        """The registry has lost changes that this proxy knows: nothing is certain until an operator has looked."""
         self._lease_runs = lease_runs
         self._by_name: dict[str, DisklessTopic] = {}
         self._by_id: dict[bytes, DisklessTopic] = {}
@@ -42,7 +45,7 @@ class Topics:
     @property
     def nothing_diskless(self) -> bool:
         """Certain, at this moment, that every topic is classic."""
-        return not self._by_name and self.loaded and self._lease_runs()
+        return not self.gone_back and not self._by_name and self.loaded and self._lease_runs()
 
     def find(self, topic: TopicReference) -> DisklessTopic | None:
         """The diskless topic of that name or ID; None where it is classic or unknown."""
@@ -57,6 +60,8 @@ class Topics:
 
         A topic ID that comes up first while a name is reserved may be that very shadow's: not sure.
         """
+        if self.gone_back:
+            return isinstance(topic, bytes) and topic in self._seen_classic
         if self._lease_runs() and not (self._reserved and isinstance(topic, bytes)):
             if len(self._seen_classic) >= _MAX_SEEN_CLASSIC:
                 self._seen_classic.clear()
@@ -70,18 +75,29 @@ class Topics:
 
     async def load(self) -> None:
         """Read the registry. Raises CoordinatorUnavailable."""
-        self._take(await self.registry.load())
+        known = self.version
+        snapshot = await self.registry.load()
+        if snapshot.version < known and not self.gone_back:
+            self.gone_back = True
+            log.critical(
+                "registry_went_back",
+                known_version=known,
+                read_version=snapshot.version,
+                remedy="the store has lost data: restore it, then restart the proxies",
+            )
+        self._take(snapshot)
 
     async def follow(self, acknowledge: Callable[[], Awaitable[None]]) -> None:
         """Load each version as it comes, for ever, and tell the fleet at once."""
         async for version in self.registry.changes():
-            try:
-                if version != self.version:
+            while version != self.version:
+                try:
                     await self.load()
                     await acknowledge()
-            except CoordinatorUnavailable as error:
-                log.warning("registry_unreadable", reason=str(error))
-                await asyncio.sleep(0.1)
+                    break
+                except CoordinatorUnavailable as error:
+                    log.warning("registry_unreadable", reason=str(error))
+                    await asyncio.sleep(_RELOAD_PAUSE_S)
 
     def _take(self, snapshot: RegistrySnapshot) -> None:
         if snapshot.version < self.version:

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-MAX_WARM_UP_SECONDS = 5.0
-"""Brokers that have just started are slow; latencies of that time don't count."""
+MAX_WARM_UP_SECONDS = 10.0
+"""Brokers that have just started are slow; latencies of that time don't count, the records do."""
 
 
 class StorageKind(StrEnum):
@@ -64,7 +64,7 @@ def demo(
         producers_per_rack=producers,
         records_per_second=rate,
         record_bytes=record_bytes,
-        warm_up_seconds=min(MAX_WARM_UP_SECONDS, seconds / 4),
+        warm_up_seconds=min(MAX_WARM_UP_SECONDS, seconds / 2),
     )
     try:
         if serve_only:

@@ -188,6 +188,8 @@ class DisklessTopic:
     """`reserved` (the shadow topic may not exist yet), `live` or `deleting`."""
     configs: dict[str, str] = field(default_factory=dict)
     """The topic configs that govern data; the shadow topic does not have them."""
+    owner: str = ""
+    """The proxy that reserved the name, as its record in the fleet is named."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,4 +107,5 @@ class RedisTopicRegistry:
 def _topic(name: str, entry: bytes) -> DisklessTopic:
     state, topic_id, partitions, owner_bytes = _ENTRY.unpack_from(entry)
     configs = json.loads(entry[_ENTRY.size + owner_bytes :])
-    return DisklessTopic(name, topic_id, partitions, _STATES[state], configs)
+    owner = entry[_ENTRY.size : _ENTRY.size + owner_bytes].decode()
+    return DisklessTopic(name, topic_id, partitions, _STATES[state], configs, owner)

@@ -88,7 +88,8 @@ def _introduce(options: DemoOptions, stack: Stack, console: Console) -> None:
         f"In each of {len(stack.proxies)} racks, {load.producers_per_rack} producers and a consumer on a classic topic "
         f"and as many on a diskless one, all through their own rack's proxy. Each producer sends "
         f"{load.records_per_second:g} records of {load.record_bytes:,} bytes a second for {options.seconds:g} s; every "
-        "consumer reads all of its topic.",
+        f"consumer reads all of its topic. Latencies are counted after {load.warm_up_seconds:g} s, when the brokers have "
+        "warmed up; records are counted from the first.",
         highlight=False,
     )
     for rack, proxy in stack.proxies.items():

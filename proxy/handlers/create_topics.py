@@ -7,7 +7,8 @@ Behaviour (design: registry before shadow):
    that govern data stay in the registry, the shadow keeps what is written to it (transaction markers) for ever;
 3. the logs are made, and the topic is live under the shadow's topic ID.
 
-What fails on the way is undone, and answered with the brokers' own error or a retriable one.
+Before a name is reserved the brokers are asked whether they would create the shadow (`validate_only`). What fails on
+the way is undone or, where nobody knows, settled by what the brokers say (`reservations.py`).
 
 Version notes: the brokers are asked with v7 for the sake of the topic ID; the answer is given in the client's version.
 """
@@ -20,7 +21,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import structlog
+from kio.schema.create_topics.v7.response import CreatableTopicResult, CreateTopicsResponse
 from kio.schema.errors import ErrorCode
+from kio.schema.types import TopicName
 
 from proxy.coordinator.interface import CoordinatorUnavailable, TopicReserved
 from proxy.errors import INVALID_CONFIG, NONE, REQUEST_TIMED_OUT, TOPIC_ALREADY_EXISTS
@@ -33,16 +36,19 @@ from proxy.topic_configs import (
     wants_diskless,
 )
 from proxy.upstream import BrokerUnreachable
-from proxy.wire.cold import at_version, encode, nested, read_request, read_response
+from proxy.wire.cold import at_version, encode, milliseconds, nested, read_request, read_response
 from proxy.wire.errors import ProtocolError
 
 if TYPE_CHECKING:
     from proxy.connection import ClientConnection
     from proxy.request import Request
+    from proxy.slots import Slot
 
 log = structlog.get_logger()
 _ASKED_VERSION = 7
 _ACKNOWLEDGE_POLL_S = 0.02
+_SHADOW_WAIT_S = 5.0
+"""For a shadow to show up in the brokers' metadata."""
 
 
 def create_topics(connection: ClientConnection, request: Request) -> Coroutine[Any, Any, None] | None:
@@ -68,61 +74,107 @@ def create_topics(connection: ClientConnection, request: Request) -> Coroutine[A
 
 
 class _Creating:
-    """One CreateTopics with diskless topics."""
+    """One CreateTopics with diskless topics; everything in v7."""
 
     def __init__(self, connection: ClientConnection, request: Request, parsed: Any) -> None:
         self._connection = connection
         self._context = connection.context
         self._request = request
         self._parsed = at_version(parsed, _ASKED_VERSION, response=False)
-        self._refused: dict[str, tuple[int, str]] = {}
-        self._reserved: dict[str, dict[str, str]] = {}
-        """Registry configs of the topics that we have reserved."""
+        self._order = [str(topic.name) for topic in self._parsed.topics]
+        self._asked: dict[str, Any] = {}
+        """What the brokers are asked to create, by name: classic topics, and shadows."""
+        self._wanted: dict[str, dict[str, str]] = {}
+        """Diskless topics by name, with their configs in the registry."""
+        self._results: dict[str, Any] = {}
 
-    async def answer(self, slot: Any) -> None:
-        """All of it, topic by topic where topics fail."""
-        topics = []
-        version = -1
+    async def answer(self, slot: Slot) -> None:
+        """All of it, topic by topic where topics fail. Raises BrokerUnreachable."""
         for topic in self._parsed.topics:
-            name = str(topic.name)
-            configs = {config.name: config.value for config in topic.configs}
-            try:
-                default = diskless_by_name(name, self._context.settings.default_diskless_topics)
-                if not wants_diskless(configs, default=default):
-                    if self._context.topics.find(name) is not None:
-                        self._refused[name] = (TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
-                    else:
-                        topics.append(self._without(topic, {DISKLESS_ENABLE}))
-                    continue
-                if not self._context.settings.diskless_system_enable:
-                    raise ConfigRefused("this proxy makes no diskless topics: diskless.system.enable is off")
-                kept = registry_configs(configs)
-                if not self._parsed.validate_only:
-                    version = max(version, await self._reserve(topic, kept))
-                topics.append(self._shadow(topic, configs))
-            except ConfigRefused as error:
-                self._refused[name] = (INVALID_CONFIG, str(error))
-            except TopicReserved:
-                self._refused[name] = (TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
-            except CoordinatorUnavailable as error:
-                self._refused[name] = (REQUEST_TIMED_OUT, f"the registry of diskless topics can't be reached: {error}")
-        results: list[Any] = []
-        try:
-            if self._reserved and not await self._everyone_knows(version):
-                results = await self._give_up(topics)
-            elif topics:
-                results = await self._make(topics)
-        except BaseException:
-            await asyncio.shield(self._undo(self._reserved))
-            raise
-        slot.fill([encode(at_version(self._response(results), self._request.api_version, response=True))])
+            self._sort(topic)
+        await self._try_out()
+        if not self._parsed.validate_only:
+            # Once a name is reserved it is seen through, whether or not the client waits for it.
+            await self._context.see_through(self._create())
+        results = tuple(self._results[name] for name in self._order if name in self._results)
+        response = CreateTopicsResponse(throttle_time=milliseconds(0), topics=results)
+        slot.fill([encode(at_version(response, self._request.api_version, response=True))])
 
-    async def _reserve(self, topic: Any, kept: dict[str, str]) -> int:
+    def _sort(self, topic: Any) -> None:
+        """Classic, diskless, or refused."""
         name = str(topic.name)
-        partitions = len(topic.assignments) or max(topic.num_partitions, 0)
-        version = await self._context.topics.registry.reserve(name, partitions, kept, self._context.settings.identity)
-        self._reserved[name] = kept
-        return version
+        configs = {config.name: config.value for config in topic.configs}
+        default = diskless_by_name(name, self._context.settings.default_diskless_topics)
+        try:
+            diskless = wants_diskless(configs, default=default)
+            if diskless and not self._context.settings.diskless_system_enable:
+                raise ConfigRefused("this proxy makes no diskless topics: diskless.system.enable is off")
+            kept = registry_configs(configs) if diskless else {}
+        except ConfigRefused as error:
+            self._refuse(name, INVALID_CONFIG, str(error))
+            return
+        if self._context.topics.find(name) is not None:
+            self._refuse(name, TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+            return
+        if diskless:
+            self._wanted[name] = kept
+            configs = shadow_configs(configs)
+        else:
+            configs.pop(DISKLESS_ENABLE, None)
+        config_type = nested(type(topic), "configs")
+        made = tuple(config_type(name=key, value=value) for key, value in configs.items())
+        self._asked[name] = replace(topic, configs=made)
+
+    async def _try_out(self) -> None:
+        """Let the brokers say what they would refuse, above all for lack of rights, before a name is reserved."""
+        names = self._asked if self._parsed.validate_only else self._wanted
+        if not names:
+            return
+        for name, result in (await self._ask([self._asked[name] for name in names], validate_only=True)).items():
+            if result.error_code.value != NONE:
+                self._wanted.pop(name, None)
+                self._asked.pop(name, None)
+            if result.error_code.value != NONE or self._parsed.validate_only:
+                self._results[name] = result
+
+    async def _create(self) -> None:
+        """Reserve, wait for the fleet, create, open."""
+        reserved = await self._reserve()
+        if not self._asked:
+            return
+        try:
+            results = await self._ask(list(self._asked.values()), validate_only=False)
+        except BrokerUnreachable:
+            # Nobody knows what the brokers made of it.
+            for name in reserved:
+                await self._settle(name)
+            raise
+        for name, result in results.items():
+            if name in reserved:
+                result = await self._open(name, result)
+            self._results[name] = result
+
+    async def _reserve(self) -> set[str]:
+        """The names that are reserved, and known to be by every live proxy; others are refused."""
+        reserved: set[str] = set()
+        version = -1
+        for name, kept in self._wanted.items():
+            try:
+                partitions = _partition_count(self._asked[name])
+                version = await self._context.topics.registry.reserve(
+                    name, partitions, kept, self._context.fleet.identity
+                )
+                reserved.add(name)
+            except TopicReserved:
+                self._refuse(name, TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+            except CoordinatorUnavailable as error:
+                self._refuse(name, REQUEST_TIMED_OUT, f"the registry of diskless topics can't be reached: {error}")
+        if reserved and not await self._everyone_knows(version):
+            for name in reserved:
+                self._refuse(name, REQUEST_TIMED_OUT, "not every proxy of the fleet acknowledged the topic in time")
+                await self._context.reservations.undo(name)
+            return set()
+        return reserved
 
     async def _everyone_knows(self, version: int) -> bool:
         """Wait until every live proxy obeys the registry's `version`."""
@@ -138,81 +190,46 @@ class _Creating:
             await asyncio.sleep(_ACKNOWLEDGE_POLL_S)
         return False
 
-    async def _give_up(self, topics: list[Any]) -> list[Any]:
-        for name in list(self._reserved):
-            self._refused[name] = (REQUEST_TIMED_OUT, "not every proxy of the fleet acknowledged the topic in time")
-        await self._undo(self._reserved)
-        classic = [topic for topic in topics if str(topic.name) not in self._refused]
-        return await self._make(classic) if classic else []
+    async def _open(self, name: str, result: Any) -> Any:
+        """The result for the client, after the topic was opened; after undoing it where the brokers refused it."""
+        if result.error_code.value != NONE:
+            await self._context.reservations.undo(name)
+            return result
+        partitions = _partition_count(self._asked[name]) or result.num_partitions
+        try:
+            if partitions <= 0:
+                # The broker does not tell its defaults to who may not describe configs.
+                await self._context.reservations.settle(name, _SHADOW_WAIT_S)
+            else:
+                await self._context.reservations.open(name, result.topic_id.bytes, partitions)
+        except (CoordinatorUnavailable, BrokerUnreachable, ProtocolError) as error:
+            log.error("diskless_topic_half_made", topic=name, reason=str(error), remedy="none: it is settled later")
+            return replace(result, error_code=ErrorCode(REQUEST_TIMED_OUT), error_message=str(error))
+        return result
 
-    async def _make(self, topics: list[Any]) -> list[Any]:
-        """Create on the brokers; open what is diskless and was created, undo the rest."""
-        asked = replace(self._parsed, topics=tuple(topics))
+    async def _settle(self, name: str) -> None:
+        try:
+            await self._context.reservations.settle(name, _SHADOW_WAIT_S)
+        except (CoordinatorUnavailable, BrokerUnreachable, ProtocolError) as error:
+            log.error("diskless_topic_half_made", topic=name, reason=str(error), remedy="none: it is settled later")
+
+    async def _ask(self, topics: list[Any], *, validate_only: bool) -> dict[str, Any]:
+        """The brokers' results by name. Raises BrokerUnreachable."""
+        asked = replace(self._parsed, topics=tuple(topics), validate_only=validate_only)
         body = await self._connection.ask(self._request, self._request.api_key, _ASKED_VERSION, encode(asked))
         try:
             response = read_response(self._request.api_key, _ASKED_VERSION, body)
         except ProtocolError as error:
             raise BrokerUnreachable(f"the answer to CreateTopics can't be read: {error}") from error
-        results = []
-        for result in response.topics:
-            name = str(result.name)
-            if name in self._reserved:
-                result = await self._open(name, result)
-            results.append(result)
-        return results
+        return {str(result.name): result for result in response.topics}
 
-    async def _open(self, name: str, result: Any) -> Any:
-        if result.error_code.value != NONE:
-            await self._undo({name: self._reserved[name]})
-            return result
-        try:
-            topic_id = result.topic_id.bytes
-            await self._context.coordinator.create_logs(topic_id, range(result.num_partitions))
-            await self._context.topics.registry.activate(name, topic_id, result.num_partitions)
-            await self._context.topics.load()
-        except CoordinatorUnavailable as error:
-            log.error(
-                "diskless_topic_half_made",
-                topic=name,
-                reason=str(error),
-                remedy="delete the topic and create it again once the coordinator answers",
-            )
-            return replace(result, error_code=ErrorCode(REQUEST_TIMED_OUT), error_message=str(error))
-        log.info("diskless_topic_created", topic=name, partitions=result.num_partitions)
-        return result
-
-    async def _undo(self, reserved: dict[str, dict[str, str]]) -> None:
-        for name in reserved:
-            try:
-                await self._context.topics.registry.remove(name)
-            except CoordinatorUnavailable as error:
-                log.error("reservation_left", topic=name, reason=str(error), remedy="delete the topic")
-
-    def _shadow(self, topic: Any, configs: dict[str, str | None]) -> Any:
-        config_type = nested(type(topic), "configs")
-        return replace(
-            topic,
-            configs=tuple(config_type(name=name, value=value) for name, value in shadow_configs(configs).items()),
+    def _refuse(self, name: str, error_code: int, message: str) -> None:
+        self._asked.pop(name, None)
+        self._results[name] = CreatableTopicResult(
+            name=TopicName(name), topic_id=None, error_code=ErrorCode(error_code), error_message=message, configs=None
         )
 
-    def _without(self, topic: Any, names: set[str]) -> Any:
-        return replace(topic, configs=tuple(config for config in topic.configs if config.name not in names))
 
-    def _response(self, results: list[Any]) -> Any:
-        from kio.schema.create_topics.v7.response import CreatableTopicResult, CreateTopicsResponse
-
-        from proxy.wire.cold import milliseconds
-
-        by_name = {str(result.name): result for result in results}
-        for name, (error_code, message) in self._refused.items():
-            by_name[name] = CreatableTopicResult(
-                name=name,  # type: ignore[arg-type]
-                topic_id=None,
-                error_code=ErrorCode(error_code),
-                error_message=message,
-                configs=None,
-            )
-        order = [str(topic.name) for topic in self._parsed.topics]
-        return CreateTopicsResponse(
-            throttle_time=milliseconds(0), topics=tuple(by_name[name] for name in order if name in by_name)
-        )
+def _partition_count(topic: Any) -> int:
+    """What the request says; 0 where it leaves it to the brokers."""
+    return len(topic.assignments) or max(topic.num_partitions, 0)

@@ -40,7 +40,7 @@ def delete_topics(connection: ClientConnection, request: Request) -> Coroutine[A
     for reference in references:
         named = reference if isinstance(reference, str) else reference.name
         entry = topics.find(str(named) if named is not None else reference.topic_id.bytes)
-        if entry is not None:
+        if entry is not None and entry.state != "reserved":
             diskless[entry.name] = entry
     if not diskless:
         connection.forward(request)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from kio.index import load_response_schema
 
 from proxy.coordinator.interface import DisklessTopic
+from proxy.rights import rights_of
 from proxy.wire.cold import encode, milliseconds, read_request, read_response
-from proxy.wire.errors import ProtocolError
 
 if TYPE_CHECKING:
     from proxy.connection import ClientConnection
@@ -22,23 +22,25 @@ if TYPE_CHECKING:
 
 Mine = Sequence[tuple[Any, DisklessTopic]]
 """The request's diskless topics, each with its entry in the registry."""
-AnswerMine = Callable[["ClientConnection", "Request", Any, Mine], Awaitable[list[Any]]]
-"""The proxy's half of the response's `topics`; gets the response type of the request's version."""
+AnswerMine = Callable[["ClientConnection", Any, Mine], Awaitable[list[Any]]]
+"""The proxy's half of the response's `topics`; gets the response type of the request's version.
+
+What the client may do with the topics has been asked by then (`rights_of(connection).error`).
+"""
 
 
 def answer_in_halves(
     connection: ClientConnection, request: Request, name_of: Callable[[Any], str], answer_mine: AnswerMine
 ) -> Coroutine[Any, Any, None] | None:
-    """Forward what has no diskless topic (or can't be read: it may be newer than we are); answer the rest."""
+    """Forward what has no diskless topic; answer the rest. Raises ProtocolError for what can't be read.
+
+    Forwarding that would let a shadow topic's offsets pass for a diskless topic's.
+    """
     topics = connection.context.topics
     if not topics.all():
         connection.forward(request)
         return None
-    try:
-        parsed = read_request(request.api_key, request.api_version, request.body)
-    except ProtocolError:
-        connection.forward(request)
-        return None
+    parsed = read_request(request.api_key, request.api_version, request.body)
     mine = [(asked, entry) for asked in parsed.topics if (entry := topics.find(name_of(asked))) is not None]
     if not mine:
         connection.forward(request)
@@ -52,7 +54,11 @@ async def _answer(
     connection: ClientConnection, request: Request, slot: Slot, theirs: Any, mine: Mine, answer_mine: AnswerMine
 ) -> None:
     response_type: Any = load_response_schema(request.api_key, request.api_version)
-    answered = await answer_mine(connection, request, response_type, mine)
+    rights = rights_of(connection)
+    unasked = rights.unasked(entry.name for _, entry in mine)
+    if unasked:
+        await rights.ask(connection, request, unasked)
+    answered = await answer_mine(connection, response_type, mine)
     if theirs.topics:
         body = await connection.ask(request, request.api_key, request.api_version, encode(theirs))
         response = read_response(request.api_key, request.api_version, body)

@@ -33,12 +33,8 @@ def list_offsets(connection: ClientConnection, request: Request) -> Coroutine[An
     return answer_in_halves(connection, request, lambda asked: str(asked.name), _answer_mine)
 
 
-async def _answer_mine(connection: ClientConnection, request: Request, response_type: Any, mine: Mine) -> list[Any]:
-    context = connection.context
+async def _answer_mine(connection: ClientConnection, response_type: Any, mine: Mine) -> list[Any]:
     rights = rights_of(connection)
-    unasked = rights.unasked(entry.name for _, entry in mine)
-    if unasked:
-        await rights.ask(connection, request, unasked)
     refused = {entry.name: rights.error(entry.name, DESCRIBE) for _, entry in mine}
     wanted = [
         ListRequest(entry.topic_id, asked.partition_index, _TIERED_TIMESTAMPS.get(asked.timestamp, asked.timestamp))
@@ -47,7 +43,7 @@ async def _answer_mine(connection: ClientConnection, request: Request, response_
         if refused[entry.name] == NONE and asked.partition_index < entry.partitions
     ]
     try:
-        found = await context.coordinator.list_offsets(wanted) if wanted else []
+        found = await connection.context.coordinator.list_offsets(wanted) if wanted else []
     except CoordinatorUnavailable as error:
         log.warning("offsets_unavailable", reason=str(error))
         found = [OffsetAnswer(KAFKA_STORAGE_ERROR, -1, -1)] * len(wanted)

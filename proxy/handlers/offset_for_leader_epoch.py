@@ -13,8 +13,9 @@ import structlog
 from kio.schema.errors import ErrorCode
 
 from proxy.coordinator.interface import LATEST_TIMESTAMP, CoordinatorUnavailable, ListRequest, OffsetAnswer
-from proxy.errors import KAFKA_STORAGE_ERROR
+from proxy.errors import KAFKA_STORAGE_ERROR, NONE
 from proxy.handlers.halves import Mine, answer_in_halves
+from proxy.rights import DESCRIBE, rights_of
 from proxy.wire.cold import nested
 
 if TYPE_CHECKING:
@@ -29,14 +30,17 @@ def offset_for_leader_epoch(connection: ClientConnection, request: Request) -> C
     return answer_in_halves(connection, request, lambda asked: str(asked.topic), _answer_mine)
 
 
-async def _answer_mine(connection: ClientConnection, request: Request, response_type: Any, mine: Mine) -> list[Any]:
+async def _answer_mine(connection: ClientConnection, response_type: Any, mine: Mine) -> list[Any]:
+    rights = rights_of(connection)
+    refused = {entry.name: rights.error(entry.name, DESCRIBE) for _, entry in mine}
     wanted = [
         ListRequest(entry.topic_id, asked.partition, LATEST_TIMESTAMP)
         for topic, entry in mine
         for asked in topic.partitions
+        if refused[entry.name] == NONE
     ]
     try:
-        found = await connection.context.coordinator.list_offsets(wanted)
+        found = await connection.context.coordinator.list_offsets(wanted) if wanted else []
     except CoordinatorUnavailable as error:
         log.warning("offsets_unavailable", reason=str(error))
         found = [OffsetAnswer(KAFKA_STORAGE_ERROR, -1, -1)] * len(wanted)
@@ -47,14 +51,23 @@ async def _answer_mine(connection: ClientConnection, request: Request, response_
         topic_type(
             topic=topic.topic,
             partitions=tuple(
-                partition_type(
-                    error_code=ErrorCode(answers[entry.topic_id, asked.partition].error_code),
-                    partition=asked.partition,
-                    leader_epoch=asked.leader_epoch,
-                    end_offset=answers[entry.topic_id, asked.partition].offset,
+                _partition(
+                    partition_type,
+                    asked,
+                    answers.get((entry.topic_id, asked.partition), OffsetAnswer(refused[entry.name], -1, -1)),
                 )
                 for asked in topic.partitions
             ),
         )
         for topic, entry in mine
     ]
+
+
+def _partition(partition_type: Any, asked: Any, answer: OffsetAnswer) -> Any:
+    failed = answer.error_code != NONE
+    return partition_type(
+        error_code=ErrorCode(answer.error_code),
+        partition=asked.partition,
+        leader_epoch=-1 if failed else asked.leader_epoch,
+        end_offset=-1 if failed else answer.offset,
+    )

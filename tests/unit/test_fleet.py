@@ -44,7 +44,9 @@ class Proxy:
 
     def __init__(self, store, registry, **settings) -> None:
         self.topics = Topics(registry, lease_runs=lambda: self.fleet.lease_runs())
-        self.fleet = Fleet(settings_of(**settings), store, registry_version=lambda: self.topics.version)
+        self.fleet = Fleet(
+            settings_of(**settings), store, registry_version=lambda: self.topics.version, reload=self.topics.load
+        )
 
     async def start(self):
         await self.topics.load()

@@ -95,4 +95,3 @@ def test_everyone_gets_their_turn_and_the_bound_holds(sizes, random):
         open_ones.discard(done)
         waiters[done].has_it = False
         budget.give_back(sizes[done])
-    

@@ -91,15 +91,32 @@ async def test_certainty_ends_with_the_lease_at_once():
     assert not topics.nothing_diskless
 
 
-async def test_a_name_seen_as_classic_is_not_sure_without_a_lease():
-    """Without a lease nobody waits for us: it may be deleted by now, and be the shadow of a diskless topic."""
+async def test_without_a_lease_only_what_was_seen_as_classic_is():
+    """Decision 0005: with the coordinator away, running producers of classic topics go on."""
     topics, lease = await loaded()
     assert topics.surely_classic("orders")
     assert topics.surely_classic(TOPIC_ID)
     lease.runs = False
-    await topics.registry.reserve("orders", 3, {}, "owner")
-    assert topics.surely_classic(TOPIC_ID), "an ID never becomes another topic's"
+    assert topics.surely_classic("orders")
+    assert topics.surely_classic(TOPIC_ID)
+    assert not topics.surely_classic("others")
+    assert not topics.nothing_diskless
+
+
+async def test_a_registry_that_went_back_leaves_only_topic_ids_sure():
+    """Whatever the proxy has loaded, the store knows less: a name may be anything by now, an ID stays what it was."""
+    topics, _ = await loaded()
+    await topics.registry.reserve("reserved", 3, {}, "owner")
+    await topics.registry.remove("reserved")
+    await topics.load()
+    assert topics.surely_classic("orders")
+    assert topics.surely_classic(TOPIC_ID)
+    topics.registry = type(topics.registry)()
+    await topics.load()
+    assert topics.gone_back
+    assert not topics.nothing_diskless
     assert not topics.surely_classic("orders")
+    assert topics.surely_classic(TOPIC_ID)
 
 
 async def test_an_older_answer_that_comes_later_changes_nothing():
