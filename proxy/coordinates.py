@@ -22,7 +22,8 @@ log = structlog.get_logger()
 Partition = tuple[bytes, int]
 
 _MAX_TAILS = 20_000
-_MAX_ROWS_PER_TAIL = 1024
+_MAX_ROWS_PER_TAIL = 256
+"""About 200 bytes a row: 1 GiB if every tail were full, which takes 20,000 partitions read at the same time."""
 
 
 class _Tail:
@@ -108,6 +109,7 @@ class Coordinates:
         rows = tail.rows
         if not rows or not rows[0].base_offset <= request.offset < tail.high_watermark:
             return None
+        self._tails.move_to_end((request.topic_id, request.partition))
         first = bisect_left(rows, request.offset, key=lambda row: row.last_offset)
         chosen: list[Row] = []
         size = 0

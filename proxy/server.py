@@ -198,7 +198,13 @@ class Server:
     def _keep(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.append(task)
-        task.add_done_callback(_report)
+        task.add_done_callback(self._background_ended)
+
+    def _background_ended(self, task: asyncio.Task[None]) -> None:
+        """Background work never ends by itself. If it did, what this proxy knows grows old: clients go elsewhere."""
+        if not task.cancelled():
+            self.not_ready = f"background work ended: {task.exception()!r}; restart the proxy"
+            log.critical("background_work_ended", exc_info=task.exception(), remedy="restart the proxy")
 
     async def _close(self, context: Context, admin: AdminServer) -> None:
         for listener in self._listeners:
@@ -233,9 +239,3 @@ def _bound_socket(host: str, port: int) -> socket.socket:
         bound.close()
         raise
     return bound
-
-
-def _report(task: asyncio.Task[None]) -> None:
-    """Background work never ends by itself: say so loudly if it did."""
-    if not task.cancelled():
-        log.critical("background_work_ended", exception=repr(task.exception()), remedy="restart the proxy")
