@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import cast
 from urllib.parse import urlsplit
 
 import structlog
@@ -48,7 +50,9 @@ async def connect(settings: config.Redis) -> Redis:
         settings.url,
         max_connections=settings.max_connections + SUBSCRIPTIONS,
         timeout=timeout_s,
-        socket_timeout=timeout_s,
+        # Not the client's own limit on a command: on Python 3.11 it goes by `asyncio.wait_for`, which may swallow a
+        # cancellation, so that a task that is to end goes on. `store_call` sets the limit.
+        socket_timeout=None,
         socket_connect_timeout=timeout_s,
         retry=Retry(NoBackoff(), 0),
         protocol=2,
@@ -57,11 +61,21 @@ async def connect(settings: config.Redis) -> Redis:
     return Redis.from_pool(pool)
 
 
-@contextmanager
-def store_errors(doing: str) -> Iterator[None]:
-    """Turn whatever the client raises into CoordinatorUnavailable; `doing` completes "while …"."""
+@asynccontextmanager
+async def store_call(client: Redis, doing: str) -> AsyncIterator[None]:
+    """For whatever is asked of the client: it ends within `timeout_ms`, and fails with CoordinatorUnavailable only.
+
+    `doing` completes "while …" in the text.
+    """
+    limit_s = cast(BlockingConnectionPool, client.connection_pool).timeout
     try:
-        yield
+        async with asyncio.timeout(limit_s):
+            yield
+    except TimeoutError as error:
+        raise CoordinatorUnavailable(
+            f"the coordinator's store did not answer within {limit_s} s while {doing}; see whether it is overloaded or "
+            "the network is broken, or raise redis.timeout_ms"
+        ) from error
     except (RedisError, OSError) as error:
         raise CoordinatorUnavailable(f"the coordinator's store failed while {doing}: {_explain(error)}") from error
 
@@ -88,7 +102,7 @@ async def check_store(client: Redis, settings: config.Redis) -> None:
     warned of in the log.
     """
     address = urlsplit(settings.url).netloc.rpartition("@")[2] or settings.url
-    with store_errors("checking the store"):
+    async with store_call(client, "checking the store"):
         await _check_server(client, address)
         await _check_durability(client, address, settings.require_append_only)
         for field, value, remedy in (

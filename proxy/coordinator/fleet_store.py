@@ -8,7 +8,7 @@ from dataclasses import asdict, fields
 from redis.asyncio import Redis
 
 from proxy.coordinator import scripts
-from proxy.coordinator.connect import store_errors
+from proxy.coordinator.connect import store_call
 from proxy.coordinator.interface import ProxyRecord
 from proxy.coordinator.packing import unpack_strings
 from proxy.coordinator.shards import FLEET_PREFIX
@@ -35,7 +35,7 @@ class RedisFleetStore:
 
     async def leave(self, proxy_id: str) -> None:
         """End the lease at once."""
-        with store_errors("leaving the fleet"):
+        async with store_call(self._client, "leaving the fleet"):
             await self._client.hdel(f"{FLEET_PREFIX}leases", proxy_id)
 
 

@@ -12,7 +12,7 @@ from redis.asyncio import Redis
 
 from proxy import config
 from proxy.coordinator import scripts, subscription
-from proxy.coordinator.connect import store_errors
+from proxy.coordinator.connect import store_call
 from proxy.coordinator.interface import CoordinatorUnavailable, DisklessTopic, RegistrySnapshot, TopicReserved
 from proxy.coordinator.packing import unpack_strings
 from proxy.coordinator.shards import REGISTRY_PREFIX
@@ -90,7 +90,7 @@ class RedisTopicRegistry:
     async def _version(self) -> int:
         while True:
             try:
-                with store_errors("reading the registry's version"):
+                async with store_call(self._client, "reading the registry's version"):
                     return int(await self._client.hget(f"{REGISTRY_PREFIX}meta", "version") or 0)
             except CoordinatorUnavailable:
                 await asyncio.sleep(_PAUSE_S)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, cast
 from redis.asyncio import Redis
 from redis.exceptions import NoScriptError
 
-from proxy.coordinator.connect import store_errors
+from proxy.coordinator.connect import store_call
 from proxy.coordinator.interface import CoordinatorUnavailable
 
 _DIRECTORY = Path(__file__).parent / "lua"
@@ -68,9 +68,9 @@ async def run_all(client: Redis, name: str, calls: Sequence[Call]) -> list[Any]:
     When one fails, others may have taken effect.
     """
     replies: list[Any] = []
-    with store_errors(f"running {name}"):
-        for start in range(0, len(calls), MAX_CALLS_PER_PIPELINE):
-            some = calls[start : start + MAX_CALLS_PER_PIPELINE]
+    for start in range(0, len(calls), MAX_CALLS_PER_PIPELINE):
+        some = calls[start : start + MAX_CALLS_PER_PIPELINE]
+        async with store_call(client, f"running {name}"):
             try:
                 replies += await _evaluate(client, script(name), some)
             except NoScriptError:

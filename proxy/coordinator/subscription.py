@@ -36,7 +36,8 @@ async def messages(client: Redis, channels: Sequence[str], *, idle_s: float) -> 
 
 async def _until_it_breaks(client: Redis, channels: Sequence[str], idle_s: float) -> AsyncGenerator[bytes | None]:
     async with client.pubsub() as pubsub:
-        await pubsub.subscribe(*channels)
+        async with asyncio.timeout(idle_s):
+            await pubsub.subscribe(*channels)
         missing, pinged = len(channels), False
         while True:
             message = await pubsub.get_message(timeout=idle_s)

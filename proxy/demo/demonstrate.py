@@ -39,7 +39,8 @@ class DemoOptions:
 def demonstrate(options: DemoOptions) -> int:
     """Run the demo; the exit code: 0 where all is right. Raises StackError where the stack or the load can't run.
 
-    Ctrl-C while the load runs ends it early, and what was sent is counted; once more, and nothing is waited for.
+    Ctrl-C while the load runs ends it early, and what was sent is counted. Before that, or when it comes once more,
+    nothing is counted, and the exit code is CANCELLED_EXIT_CODE.
     """
     console = Console(stderr=options.json)
     with end_signals() as signals:
@@ -48,7 +49,7 @@ def demonstrate(options: DemoOptions) -> int:
         try:
             tally, moved = _run(options, signals, console)
         except StackCancelled:
-            console.print("Told to end before the load ran. Nothing is left running.")
+            console.print("Told to end before all was counted. Nothing is left running.")
             return CANCELLED_EXIT_CODE
         finally:
             if options.info:
@@ -88,8 +89,8 @@ def _introduce(options: DemoOptions, stack: Stack, console: Console) -> None:
         f"In each of {len(stack.proxies)} racks, {load.producers_per_rack} producers and a consumer on a classic topic "
         f"and as many on a diskless one, all through their own rack's proxy. Each producer sends "
         f"{load.records_per_second:g} records of {load.record_bytes:,} bytes a second for {options.seconds:g} s; every "
-        f"consumer reads all of its topic. Latencies are counted after {load.warm_up_seconds:g} s, when the brokers have "
-        "warmed up; records are counted from the first.",
+        "consumer reads all of its topic. All records count; latencies only after "
+        f"{load.warm_up_seconds:g} s, when the brokers have warmed up.",
         highlight=False,
     )
     for rack, proxy in stack.proxies.items():

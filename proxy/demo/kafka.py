@@ -138,7 +138,7 @@ class Kafka:
 
     def _format_controller(self, cluster_id: str) -> None:
         settings = self._properties_path(CONTROLLER)
-        arguments = ("format", "--cluster-id", cluster_id, "--config", str(settings))
+        arguments = ("format", f"--cluster-id={cluster_id}", "--config", str(settings))  # an ID may begin with a dash
         done = self.run_tool("kafka.tools.StorageTool", *arguments)
         if done.returncode:
             raise StackError(f"the controller's storage can't be formatted: {done.stderr.strip() or done.stdout}")

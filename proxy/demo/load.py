@@ -117,8 +117,11 @@ class Load:
     def start(self, cancelled: Event | None = None) -> None:
         """Create the topics; start the consumers, and when all of them read, the producers; returns when all send.
 
-        Raises StackError where something does not start in time, StackCancelled as soon as `cancelled` is set.
+        Raises StackError where something does not start in time or the load was started before, StackCancelled as
+        soon as `cancelled` is set.
         """
+        if self._consumers:
+            raise StackError("a load can be started only once")
         cancelled = cancelled or Event()
         try:
             self._create_topics()
@@ -147,15 +150,16 @@ class Load:
     def stop(self, hurried: Event | None = None) -> Tally:
         """Send no more, wait for all delivery reports, let every rack read to the end, and count.
 
-        Takes at most the delivery timeout, twice the settle time and half a minute; setting `hurried` ends the
-        waiting, and the count is of what is known then. Raises StackError where a process of the load has failed.
+        Takes at most the delivery timeout, twice the settle time and a minute. Raises StackError where a process of
+        the load has failed, StackCancelled as soon as `hurried` is set: what was under way then can't be judged.
         """
         hurried = hurried or Event()
         options = self.options
         self._finish(self._producers, options.delivery_timeout_seconds + END_MARGIN_SECONDS, hurried)
         deadline = time.monotonic() + options.settle_seconds
         while time.monotonic() < deadline and not self._settled() and not hurried.wait(POLL_SECONDS):
-            self.check()
+            for worker in self._consumers:
+                worker.check()
         # All is read, or time is up; a record that is stored twice may still lie at the end.
         self._finish(self._consumers, options.settle_seconds + END_MARGIN_SECONDS, hurried)
         self.close()
@@ -254,7 +258,9 @@ class Load:
             worker.finish()
         while not all(worker.ended for worker in workers):
             self.check()
-            if hurried.wait(POLL_SECONDS) or time.monotonic() > deadline:
+            if hurried.wait(POLL_SECONDS):
+                raise StackCancelled("the load was told not to wait for its end")
+            if time.monotonic() > deadline:
                 return
 
 

@@ -11,15 +11,14 @@ from tests.support.metrics import Metrics
 from tests.support.topics import CLASSIC, DISKLESS, KINDS, new_topic
 
 
-def test_terminated_in_turns_under_load(stack: Stack) -> None:
+def test_terminated_under_load_nothing_is_lost_or_repeated(stack: Stack) -> None:
     with load_of(stack) as load:
-        for rack in ("rack-a", "rack-b"):
-            wait_for_more(load, DISKLESS)
-            assert stack.terminate_proxy(rack) == 0
-            for kind in KINDS:
-                wait_for_more(load, kind)
-            stack.start_proxy(rack)
         wait_for_more(load, DISKLESS)
+        assert stack.terminate_proxy("rack-a") == 0
+        for kind in KINDS:
+            wait_for_more(load, kind)
+        stack.start_proxy("rack-a")
+        wait_for_more(load, DISKLESS, 200)
         tally = load.stop()
     assert_right(tally)
 
@@ -38,29 +37,22 @@ def test_terminated_it_answers_a_client_that_does_not_try_again(stack: Stack) ->
     assert len(read(stack.bootstrap("rack-a"), topic)) == 20
 
 
-def test_killed_and_started_again_it_repeats_nothing(stack: Stack) -> None:
+def test_killed_under_load_nothing_is_lost_or_repeated(stack: Stack) -> None:
     with load_of(stack) as load:
-        for rack in ("rack-a", "rack-b", "rack-a"):
+        for rack in ("rack-a", "rack-b"):
             wait_for_more(load, DISKLESS)
             stack.kill_proxy(rack)
             wait_for_more(load, CLASSIC)
             stack.start_proxy(rack)
+
+        # Between commit and answer: the producers have to send again what is committed already.
+        wait_for_more(load, DISKLESS)
+        stack.pause("redis")
+        wait_for_more(load, CLASSIC, 300)  # longer than a commit interval: commits lie before the hanging store
+        stack.kill_proxy("rack-c")
+        stack.resume("redis")  # now it carries them out, and nobody is there to hear of it
+        stack.start_proxy("rack-c")
         wait_for_more(load, DISKLESS, 200)
         tally = load.stop()
     assert_right(tally)
-
-
-def test_killed_between_commit_and_answer_it_repeats_nothing(stack: Stack) -> None:
-    with load_of(stack) as load:
-        for rack in stack.proxies:
-            wait_for_more(load, DISKLESS)
-            stack.pause("redis")
-            wait_for_more(load, CLASSIC, 300)  # longer than a commit interval: commits lie before the hanging store
-            stack.kill_proxy(rack)
-            stack.resume("redis")  # now it carries them out, and nobody is there to hear of it
-            stack.start_proxy(rack)
-        wait_for_more(load, DISKLESS, 200)
-        recognised = sum(Metrics(stack, rack).value("duplicate_batches_total") for rack in stack.proxies)
-        tally = load.stop()
-    assert recognised > 0, "no batch was sent twice, so this test has tested nothing"
-    assert_right(tally)
+    assert Metrics(stack, "rack-c").value("duplicate_batches_total") > 0, "nothing was sent again"

@@ -6,12 +6,13 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
 from confluent_kafka import Producer
 
-from proxy.demo.errors import StackError
+from proxy.demo.errors import StackCancelled, StackError
 from proxy.demo.load import Load, LoadOptions, run_load
 from proxy.demo.stack import Stack
 from proxy.demo.tally import KINDS, Tally
@@ -99,9 +100,18 @@ def test_a_load_that_cannot_begin_says_why_and_leaves_nothing(stack: Stack) -> N
 
 def test_a_process_of_the_load_that_dies_is_told_of(stack: Stack) -> None:
     with Load(bootstraps(stack), LIGHT) as load:
+        with pytest.raises(StackError, match="only once"):
+            load.start()
         os.kill(load.pids()[0], 9)
         with pytest.raises(StackError, match=r"consumers in rack-a of the load ended \(exit code -9\)"):
             load.stop()
+
+
+def test_a_load_that_may_not_wait_for_its_end_counts_nothing(stack: Stack) -> None:
+    hurried = threading.Event()
+    hurried.set()
+    with Load(bootstraps(stack), LIGHT) as load, pytest.raises(StackCancelled):
+        load.stop(hurried)
 
 
 @pytest.mark.stack
