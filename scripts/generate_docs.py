@@ -1,6 +1,6 @@
 """Write the pages of `docs/` that follow from the code: `configuration.md` and `apis.md`.
 
-`python scripts/generate_docs.py`; with `--check` nothing is written, and the exit code is 1 where a page is not current.
+`python scripts/generate_docs.py`; with `--check` nothing is written, and the exit code is 1 where a page is old.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ diskless.append.commit.interval.ms: 250
 An environment variable is `DISKLESS_PROXY_` and the setting's path in capitals, joined by two underscores:
 `DISKLESS_PROXY_LISTENERS__BOOTSTRAP_PORT=9092`, `DISKLESS_PROXY_DISKLESS_APPEND_COMMIT_INTERVAL_MS=100`.
 
-Redis or Valkey must run with `maxmemory-policy noeviction` and `appendonly yes`, best with `appendfsync always`: it orders
-the records, and until the journal comes it is the only one that knows their order.
+Redis or Valkey must run with `maxmemory-policy noeviction` and `appendonly yes`, best with `appendfsync always`: it
+orders the records, and until the journal comes it is the only one that knows their order.
 
 | setting | default | what it is |
 |---|---|---|
@@ -57,8 +57,8 @@ _APIS = """\
 # APIs
 
 What the proxy does with each API of Kafka 4.x; generated from `proxy/apis.py`. *pass*: request and response stream
-through. *rewrite*: the broker answers, the answer is changed. *intercept*: answered here, wholly or in part. *hide*: for
-brokers among themselves, not served to clients. Versions beyond those named are not offered.
+through. *rewrite*: the broker answers, the answer is changed. *intercept*: answered here, wholly or in part. *hide*:
+for brokers among themselves, not served to clients. Versions beyond those named are not offered.
 
 | key | API | versions | treatment | why |
 |---|---|---|---|---|
