@@ -230,7 +230,7 @@ class ModelTopicRegistry:
     async def reserve(self, name: str, partitions: int, configs: dict[str, str], owner: str) -> int:
         if name in self.topics:
             raise TopicReserved(name)
-        return self._put(DisklessTopic(name, bytes(16), partitions, "reserved", dict(configs)))
+        return self._put(DisklessTopic(name, bytes(16), partitions, "reserved", dict(configs), owner))
 
     async def activate(self, name: str, topic_id: bytes, partitions: int) -> int:
         topic = self.topics.get(name)

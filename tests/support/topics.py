@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Mapping
 
-from confluent_kafka import TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from proxy.demo.stack import Stack
@@ -13,6 +14,8 @@ from proxy.demo.stack import Stack
 CLASSIC, DISKLESS = "classic", "diskless"
 KINDS = (CLASSIC, DISKLESS)
 REPLICAS = 3
+NOT_HEARD_OF = {KafkaError._NOENT, KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION}
+"""What clients say of a topic that their broker has not heard of yet: brokers learn of it one after the other."""
 
 
 def admin(stack: Stack, rack: str = "rack-a") -> AdminClient:
@@ -59,9 +62,17 @@ def delete_topic(stack: Stack, name: str, rack: str = "rack-a") -> None:
 
 
 def offsets(stack: Stack, name: str, partition: int = 0, rack: str = "rack-a") -> tuple[int, int]:
-    """Earliest and latest offset."""
+    """Earliest and latest offset, once the brokers have all heard of the topic."""
     asked = TopicPartition(name, partition)
     client = admin(stack, rack)
-    found = [client.list_offsets({asked: spec}) for spec in (OffsetSpec.earliest(), OffsetSpec.latest())]
-    earliest, latest = (answer[asked].result(30).offset for answer in found)
-    return earliest, latest
+    deadline = time.monotonic() + 30
+    while True:
+        found = [client.list_offsets({asked: spec}) for spec in (OffsetSpec.earliest(), OffsetSpec.latest())]
+        try:
+            earliest, latest = (answer[asked].result(30).offset for answer in found)
+        except KafkaException as error:
+            if error.args[0].code() not in NOT_HEARD_OF or time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
+        else:
+            return earliest, latest

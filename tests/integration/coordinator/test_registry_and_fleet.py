@@ -41,15 +41,14 @@ async def test_an_empty_registry_has_version_0(registry) -> None:
 async def test_the_life_of_a_topic(registry) -> None:
     assert await registry.reserve("b", 3, CONFIGS, "owner") == 1
     assert await registry.reserve("a", 1, {}, "öwner") == 2
-    reserved = DisklessTopic("b", NONE, 3, "reserved", CONFIGS)
-    assert await registry.load() == RegistrySnapshot(2, (DisklessTopic("a", NONE, 1, "reserved", {}), reserved))
+    other = DisklessTopic("a", NONE, 1, "reserved", {}, "öwner")
+    reserved = DisklessTopic("b", NONE, 3, "reserved", CONFIGS, "owner")
+    assert await registry.load() == RegistrySnapshot(2, (other, reserved))
     assert await registry.activate("b", ONE, 4) == 3
-    assert await registry.load() == RegistrySnapshot(
-        3, (DisklessTopic("a", NONE, 1, "reserved", {}), DisklessTopic("b", ONE, 4, "live", CONFIGS))
-    )
+    assert await registry.load() == RegistrySnapshot(3, (other, DisklessTopic("b", ONE, 4, "live", CONFIGS, "owner")))
     assert await registry.remove("a") == 4
     assert await registry.begin_delete("b") == 5
-    assert await registry.load() == RegistrySnapshot(5, (DisklessTopic("b", ONE, 4, "deleting", CONFIGS),))
+    assert await registry.load() == RegistrySnapshot(5, (DisklessTopic("b", ONE, 4, "deleting", CONFIGS, "owner"),))
     assert await registry.remove("b") == 6
     assert await registry.load() == RegistrySnapshot(6, ())
 
