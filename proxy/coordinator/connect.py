@@ -52,7 +52,7 @@ async def connect(settings: config.Redis) -> Redis:
         timeout=timeout_s,
         # Not the client's own limit on a command: on Python 3.11 it goes by `asyncio.wait_for`, which may swallow a
         # cancellation, so that a task that is to end goes on. `store_call` sets the limit.
-        socket_timeout=timeout_s,
+        socket_timeout=None,
         socket_connect_timeout=timeout_s,
         retry=Retry(NoBackoff(), 0),
         protocol=2,

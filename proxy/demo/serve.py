@@ -81,13 +81,13 @@ def _suggest(stack: Stack, console: Console) -> None:
     console.print("\nTry next (any Kafka client will do):")
     for what, command in (
         (
-            "create a diskless topic",
-            f"{tool}.TopicCommand --bootstrap-server {here} --create --topic first --config diskless.enable=true",
+            "create a diskless topic (by its name, see default_diskless_topics)",
+            f"{tool}.TopicCommand --bootstrap-server {here} --create --topic diskless.first --partitions 3",
         ),
-        (f"write to it in {rack}", f"{tool}.ConsoleProducer --bootstrap-server {here} --topic first"),
+        (f"write to it in {rack}", f"{tool}.ConsoleProducer --bootstrap-server {here} --topic diskless.first"),
         (
             f"read it in {other}",
-            f"{tool}.consumer.ConsoleConsumer --bootstrap-server {there} --topic first --from-beginning",
+            f"{tool}.consumer.ConsoleConsumer --bootstrap-server {there} --topic diskless.first --from-beginning",
         ),
         ("see the proxy's figures", f"curl -s {stack.admin_url(rack)}/metrics"),
     ):

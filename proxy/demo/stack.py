@@ -28,6 +28,8 @@ from proxy.demo.proxies import RackProxy, merged
 from proxy.demo.s3 import SeaweedFS
 from proxy.demo.valkey import Valkey
 
+DISKLESS_BY_NAME = r"diskless\..*"
+"""Topics of such names are diskless in the demo: Kafka's own tools can't ask for it, as they check config names."""
 DIRECTORIES = ("config", "data", "logs", "tmp", "wal")
 
 
@@ -134,6 +136,7 @@ class Stack:
             "brokers": {"bootstrap": [self.kafka.address(node) for node in own_first]},
             "redis": {"url": self.redis.url},
             "storage": storage,
+            "default_diskless_topics": [DISKLESS_BY_NAME],
         }
         return merged(settings, self.options.overrides)
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import uuid
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from proxy.demo.stack import Stack
 from tests.support.confluent import produce
+from tests.support.metrics import Metrics
 from tests.support.records import COMPRESSIONS, samples
 from tests.support.topics import DISKLESS, KINDS, new_topic
 
@@ -110,11 +112,21 @@ def test_topics_groups_and_offsets_on_both_kinds(stack: Stack) -> None:
 
 
 def test_kafka_topics_itself_refuses_configs_that_it_does_not_know(stack: Stack) -> None:
-    """It checks names before it sends anything, so diskless topics are created with an Admin client instead."""
+    """It checks names before it sends anything: Admin clients can ask for `diskless.enable`, this tool can't."""
     to_proxy = ("--bootstrap-server", stack.bootstrap("rack-a"))
     done = stack.java(TOPICS, *to_proxy, "--create", "--topic", "refused", "--config", "diskless.enable=true")
     assert done.returncode == 1
     assert "Unknown topic config name: diskless.enable" in done.stdout + done.stderr
+
+
+def test_kafka_topics_creates_a_diskless_topic_by_its_name(stack: Stack) -> None:
+    """`default_diskless_topics`: for tools that can't ask for `diskless.enable`."""
+    topic = f"diskless.{uuid.uuid4().hex[:8]}"
+    before = Metrics(stack, "rack-a").value("diskless_topics")
+    run(stack, "rack-a", TOPICS, "--create", "--topic", topic, "--partitions", "2")
+    assert Metrics(stack, "rack-a").value("diskless_topics") == before + 1
+    run(stack, "rack-a", TOPICS, "--delete", "--topic", topic)
+    assert Metrics(stack, "rack-a").value("diskless_topics") == before
 
 
 def events(printed: str) -> list[dict[str, object]]:
