@@ -37,9 +37,9 @@ Figures = dict[str, list[float]]
 def main() -> None:
     """Parse the arguments, run, write, print."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--megabytes", type=int, default=400, help="per throughput run")
-    parser.add_argument("--seconds", type=float, default=6.0, help="per latency run")
+    parser.add_argument("--seconds", type=float, default=4.0, help="per latency run")
     arguments = parser.parse_args()
     began = time.perf_counter()
     figures: Figures = defaultdict(list)
