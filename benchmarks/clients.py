@@ -69,7 +69,7 @@ def consume(bootstrap: str, topic: str, partitions: int, records: int, value_byt
             "enable.auto.commit": False,
             "fetch.message.max.bytes": 4_194_304,
             "queued.max.messages.kbytes": 131_072,
-            # By default librdkafka pauses for a second when its queue is full, which is all that would be measured then.
+            # By default librdkafka pauses for a second when its queue is full; that would be all that is measured.
             "fetch.queue.backoff.ms": 5,
             "check.crcs": False,
         }
