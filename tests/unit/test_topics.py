@@ -167,4 +167,4 @@ async def test_a_change_that_could_not_be_read_is_read_later():
     await registry.reserve("orders", 3, {}, "owner")
     registry.failures = 1
     assert await followed(topics) == 1
-    assert topics.find("orders") == DisklessTopic("orders", bytes(16), 3, "reserved", {})
+    assert topics.find("orders") == DisklessTopic("orders", bytes(16), 3, "reserved", {}, "owner")
