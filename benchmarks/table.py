@@ -12,8 +12,8 @@ produce, p50 740 ms, p99 1000 ms, 6.8 CPU s/GB, 17 MB/s read. KIP-1163 aims at p
 
 Worse than a peer: the added p50 of a lone classic produce (Kroxylicious 0.12 adds 0.011 ms to 0.085 ms in its run).
 Our own code takes about 8 µs per request and answer; the rest is one more process to wake up, twice per request, on two
-CPUs that every broker and client shares. Busy connections don't show it. Consuming a diskless topic costs more CPU per GB
-than passing a classic one through: segments are read, and their bytes copied once into the rack's cache.
+CPUs that every broker and client shares. Busy connections don't show it. Consuming a diskless topic costs more CPU per
+GB than passing a classic one through: segments are read, and their bytes copied once into the rack's cache.
 """
 
 
