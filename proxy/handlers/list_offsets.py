@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
-import structlog
 from kio.schema.errors import ErrorCode
 
-from proxy.coordinator.interface import CoordinatorUnavailable, ListRequest, OffsetAnswer
-from proxy.errors import KAFKA_STORAGE_ERROR, NONE, UNKNOWN_TOPIC_OR_PARTITION
+from proxy.coordinator.interface import ListRequest, OffsetAnswer
+from proxy.errors import NONE, UNKNOWN_TOPIC_OR_PARTITION
 from proxy.handlers.halves import Mine, answer_in_halves
+from proxy.handlers.offsets import listed_offsets
 from proxy.rights import DESCRIBE, rights_of
 from proxy.wire.cold import nested
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from proxy.connection import ClientConnection
     from proxy.request import Request
 
-log = structlog.get_logger()
 _LEADER_EPOCH = 0
 _TIERED_TIMESTAMPS = {-4: -2, -5: -1}
 """Earliest local and latest tiered (KIP-405): nothing is local, all is in object storage."""
@@ -42,12 +41,7 @@ async def _answer_mine(connection: ClientConnection, response_type: Any, mine: M
         for asked in topic.partitions
         if refused[entry.name] == NONE and asked.partition_index < entry.partitions
     ]
-    try:
-        found = await connection.context.coordinator.list_offsets(wanted) if wanted else []
-    except CoordinatorUnavailable as error:
-        log.warning("offsets_unavailable", reason=str(error))
-        found = [OffsetAnswer(KAFKA_STORAGE_ERROR, -1, -1)] * len(wanted)
-    answers = dict(zip(((one.topic_id, one.partition) for one in wanted), found, strict=True))
+    answers = await listed_offsets(connection, wanted)
     topic_type = nested(response_type, "topics")
     partition_type = nested(topic_type, "partitions")
     unknown = OffsetAnswer(UNKNOWN_TOPIC_OR_PARTITION, -1, -1)

@@ -9,20 +9,18 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
-import structlog
 from kio.schema.errors import ErrorCode
 
-from proxy.coordinator.interface import LATEST_TIMESTAMP, CoordinatorUnavailable, ListRequest, OffsetAnswer
-from proxy.errors import KAFKA_STORAGE_ERROR, NONE
+from proxy.coordinator.interface import LATEST_TIMESTAMP, ListRequest, OffsetAnswer
+from proxy.errors import NONE
 from proxy.handlers.halves import Mine, answer_in_halves
+from proxy.handlers.offsets import listed_offsets
 from proxy.rights import DESCRIBE, rights_of
 from proxy.wire.cold import nested
 
 if TYPE_CHECKING:
     from proxy.connection import ClientConnection
     from proxy.request import Request
-
-log = structlog.get_logger()
 
 
 def offset_for_leader_epoch(connection: ClientConnection, request: Request) -> Coroutine[Any, Any, None] | None:
@@ -39,12 +37,7 @@ async def _answer_mine(connection: ClientConnection, response_type: Any, mine: M
         for asked in topic.partitions
         if refused[entry.name] == NONE
     ]
-    try:
-        found = await connection.context.coordinator.list_offsets(wanted) if wanted else []
-    except CoordinatorUnavailable as error:
-        log.warning("offsets_unavailable", reason=str(error))
-        found = [OffsetAnswer(KAFKA_STORAGE_ERROR, -1, -1)] * len(wanted)
-    answers = dict(zip(((one.topic_id, one.partition) for one in wanted), found, strict=True))
+    answers = await listed_offsets(connection, wanted)
     topic_type = nested(response_type, "topics")
     partition_type = nested(topic_type, "partitions")
     return [

@@ -185,16 +185,6 @@ def scan_fetch_response(body: Buffer, version: int) -> FetchScan:
     return FetchScan(error_code, session_id, has_error, record_bytes, slices, data[:head], tail)
 
 
-def fetched_bytes(body: Buffer, version: int) -> int:
-    """Record bytes of all partitions in a response. Raises ProtocolError."""
-    return scan_fetch_response(body, version).record_bytes
-
-
-def fetch_response_has_error(body: Buffer, version: int) -> bool:
-    """Whether a response or any of its partitions has an error code. Raises ProtocolError."""
-    return scan_fetch_response(body, version).has_error
-
-
 def merge_fetch_response(
     body: Buffer, version: int, order: Sequence[str | bytes], own: Sequence[TopicFetched]
 ) -> list[Buffer]:
