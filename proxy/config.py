@@ -53,6 +53,11 @@ class _Section(BaseModel):
 class Listeners(_Section):
     """Where clients connect: a bootstrap port, and `broker_port_start + node_id` for every broker."""
 
+    name: str = Field(default="default", min_length=1)
+    """As the listener names of brokers: clients that come in by one name are told addresses of that name, of any
+    proxy."""
+    rack: str = ""
+    """The rack of clients that come in here and name none; the proxy's own where empty."""
     host: str = "127.0.0.1"
     """Address to listen on; `0.0.0.0` for all."""
     advertised_host: str = ""
@@ -75,8 +80,7 @@ class Listeners(_Section):
         highest = self.broker_port_start + max(parse_node_ids(self.broker_node_ids))
         if highest > 65535:
             raise ValueError(f"broker_port_start plus the highest of broker_node_ids is {highest}, above port 65535")
-        ports = {self.broker_port_start + node for node in parse_node_ids(self.broker_node_ids)}
-        if self.bootstrap_port in ports:
+        if self.bootstrap_port in {self.broker_port_start + node for node in self.node_ids}:
             raise ValueError(f"bootstrap_port {self.bootstrap_port} is also the port of a broker; move either range")
         return self
 
@@ -89,6 +93,11 @@ class Listeners(_Section):
     def node_ids(self) -> tuple[int, ...]:
         """The node IDs of `broker_node_ids`, ascending."""
         return parse_node_ids(self.broker_node_ids)
+
+    @property
+    def ports(self) -> dict[int | None, int]:
+        """The port of each node ID; of the bootstrap listener under None."""
+        return {None: self.bootstrap_port} | {node: self.broker_port_start + node for node in self.node_ids}
 
 
 class Admin(_Section):
@@ -236,6 +245,9 @@ class Settings(BaseSettings):
     proxy_id: str = ""
     """Unique in the fleet; `rack/advertised_host:bootstrap_port` where empty."""
     listeners: Listeners = Listeners()
+    additional_listeners: tuple[Listeners, ...] = ()
+    """More listeners of the same process, for example one range of ports for each rack that it serves, or one with TLS
+    beside one without: each takes what `listeners` takes, with a `name` and `rack` that differ."""
     admin: Admin = Admin()
     brokers: Brokers
     redis: Redis
@@ -293,6 +305,32 @@ class Settings(BaseSettings):
             except re.error as error:
                 raise ValueError(f"{pattern!r} is no regular expression: {error}") from error
         return value
+
+    @model_validator(mode="after")
+    def _listeners_differ(self) -> Settings:
+        seen: set[tuple[str, str]] = set()
+        ports: dict[tuple[str, int], str] = {}
+        for listeners in self.all_listeners:
+            where = f"listeners {listeners.name!r} of rack {self.rack_of(listeners)!r}"
+            if (listeners.name, self.rack_of(listeners)) in seen:
+                raise ValueError(f"{where} are there twice; give additional_listeners another name or rack")
+            seen.add((listeners.name, self.rack_of(listeners)))
+            for port in listeners.ports.values():
+                if (listeners.host, port) in ports:
+                    raise ValueError(
+                        f"port {port} is in {ports[listeners.host, port]} and in {where}; move either range"
+                    )
+                ports[listeners.host, port] = where
+        return self
+
+    @property
+    def all_listeners(self) -> tuple[Listeners, ...]:
+        """`listeners` and the additional ones."""
+        return (self.listeners, *self.additional_listeners)
+
+    def rack_of(self, listeners: Listeners) -> str:
+        """The rack of clients that come in there and name none."""
+        return listeners.rack or self.rack
 
     @property
     def identity(self) -> str:

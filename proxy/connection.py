@@ -27,6 +27,7 @@ from proxy.wire.header import parse_request_header
 from proxy.wire.primitives import Buffer
 
 if TYPE_CHECKING:
+    from proxy.config import Listeners
     from proxy.context import Context
 
 log = structlog.get_logger()
@@ -56,11 +57,13 @@ StreamsGroupHeartbeat: long waits without effect, which a drain does not wait fo
 class ClientConnection(asyncio.Protocol):
     """A client, its requests, and its one connection to the broker that the listener stands for.
 
-    `node_id` is that broker's; None on the bootstrap port, where any live one serves.
+    `listeners` is the range of ports that it came in by, `node_id` the broker's that its port stands for; None on the
+    bootstrap port, where any live one serves.
     """
 
-    def __init__(self, context: Context, node_id: int | None) -> None:
+    def __init__(self, context: Context, listeners: Listeners, node_id: int | None) -> None:
         self.context = context
+        self.listeners = listeners
         self.node_id = node_id
         self.host = ""
         self.upstream: BrokerConnection | None = None

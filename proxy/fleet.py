@@ -6,14 +6,38 @@ import asyncio
 import secrets
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from typing import NamedTuple
 
 import structlog
 
-from proxy.config import Settings, parse_node_ids
-from proxy.coordinator.interface import CoordinatorUnavailable, FleetStore, ProxyRecord
-from proxy.racks import sticky_choice
+from proxy.config import Listeners, Settings, parse_node_ids
+from proxy.coordinator.interface import CoordinatorUnavailable, FleetStore, ListenersRecord, ProxyRecord
+from proxy.racks import sticky_order
 
 log = structlog.get_logger()
+
+
+class _Ports(NamedTuple):
+    """One range of ports of a live proxy."""
+
+    host: str
+    broker_port_start: int
+    nodes: frozenset[int]
+
+
+class _Served(NamedTuple):
+    """The live proxies' listeners of one name for one rack."""
+
+    addresses: tuple[str, ...]
+    ports: dict[str, _Ports]
+    """By bootstrap address."""
+    turns: dict[int, int]
+    """The place of each node ID among all of them."""
+
+    @classmethod
+    def of(cls, ports: dict[str, _Ports]) -> _Served:
+        nodes = sorted(set().union(*(one.nodes for one in ports.values())))
+        return cls(tuple(sorted(ports)), ports, {node: turn for turn, node in enumerate(nodes)})
 
 
 class Fleet:
@@ -39,9 +63,9 @@ class Fleet:
         self._store = store
         self._registry_version = registry_version
         self._lease_until_s = 0.0
-        self._by_rack: dict[str, tuple[str, ...]] = {}
-        """Addresses of live proxies by rack."""
-        self._at: dict[str, tuple[ProxyRecord, frozenset[int]]] = {}
+        self._served: dict[tuple[str, str], _Served] = {}
+        """By name of the listeners and rack of their clients."""
+        self._racks: tuple[str, ...] = ()
         self._beating = asyncio.Lock()
         self.records: dict[str, ProxyRecord] = {}
         self._take((self._record(),))
@@ -91,46 +115,57 @@ class Fleet:
         return all(record.registry_version >= version for record in self.records.values())
 
     def racks(self) -> tuple[str, ...]:
-        """Racks with a live proxy."""
-        return tuple(self._by_rack)
+        """Racks that a live proxy serves."""
+        return self._racks
 
-    def listener(self, node_id: int, rack: str, client: str) -> tuple[str, int] | None:
+    def listener(self, node_id: int, rack: str, client: str, came_by: Listeners) -> tuple[str, int] | None:
         """Host and port that stand for a broker, for a client of `rack`; None where no proxy has a port for it.
 
-        This proxy where it is of that rack or where the rack has no live proxy; otherwise one of the rack's, the
-        (client, broker) pairs shared out by rendezvous hashing.
+        Listeners of the name that the client came in by, of the live proxies that serve its rack; where there are
+        none, those that serve the rack of the port that it came to. Several proxies share a client's brokers out in
+        turn, in the client's own order of the proxies: who loses one proxy still knows another one.
         """
-        proxies = self._by_rack.get(rack)
-        if rack == self._settings.rack or not proxies:
-            proxies = self._by_rack.get(self._settings.rack) or (_address(self._record()),)
-        address = proxies[0] if len(proxies) == 1 else sticky_choice(f"{client}\0{node_id}", proxies)
-        record, nodes = self._at[address]
-        return (record.host, record.broker_port_start + node_id) if node_id in nodes else None
+        served = self._served.get((came_by.name, rack)) or self._served[came_by.name, self._settings.rack_of(came_by)]
+        addresses = served.addresses
+        if len(addresses) > 1:
+            addresses = sticky_order(client, addresses)
+        turn = served.turns.get(node_id, 0)
+        for number in range(len(addresses)):
+            ports = served.ports[addresses[(turn + number) % len(addresses)]]
+            if node_id in ports.nodes:
+                return ports.host, ports.broker_port_start + node_id
+        return None
 
     def _record(self) -> ProxyRecord:
-        listeners = self._settings.listeners
+        settings = self._settings
         return ProxyRecord(
             proxy_id=self.identity,
-            rack=self._settings.rack,
-            host=listeners.client_host,
-            bootstrap_port=listeners.bootstrap_port,
-            broker_port_start=listeners.broker_port_start,
-            node_ids=listeners.broker_node_ids,
+            rack=settings.rack,
+            listeners=tuple(
+                ListenersRecord(
+                    name=listeners.name,
+                    rack=settings.rack_of(listeners),
+                    host=listeners.client_host,
+                    bootstrap_port=listeners.bootstrap_port,
+                    broker_port_start=listeners.broker_port_start,
+                    node_ids=listeners.broker_node_ids,
+                )
+                for listeners in settings.all_listeners
+            ),
             registry_version=self._registry_version(),
         )
 
     def _take(self, records: tuple[ProxyRecord, ...]) -> None:
         everyone = {record.proxy_id: record for record in (*records, self._record())}
         self.records = everyone
-        self._at = {
-            _address(record): (record, frozenset(parse_node_ids(record.node_ids))) for record in everyone.values()
-        }
-        by_rack: dict[str, list[str]] = {}
-        for address in sorted(self._at):
-            by_rack.setdefault(self._at[address][0].rack, []).append(address)
-        self._by_rack = {rack: tuple(addresses) for rack, addresses in by_rack.items()}
-
-
-def _address(record: ProxyRecord) -> str:
-    """Where clients find a proxy: what they are shared out by, as it stays over a restart."""
-    return f"{record.rack}/{record.host}:{record.bootstrap_port}"
+        served: dict[tuple[str, str], dict[str, _Ports]] = {}
+        for record in everyone.values():
+            for listeners in record.listeners:
+                ports = _Ports(
+                    listeners.host, listeners.broker_port_start, frozenset(parse_node_ids(listeners.node_ids))
+                )
+                # Where clients find a proxy is what they are shared out by, as it stays over a restart.
+                address = f"{listeners.host}:{listeners.bootstrap_port}"
+                served.setdefault((listeners.name, listeners.rack), {})[address] = ports
+        self._served = {key: _Served.of(ports) for key, ports in served.items()}
+        self._racks = tuple(sorted({rack for _, rack in served}))

@@ -40,7 +40,17 @@ def client_rack(client_id: str | None, proxy_rack: str, known_racks: Sequence[st
     return hint
 
 
-@lru_cache(maxsize=65536)
 def sticky_choice(client: str, candidates: tuple[Candidate, ...]) -> Candidate:
     """The candidate that `client` keeps as long as it is there: the highest hash of the pair."""
-    return max(candidates, key=lambda candidate: blake2b(f"{client}\0{candidate}".encode(), digest_size=8).digest())
+    first: Candidate = sticky_order(client, candidates)[0]
+    return first
+
+
+@lru_cache(maxsize=65536)
+def sticky_order(client: str, candidates: tuple[Candidate, ...]) -> tuple[Candidate, ...]:
+    """The candidates as `client` prefers them; the order of two never depends on a third."""
+
+    def weight(candidate: Candidate) -> bytes:
+        return blake2b(f"{client}\0{candidate}".encode(), digest_size=8).digest()
+
+    return tuple(sorted(candidates, key=weight, reverse=True))

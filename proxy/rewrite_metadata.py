@@ -32,7 +32,7 @@ AddressOf = Callable[[int], "tuple[str, int] | None"]
 def rack_of(connection: ClientConnection, client_id: str | None) -> str:
     """The rack of the client behind a connection."""
     context = connection.context
-    return client_rack(client_id, context.settings.rack, context.fleet.racks())
+    return client_rack(client_id, context.settings.rack_of(connection.listeners), context.fleet.racks())
 
 
 def counted_rack(connection: ClientConnection, client_id: str | None) -> str:
@@ -46,7 +46,7 @@ def address_of(connection: ClientConnection, client_id: str | None) -> AddressOf
     """What the client is told as the address of each broker; None for one that no listener stands for."""
     fleet, rack = connection.context.fleet, rack_of(connection, client_id)
     client = f"{connection.host}\0{client_id}"
-    return lambda node_id: fleet.listener(node_id, rack, client)
+    return lambda node_id: fleet.listener(node_id, rack, client, connection.listeners)
 
 
 def diskless_leader(connection: ClientConnection, client_id: str | None) -> int:

@@ -13,12 +13,12 @@ import signal
 import socket
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import structlog
 
 from proxy.admin.http import AdminServer
-from proxy.config import Settings
+from proxy.config import Listeners, Settings
 from proxy.connection import ClientConnection
 from proxy.context import Context
 from proxy.coordinator.connect import StoreUnfit, check_store, connect
@@ -37,6 +37,14 @@ _BACKLOG = 1024
 
 class StartError(Exception):
     """The proxy can't start; the text names cause and remedy."""
+
+
+class _Bound(NamedTuple):
+    """A socket that has its port, and what it stands for."""
+
+    listeners: Listeners
+    node_id: int | None
+    socket: socket.socket
 
 
 class Server:
@@ -80,8 +88,8 @@ class Server:
                 await stop.wait()
                 await self._drain(context, stop)
         finally:
-            for listener in sockets.values():
-                listener.close()
+            for bound in sockets:
+                bound.socket.close()
             await self._close(context, admin)
 
     def why_not_ready(self, context: Context) -> str | None:
@@ -94,23 +102,22 @@ class Server:
             return f"brokers: {context.cluster.failure}; start them or mend brokers.bootstrap"
         return None
 
-    def _bind(self) -> dict[int | None, socket.socket]:
-        """One socket per listener, by the node ID that it stands for; None for the bootstrap port."""
-        listeners = self.settings.listeners
-        ports: dict[int | None, int] = {None: listeners.bootstrap_port}
-        ports.update({node: listeners.broker_port_start + node for node in listeners.node_ids})
-        bound: dict[int | None, socket.socket] = {}
-        for node, port in ports.items():
-            what = "bootstrap_port" if node is None else f"broker_port_start + {node}"
-            try:
-                bound[node] = _bound_socket(listeners.host, port)
-            except OSError as error:
-                for other in bound.values():
-                    other.close()
-                raise StartError(
-                    f"can't listen on {listeners.host}:{port} (listeners.{what}): {error.strerror}; "
-                    "end the process that holds the port, or choose another one"
-                ) from error
+    def _bind(self) -> list[_Bound]:
+        """One socket for each port of each of the listeners."""
+        bound: list[_Bound] = []
+        for number, listeners in enumerate(self.settings.all_listeners):
+            section = f"additional_listeners[{number - 1}]" if number else "listeners"
+            for node, port in listeners.ports.items():
+                what = "bootstrap_port" if node is None else f"broker_port_start + {node}"
+                try:
+                    bound.append(_Bound(listeners, node, _bound_socket(listeners.host, port)))
+                except OSError as error:
+                    for other in bound:
+                        other.socket.close()
+                    raise StartError(
+                        f"can't listen on {listeners.host}:{port} ({section}.{what}): {error.strerror}; "
+                        "end the process that holds the port, or choose another one"
+                    ) from error
         return bound
 
     async def _context(self) -> Context:
@@ -154,11 +161,13 @@ class Server:
                     log_at_s = loop.time() + _LOG_AGAIN_S
             await asyncio.sleep(_START_RETRY_S)
 
-    async def _listen(self, context: Context, sockets: dict[int | None, socket.socket]) -> None:
+    async def _listen(self, context: Context, sockets: list[_Bound]) -> None:
         loop = asyncio.get_running_loop()
-        for node, listener in sockets.items():
+        for listeners, node, listener in sockets:
             self._listeners.append(
-                await loop.create_server(partial(ClientConnection, context, node), sock=listener, backlog=_BACKLOG)
+                await loop.create_server(
+                    partial(ClientConnection, context, listeners, node), sock=listener, backlog=_BACKLOG
+                )
             )
 
     async def _drain(self, context: Context, stop: asyncio.Event) -> None:

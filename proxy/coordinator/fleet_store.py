@@ -9,11 +9,12 @@ from redis.asyncio import Redis
 
 from proxy.coordinator import scripts
 from proxy.coordinator.connect import store_call
-from proxy.coordinator.interface import ProxyRecord
+from proxy.coordinator.interface import ListenersRecord, ProxyRecord
 from proxy.coordinator.packing import unpack_strings
 from proxy.coordinator.shards import FLEET_PREFIX
 
 _FIELDS = frozenset(field.name for field in fields(ProxyRecord))
+_LISTENERS_FIELDS = frozenset(field.name for field in fields(ListenersRecord))
 
 
 class RedisFleetStore:
@@ -40,4 +41,9 @@ class RedisFleetStore:
 
 
 def _record(packed: bytes) -> ProxyRecord:
-    return ProxyRecord(**{name: value for name, value in json.loads(packed).items() if name in _FIELDS})
+    values = {name: value for name, value in json.loads(packed).items() if name in _FIELDS}
+    values["listeners"] = tuple(
+        ListenersRecord(**{name: value for name, value in listeners.items() if name in _LISTENERS_FIELDS})
+        for listeners in values["listeners"]
+    )
+    return ProxyRecord(**values)

@@ -230,16 +230,26 @@ class TopicRegistry(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class ProxyRecord:
-    """What a live proxy says of itself with each heartbeat."""
+class ListenersRecord:
+    """One range of ports of a live proxy, as clients are told of it."""
 
-    proxy_id: str
+    name: str
     rack: str
+    """Of the clients that it is there for."""
     host: str
     bootstrap_port: int
     broker_port_start: int
     node_ids: str
     """As the setting `broker_node_ids`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProxyRecord:
+    """What a live proxy says of itself with each heartbeat."""
+
+    proxy_id: str
+    rack: str
+    listeners: tuple[ListenersRecord, ...]
     registry_version: int
     """The newest that it obeys; -1 before the first load."""
 

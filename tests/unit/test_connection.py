@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from proxy.config import Limits
+from proxy.config import Limits, Listeners
 from proxy.connection import ClientConnection
 from proxy.connections import Connections
 from proxy.memory import MemoryBudget
@@ -104,20 +104,20 @@ class Sent:
         self.memory = MemoryBudget(memory_bytes)
         self.topics = SimpleNamespace(nothing_diskless=True)
         self.context: Any = SimpleNamespace(
-            settings=SimpleNamespace(limits=limits, rack="rack-a"),
+            settings=SimpleNamespace(limits=limits, rack_of=lambda listeners: "rack-a"),
             now=asyncio.get_running_loop().time,
             stats=self.stats,
             memory=self.memory,
             connections=Connections(limits, self.stats),
             cluster=self.cluster,
             topics=self.topics,
-            fleet=SimpleNamespace(racks=lambda: ("rack-a",), listener=lambda node, rack, client: ("proxy", 1)),
+            fleet=SimpleNamespace(racks=lambda: ("rack-a",), listener=lambda node, rack, client, came_by: ("proxy", 1)),
             handlers={METADATA: lambda connection, request: connection.forward(request)} | handlers,
         )
         self.client = self.connect()
 
     def connect(self) -> FakeTransport:
-        connection = ClientConnection(self.context, 1)
+        connection = ClientConnection(self.context, Listeners(), 1)
         transport = FakeTransport(connection)
         connection.connection_made(transport)
         self.connection = connection

@@ -7,7 +7,7 @@ import itertools
 
 import pytest
 
-from proxy.config import Settings
+from proxy.config import Listeners, Settings
 from proxy.coordinator.interface import CoordinatorUnavailable
 from proxy.fleet import Fleet
 from proxy.topics import Topics
@@ -142,29 +142,60 @@ async def fleet_of(*racks):
     return [proxy.fleet for proxy in proxies]
 
 
+def told(fleet, node, rack, client="client"):
+    """What a client of the rack is told as the address of a broker."""
+    return fleet.listener(node, rack, client, Listeners())
+
+
 async def test_clients_are_told_a_proxy_of_their_rack():
     first, second, third = await fleet_of("rack-a", "rack-b", "rack-c")
-    assert first.listener(2, "rack-a", "client") == ("127.0.0.1", 19104)
-    assert first.listener(2, "rack-b", "client") == ("127.0.0.1", 19204)
-    assert third.listener(2, "rack-b", "client") == second.listener(2, "rack-b", "client")
+    assert told(first, 2, "rack-a") == ("127.0.0.1", 19104)
+    assert told(first, 2, "rack-b") == ("127.0.0.1", 19204)
+    assert told(third, 2, "rack-b") == told(second, 2, "rack-b")
     assert set(first.racks()) == {"rack-a", "rack-b", "rack-c"}
 
 
 async def test_where_a_rack_has_no_live_proxy_it_is_this_one():
     (fleet,) = await fleet_of("rack-a")
-    assert fleet.listener(1, "rack-z", "client") == ("127.0.0.1", 19103)
+    assert told(fleet, 1, "rack-z") == ("127.0.0.1", 19103)
 
 
 async def test_a_broker_without_listener_is_not_named():
     (fleet,) = await fleet_of("rack-a")
-    assert fleet.listener(9, "rack-a", "client") is None
+    assert told(fleet, 9, "rack-a") is None
 
 
 async def test_proxies_of_one_rack_share_clients_and_agree_on_it():
     fleets = await fleet_of("rack-a", "rack-a", "rack-b")
-    told = [
-        [fleet.listener(node, "rack-a", f"client-{number}") for number, node in itertools.product(range(30), (1, 2, 3))]
+    answers = [
+        [told(fleet, node, "rack-a", f"client-{number}") for number, node in itertools.product(range(30), (1, 2, 3))]
         for fleet in fleets
     ]
-    assert told[0] == told[1] == told[2]
-    assert len({address[1] // 100 for address in told[0] if address}) == 2
+    assert answers[0] == answers[1] == answers[2]
+    assert len({address[1] // 100 for address in answers[0] if address}) == 2
+
+
+async def test_every_client_knows_two_proxies_of_its_rack():
+    fleets = await fleet_of("rack-a", "rack-a")
+    for number in range(30):
+        ports = {told(fleets[0], node, "rack-a", f"client-{number}")[1] // 100 for node in (1, 2, 3)}
+        assert len(ports) == 2
+
+
+async def test_clients_stay_with_the_name_of_the_listeners_that_they_came_in_by():
+    store, registry = Store(), ModelTopicRegistry()
+    inner = Listeners(name="tls", bootstrap_port=30000, broker_port_start=30000)
+    other = Listeners(name="tls", rack="rack-b", bootstrap_port=31000, broker_port_start=31000)
+    proxy = await Proxy(store, registry, additional_listeners=(inner, other)).start()
+    assert proxy.fleet.listener(1, "rack-a", "client", inner) == ("127.0.0.1", 30001)
+    assert proxy.fleet.listener(1, "rack-b", "client", inner) == ("127.0.0.1", 31001)
+    assert proxy.fleet.listener(1, "rack-z", "client", other) == ("127.0.0.1", 31001)
+    assert proxy.fleet.listener(1, "rack-b", "client", Listeners()) == ("127.0.0.1", 19103)
+    assert proxy.fleet.racks() == ("rack-a", "rack-b")
+
+
+def test_listeners_that_clash_are_refused():
+    with pytest.raises(ValueError, match="are there twice"):
+        settings_of(additional_listeners=({"bootstrap_port": 1025, "broker_port_start": 1030},))
+    with pytest.raises(ValueError, match="port 19103 is in"):
+        settings_of(additional_listeners=({"name": "tls", "bootstrap_port": 19103, "broker_port_start": 1030},))

@@ -9,7 +9,7 @@ import pytest
 from redis.asyncio import Redis
 
 from proxy.coordinator.fleet_store import RedisFleetStore
-from proxy.coordinator.interface import DisklessTopic, ProxyRecord, RegistrySnapshot, TopicReserved
+from proxy.coordinator.interface import DisklessTopic, ListenersRecord, ProxyRecord, RegistrySnapshot, TopicReserved
 from proxy.coordinator.registry import RedisTopicRegistry, TopicNotReserved
 from tests.coordinator_model import ModelFleetStore, ModelTopicRegistry
 
@@ -31,7 +31,8 @@ def fleet(request: pytest.FixtureRequest):
 
 
 def proxy_record(name: str, version: int = 3) -> ProxyRecord:
-    return ProxyRecord(name, "rack-a", "10.0.0.1", 19092, 19100, "1-9", version)
+    listeners = ListenersRecord("default", "rack-a", "10.0.0.1", 19092, 19100, "1-9")
+    return ProxyRecord(name, "rack-a", (listeners,), version)
 
 
 async def test_an_empty_registry_has_version_0(registry) -> None:
