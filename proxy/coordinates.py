@@ -107,7 +107,7 @@ class Coordinates:
         if request.offset == tail.high_watermark and trust_ends:
             return LogAnswer(NONE, (), tail.log_start_offset, tail.high_watermark)
         rows = tail.rows
-        if not rows or not rows[0].base_offset <= request.offset < tail.high_watermark:
+        if not rows or not max(rows[0].base_offset, tail.log_start_offset) <= request.offset < tail.high_watermark:
             return None
         self._tails.move_to_end((request.topic_id, request.partition))
         first = bisect_left(rows, request.offset, key=lambda row: row.last_offset)
@@ -151,6 +151,9 @@ class Coordinates:
                     del tail.rows[: _MAX_ROWS_PER_TAIL // 2]
             else:
                 del self._tails[partition]
+        elif tail is not None and news.log_start_offset > tail.log_start_offset:
+            tail.log_start_offset = news.log_start_offset
+            del tail.rows[: bisect_left(tail.rows, news.log_start_offset, key=lambda row: row.last_offset)]
         if partition in self._waiting:
             self._announced[partition] = news.high_watermark
             _wake(self._waiting[partition])

@@ -16,16 +16,19 @@ from proxy.coordinator.interface import (
     MAX_TIMESTAMP,
     Announcement,
     BatchAnswer,
+    DeleteRequest,
     DisklessTopic,
     FindRequest,
     ListRequest,
     LogAnswer,
     LogDescription,
+    LogStart,
     OffsetAnswer,
     PartitionRun,
     ProposedBatch,
     ProxyRecord,
     RegistrySnapshot,
+    RetainRequest,
     Row,
     RunAnswer,
     TopicReserved,
@@ -52,6 +55,7 @@ class Producer:
 @dataclass
 class PartitionLog:
     rows: list[Row] = field(default_factory=list)
+    start: int = 0
     end: int = 0
     producers: dict[int, Producer] = field(default_factory=dict)
 
@@ -65,7 +69,9 @@ class ModelCoordinator:
         clock: Clock = wall_clock_ms,
     ) -> None:
         self.logs: dict[Log, PartitionLog] = {}
-        self.garbage: set[bytes] = set()
+        self.unused: set[bytes] = set()
+        """Had rows, has none, and is not tombstoned."""
+        self.tombstones: set[bytes] = set()
         self._answered: dict[tuple[bytes, Log], tuple[BatchAnswer, ...]] = {}
         self._expiration_ms = producer_id_expiration_ms
         self._remembered = producer_batches_remembered
@@ -80,7 +86,67 @@ class ModelCoordinator:
         for partition in partitions:
             log = self.logs.pop((topic_id, partition), None)
             if log:
-                self.garbage |= {row.segment for row in log.rows} - self.used_bytes().keys()
+                self._freed(log.rows)
+
+    def _freed(self, rows: list[Row]) -> None:
+        self.unused |= {row.segment for row in rows} - self.used_bytes().keys()
+
+    async def delete_records(self, requests: Sequence[DeleteRequest]) -> list[LogStart]:
+        answers = []
+        for request in requests:
+            log = self.logs.get((request.topic_id, request.partition))
+            if log is None:
+                answers.append(LogStart(3, -1))
+                continue
+            before = log.end if request.before_offset == -1 else request.before_offset
+            if 0 <= before <= log.end:
+                self._trim(log, before)
+                answers.append(LogStart(0, log.start))
+            else:
+                answers.append(LogStart(1, -1))
+        return answers
+
+    async def retain(self, requests: Sequence[RetainRequest]) -> list[LogStart]:
+        answers = []
+        for request in requests:
+            log = self.logs.get((request.topic_id, request.partition))
+            if log is None:
+                answers.append(LogStart(3, -1))
+                continue
+            while log.rows and self._lets_go(log, request):
+                self._trim(log, log.rows[0].last_offset + 1)
+            answers.append(LogStart(0, log.start))
+        return answers
+
+    def _lets_go(self, log: PartitionLog, request: RetainRequest) -> bool:
+        oldest = log.rows[0]
+        append_time = request.by_append_time or oldest.max_timestamp_ms == -1
+        time_ms = oldest.append_time_ms if append_time else oldest.max_timestamp_ms
+        too_old = request.retention_ms >= 0 and self._clock() - time_ms > request.retention_ms
+        size = sum(row.length for row in log.rows)
+        return too_old or (request.retention_bytes >= 0 and size - oldest.length >= request.retention_bytes)
+
+    def _trim(self, log: PartitionLog, before: int) -> None:
+        log.start = max(log.start, before)
+        gone = [row for row in log.rows if row.last_offset < log.start]
+        log.rows = log.rows[len(gone) :]
+        self._freed(gone)
+
+    async def garbage(self, older_than_ms: int, limit: int) -> list[bytes]:
+        """Ages are not modelled."""
+        return sorted(self.unused)[:limit]
+
+    async def tombstone(self, segments: Sequence[bytes]) -> list[bytes]:
+        unused = [segment for segment in segments if segment not in self.used_bytes()]
+        self.tombstones |= set(unused)
+        self.unused -= set(segments)
+        return unused
+
+    async def tombstoned(self, older_than_ms: int, limit: int) -> list[bytes]:
+        return sorted(self.tombstones)[:limit]
+
+    async def release(self, segments: Sequence[bytes]) -> None:
+        self.tombstones -= set(segments)
 
     def used_bytes(self) -> dict[bytes, int]:
         """Bytes that the live rows of all logs use of each segment."""
@@ -98,15 +164,17 @@ class ModelCoordinator:
         if log is None:
             return RunAnswer(run.topic_id, run.partition, 3, (), -1, -1)
         key = (segment, (run.topic_id, run.partition))
+        if key not in self._answered and segment in self.tombstones:
+            return RunAnswer(run.topic_id, run.partition, 56, (), log.start, log.end)
         if key not in self._answered:
             rows_before = len(log.rows)
             self._answered[key] = tuple(self._append(log, segment, run))
             if len(log.rows) > rows_before:
-                self.garbage.discard(segment)
+                self.unused.discard(segment)
                 new_rows = tuple(log.rows[rows_before:])
                 for listener in self._listeners:
-                    listener.put_nowait(Announcement(run.topic_id, run.partition, new_rows, 0, log.end))
-        return RunAnswer(run.topic_id, run.partition, 0, self._answered[key], 0, log.end)
+                    listener.put_nowait(Announcement(run.topic_id, run.partition, new_rows, log.start, log.end))
+        return RunAnswer(run.topic_id, run.partition, 0, self._answered[key], log.start, log.end)
 
     def _append(self, log: PartitionLog, segment: bytes, run: PartitionRun) -> list[BatchAnswer]:
         now = self._clock()
@@ -173,13 +241,13 @@ class ModelCoordinator:
         log = self.logs.get((request.topic_id, request.partition))
         if log is None:
             return LogAnswer(3, (), -1, -1)
-        if not 0 <= request.offset <= log.end:
-            return LogAnswer(1, (), 0, log.end)
+        if not log.start <= request.offset <= log.end:
+            return LogAnswer(1, (), log.start, log.end)
         rows: list[Row] = []
         for row in log.rows:
             if row.last_offset >= request.offset and (not rows or sum(one.length for one in rows) < request.max_bytes):
                 rows.append(row)
-        return LogAnswer(0, tuple(rows), 0, log.end)
+        return LogAnswer(0, tuple(rows), log.start, log.end)
 
     async def list_offsets(self, requests: Sequence[ListRequest]) -> list[OffsetAnswer]:
         return [self._list(request) for request in requests]
@@ -190,20 +258,22 @@ class ModelCoordinator:
             return OffsetAnswer(3, -1, -1)
         timestamp = request.timestamp_ms
         if timestamp == EARLIEST_TIMESTAMP:
-            return OffsetAnswer(0, 0, -1)
+            return OffsetAnswer(0, log.start, -1)
         if timestamp == LATEST_TIMESTAMP:
             return OffsetAnswer(0, log.end, -1)
         if timestamp == MAX_TIMESTAMP:
             timestamp = max((row.max_timestamp_ms for row in log.rows), default=LARGEST)
         for row in log.rows:
             if row.max_timestamp_ms >= timestamp:
-                return OffsetAnswer(0, row.base_offset, row.max_timestamp_ms)
+                return OffsetAnswer(0, max(row.base_offset, log.start), row.max_timestamp_ms)
         return OffsetAnswer(0, -1, -1)
 
     async def describe(self, topic_id: bytes, partitions: Sequence[int]) -> list[LogDescription | None]:
         logs = [self.logs.get((topic_id, partition)) for partition in partitions]
         return [
-            LogDescription(0, log.end, log.end, sum(row.length for row in log.rows), len(log.rows)) if log else None
+            LogDescription(log.start, log.end, log.end, sum(row.length for row in log.rows), len(log.rows))
+            if log
+            else None
             for log in logs
         ]
 

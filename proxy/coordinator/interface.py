@@ -68,7 +68,8 @@ class RunAnswer(NamedTuple):
     topic_id: bytes
     partition: int
     error_code: int
-    """0, or UNKNOWN_TOPIC_OR_PARTITION (3) where the log does not live."""
+    """0, UNKNOWN_TOPIC_OR_PARTITION (3) where the log does not live, KAFKA_STORAGE_ERROR (56) where the segment is
+    tombstoned."""
     batches: tuple[BatchAnswer, ...]
     log_start_offset: int
     high_watermark: int
@@ -121,8 +122,36 @@ class ListRequest(NamedTuple):
     timestamp_ms: int
 
 
+class DeleteRequest(NamedTuple):
+    """Delete what lies before an offset; all up to the high watermark where it is -1."""
+
+    topic_id: bytes
+    partition: int
+    before_offset: int
+
+
+class RetainRequest(NamedTuple):
+    """What a log is to keep, at most: -1 for no bound."""
+
+    topic_id: bytes
+    partition: int
+    retention_ms: int
+    retention_bytes: int
+    by_append_time: bool
+    """Whether a record's time is that of its append (`message.timestamp.type`)."""
+
+
+class LogStart(NamedTuple):
+    """An answer to a request to delete or retain."""
+
+    error_code: int
+    """0, OFFSET_OUT_OF_RANGE (1) or UNKNOWN_TOPIC_OR_PARTITION (3)."""
+    log_start_offset: int
+
+
 class Announcement(NamedTuple):
-    """A hint that a partition's readers see more: the new rows and the high watermark after them.
+    """A hint that a partition's readers see more, the new rows and the high watermark after them; or, without rows,
+    less: that its log start has moved.
 
     `rows` start at the high watermark before them; a reader that missed one finds a gap and asks with `find`.
     """
@@ -165,6 +194,24 @@ class Coordinator(Protocol):
 
     async def list_offsets(self, requests: Sequence[ListRequest]) -> list[OffsetAnswer]:
         """Offsets by timestamp."""
+
+    async def delete_records(self, requests: Sequence[DeleteRequest]) -> list[LogStart]:
+        """Raise log starts, at once and for all readers; rows wholly before them are freed."""
+
+    async def retain(self, requests: Sequence[RetainRequest]) -> list[LogStart]:
+        """Free rows, from the oldest on, that retention by time or by size lets go; the log start follows them."""
+
+    async def garbage(self, older_than_ms: int, limit: int) -> list[bytes]:
+        """Segments that had rows and have lost their last one somewhere, at least so long ago; the oldest first."""
+
+    async def tombstone(self, segments: Sequence[bytes]) -> list[bytes]:
+        """Those of the segments that no row uses: from now on no commit of them is accepted."""
+
+    async def tombstoned(self, older_than_ms: int, limit: int) -> list[bytes]:
+        """Segments that have been tombstoned for at least so long; their objects may be deleted."""
+
+    async def release(self, segments: Sequence[bytes]) -> None:
+        """Forget the tombstones of segments whose objects are deleted."""
 
     async def describe(self, topic_id: bytes, partitions: Sequence[int]) -> list[LogDescription | None]:
         """Figures per partition; None where the log does not live."""
@@ -252,6 +299,8 @@ class ProxyRecord:
     listeners: tuple[ListenersRecord, ...]
     registry_version: int
     """The newest that it obeys; -1 before the first load."""
+    serving: bool = True
+    """Whether it takes new clients: not yet while it starts, no longer when it drains."""
 
 
 class FleetStore(Protocol):

@@ -13,12 +13,15 @@ from typing import NamedTuple
 from proxy.coordinator.interface import (
     Announcement,
     BatchAnswer,
+    DeleteRequest,
     FindRequest,
     ListRequest,
     LogAnswer,
     LogDescription,
+    LogStart,
     OffsetAnswer,
     PartitionRun,
+    RetainRequest,
     Row,
     RunAnswer,
 )
@@ -44,8 +47,15 @@ _LOG_ANSWER = Struct(">hqqI")
 _ROW = Struct(">xqq16sIIqq8x")
 _LIST = Struct(">20sq")
 _OFFSET_ANSWER = Struct(">hqq")
+_TRIM = Struct(">20sqqqB")
+_TRIM_LIMITS = Struct(">I")
+_LOG_START = Struct(">hqB")
+_AGE = Struct(">QI")
 _DESCRIPTION = Struct(">Bqqqqq")
 _ANNOUNCEMENT = Struct(">20sqqI")
+
+_NO_OFFSET = -2
+_NO_RETENTION = -1
 
 REPLY_HEADER_BYTES = _REPLY_HEADER.size
 NO_INCARNATION = bytes(8)
@@ -151,6 +161,47 @@ def pack_list(request: ListRequest) -> bytes:
 def unpack_offset_answers(reply: bytes) -> Iterator[OffsetAnswer]:
     """The reply of `list_offsets.lua`."""
     return (OffsetAnswer(*answer) for answer in _OFFSET_ANSWER.iter_unpack(reply[REPLY_HEADER_BYTES:]))
+
+
+def pack_delete(request: DeleteRequest) -> bytes:
+    """One request for `trim.lua`. An offset below -1 is none that a log can have: -3 is."""
+    key = partition_key(request.topic_id, request.partition)
+    before = request.before_offset if request.before_offset >= -1 else _NO_OFFSET - 1
+    return _pack(_TRIM, key, _exact(before), _NO_RETENTION, _NO_RETENTION, 0)
+
+
+def pack_retain(request: RetainRequest) -> bytes:
+    """One request for `trim.lua`."""
+    key = partition_key(request.topic_id, request.partition)
+    retention_ms, retention_bytes = _exact(request.retention_ms), _exact(request.retention_bytes)
+    return _pack(_TRIM, key, _NO_OFFSET, retention_ms, retention_bytes, request.by_append_time)
+
+
+def pack_trim_limits(max_rows: int) -> bytes:
+    """The third argument of `trim.lua`."""
+    return _TRIM_LIMITS.pack(max_rows)
+
+
+def unpack_log_starts(reply: bytes) -> Iterator[tuple[LogStart, bool]]:
+    """The reply of `trim.lua`: and whether there is more to free."""
+    for error_code, log_start_offset, more in _LOG_START.iter_unpack(reply[REPLY_HEADER_BYTES:]):
+        yield LogStart(error_code, log_start_offset), bool(more)
+
+
+def pack_age(older_than_ms: int, limit: int) -> bytes:
+    """The third argument of `garbage.lua`."""
+    return _AGE.pack(older_than_ms, limit)
+
+
+def unpack_segments(reply: bytes) -> list[bytes]:
+    """The reply of `garbage.lua`."""
+    body = reply[REPLY_HEADER_BYTES:]
+    return [body[at : at + 16] for at in range(0, len(body), 16)]
+
+
+def unpack_flags(reply: bytes) -> list[bool]:
+    """The reply of `tombstone.lua`."""
+    return [bool(flag) for flag in reply[REPLY_HEADER_BYTES:]]
 
 
 def unpack_descriptions(reply: bytes) -> Iterator[LogDescription | None]:

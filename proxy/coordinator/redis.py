@@ -13,16 +13,21 @@ from proxy import config
 from proxy.coordinator import packing, scripts, subscription
 from proxy.coordinator.fence import Fence
 from proxy.coordinator.interface import (
+    MAX_TIMESTAMP,
     Announcement,
+    DeleteRequest,
     FindRequest,
     ListRequest,
     LogAnswer,
     LogDescription,
+    LogStart,
     OffsetAnswer,
     PartitionRun,
+    RetainRequest,
     RunAnswer,
 )
 from proxy.coordinator.shards import announcement_channel, partition_key, shard_of, shard_prefix
+from proxy.errors import OFFSET_OUT_OF_RANGE
 
 MAX_ITEMS_PER_CALL = 200
 """Partition runs, or other requests, of one script call: the store serves nobody else meanwhile."""
@@ -31,6 +36,9 @@ MAX_BATCHES_PER_CALL = 500
 MAX_ROWS_PER_FIND = 500
 MAX_ROWS_PER_FIND_CALL = 2_000
 MAX_ROWS_PER_DELETE_CALL = 500
+MAX_SEGMENTS_PER_CALL = 200
+_SEARCH = -2
+"""In the place of an error code of `list_offsets.lua`: go on from there, row by row."""
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
@@ -118,7 +126,94 @@ class RedisCoordinator:
         """
         keys = [partition_key(request.topic_id, request.partition) for request in requests]
         replies = await self._run("list_offsets", keys, [packing.pack_list(request) for request in requests])
-        return _merge(requests, replies, lambda reply, _: packing.unpack_offset_answers(reply))
+        answers = _merge(requests, replies, lambda reply, _: packing.unpack_offset_answers(reply))
+        return [
+            await self._search(request, answer.offset) if answer.error_code == _SEARCH else answer
+            for request, answer in zip(requests, answers, strict=True)
+        ]
+
+    async def _search(self, request: ListRequest, offset: int) -> OffsetAnswer:
+        """Look at every row from `offset` on; for timestamps that only rows before the log start had been ahead of."""
+        best = OffsetAnswer(0, -1, -1)
+        while True:
+            (answer,) = await self.find([FindRequest(request.topic_id, request.partition, offset, packing.MAX_EXACT)])
+            if answer.error_code == OFFSET_OUT_OF_RANGE and answer.log_start_offset > offset:
+                offset = answer.log_start_offset
+                continue
+            for row in answer.rows:
+                found = OffsetAnswer(0, max(row.base_offset, answer.log_start_offset), row.max_timestamp_ms)
+                if request.timestamp_ms == MAX_TIMESTAMP:
+                    best = max(best, found, key=lambda one: one.timestamp_ms)
+                elif row.max_timestamp_ms >= request.timestamp_ms:
+                    return found
+            if answer.error_code or not answer.rows:
+                return best._replace(error_code=answer.error_code)
+            offset = answer.rows[-1].last_offset + 1
+
+    async def delete_records(self, requests: Sequence[DeleteRequest]) -> list[LogStart]:
+        """Raise log starts, at once and for all readers; rows wholly before them are freed, some per call.
+
+        Where this raises, the log starts may have moved, and rows before them may be left: the next call frees them.
+        """
+        return await self._trim(requests, [packing.pack_delete(request) for request in requests])
+
+    async def retain(self, requests: Sequence[RetainRequest]) -> list[LogStart]:
+        """Free rows, from the oldest on, that retention by time or by size lets go; the log start follows them."""
+        return await self._trim(requests, [packing.pack_retain(request) for request in requests])
+
+    async def _trim(
+        self, requests: Sequence[DeleteRequest] | Sequence[RetainRequest], packed: list[bytes]
+    ) -> list[LogStart]:
+        keys = [partition_key(request.topic_id, request.partition) for request in requests]
+        limits = packing.pack_trim_limits(MAX_ROWS_PER_DELETE_CALL)
+        answers: dict[int, LogStart] = {}
+        left = list(range(len(keys)))
+        while left:
+            replies = await self._run("trim", [keys[item] for item in left], [packed[item] for item in left], limits)
+            told = _merge(left, replies, lambda reply, _: packing.unpack_log_starts(reply))
+            answers.update({item: answer for item, (answer, _) in zip(left, told, strict=True)})
+            left = [item for item, (_, more) in zip(left, told, strict=True) if more]
+        return [answers[item] for item in range(len(keys))]
+
+    async def garbage(self, older_than_ms: int, limit: int) -> list[bytes]:
+        """Segments that had rows and have lost their last one somewhere, at least so long ago; at most `limit` of each
+        shard, the oldest first. Another shard may use them still."""
+        age = packing.pack_age(older_than_ms, limit)
+        replies = await self._run_everywhere("garbage", b"garbage", age)
+        return list(dict.fromkeys(segment for reply in replies for segment in packing.unpack_segments(reply)))
+
+    async def tombstone(self, segments: Sequence[bytes]) -> list[bytes]:
+        """Those of the segments that no row of any shard uses: from now on no commit of them is accepted.
+
+        The others are no garbage any more; they come back to it when their last use ends.
+        """
+        unused: list[bytes] = []
+        for start in range(0, len(segments), MAX_SEGMENTS_PER_CALL):
+            some = segments[start : start + MAX_SEGMENTS_PER_CALL]
+            replies = await self._run_everywhere("tombstone", b"".join(some))
+            told = list(zip(*map(packing.unpack_flags, replies), strict=True))
+            used = [segment for segment, flags in zip(some, told, strict=True) if not all(flags)]
+            await self.release(used)
+            unused += [segment for segment, flags in zip(some, told, strict=True) if all(flags)]
+        return unused
+
+    async def tombstoned(self, older_than_ms: int, limit: int) -> list[bytes]:
+        """Segments that have been tombstoned in every shard for at least so long; their objects may be deleted.
+
+        Those that are tombstoned in some shards only, as whoever began it died, are tombstoned (or released) anew.
+        """
+        age = packing.pack_age(older_than_ms, limit)
+        replies = await self._run_everywhere("garbage", b"tombstones", age)
+        found = [set(packing.unpack_segments(reply)) for reply in replies]
+        everywhere = set.intersection(*found)
+        if halves := set.union(*found) - everywhere:
+            await self.tombstone(sorted(halves))
+        return sorted(everywhere)
+
+    async def release(self, segments: Sequence[bytes]) -> None:
+        """Forget the tombstones of segments whose objects are deleted, or are used after all."""
+        for start in range(0, len(segments), MAX_SEGMENTS_PER_CALL):
+            await self._run_everywhere("release", b"".join(segments[start : start + MAX_SEGMENTS_PER_CALL]))
 
     async def describe(self, topic_id: bytes, partitions: Sequence[int]) -> list[LogDescription | None]:
         """Figures per partition; None where the log does not live."""
@@ -150,17 +245,27 @@ class RedisCoordinator:
     ) -> list[_Reply]:
         """Run a script on each shard that has some of `keys`, with the `packed` items of those."""
         cuts = _cut(keys, weights or [1] * len(keys), self._settings.shards)
-        known = {cut.shard: self._fence.before(cut.shard) for cut in cuts}
-        calls = []
-        for cut in cuts:
-            sent = (self._shard_header, b"".join([packed[item] for item in cut.items]), *arguments)
-            self.bytes_sent += sum(map(len, sent))
-            calls.append(scripts.Call(shard_prefix(cut.shard), sent))
-        replies = await scripts.run_all(self._client, name, calls)
-        self.bytes_received += sum(map(len, replies))
-        for cut, reply in zip(cuts, replies, strict=True):
-            self._fence.after(cut.shard, known[cut.shard], packing.unpack_shard_state(reply))
+        calls = [(cut.shard, (b"".join([packed[item] for item in cut.items]), *arguments)) for cut in cuts]
+        replies = await self._call(name, calls)
         return [_Reply(cut.items, reply) for cut, reply in zip(cuts, replies, strict=True)]
+
+    async def _run_everywhere(self, name: str, *arguments: bytes) -> list[bytes]:
+        """Run a script on every shard; their replies in order."""
+        return await self._call(name, [(shard, arguments) for shard in range(self._settings.shards)])
+
+    async def _call(self, name: str, calls: Sequence[tuple[int, tuple[bytes, ...]]]) -> list[bytes]:
+        """Run a script with arguments on shards, and see that none of these went back."""
+        known = {shard: self._fence.before(shard) for shard, _ in calls}
+        packed = []
+        for shard, arguments in calls:
+            sent = (self._shard_header, *arguments)
+            self.bytes_sent += sum(map(len, sent))
+            packed.append(scripts.Call(shard_prefix(shard), sent))
+        replies: list[bytes] = await scripts.run_all(self._client, name, packed)
+        self.bytes_received += sum(map(len, replies))
+        for (shard, _), reply in zip(calls, replies, strict=True):
+            self._fence.after(shard, known[shard], packing.unpack_shard_state(reply))
+        return replies
 
 
 class _Cut(NamedTuple):

@@ -9,7 +9,7 @@
 -- Producer rules: ProducerAppendInfo, ProducerStateEntry of Kafka 4.x, and KAFKA-15591 for a log that never held a record.
 -- Sequences are only ever compared, so they stay bytes.
 
-local OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, INVALID_RECORD = 45, 47, 87
+local OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, KAFKA_STORAGE_ERROR, INVALID_RECORD = 45, 47, 56, 87
 local FIRST_SEQUENCE = '\0\0\0\0'
 local ANSWERS_KEPT_SECONDS = 3600
 local MOST_PRODUCERS_SAMPLED = 16
@@ -49,6 +49,9 @@ while at <= #stored do
   at = from + length
   answered[key] = sub(stored, from, at - 1)
 end
+
+-- Its object is about to be deleted: the collector took it for one that was never committed.
+local tombstoned = call('ZSCORE', prefix .. 'tombstones', segment)
 
 -- The run that is being worked out.
 local partition, log_start, log_end, bytes, row_count, maximum, created
@@ -194,6 +197,8 @@ for index = 1, run_count do
     parts[index] = pack('>i2i8i8', UNKNOWN_TOPIC_OR_PARTITION, -1, -1)
   elseif answered[partitions[index]] then
     parts[index] = '\0\0' .. sub(log, 1, 16) .. answered[partitions[index]]
+  elseif tombstoned then
+    parts[index] = pack('>i2', KAFKA_STORAGE_ERROR) .. sub(log, 1, 16)
   else
     local run = work_out(index, log)
     accepted[#accepted + 1] = run

@@ -7,31 +7,6 @@
 local request = ARGV[2]
 local budget, goes_on = parse('>I4B', ARGV[3])
 
-local function note_freed(bytes_freed, rows_freed)
-  local segments, key = {}, prefix .. 'segments'
-  for segment in pairs(bytes_freed) do
-    segments[#segments + 1] = segment
-  end
-  if #segments == 0 then
-    return
-  end
-  local now = clock()
-  for index, use in ipairs(call('HMGET', key, unpack(segments))) do
-    local segment = segments[index]
-    local bytes, rows = 0, 0
-    if use then
-      bytes, rows = parse(USE, use)
-      bytes, rows = bytes - bytes_freed[segment], rows - rows_freed[segment]
-    end
-    if rows > 0 then
-      call('HSET', key, segment, pack(USE, bytes, rows))
-    else
-      call('HDEL', key, segment)
-      call('ZADD', prefix .. 'garbage', now, segment)
-    end
-  end
-end
-
 local left, bytes_freed, rows_freed = {}, {}, {}
 local removed, changed = 0, false
 for at = 1, #request, 20 do

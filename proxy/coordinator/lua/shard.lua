@@ -10,6 +10,7 @@
 -- <prefix>answers:<segment>  string that grows: 20 bytes, u32 length, one BATCH_ANSWER per batch, and so on; expires
 -- <prefix>segments           hash: segment -> USE
 -- <prefix>garbage            sorted set by time in ms since when nothing in this shard uses it: segment
+-- <prefix>tombstones         sorted set by time in ms since when commits of it are refused: segment
 -- <prefix>announcements      pub/sub channel
 --
 -- Numbers are doubles here: exact up to 2^53. Producer IDs are never made numbers.
@@ -53,4 +54,30 @@ end
 local function clock()
   local time = call('TIME')
   return time[1] * 1000 + math.floor(time[2] / 1000)
+end
+
+-- Rows are gone: what that leaves of the segments' use, by segment.
+local function note_freed(bytes_freed, rows_freed)
+  local segments, key = {}, prefix .. 'segments'
+  for segment in pairs(bytes_freed) do
+    segments[#segments + 1] = segment
+  end
+  if #segments == 0 then
+    return
+  end
+  local now = clock()
+  for index, use in ipairs(call('HMGET', key, unpack(segments))) do
+    local segment = segments[index]
+    local bytes, rows = 0, 0
+    if use then
+      bytes, rows = parse(USE, use)
+      bytes, rows = bytes - bytes_freed[segment], rows - rows_freed[segment]
+    end
+    if rows > 0 then
+      call('HSET', key, segment, pack(USE, bytes, rows))
+    else
+      call('HDEL', key, segment)
+      call('ZADD', prefix .. 'garbage', now, segment)
+    end
+  end
 end

@@ -1,0 +1,8 @@
+-- Segments that nothing in this shard has used for a while, the oldest first.
+--
+-- ARGV[2]  name of the sorted set: garbage, or tombstones
+-- ARGV[3]  u64: age in ms; u32: how many at most
+-- Answers 16 bytes for each.
+
+local age, most = parse('>I8I4', ARGV[3])
+return reply(call('ZRANGEBYSCORE', prefix .. ARGV[2], '-inf', clock() - age, 'LIMIT', 0, most))

@@ -1,0 +1,25 @@
+-- Refuse commits of segments from now on, unless this shard uses them.
+--
+-- ARGV[2]  segments (16 bytes each)
+-- Answers u8 for each: 1 where it is tombstoned (now, or since earlier), 0 where it is in use.
+--
+-- One in use leaves the garbage of this shard, if it is there: it comes back when its last use ends.
+
+local request = ARGV[2]
+local now = clock()
+local segments, parts = {}, {}
+for at = 1, #request, 16 do
+  segments[#segments + 1] = sub(request, at, at + 15)
+end
+-- A removal comes first: the server allows it when memory is short, and then also the writes after it.
+call('ZREM', prefix .. 'garbage', unpack(segments))
+note_change(0)
+for _, segment in ipairs(segments) do
+  if call('HEXISTS', prefix .. 'segments', segment) == 1 then
+    parts[#parts + 1] = '\0'
+  else
+    call('ZADD', prefix .. 'tombstones', 'NX', now, segment)
+    parts[#parts + 1] = '\1'
+  end
+end
+return reply(parts)
