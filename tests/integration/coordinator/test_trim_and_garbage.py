@@ -121,11 +121,17 @@ async def test_times_are_found_though_the_newest_record_was_deleted(coordinator)
     """The index counts with running maxima, in which a deleted row lives on."""
     await append(coordinator, 9_000, *range(1, 251))
     await delete(coordinator, 1)
-    asked = [ListRequest(TOPIC, 0, timestamp) for timestamp in (1, 50, 250, 251, 8_000, MAX_TIMESTAMP)]
-    found = [(0, 1, 1), (0, 50, 50), (0, 250, 250), (0, -1, -1), (0, -1, -1), (0, 250, 250)]
+    asked = [ListRequest(TOPIC, 0, timestamp) for timestamp in (1, 50, 101, 250, 251, 8_000, MAX_TIMESTAMP)]
+    found = [(0, 1, 1), (0, 50, 50), (0, 101, 101), (0, 250, 250), (0, -1, -1), (0, -1, -1), (0, 250, 250)]
     assert await coordinator.list_offsets(asked) == found
     await append(coordinator, 8_500, 9_500)
     assert await coordinator.list_offsets(asked[-2:]) == [(0, 251, 8_500), (0, 252, 9_500)]
+
+
+async def test_the_newest_of_few_records_is_found_though_a_newer_one_was_deleted(coordinator) -> None:
+    await append(coordinator, 9_000, 1, 3, 2)
+    await delete(coordinator, 1)
+    assert await coordinator.list_offsets([ListRequest(TOPIC, 0, MAX_TIMESTAMP)]) == [(0, 2, 3)]
 
 
 async def test_a_segment_is_garbage_when_its_last_row_is_gone(coordinator) -> None:
@@ -177,6 +183,15 @@ async def test_young_garbage_is_left_alone(make_coordinator) -> None:
     await coordinator.tombstone(segments)
     assert await coordinator.tombstoned(60_000, 10) == []
     assert await coordinator.tombstoned(0, 10) == sorted(segments)
+
+
+async def test_the_age_of_a_tombstone_is_that_of_the_first(make_coordinator, client) -> None:
+    coordinator = make_coordinator()
+    segment = os.urandom(16)
+    for shard in range(3):
+        await client.zadd(f"diskless:{{d{shard}}}:tombstones", {segment: 1})
+    assert await coordinator.tombstone([segment]) == [segment]
+    assert await coordinator.tombstoned(HOUR_MS, 10) == [segment]
 
 
 async def test_a_tombstone_that_did_not_reach_every_shard_is_completed(make_coordinator, client) -> None:
