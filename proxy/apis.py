@@ -45,6 +45,7 @@ _CONTROLLER = "between brokers and controllers"
 _GONE = "between brokers and controllers before KRaft"
 _LATER_ADMIN = "the brokers' answer for now; settings of diskless topics are not merged in yet"
 _LATER_LOG = "the brokers' answer for now; it knows nothing of diskless logs"
+_AUTHENTICATES = "the client authenticates to the broker; passes unchanged, and who it is is noted for quotas"
 _SHARE_STATE = "between brokers: the share coordinator's state"
 _PASS, _REWRITE, _INTERCEPT, _HIDE = Treatment.PASS, Treatment.REWRITE, Treatment.INTERCEPT, Treatment.HIDE
 
@@ -66,11 +67,11 @@ _ROWS = (
     (14, "SyncGroup", 4, 0, 5, _PASS, _GROUPS),
     (15, "DescribeGroups", 5, 0, 6, _PASS, _GROUPS),
     (16, "ListGroups", 3, 0, 5, _PASS, _GROUPS),
-    (17, "SaslHandshake", NEVER_FLEXIBLE, 0, 1, _PASS, "the client authenticates to the broker"),
+    (17, "SaslHandshake", NEVER_FLEXIBLE, 0, 1, _REWRITE, _AUTHENTICATES),
     (18, "ApiVersions", 3, 0, 4, _REWRITE, "what broker and proxy both know"),
     (19, "CreateTopics", 5, 0, 7, _INTERCEPT, "diskless topics are reserved before they are created"),
     (20, "DeleteTopics", 4, 0, 6, _INTERCEPT, "logs of diskless topics end too"),
-    (21, "DeleteRecords", 2, 0, 2, _PASS, _LATER_LOG),
+    (21, "DeleteRecords", 2, 0, 2, _INTERCEPT, "log starts of diskless partitions"),
     (22, "InitProducerId", 2, 0, 6, _PASS, "producer IDs are the brokers' for both kinds of topics"),
     (23, "OffsetForLeaderEpoch", 4, 0, 4, _INTERCEPT, "epochs of diskless partitions never diverge"),
     (24, "AddPartitionsToTxn", 3, 0, 5, _PASS, "the brokers' transaction coordinator is the truth"),
@@ -85,7 +86,7 @@ _ROWS = (
     (33, "AlterConfigs", 2, 0, 2, _PASS, _LATER_ADMIN),
     (34, "AlterReplicaLogDirs", 2, 0, 2, _PASS, _CLASSIC),
     (35, "DescribeLogDirs", 2, 0, 5, _PASS, _LATER_LOG),
-    (36, "SaslAuthenticate", 2, 0, 2, _PASS, "the client authenticates to the broker"),
+    (36, "SaslAuthenticate", 2, 0, 2, _REWRITE, _AUTHENTICATES),
     (37, "CreatePartitions", 2, 0, 3, _PASS, _LATER_ADMIN),
     (38, "CreateDelegationToken", 2, 0, 3, _PASS, _CLASSIC),
     (39, "RenewDelegationToken", 2, 0, 2, _PASS, _CLASSIC),

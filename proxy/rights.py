@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 READ = 1 << 3
 WRITE = 1 << 4
+DELETE = 1 << 6
 DESCRIBE = 1 << 8
 """Bits of the authorized operations: `AclOperation` codes."""
 

@@ -12,9 +12,11 @@ from proxy import fetch_router, produce_offload, rewrite_metadata
 from proxy.apis import API_TABLE, Treatment
 from proxy.handlers.api_versions import api_versions
 from proxy.handlers.create_topics import create_topics
+from proxy.handlers.delete_records import delete_records
 from proxy.handlers.delete_topics import delete_topics
 from proxy.handlers.list_offsets import list_offsets
 from proxy.handlers.offset_for_leader_epoch import offset_for_leader_epoch
+from proxy.handlers.sasl import sasl_authenticate, sasl_handshake
 
 if TYPE_CHECKING:
     from proxy.connection import ClientConnection
@@ -28,10 +30,13 @@ HANDLERS: dict[int, Handler] = {
     2: list_offsets,
     3: rewrite_metadata.metadata,
     10: rewrite_metadata.find_coordinator,
+    17: sasl_handshake,
     18: api_versions,
     19: create_topics,
     20: delete_topics,
+    21: delete_records,
     23: offset_for_leader_epoch,
+    36: sasl_authenticate,
     60: rewrite_metadata.describe_cluster,
     75: rewrite_metadata.describe_topic_partitions,
     78: rewrite_metadata.node_endpoints,

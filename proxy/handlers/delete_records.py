@@ -1,0 +1,65 @@
+"""DeleteRecords (API key 21): the coordinator moves log starts of diskless partitions, the broker the classic ones'.
+
+Behaviour: as a broker's. The offset is the first to keep, -1 the high watermark. One beyond that is
+OFFSET_OUT_OF_RANGE, one before the log start changes nothing. The low watermark in the answer is the new log start, at
+once and for every reader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any
+
+import structlog
+from kio.schema.errors import ErrorCode
+
+from proxy.coordinator.interface import CoordinatorUnavailable, DeleteRequest, LogStart
+from proxy.errors import KAFKA_STORAGE_ERROR, NONE, UNKNOWN_TOPIC_OR_PARTITION
+from proxy.handlers.halves import Mine, answer_in_halves
+from proxy.rights import DELETE, rights_of
+from proxy.wire.cold import nested
+
+if TYPE_CHECKING:
+    from proxy.connection import ClientConnection
+    from proxy.request import Request
+
+log = structlog.get_logger()
+
+
+def delete_records(connection: ClientConnection, request: Request) -> Coroutine[Any, Any, None] | None:
+    """Split and answer."""
+    return answer_in_halves(connection, request, lambda asked: str(asked.name), _answer_mine)
+
+
+async def _answer_mine(connection: ClientConnection, response_type: Any, mine: Mine) -> list[Any]:
+    rights = rights_of(connection)
+    refused = {entry.name: rights.error(entry.name, DELETE) for _, entry in mine}
+    wanted = [
+        DeleteRequest(entry.topic_id, asked.partition_index, asked.offset)
+        for topic, entry in mine
+        for asked in topic.partitions
+        if refused[entry.name] == NONE and entry.state == "live" and 0 <= asked.partition_index < entry.partitions
+    ]
+    try:
+        found = await connection.context.coordinator.delete_records(wanted) if wanted else []
+    except CoordinatorUnavailable as error:
+        log.warning("records_not_deleted", reason=str(error))
+        found = [LogStart(KAFKA_STORAGE_ERROR, -1)] * len(wanted)
+    answers = dict(zip(((one.topic_id, one.partition) for one in wanted), found, strict=True))
+    topic_type = nested(response_type, "topics")
+    partition_type = nested(topic_type, "partitions")
+
+    def answer(entry: Any, index: int) -> Any:
+        missing = LogStart(refused[entry.name] or UNKNOWN_TOPIC_OR_PARTITION, -1)
+        told = answers.get((entry.topic_id, index), missing)
+        return partition_type(
+            partition_index=index, low_watermark=told.log_start_offset, error_code=ErrorCode(told.error_code)
+        )
+
+    return [
+        topic_type(
+            name=topic.name,
+            partitions=tuple(answer(entry, asked.partition_index) for asked in topic.partitions),
+        )
+        for topic, entry in mine
+    ]

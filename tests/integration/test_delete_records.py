@@ -1,0 +1,61 @@
+"""DeleteRecords: the same on both kinds of topics, for every reader in every rack."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+
+from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, DeletedRecords
+
+from proxy.demo.stack import Stack
+from tests.support.confluent import consumer, produce_to
+from tests.support.records import samples
+from tests.support.topics import CLASSIC, DISKLESS, new_topic, offsets
+
+
+def test_both_kinds_of_topics_delete_records_alike(stack: Stack) -> None:
+    topics = [new_topic(stack, "delete-records", kind, 2) for kind in (CLASSIC, DISKLESS)]
+    admin = AdminClient({"bootstrap.servers": stack.bootstrap("rack-a")})
+    for topic in topics:
+        produce_to(
+            stack.bootstrap("rack-a"), topic, {0: samples(30, "none"), 1: samples(7, "lz4")}, batch_num_messages=4
+        )
+
+    def delete(topic: str, before: int, partition: int = 0) -> int | str:
+        """The new log start, or the name of the error."""
+        asked = TopicPartition(topic, partition, before)
+        answers: dict[TopicPartition, Future[DeletedRecords]] = admin.delete_records([asked])
+        try:
+            (answer,) = answers.values()
+            return answer.result(30).low_watermark
+        except KafkaException as error:
+            return str(error.args[0].name())
+
+    def read(topic: str, rack: str, offset: int) -> tuple[int, list[int]]:
+        """Where a reader that starts at `offset` begins, resetting to the earliest; and all that it reads."""
+        with_reset = {"auto.offset.reset": "earliest", "enable.partition.eof": True}
+        found: list[int] = []
+        with consumer(stack.bootstrap(rack), **with_reset) as reader:
+            reader.assign([TopicPartition(topic, 0, offset)])
+            while True:
+                message = reader.poll(30)
+                assert message is not None
+                if message.error():
+                    break
+                found.append(message.offset())
+        return found[0] if found else -1, found
+
+    for before in (10, 5, 10, 17, 31, -3):
+        told = [delete(topic, before) for topic in topics]
+        assert told[0] == told[1], before
+    assert delete(topics[1], 31) == "OFFSET_OUT_OF_RANGE"
+    for topic in topics:
+        assert offsets(stack, topic, 0, "rack-b") == (17, 30)
+        for rack in stack.proxies:
+            assert read(topic, rack, 3) == (17, list(range(17, 30)))
+    assert [delete(topic, -1) for topic in topics] == [30, 30]
+    for topic in topics:
+        produce_to(stack.bootstrap("rack-c"), topic, {0: samples(3, "zstd")})
+        assert offsets(stack, topic, 0, "rack-a") == (30, 33)
+        assert offsets(stack, topic, 1, "rack-a") == (0, 7)
+        assert read(topic, "rack-b", 0) == (30, [30, 31, 32])
