@@ -10,6 +10,12 @@ import pytest
 
 from proxy.demo.stack import Stack, StackOptions
 
+QUICK_HOUSEKEEPING = {
+    "garbage": {"interval_ms": 500, "grace_ms": 3_000, "orphan_sweep_interval_ms": 2_000},
+    "log.retention.check.interval.ms": 500,
+}
+"""Every test runs beside retention and deletions that come all the time."""
+
 STACK_FIXTURES = {"running_stack", "stack", "new_stack"}
 
 
@@ -23,7 +29,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def running_stack() -> Iterator[Stack]:
     """For fixtures that live as long; tests take `stack`."""
-    with Stack() as running:
+    with Stack(StackOptions(overrides=QUICK_HOUSEKEEPING)) as running:
         yield running
 
 

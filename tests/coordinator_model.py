@@ -132,6 +132,9 @@ class ModelCoordinator:
         log.rows = log.rows[len(gone) :]
         self._freed(gone)
 
+    async def used(self, segments: Sequence[bytes]) -> list[bool]:
+        return [segment in self.used_bytes() for segment in segments]
+
     async def garbage(self, older_than_ms: int, limit: int) -> list[bytes]:
         """Ages are not modelled."""
         return sorted(self.unused)[:limit]
@@ -342,6 +345,7 @@ class ModelFleetStore:
     def __init__(self, clock: Clock = wall_clock_ms) -> None:
         self._clock = clock
         self._leases: dict[str, tuple[int, ProxyRecord]] = {}
+        self._held: dict[str, tuple[int, str]] = {}
 
     async def beat(self, record: ProxyRecord, lease_ms: int) -> tuple[ProxyRecord, ...]:
         now = self._clock()
@@ -351,3 +355,11 @@ class ModelFleetStore:
 
     async def leave(self, proxy_id: str) -> None:
         self._leases.pop(proxy_id, None)
+
+    async def hold(self, name: str, holder: str, lease_ms: int) -> bool:
+        now = self._clock()
+        until, other = self._held.get(name, (0, ""))
+        if until > now and other != holder:
+            return False
+        self._held[name] = (now + lease_ms, holder)
+        return True

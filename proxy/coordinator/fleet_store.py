@@ -34,6 +34,11 @@ class RedisFleetStore:
         records = [_record(packed) for packed in unpack_strings(reply)]
         return tuple(sorted(records, key=lambda one: one.proxy_id))
 
+    async def hold(self, name: str, holder: str, lease_ms: int) -> bool:
+        """Take or renew a lease on work that one proxy does for all; False where another one has it."""
+        call = scripts.Call(FLEET_PREFIX, (name.encode(), holder.encode(), lease_ms))
+        return bool(await scripts.run(self._client, "fleet_hold", call))
+
     async def leave(self, proxy_id: str) -> None:
         """End the lease at once."""
         async with store_call(self._client, "leaving the fleet"):

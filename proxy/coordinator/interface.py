@@ -201,6 +201,9 @@ class Coordinator(Protocol):
     async def retain(self, requests: Sequence[RetainRequest]) -> list[LogStart]:
         """Free rows, from the oldest on, that retention by time or by size lets go; the log start follows them."""
 
+    async def used(self, segments: Sequence[bytes]) -> list[bool]:
+        """Whether any row uses each of the segments."""
+
     async def garbage(self, older_than_ms: int, limit: int) -> list[bytes]:
         """Segments that had rows and have lost their last one somewhere, at least so long ago; the oldest first."""
 
@@ -311,3 +314,6 @@ class FleetStore(Protocol):
 
     async def leave(self, proxy_id: str) -> None:
         """End the lease at once."""
+
+    async def hold(self, name: str, holder: str, lease_ms: int) -> bool:
+        """Take or renew a lease on work that one proxy does for all; False where another one has it."""

@@ -175,6 +175,14 @@ class RedisCoordinator:
             left = [item for item, (_, more) in zip(left, told, strict=True) if more]
         return [answers[item] for item in range(len(keys))]
 
+    async def used(self, segments: Sequence[bytes]) -> list[bool]:
+        """Whether any row of any shard uses each of the segments."""
+        used: list[bool] = []
+        for start in range(0, len(segments), MAX_SEGMENTS_PER_CALL):
+            replies = await self._run_everywhere("use", b"".join(segments[start : start + MAX_SEGMENTS_PER_CALL]))
+            used += [any(flags) for flags in zip(*map(packing.unpack_flags, replies), strict=True)]
+        return used
+
     async def garbage(self, older_than_ms: int, limit: int) -> list[bytes]:
         """Segments that had rows and have lost their last one somewhere, at least so long ago; at most `limit` of each
         shard, the oldest first. Another shard may use them still."""

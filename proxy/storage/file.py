@@ -10,15 +10,16 @@ import asyncio
 import os
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import unquote, urlsplit
 
 from proxy.config import Storage
-from proxy.storage.interface import Buffer, ObjectMissing, StorageError
+from proxy.storage.interface import Buffer, ObjectMissing, StorageError, StoredObject
 from proxy.storage.keys import checked_key, checked_range
 
 THREADS = 8
@@ -60,6 +61,15 @@ class FileStorage:
         """As `ObjectStorage.fetch`."""
         checked_range(key, start, end)
         return await self._in_thread(lambda: _read(self._root / checked_key(key), key, start, end))
+
+    async def objects(self) -> AsyncIterator[StoredObject]:
+        """As `ObjectStorage.objects`: folder by folder."""
+        folders = [self._root]
+        while folders:
+            inner, found = await self._in_thread(partial(_list, folders.pop(), self._root))
+            folders += inner
+            for stored in found:
+                yield stored
 
     async def delete(self, keys: Sequence[str]) -> None:
         """As `ObjectStorage.delete`."""
@@ -163,6 +173,24 @@ def _read(path: Path, key: str, start: int, end: int | None) -> bytearray:
         return data
     finally:
         os.close(descriptor)
+
+
+def _list(folder: Path, root: Path) -> tuple[list[Path], list[StoredObject]]:
+    """The folders in a folder, and the objects in it."""
+    folders: list[Path] = []
+    found: list[StoredObject] = []
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.startswith("."):
+                continue
+            if entry.is_dir(follow_symlinks=False):
+                folders.append(Path(entry.path))
+                continue
+            with suppress(FileNotFoundError):
+                told = entry.stat()
+                key = Path(entry.path).relative_to(root).as_posix()
+                found.append(StoredObject(key, told.st_size, told.st_mtime_ns // 1_000_000))
+    return folders, found
 
 
 def _remove(paths: Sequence[Path]) -> None:

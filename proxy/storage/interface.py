@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import AsyncIterator, Sequence
+from typing import NamedTuple, Protocol
 
 Buffer = bytes | bytearray | memoryview
 
@@ -14,6 +14,15 @@ class StorageError(Exception):
 
 class ObjectMissing(StorageError):
     """No object of that key."""
+
+
+class StoredObject(NamedTuple):
+    """What a listing tells of an object."""
+
+    key: str
+    size_bytes: int
+    modified_ms: int
+    """Milliseconds since 1970, by the storage's clock."""
 
 
 class ObjectStorage(Protocol):
@@ -36,6 +45,9 @@ class ObjectStorage(Protocol):
 
         A bytearray is the caller's own, who may write into it; bytes cost a copy then.
         """
+
+    def objects(self) -> AsyncIterator[StoredObject]:
+        """All objects under the prefix; one that comes or goes meanwhile may be in it or not."""
 
     async def delete(self, keys: Sequence[str]) -> None:
         """Remove objects; those that are missing are no error."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import uuid
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack
 from typing import Any
 from urllib.parse import urlsplit
@@ -19,12 +19,14 @@ from aiobotocore.session import get_session
 from botocore.exceptions import BotoCoreError, ClientError
 
 from proxy.config import Storage
-from proxy.storage.interface import Buffer, ObjectMissing, StorageError
+from proxy.storage.interface import Buffer, ObjectMissing, StorageError, StoredObject
 from proxy.storage.keys import checked_key, checked_range
 from proxy.storage.s3_errors import MISSING_KEY, NO_CREDENTIALS, OUT_OF_RANGE, TAKEN, S3Error, explain
 
 DELETE_BATCH = 1000
 """Keys per DeleteObjects, the API's limit."""
+LIST_PAGE = 1000
+"""Keys per ListObjectsV2, at most 1000."""
 UPLOAD_MARK = "upload"
 """Metadata of every object: a random name of the one call that made it."""
 FAILURES = (S3Error, BotoCoreError, aiohttp.ClientError, OSError)
@@ -101,6 +103,21 @@ class S3Storage:
         if wanted and status != 206:
             raise StorageError(f"fetch of {key}: the store ignores ranges ({wanted['Range']}), so it can't be used")
         return data
+
+    async def objects(self) -> AsyncIterator[StoredObject]:
+        """As `ObjectStorage.objects`: a request for each LIST_PAGE."""
+        if self._client is None:
+            raise self._not_open()
+        pages = self._client.get_paginator("list_objects_v2").paginate(
+            Bucket=self._bucket, Prefix=self._prefix, PaginationConfig={"PageSize": LIST_PAGE}
+        )
+        try:
+            async for page in pages:
+                for found in page.get("Contents", ()):
+                    modified_ms = int(found["LastModified"].timestamp() * 1000)
+                    yield StoredObject(found["Key"].removeprefix(self._prefix), found["Size"], modified_ms)
+        except (ClientError, *FAILURES) as error:
+            raise StorageError(f"listing of bucket {self._bucket}: {self._explain(error)}") from error
 
     async def delete(self, keys: Sequence[str]) -> None:
         """As `ObjectStorage.delete`."""

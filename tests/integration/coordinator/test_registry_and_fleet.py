@@ -119,6 +119,15 @@ async def test_a_lease_ends(fleet) -> None:
     assert await fleet.beat(proxy_record("b"), 60_000) == (proxy_record("b"),)
 
 
+async def test_one_holds_a_lease_until_it_ends(fleet) -> None:
+    assert await fleet.hold("work", "a", 60_000)
+    assert not await fleet.hold("work", "b", 60_000)
+    assert await fleet.hold("other work", "b", 60_000)
+    assert await fleet.hold("work", "a", 5)
+    await asyncio.sleep(0.02)
+    assert await fleet.hold("work", "b", 60_000)
+
+
 async def test_a_record_of_a_newer_release_is_read(client: Redis) -> None:
     fleet = RedisFleetStore(client)
     await fleet.beat(proxy_record("a"), 60_000)

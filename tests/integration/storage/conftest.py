@@ -20,7 +20,7 @@ def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SeaweedFS]:
     directory = tmp_path_factory.mktemp("s3")
     for name in ("config", "logs"):
         (directory / name).mkdir()
-    reserved = ReservedPorts(None, racks=0)
+    reserved = ReservedPorts(None, proxies=0)
     server = SeaweedFS(directory, reserved.ports.s3)
     server.process.command.append("-s3.autoCreateBucket=false")
     server.prepare()

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 import uuid
 
 import pytest
 
-from proxy.storage import ObjectMissing, ObjectStorage, StorageError
+from proxy.storage import ObjectMissing, ObjectStorage, StorageError, s3
 from proxy.wal.segment import segment_key
 
 
@@ -161,3 +162,18 @@ async def test_a_closed_storage_says_so(storage: ObjectStorage, key):
     for operation in (storage.upload(key, b"x", 1), storage.fetch(key), storage.delete([key])):
         with pytest.raises(StorageError, match=r"closed|not open"):
             await operation
+
+
+async def test_objects_are_listed(storage: ObjectStorage, monkeypatch):
+    """More than a page of them, and none that was deleted."""
+    monkeypatch.setattr(s3, "LIST_PAGE", 20)
+    before_ms = time.time() * 1000
+    keys = [segment_key(uuid.uuid4().bytes) for _ in range(50)]
+    uploads = (storage.upload(key, bytes(number % 10), number % 10) for number, key in enumerate(keys))
+    await asyncio.gather(*uploads)
+    await storage.delete(keys[:10])
+    found = {stored.key: stored async for stored in storage.objects()}
+    assert not found.keys() & set(keys[:10])
+    assert [found[key].size_bytes for key in keys[10:]] == [number % 10 for number in range(10, 50)]
+    # A store may tell whole seconds.
+    assert all(before_ms - 2_000 <= found[key].modified_ms <= time.time() * 1000 + 2_000 for key in keys[10:])

@@ -1,0 +1,96 @@
+"""When the background work is done, and by whom: one proxy of the fleet holds the lease, whoever takes it first.
+
+Losing the lease in the middle, or dying, is harmless: every step may be repeated, and by two proxies at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import structlog
+
+from proxy.cluster import Cluster
+from proxy.config import Settings
+from proxy.coordinator.interface import CoordinatorUnavailable, FleetStore
+from proxy.housekeeping.broker_defaults import retention_defaults
+from proxy.housekeeping.garbage import GarbageCollector
+from proxy.housekeeping.retention import Retention, RetentionDefaults
+from proxy.storage.interface import StorageError
+from proxy.upstream import BrokerUnreachable
+from proxy.wire.errors import ProtocolError
+
+log = structlog.get_logger()
+
+LEASE = "housekeeping"
+LEASE_MS = 5_000
+_POLL_S = 1.0
+
+
+class Housekeeper:
+    """Holds the lease when it can, and then does what is due."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        fleet_store: FleetStore,
+        identity: str,
+        cluster: Cluster,
+        retention: Retention,
+        garbage: GarbageCollector,
+    ) -> None:
+        self._store = fleet_store
+        self._identity = identity
+        self._cluster = cluster
+        self._retention = retention
+        self._garbage = garbage
+        self.holds_lease = False
+        self._defaults = RetentionDefaults(settings.default_retention_ms, -1)
+        self._asked_brokers = False
+        self._work: list[tuple[str, float, Callable[[], Awaitable[object]]]] = [
+            ("retention", settings.log_retention_check_interval_ms / 1000, self._retain),
+            ("garbage", settings.garbage.interval_ms / 1000, garbage.collect),
+            ("orphans", settings.garbage.orphan_sweep_interval_ms / 1000, garbage.sweep_orphans),
+        ]
+
+    async def keep_house(self) -> None:
+        """For ever: what is due, as long as the lease is held. Failures are logged once until they end."""
+        loop = asyncio.get_running_loop()
+        # The first round begins after each one's interval: a restart is no reason to do everything at once.
+        due_s = {name: loop.time() + interval_s for name, interval_s, _ in self._work}
+        failing: set[str] = set()
+        while True:
+            await asyncio.sleep(_POLL_S)
+            await self._hold()
+            for name, interval_s, work in self._work:
+                if not self.holds_lease or loop.time() < due_s[name]:
+                    continue
+                try:
+                    await work()
+                    failing.discard(name)
+                except (CoordinatorUnavailable, StorageError) as error:
+                    if name not in failing:
+                        log.warning("housekeeping_failed", work=name, reason=str(error), remedy="it is tried again")
+                    failing.add(name)
+                due_s[name] = loop.time() + interval_s
+
+    async def _hold(self) -> None:
+        try:
+            self.holds_lease = await self._store.hold(LEASE, self._identity, LEASE_MS)
+        except CoordinatorUnavailable:
+            self.holds_lease = False  # the fleet's heartbeats say it in the log
+
+    async def _retain(self) -> None:
+        try:
+            self._defaults = await retention_defaults(self._cluster)
+            self._asked_brokers = True
+        except (BrokerUnreachable, ProtocolError) as error:
+            if not self._asked_brokers:
+                log.warning(
+                    "broker_defaults_unknown",
+                    reason=str(error),
+                    used_retention_ms=self._defaults.retention_ms,
+                    remedy="let the proxy's principal describe the configs of brokers",
+                )
+                self._asked_brokers = True
+        await self._retention.sweep(self._defaults)

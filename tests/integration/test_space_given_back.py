@@ -1,0 +1,87 @@
+"""Objects in storage follow the records that are kept: retention, deleted topics, uploads that nobody committed."""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import redis
+
+from proxy.demo.stack import Stack
+from proxy.wal.segment import segment_key
+from tests.support.confluent import produce, read
+from tests.support.records import samples
+from tests.support.topics import DISKLESS, delete_topic, new_topic, offsets
+
+TIMEOUT_SECONDS = 40.0
+
+
+def until(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + TIMEOUT_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.2)
+
+
+def objects(stack: Stack) -> set[Path]:
+    return {path for path in (stack.directory / "wal").glob("??/*") if path.is_file()}
+
+
+def fill(stack: Stack, topic: str, segments: int = 5) -> set[Path]:
+    """Produce, one segment after the other; the objects that this made."""
+    before = objects(stack)
+    for number in range(segments):
+        produce(stack.bootstrap(list(stack.proxies)[number % 3]), topic, samples(10, "none"))
+    return objects(stack) - before
+
+
+def test_retention_by_size_gives_objects_back(stack: Stack) -> None:
+    topic = new_topic(stack, "retention-bytes", DISKLESS, configs={"retention.bytes": "1"})
+    made = fill(stack, topic)
+    assert len(made) >= 5
+    until(lambda: offsets(stack, topic)[0] >= 40, "the log start did not move")
+    until(lambda: len(objects(stack) & made) <= 1, "objects stayed")
+    earliest, latest = offsets(stack, topic, rack="rack-b")
+    assert latest == 50
+    assert [stored.offset for stored in read(stack.bootstrap("rack-b"), topic)] == list(range(earliest, 50))
+
+
+def test_retention_by_time_gives_everything_back(stack: Stack) -> None:
+    topic = new_topic(stack, "retention-ms", DISKLESS, configs={"retention.ms": "1"})
+    made = fill(stack, topic, 2)
+    until(lambda: offsets(stack, topic) == (20, 20), "the log start did not move")
+    until(lambda: not objects(stack) & made, "objects stayed")
+    produce(stack.bootstrap("rack-c"), topic, samples(1, "none"))
+    assert offsets(stack, topic)[1] == 21
+
+
+def test_a_deleted_topic_gives_everything_back_though_the_one_that_does_it_dies(stack: Stack) -> None:
+    gone, kept = (new_topic(stack, label, DISKLESS) for label in ("deleted", "kept"))
+    made, others = fill(stack, gone, 3), fill(stack, kept, 3)
+    delete_topic(stack, gone)
+    with redis.Redis.from_url(stack.redis.url) as store:
+        holder = store.get("diskless:{fleet}:lease:housekeeping")
+    assert isinstance(holder, bytes)
+    stack.kill_proxy(holder.decode().partition("/")[0])
+    until(lambda: not objects(stack) & made, "objects stayed")
+    assert objects(stack) >= others
+
+
+@pytest.mark.parametrize("age_seconds", [0, 7200])
+def test_objects_that_were_never_committed_go_when_they_are_old(stack: Stack, age_seconds: int) -> None:
+    key = segment_key(uuid.uuid4().bytes)
+    orphan, foreign = stack.directory / "wal" / key, stack.directory / "wal" / "notes" / "readme"
+    for path in (orphan, foreign):
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"\0")
+        os.utime(path, (time.time() - age_seconds,) * 2)
+    if age_seconds:
+        until(lambda: not orphan.exists(), "the orphan stayed")
+    else:
+        time.sleep(6)
+        assert orphan.exists(), "its commit might have been under way"
+    assert foreign.exists(), "it is not ours"

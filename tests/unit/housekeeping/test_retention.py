@@ -1,0 +1,45 @@
+"""What retention asks of the coordinator, from a topic's configs and the brokers' defaults."""
+
+from __future__ import annotations
+
+import pytest
+
+from proxy.housekeeping.broker_defaults import read_defaults
+from proxy.housekeeping.retention import RetentionDefaults, requests_of
+
+TOPIC = bytes(16)
+WEEK_MS = 604_800_000
+
+
+@pytest.mark.parametrize(
+    ("configs", "expected"),
+    [
+        ({"log.retention.hours": "168", "log.retention.bytes": "-1"}, (WEEK_MS, -1)),
+        ({"log.retention.hours": "168", "log.retention.minutes": "5", "log.retention.ms": None}, (300_000, -1)),
+        ({"log.retention.hours": "1", "log.retention.minutes": "5", "log.retention.ms": "7"}, (7, -1)),
+        ({"log.retention.hours": "-1", "log.retention.bytes": "1000"}, (-1, 1000)),
+        ({}, (-1, -1)),
+    ],
+)
+def test_the_brokers_defaults(configs, expected):
+    assert read_defaults(configs) == expected
+
+
+@pytest.mark.parametrize(
+    ("configs", "bounds"),
+    [
+        ({}, (100, 200, False)),
+        ({"retention.ms": "5"}, (5, 200, False)),
+        ({"retention.ms": "-1", "retention.bytes": "7"}, (-1, 7, False)),
+        ({"message.timestamp.type": "LogAppendTime"}, (100, 200, True)),
+        ({"cleanup.policy": "compact, delete"}, (100, 200, False)),
+    ],
+)
+def test_a_topics_own_configs_go_before_the_defaults(configs, bounds):
+    requests = requests_of(TOPIC, 2, configs, RetentionDefaults(100, 200))
+    assert requests == [(TOPIC, 0, *bounds), (TOPIC, 1, *bounds)]
+
+
+@pytest.mark.parametrize("configs", [{"cleanup.policy": "compact"}, {"retention.ms": "-1", "retention.bytes": "-1"}])
+def test_nothing_is_asked_where_nothing_may_go(configs):
+    assert requests_of(TOPIC, 2, configs, RetentionDefaults(100, 200)) == []
