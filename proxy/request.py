@@ -16,3 +16,8 @@ class Request(NamedTuple):
     """Without its 4-byte size."""
     body: memoryview
     """Of `frame`, behind the header."""
+
+    def with_body(self, body: bytes) -> Request:
+        """The same request with another body."""
+        frame = memoryview(bytes(self.frame[: len(self.frame) - len(self.body)]) + body)
+        return self._replace(frame=frame, body=frame[len(frame) - len(body) :])

@@ -19,7 +19,8 @@ _GOVERN_DATA = (
     "remote.",
     "local.retention.",
 )
-_SHADOW = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+SHADOW_CONFIGS = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+"""What a shadow topic is given, so that transaction markers are still there when they are read."""
 _ONLY = {
     "cleanup.policy": {"delete"},
     "compression.type": {"producer"},
@@ -40,6 +41,11 @@ class ConfigRefused(Exception):
     """The topic can't be diskless with that config; the text says why."""
 
 
+def governs_data(name: str) -> bool:
+    """Whether a topic config is about data, so that a diskless topic's is in the registry."""
+    return name.startswith(_GOVERN_DATA)
+
+
 def diskless_by_name(name: str, patterns: Iterable[str]) -> bool:
     """Whether `default_diskless_topics` makes a topic of that name diskless; never Kafka's internal ones."""
     return not name.startswith("__") and any(re.fullmatch(pattern, name) for pattern in patterns)
@@ -55,7 +61,7 @@ def wants_diskless(configs: Mapping[str, str | None], *, default: bool) -> bool:
 
 def registry_configs(configs: Mapping[str, str | None]) -> dict[str, str]:
     """The configs that govern data, for the registry. Raises ConfigRefused for what can't be honoured."""
-    kept = {name: value for name, value in configs.items() if name.startswith(_GOVERN_DATA) and value is not None}
+    kept = {name: value for name, value in configs.items() if governs_data(name) and value is not None}
     for name, value in kept.items():
         if name in _ONLY and value not in _ONLY[name]:
             allowed = " or ".join(sorted(_ONLY[name]))
@@ -68,4 +74,4 @@ def registry_configs(configs: Mapping[str, str | None]) -> dict[str, str]:
 
 def shadow_configs(configs: Mapping[str, str | None]) -> dict[str, str | None]:
     """What the shadow topic is created with: the brokers' own affairs, and unlimited retention."""
-    return {name: value for name, value in configs.items() if not name.startswith(_GOVERN_DATA)} | _SHADOW
+    return {name: value for name, value in configs.items() if not governs_data(name)} | SHADOW_CONFIGS

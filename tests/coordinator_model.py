@@ -27,6 +27,7 @@ from proxy.coordinator.interface import (
     PartitionRun,
     ProposedBatch,
     ProxyRecord,
+    RegistryChanged,
     RegistrySnapshot,
     RetainRequest,
     Row,
@@ -309,7 +310,15 @@ class ModelTopicRegistry:
         topic = self.topics.get(name)
         if topic is None or topic.state == "deleting" or (topic.state == "live" and topic.topic_id != topic_id):
             raise TopicNotReserved(name)
+        if topic.state == "live":
+            partitions = max(partitions, topic.partitions)
         return self._put(replace(topic, topic_id=topic_id, partitions=partitions, state="live"))
+
+    async def configure(self, name: str, version: int, configs: dict[str, str]) -> int:
+        topic = self.topics.get(name)
+        if topic is None or topic.state != "live" or version != self.version:
+            raise RegistryChanged(name)
+        return self._put(replace(topic, configs=dict(configs)))
 
     async def begin_delete(self, name: str) -> int:
         topic = self.topics.get(name)

@@ -254,6 +254,10 @@ class TopicReserved(Exception):
     """The name is already in the registry."""
 
 
+class RegistryChanged(Exception):
+    """The registry is not at the version any more that a change was made from, or the topic is not live: look again."""
+
+
 class TopicRegistry(Protocol):
     """The one authority on which topics are diskless. Every method may raise CoordinatorUnavailable.
 
@@ -268,6 +272,9 @@ class TopicRegistry(Protocol):
 
     async def activate(self, name: str, topic_id: bytes, partitions: int) -> int:
         """The shadow exists under this ID and its logs live: the topic can be used."""
+
+    async def configure(self, name: str, version: int, configs: dict[str, str]) -> int:
+        """Replace the configs of a live topic, as they were read at that version. Raises RegistryChanged."""
 
     async def begin_delete(self, name: str) -> int:
         """From now on `deleting`: no new batch is accepted. No error where the name is unknown."""

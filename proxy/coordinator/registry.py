@@ -13,7 +13,13 @@ from redis.asyncio import Redis
 from proxy import config
 from proxy.coordinator import scripts, subscription
 from proxy.coordinator.connect import store_call
-from proxy.coordinator.interface import CoordinatorUnavailable, DisklessTopic, RegistrySnapshot, TopicReserved
+from proxy.coordinator.interface import (
+    CoordinatorUnavailable,
+    DisklessTopic,
+    RegistryChanged,
+    RegistrySnapshot,
+    TopicReserved,
+)
 from proxy.coordinator.packing import unpack_strings
 from proxy.coordinator.shards import REGISTRY_PREFIX
 
@@ -52,7 +58,7 @@ class RedisTopicRegistry:
         packed_owner = owner.encode()
         entry = _ENTRY.pack(_RESERVED, _NO_TOPIC_ID, partitions, len(packed_owner)) + packed_owner
         try:
-            return await self._change("reserve", name, entry + json.dumps(configs).encode(), expected_error="TAKEN")
+            return await self._change("reserve", name, entry + json.dumps(configs).encode(), expected_errors=("TAKEN",))
         except scripts.ScriptError:
             raise TopicReserved(f"{name} is already in the registry of diskless topics") from None
 
@@ -62,12 +68,20 @@ class RedisTopicRegistry:
         Also tells of more partitions of a live topic. Raises TopicNotReserved.
         """
         try:
-            return await self._change("activate", name, topic_id, partitions, expected_error="MISSING")
+            return await self._change("activate", name, topic_id, partitions, expected_errors=("MISSING",))
         except scripts.ScriptError:
             raise TopicNotReserved(
                 f"{name} can't become a live diskless topic: its reservation is gone, it is being deleted, or it is "
                 "live under another ID; delete what is left of it and create it again"
             ) from None
+
+    async def configure(self, name: str, version: int, configs: dict[str, str]) -> int:
+        """Replace the configs of a live topic, as they were read at that version. Raises RegistryChanged."""
+        packed = json.dumps(configs).encode()
+        try:
+            return await self._change("configure", name, version, packed, expected_errors=("CHANGED", "MISSING"))
+        except scripts.ScriptError:
+            raise RegistryChanged(f"{name} was changed by somebody else meanwhile, or is gone") from None
 
     async def begin_delete(self, name: str) -> int:
         """From now on `deleting`: no new batch is accepted. No error where the name is unknown. May be repeated."""
@@ -95,12 +109,12 @@ class RedisTopicRegistry:
             except CoordinatorUnavailable:
                 await asyncio.sleep(_PAUSE_S)
 
-    async def _change(self, operation: str, name: str, *arguments: bytes | int, expected_error: str = "") -> int:
-        return int(await self._run(f"registry_{operation}", name.encode(), *arguments, expected_error=expected_error))
+    async def _change(self, operation: str, name: str, *arguments: bytes | int, expected_errors: tuple[str, ...] = ()) -> int:
+        return int(await self._run(f"registry_{operation}", name.encode(), *arguments, expected_errors=expected_errors))
 
-    async def _run(self, script: str, *arguments: bytes | int, expected_error: str = "") -> bytes:
+    async def _run(self, script: str, *arguments: bytes | int, expected_errors: tuple[str, ...] = ()) -> bytes:
         call = scripts.Call(REGISTRY_PREFIX, arguments)
-        reply: bytes = await scripts.run(self._client, script, call, expected_errors=(expected_error,))
+        reply: bytes = await scripts.run(self._client, script, call, expected_errors=expected_errors)
         return reply
 
 

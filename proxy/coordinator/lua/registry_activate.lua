@@ -9,7 +9,8 @@ local state, topic_id, partitions, owner_bytes = parse(ENTRY, entry)
 if state == DELETING or (state == LIVE and topic_id ~= ARGV[2]) then
   return redis.error_reply('MISSING')
 end
-local changed = pack(ENTRY, LIVE, ARGV[2], tonumber(ARGV[3]), owner_bytes) .. sub(entry, ENTRY_BYTES + 1)
+local count = state == LIVE and math.max(partitions, tonumber(ARGV[3])) or tonumber(ARGV[3])
+local changed = pack(ENTRY, LIVE, ARGV[2], count, owner_bytes) .. sub(entry, ENTRY_BYTES + 1)
 if changed ~= entry then
   note_change()
   call('HSET', prefix .. 'topics', ARGV[1], changed)

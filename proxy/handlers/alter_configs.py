@@ -1,0 +1,181 @@
+"""AlterConfigs and IncrementalAlterConfigs (API keys 33, 44): what governs data goes to the registry, the rest to the
+shadow.
+
+Behaviour: the broker first says what it thinks of all of it (validate-only, with the client's rights), so unknown names
+and values that don't fit get its own error. Then what a diskless topic can't honour is refused, above all a change of
+`diskless.enable` (INVALID_CONFIG). A change is seen by each proxy when it loads the registry, within moments.
+
+Version notes: AlterConfigs replaces all configs of a resource, IncrementalAlterConfigs (KIP-339) sets, deletes,
+appends to and subtracts from single ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import structlog
+from kio.schema.errors import ErrorCode
+
+from proxy.coordinator.interface import CoordinatorUnavailable, DisklessTopic, RegistryChanged
+from proxy.errors import INVALID_CONFIG, NONE, REQUEST_TIMED_OUT, UNKNOWN_TOPIC_OR_PARTITION
+from proxy.handlers.topic_resources import TOPIC, diskless_topics_of
+from proxy.topic_configs import DISKLESS_ENABLE, SHADOW_CONFIGS, ConfigRefused, governs_data, registry_configs
+from proxy.wire.cold import encode, nested, read_request, read_response
+
+if TYPE_CHECKING:
+    from proxy.connection import ClientConnection
+    from proxy.request import Request
+    from proxy.slots import Slot
+
+log = structlog.get_logger()
+
+_INCREMENTAL_ALTER_CONFIGS = 44
+_SET, _DELETE, _APPEND, _SUBTRACT = range(4)
+_ATTEMPTS = 5
+
+
+def alter_configs(connection: ClientConnection, request: Request) -> Coroutine[Any, Any, None] | None:
+    """Forward what is about no diskless topic."""
+    topics = connection.context.topics
+    if not topics.all():
+        connection.forward(request)
+        return None
+    asked = read_request(request.api_key, request.api_version, request.body)
+    diskless = diskless_topics_of(asked.resources, topics)
+    if not diskless:
+        connection.forward(request)
+        return None
+    return _Altering(connection, request, asked, diskless).answer(connection.open_slot(request))
+
+
+class _Altering:
+    """One request with diskless topics."""
+
+    def __init__(
+        self, connection: ClientConnection, request: Request, asked: Any, diskless: Mapping[str, DisklessTopic]
+    ) -> None:
+        self._connection = connection
+        self._context = connection.context
+        self._request = request
+        self._asked = asked
+        self._diskless = diskless
+
+    async def answer(self, slot: Slot) -> None:
+        """Try it out, then change the shadow, then the registry. Raises BrokerUnreachable and ProtocolError."""
+        results = await self._ask(
+            [self._without_enable(one) for one in self._asked.resources if self._is_mine(one)], validate_only=True
+        )
+        for resource in self._asked.resources:
+            if self._is_mine(resource) and self._succeeded(results, resource):
+                self._refuse_what_is_not_honoured(results, resource)
+        accepted = [one for one in self._asked.resources if not self._is_mine(one) or self._succeeded(results, one)]
+        if accepted:
+            theirs = [self._shadow_part(one) if self._is_mine(one) else one for one in accepted]
+            told = await self._ask(theirs, validate_only=self._asked.validate_only)
+            results.update(told)
+            for resource in accepted:
+                if self._is_mine(resource) and self._succeeded(results, resource) and not self._asked.validate_only:
+                    await self._keep(results, resource)
+        answers = tuple(results[_key(one)] for one in self._asked.resources if _key(one) in results)
+        slot.fill([encode(replace(self._response, responses=answers))])
+
+    def _is_mine(self, resource: Any) -> bool:
+        return resource.resource_type == TOPIC and str(resource.resource_name) in self._diskless
+
+    @staticmethod
+    def _succeeded(results: Mapping[tuple[int, str], Any], resource: Any) -> bool:
+        result = results.get(_key(resource))
+        return result is not None and result.error_code.value == NONE
+
+    async def _ask(self, resources: list[Any], *, validate_only: bool) -> dict[tuple[int, str], Any]:
+        """The brokers' results by resource. Raises BrokerUnreachable and ProtocolError."""
+        key, version = self._request.api_key, self._request.api_version
+        asked = replace(self._asked, resources=tuple(resources), validate_only=validate_only)
+        body = await self._connection.ask(self._request, key, version, encode(asked))
+        self._response: Any = read_response(key, version, body)
+        return {_key(result): result for result in self._response.responses}
+
+    @staticmethod
+    def _without_enable(resource: Any) -> Any:
+        """Brokers don't know the config."""
+        return replace(resource, configs=tuple(one for one in resource.configs if one.name != DISKLESS_ENABLE))
+
+    def _shadow_part(self, resource: Any) -> Any:
+        kept = tuple(one for one in resource.configs if not governs_data(str(one.name)))
+        if self._is_incremental:
+            return replace(resource, configs=kept)
+        # All configs are replaced: the shadow's own have to be among them.
+        return replace(resource, configs=(*kept, *(self._setting(*one) for one in SHADOW_CONFIGS.items())))
+
+    @property
+    def _is_incremental(self) -> bool:
+        return bool(self._request.api_key == _INCREMENTAL_ALTER_CONFIGS)
+
+    def _setting(self, name: str, value: str) -> Any:
+        config_type = nested(nested(type(self._asked), "resources"), "configs")
+        return config_type(name=name, value=value)
+
+    def _refuse_what_is_not_honoured(self, results: dict[tuple[int, str], Any], resource: Any) -> None:
+        try:
+            self._changed(self._diskless[str(resource.resource_name)].configs, resource)
+        except ConfigRefused as error:
+            self._fail(results, resource, INVALID_CONFIG, str(error))
+
+    def _changed(self, configs: Mapping[str, str], resource: Any) -> dict[str, str]:
+        """The topic's configs after the change. Raises ConfigRefused."""
+        changed = dict(configs) if self._is_incremental else {}
+        for config in resource.configs:
+            name = str(config.name)
+            if not governs_data(name):
+                continue
+            operation = config.config_operation if self._is_incremental else _SET
+            if operation == _DELETE or config.value is None:
+                changed.pop(name, None)
+            elif operation == _SET:
+                changed[name] = config.value
+            else:
+                items = [one for one in changed.get(name, "delete").replace(" ", "").split(",") if one]
+                named = config.value.replace(" ", "").split(",")
+                kept = [one for one in items if one not in named]
+                changed[name] = ",".join(kept + named if operation == _APPEND else kept)
+        asked_for = {str(config.name) for config in resource.configs}
+        if DISKLESS_ENABLE in asked_for and changed.get(DISKLESS_ENABLE) != "true":
+            raise ConfigRefused(
+                f"{DISKLESS_ENABLE} can't be changed once the topic is there (KIP-1163): make a new topic, and copy "
+                "the records"
+            )
+        return registry_configs(changed)
+
+    async def _keep(self, results: dict[tuple[int, str], Any], resource: Any) -> None:
+        """Into the registry, from the version on that it has now."""
+        topics, name = self._context.topics, str(resource.resource_name)
+        try:
+            for _ in range(_ATTEMPTS):
+                await topics.load()
+                entry = topics.find(name)
+                if entry is None or entry.state != "live":
+                    self._fail(results, resource, UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{name}' is gone.")
+                    return
+                try:
+                    await topics.registry.configure(name, topics.version, self._changed(entry.configs, resource))
+                    await topics.load()
+                    return
+                except RegistryChanged:
+                    continue
+        except CoordinatorUnavailable as error:
+            log.warning("configs_not_kept", topic=name, reason=str(error))
+        except ConfigRefused as error:
+            self._fail(results, resource, INVALID_CONFIG, str(error))
+            return
+        self._fail(results, resource, REQUEST_TIMED_OUT, "the registry of diskless topics did not take it; try again")
+
+    @staticmethod
+    def _fail(results: dict[tuple[int, str], Any], resource: Any, error_code: int, message: str) -> None:
+        result = results[_key(resource)]
+        results[_key(resource)] = replace(result, error_code=ErrorCode(error_code), error_message=message)
+
+
+def _key(resource: Any) -> tuple[int, str]:
+    return int(resource.resource_type), str(resource.resource_name)

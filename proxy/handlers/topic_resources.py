@@ -1,0 +1,18 @@
+"""Config resources of a request: which of them are diskless topics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from proxy.coordinator.interface import DisklessTopic
+from proxy.topics import Topics
+
+TOPIC = 2
+"""`ConfigResource.Type` of a topic."""
+
+
+def diskless_topics_of(resources: Iterable[Any], topics: Topics) -> dict[str, DisklessTopic]:
+    """The live diskless topics among the resources, by name."""
+    found = (topics.find(str(one.resource_name)) for one in resources if one.resource_type == TOPIC)
+    return {entry.name: entry for entry in found if entry is not None and entry.state == "live"}
