@@ -15,7 +15,7 @@ setup: ## Make .venv and fetch all servers into .servers; does nothing when all 
 	@$(if $(PYTHON),,$(error diskless-proxy needs Python 3.11 or newer: install one, or say make PYTHON=/path/to/python))$(PYTHON) scripts/setup.py
 
 demo: ## Run the demo; make demo ARGS="--seconds 60" passes arguments on.
-	@$(if $(PYTHON),,$(error diskless-proxy needs Python 3.11 or newer: install one, or say make PYTHON=/path/to/python))$(PYTHON) scripts/setup.py --without toxiproxy
+	@$(if $(PYTHON),,$(error diskless-proxy needs Python 3.11 or newer: install one, or say make PYTHON=/path/to/python))$(PYTHON) scripts/setup.py --demo
 	@.venv/bin/diskless-proxy demo $(ARGS)
 
 test: setup ## Run all tests; make test ARGS="tests/unit" runs some.
@@ -33,7 +33,7 @@ format: setup ## Format the code, and repair what the linter can repair.
 bench: setup ## Measure, and write benchmarks/results; ARGS are passed on.
 	@.venv/bin/python -m benchmarks.run $(ARGS)
 
-lock-jars: ## Renew deploy/kafka/jars.lock after a change of its pom.xml.
+lock-jars: ## Renew the jars.lock files after a change of a pom.xml in deploy/kafka.
 	@.venv/bin/python scripts/fetch_servers.py --lock
 
 clean: ## Remove .venv, .servers and caches.

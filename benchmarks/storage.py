@@ -132,7 +132,7 @@ async def with_servers(directory: Path) -> dict[str, Figure]:
     figures = await stored("file", open_storage(Storage(url=f"file://{directory}/objects")))
     for name in ("config", "logs"):
         (directory / name).mkdir()
-    reserved = ReservedPorts(None, racks=0)
+    reserved = ReservedPorts(None, proxies=0)
     server = SeaweedFS(directory, reserved.ports.s3)
     server.prepare()
     server.process.start()

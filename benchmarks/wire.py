@@ -15,12 +15,23 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
+from types import SimpleNamespace
+from typing import Any
 
 from kio.index import load_request_schema, load_response_schema
 from kio.serial import entity_reader
 from rich.console import Console
 from rich.table import Table
 
+from proxy.cluster import Cluster
+from proxy.config import Settings
+from proxy.coordinator.interface import DisklessTopic, RegistrySnapshot
+from proxy.fleet import Fleet
+from proxy.leaders import LeaderChoice
+from proxy.racks import Racks
+from proxy.request import Request
+from proxy.rewrite_metadata import metadata
+from proxy.topics import Topics
 from proxy.wire.fetch_response import (
     PartitionFetched,
     TopicFetched,
@@ -30,6 +41,7 @@ from proxy.wire.fetch_response import (
 )
 from proxy.wire.fetch_stream import FetchEndpointStream
 from proxy.wire.metadata import rewrite_metadata_response
+from proxy.wire.partition_leaders import HASH_SLOTS, HashedLeaders, Leaders, ReplicaLeaders, SoleLeader
 from proxy.wire.primitives import unsigned_varint
 from proxy.wire.produce import (
     PartitionProduce,
@@ -85,6 +97,44 @@ def metadata_body() -> bytes:
     return bytes(out + b"\x00")
 
 
+class Asking:
+    """A connection that hands its answer to the handler of Metadata, with the real parts that it looks things up in."""
+
+    def __init__(self, body: bytes, diskless: int, leader_choice: str) -> None:
+        settings = Settings(
+            rack="rack-a",
+            leader_choice=leader_choice,
+            brokers={"bootstrap": ["127.0.0.1:9092"]},
+            redis={"url": "redis://127.0.0.1:6379/0"},
+            storage={"url": "file:///nowhere"},
+        )
+        self.host, self.listeners, self.remembered = "10.0.0.1", settings.listeners, dict[Any, Any]()
+        store: Any = None
+        topics = Topics(store, lease_runs=lambda: True)
+        fleet = Fleet(settings, store, registry_version=lambda: 1, reload=lambda: topics.load())
+        every = range(0, 1000, 1000 // diskless)
+        entries = (DisklessTopic(f"topic-{n:04}", n.to_bytes(16, "big"), 12, "live") for n in every)
+        topics._take(RegistrySnapshot(1, tuple(entries)))
+        cluster = Cluster(settings)
+        racks = Racks(settings, fleet_racks=fleet.racks, view=lambda: cluster.view, now=time.monotonic)
+        self.context = SimpleNamespace(
+            settings=settings,
+            fleet=fleet,
+            topics=topics,
+            cluster=cluster,
+            racks=racks,
+            leader_choice=LeaderChoice(leader_choice),
+        )
+        self._body = memoryview(body)
+
+    def forward(self, request: Request, rewrite: Callable[[memoryview], object]) -> None:
+        rewrite(self._body)
+
+    def __call__(self) -> None:
+        connection: Any = self
+        metadata(connection, Request(3, 12, 1, "app,diskless_rack_id=rack-a", memoryview(b""), memoryview(b"")))
+
+
 def stream(body: bytes) -> None:
     """A response in chunks as a socket gives them."""
     through, view = FetchEndpointStream(17, told), memoryview(body)
@@ -94,13 +144,25 @@ def stream(body: bytes) -> None:
 
 
 def cases() -> dict[str, Callable[[], object]]:
-    produce, metadata, topics = produce_body(), metadata_body(), fetch_topics()
+    produce, answer, topics = produce_body(), metadata_body(), fetch_topics()
     fetch = b"".join(build_fetch_response(17, 0, topics))
     names = {f"topic-{topic:04}" for topic in range(1000)}
+    half = {f"topic-{topic:04}" for topic in range(0, 1000, 2)}
 
-    def rewrite(is_diskless: Callable[[str | None, bytes | None], bool] | None) -> object:
-        return rewrite_metadata_response(metadata, 12, address_of=told, is_diskless=is_diskless, leader=2)
+    def rewrite(
+        is_diskless: Callable[[str | None, bytes | None], bool] | None, leaders: Leaders = SoleLeader(2)
+    ) -> object:
+        return rewrite_metadata_response(answer, 12, address_of=told, is_diskless=is_diskless, leaders=leaders)
 
+    def all_led(leaders: Leaders) -> Callable[[], object]:
+        return lambda: rewrite(lambda name, topic_id: name in names, leaders)
+
+    slots = HASH_SLOTS // 4
+    whole: dict[str, Callable[[], object]] = {
+        f"Metadata v12, 12,000 partitions: whole handler, {share}, {choice}": Asking(answer, count, choice)
+        for share, count in (("half diskless", 500), ("all diskless", 1000))
+        for choice in ("sticky", "round_robin", "partition_hash", "replica")
+    }
     parsed = parse_produce_request(produce, 9)
     kio_produce = entity_reader(load_request_schema(0, 9))
     kio_fetch = entity_reader(load_response_schema(1, 17))
@@ -116,10 +178,14 @@ def cases() -> dict[str, Callable[[], object]]:
         "Fetch v17, 100 x 16 KiB: kio decodes": lambda: kio_fetch(fetch, 0),
         "Metadata v12, 12,000 partitions: addresses": lambda: rewrite(None),
         "Metadata v12, 12,000 partitions: addresses, no topic diskless": lambda: rewrite(lambda name, topic_id: False),
-        "Metadata v12, 12,000 partitions: addresses and all leaders": lambda: rewrite(
-            lambda name, topic_id: name in names
+        "Metadata v12, 12,000 partitions: addresses and all leaders": all_led(SoleLeader(2)),
+        "Metadata v12, 12,000 partitions: addresses and half of the leaders": lambda: rewrite(
+            lambda name, topic_id: name in half
         ),
-        "Metadata v12, 12,000 partitions: kio decodes": lambda: kio_metadata(metadata, 0),
+        "Metadata v12, 12,000 partitions: all leaders, partition_hash": all_led(HashedLeaders((1, 2, 3, 2) * slots)),
+        "Metadata v12, 12,000 partitions: all leaders, replica": all_led(ReplicaLeaders((2,), 2)),
+        **whole,
+        "Metadata v12, 12,000 partitions: kio decodes": lambda: kio_metadata(answer, 0),
     }
 
 

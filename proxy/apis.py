@@ -41,9 +41,9 @@ class Api(NamedTuple):
 
 _CLASSIC = "the brokers' own affair"
 _GROUPS = "groups and their offsets live on the brokers, for diskless topics too"
+_RACK = "the brokers answer; the member's rack is learnt"
 _CONTROLLER = "between brokers and controllers"
 _GONE = "between brokers and controllers before KRaft"
-_LATER_ADMIN = "the brokers' answer for now; settings of diskless topics are not merged in yet"
 _LATER_LOG = "the brokers' answer for now; it knows nothing of diskless logs"
 _AUTHENTICATES = "the client authenticates to the broker; passes unchanged, and who it is is noted for quotas"
 _SHARE_STATE = "between brokers: the share coordinator's state"
@@ -82,19 +82,19 @@ _ROWS = (
     (29, "DescribeAcls", 2, 0, 3, _PASS, _CLASSIC),
     (30, "CreateAcls", 2, 0, 3, _PASS, _CLASSIC),
     (31, "DeleteAcls", 2, 0, 3, _PASS, _CLASSIC),
-    (32, "DescribeConfigs", 4, 0, 4, _PASS, _LATER_ADMIN),
-    (33, "AlterConfigs", 2, 0, 2, _PASS, _LATER_ADMIN),
+    (32, "DescribeConfigs", 4, 0, 4, _REWRITE, "configs of diskless topics that govern data"),
+    (33, "AlterConfigs", 2, 0, 2, _INTERCEPT, "configs of diskless topics that govern data"),
     (34, "AlterReplicaLogDirs", 2, 0, 2, _PASS, _CLASSIC),
     (35, "DescribeLogDirs", 2, 0, 5, _PASS, _LATER_LOG),
     (36, "SaslAuthenticate", 2, 0, 2, _REWRITE, _AUTHENTICATES),
-    (37, "CreatePartitions", 2, 0, 3, _PASS, _LATER_ADMIN),
+    (37, "CreatePartitions", 2, 0, 3, _INTERCEPT, "logs of diskless topics grow with their shadows"),
     (38, "CreateDelegationToken", 2, 0, 3, _PASS, _CLASSIC),
     (39, "RenewDelegationToken", 2, 0, 2, _PASS, _CLASSIC),
     (40, "ExpireDelegationToken", 2, 0, 2, _PASS, _CLASSIC),
     (41, "DescribeDelegationToken", 2, 0, 3, _PASS, _CLASSIC),
     (42, "DeleteGroups", 2, 0, 2, _PASS, _GROUPS),
     (43, "ElectLeaders", 2, 0, 2, _PASS, _CLASSIC),
-    (44, "IncrementalAlterConfigs", 1, 0, 1, _PASS, _LATER_ADMIN),
+    (44, "IncrementalAlterConfigs", 1, 0, 1, _INTERCEPT, "configs of diskless topics that govern data"),
     (45, "AlterPartitionReassignments", 0, 0, 1, _PASS, _CLASSIC),
     (46, "ListPartitionReassignments", 0, 0, 0, _PASS, _CLASSIC),
     (47, "OffsetDelete", NEVER_FLEXIBLE, 0, 0, _PASS, _GROUPS),
@@ -105,7 +105,7 @@ _ROWS = (
     (52, "Vote", 0, 0, 2, _HIDE, _CONTROLLER),
     (53, "BeginQuorumEpoch", 1, 0, 1, _HIDE, _CONTROLLER),
     (54, "EndQuorumEpoch", 1, 0, 1, _HIDE, _CONTROLLER),
-    (55, "DescribeQuorum", 0, 0, 2, _PASS, "v2 shows controllers' listeners, to which no client connects"),
+    (55, "DescribeQuorum", 0, 0, 2, _REWRITE, "v2 shows controllers' listeners, which are left out"),
     (56, "AlterPartition", 0, 0, 3, _HIDE, _CONTROLLER),
     (57, "UpdateFeatures", 0, 0, 2, _PASS, _CLASSIC),
     (58, "Envelope", 0, 0, 0, _HIDE, _CONTROLLER),
@@ -118,7 +118,7 @@ _ROWS = (
     (65, "DescribeTransactions", 0, 0, 0, _PASS, "the brokers' transaction coordinator is the truth"),
     (66, "ListTransactions", 0, 0, 2, _PASS, "the brokers' transaction coordinator is the truth"),
     (67, "AllocateProducerIds", 0, 0, 0, _HIDE, _CONTROLLER),
-    (68, "ConsumerGroupHeartbeat", 0, 0, 1, _PASS, _GROUPS),
+    (68, "ConsumerGroupHeartbeat", 0, 0, 1, _INTERCEPT, _RACK),
     (69, "ConsumerGroupDescribe", 0, 0, 1, _PASS, _GROUPS),
     (70, "ControllerRegistration", 0, 0, 0, _HIDE, _CONTROLLER),
     (71, "GetTelemetrySubscriptions", 0, 0, 0, _PASS, "clients' metrics go to the brokers"),
@@ -126,7 +126,7 @@ _ROWS = (
     (73, "AssignReplicasToDirs", 0, 0, 0, _HIDE, _CONTROLLER),
     (74, "ListConfigResources", 0, 0, 1, _PASS, _CLASSIC),
     (75, "DescribeTopicPartitions", 0, 0, 0, _REWRITE, "leaders of diskless partitions, as in Metadata"),
-    (76, "ShareGroupHeartbeat", 0, 0, 1, _PASS, _GROUPS),
+    (76, "ShareGroupHeartbeat", 0, 0, 1, _INTERCEPT, _RACK),
     (77, "ShareGroupDescribe", 0, 0, 1, _PASS, _GROUPS),
     (78, "ShareFetch", 0, 1, 2, _REWRITE, "addresses"),
     (79, "ShareAcknowledge", 0, 1, 2, _REWRITE, "addresses"),
@@ -138,7 +138,7 @@ _ROWS = (
     (85, "WriteShareGroupState", 0, 0, 1, _HIDE, _SHARE_STATE),
     (86, "DeleteShareGroupState", 0, 0, 0, _HIDE, _SHARE_STATE),
     (87, "ReadShareGroupStateSummary", 0, 0, 1, _HIDE, _SHARE_STATE),
-    (88, "StreamsGroupHeartbeat", 0, 0, 0, _PASS, _GROUPS),
+    (88, "StreamsGroupHeartbeat", 0, 0, 0, _INTERCEPT, _RACK),
     (89, "StreamsGroupDescribe", 0, 0, 0, _PASS, _GROUPS),
     (90, "DescribeShareGroupOffsets", 0, 0, 1, _PASS, _GROUPS),
     (91, "AlterShareGroupOffsets", 0, 0, 0, _PASS, _GROUPS),
@@ -147,6 +147,9 @@ _ROWS = (
 
 API_TABLE: dict[int, Api] = {row[0]: Api(*row) for row in _ROWS}
 """By API key."""
+
+PROPOSED_VERSIONS = {3: 14, 75: 1}
+"""By API key the version that KIP-1163 proposes, one above the highest; offered with `kip1163_api` only."""
 
 _API_VERSIONS = 18
 

@@ -9,7 +9,9 @@ from typing import NamedTuple
 import structlog
 
 from proxy.config import Settings, parse_address
-from proxy.upstream import BrokerConnection, BrokerUnreachable, ServiceConnection, connect_broker
+from proxy.keep_alive import keep_alive
+from proxy.service import BrokerAccess, ServiceConnection
+from proxy.upstream import BrokerConnection, BrokerUnreachable
 from proxy.wire.errors import ProtocolError
 from proxy.wire.metadata import Broker, metadata_brokers
 
@@ -19,7 +21,6 @@ METADATA = 3
 _METADATA_VERSION = 9
 _NO_TOPICS = b"\x01\x00\x00\x00\x00"
 """Metadata v9: an empty list of topics, no auto-creation, no authorized operations, no tagged fields."""
-SERVICE_CLIENT_ID = "diskless-proxy"
 
 
 class ClusterView(NamedTuple):
@@ -46,12 +47,12 @@ class Cluster:
         self.view = ClusterView({})
         self.failure: str | None = "not asked yet"
         """Why the brokers can't be reached, for `/readyz`; None when they can."""
+        self.access = BrokerAccess(settings)
         self.service = ServiceConnection(
             self._service_addresses,
-            connect_timeout_s=settings.brokers.connect_timeout_ms / 1000,
+            self.access,
             request_timeout_s=settings.brokers.request_timeout_ms / 1000,
             max_frame_bytes=2**31 - 1,
-            client_id=SERVICE_CLIENT_ID,
         )
         self._warned: set[int] = set()
 
@@ -98,20 +99,28 @@ class Cluster:
 
     async def connect(self, node_id: int | None, protocol: BrokerConnection) -> None:
         """Connect to a broker, or to any live one where `node_id` is None. Raises BrokerUnreachable."""
-        timeout_s = self._settings.brokers.connect_timeout_ms / 1000
         if node_id is None:
-            failures = []
+            failures, cause = [], None
             for host, port in self._service_addresses():
                 try:
-                    await connect_broker(host, port, protocol, timeout_s)
+                    await self._connect(host, port, protocol)
                     return
                 except BrokerUnreachable as error:
                     failures.append(str(error))
-            raise BrokerUnreachable("; ".join(failures) or "no broker address is known")
+                    cause = error.__cause__
+            raise BrokerUnreachable("; ".join(failures) or "no broker address is known") from cause
         broker = self.view.brokers.get(node_id)
         if broker is None:
             raise BrokerUnreachable(f"broker {node_id} is not alive")
-        await connect_broker(broker.host, broker.port, protocol, timeout_s)
+        await self._connect(broker.host, broker.port, protocol)
+
+    async def _connect(self, host: str, port: int, protocol: BrokerConnection) -> None:
+        """For a client, which may leave its connection idle for long, and ask for more than the broker takes."""
+        await self.access.connect(host, port, protocol)
+        limits, transport = self._settings.limits, protocol.transport
+        if transport is not None and not transport.is_closing():
+            keep_alive(transport.get_extra_info("socket"), limits)
+            transport.set_write_buffer_limits(high=limits.write_buffer_bytes)
 
     def rack_of(self, node_id: int | None) -> str:
         """A broker's rack; empty where unknown."""

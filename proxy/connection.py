@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, cast
 import structlog
 
 from proxy import apis
+from proxy.authentication import Authentication
+from proxy.handlers.sasl import pass_token
 from proxy.produce_offload import PRODUCE, begin_classic_produce
 from proxy.request import Request
 from proxy.slots import BrokerSlot, Rewrite, Slot
@@ -46,6 +48,8 @@ _BROKER_FULL = 8
 _CLIENT_FULL = 16
 _MEMORY = 32
 _ENDING = 64
+_ANSWERS_WAIT = 128
+_THROTTLED = 256
 
 _STOP_IN_FRAME = _CONNECTING | _BROKER_FULL
 
@@ -70,6 +74,7 @@ class ClientConnection(asyncio.Protocol):
         self.last_active_s = context.now()
         self.remembered: dict[Any, Any] = {}
         """What handlers keep for the life of the connection, under keys of their own."""
+        self.authentication = Authentication(context.settings.brokers.with_sasl, context.now)
         limits = context.settings.limits
         self._max_in_flight = limits.max_in_flight_requests
         self._max_held_response_bytes = limits.max_response_bytes_per_connection
@@ -80,12 +85,16 @@ class ClientConnection(asyncio.Protocol):
         self._slots: deque[Slot] = deque()
         self._opened: Slot | None = None
         self._charge_bytes = 0
+        self._token = False
+        """Whether the frame that is being received is a SASL token without header."""
         self._granted = False
         self._granted_bytes = 0
         self._reading = True
         self.frame_began_s: float | None = None
         """When the frame that is being received began; None between frames and while reading is paused."""
         self._held_response_bytes = 0
+        """Of answers that are whole and wait for their turn."""
+        self._muted: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._admitted = False
 
@@ -94,6 +103,7 @@ class ClientConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """asyncio: a client."""
         self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=self.context.settings.limits.write_buffer_bytes)
         peer = transport.get_extra_info("peername")
         self.host = str(peer[0]) if isinstance(peer, tuple) else ""
         self._admitted = self.context.connections.admit(self)
@@ -114,6 +124,8 @@ class ClientConnection(asyncio.Protocol):
         self._transport = None
         self._paused |= _ENDING
         self._reader.stop()
+        if self._muted is not None:
+            self._muted.cancel()
         for task in self._tasks:
             task.cancel()
         if self.upstream is not None:
@@ -144,27 +156,36 @@ class ClientConnection(asyncio.Protocol):
 
     def frame_begins(self, size: int, head: memoryview) -> Decision:
         """A request begins: hold it for its handler, or stream it to the broker."""
+        self.frame_began_s = self.context.now()
+        # A frame that waited for memory begins a second time.
+        self._token = (self._granted and self._token) or self.authentication.takes_token(size, head)
+        if self._token:
+            return self._hold(size)
         if size < _HEAD_BYTES:
             raise ProtocolError(f"a frame of {size} bytes is no Kafka request")
-        self.frame_began_s = self.last_active_s
         api_key, api_version, correlation_id = _HEAD.unpack_from(head)
         api = apis.API_TABLE.get(api_key)
         if api is None or api.treatment is apis.Treatment.HIDE:
             name = "unknown" if api is None else f"{api.name}, which brokers use among themselves"
             raise ProtocolError(f"API key {api_key} ({name}) is not served to clients")
-        if not api.lowest_version <= api_version <= api.highest_version and api_key != _API_VERSIONS:
+        if (
+            not api.lowest_version <= api_version <= api.highest_version
+            and api_key != _API_VERSIONS
+            and not (self.context.settings.kip1163_api and apis.PROPOSED_VERSIONS.get(api_key) == api_version)
+        ):
             raise ProtocolError(
                 f"{api.name} v{api_version} was not offered, only v{api.lowest_version} to v{api.highest_version}"
             )
-        if api_key == _SASL_HANDSHAKE and api_version == 0:
-            raise ProtocolError(
-                "SaslHandshake v0 is followed by tokens without headers; use a client of Kafka 1.0 or newer"
-            )
+        self.authentication.admit(api_key, size)
         if api.treatment is apis.Treatment.PASS:
             self.begin_stream(api_key, BrokerSlot(self, api_key, api_version, correlation_id))
             return Decision.STREAM
         if api_key == PRODUCE and self.context.topics.nothing_diskless:
             return begin_classic_produce(self, size, head)
+        return self._hold(size)
+
+    def _hold(self, size: int) -> Decision:
+        """Hold a frame as soon as there is memory for it."""
         if not self._granted and not self.context.memory.try_take(size, self._memory_granted):
             self._granted_bytes = size
             self._pause(_MEMORY)
@@ -175,6 +196,9 @@ class ClientConnection(asyncio.Protocol):
 
     def frame_held(self, frame: memoryview) -> None:
         """A request is whole: to its handler."""
+        if self._token:
+            self._pass_token(frame)
+            return
         header = parse_request_header(frame)
         body = frame[header.body_offset :]
         request = Request(header.api_key, header.api_version, header.correlation_id, header.client_id, frame, body)
@@ -191,6 +215,13 @@ class ClientConnection(asyncio.Protocol):
             self._pause(_BARRIER)
             self._start(self._behind_barrier(waiting, slot))
         self._check_in_flight()
+
+    def _pass_token(self, token: memoryview) -> None:
+        slot = Slot(self, _SASL_HANDSHAKE, 0, 0)
+        slot.charge_bytes, self._charge_bytes = self._charge_bytes, 0
+        self._slots.append(slot)
+        self._pause(_BARRIER)
+        self._start(self._behind_barrier(pass_token(self, bytes(token), slot), slot))
 
     def frame_part(self, part: memoryview, last: bool) -> None:
         """More of a streamed request."""
@@ -237,7 +268,20 @@ class ClientConnection(asyncio.Protocol):
         """Ask the client's own broker something as the client; the answer's body. Raises BrokerUnreachable."""
         if self.upstream is None:
             raise BrokerUnreachable("the client's connection is ending")
+        if self.authentication.under_way:
+            # The broker would take it for a token, and close the connection.
+            raise BrokerUnreachable("the client is authenticating")
         return await self.upstream.ask(api_key, api_version, body, request.client_id)
+
+    def mute(self, seconds: float) -> None:
+        """Look at no further request for so long (KIP-219); what is answered goes out, and a drain does not wait."""
+        loop = asyncio.get_running_loop()
+        if self._transport is None or (self._muted is not None and self._muted.when() > loop.time() + seconds):
+            return
+        if self._muted is not None:
+            self._muted.cancel()
+        self._muted = loop.call_later(seconds, self._unmute)
+        self._pause(_THROTTLED)
 
     # What slots use.
 
@@ -250,7 +294,7 @@ class ClientConnection(asyncio.Protocol):
         return self._held_response_bytes + size <= self._max_held_response_bytes or not self._held_response_bytes
 
     def hold_response(self, slot: Slot) -> None:
-        """Count an answer that was read before its turn."""
+        """Count an answer that is whole; until it is written, in its turn."""
         self._held_response_bytes += sum(map(len, slot.buffers))
 
     def write(self, part: Buffer) -> None:
@@ -264,8 +308,11 @@ class ClientConnection(asyncio.Protocol):
         if slot.charge_bytes:
             self.context.memory.give_back(slot.charge_bytes)
             slot.charge_bytes = 0
+        self.last_active_s = self.context.now()
         if self._slots and self._slots[0] is slot:
             self._flush()
+        if self._held_response_bytes > self._max_held_response_bytes:
+            self._pause(_ANSWERS_WAIT)
 
     def broker_answer_unreadable(self, slot: Slot, error: Exception) -> None:
         """The broker's answer can't be rewritten, and may not pass as it is: end the connection."""
@@ -286,6 +333,24 @@ class ClientConnection(asyncio.Protocol):
     def busy(self) -> bool:
         """Whether an answer is due."""
         return bool(self._slots)
+
+    @property
+    def unsent_bytes(self) -> int:
+        """What was written and has not left the process, as the client does not take it."""
+        return self._transport.get_write_buffer_size() if self._transport is not None else 0
+
+    @property
+    def unwatched_descriptor(self) -> int | None:
+        """The socket's, where it is not read from, so that its end is not noticed; else None."""
+        if self._reading or self._transport is None or self._transport.is_closing():
+            return None
+        one = self._transport.get_extra_info("socket")
+        return None if one is None else cast(int, one.fileno())
+
+    @property
+    def in_frame(self) -> bool:
+        """Whether part of a request has come."""
+        return self._reader.partial
 
     def drain(self) -> None:
         """Read no further request; close when every answer that matters is given."""
@@ -311,8 +376,7 @@ class ClientConnection(asyncio.Protocol):
         try:
             await self.context.cluster.connect(self.node_id, upstream)
         except BrokerUnreachable as error:
-            log.warning("broker_unreachable", broker=self.node_id, client=self.host, reason=str(error))
-            self.context.stats.upstream_failures += 1
+            self.context.connections.broker_unreachable(self, error)
             self.close()
             return
         self.upstream = upstream
@@ -340,7 +404,7 @@ class ClientConnection(asyncio.Protocol):
             return
         self._pause(_ENDING)
         if not isinstance(error, (BrokerUnreachable, asyncio.CancelledError)):
-            log.error("request_failed", client=self.host, exc_info=error, remedy="report it; the client reconnects")
+            self.context.connections.failed(self, error)
             self.abort()
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
@@ -388,11 +452,17 @@ class ClientConnection(asyncio.Protocol):
         if transport is None or transport.is_closing():
             return
         reading = not self._paused or (self._reader.in_frame and not self._paused & _STOP_IN_FRAME)
-        if not reading or not self._reader.in_frame:
+        if not reading or not self._reader.partial:
             self.frame_began_s = None
+        elif self.frame_began_s is None:
+            self.frame_began_s = self.context.now()
         if reading != self._reading:
             self._reading = reading
             (transport.resume_reading if reading else transport.pause_reading)()
+
+    def _unmute(self) -> None:
+        self._muted = None
+        self._unpause(_THROTTLED)
 
     def _memory_granted(self) -> bool:
         if self._transport is None or self._transport.is_closing():
@@ -431,6 +501,8 @@ class ClientConnection(asyncio.Protocol):
             if not head.done:
                 break
             slots.popleft()
+        if self._paused & _ANSWERS_WAIT and self._held_response_bytes <= self._max_held_response_bytes:
+            self._unpause(_ANSWERS_WAIT)
         if self._paused & _IN_FLIGHT and len(slots) < self._max_in_flight:
             self._unpause(_IN_FLIGHT)
         if self.upstream is not None and self.upstream.reader.stopped:
@@ -441,8 +513,7 @@ class ClientConnection(asyncio.Protocol):
     def _write_out(self, slot: Slot) -> None:
         buffers, slot.buffers = slot.buffers, []
         size = sum(map(len, buffers))
-        if isinstance(slot, BrokerSlot):
-            self._held_response_bytes -= size
+        self._held_response_bytes -= size
         if self._transport is not None:
             self.context.stats.client_bytes_sent += size
             self._transport.writelines(buffers)

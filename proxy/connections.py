@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
+import select
+import struct
+import termios
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import structlog
 
+from proxy import open_files
 from proxy.config import Limits
+from proxy.memory import MemoryBudget
 from proxy.stats import Stats
 
 if TYPE_CHECKING:
@@ -16,26 +23,71 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 _LOG_INTERVAL_S = 1.0
+_LONGEST_SWEEP_MS = 120_000
+_ENDED = getattr(select, "POLLRDHUP", 0)
+"""The other side sends no more. Only Linux tells; elsewhere it is noticed when reading goes on."""
+_INT = struct.Struct("i")
+_MOST_PAUSES = 8
+"""Of a drain, `limits.drain_pause_ms` each."""
+
+
+class Stranger(NamedTuple):
+    """Who has connected, but is no client yet: the TLS handshake is not done."""
+
+    host: str
+
+
+def ended_unnoticed(connections: Iterable[ClientConnection]) -> list[ClientConnection]:
+    """Those that the client has ended while it was not read from, and that owe it nothing but answers.
+
+    Such a request may wait for long (a Fetch says itself for how long), and with it all that its connection holds.
+    Requests that came before the end are still read, as brokers do: a producer without acknowledgements relies on it.
+    """
+    poll = select.poll()
+    unwatched = {}
+    for connection in connections:
+        descriptor = connection.unwatched_descriptor
+        if descriptor is not None:
+            unwatched[descriptor] = connection
+            poll.register(descriptor, _ENDED)
+    return [
+        unwatched[descriptor]
+        for descriptor, events in poll.poll(0)
+        if events & (select.POLLHUP | select.POLLERR)
+        or not (unwatched[descriptor].in_frame or _unread_bytes(descriptor))
+    ]
+
+
+def _unread_bytes(descriptor: int) -> int:
+    (count,) = _INT.unpack(fcntl.ioctl(descriptor, termios.FIONREAD, bytes(_INT.size)))
+    return int(count)
 
 
 class Connections:
     """The open connections and their limits."""
 
     def __init__(self, limits: Limits, stats: Stats) -> None:
+        self.max_connections = limits.max_connections
+        """Lowered where the limit of open files allows fewer."""
         self._limits = limits
         self._stats = stats
         self._open: set[ClientConnection] = set()
         self._by_host: Counter[str] = Counter()
         self._emptied: asyncio.Event | None = None
-        self._last_log_s = float("-inf")
-        self._unlogged = 0
+        self._last_log_s: dict[str, float] = {}
+        self._unlogged: Counter[str] = Counter()
+        self._unsent: dict[ClientConnection, tuple[int, float]] = {}
+        """Bytes that a client has not taken, and since when it is these."""
+
+        self._handshakes: Counter[str] = Counter()
+        """TLS handshakes that go on, by host: they count as connections."""
 
     def __len__(self) -> int:
         return len(self._open)
 
     def admit(self, connection: ClientConnection) -> bool:
         """Let a connection in, or say no where the limits are reached."""
-        if len(self._open) >= self._limits.max_connections:
+        if len(self._open) >= self.max_connections:
             self._refused(connection, "limits.max_connections")
             return False
         if self._by_host[connection.host] >= self._limits.max_connections_per_ip:
@@ -46,9 +98,44 @@ class Connections:
         self._stats.connections_opened += 1
         return True
 
+    @property
+    def handshakes(self) -> int:
+        """TLS handshakes that go on."""
+        return self._handshakes.total()
+
+    def begin_handshake(self, stranger: Stranger) -> bool:
+        """Let someone begin a TLS handshake, or say no where the limits are reached."""
+        if len(self._open) + self._handshakes.total() >= self.max_connections:
+            self._refused(stranger, "limits.max_connections")
+            return False
+        host = stranger.host
+        if self._by_host[host] + self._handshakes[host] >= self._limits.max_connections_per_ip:
+            self._refused(stranger, "limits.max_connections_per_ip")
+            return False
+        self._handshakes[host] += 1
+        return True
+
+    def end_handshake(self, stranger: Stranger) -> None:
+        """A TLS handshake has ended, well or not."""
+        self._handshakes[stranger.host] -= 1
+        if not self._handshakes[stranger.host]:
+            del self._handshakes[stranger.host]
+
+    def handshake_failed(self, stranger: Stranger, reason: str) -> None:
+        """A TLS handshake ended without a connection; at most one log line a second."""
+        self._stats.tls_handshakes_failed += 1
+        self._log("tls_handshake_failed", stranger, reason=reason)
+
+    def not_accepted(self, error: OSError) -> None:
+        """A TLS port could not accept; at most one log line a second."""
+        self._stats.connections_refused += 1
+        remedy = open_files.REMEDY if open_files.are_exhausted(error) else "see the system's log"
+        self._log("connection_not_accepted", Stranger(""), reason=str(error), remedy=remedy)
+
     def forget(self, connection: ClientConnection) -> None:
         """A connection that was admitted has ended."""
         self._open.discard(connection)
+        self._unsent.pop(connection, None)
         self._by_host[connection.host] -= 1
         if not self._by_host[connection.host]:
             del self._by_host[connection.host]
@@ -59,25 +146,70 @@ class Connections:
         """A client sent what is no request; at most one log line a second."""
         self._log("client_rejected", connection, reason=reason)
 
-    async def sweep(self) -> None:
-        """End connections that are idle, or slow to send a request, for longer than the limits; for ever."""
-        idle_s, frame_s = self._limits.idle_timeout_ms / 1000, self._limits.frame_timeout_ms / 1000
+    def broker_unreachable(self, connection: ClientConnection, error: Exception) -> None:
+        """There is no broker for a client; at most one log line a second."""
+        self._stats.upstream_failures += 1
+        remedy = open_files.REMEDY if open_files.are_exhausted(error.__cause__) else "start the broker"
+        self._log("broker_unreachable", connection, broker=connection.node_id, reason=str(error), remedy=remedy)
+
+    def failed(self, connection: ClientConnection, error: BaseException) -> None:
+        """A request met a fault of the proxy's own; at most one log line a second."""
+        self._log("request_failed", connection, exc_info=error, remedy="report it; the client reconnects")
+
+    async def sweep(self, memory: MemoryBudget) -> None:
+        """End connections that are idle, or slow to send or to take, for longer than the limits; for ever."""
+        limits = self._limits
+        timeouts_ms = (limits.idle_timeout_ms, limits.frame_timeout_ms, limits.contended_frame_timeout_ms)
+        interval_s = min(*timeouts_ms, limits.write_timeout_ms, _LONGEST_SWEEP_MS) / 4000
         loop = asyncio.get_running_loop()
         while True:
-            await asyncio.sleep(min(idle_s / 4, frame_s / 4, 30.0))
-            now_s = loop.time()
-            for connection in list(self._open):
-                if connection.frame_began_s is not None and connection.frame_began_s < now_s - frame_s:
-                    self._log(
-                        "client_too_slow", connection, reason="a request took longer than limits.frame_timeout_ms"
-                    )
-                    connection.abort()
-                elif connection.last_active_s < now_s - idle_s and not connection.busy:
-                    connection.close()
+            await asyncio.sleep(interval_s)
+            if open_files.none_left():
+                log.warning("no_file_descriptors", connections=len(self._open), remedy=open_files.REMEDY)
+            self.sweep_once(loop.time(), contended=memory.contended)
+
+    def sweep_once(self, now_s: float, *, contended: bool) -> None:
+        """As `sweep`, for the one moment; `contended`: requests wait for memory."""
+        name = "contended_frame_timeout_ms" if contended else "frame_timeout_ms"
+        frame_s = min(self._limits.frame_timeout_ms, getattr(self._limits, name)) / 1000
+        idle_s = self._limits.idle_timeout_ms / 1000
+        for connection in list(self._open):
+            if connection.frame_began_s is not None and connection.frame_began_s < now_s - frame_s:
+                self._log("client_too_slow", connection, reason=f"a request took longer than limits.{name}")
+                connection.abort()
+            elif self._takes_nothing(connection, now_s):
+                reason = "it took none of its answers for limits.write_timeout_ms"
+                self._log("client_too_slow", connection, reason=reason)
+                connection.abort()
+            elif connection.last_active_s < now_s - idle_s and not connection.busy:
+                connection.close()
+        for connection in ended_unnoticed(self._open):
+            connection.abort()
+
+    def _takes_nothing(self, connection: ClientConnection, now_s: float) -> bool:
+        unsent_bytes = connection.unsent_bytes
+        if not unsent_bytes:
+            self._unsent.pop(connection, None)
+            return False
+        before, since_s = self._unsent.get(connection, (0, now_s))
+        if before != unsent_bytes:
+            self._unsent[connection] = unsent_bytes, now_s
+        return before == unsent_bytes and since_s < now_s - self._limits.write_timeout_ms / 1000
 
     async def drain(self) -> None:
-        """Let every connection answer what it has read, then close."""
+        """Let every connection answer what it has read, then close: those to one broker after those to the other.
+
+        A client that loses one of its connections asks on another one where its brokers are, and hears of the proxies
+        that stay; the bootstrap port's come last. Who loses all at once may have nobody left to ask.
+        """
         self._emptied = asyncio.Event()
+        brokers = sorted({one.node_id for one in self._open}, key=lambda node: (node is None, node))
+        pause_s = min(1, _MOST_PAUSES / max(1, len(brokers))) * self._limits.drain_pause_ms / 1000
+        for node_id in brokers:
+            for connection in [one for one in self._open if one.node_id == node_id]:
+                connection.drain()
+            if self._open and node_id != brokers[-1]:
+                await asyncio.sleep(pause_s)
         for connection in list(self._open):
             connection.drain()
         if self._open:
@@ -88,15 +220,14 @@ class Connections:
         for connection in list(self._open):
             connection.abort()
 
-    def _refused(self, connection: ClientConnection, limit: str) -> None:
+    def _refused(self, connection: ClientConnection | Stranger, limit: str) -> None:
         self._stats.connections_refused += 1
         self._log("connection_refused", connection, reason=f"{limit} is reached", remedy=f"raise {limit}")
 
-    def _log(self, event: str, connection: ClientConnection, **values: str) -> None:
+    def _log(self, event: str, connection: ClientConnection | Stranger, **values: Any) -> None:
         now_s = asyncio.get_running_loop().time()
-        if now_s - self._last_log_s < _LOG_INTERVAL_S:
-            self._unlogged += 1
+        if now_s - self._last_log_s.get(event, float("-inf")) < _LOG_INTERVAL_S:
+            self._unlogged[event] += 1
             return
-        self._last_log_s = now_s
-        log.warning(event, client=connection.host, more_like_it=self._unlogged, **values)
-        self._unlogged = 0
+        self._last_log_s[event] = now_s
+        log.warning(event, client=connection.host, more_like_it=self._unlogged.pop(event, 0), **values)

@@ -19,7 +19,13 @@ from proxy.coordinator.redis import RedisCoordinator
 from proxy.coordinator.registry import RedisTopicRegistry
 from proxy.diskless_reader import DisklessReader
 from proxy.fleet import Fleet
+from proxy.housekeeping.garbage import GarbageCollector
+from proxy.housekeeping.housekeeper import Housekeeper
+from proxy.housekeeping.retention import Retention
+from proxy.leaders import LeaderChoice
 from proxy.memory import MemoryBudget
+from proxy.quotas import Quotas
+from proxy.racks import Racks
 from proxy.reservations import Reservations
 from proxy.stats import Stats
 from proxy.storage.interface import ObjectStorage
@@ -45,6 +51,7 @@ class Context:
         self.now: Callable[[], float] = asyncio.get_running_loop().time
         """Monotonic seconds."""
         self.stats = Stats()
+        self.quotas = Quotas(self.now, self.stats.throttled_seconds)
         self.memory = MemoryBudget(settings.limits.max_request_bytes_in_memory)
         self.connections = Connections(settings.limits, self.stats)
         self.cluster = Cluster(settings)
@@ -57,9 +64,12 @@ class Context:
             producer_batches_remembered=settings.producer_batches_remembered,
         )
         self.topics = Topics(RedisTopicRegistry(store, settings.redis), lease_runs=lambda: self.fleet.lease_runs())
-        self.fleet = Fleet(
-            settings, RedisFleetStore(store), registry_version=lambda: self.topics.version, reload=self.topics.load
+        fleet_store = RedisFleetStore(store)
+        self.fleet = Fleet(settings, fleet_store, registry_version=lambda: self.topics.version, reload=self.topics.load)
+        self.racks = Racks(
+            settings, fleet_racks=self.fleet.racks, view=lambda: self.cluster.view, now=lambda: self.now()
         )
+        self.leader_choice = LeaderChoice(settings.leader_choice)
         self.cache = BlockCache(
             storage, capacity_bytes=settings.fetch.cache_bytes, block_bytes=settings.fetch.block_bytes
         )
@@ -76,6 +86,14 @@ class Context:
         )
 
         self.reservations = Reservations(self)
+        self.housekeeper = Housekeeper(
+            settings,
+            fleet_store,
+            self.fleet.identity,
+            self.cluster,
+            Retention(self.coordinator, self.topics),
+            GarbageCollector(self.coordinator, storage, settings.garbage, self.stats),
+        )
         self._seen_through: set[asyncio.Task[None]] = set()
 
     async def see_through(self, work: Coroutine[Any, Any, None]) -> None:

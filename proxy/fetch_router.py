@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from proxy.coordinator.interface import DisklessTopic
 from proxy.diskless_reader import PartitionRead, ReadRequest
 from proxy.errors import FETCH_SESSION_ID_NOT_FOUND, NONE, UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION
+from proxy.principal import user_of
 from proxy.rewrite_metadata import address_of, counted_rack
 from proxy.rights import READ, rights_of
 from proxy.slots import BrokerSlot, Slot, StreamedFetchSlot
@@ -59,6 +60,8 @@ def fetch(connection: ClientConnection, request: Request) -> Coroutine[Any, Any,
     """Fetch (API key 1)."""
     find = connection.context.topics.find
     parsed = parse_fetch_request(request.body, request.api_version)
+    if parsed.rack_id:
+        connection.context.racks.learn(connection, request.client_id, parsed.rack_id)
     diskless = [_Diskless(asked, entry) for asked in parsed.topics if (entry := find(asked.topic)) is not None]
     if not diskless:
         _forward(connection, request)
@@ -107,7 +110,14 @@ class _Fetching:
         self._refused: dict[tuple[str | bytes, int], int] = {}
         """Errors of partitions that are not read, by topic as the client named it and partition."""
         self._reads: list[ReadRequest] = []
-        self._max_bytes = min(parsed.max_bytes, self._context.settings.fetch.max_bytes)
+        settings = self._context.settings
+        burst_bytes = self._context.quotas.fetch.burst_bytes(user_of(connection), request.client_id)
+        self._max_bytes = min(
+            parsed.max_bytes,
+            settings.fetch.max_bytes,
+            settings.limits.max_response_bytes_per_connection,
+            int(min(burst_bytes, parsed.max_bytes)),
+        )
         self._min_bytes = min(parsed.min_bytes, self._max_bytes)
 
     async def answer(self) -> None:
@@ -160,7 +170,8 @@ class _Fetching:
                 round_ends_s = self._context.now() + longest_s
                 classic_body = await self._ask_classic(max(0.0, min(longest_s, due_s - self._context.now())))
                 half = scan_fetch_response(classic_body, self._parsed.version)
-                size, failed = half.record_bytes, failed or half.has_error
+                # A broker that throttles the client would keep the next round waiting.
+                size, failed = half.record_bytes, failed or half.has_error or half.throttle_ms > 0
             reads = await self._context.reader.read(
                 self._reads,
                 max_bytes=max(self._max_bytes - size, 0),
@@ -197,15 +208,21 @@ class _Fetching:
 
     def _fill(self, reads: dict[tuple[bytes, int], PartitionRead], classic_body: memoryview | None) -> None:
         version = self._parsed.version
-        topics = [
-            TopicFetched(asked.topic, [self._fetched(asked, entry, p.index, reads) for p in asked.partitions])
-            for asked, entry in self._diskless
-        ]
         size = sum(read.size_bytes for read in reads.values())
+        throttle_ms = self._context.quotas.throttle_fetch(self._connection, self._request.client_id, size)
+        topics = []
+        if throttle_ms:
+            # Over the quota nothing is answered, as on brokers: the client asks for the same again.
+            size = 0
+        else:
+            topics = [
+                TopicFetched(asked.topic, [self._fetched(asked, entry, p.index, reads) for p in asked.partitions])
+                for asked, entry in self._diskless
+            ]
         rack = counted_rack(self._connection, self._request.client_id)
         self._context.stats.record_bytes["diskless", "fetch", rack, self._context.settings.rack] += size
         if classic_body is None:
-            self._slot.fill(build_fetch_response(version, 0, topics))
+            self._slot.fill(build_fetch_response(version, 0, topics, throttle_ms))
             return
         serving = self._context.cluster.rack_of(self._connection.node_id)
         self._context.stats.record_bytes["classic", "fetch", rack, serving] += len(classic_body)
@@ -214,7 +231,7 @@ class _Fetching:
             rewritten = rewrite_node_endpoints(FETCH, classic_body, version, told)
             classic_body = memoryview(b"".join(rewritten))
         order = [topic.topic for topic in self._parsed.topics]
-        self._slot.fill(merge_fetch_response(classic_body, version, order, topics))
+        self._slot.fill(merge_fetch_response(classic_body, version, order, topics, throttle_ms))
 
     def _fetched(
         self,

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from typing import NamedTuple
+from zlib import crc32
 
 import structlog
 
 from proxy.config import Listeners, Settings, parse_node_ids
 from proxy.coordinator.interface import CoordinatorUnavailable, FleetStore, ListenersRecord, ProxyRecord
 from proxy.racks import sticky_order
+from proxy.wire.metadata import Broker
 
 log = structlog.get_logger()
+
+_HEARD_AFTER_HEARTBEATS = 1.5
+"""Every other proxy has beaten by then, and with its heartbeat has read ours."""
+
+_FIRST_LIFELINE, _LIFELINE_IDS = 1_000_000_000, 1 << 24
 
 
 class _Ports(NamedTuple):
@@ -60,6 +67,7 @@ class Fleet:
         """Of this very process: proxies may share an address (sidecars), and one that restarts is another one."""
         self._reload = reload
         self._left = False
+        self._serving = False
         self._store = store
         self._registry_version = registry_version
         self._lease_until_s = 0.0
@@ -73,6 +81,24 @@ class Fleet:
     def lease_runs(self) -> bool:
         """Whether creators of diskless topics still wait for this proxy's acknowledgement."""
         return asyncio.get_running_loop().time() < self._lease_until_s
+
+    async def begin_serving(self) -> None:
+        """From now on clients may be told of this proxy."""
+        self._serving = True
+        with suppress(CoordinatorUnavailable):  # heartbeats say it later
+            await self.beat()
+
+    async def end_serving(self) -> None:
+        """Be named to clients no more, wherever there is another proxy; returns when the others have heard of it.
+
+        The lease runs on: what is still answered here goes by the registry that creators of topics wait for.
+        """
+        self._serving = False
+        with suppress(CoordinatorUnavailable):
+            await self.beat()
+        self._take(tuple(self.records.values()))
+        if any(record.serving for record in self.records.values()):
+            await asyncio.sleep(_HEARD_AFTER_HEARTBEATS * self._settings.fleet.heartbeat_interval_ms / 1000)
 
     async def beat(self) -> None:
         """One heartbeat; it acknowledges the registry version that is loaded. Raises CoordinatorUnavailable."""
@@ -136,6 +162,34 @@ class Fleet:
                 return ports.host, ports.broker_port_start + node_id
         return None
 
+    def lifelines(self, rack: str, client: str, came_by: Listeners, brokers: Collection[int]) -> list[Broker]:
+        """Bootstrap ports of live proxies that serve other racks only, as brokers of IDs that no broker has.
+
+        In the client's own order. The IDs follow from the addresses, so that every proxy gives one the same; they are
+        far from brokers' and from what the Java client makes of those for coordinators (2147483647 less the ID).
+        """
+        own = self._served.get((came_by.name, rack))
+        others: dict[str, str] = {}
+        for (name, served_rack), served in sorted(self._served.items()):
+            if name == came_by.name and served_rack != rack:
+                others |= {
+                    address: served_rack for address in served.addresses if own is None or address not in own.ports
+                }
+        node_ids: dict[int, str] = {}
+        for address in sorted(others):
+            node_id = _FIRST_LIFELINE + crc32(address.encode()) % _LIFELINE_IDS
+            while node_id in node_ids or node_id in brokers:
+                node_id += 1
+            node_ids[node_id] = address
+        if not others:
+            return []
+        by_address = {address: node_id for node_id, address in node_ids.items()}
+        lifelines = []
+        for address in sticky_order(client, tuple(sorted(others))):
+            host, _, port = address.rpartition(":")
+            lifelines.append(Broker(by_address[address], host, int(port), others[address]))
+        return lifelines
+
     def _record(self) -> ProxyRecord:
         settings = self._settings
         return ProxyRecord(
@@ -153,14 +207,24 @@ class Fleet:
                 for listeners in settings.all_listeners
             ),
             registry_version=self._registry_version(),
+            serving=self._serving,
         )
 
     def _take(self, records: tuple[ProxyRecord, ...]) -> None:
         everyone = {record.proxy_id: record for record in (*records, self._record())}
         self.records = everyone
+        by_others = {
+            (listeners.name, listeners.rack)
+            for record in everyone.values()
+            if record.serving
+            for listeners in record.listeners
+        }
         served: dict[tuple[str, str], dict[str, _Ports]] = {}
         for record in everyone.values():
             for listeners in record.listeners:
+                # Who is starting or ending is named where there is nobody else.
+                if not record.serving and (listeners.name, listeners.rack) in by_others:
+                    continue
                 ports = _Ports(
                     listeners.host, listeners.broker_port_start, frozenset(parse_node_ids(listeners.node_ids))
                 )

@@ -16,6 +16,11 @@ class MemoryBudget:
         self.used_bytes = 0
         self._waiting: deque[tuple[int, Callable[[], bool]]] = deque()
 
+    @property
+    def contended(self) -> bool:
+        """Whether somebody waits."""
+        return bool(self._waiting)
+
     def try_take(self, size: int, granted: Callable[[], bool]) -> bool:
         """Take `size` bytes if they are free and nobody waits.
 

@@ -152,6 +152,7 @@ class _PendingProduce:
         self._classic_body: memoryview | None = None
         self._timed_out = False
         self._kept_bytes = 0
+        self._throttle_ms = 0
         self._timeout: asyncio.TimerHandle | None = None
         self._began_s = connection.context.now()
 
@@ -176,8 +177,13 @@ class _PendingProduce:
         unasked = rights.unasked(part.entry.name for part in diskless if part.entry is not None)
         if not set(unasked) <= set(asked):
             return unasked
+        size = len(self._request.frame)
         if classic.topics:
-            self._forward(classic)
+            size -= self._forward(classic)
+        if diskless:
+            # Counted when it comes, not when it is answered as on brokers: what is pipelined is throttled in time.
+            quotas = self._connection.context.quotas
+            self._throttle_ms = quotas.throttle_produce(self._connection, self._request.client_id, size)
         for part in diskless:
             error_code = part.error_code
             if part.entry is not None:
@@ -247,17 +253,19 @@ class _PendingProduce:
             )
         return partition.records, header
 
-    def _forward(self, classic: ProduceRequest) -> None:
-        """The classic part, under the client's own header."""
+    def _forward(self, classic: ProduceRequest) -> int:
+        """The classic part, under the client's own header; its size in bytes."""
         header_length = len(self._request.frame) - len(self._request.body)
         buffers: list[Buffer] = [self._request.frame[:header_length], *build_produce_request(classic)]
-        _count_classic(self._connection, self._request.client_id, sum(map(len, buffers)))
+        size = sum(map(len, buffers))
+        _count_classic(self._connection, self._request.client_id, size)
         expected = None
         if classic.acks != 0:
             self._open += 1
             self._classic_awaited = True
             expected = _ClassicHalf(self._request, self)
         self._connection.send_upstream(buffers, expected)
+        return size
 
     def _settle(self, answers: list[PartitionProduced], place: int, outcome: Outcome) -> None:
         answers[place] = PartitionProduced(
@@ -308,9 +316,9 @@ class _PendingProduce:
                     context.stats.partition_errors["Produce", partition.error_code] += 1
         version = self._parsed.version
         if self._classic_body is None:
-            self._slot.fill([build_produce_response(version, self._topics)])
+            self._slot.fill([build_produce_response(version, self._topics, self._throttle_ms)])
             return
-        body: list[Buffer] = merge_produce_response(self._classic_body, version, self._topics)
+        body: list[Buffer] = merge_produce_response(self._classic_body, version, self._topics, self._throttle_ms)
         rewriter = _rewriter(self._connection, self._request.client_id, version)
         self._slot.fill(rewriter(memoryview(b"".join(body))) if rewriter else body)
 

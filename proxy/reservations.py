@@ -15,7 +15,7 @@ import structlog
 from proxy.cluster import METADATA
 from proxy.coordinator.interface import CoordinatorUnavailable
 from proxy.coordinator.registry import TopicNotReserved
-from proxy.errors import NONE
+from proxy.errors import NONE, TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_OR_PARTITION
 from proxy.upstream import BrokerUnreachable
 from proxy.wire.errors import ProtocolError
 from proxy.wire.metadata import MetadataTopic, build_metadata_request, metadata_topics
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 _METADATA_VERSION = 12
+_NOT_THERE = (UNKNOWN_TOPIC_OR_PARTITION, 17)
+"""17 is INVALID_TOPIC_EXCEPTION: a name that no topic can have."""
 _SETTLE_POLL_S = 0.25
 _SWEEP_S = 2.0
 
@@ -53,12 +55,22 @@ class Reservations:
             log.warning("reservation_left", topic=name, reason=str(error), remedy="none: it is settled later")
 
     async def shadow(self, name: str) -> MetadataTopic | None:
-        """The shadow topic as the brokers know it; None where they don't. Raises BrokerUnreachable, ProtocolError."""
+        """The shadow topic as the brokers know it; None where they don't.
+
+        Raises ProtocolError, and BrokerUnreachable also where they don't say: a topic that the proxy's own principal
+        may not see is not one that is not there.
+        """
         body = await self._context.cluster.service.ask(
             METADATA, _METADATA_VERSION, build_metadata_request(_METADATA_VERSION, [name])
         )
-        found = metadata_topics(body, _METADATA_VERSION)
-        return next((topic for topic in found if topic.name == name and topic.error_code == NONE), None)
+        found = next((topic for topic in metadata_topics(body, _METADATA_VERSION) if topic.name == name), None)
+        if found is None or found.error_code in _NOT_THERE:
+            return None
+        if found.error_code == TOPIC_AUTHORIZATION_FAILED:
+            raise BrokerUnreachable(f"the proxy's principal may not see topic {name}; allow it Describe on all topics")
+        if found.error_code != NONE:
+            raise BrokerUnreachable(f"the brokers answer error {found.error_code} for topic {name}")
+        return found
 
     async def settle(self, name: str, wait_s: float) -> None:
         """Open or undo, after giving the brokers `wait_s` to have heard of the shadow.

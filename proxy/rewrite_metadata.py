@@ -1,14 +1,15 @@
 """Metadata and its kin: whose rack is the client, which proxy stands for each broker, who leads a diskless partition.
 
-For a client of rack R (KAFKA-19257, KIP-1163):
+For a client of rack R (KAFKA-19257, KIP-1163; `racks` tells whose rack it is):
 
 - every broker's address becomes that broker's listener on a live proxy of R, on this proxy where R has none;
 - classic topics keep leader, replicas and ISR;
 - one live broker of R (of any rack where R has none) is the sole leader, replica and ISR of *all* diskless partitions
   in the response. The choice is sticky per client: it stays while that broker lives, whichever proxy the client asks.
+  `leaders` has the other rules that `leader_choice` can name.
 
 The brokers' answer is walked and patched in place (`wire.metadata`), so every version is served and what is unknown
-passes.
+passes. With `kip1163_api`, Metadata v14 and DescribeTopicPartitions v1 are asked of the brokers in the version below.
 """
 
 from __future__ import annotations
@@ -16,74 +17,106 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from proxy.racks import client_rack, sticky_choice
+from proxy.apis import API_TABLE
+from proxy.racks import client_key
 from proxy.request import Request
+from proxy.slots import BrokerSlot
+from proxy.wire import describe_topic_partitions as topic_partitions
 from proxy.wire import endpoints
-from proxy.wire.metadata import metadata_brokers, rewrite_metadata_response
+from proxy.wire.metadata import (
+    FIRST_RACK_ID,
+    Broker,
+    IsDiskless,
+    build_lower_metadata_request,
+    metadata_brokers,
+    rewrite_metadata_response,
+)
 
 if TYPE_CHECKING:
     from proxy.connection import ClientConnection
     from proxy.slots import Rewrite
+    from proxy.wire.partition_leaders import Leaders
     from proxy.wire.primitives import Buffer
 
 AddressOf = Callable[[int], "tuple[str, int] | None"]
 
 
-def rack_of(connection: ClientConnection, client_id: str | None) -> str:
-    """The rack of the client behind a connection."""
-    context = connection.context
-    return client_rack(client_id, context.settings.rack_of(connection.listeners), context.fleet.racks())
-
-
 def counted_rack(connection: ClientConnection, client_id: str | None) -> str:
-    """The rack under which the client's bytes are counted: what clients make up is `unknown`, so labels stay few."""
-    context, rack = connection.context, rack_of(connection, client_id)
-    known = rack in context.fleet.racks() or any(one.rack == rack for one in context.cluster.view.brokers.values())
-    return rack if known else "unknown"
+    """The rack under which the client's bytes are counted."""
+    return connection.context.racks.counted(connection, client_id)
 
 
-def address_of(connection: ClientConnection, client_id: str | None) -> AddressOf:
-    """What the client is told as the address of each broker; None for one that no listener stands for."""
-    fleet, rack = connection.context.fleet, rack_of(connection, client_id)
-    client = f"{connection.host}\0{client_id}"
-    return lambda node_id: fleet.listener(node_id, rack, client, connection.listeners)
+def address_of(connection: ClientConnection, client_id: str | None, rack: str | None = None) -> AddressOf:
+    """What a client is told as the address of each broker; None for one that no listener stands for.
+
+    `rack` is what the request itself says.
+    """
+    context = connection.context
+    listener, listeners = context.fleet.listener, connection.listeners
+    rack = rack or context.racks.of(connection, client_id)
+    client = client_key(connection.host, client_id)
+    return lambda node_id: listener(node_id, rack, client, listeners)
 
 
-def diskless_leader(connection: ClientConnection, client_id: str | None) -> int:
-    """The node ID of the broker that leads all diskless partitions for this client; -1 where no broker lives."""
-    told = address_of(connection, client_id)
-    view = connection.context.cluster.view.with_address(told)
-    candidates = view.in_rack(rack_of(connection, client_id))
-    return sticky_choice(f"{connection.host}\0{client_id}", candidates) if candidates else -1
+def diskless_leaders(
+    connection: ClientConnection, client_id: str | None, rack: str | None = None, *, metadata: bool
+) -> Leaders | None:
+    """Who leads diskless partitions for this client (`LeaderChoice.leaders`); None where no broker lives."""
+    context = connection.context
+    view = context.cluster.view.with_address(address_of(connection, client_id, rack))
+    live = tuple(sorted(view.brokers))
+    rack = rack or context.racks.of(connection, client_id)
+    in_rack = tuple(node for node in live if view.brokers[node].rack == rack)
+    return context.leader_choice.leaders(client_key(connection.host, client_id), live, in_rack, metadata=metadata)
 
 
 def metadata(connection: ClientConnection, request: Request) -> None:
     """Metadata (API key 3), all versions."""
     context, version, client_id = connection.context, request.api_version, request.client_id
+    proposed, rack = version >= FIRST_RACK_ID, None
+    if proposed:
+        body, rack = build_lower_metadata_request(request.body, version)
+        context.racks.learn(connection, client_id, rack)
 
-    def rewrite(body: memoryview) -> list[Buffer]:
+    def rewrite(answer: memoryview) -> list[Buffer]:
         if version >= 1:
-            context.cluster.learn(metadata_brokers(body, version))
+            context.cluster.learn(metadata_brokers(answer, version))
         return rewrite_metadata_response(
-            body,
+            answer,
             version,
-            address_of=address_of(connection, client_id),
-            is_diskless=context.topics.is_diskless if context.topics.all() else None,
-            leader=diskless_leader(connection, client_id),
+            address_of=address_of(connection, client_id, rack),
+            is_diskless=_is_diskless(connection),
+            leaders=diskless_leaders(connection, client_id, rack, metadata=True),
+            lifelines=_lifelines(connection, client_id, rack),
         )
 
-    connection.forward(request, rewrite)
+    if proposed:
+        _forward_lower(connection, request, body, rewrite)
+    else:
+        connection.forward(request, rewrite)
 
 
 def describe_topic_partitions(connection: ClientConnection, request: Request) -> None:
-    """DescribeTopicPartitions (API key 75): the same leaders as Metadata; it carries no address."""
-    topics, client_id = connection.context.topics, request.client_id
+    """DescribeTopicPartitions (API key 75): the same leaders as Metadata; it carries no address.
 
-    def rewrite(body: memoryview) -> list[Buffer]:
-        leader = diskless_leader(connection, client_id)
-        return endpoints.rewrite_describe_topic_partitions(body, request.api_version, topics.is_diskless, leader)
+    Limits and cursor are the broker's, and so are the partitions of each page.
+    """
+    version, client_id, rack = request.api_version, request.client_id, None
+    if version >= topic_partitions.FIRST_RACK_ID:
+        body, rack = topic_partitions.build_lower_request(request.body)
+        connection.context.racks.learn(connection, client_id, rack)
 
-    connection.forward(request, rewrite)
+    def rewrite(answer: memoryview) -> list[Buffer]:
+        leaders = diskless_leaders(connection, client_id, rack, metadata=False)
+        is_diskless = _is_diskless(connection)
+        if leaders is None or is_diskless is None:
+            return [answer]
+        return topic_partitions.rewrite_response(answer, version, is_diskless, leaders)
+
+    if version >= topic_partitions.FIRST_RACK_ID:
+        _forward_lower(connection, request, body, rewrite)
+    else:
+        connection.forward(request, rewrite)
 
 
 def find_coordinator(connection: ClientConnection, request: Request) -> None:
@@ -110,3 +143,31 @@ def _addresses(
     walk: Callable[[memoryview, int, AddressOf], list[Buffer]], connection: ClientConnection, request: Request
 ) -> Rewrite:
     return lambda body: walk(body, request.api_version, address_of(connection, request.client_id))
+
+
+def _is_diskless(connection: ClientConnection) -> IsDiskless | None:
+    """None where no topic is."""
+    topics = connection.context.topics
+    return topics.is_diskless if topics.all() else None
+
+
+def _lifelines(connection: ClientConnection, client_id: str | None, rack: str | None) -> list[Broker]:
+    """Proxies of other racks that the client is to know as further brokers."""
+    context = connection.context
+    count = context.settings.fleet.lifelines
+    if not count:
+        return []
+    # Any proxy must find the client's rack by what it says, or a client that asks a lifeline would move to its rack.
+    rack = rack or context.racks.on_any_proxy(connection, client_id)
+    if rack is None:
+        return []
+    client = client_key(connection.host, client_id)
+    return context.fleet.lifelines(rack, client, connection.listeners, context.cluster.view.brokers)[:count]
+
+
+def _forward_lower(connection: ClientConnection, request: Request, body: bytes, rewrite: Rewrite) -> None:
+    """Ask the broker with another body, in the highest version that brokers know."""
+    frame, version = request.frame, API_TABLE[request.api_key].highest_version
+    header = frame[:2].tobytes() + version.to_bytes(2, "big") + frame[4 : len(frame) - len(request.body)].tobytes()
+    slot = BrokerSlot(connection, request.api_key, request.api_version, request.correlation_id, rewrite)
+    connection.forward_slot(request._replace(frame=memoryview(header + body)), slot)

@@ -8,24 +8,28 @@ and brokers have answered. What is not reachable yet is tried again, and `/ready
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
-import socket
 from collections.abc import Awaitable, Callable, Coroutine
+from datetime import timedelta
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Protocol
 
 import structlog
 
+from proxy import open_files
 from proxy.admin.http import AdminServer
+from proxy.admin.process_source import ProcessSource
 from proxy.config import Listeners, Settings
 from proxy.connection import ClientConnection
 from proxy.context import Context
 from proxy.coordinator.connect import StoreUnfit, check_store, connect
 from proxy.coordinator.interface import CoordinatorUnavailable
 from proxy.handlers import HANDLERS, check_handlers
+from proxy.ports import Bound, StartError, bind_all
 from proxy.storage import open_storage
 from proxy.storage.interface import StorageError
+from proxy.tls import TlsError, TlsFiles, keep_fresh, listener_tls
+from proxy.tls_listener import TlsListener
 from proxy.upstream import BrokerUnreachable
 
 log = structlog.get_logger()
@@ -33,50 +37,52 @@ log = structlog.get_logger()
 _START_RETRY_S = 0.5
 _LOG_AGAIN_S = 10.0
 _BACKLOG = 1024
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
-class StartError(Exception):
-    """The proxy can't start; the text names cause and remedy."""
+class Outside(Protocol):
+    """How the process is seen from outside: the admin port, or the link to the parent of workers."""
 
+    async def start(self) -> None:
+        """Begin to answer. Raises StartError."""
 
-class _Bound(NamedTuple):
-    """A socket that has its port, and what it stands for."""
-
-    listeners: Listeners
-    node_id: int | None
-    socket: socket.socket
+    async def close(self) -> None:
+        """Answer no more."""
 
 
 class Server:
     """One proxy process, from start to drain."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        outside: Callable[[ProcessSource], Outside] | None = None,
+        shared_ports: bool = False,
+    ) -> None:
+        """`outside`: in place of the admin port; `shared_ports`: with other workers."""
         self.settings = settings
+        self._outside = outside or partial(AdminServer, settings.admin)
+        self._shared_ports = shared_ports
         self.not_ready: str | None = "starting"
         """Why `/readyz` answers 503 while starting or draining; None from the start's end on."""
         self._tasks: list[asyncio.Task[None]] = []
-        self._listeners: list[asyncio.Server] = []
+        self._listeners: list[asyncio.Server | TlsListener] = []
+        self._tls: dict[Listeners, TlsFiles] = {}
 
     async def run(self) -> None:
         """Serve until SIGTERM or SIGINT. Raises StartError."""
         check_handlers()
         stop = self._on_signals()
-        sockets = self._bind()
+        sockets = bind_all(self.settings, shared=self._shared_ports)
         context = await self._context()
-        admin = AdminServer(context, self.why_not_ready)
+        outside = self._outside(ProcessSource(context, self.why_not_ready))
         try:
-            try:
-                await admin.start()
-            except OSError as error:
-                where = f"{self.settings.admin.host}:{self.settings.admin.port}"
-                # asyncio puts the address into the text; it is named already.
-                reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
-                raise StartError(
-                    f"can't listen on {where} (admin.port): {reason}; end the process that holds the port, or "
-                    "choose another one"
-                ) from error
+            await outside.start()
             if await self._until(stop, self._start(context)):
+                context.connections.max_connections = open_files.max_connections(self.settings)
                 await self._listen(context, sockets)
+                await context.fleet.begin_serving()
                 self.not_ready = None
                 log.info(
                     "ready",
@@ -90,7 +96,7 @@ class Server:
         finally:
             for bound in sockets:
                 bound.socket.close()
-            await self._close(context, admin)
+            await self._close(context, outside)
 
     def why_not_ready(self, context: Context) -> str | None:
         """What keeps clients from being served; None where all is well."""
@@ -102,30 +108,31 @@ class Server:
             return f"brokers: {context.cluster.failure}; start them or mend brokers.bootstrap"
         return None
 
-    def _bind(self) -> list[_Bound]:
-        """One socket for each port of each of the listeners."""
-        bound: list[_Bound] = []
-        for number, listeners in enumerate(self.settings.all_listeners):
-            section = f"additional_listeners[{number - 1}]" if number else "listeners"
-            for node, port in listeners.ports.items():
-                what = "bootstrap_port" if node is None else f"broker_port_start + {node}"
-                try:
-                    bound.append(_Bound(listeners, node, _bound_socket(listeners.host, port)))
-                except OSError as error:
-                    for other in bound:
-                        other.socket.close()
-                    raise StartError(
-                        f"can't listen on {listeners.host}:{port} ({section}.{what}): {error.strerror}; "
-                        "end the process that holds the port, or choose another one"
-                    ) from error
-        return bound
-
     async def _context(self) -> Context:
         try:
+            self._tls = {
+                listeners: listener_tls(listeners.tls, f"{self.settings.section_of(listeners)}.tls")
+                for listeners in self.settings.all_listeners
+                if listeners.tls is not None
+            }
+            self._warn_of_clear_text()
             storage = open_storage(self.settings.storage, self.settings.diskless_storage_class_name)
-        except StorageError as error:
+            return Context(self.settings, storage, await connect(self.settings.redis), HANDLERS)
+        except (StorageError, TlsError) as error:
             raise StartError(str(error)) from error
-        return Context(self.settings, storage, await connect(self.settings.redis), HANDLERS)
+
+    def _warn_of_clear_text(self) -> None:
+        """What the brokers want encrypted, clients may send in clear to the proxy."""
+        for listeners in self.settings.all_listeners:
+            clear = listeners.tls is None and listeners.host not in _LOOPBACK
+            if clear and self.settings.brokers.security_protocol.endswith("SSL"):
+                log.warning(
+                    "listener_in_clear_text",
+                    listeners=self.settings.section_of(listeners),
+                    reason="brokers.security_protocol has TLS, these listeners have none: what clients send, "
+                    "passwords too, can be read on the way",
+                    remedy=f"set {self.settings.section_of(listeners)}.tls",
+                )
 
     async def _start(self, context: Context) -> None:
         """Everything that must have answered before the first client is let in."""
@@ -139,8 +146,19 @@ class Server:
             context.topics.follow(context.fleet.beat),
             context.reader.coordinates.follow(),
             context.cluster.keep_fresh(),
-            context.connections.sweep(),
+            context.quotas.keep_fresh(
+                context.cluster.service.ask,
+                lambda: bool(context.topics.all()),
+                self.settings.brokers.quotas_refresh_ms / 1000,
+            ),
+            context.connections.sweep(context.memory),
             context.reservations.keep_settling(),
+            context.housekeeper.keep_house(),
+            keep_fresh(
+                [*self._tls.values(), *([context.cluster.access.tls] if context.cluster.access.tls else [])],
+                self.settings.certificate_reload_interval_ms / 1000,
+                timedelta(days=self.settings.certificate_warning_days),
+            ),
         ):
             self._keep(work)
 
@@ -161,33 +179,45 @@ class Server:
                     log_at_s = loop.time() + _LOG_AGAIN_S
             await asyncio.sleep(_START_RETRY_S)
 
-    async def _listen(self, context: Context, sockets: list[_Bound]) -> None:
+    async def _listen(self, context: Context, sockets: list[Bound]) -> None:
         loop = asyncio.get_running_loop()
-        for listeners, node, listener in sockets:
-            self._listeners.append(
-                await loop.create_server(
-                    partial(ClientConnection, context, listeners, node), sock=listener, backlog=_BACKLOG
-                )
-            )
+        for bound in sockets:
+            made = partial(ClientConnection, context, bound.listeners, bound.node_id)
+            tls = self._tls.get(bound.listeners)
+            try:
+                if tls is None:
+                    self._listeners.append(await loop.create_server(made, sock=bound.socket, backlog=_BACKLOG))
+                else:
+                    listener = TlsListener(bound.socket, tls, made, context.connections, self.settings.limits)
+                    listener.start(_BACKLOG)
+                    self._listeners.append(listener)
+            except OSError as error:  # whoever bound the port at the same time as this process now listens
+                raise bound.taken(error) from error
 
     async def _drain(self, context: Context, stop: asyncio.Event) -> None:
-        """Stop accepting, flush, answer what is in flight, close. A second signal ends it at once."""
+        """Tell clients of other proxies, then stop accepting, answer what is in flight, close.
+
+        A second signal ends it at once.
+        """
         self.not_ready = "draining"
         log.info("draining", connections=len(context.connections))
         stop.clear()
-        for listener in self._listeners:
-            listener.close()
         try:
             async with asyncio.timeout(self.settings.limits.drain_timeout_ms / 1000):
-                await self._until(stop, self._answer_all(context))
-            log.info("drained")
+                drained = await self._until(stop, self._hand_over(context))
+            log.info("drained" if drained else "drain_cut_short", connections=len(context.connections))
         except TimeoutError:
             log.warning("drain_timeout", connections=len(context.connections), remedy="raise limits.drain_timeout_ms")
 
-    async def _answer_all(self, context: Context) -> None:
-        await asyncio.gather(context.fleet.leave(), context.wal.drain(), context.connections.drain())
+    async def _hand_over(self, context: Context) -> None:
+        """In this order: a client that comes back, or asks where its brokers are, is never sent here again."""
+        await context.fleet.end_serving()
+        for listener in self._listeners:
+            listener.close()
+        await context.connections.drain()
         await context.wal.drain()
         await context.finish()
+        await context.fleet.leave()
 
     async def _until(self, stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> bool:
         """Do the work unless a signal comes first; whether it was done."""
@@ -215,7 +245,7 @@ class Server:
             self.not_ready = f"background work ended: {task.exception()!r}; restart the proxy"
             log.critical("background_work_ended", exc_info=task.exception(), remedy="restart the proxy")
 
-    async def _close(self, context: Context, admin: AdminServer) -> None:
+    async def _close(self, context: Context, outside: Outside) -> None:
         for listener in self._listeners:
             listener.close()
         for task in self._tasks:
@@ -227,7 +257,7 @@ class Server:
         await context.cache.close()
         await context.storage.close()
         await context.store.aclose()
-        await admin.close()
+        await outside.close()
 
     def _on_signals(self) -> asyncio.Event:
         stop = asyncio.Event()
@@ -235,16 +265,3 @@ class Server:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop.set)
         return stop
-
-
-def _bound_socket(host: str, port: int) -> socket.socket:
-    """A socket that has the port but does not listen yet: who comes too early is refused, and tries another proxy."""
-    family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-    bound = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.bind(address)
-    except OSError:
-        bound.close()
-        raise
-    return bound

@@ -49,6 +49,12 @@ class Slot:
         header = response_header(self.api_key, self.api_version, self.correlation_id)
         size = len(header) + sum(map(len, body))
         self.buffers = [_SIZE.pack(size) + header, *body]
+        self.connection.hold_response(self)
+        self.finish()
+
+    def fill_frame(self, frame: Buffer) -> None:
+        """An answer of the broker's that has no header (a SASL token of the oldest clients)."""
+        self.buffers = [_SIZE.pack(len(frame)), frame]
         self.finish()
 
     def finish(self) -> None:
@@ -87,10 +93,8 @@ class BrokerSlot(Slot):
 
     def response_begins(self, size: int) -> Decision:
         """Streamed when nothing is ahead of it."""
-        if self._rewrite is not None:
-            return Decision.HOLD
         if self.connection.is_head(self):
-            return Decision.STREAM
+            return Decision.STREAM if self._rewrite is None else Decision.HOLD
         return Decision.HOLD if self.connection.may_hold_response(size) else Decision.WAIT
 
     def response_part(self, part: memoryview, last: bool) -> None:

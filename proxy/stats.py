@@ -36,6 +36,7 @@ class Stats:
         self.connections_opened = 0
         self.connections_refused = 0
         self.protocol_errors = 0
+        self.tls_handshakes_failed = 0
         self.upstream_failures = 0
         self.record_bytes: defaultdict[tuple[str, str, str, str], int] = defaultdict(int)
         """By (kind: classic or diskless, direction: produce or fetch, client's rack, serving rack)."""
@@ -49,6 +50,9 @@ class Stats:
         self.upload_failures = 0
         self.commit_failures = 0
         self.duplicate_batches = 0
+        self.segments_deleted = 0
+        self.throttled_seconds = {"produce": 0.0, "fetch": 0.0}
+        """For which clients of diskless topics were muted by the brokers' quotas, by direction."""
 
     def count_request(self, api_key: int) -> None:
         """One request of a client."""

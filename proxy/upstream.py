@@ -7,6 +7,7 @@ answered leaves an `Expected` in a queue. The correlation ID is compared all the
 from __future__ import annotations
 
 import asyncio
+import ssl
 import struct
 from collections import deque
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from typing import Protocol, cast
 
 import structlog
 
-from proxy import apis
+from proxy.tls import explain
 from proxy.wire.errors import ProtocolError
 from proxy.wire.frames import Decision, FrameReader
 from proxy.wire.header import request_header, response_header_length
@@ -24,6 +25,7 @@ log = structlog.get_logger()
 _FRAME = struct.Struct(">i")
 _CORRELATION = struct.Struct(">i")
 _HEAD_BYTES = 4
+_OWN_CORRELATION_ID = 0x6B696F
 
 
 class BrokerUnreachable(Exception):
@@ -33,7 +35,9 @@ class BrokerUnreachable(Exception):
 class Expected(Protocol):
     """Who waits for the next answer of a broker."""
 
-    correlation_id: int
+    @property
+    def correlation_id(self) -> int | None:
+        """None where the answer has no header (a SASL token of the oldest clients)."""
 
     def response_begins(self, size: int) -> Decision:
         """Hold it whole, stream it, or wait until the reader is resumed."""
@@ -62,6 +66,8 @@ class BrokerConnection(asyncio.Protocol):
         self.transport: asyncio.Transport | None = None
         self.reader = FrameReader(self, head_bytes=_HEAD_BYTES, max_frame_bytes=max_frame_bytes)
         self.lost = False
+        self.loss: Exception | None = None
+        """What the connection ended of, where it was not closed."""
         self.bytes_received = 0
         self._on_lost = on_lost
         self._on_pause = on_pause
@@ -87,6 +93,7 @@ class BrokerConnection(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         """asyncio: the end, whoever wanted it."""
         self.lost = True
+        self.loss = error
         waiting = [self._current] if self._current is not None else []
         waiting.extend(self.expected)
         self.expected.clear()
@@ -108,7 +115,10 @@ class BrokerConnection(asyncio.Protocol):
         if self._current is None:
             if not self.expected:
                 raise ProtocolError("the broker answered a question that was not asked")
-            if size < _HEAD_BYTES or _CORRELATION.unpack_from(head)[0] != self.expected[0].correlation_id:
+            correlation_id = self.expected[0].correlation_id
+            if correlation_id is not None and (
+                size < _HEAD_BYTES or _CORRELATION.unpack_from(head)[0] != correlation_id
+            ):
                 raise ProtocolError("the broker's answers are out of order")
             self._current = self.expected.popleft()
         decision = self._current.response_begins(size)
@@ -176,12 +186,18 @@ class BrokerConnection(asyncio.Protocol):
         Raises BrokerUnreachable. Cancelling it leaves the answer to be read and dropped.
         """
         question = Question(asyncio.get_running_loop().create_future())
-        header = request_header(api_key, api_version, question.correlation_id, client_id)
+        header = request_header(api_key, api_version, _OWN_CORRELATION_ID, client_id)
         parts: list[Buffer] = [body] if isinstance(body, bytes) else body
         size = len(header) + sum(len(part) for part in parts)
         self.send([_FRAME.pack(size), header, *parts], question)
         frame = await question.answer
         return frame[response_header_length(api_key, api_version, frame) :]
+
+    async def exchange_token(self, token: Buffer) -> memoryview:
+        """Send a SASL token without header; the broker's. Raises BrokerUnreachable."""
+        question = Question(asyncio.get_running_loop().create_future(), correlation_id=None)
+        self.send([_FRAME.pack(len(token)), token], question)
+        return await question.answer
 
 
 class Question:
@@ -189,9 +205,9 @@ class Question:
 
     __slots__ = ("answer", "correlation_id")
 
-    def __init__(self, answer: asyncio.Future[memoryview]) -> None:
+    def __init__(self, answer: asyncio.Future[memoryview], correlation_id: int | None = _OWN_CORRELATION_ID) -> None:
         self.answer = answer
-        self.correlation_id = 0x6B696F
+        self.correlation_id = correlation_id
 
     def response_begins(self, size: int) -> Decision:
         """Always held."""
@@ -213,69 +229,31 @@ class Question:
             self.answer.exception()
 
 
-class ServiceConnection:
-    """The proxy's own connection to any of several brokers, made anew when it ends.
-
-    `addresses` gives the candidates at each attempt, best first.
-    """
-
-    def __init__(
-        self,
-        addresses: Callable[[], list[tuple[str, int]]],
-        *,
-        connect_timeout_s: float,
-        request_timeout_s: float,
-        max_frame_bytes: int,
-        client_id: str,
-    ) -> None:
-        self._addresses = addresses
-        self._connect_timeout_s = connect_timeout_s
-        self._request_timeout_s = request_timeout_s
-        self._max_frame_bytes = max_frame_bytes
-        self._client_id = client_id
-        self._connection: BrokerConnection | None = None
-        self._connecting = asyncio.Lock()
-
-    async def ask(self, api_key: int, api_version: int, body: list[Buffer] | bytes) -> memoryview:
-        """As `BrokerConnection.ask`, within the request timeout. Raises BrokerUnreachable, with the addresses tried."""
-        connection = await self._connected()
-        try:
-            return await asyncio.wait_for(
-                connection.ask(api_key, api_version, body, self._client_id), self._request_timeout_s
-            )
-        except TimeoutError:
-            connection.close()
-            name = apis.API_TABLE[api_key].name
-            raise BrokerUnreachable(f"no answer to {name} within {self._request_timeout_s:g} s") from None
-
-    def close(self) -> None:
-        """Let go of the connection."""
-        if self._connection is not None:
-            self._connection.close()
-
-    async def _connected(self) -> BrokerConnection:
-        async with self._connecting:
-            if self._connection is not None and not self._connection.lost:
-                return self._connection
-            failures = []
-            for host, port in self._addresses():
-                try:
-                    self._connection = await connect_broker(
-                        host, port, BrokerConnection(max_frame_bytes=self._max_frame_bytes), self._connect_timeout_s
-                    )
-                    return self._connection
-                except BrokerUnreachable as error:
-                    failures.append(str(error))
-            raise BrokerUnreachable("; ".join(failures) or "no broker address is known")
-
-
-async def connect_broker(host: str, port: int, protocol: BrokerConnection, timeout_s: float) -> BrokerConnection:
-    """Connect `protocol`. Raises BrokerUnreachable, naming address and cause."""
+async def connect_broker(
+    host: str, port: int, protocol: BrokerConnection, timeout_s: float, tls: ssl.SSLContext | None = None
+) -> BrokerConnection:
+    """Connect `protocol`, with TLS where a context is given. Raises BrokerUnreachable, naming address and cause."""
     loop = asyncio.get_running_loop()
+    server_name = None if tls is None else host
+    handshake_timeout_s = None if tls is None else timeout_s
     try:
-        await asyncio.wait_for(loop.create_connection(lambda: protocol, host, port), timeout_s)
+        async with asyncio.timeout(timeout_s):
+            await loop.create_connection(
+                lambda: protocol,
+                host,
+                port,
+                ssl=tls,
+                server_hostname=server_name,
+                ssl_handshake_timeout=handshake_timeout_s,
+            )
     except TimeoutError:
         raise BrokerUnreachable(f"{host}:{port} did not accept a connection within {timeout_s:g} s") from None
+    except (ssl.SSLError, ConnectionResetError) as error:
+        if tls is None:
+            raise BrokerUnreachable(f"{host}:{port}: {error.strerror or error}") from error
+        raise BrokerUnreachable(
+            f"{host}:{port}: {explain(error)}; see brokers.tls, and whether this is a port of brokers.security_protocol"
+        ) from error
     except OSError as error:
-        raise BrokerUnreachable(f"{host}:{port}: {error.strerror or error}") from None
+        raise BrokerUnreachable(f"{host}:{port}: {error.strerror or error}") from error
     return protocol

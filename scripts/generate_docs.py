@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, get_args, get_origin
 
-from pydantic import BaseModel
+from pydantic import BaseModel, SecretStr
 from pydantic_core import PydanticUndefined
 
 from proxy.apis import API_TABLE, Treatment
@@ -84,9 +85,12 @@ def apis() -> str:
 def _rows(model: type[BaseModel], prefix: str) -> list[str]:
     rows = []
     for name, field in model.model_fields.items():
-        inner = field.annotation
-        if isinstance(inner, type) and issubclass(inner, BaseModel):
-            rows += _rows(inner, f"{name}.")
+        section = _section(field.annotation)
+        if section is not None:
+            if field.default is None:  # one that may be missing
+                text = " ".join((field.description or "").split())
+                rows.append(f"| `{prefix}{name}` | missing | {text} |\n")
+            rows += _rows(section, f"{prefix}{name}.")
             continue
         shown = name.replace("_", ".") if name.startswith(_KAFKA_NAMES) else f"{prefix}{name}"
         text = " ".join((field.description or "").split())
@@ -94,10 +98,18 @@ def _rows(model: type[BaseModel], prefix: str) -> list[str]:
     return rows
 
 
+def _section(annotation: Any) -> type[BaseModel] | None:
+    """The model of a section, which may be optional."""
+    for one in (annotation, *(get_args(annotation) if get_origin(annotation) is UnionType else ())):
+        if isinstance(one, type) and issubclass(one, BaseModel):
+            return one
+    return None
+
+
 def _default(value: Any) -> str:
     if value is PydanticUndefined:
         return "required"
-    return "empty" if value == "" else f"`{value}`"
+    return "empty" if value == "" or value == SecretStr("") else f"`{value}`"
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-"""Make `.venv` and fetch the servers: `python3 scripts/setup.py [--without toxiproxy]`, from nothing but Python 3.11.
+"""Make `.venv` and fetch the servers: `python3 scripts/setup.py [--demo]`, from nothing but Python 3.11.
 
 Packages come from `requirements.lock`, checked by hash: through uv where it is there, else through venv and pip.
 Nothing is done twice: a stamp in `.venv` tells which lock it was made from, and `fetch_servers.py` keeps its own.

@@ -29,7 +29,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def running_stack() -> Iterator[Stack]:
     """For fixtures that live as long; tests take `stack`."""
-    with Stack(StackOptions(overrides=QUICK_HOUSEKEEPING)) as running:
+    keeping = {"log.retention.ms": "-1"}  # tests write records of any time
+    with Stack(StackOptions(overrides=QUICK_HOUSEKEEPING, broker_properties=keeping)) as running:
         yield running
 
 

@@ -2,40 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from aiohttp import web
-from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector, generate_latest
 
-from proxy.admin.metrics import ProxyCollector
+from proxy.config import Admin
+from proxy.ports import admin_taken
 
-if TYPE_CHECKING:
-    from proxy.context import Context
+
+class AdminSource(Protocol):
+    """Who the admin port speaks for: one process, or the parent of several."""
+
+    async def why_not_ready(self) -> str | None:
+        """What keeps clients from being served; None where all is well."""
+
+    async def metrics(self) -> bytes:
+        """The metrics page, in Prometheus' text format 0.0.4."""
 
 
 class AdminServer:
-    """Serves one context. `why_not_ready` gives the reason for a 503 of `/readyz`, or None."""
+    """Serves one source."""
 
-    def __init__(self, context: Context, why_not_ready: Callable[[Context], str | None]) -> None:
-        self._context = context
-        self._why_not_ready = why_not_ready
-        self._registry = CollectorRegistry()
-        self._registry.register(ProxyCollector(context))
-        for collector in (ProcessCollector, PlatformCollector, GCCollector):
-            collector(registry=self._registry)
+    def __init__(self, admin: Admin, source: AdminSource) -> None:
+        self._admin = admin
+        self._source = source
         self._runner: web.AppRunner | None = None
 
     async def start(self) -> None:
-        """Listen. Raises OSError."""
+        """Listen. Raises StartError."""
         app = web.Application()
         app.router.add_get("/healthz", self._healthz)
         app.router.add_get("/readyz", self._readyz)
         app.router.add_get("/metrics", self._metrics)
         self._runner = web.AppRunner(app, access_log=None)
         await self._runner.setup()
-        admin = self._context.settings.admin
-        await web.TCPSite(self._runner, admin.host, admin.port, shutdown_timeout=1.0).start()
+        try:
+            await web.TCPSite(self._runner, self._admin.host, self._admin.port, shutdown_timeout=1.0).start()
+        except OSError as error:
+            raise admin_taken(self._admin, error) from error
 
     async def close(self) -> None:
         """Stop listening."""
@@ -46,11 +50,11 @@ class AdminServer:
         return web.Response(text="ok\n")
 
     async def _readyz(self, request: web.Request) -> web.Response:
-        reason = self._why_not_ready(self._context)
+        reason = await self._source.why_not_ready()
         return web.Response(text="ready\n") if reason is None else web.Response(status=503, text=f"{reason}\n")
 
     async def _metrics(self, request: web.Request) -> web.Response:
         return web.Response(
-            body=generate_latest(self._registry),
+            body=await self._source.metrics(),
             headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"},
         )

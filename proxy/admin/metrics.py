@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
@@ -65,10 +66,19 @@ class ProxyCollector(Collector):
         for (api, error_code), count in sorted(stats.partition_errors.items()):
             errors.add_metric([api, str(error_code)], count)
         yield errors
-        yield _counter("protocol_errors", "Frames that can't be read.", stats.protocol_errors)
-        yield _counter("upstream_failures", "Brokers that could not be reached for a client.", stats.upstream_failures)
-        yield _counter("connections_opened", "Client connections since the start.", stats.connections_opened)
-        yield _counter("connections_refused", "Client connections over a limit.", stats.connections_refused)
+        throttled = CounterMetricFamily(
+            f"{_PREFIX}throttled_seconds",
+            "For which clients of diskless topics were muted by the brokers' quotas.",
+            labels=["direction"],
+        )
+        for direction, seconds in stats.throttled_seconds.items():
+            throttled.add_metric([direction], seconds)
+        yield throttled
+        yield counter("protocol_errors", "Frames that can't be read.", stats.protocol_errors)
+        yield counter("tls_handshakes_failed", "TLS handshakes of clients that failed.", stats.tls_handshakes_failed)
+        yield counter("upstream_failures", "Brokers that could not be reached for a client.", stats.upstream_failures)
+        yield counter("connections_opened", "Client connections since the start.", stats.connections_opened)
+        yield counter("connections_refused", "Client connections over a limit.", stats.connections_refused)
         yield _histogram("produce_seconds", "Produce with diskless topics, until its answer.", stats.produce_seconds)
         yield _histogram("fetch_seconds", "Fetch with diskless topics, until its answer.", stats.fetch_seconds)
 
@@ -77,14 +87,15 @@ class ProxyCollector(Collector):
         yield _histogram("upload_seconds", "Upload of a WAL segment.", stats.upload_seconds)
         yield _histogram("segment_bytes", "Size of uploaded WAL segments.", stats.segment_bytes)
         yield _histogram("commit_seconds", "Commit of a WAL segment.", stats.commit_seconds)
-        yield _counter("upload_failures", "Uploads that failed.", stats.upload_failures)
-        yield _counter("commit_failures", "Commits that failed or got no answer.", stats.commit_failures)
-        yield _counter("duplicate_batches", "Batches that were committed before.", stats.duplicate_batches)
-        yield _counter("cache_hits", "Rows found in the rack-local cache.", cache.hits)
-        yield _counter("cache_misses", "Rows not found in it.", cache.misses)
-        yield _counter("cache_evictions", "Blocks that left it for room.", cache.evictions)
-        yield _counter("storage_gets", "GETs of object storage.", cache.get_count)
-        yield _counter("storage_bytes_read", "Bytes they brought.", cache.bytes_read)
+        yield counter("upload_failures", "Uploads that failed.", stats.upload_failures)
+        yield counter("commit_failures", "Commits that failed or got no answer.", stats.commit_failures)
+        yield counter("duplicate_batches", "Batches that were committed before.", stats.duplicate_batches)
+        yield counter("segments_deleted", "WAL segments that nothing needed any more.", stats.segments_deleted)
+        yield counter("cache_hits", "Rows found in the rack-local cache.", cache.hits)
+        yield counter("cache_misses", "Rows not found in it.", cache.misses)
+        yield counter("cache_evictions", "Blocks that left it for room.", cache.evictions)
+        yield counter("storage_gets", "GETs of object storage.", cache.get_count)
+        yield counter("storage_bytes_read", "Bytes they brought.", cache.bytes_read)
         coordination = CounterMetricFamily(
             f"{_PREFIX}coordination_bytes",
             "Payload from and to the coordinator's store: all that crosses racks for a diskless topic.",
@@ -96,27 +107,36 @@ class ProxyCollector(Collector):
 
     def _state(self) -> Iterator[Metric]:
         context = self._context
-        yield _gauge("connections", "Open client connections.", len(context.connections))
-        yield _gauge("held_request_bytes", "Requests held in memory.", context.memory.used_bytes)
-        yield _gauge("held_request_bytes_limit", "Their limit.", context.memory.limit_bytes)
-        yield _gauge("wal_buffer_bytes", "In the WAL segment being filled.", context.wal.buffered_bytes)
-        yield _gauge("wal_segments_underway", "Segments uploading or committing.", context.wal.segments_underway)
-        yield _gauge("cache_bytes", "In the rack-local cache.", context.cache.used_bytes)
-        yield _gauge("diskless_topics", "Topics in the registry.", len(context.topics.all()))
-        yield _gauge("registry_version", "Version of the registry that is loaded.", context.topics.version)
+        yield gauge("connections", "Open client connections.", len(context.connections))
+        yield gauge("tasks", "Tasks of the event loop.", len(asyncio.all_tasks()))
+        yield gauge("held_request_bytes", "Requests held in memory.", context.memory.used_bytes)
+        yield gauge("held_request_bytes_limit", "Their limit.", context.memory.limit_bytes)
+        yield gauge("wal_buffer_bytes", "In the WAL segment being filled.", context.wal.buffered_bytes)
+        yield gauge("wal_segments_underway", "Segments uploading or committing.", context.wal.segments_underway)
+        yield gauge("cache_bytes", "In the rack-local cache.", context.cache.used_bytes)
+        yield gauge("diskless_topics", "Topics in the registry.", len(context.topics.all()))
+        yield gauge("registry_version", "Version of the registry that is loaded.", context.topics.version)
         fleet = GaugeMetricFamily(f"{_PREFIX}fleet_proxies", "Live proxies.", labels=["rack"])
         racks = [record.rack for record in context.fleet.records.values()]
         for rack in sorted(set(racks)):
             fleet.add_metric([rack], racks.count(rack))
         yield fleet
-        yield _gauge("brokers", "Live brokers.", len(context.cluster.view.brokers))
+        yield gauge("brokers", "Live brokers.", len(context.cluster.view.brokers))
+        limits = GaugeMetricFamily(
+            f"{_PREFIX}quota_limits", "The brokers' byte rate quotas that are known.", labels=["direction"]
+        )
+        for direction, quota in (("produce", context.quotas.produce), ("fetch", context.quotas.fetch)):
+            limits.add_metric([direction], len(quota.limits))
+        yield limits
 
 
-def _counter(name: str, text: str, value: float) -> Metric:
+def counter(name: str, text: str, value: float) -> Metric:
+    """One without labels; the prefix is put before `name`, and `_total` behind it."""
     return CounterMetricFamily(_PREFIX + name, text, value=value)
 
 
-def _gauge(name: str, text: str, value: float) -> Metric:
+def gauge(name: str, text: str, value: float) -> Metric:
+    """One without labels; the prefix is put before `name`."""
     return GaugeMetricFamily(_PREFIX + name, text, value=value)
 
 

@@ -14,12 +14,14 @@ from proxy.logs import configure_logging
 
 def run(config: Annotated[Path, typer.Option(help="The YAML file with the settings.")]) -> None:
     """Run a proxy until SIGTERM (drain) or a second one (at once)."""
-    from proxy.server import Server, StartError
+    from proxy.ports import StartError
+    from proxy.server import Server
+    from proxy.workers import Workers
 
     try:
         settings = load_settings(config)
         configure_logging(settings.log_level, settings.log_format)
-        uvloop.run(Server(settings).run())
+        uvloop.run((Server(settings) if settings.workers == 1 else Workers(settings)).run())
     except (ConfigError, StartError) as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(1) from error

@@ -109,7 +109,9 @@ class RedisTopicRegistry:
             except CoordinatorUnavailable:
                 await asyncio.sleep(_PAUSE_S)
 
-    async def _change(self, operation: str, name: str, *arguments: bytes | int, expected_errors: tuple[str, ...] = ()) -> int:
+    async def _change(
+        self, operation: str, name: str, *arguments: bytes | int, expected_errors: tuple[str, ...] = ()
+    ) -> int:
         return int(await self._run(f"registry_{operation}", name.encode(), *arguments, expected_errors=expected_errors))
 
     async def _run(self, script: str, *arguments: bytes | int, expected_errors: tuple[str, ...] = ()) -> bytes:

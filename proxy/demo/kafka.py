@@ -17,6 +17,7 @@ from proxy.demo.errors import StackError
 from proxy.demo.ports import HOST, Ports
 from proxy.demo.probe import ProbeFailed, known_brokers
 from proxy.demo.process import Process, bound
+from proxy.demo.security import StackSecurity
 from proxy.demo.waiting import wait_until
 
 CONTROLLER_NODE_ID = 100
@@ -27,6 +28,7 @@ TOOL_HEAP_MB = 256
 BROKER_STOP_TIMEOUT_SECONDS = 20.0
 """A controlled shutdown moves leaders away first."""
 METADATA_TIMEOUT_SECONDS = 2.0
+FORMAT_TIMEOUT_SECONDS = 60.0
 
 BROKER_JVM = (
     "-XX:+UseG1GC",
@@ -58,11 +60,21 @@ BROKER_PROPERTIES = {
 class Kafka:
     """The cluster: its files, its processes, its readiness, and Kafka's command-line tools."""
 
-    def __init__(self, directory: Path, ports: Ports, racks: Sequence[str], properties: Mapping[str, str]) -> None:
-        """`properties` are put over those of every broker."""
+    def __init__(
+        self,
+        directory: Path,
+        ports: Ports,
+        racks: Sequence[str],
+        properties: Mapping[str, str],
+        version: str = "",
+        security: StackSecurity | None = None,
+    ) -> None:
+        """`properties` are put over those of every broker; `version` is the newest of the brokers where empty."""
+        self._security = security
         self._directory = directory
         self._ports = ports
         self._class_path = servers.kafka_class_path()
+        self._servers_class_path = servers.class_path(f"broker-{version}") if version else self._class_path
         self._java = servers.java()
         self._overrides = dict(properties)
         self.racks = dict(enumerate(racks, start=1))
@@ -109,7 +121,12 @@ class Kafka:
                 raise StackError(f"{process.name} ended (exit code {process.exit_code}); {_last_lines(process)}")
         expected = {node for node, broker in self.brokers.items() if broker.running and not broker.paused}
         try:
-            known = known_brokers(HOST, self._ports.broker(node_id), METADATA_TIMEOUT_SECONDS)
+            known = known_brokers(
+                HOST,
+                self._ports.broker(node_id),
+                METADATA_TIMEOUT_SECONDS,
+                self._security.connect if self._security else None,
+            )
         except ProbeFailed as error:
             return f"it does not answer a Metadata request ({error})"
         missing = ", ".join(str(node) for node in sorted(expected - known.keys()))
@@ -121,35 +138,31 @@ class Kafka:
 
     def tool_command(self, main_class: str, *arguments: str) -> list[str]:
         """The command that runs one of Kafka's tools, for example `org.apache.kafka.tools.TopicCommand`."""
-        return self._java_command(TOOL_HEAP_MB, SMALL_JVM, "ERROR", main_class, *arguments)
+        return self._java_command(self._class_path, TOOL_HEAP_MB, SMALL_JVM, "ERROR", main_class, *arguments)
 
     def run_tool(
         self, main_class: str, *arguments: str, stdin: str | None = None, timeout_seconds: float = 60.0
     ) -> subprocess.CompletedProcess[str]:
         """Run one of Kafka's tools to its end. Raises subprocess.TimeoutExpired (the tool is killed then)."""
-        return subprocess.run(
-            bound(self.tool_command(main_class, *arguments)),
-            input=stdin if stdin is not None else "",
-            capture_output=True,
-            text=True,
-            timeout=timeout_seconds,
-            check=False,
-        )
+        return _run(self.tool_command(main_class, *arguments), stdin or "", timeout_seconds)
 
     def _format_controller(self, cluster_id: str) -> None:
         settings = self._properties_path(CONTROLLER)
         arguments = ("format", f"--cluster-id={cluster_id}", "--config", str(settings))  # an ID may begin with a dash
-        done = self.run_tool("kafka.tools.StorageTool", *arguments)
+        users = self._security.format_arguments() if self._security else []
+        tool = (self._servers_class_path, TOOL_HEAP_MB, SMALL_JVM, "ERROR", "kafka.tools.StorageTool")
+        done = _run(self._java_command(*tool, *arguments, *users), "", FORMAT_TIMEOUT_SECONDS)
         if done.returncode:
             raise StackError(f"the controller's storage can't be formatted: {done.stderr.strip() or done.stdout}")
 
     def _server(self, name: str, heap_mb: int, flags: Sequence[str]) -> Process:
-        command = self._java_command(heap_mb, flags, "INFO", "kafka.Kafka", str(self._properties_path(name)))
+        server = (self._servers_class_path, heap_mb, flags, "INFO", "kafka.Kafka")
+        command = self._java_command(*server, str(self._properties_path(name)))
         log = self._directory / "logs" / f"{name}.log"
         return Process(name, command, log, stop_timeout_seconds=BROKER_STOP_TIMEOUT_SECONDS)
 
     def _java_command(
-        self, heap_mb: int, flags: Sequence[str], log_level: str, main_class: str, *arguments: str
+        self, class_path: str, heap_mb: int, flags: Sequence[str], log_level: str, main_class: str, *arguments: str
     ) -> list[str]:
         return [
             self._java,
@@ -163,7 +176,7 @@ class Kafka:
             f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.xml')}",
             f"-Ddemo.log.level={log_level}",
             "-cp",
-            self._class_path,
+            class_path,
             main_class,
             *arguments,
         ]
@@ -186,6 +199,7 @@ class Kafka:
             "listeners": f"CONTROLLER://{HOST}:{self._ports.controller}",
             "log.dirs": str(self._data(CONTROLLER)),
             **self._topic_defaults,
+            **(self._security.controller_properties() if self._security else {}),
         }
 
     def _broker_properties(self, node_id: int) -> dict[str, str]:
@@ -201,6 +215,7 @@ class Kafka:
             "listeners": listener,
             "advertised.listeners": listener,
             "log.dirs": str(self._data(f"broker-{node_id}")),
+            **(self._security.broker_properties(self.address(node_id)) if self._security else {}),
             **self._overrides,
         }
 
@@ -220,6 +235,12 @@ class Kafka:
             "share.coordinator.state.topic.min.isr": in_sync,
             "min.insync.replicas": in_sync,
         }
+
+
+def _run(command: Sequence[str], stdin: str, timeout_seconds: float) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        bound(command), input=stdin, capture_output=True, text=True, timeout=timeout_seconds, check=False
+    )
 
 
 def _random_id() -> str:

@@ -10,23 +10,24 @@ from proxy.demo.errors import StackError
 
 HOST = "127.0.0.1"
 
-CONTROLLER, BROKERS, REDIS, S3, RESERVATION, RACKS = 0, 1, 10, 11, 19, 20
-"""Offsets from the base. Broker n is at `BROKERS + n - 1`, each rack's proxy has `PORTS_PER_RACK` from `RACKS` on."""
+CONTROLLER, BROKERS, REDIS, S3, RESERVATION, PROXIES = 0, 1, 10, 11, 19, 20
+"""Offsets from the base. Broker n is at `BROKERS + n - 1`, each proxy has `PORTS_PER_PROXY` from `PROXIES` on."""
 S3_PORTS = 8
-PORTS_PER_RACK = 20
+PORTS_PER_PROXY = 20
+MAX_PROXIES = 9
 MAX_BROKERS = 9
 
-FIRST_BASE, LAST_BASE, STEP = 20_000, 31_000, 100
+FIRST_BASE, LAST_BASE, STEP = 20_000, 31_000, 200
 """Below the ports that Linux hands out to outgoing connections (32768 on): one of those could take the port of a
 server that is down for a moment."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """The layout from `base` on, for `racks` racks."""
+    """The layout from `base` on, for `proxies` proxies."""
 
     base: int
-    racks: int
+    proxies: int
 
     @property
     def controller(self) -> int:
@@ -47,28 +48,28 @@ class Ports:
         """The S3 server's: the S3 API first, then what its parts use among themselves."""
         return tuple(range(self.base + S3, self.base + S3 + S3_PORTS))
 
-    def bootstrap(self, rack: int) -> int:
-        """Where clients bootstrap at the proxy of the rack with this index."""
-        return self.base + RACKS + PORTS_PER_RACK * rack
+    def bootstrap(self, proxy: int) -> int:
+        """Where clients bootstrap at the proxy with this index."""
+        return self.base + PROXIES + PORTS_PER_PROXY * proxy
 
-    def admin(self, rack: int) -> int:
+    def admin(self, proxy: int) -> int:
         """The proxy's HTTP port."""
-        return self.bootstrap(rack) + 1
+        return self.bootstrap(proxy) + 1
 
-    def broker_port_start(self, rack: int) -> int:
+    def broker_port_start(self, proxy: int) -> int:
         """The proxy's listener of broker n is at this plus n."""
-        return self.bootstrap(rack) + 5
+        return self.bootstrap(proxy) + 5
 
     @property
     def end(self) -> int:
         """The first port behind the range."""
-        return self.base + RACKS + PORTS_PER_RACK * self.racks
+        return self.base + PROXIES + PORTS_PER_PROXY * self.proxies
 
     def user_of(self, port: int) -> str:
         """What in the stack would use the port."""
         offset = port - self.base
-        if offset >= RACKS:
-            return f"the proxy of rack {(offset - RACKS) // PORTS_PER_RACK + 1}"
+        if offset >= PROXIES:
+            return f"proxy {(offset - PROXIES) // PORTS_PER_PROXY + 1}"
         if offset >= S3:
             return "the S3 server" if offset < RESERVATION else "the reservation of the range"
         return {CONTROLLER: "the controller", REDIS: "the Redis-compatible server"}.get(offset, f"broker {offset}")
@@ -77,22 +78,22 @@ class Ports:
 class ReservedPorts:
     """A range of free ports, and a socket on one of them that keeps other stacks away from the range."""
 
-    def __init__(self, base: int | None, racks: int) -> None:
+    def __init__(self, base: int | None, proxies: int) -> None:
         """Take the range from `base`, or look for a free one. Raises StackError, naming a port that is taken."""
         if base is not None:
-            self.ports = Ports(base, racks)
+            self.ports = Ports(base, proxies)
             self._socket = _reserve(self.ports)
             return
         bases = list(range(FIRST_BASE, LAST_BASE, STEP))
         random.shuffle(bases)
         for candidate in bases:
             try:
-                self.ports = Ports(candidate, racks)
+                self.ports = Ports(candidate, proxies)
                 self._socket = _reserve(self.ports)
             except StackError:
                 continue
             return
-        raise StackError(f"no {Ports(0, racks).end} free ports in a row from {FIRST_BASE} to {LAST_BASE} on {HOST}")
+        raise StackError(f"no {Ports(0, proxies).end} free ports in a row from {FIRST_BASE} to {LAST_BASE} on {HOST}")
 
     def release(self) -> None:
         """Let others have the range."""

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import socket
 import struct
+from collections.abc import Callable
+
+from proxy.demo.errors import StackError
 
 METADATA, VERSION, CORRELATION_ID = 3, 1, 1
 CLIENT_ID = b"readiness"
@@ -18,23 +21,29 @@ class ProbeFailed(Exception):
     """The broker did not answer, or not with Metadata."""
 
 
-def known_brokers(host: str, port: int, timeout_seconds: float) -> dict[int, str]:
+def known_brokers(
+    host: str, port: int, timeout_seconds: float, connect: Callable[[str, int, float], socket.socket] | None = None
+) -> dict[int, str]:
     """Node ID to rack (empty where it has none) of the brokers that this one knows to be alive.
 
-    Raises ProbeFailed.
+    `connect` makes the connection where it takes more than a socket: TLS, SASL. Raises ProbeFailed.
     """
     header = struct.pack(">hhih", METADATA, VERSION, CORRELATION_ID, len(CLIENT_ID)) + CLIENT_ID
     request = header + struct.pack(">i", 0)  # no topic; a null array would be all
     try:
-        with socket.create_connection((host, port), timeout=timeout_seconds) as connection:
+        with (connect or _connect)(host, port, timeout_seconds) as connection:
             connection.sendall(struct.pack(">i", len(request)) + request)
             stream = connection.makefile("rb")
             (size,) = struct.unpack(">i", stream.read(4))
             if not 0 <= size <= MAX_RESPONSE_BYTES:
                 raise ProbeFailed(f"port {port} answers, but not as a Kafka broker")
             return _brokers(stream.read(size))
-    except (OSError, struct.error, UnicodeDecodeError) as error:
+    except (OSError, struct.error, UnicodeDecodeError, StackError) as error:
         raise ProbeFailed(str(error) or type(error).__name__) from error
+
+
+def _connect(host: str, port: int, timeout_seconds: float) -> socket.socket:
+    return socket.create_connection((host, port), timeout=timeout_seconds)
 
 
 def _brokers(response: bytes) -> dict[int, str]:

@@ -1,4 +1,4 @@
-"""The proxies of the stack, one per rack, each a process of its own as an operator would run it."""
+"""The proxies of the stack, one or more per rack, each run as an operator would."""
 
 from __future__ import annotations
 
@@ -22,15 +22,21 @@ STOP_TIMEOUT_SECONDS = 30.0
 
 
 class RackProxy:
-    """The proxy of one rack: its settings file and its process."""
+    """A proxy of one rack: its settings file and its process."""
 
-    def __init__(self, directory: Path, ports: Ports, index: int, rack: str, settings: Mapping[str, Any]) -> None:
-        """`index` is the rack's place in the port layout; `settings` are put over rack, listeners and admin."""
+    def __init__(
+        self, directory: Path, ports: Ports, index: int, rack: str, settings: Mapping[str, Any], *, name: str = ""
+    ) -> None:
+        """`index` is its place in the port layout; `settings` are put over rack, listeners and admin.
+
+        `name` stands for the rack in the names of its files and its process, where the rack has several proxies.
+        """
         self.rack = rack
+        name = f"proxy-{name or rack}"
         self.bootstrap = f"{HOST}:{ports.bootstrap(index)}"
         self.admin_address = f"{HOST}:{ports.admin(index)}"
         self.admin_url = f"http://{self.admin_address}"
-        self.config_path = directory / "config" / f"proxy-{rack}.yaml"
+        self.config_path = directory / "config" / f"{name}.yaml"
         self.settings = merged(
             {
                 "rack": rack,
@@ -47,9 +53,9 @@ class RackProxy:
         # Settings in the environment of whoever runs the demo are meant for another proxy.
         environment = {key: value for key, value in os.environ.items() if not key.startswith("DISKLESS_PROXY_")}
         self.process = Process(
-            f"proxy-{rack}",
+            name,
             [sys.executable, "-m", "proxy", "run", "--config", str(self.config_path)],
-            directory / "logs" / f"proxy-{rack}.log",
+            directory / "logs" / f"{name}.log",
             environment=environment,
             stop_timeout_seconds=STOP_TIMEOUT_SECONDS,
         )

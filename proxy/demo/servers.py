@@ -31,8 +31,13 @@ def servers_directory() -> Path:
 
 def kafka_class_path() -> str:
     """The class path of brokers and Kafka's tools."""
-    jars = servers_directory() / "kafka" / "libs"
-    if not any(jars.glob("kafka_2.13-*.jar")):
+    return class_path("kafka")
+
+
+def class_path(name: str) -> str:
+    """That of one set of jars, named as in `.servers`: `kafka`, or one that only tests need."""
+    jars = servers_directory() / name / "libs"
+    if not any(jars.glob("*.jar")):
         raise StackError(f"no Kafka jars in {jars}; run `make setup`")
     return f"{jars}/*"
 
@@ -68,10 +73,29 @@ def seaweedfs() -> str:
 
 def toxiproxy() -> str:
     """The server that makes networks slow and broken; only tests need it."""
-    server = servers_directory() / "bin" / "toxiproxy-server"
-    if not server.exists():
-        raise StackError(f"no toxiproxy server at {server}; run `make setup`")
-    return str(server)
+    return _built("toxiproxy-server")
+
+
+def kafka_go_client() -> str:
+    """A client program on franz-go, see tests/conformance/go; only tests need it."""
+    return _built("kafka-go-client")
+
+
+def kcat(directory: Path | None = None) -> tuple[str, dict[str, str]]:
+    """kcat as it lies unpacked, and the environment that it runs in; only tests need it, and it may not be there."""
+    root = directory or servers_directory() / "kcat"
+    program = root / "usr" / "bin" / "kcat"
+    libraries = {str(found.parent) for found in root.rglob("*.so.*")}
+    if not program.exists():
+        raise StackError(f"no kcat at {program}; `make setup` fetches it where there is apt-get")
+    return str(program), os.environ | {"LD_LIBRARY_PATH": ":".join(sorted(libraries))}
+
+
+def _built(program: str) -> str:
+    path = servers_directory() / "bin" / program
+    if not path.exists():
+        raise StackError(f"no {program} at {path}; run `make setup`")
+    return str(path)
 
 
 def _from_wheel(module: str, wheel: str) -> Any:

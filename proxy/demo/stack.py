@@ -22,10 +22,11 @@ from typing import Any, Literal
 from proxy.demo import s3
 from proxy.demo.errors import StackError
 from proxy.demo.kafka import CONTROLLER, Kafka
-from proxy.demo.ports import MAX_BROKERS, Ports, ReservedPorts
+from proxy.demo.ports import MAX_BROKERS, MAX_PROXIES, Ports, ReservedPorts
 from proxy.demo.process import Process
 from proxy.demo.proxies import RackProxy, merged
 from proxy.demo.s3 import SeaweedFS
+from proxy.demo.security import SecurityKind, StackSecurity, grant_service
 from proxy.demo.valkey import Valkey
 
 DISKLESS_BY_NAME = r"diskless\..*"
@@ -43,12 +44,22 @@ class StackOptions:
     """The first of a range of ports, see `ports.py`; where None, a free range is looked for."""
     storage: Literal["file", "s3"] = "file"
     racks: tuple[str, ...] = ("rack-a", "rack-b", "rack-c")
-    """One broker (node IDs from 1) and one proxy for each."""
+    """One broker (node IDs from 1) and one or more proxies for each."""
     proxies: bool = True
+    proxies_per_rack: int = 1
+    """Named after the rack: `rack-a`, `rack-a-2`, …"""
+    workers: int = 1
+    """Processes of each proxy, see the setting."""
     overrides: Mapping[str, Any] = field(default_factory=dict)
     """Put over the settings of every proxy, section by section."""
     broker_properties: Mapping[str, str] = field(default_factory=dict)
     """Put over the properties of every broker."""
+    security: SecurityKind = "plaintext"
+    """Of the brokers' listener and of the proxies': with `ssl`, TLS on both; with `sasl_…`, users and ACLs, see
+    `security.py`."""
+    broker_version: str = ""
+    """Of the Kafka brokers, as far as its jars are fetched: `3.3.2`, the oldest that is supported; the newest where
+    empty. Kafka's tools are always the newest."""
     start_timeout_seconds: float = 60.0
     """For each part, from its start until it is ready."""
 
@@ -67,13 +78,15 @@ class Stack:
         self.options = options or StackOptions()
         if not 1 <= len(self.options.racks) <= MAX_BROKERS or len(set(self.options.racks)) < len(self.options.racks):
             raise StackError(f"a stack has 1 to {MAX_BROKERS} different racks, not {', '.join(self.options.racks)}")
+        if not 1 <= len(self.options.racks) * self.options.proxies_per_rack <= MAX_PROXIES:
+            raise StackError(f"a stack has 1 to {MAX_PROXIES} proxies in all; choose fewer proxies_per_rack")
         self._cancelled = cancelled or Event()
         self._progress = progress
         self._laid_out = False
         self._reserved: ReservedPorts | None = None
         self.s3: SeaweedFS | None = None
         self.proxies: dict[str, RackProxy] = {}
-        """By rack; none of them runs with the option `proxies` off."""
+        """By name, which is the rack's for its first one; none of them runs with the option `proxies` off."""
         self.processes: dict[str, Process] = {}
         """By name: controller, broker-1, …, redis, s3, proxy-rack-a, …; in the order of their start."""
 
@@ -105,17 +118,31 @@ class Stack:
         else:
             self.directory = options.directory.resolve()
         self._laid_out = True
-        self._reserved = ReservedPorts(options.port_base, len(options.racks))
+        self._reserved = ReservedPorts(options.port_base, len(options.racks) * options.proxies_per_rack)
         ports = self._reserved.ports
         for name in DIRECTORIES:
             (self.directory / name).mkdir(parents=True, exist_ok=True)
-        self.kafka = Kafka(self.directory, ports, options.racks, options.broker_properties)
+        self.security = StackSecurity(self.directory, options.security)
+        self.security.prepare()
+        self.kafka = Kafka(
+            self.directory,
+            ports,
+            options.racks,
+            options.broker_properties,
+            options.broker_version,
+            self.security if options.security != "plaintext" else None,
+        )
         self.redis = Valkey(self.directory, ports.redis)
         self.s3 = SeaweedFS(self.directory, ports.s3) if options.storage == "s3" else None
         self.storage_url = f"s3://{s3.BUCKET}/wal" if self.s3 else (self.directory / "wal").as_uri()
+        names = [
+            (rack, f"{rack}-{number}" if number > 1 else rack)
+            for number in range(1, options.proxies_per_rack + 1)
+            for rack in options.racks
+        ]
         self.proxies = {
-            rack: RackProxy(self.directory, ports, index, rack, self._proxy_settings(rack))
-            for index, rack in enumerate(options.racks)
+            name: RackProxy(self.directory, ports, index, rack, self._proxy_settings(rack), name=name)
+            for index, (rack, name) in enumerate(names)
         }
         servers = [self.redis.process, *([self.s3.process] if self.s3 else [])]
         servers += [self.kafka.controller, *self.kafka.brokers.values()]
@@ -137,8 +164,9 @@ class Stack:
             "redis": {"url": self.redis.url},
             "storage": storage,
             "default_diskless_topics": [DISKLESS_BY_NAME],
+            "workers": self.options.workers,
         }
-        return merged(settings, self.options.overrides)
+        return merged(merged(settings, self.security.proxy_settings()), self.options.overrides)
 
     def _start_servers(self) -> None:
         self.redis.prepare()
@@ -157,6 +185,8 @@ class Stack:
         self._wait_ready(["redis", "s3"])
         self._progress("Kafka brokers")
         self.wait_brokers()
+        if self.security.with_sasl:
+            grant_service(self.security, self.direct_bootstrap)
 
     def _start_proxies(self) -> None:
         for proxy in self.proxies.values():
@@ -191,8 +221,13 @@ class Stack:
         return self._reserved.ports
 
     def bootstrap(self, rack: str) -> str:
-        """`host:port` where clients of the rack bootstrap, at its proxy."""
-        return self._proxy(rack).bootstrap
+        """`host:port` where clients of the rack bootstrap, at its proxies, separated by commas.
+
+        By the name of one of a rack's further proxies: of this one alone.
+        """
+        self._proxy(rack)
+        at = [proxy.bootstrap for proxy in self.proxies.values() if proxy.rack == rack]
+        return ",".join(at) or self._proxy(rack).bootstrap
 
     @property
     def direct_bootstrap(self) -> str:
@@ -227,7 +262,7 @@ class Stack:
 
     def _proxy(self, rack: str) -> RackProxy:
         if rack not in self.proxies:
-            raise StackError(f"the stack has no rack {rack}; its racks are {', '.join(self.proxies)}")
+            raise StackError(f"the stack has no proxy {rack}; its proxies are {', '.join(self.proxies)}")
         return self.proxies[rack]
 
     # Faults

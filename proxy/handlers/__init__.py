@@ -10,10 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 from proxy import fetch_router, produce_offload, rewrite_metadata
 from proxy.apis import API_TABLE, Treatment
+from proxy.handlers.alter_configs import alter_configs
 from proxy.handlers.api_versions import api_versions
+from proxy.handlers.create_partitions import create_partitions
 from proxy.handlers.create_topics import create_topics
 from proxy.handlers.delete_records import delete_records
 from proxy.handlers.delete_topics import delete_topics
+from proxy.handlers.describe_configs import describe_configs
+from proxy.handlers.describe_quorum import describe_quorum
+from proxy.handlers.group_heartbeat import group_heartbeat
 from proxy.handlers.list_offsets import list_offsets
 from proxy.handlers.offset_for_leader_epoch import offset_for_leader_epoch
 from proxy.handlers.sasl import sasl_authenticate, sasl_handshake
@@ -36,11 +41,19 @@ HANDLERS: dict[int, Handler] = {
     20: delete_topics,
     21: delete_records,
     23: offset_for_leader_epoch,
+    32: describe_configs,
+    33: alter_configs,
     36: sasl_authenticate,
+    37: create_partitions,
+    44: alter_configs,
+    55: describe_quorum,
     60: rewrite_metadata.describe_cluster,
+    68: group_heartbeat,
     75: rewrite_metadata.describe_topic_partitions,
+    76: group_heartbeat,
     78: rewrite_metadata.node_endpoints,
     79: rewrite_metadata.node_endpoints,
+    88: group_heartbeat,
 }
 
 

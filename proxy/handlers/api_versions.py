@@ -28,4 +28,5 @@ def api_versions(connection: ClientConnection, request: Request) -> None:
             [unsupported_api_versions_response(request.correlation_id)[_CORRELATION_BYTES:]]
         )
         return
-    connection.forward(request, lambda body: clamp_api_versions(body, request.api_version))
+    kip1163_api = connection.context.settings.kip1163_api
+    connection.forward(request, lambda body: clamp_api_versions(body, request.api_version, kip1163_api=kip1163_api))

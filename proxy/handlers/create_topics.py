@@ -26,7 +26,13 @@ from kio.schema.errors import ErrorCode
 from kio.schema.types import TopicName
 
 from proxy.coordinator.interface import CoordinatorUnavailable, TopicReserved
-from proxy.errors import INVALID_CONFIG, NONE, REQUEST_TIMED_OUT, TOPIC_ALREADY_EXISTS
+from proxy.errors import (
+    INVALID_CONFIG,
+    NONE,
+    REQUEST_TIMED_OUT,
+    TOPIC_ALREADY_EXISTS,
+    TOPIC_AUTHORIZATION_FAILED,
+)
 from proxy.topic_configs import (
     DISKLESS_ENABLE,
     ConfigRefused,
@@ -86,6 +92,8 @@ class _Creating:
         """What the brokers are asked to create, by name: classic topics, and shadows."""
         self._wanted: dict[str, dict[str, str]] = {}
         """Diskless topics by name, with their configs in the registry."""
+        self._forbidden_first: dict[str, Any] = {}
+        """Topics that are refused here, but for lack of rights before all: the client hears no more of them then."""
         self._results: dict[str, Any] = {}
 
     async def answer(self, slot: Slot) -> None:
@@ -112,9 +120,11 @@ class _Creating:
             kept = registry_configs(configs) if diskless else {}
         except ConfigRefused as error:
             self._refuse(name, INVALID_CONFIG, str(error))
+            self._forbidden_first[name] = replace(topic, configs=())
             return
         if self._context.topics.find(name) is not None:
             self._refuse(name, TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+            self._forbidden_first[name] = replace(topic, configs=())
             return
         if diskless:
             self._wanted[name] = kept
@@ -128,9 +138,14 @@ class _Creating:
     async def _try_out(self) -> None:
         """Let the brokers say what they would refuse, above all for lack of rights, before a name is reserved."""
         names = self._asked if self._parsed.validate_only else self._wanted
-        if not names:
+        tried = {name: self._asked[name] for name in names} | self._forbidden_first
+        if not tried:
             return
-        for name, result in (await self._ask([self._asked[name] for name in names], validate_only=True)).items():
+        for name, result in (await self._ask(list(tried.values()), validate_only=True)).items():
+            if name in self._forbidden_first:
+                if result.error_code.value == TOPIC_AUTHORIZATION_FAILED:
+                    self._results[name] = result
+                continue
             if result.error_code.value != NONE:
                 self._wanted.pop(name, None)
                 self._asked.pop(name, None)

@@ -17,6 +17,7 @@ from kio.schema.errors import ErrorCode
 
 from proxy.coordinator.interface import CoordinatorUnavailable, DisklessTopic
 from proxy.errors import NONE, REQUEST_TIMED_OUT, UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION
+from proxy.upstream import BrokerUnreachable
 from proxy.wire.cold import encode, read_request, read_response
 from proxy.wire.errors import ProtocolError
 
@@ -61,14 +62,25 @@ async def _delete(
     results = []
     for result in response.responses:
         entry = diskless.get(str(result.name)) if result.name is not None else by_id.get(result.topic_id.bytes)
-        gone = result.error_code.value in (NONE, UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID)
-        if entry is not None and gone:
+        if entry is not None and await _is_gone(connection, entry, result.error_code.value):
             error_code = await _forget(connection, entry)
             result = replace(result, error_code=ErrorCode(error_code))
             if error_code == NONE and hasattr(result, "error_message"):
                 result = replace(result, error_message=None)
         results.append(result)
     slot.fill([encode(replace(response, responses=tuple(results)))])
+
+
+async def _is_gone(connection: ClientConnection, entry: DisklessTopic, error_code: int) -> bool:
+    """Whether the shadow is no more. That it is unknown may be all that the client may know of it."""
+    if error_code not in (UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID):
+        return error_code == NONE
+    try:
+        shadow = await connection.context.reservations.shadow(entry.name)
+    except (BrokerUnreachable, ProtocolError) as error:
+        log.warning("shadow_not_looked_up", topic=entry.name, reason=str(error))
+        return False
+    return shadow is None or shadow.topic_id != entry.topic_id
 
 
 async def _forget(connection: ClientConnection, entry: DisklessTopic) -> int:

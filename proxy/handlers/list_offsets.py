@@ -39,7 +39,7 @@ async def _answer_mine(connection: ClientConnection, response_type: Any, mine: M
         ListRequest(entry.topic_id, asked.partition_index, _TIERED_TIMESTAMPS.get(asked.timestamp, asked.timestamp))
         for topic, entry in mine
         for asked in topic.partitions
-        if refused[entry.name] == NONE and asked.partition_index < entry.partitions
+        if refused[entry.name] == NONE and 0 <= asked.partition_index < entry.partitions
     ]
     answers = await listed_offsets(connection, wanted)
     topic_type = nested(response_type, "topics")

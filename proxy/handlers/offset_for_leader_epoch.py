@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from kio.schema.errors import ErrorCode
 
 from proxy.coordinator.interface import LATEST_TIMESTAMP, ListRequest, OffsetAnswer
-from proxy.errors import NONE
+from proxy.errors import NONE, UNKNOWN_TOPIC_OR_PARTITION
 from proxy.handlers.halves import Mine, answer_in_halves
 from proxy.handlers.offsets import listed_offsets
 from proxy.rights import DESCRIBE, rights_of
@@ -35,7 +35,7 @@ async def _answer_mine(connection: ClientConnection, response_type: Any, mine: M
         ListRequest(entry.topic_id, asked.partition, LATEST_TIMESTAMP)
         for topic, entry in mine
         for asked in topic.partitions
-        if refused[entry.name] == NONE
+        if refused[entry.name] == NONE and 0 <= asked.partition < entry.partitions
     ]
     answers = await listed_offsets(connection, wanted)
     topic_type = nested(response_type, "topics")
@@ -47,7 +47,10 @@ async def _answer_mine(connection: ClientConnection, response_type: Any, mine: M
                 _partition(
                     partition_type,
                     asked,
-                    answers.get((entry.topic_id, asked.partition), OffsetAnswer(refused[entry.name], -1, -1)),
+                    answers.get(
+                        (entry.topic_id, asked.partition),
+                        OffsetAnswer(refused[entry.name] or UNKNOWN_TOPIC_OR_PARTITION, -1, -1),
+                    ),
                 )
                 for asked in topic.partitions
             ),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 
-from proxy.apis import API_TABLE, Treatment
+from proxy.apis import API_TABLE, PROPOSED_VERSIONS, Treatment
 from proxy.wire.errors import ProtocolError
 from proxy.wire.primitives import INT16, INT32, Buffer, check_end, parsing, read_count, skip_tags, write_count
 
@@ -21,10 +21,11 @@ _RANGE = struct.Struct(">hhh")
 
 
 @parsing
-def clamp_api_versions(body: Buffer, version: int) -> list[Buffer]:
+def clamp_api_versions(body: Buffer, version: int, *, kip1163_api: bool = False) -> list[Buffer]:
     """The body of a broker's response with the ranges that the table of APIs shares. Raises ProtocolError.
 
-    An answer UNSUPPORTED_VERSION is read as v0, whatever was asked.
+    With `kip1163_api` the proposed versions are offered too, where the broker has the ones below, to which they are
+    translated. An answer UNSUPPORTED_VERSION is read as v0, whatever was asked.
     """
     if not 0 <= version <= _HIGHEST_VERSION:
         raise ProtocolError(f"ApiVersions v{version} is not parsed here")
@@ -41,6 +42,8 @@ def clamp_api_versions(body: Buffer, version: int) -> list[Buffer]:
         if api is None or api.treatment is Treatment.HIDE:
             continue
         lowest, highest = max(lowest, api.lowest_version), min(highest, api.highest_version)
+        if kip1163_api and highest == api.highest_version:
+            highest = PROPOSED_VERSIONS.get(key, highest)
         if lowest <= highest:
             kept += 1
             out += _RANGE.pack(key, lowest, highest)

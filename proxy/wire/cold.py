@@ -11,7 +11,8 @@ import io
 from dataclasses import MISSING, fields, is_dataclass
 from datetime import timedelta
 from functools import lru_cache
-from typing import Any, get_args, get_type_hints
+from types import NoneType
+from typing import Any, get_args, get_origin, get_type_hints
 
 from kio.index import KioIndexError, load_request_schema, load_response_schema
 from kio.serial import entity_reader, entity_writer
@@ -62,7 +63,31 @@ def _read(load: Any, api_key: int, api_version: int, body: Buffer) -> Any:
     except Exception as error:
         # kio's readers raise whatever fits (KeyError for a tag, ValueError for a code, its own for short data).
         raise ProtocolError(f"API key {api_key} v{api_version} can't be read: {error!r}") from error
+    _check_nulls(entity)
     return entity
+
+
+def _check_nulls(entity: Any) -> None:
+    """Raise ProtocolError for null in an array that must not be null: kio's readers let it through."""
+    entity_type: Any = type(entity)
+    for name, nullable in _arrays(entity_type).items():
+        value = getattr(entity, name)
+        if value is None and not nullable:
+            raise ProtocolError(f"the array {name} must not be null")
+        for element in value or ():
+            if is_dataclass(element):
+                _check_nulls(element)
+
+
+@lru_cache(maxsize=256)
+def _arrays(entity_type: Any) -> dict[str, bool]:
+    """The array fields, and whether each may be null."""
+    found = {}
+    for name, hint in get_type_hints(entity_type).items():
+        parts = (hint, *get_args(hint))
+        if any(get_origin(part) is tuple for part in parts):
+            found[name] = NoneType in parts
+    return found
 
 
 @lru_cache(maxsize=256)

@@ -1,7 +1,7 @@
-"""Addresses and leaders in all other responses that name brokers, so that no broker's own endpoint leaks.
+"""Addresses in all other responses that name brokers, so that no broker's own endpoint leaks.
 
-FindCoordinator, DescribeCluster, DescribeTopicPartitions, and the node endpoints (KIP-951) of Produce, Fetch,
-ShareFetch and ShareAcknowledge. Tagged fields that nobody here knows stay as they came. All functions take the body of
+FindCoordinator, DescribeCluster, DescribeQuorum, and the node endpoints (KIP-951) of Produce, Fetch, ShareFetch and
+ShareAcknowledge. Tagged fields that nobody here knows stay as they came. All functions take the body of
 a response and raise ProtocolError.
 """
 
@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from proxy.wire import fetch_response, produce
 from proxy.wire.errors import ProtocolError
-from proxy.wire.metadata import AddressOf, IsDiskless
-from proxy.wire.partition_leaders import PartitionLayout, PartitionWalker
+from proxy.wire.metadata import AddressOf
 from proxy.wire.primitives import (
     INT16,
     INT32,
@@ -32,15 +31,17 @@ _PRODUCE, _FETCH, _SHARE_FETCH, _SHARE_ACKNOWLEDGE = 0, 1, 78, 79
 _NODE_ENDPOINTS_TAG = 0
 _COORDINATOR_NOT_AVAILABLE = 15
 _NO_NODE = INT32.pack(-1)
-_TOPIC_PARTITIONS = PartitionLayout(flexible=True, leader_epoch=True, node_arrays=5)
-"""Replicas, ISR, eligible leader replicas, last known eligible leader replicas (KIP-966), offline replicas."""
+_QUORUM_PARTITION_BYTES = 16
+"""Leader ID, leader epoch, high watermark."""
+_QUORUM_REPLICA_BYTES = 44
+"""Replica ID, directory ID, log end offset, two timestamps."""
 
 
 @parsing
 def rewrite_find_coordinator(body: Buffer, version: int, address_of: AddressOf) -> list[Buffer]:
     """FindCoordinator v0 to v6: one coordinator up to v3, an array from v4 on.
 
-    An answer without a coordinator (node -1, empty host) is kept. A coordinator whose `address_of` is None becomes
+    An answer without a coordinator (empty host) is kept. A coordinator whose `address_of` is None becomes
     COORDINATOR_NOT_AVAILABLE, after which clients ask again.
     """
     if not 0 <= version <= 6:
@@ -80,9 +81,9 @@ def _rewrite_coordinator(data: memoryview, at: int, flexible: bool, address_of: 
     (node_id,) = INT32.unpack_from(data, at)
     host, end = read_nullable_string(data, at + 4, flexible)
     check_end(data, end + 4)
-    if node_id < 0 or not host:
+    if not host:
         return None, end + 4
-    address = address_of(node_id)
+    address = address_of(node_id) if node_id >= 0 else None
     if address is None:
         return b"", end + 4
     return INT32.pack(node_id) + write_string(address[0], flexible) + INT32.pack(address[1]), end + 4
@@ -108,26 +109,38 @@ def rewrite_describe_cluster(body: Buffer, version: int, address_of: AddressOf) 
 
 
 @parsing
-def rewrite_describe_topic_partitions(body: Buffer, version: int, is_diskless: IsDiskless, leader: int) -> list[Buffer]:
-    """DescribeTopicPartitions v0: partitions of diskless topics as `rewrite_metadata_response` makes them."""
-    if version != 0:
-        raise ProtocolError(f"DescribeTopicPartitions v{version} is not parsed here")
+def hide_controller_listeners(body: Buffer, version: int) -> list[Buffer]:
+    """DescribeQuorum v2: the controllers' listeners are left out, as no client connects to them; v0 and v1 have none.
+
+    Who leads, who votes, how far, and the directory IDs (KIP-853) stay.
+    """
+    if not 0 <= version <= 2:
+        raise ProtocolError(f"DescribeQuorum v{version} is not parsed here")
     data = memoryview(body)
-    walker = PartitionWalker(_TOPIC_PARTITIONS, leader)
-    copied, out = 0, bytearray()
-    count, at = read_count(data, 4, True)
-    for _ in range(count):
-        (error_code,) = INT16.unpack_from(data, at)
-        name, at = read_nullable_string(data, at + 2, True)
-        topic_id = bytes(data[at : at + 16])
-        partitions, at = read_count(data, at + 17, True)
-        partitions = max(partitions, 0)
-        if not error_code and is_diskless(name, topic_id):
-            out += data[copied:at]
-            at = copied = walker.lead(data, at, partitions, out)
-        else:
-            at = walker.skip(data, at, partitions)
-        at = skip_tags(data, at + 4)
+    if version < 2:
+        return [data]
+    topics, at = read_count(data, skip_string(data, 2, True), True)
+    for _ in range(topics):
+        partitions, at = read_count(data, skip_string(data, at, True), True)
+        for _ in range(partitions):
+            at = skip_string(data, at + 6, True) + _QUORUM_PARTITION_BYTES
+            for _ in ("current voters", "observers"):
+                replicas, at = read_count(data, at, True)
+                for _ in range(replicas):
+                    at = skip_tags(data, at + _QUORUM_REPLICA_BYTES)
+            at = skip_tags(data, at)
+        at = skip_tags(data, at)
+    nodes, at = read_count(data, at, True)
+    check_end(data, at)
+    out, copied = bytearray(), 0
+    for _ in range(nodes):
+        out += data[copied : at + 4]
+        listeners, at = read_count(data, at + 4, True)
+        for _ in range(listeners):
+            at = skip_tags(data, skip_string(data, skip_string(data, at, True), True) + 2)
+        check_end(data, at)
+        out += write_count(0, True)
+        copied, at = at, skip_tags(data, at)
     check_end(data, at)
     return [bytes(out), data[copied:]]
 

@@ -156,6 +156,11 @@ class FetchScan(NamedTuple):
     tail: memoryview
     """What comes behind the topics."""
 
+    @property
+    def throttle_ms(self) -> int:
+        """For how long the broker has throttled the client."""
+        return int(INT32.unpack_from(self.head)[0])
+
 
 @parsing
 def scan_fetch_response(body: Buffer, version: int) -> FetchScan:
@@ -186,12 +191,13 @@ def scan_fetch_response(body: Buffer, version: int) -> FetchScan:
 
 
 def merge_fetch_response(
-    body: Buffer, version: int, order: Sequence[str | bytes], own: Sequence[TopicFetched]
+    body: Buffer, version: int, order: Sequence[str | bytes], own: Sequence[TopicFetched], throttle_ms: int = 0
 ) -> list[Buffer]:
     """Add topics of the proxy's own to a broker's response, all in the order of the client's request.
 
     `order` names the request's topics; one that is named twice gets its first part at the first place. Topics that it
-    does not name come last. The rest of the broker's response is kept. Raises ProtocolError.
+    does not name come last. The rest of the broker's response is kept; the throttle time is the longer of the broker's
+    and ours. Raises ProtocolError.
     """
     scan = scan_fetch_response(body, version)
     pieces: dict[str | bytes, deque[list[Buffer]]] = defaultdict(deque)
@@ -203,7 +209,9 @@ def merge_fetch_response(
         buffers.append(bytes(small))
         pieces[fetched.topic].append(buffers)
     merged: list[Buffer] = [
-        bytes(scan.head) + write_count(len(scan.slices) + len(own), version >= FIRST_FLEXIBLE),
+        INT32.pack(max(scan.throttle_ms, throttle_ms))
+        + scan.head[4:]
+        + write_count(len(scan.slices) + len(own), version >= FIRST_FLEXIBLE),
     ]
     for topic in order:
         if pieces.get(topic):

@@ -13,6 +13,8 @@ from typing import Protocol
 from proxy.wire.errors import ProtocolError
 
 _SIZE = struct.Struct(">i")
+_MAX_HELD_PARTS = 4096
+"""Of a frame that is being held; more are joined, as a sender of single bytes would make each cost fifty."""
 
 
 class Decision(Enum):
@@ -79,6 +81,11 @@ class FrameReader:
         return self._stopped
 
     @property
+    def partial(self) -> bool:
+        """Whether a frame is not whole yet, decided or not: also where its first bytes say too little to decide."""
+        return bool(self._stream_left or self._begun or self._rest)
+
+    @property
     def in_frame(self) -> bool:
         """Whether the listener has decided on a frame that is not whole yet; `stop` waits for its end."""
         return bool(self._stream_left or self._begun)
@@ -119,6 +126,8 @@ class FrameReader:
     def _continue_held(self, data: bytes) -> bytes:
         missing = self._begun - self._held_bytes
         if len(data) < missing:
+            if len(self._held_parts) >= _MAX_HELD_PARTS:
+                self._held_parts = [b"".join(self._held_parts)]
             self._held_parts.append(data)
             self._held_bytes += len(data)
             return b""

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from proxy.apis import request_is_flexible, response_is_flexible
 from proxy.wire.primitives import (
+    INT16,
     INT32,
     NO_TAGS,
     Buffer,
@@ -41,10 +42,15 @@ def parse_request_header(frame: Buffer, is_flexible: Callable[[int, int], bool] 
     """The header of a request frame (without its size). Raises ProtocolError.
 
     `is_flexible` tells from API key and version whether the header has tagged fields; where the API key is unknown and
-    it says no, everything but `body_offset` is right all the same.
+    it says no, everything but `body_offset` is right all the same. A client ID that is no UTF-8 is read as brokers do,
+    with U+FFFD in its place: it only names the client.
     """
     api_key, api_version, correlation_id = _REQUEST.unpack_from(frame)
-    client_id, at = read_nullable_string(frame, 8, False)
+    try:
+        client_id, at = read_nullable_string(frame, 8, False)
+    except UnicodeDecodeError:
+        at = _REQUEST.size + 2 + INT16.unpack_from(frame, _REQUEST.size)[0]
+        client_id = str(frame[_REQUEST.size + 2 : at], "utf-8", "replace")
     if is_flexible(api_key, api_version):
         at = skip_tags(frame, at)
         check_end(frame, at)

@@ -1,11 +1,13 @@
-"""Metadata (API key 3), v0 to v13: parse and build requests, rewrite and read responses.
+"""Metadata (API key 3), v0 to v13 and KIP-1163's v14: parse and build requests, rewrite and read responses.
 
 Behaviour: a response is walked and patched; what needs no change, and tagged fields that nobody here knows, stay as
 they came. With no diskless topics only the list of brokers is rebuilt, and the rest is one slice.
 
 Version notes: v1 rack, null for all topics, controller ID; v2 cluster ID; v3 throttle time; v4 auto-creation flag;
 v5 offline replicas; v7 leader epoch; v8 authorized operations (KIP-430; of the cluster only up to v10); v9 flexible;
-v10 topic IDs; v12 lookup by topic ID with null names (KIP-516); v13 a top-level error.
+v10 topic IDs; v12 lookup by topic ID with null names (KIP-516); v13 a top-level error. v14 is proposed (KIP-1163): a
+RackId in the request; in the response IsDiskless of each topic and PreferredProduceBrokers of each partition, which
+are written here as the last fields of theirs. Brokers are asked v13 for it, so what is read here is v13.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from proxy.wire.errors import ProtocolError
-from proxy.wire.partition_leaders import PartitionLayout, PartitionWalker
+from proxy.wire.partition_leaders import Leaders, PartitionLayout, PartitionWalker
 from proxy.wire.primitives import (
     INT16,
     INT32,
@@ -33,9 +35,10 @@ from proxy.wire.primitives import (
 )
 
 LOWEST_VERSION = 0
-HIGHEST_VERSION = 13
+HIGHEST_VERSION = 14
 FIRST_FLEXIBLE = 9
 FIRST_TOPIC_ID = 10
+FIRST_RACK_ID = 14
 
 AddressOf = Callable[[int], "tuple[str, int] | None"]
 """Host and port that clients are told for a node ID; None where it is not to be named."""
@@ -60,6 +63,8 @@ class MetadataRequest(NamedTuple):
     allow_auto_topic_creation: bool = True
     include_cluster_authorized_operations: bool = False
     include_topic_authorized_operations: bool = False
+    rack_id: str | None = None
+    """Of the client, from v14 on; empty or null where it has none."""
     tagged: Buffer = NO_TAGS
 
 
@@ -111,18 +116,20 @@ def parse_metadata_request(body: Buffer, version: int) -> MetadataRequest:
             topics.append(MetadataRequestTopic(name, topic_id, tagged))
     if count < 0 or (version == 0 and not count):
         topics = None
-    auto_create, cluster_operations, topic_operations, tagged = True, False, False, NO_TAGS
+    auto_create, cluster_operations, topic_operations, rack_id, tagged = True, False, False, None, NO_TAGS
     if version >= 4:
         auto_create, at = data[at] != 0, at + 1
     if 8 <= version <= 10:
         cluster_operations, at = data[at] != 0, at + 1
     if version >= 8:
         topic_operations, at = data[at] != 0, at + 1
+    if version >= FIRST_RACK_ID:
+        rack_id, at = read_nullable_string(data, at, flexible)
     if flexible:
         start, at = at, skip_tags(data, at)
         tagged = bytes(data[start:at])
     check_end(data, at)
-    return MetadataRequest(version, topics, auto_create, cluster_operations, topic_operations, tagged)
+    return MetadataRequest(version, topics, auto_create, cluster_operations, topic_operations, rack_id, tagged)
 
 
 def build_metadata_request(
@@ -160,29 +167,43 @@ def encode_metadata_request(request: MetadataRequest) -> bytes:
         out.append(request.include_cluster_authorized_operations)
     if version >= 8:
         out.append(request.include_topic_authorized_operations)
+    if version >= FIRST_RACK_ID:
+        out += write_string(request.rack_id, flexible)
     if flexible:
         out += request.tagged
     return bytes(out)
 
 
+def build_lower_metadata_request(body: Buffer, version: int) -> tuple[bytes, str | None]:
+    """Of a request with RackId the body in the version below, and the rack. Raises ProtocolError."""
+    request = parse_metadata_request(body, version)
+    return encode_metadata_request(request._replace(version=FIRST_RACK_ID - 1)), request.rack_id or None
+
+
 @parsing
 def rewrite_metadata_response(
-    body: Buffer, version: int, *, address_of: AddressOf, is_diskless: IsDiskless | None, leader: int
+    body: Buffer,
+    version: int,
+    *,
+    address_of: AddressOf,
+    is_diskless: IsDiskless | None,
+    leaders: Leaders | None,
+    lifelines: Sequence[Broker] = (),
 ) -> list[Buffer]:
-    """The body as clients get it. Raises ProtocolError.
+    """The body as clients get it; that of v14 from one of v13. Raises ProtocolError.
 
-    Every broker's host and port are replaced; one whose `address_of` is None is left out. The partitions of diskless
-    topics get `leader` as leader, sole replica and ISR, and error NONE; their epochs stay. Topics with an error of
-    their own are left alone, and with `is_diskless` None all are.
+    Every broker's host and port are replaced; one whose `address_of` is None is left out, and `lifelines` are added.
+    The partitions of diskless topics get `leaders`; their epochs stay. Topics with an error of their own are left
+    alone, and with `leaders` or `is_diskless` None all are.
     """
     _check_version(version)
     data = memoryview(body)
     start = 4 if version >= 3 else 0
-    brokers, at = _rewrite_brokers(data, start, version, address_of)
-    if is_diskless is None:
+    brokers, at = _rewrite_brokers(data, start, version, address_of, lifelines)
+    if version < FIRST_RACK_ID and (is_diskless is None or leaders is None):
         check_end(data, at)
         return [data[:start], brokers, data[at:]]
-    return [data[:start], brokers, *_rewrite_topics(data, at, version, is_diskless, leader)]
+    return [data[:start], brokers, *_rewrite_topics(data, at, version, is_diskless or _none_is, leaders)]
 
 
 @parsing
@@ -230,10 +251,17 @@ def metadata_topics(body: Buffer, version: int) -> list[MetadataTopic]:
 
 
 def _layout(version: int) -> PartitionLayout:
-    return PartitionLayout(version >= FIRST_FLEXIBLE, version >= 7, 3 if version >= 5 else 2)
+    arrays = 3 if version >= 5 else 2
+    return PartitionLayout(version >= FIRST_FLEXIBLE, version >= 7, arrays, add_preferred=version >= FIRST_RACK_ID)
 
 
-def _rewrite_brokers(data: memoryview, at: int, version: int, address_of: AddressOf) -> tuple[bytes, int]:
+def _none_is(name: str | None, topic_id: bytes | None) -> bool:
+    return False
+
+
+def _rewrite_brokers(
+    data: memoryview, at: int, version: int, address_of: AddressOf, lifelines: Sequence[Broker] = ()
+) -> tuple[bytes, int]:
     flexible = version >= FIRST_FLEXIBLE
     count, at = read_count(data, at, flexible)
     out, kept = bytearray(), 0
@@ -249,6 +277,11 @@ def _rewrite_brokers(data: memoryview, at: int, version: int, address_of: Addres
             kept += 1
             out += INT32.pack(node_id) + write_string(address[0], flexible) + INT32.pack(address[1])
             out += data[start:at]
+    for lifeline in lifelines:
+        kept, count = kept + 1, max(count, 0)
+        out += INT32.pack(lifeline.node_id) + write_string(lifeline.host, flexible) + INT32.pack(lifeline.port)
+        out += write_string(lifeline.rack, flexible) if version >= 1 else b""
+        out += NO_TAGS if flexible else b""
     return write_count(kept if count >= 0 else count, flexible) + out, at
 
 
@@ -278,20 +311,32 @@ def _read_topic(data: memoryview, at: int, version: int) -> tuple[int, str | Non
     return error_code, name, topic_id, max(partitions, 0), at
 
 
-def _rewrite_topics(data: memoryview, at: int, version: int, is_diskless: IsDiskless, leader: int) -> list[Buffer]:
+def _rewrite_topics(
+    data: memoryview, at: int, version: int, is_diskless: IsDiskless, leaders: Leaders | None
+) -> list[Buffer]:
     """Everything behind the brokers."""
-    flexible, walker = version >= FIRST_FLEXIBLE, PartitionWalker(_layout(version), leader)
+    flexible, walker = version >= FIRST_FLEXIBLE, PartitionWalker(_layout(version), leaders)
+    proposed = version >= FIRST_RACK_ID
     copied, out = at, bytearray()
     count, at = read_count(data, _skip_to_topics(data, at, version), flexible)
     for _ in range(count):
         error_code, name, topic_id, partitions, at = _read_topic(data, at, version)
-        if not error_code and is_diskless(name, topic_id):
+        diskless = not error_code and is_diskless(name, topic_id)
+        if diskless and leaders is not None:
             out += data[copied:at]
-            at = copied = walker.lead(data, at, partitions, out)
+            at = copied = walker.lead(data, at, partitions, out, name)
+        elif proposed:
+            out += data[copied:at]
+            at = copied = walker.copy(data, at, partitions, out)
         else:
             at = walker.skip(data, at, partitions)
         if version >= 8:
             at += 4
+        if proposed:
+            check_end(data, at)
+            out += data[copied:at]
+            out.append(diskless)
+            copied = at
         if flexible:
             at = skip_tags(data, at)
     check_end(data, at)

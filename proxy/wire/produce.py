@@ -221,10 +221,12 @@ def build_produce_response(version: int, topics: list[TopicProduced], throttle_m
 
 
 @parsing
-def merge_produce_response(body: Buffer, version: int, topics: list[TopicProduced]) -> list[Buffer]:
+def merge_produce_response(
+    body: Buffer, version: int, topics: list[TopicProduced], throttle_ms: int = 0
+) -> list[Buffer]:
     """Add `topics` to those of a broker's response; the rest is kept, node endpoints as they are.
 
-    Raises ProtocolError.
+    The throttle time is the longer of the broker's and ours. Raises ProtocolError.
     """
     _check_version(version)
     flexible = version >= FIRST_FLEXIBLE
@@ -233,7 +235,8 @@ def merge_produce_response(body: Buffer, version: int, topics: list[TopicProduce
     count, end = max(count, 0), skip_topic_responses(data, version)
     if end + 4 > len(data):
         raise ProtocolError("the message ends too early")
-    return [write_count(count + len(topics), flexible), data[start:end], _write_topics(version, topics), data[end:]]
+    own = _write_topics(version, topics) + INT32.pack(max(INT32.unpack_from(data, end)[0], throttle_ms))
+    return [write_count(count + len(topics), flexible), data[start:end], own, data[end + 4 :]]
 
 
 @parsing

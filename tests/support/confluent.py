@@ -101,4 +101,4 @@ def as_stored(message: Message) -> Stored:
 
 
 def _dotted(configs: dict[str, Any]) -> dict[str, Any]:
-    return {name.replace("_", "."): value for name, value in configs.items()}
+    return {name if name.endswith("_cb") else name.replace("_", "."): value for name, value in configs.items()}

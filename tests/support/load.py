@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 from proxy.demo.load import Load, LoadOptions
 from proxy.demo.stack import Stack
 from proxy.demo.tally import Tally
+from tests.support.topics import replica_count
 
 OPTIONS = LoadOptions(
     partitions=3, producers_per_rack=1, records_per_second=100, delivery_timeout_seconds=90, settle_seconds=90
@@ -15,7 +17,8 @@ OPTIONS = LoadOptions(
 
 def load_of(stack: Stack, options: LoadOptions = OPTIONS) -> Load:
     """Idempotent producers and checking consumers in every rack of the stack, on a classic and a diskless topic."""
-    return Load({rack: stack.bootstrap(rack) for rack in stack.proxies}, options)
+    options = replace(options, replication_factor=replica_count(stack))
+    return Load({rack: stack.bootstrap(rack) for rack in stack.options.racks}, options)
 
 
 def acknowledged(load: Load, kind: str) -> int:

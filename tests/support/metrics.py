@@ -24,3 +24,7 @@ class Metrics:
             for sample in self._samples
             if sample.name == f"diskless_proxy_{name}" and labels.items() <= sample.labels.items()
         )
+
+    def labels(self, name: str, label: str) -> set[str]:
+        """The values that a label has in the samples of that whole name."""
+        return {sample.labels[label] for sample in self._samples if sample.name == name}

@@ -4,7 +4,14 @@ import kio.schema.index
 import pytest
 from kio.index import load_request_schema, load_response_schema
 
-from proxy.apis import API_TABLE, NEVER_FLEXIBLE, Treatment, request_is_flexible, response_is_flexible
+from proxy.apis import (
+    API_TABLE,
+    NEVER_FLEXIBLE,
+    PROPOSED_VERSIONS,
+    Treatment,
+    request_is_flexible,
+    response_is_flexible,
+)
 from tests.unit.wire.kafka_python import ApiKey, request_versions
 
 _OF_KIO = [
@@ -35,6 +42,13 @@ def test_every_key_and_version_of_kafka_python_is_classified():
         if key not in API_TABLE or not API_TABLE[key].lowest_version <= version <= API_TABLE[key].highest_version
     ]
     assert set(unclassified) <= _LEFT_OUT
+
+
+def test_proposed_versions_are_one_above_the_highest_and_not_in_a_library_yet():
+    """When a release takes one of these numbers, the proposal has to go."""
+    assert all(version == API_TABLE[key].highest_version + 1 for key, version in PROPOSED_VERSIONS.items())
+    assert not set(PROPOSED_VERSIONS.items()) & {*_OF_KIO}
+    assert not any(low <= PROPOSED_VERSIONS.get(key, -1) <= high for key, low, high in request_versions())
 
 
 def test_names_are_kafkas():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from pathlib import Path
 
 import pytest
@@ -91,3 +92,157 @@ def test_node_ids_and_addresses() -> None:
     for text in ("host", "host:", ":1", "host:0", "host:70000"):
         with pytest.raises(ValueError, match="is not host:port"):
             parse_address(text)
+
+
+@pytest.mark.parametrize(
+    ("racks", "told"),
+    [
+        ("by_network: {10.1.0.0/99: rack-a}", "is no network such as 10.1.0.0/16"),
+        ("by_network: {10.1.0.1/16: rack-a}", "has host bits set"),
+        ("by_network: {10.1.0.0/16: ''}", "the rack of 10.1.0.0/16 is empty"),
+        ("client_id_keys: ['a=b']", "is no key"),
+    ],
+)
+def test_racks_that_can_not_be_meant(tmp_path: Path, racks: str, told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        load_settings(written(tmp_path, f"{GOOD}\nracks: {{{racks}}}\n"))
+
+
+def test_racks_of_networks_and_other_systems_keys(tmp_path: Path) -> None:
+    text = f"{GOOD}\nracks: {{by_network: {{10.1.0.0/16: rack-b}}, client_id_keys: [ws_az]}}\n"
+    racks = load_settings(written(tmp_path, text)).racks
+    assert (racks.by_network, racks.client_id_keys) == ({"10.1.0.0/16": "rack-b"}, ("ws_az",))
+
+
+SASL = "sasl: {mechanism: PLAIN, username: proxy, password: hush}"
+
+
+def secured(brokers: str = "", listeners: str = "", more: str = "") -> str:
+    """Settings with these in the sections `brokers` and `listeners`."""
+    text = GOOD.replace('["127.0.0.1:9092"]', '["127.0.0.1:9092"]' + (f", {brokers}" if brokers else ""))
+    return text + (f"listeners: {{{listeners}}}\n" if listeners else "") + more
+
+
+CLIENT_CERTIFICATES = "tls: {certificate_file: c.pem, client_ca_file: ca.pem, client_auth: required}"
+OWN_CERTIFICATE = "tls: {certificate_file: c.pem}"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        secured(f"security_protocol: SASL_SSL, {SASL}"),
+        secured(f"security_protocol: SASL_PLAINTEXT, {SASL}", CLIENT_CERTIFICATES),
+        secured(f"security_protocol: SASL_SSL, {SASL}, {OWN_CERTIFICATE}", CLIENT_CERTIFICATES),
+        secured("security_protocol: SSL"),
+        secured("security_protocol: SSL", "tls: {certificate_file: c.pem}"),
+        secured(f"security_protocol: SSL, {OWN_CERTIFICATE}", more="shared_principal: true\n"),
+        secured("", CLIENT_CERTIFICATES, "shared_principal: true\n"),
+        secured("security_protocol: SASL_SSL, sasl: {mechanism: OAUTHBEARER, token_file: t}"),
+    ],
+)
+def test_security_that_can_be(tmp_path: Path, text: str) -> None:
+    assert load_settings(written(tmp_path, text)).brokers.bootstrap
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (secured("security_protocol: SASL_SSL"), "but sasl is missing; give the proxy credentials of its own"),
+        (secured(SASL), "sasl has no effect with security_protocol PLAINTEXT"),
+        (secured("tls: {ca_file: ca.pem}"), "tls has no effect with security_protocol PLAINTEXT"),
+        (
+            secured("security_protocol: SASL_SSL, sasl: {mechanism: PLAIN, password: hush}"),
+            "brokers.sasl: PLAIN needs a username",
+        ),
+        (
+            secured("security_protocol: SASL_SSL, sasl: {username: proxy}"),
+            "brokers.sasl: SCRAM-SHA-512 takes either password or password_file",
+        ),
+        (
+            secured("security_protocol: SASL_SSL, sasl: {mechanism: OAUTHBEARER}"),
+            "brokers.sasl: OAUTHBEARER takes either token_file or client_credentials_file",
+        ),
+        (
+            secured("security_protocol: SASL_SSL, sasl: {mechanism: OAUTHBEARER, token_file: t, password: hush}"),
+            "brokers.sasl: OAUTHBEARER takes no username and no password",
+        ),
+        (
+            secured("security_protocol: SASL_SSL, sasl: {username: p, password: hush, token_file: t}"),
+            "brokers.sasl: SCRAM-SHA-512 takes no token",
+        ),
+        (secured("security_protocol: SSL, tls: {key_file: k.pem}"), "brokers.tls: key_file has no effect without"),
+        (
+            secured("", "tls: {certificate_file: c.pem, client_auth: required}"),
+            "listeners.tls: client_auth is required, but client_ca_file is empty; name the clients' CA",
+        ),
+        (
+            secured("", "tls: {certificate_file: c.pem, client_ca_file: ca.pem}"),
+            "listeners.tls: client_ca_file has no effect while client_auth is none",
+        ),
+    ],
+)
+def test_security_that_does_not_fit(tmp_path: Path, text: str, told: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_settings(written(tmp_path, text))
+    assert told in str(caught.value)
+    assert "hush" not in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("auth", ["required", "requested"])
+@pytest.mark.parametrize("brokers", ["", "security_protocol: SSL"])
+def test_client_certificates_without_sasl_are_refused(tmp_path: Path, auth: str, brokers: str) -> None:
+    text = secured(brokers, CLIENT_CERTIFICATES.replace("required", auth))
+    with pytest.raises(ConfigError, match=rf"listeners\.tls\.client_auth is {auth}, .* set shared_principal to true"):
+        load_settings(written(tmp_path, text))
+
+
+def test_they_are_in_additional_listeners_too(tmp_path: Path) -> None:
+    more = (
+        f"additional_listeners: [{{name: tls, bootstrap_port: 3000, broker_port_start: 3001, {CLIENT_CERTIFICATES}}}]\n"
+    )
+    with pytest.raises(ConfigError, match=r"additional_listeners\[0\]\.tls\.client_auth is required"):
+        load_settings(written(tmp_path, secured(more=more)))
+
+
+def test_a_certificate_of_the_proxys_own_without_sasl_is_refused(tmp_path: Path) -> None:
+    text = secured(f"security_protocol: SSL, {OWN_CERTIFICATE}")
+    with pytest.raises(ConfigError, match=r"brokers\.tls\.certificate_file .* makes every client the principal"):
+        load_settings(written(tmp_path, text))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        GOOD.replace("redis://127.0.0.1:6379", "http://user:hush@127.0.0.1"),
+        GOOD + "brokers: {bootstrap: [x], sasl: {password: hush}}\n",
+        GOOD + "a: {password: hush: hush}\n",
+        GOOD + "password: hush\n\tb: c\n",
+        secured("sasl: {password: [hush]}"),
+        secured("sasl: {password: hush, colour: red}"),
+        secured("sasl: hush"),
+        secured("", "tls: {certificate_file: c.pem, key_password: [hush]}"),
+        secured("", "tls: hush"),
+    ],
+)
+def test_no_error_shows_a_secret(tmp_path: Path, text: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_settings(written(tmp_path, text))
+    assert "hush" not in str(caught.value)
+    assert caught.value.__cause__ is None
+    assert "hush" not in "".join(traceback.format_exception(caught.value))
+
+
+def test_the_environment_is_not_shown_either(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DISKLESS_PROXY_BROKERS", '{"sasl": {"password": "hush"')
+    with pytest.raises(ConfigError, match="the environment: ") as caught:
+        load_settings(written(tmp_path, GOOD))
+    assert "hush" not in "".join(traceback.format_exception(caught.value))
+
+
+def test_settings_don_t_show_secrets_when_printed(tmp_path: Path) -> None:
+    text = secured(f"security_protocol: SASL_SSL, {SASL}").replace("redis://", "redis://user:hush@")
+    settings = load_settings(written(tmp_path, text))
+    assert "hush" in settings.redis.url
+    assert "hush" not in repr(settings)
+    assert "hush" not in str(settings.brokers.sasl)

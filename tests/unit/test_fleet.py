@@ -50,7 +50,7 @@ class Proxy:
 
     async def start(self):
         await self.topics.load()
-        await self.fleet.beat()
+        await self.fleet.begin_serving()
         return self
 
     def takes_for_classic(self, name):
@@ -180,6 +180,45 @@ async def test_every_client_knows_two_proxies_of_its_rack():
     for number in range(30):
         ports = {told(fleets[0], node, "rack-a", f"client-{number}")[1] // 100 for node in (1, 2, 3)}
         assert len(ports) == 2
+
+
+async def everyone_told(fleets, node, rack):
+    """The ports that 30 clients are told, by each of the proxies."""
+    for fleet in fleets:
+        await fleet.beat()
+    return [{told(fleet, node, rack, f"client-{number}")[1] // 100 for number in range(30)} for fleet in fleets]
+
+
+async def test_who_ends_is_named_no_more_also_by_itself_and_keeps_its_lease():
+    fleets = await fleet_of("rack-a", "rack-a", "rack-b")
+    assert await everyone_told(fleets, 1, "rack-a") == [{191, 192}] * 3
+    await fleets[0].end_serving()
+    assert await everyone_told(fleets, 1, "rack-a") == [{192}] * 3
+    assert fleets[0].lease_runs()
+    assert len(fleets[1].records) == 3, "creators of topics wait for it still"
+    await fleets[1].end_serving()
+    assert await everyone_told(fleets, 1, "rack-a") == [{191, 192}] * 3, "nobody else is there"
+
+
+async def test_who_starts_is_named_when_it_serves():
+    store, registry = Store(), ModelTopicRegistry()
+    serving = await Proxy(store, registry, port=19092).start()
+    starting = Proxy(store, registry, port=19192)
+    await starting.topics.load()
+    await starting.fleet.beat()
+    assert await everyone_told([serving.fleet, starting.fleet], 1, "rack-a") == [{191}] * 2
+    await starting.fleet.begin_serving()
+    assert await everyone_told([serving.fleet, starting.fleet], 1, "rack-a") == [{191, 192}] * 2
+
+
+async def test_ending_while_the_store_is_down_changes_what_its_own_clients_are_told():
+    store, registry = Store(), ModelTopicRegistry()
+    first = await Proxy(store, registry, port=19092).start()
+    await Proxy(store, registry, port=19192).start()
+    await first.fleet.beat()
+    store.down = True
+    await first.fleet.end_serving()
+    assert {told(first.fleet, 1, "rack-a", f"client-{number}")[1] // 100 for number in range(30)} == {192}
 
 
 async def test_clients_stay_with_the_name_of_the_listeners_that_they_came_in_by():

@@ -5,21 +5,35 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.demo.errors import StackError
-from proxy.demo.ports import FIRST_BASE, HOST, LAST_BASE, MAX_BROKERS, RESERVATION, Ports, ReservedPorts
+from proxy.demo.ports import (
+    FIRST_BASE,
+    HOST,
+    LAST_BASE,
+    MAX_BROKERS,
+    MAX_PROXIES,
+    RESERVATION,
+    STEP,
+    Ports,
+    ReservedPorts,
+)
 from proxy.demo.stack import Stack, StackOptions
 
 
-@given(base=st.integers(1024, 60_000), racks=st.integers(1, MAX_BROKERS))
-def test_no_port_is_used_twice_and_all_are_in_the_range(base: int, racks: int) -> None:
-    ports = Ports(base, racks)
+@given(base=st.integers(1024, 60_000), brokers=st.integers(1, MAX_BROKERS), proxies=st.integers(1, MAX_PROXIES))
+def test_no_port_is_used_twice_and_all_are_in_the_range(base: int, brokers: int, proxies: int) -> None:
+    ports = Ports(base, proxies)
     used = [ports.controller, ports.redis, base + RESERVATION, *ports.s3]
-    used += [ports.broker(node) for node in range(1, racks + 1)]
-    for rack in range(racks):
-        used += [ports.bootstrap(rack), ports.admin(rack)]
-        used += [ports.broker_port_start(rack) + node for node in range(1, MAX_BROKERS + 1)]
+    used += [ports.broker(node) for node in range(1, brokers + 1)]
+    for proxy in range(proxies):
+        used += [ports.bootstrap(proxy), ports.admin(proxy)]
+        used += [ports.broker_port_start(proxy) + node for node in range(1, MAX_BROKERS + 1)]
     assert len(set(used)) == len(used)
     assert base <= min(used)
     assert max(used) < ports.end
+
+
+def test_the_ranges_that_are_tried_do_not_overlap() -> None:
+    assert Ports(0, MAX_PROXIES).end <= STEP
 
 
 def test_two_stacks_get_ranges_that_do_not_overlap() -> None:

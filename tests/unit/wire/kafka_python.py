@@ -8,16 +8,47 @@ with warnings.catch_warnings():
     import kafka.protocol.consumer
     import kafka.protocol.metadata
     import kafka.protocol.producer
+    import kafka.protocol.sasl
     from kafka.protocol.api_key import ApiKey
     from kafka.protocol.consumer import FetchResponse
     from kafka.protocol.metadata import ApiVersionsResponse, MetadataResponse
     from kafka.protocol.producer import ProduceResponse
 
-__all__ = ["ApiKey", "ApiVersionsResponse", "FetchResponse", "MetadataResponse", "ProduceResponse", "request_versions"]
+__all__ = [
+    "ApiKey",
+    "ApiVersionsResponse",
+    "FetchResponse",
+    "MetadataResponse",
+    "ProduceResponse",
+    "request_versions",
+    "response_kinds",
+    "response_schemas",
+]
+
+_ROOMS = (
+    kafka.protocol.admin,
+    kafka.protocol.consumer,
+    kafka.protocol.metadata,
+    kafka.protocol.producer,
+    kafka.protocol.sasl,
+)
+
+
+def _messages(ending):
+    kinds = {getattr(room, name) for room in _ROOMS for name in dir(room) if name.endswith(ending)}
+    return [kind for kind in kinds if getattr(kind, "API_KEY", None) is not None]
 
 
 def request_versions():
     """(API key, lowest, highest version) of every request that kafka-python knows."""
-    rooms = (kafka.protocol.admin, kafka.protocol.consumer, kafka.protocol.metadata, kafka.protocol.producer)
-    kinds = [getattr(room, name) for room in rooms for name in room.__all__ if name.endswith("Request")]
-    return [(kind.API_KEY, *kind.valid_versions) for kind in kinds]
+    return sorted((kind.API_KEY, *kind.valid_versions) for kind in _messages("Request"))
+
+
+def response_schemas():
+    """(API key, schema as Kafka's own JSON) of every response that kafka-python knows."""
+    return sorted(((kind.API_KEY, kind._json) for kind in _messages("Response")), key=lambda each: each[0])
+
+
+def response_kinds():
+    """The class of each response by API key."""
+    return {kind.API_KEY: kind for kind in _messages("Response")}

@@ -48,6 +48,27 @@ def test_what_brokers_say_becomes_what_clients_see():
     assert seen == [(0, 0, 13), (1, 4, 18), (3, 0, 13), (78, 1, 2)]
 
 
+@pytest.mark.parametrize("kip1163_api", [False, True])
+def test_what_kip_1163_proposes_is_offered_only_when_asked_for(kip1163_api):
+    ranges = [(3, 0, 13), (75, 0, 0), (60, 0, 2)]
+    entity = response_type(18, 3)
+    keys = [{"api_key": key, "min_version": low, "max_version": high} for key, low, high in ranges]
+    body = encode(entity, {"error_code": 0, "api_keys": keys, "throttle_time": 0})
+    read = decode_joined(entity, clamp_api_versions(body, 3, kip1163_api=kip1163_api))
+    highest = [entry["max_version"] for entry in read["api_keys"]]
+    assert highest == ([14, 1, 2] if kip1163_api else [13, 0, 2])
+
+
+def test_an_older_broker_is_not_asked_what_it_does_not_know():
+    """Metadata v14 is asked of the broker as v13, so it takes one that has v13."""
+    entity = response_type(18, 3)
+    body = encode(
+        entity, {"error_code": 0, "api_keys": [{"api_key": 3, "min_version": 0, "max_version": 12}], "throttle_time": 0}
+    )
+    read = decode_joined(entity, clamp_api_versions(body, 3, kip1163_api=True))
+    assert read["api_keys"][0]["max_version"] == 12
+
+
 def test_a_range_without_overlap_is_left_out():
     read = decode(response_type(18, 3), _answer(3, [(1, 0, 3), (78, 0, 0)]))
     assert read["api_keys"] == []

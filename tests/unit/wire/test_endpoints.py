@@ -5,22 +5,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.wire.endpoints import (
+    hide_controller_listeners,
     rewrite_describe_cluster,
-    rewrite_describe_topic_partitions,
     rewrite_find_coordinator,
     rewrite_node_endpoints,
 )
 from proxy.wire.errors import ProtocolError
-from tests.unit.wire.test_metadata import LEADER, rewritten_nodes, some_are_diskless, told, with_leaders
+from tests.unit.wire.test_metadata import rewritten_nodes, told
 from tests.unit.wire.trees import decode_joined, encode, response_type, trees
 
 _MODEST = settings(max_examples=10, deadline=None)
 
 
 def _coordinator(tree):
-    if tree["node_id"] < 0 or not tree["host"]:
+    if not tree["host"]:
         return tree
-    address = told(tree["node_id"])
+    address = told(tree["node_id"]) if tree["node_id"] >= 0 else None
     if address is None:
         return tree | {"node_id": -1, "host": "", "port": -1, "error_code": 15}
     return tree | {"host": address[0], "port": address[1]}
@@ -49,14 +49,16 @@ def test_describe_cluster(version, data):
     assert read == tree | {"brokers": rewritten_nodes(tree["brokers"], "broker_id")}
 
 
+@pytest.mark.parametrize("version", range(3))
 @_MODEST
 @given(data=st.data())
-def test_describe_topic_partitions(data):
-    entity = response_type(75, 0)
+def test_describe_quorum(version, data):
+    entity = response_type(55, version)
     tree = data.draw(trees(entity))
-    body = encode(entity, tree)
-    read = decode_joined(entity, rewrite_describe_topic_partitions(body, 0, some_are_diskless, LEADER))
-    assert read == tree | {"topics": with_leaders(tree["topics"], some_are_diskless)}
+    read = decode_joined(entity, hide_controller_listeners(encode(entity, tree), version))
+    if version >= 2:
+        tree["nodes"] = [node | {"listeners": []} for node in tree["nodes"]]
+    assert read == tree
 
 
 _WITH_ENDPOINTS = [(0, version) for version in range(3, 14)] + [(1, version) for version in range(4, 19)]

@@ -157,3 +157,24 @@ def test_foreign_bytes_raise_the_one_error_or_none(chunks):
             listener.reader.feed(chunk)
     except ProtocolError:
         pass
+
+
+def test_a_frame_is_partial_from_its_first_byte_to_its_last():
+    listener = Listener()
+    assert not listener.reader.partial
+    for byte in framed(b"frame"):
+        listener.reader.feed(bytes([byte]))
+        assert listener.reader.partial == (not listener.frames)
+    assert listener.frames == [b"frame"]
+
+
+def test_single_bytes_of_a_held_frame_are_joined():
+    """Each of them costs fifty times its size as long as it is on its own."""
+    listener, body = Listener(), bytes(range(250)) * 200
+    listener.reader = FrameReader(listener, head_bytes=HEAD, max_frame_bytes=len(body))
+    parts = 0
+    for byte in framed(body):
+        listener.reader.feed(bytes([byte]))
+        parts = max(parts, len(listener.reader._held_parts))
+    assert listener.frames == [body]
+    assert parts < 5000

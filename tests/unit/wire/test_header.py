@@ -59,9 +59,9 @@ def test_short_headers_raise_the_one_error(size):
         parse_request_header(request_header(3, 12, 1, "ab")[:size])
 
 
-def test_a_client_id_that_is_no_text():
-    with pytest.raises(ProtocolError, match="UTF-8"):
-        parse_request_header(bytes(8) + b"\x00\x02\xff\xff")
+def test_a_client_id_that_is_no_text_is_read_as_brokers_do():
+    header = parse_request_header(bytes(8) + b"\x00\x02\xff\xff" + b"body")
+    assert (header.client_id, header.body_offset) == ("\ufffd\ufffd", 12)
 
 
 @pytest.mark.parametrize("frame", [b"", b"\0\0\0", bytes(4), bytes(4) + b"\x01\x00\x05"])

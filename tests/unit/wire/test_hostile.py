@@ -10,10 +10,13 @@ from hypothesis import strategies as st
 
 from proxy.wire import endpoints, produce
 from proxy.wire.api_versions import clamp_api_versions
+from proxy.wire.describe_topic_partitions import rewrite_response as rewrite_topic_partitions
 from proxy.wire.errors import ProtocolError
 from proxy.wire.fetch import parse_fetch_request
 from proxy.wire.fetch_response import merge_fetch_response, parse_fetch_response, scan_fetch_response
+from proxy.wire.group_heartbeat import heartbeat_rack
 from proxy.wire.metadata import metadata_brokers, metadata_topics, parse_metadata_request, rewrite_metadata_response
+from proxy.wire.partition_leaders import HASH_SLOTS, HashedLeaders, ReplicaLeaders, SoleLeader
 from tests.unit.wire.trees import encode, request_type, response_type, trees
 
 
@@ -22,29 +25,38 @@ def told(node_id):
 
 
 def _rewrite_metadata(body, version):
-    return rewrite_metadata_response(body, version, address_of=told, is_diskless=lambda *topic: True, leader=1)
+    return rewrite_metadata_response(body, version, address_of=told, is_diskless=_all_are, leaders=SoleLeader(1))
 
 
+def _all_are(*topic):
+    return True
+
+
+def _propose_metadata(body, version):
+    replicas = ReplicaLeaders((1, 2), 3)
+    return rewrite_metadata_response(body, 14, address_of=told, is_diskless=_all_are, leaders=replicas)
+
+
+_HASHED = HashedLeaders((1, 2) * (HASH_SLOTS // 2))
 _PARSERS = [
-    (produce.parse_produce_request, request_type, 0, (3, 8, 9, 13)),
-    (partial(produce.merge_produce_response, topics=[]), response_type, 0, (3, 8, 10, 13)),
-    (parse_fetch_request, request_type, 1, (4, 8, 11, 12, 16, 18)),
+    (produce.parse_produce_request, request_type, 0, range(3, 14)),
+    (partial(produce.merge_produce_response, topics=[]), response_type, 0, (3, 5, 8, 9, 10, 13)),
+    (parse_fetch_request, request_type, 1, range(4, 19)),
     (scan_fetch_response, response_type, 1, (4, 11, 12, 16)),
     (parse_fetch_response, response_type, 1, (4, 11, 12, 16)),
     (partial(merge_fetch_response, order=[], own=[]), response_type, 1, (4, 12, 16)),
-    (parse_metadata_request, request_type, 3, (0, 4, 8, 9, 12)),
-    (_rewrite_metadata, response_type, 3, (0, 5, 8, 9, 13)),
+    (parse_metadata_request, request_type, 3, range(14)),
+    (_rewrite_metadata, response_type, 3, range(14)),
     (metadata_brokers, response_type, 3, (0, 8, 12)),
     (metadata_topics, response_type, 3, (0, 8, 12)),
-    (partial(endpoints.rewrite_find_coordinator, address_of=told), response_type, 10, (0, 3, 4)),
-    (partial(endpoints.rewrite_describe_cluster, address_of=told), response_type, 60, (0, 2)),
-    (
-        partial(endpoints.rewrite_describe_topic_partitions, is_diskless=lambda *topic: True, leader=1),
-        response_type,
-        75,
-        (0,),
-    ),
-    (clamp_api_versions, response_type, 18, (0, 3)),
+    (partial(endpoints.rewrite_find_coordinator, address_of=told), response_type, 10, range(7)),
+    (partial(endpoints.rewrite_describe_cluster, address_of=told), response_type, 60, range(3)),
+    (_propose_metadata, response_type, 3, (13,)),
+    (partial(rewrite_topic_partitions, is_diskless=_all_are, leaders=_HASHED), response_type, 75, (0,)),
+    (endpoints.hide_controller_listeners, response_type, 55, (0, 2)),
+    *((lambda body, version, key=key: heartbeat_rack(key, body), request_type, key, (0,)) for key in (68, 88)),
+    (lambda body, version: heartbeat_rack(76, body), request_type, 76, (1,)),
+    (clamp_api_versions, response_type, 18, range(5)),
     *(
         (
             lambda body, version, key=key: endpoints.rewrite_node_endpoints(key, body, version, told),
@@ -64,7 +76,7 @@ _CASES = [
     for version in versions
 ]
 _FEW = settings(
-    max_examples=6,
+    max_examples=4,
     deadline=None,
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],

@@ -12,6 +12,7 @@ from proxy.wire.metadata import (
     parse_metadata_request,
     rewrite_metadata_response,
 )
+from proxy.wire.partition_leaders import SoleLeader
 from tests.unit.wire.kafka_python import MetadataResponse
 from tests.unit.wire.trees import decode, decode_joined, encode, request_type, response_type, trees
 
@@ -31,8 +32,8 @@ def rewritten_nodes(nodes, id_name="node_id"):
     ]
 
 
-def led(partition):
-    changed = {"error_code": 0, "leader_id": LEADER, "replica_nodes": [LEADER], "isr_nodes": [LEADER]}
+def led(partition, leader=LEADER):
+    changed = {"error_code": 0, "leader_id": leader, "replica_nodes": [leader], "isr_nodes": [leader]}
     emptied = {"offline_replicas", "eligible_leader_replicas", "last_known_elr"} & partition.keys()
     return partition | changed | {name: [] for name in emptied}
 
@@ -58,9 +59,11 @@ def test_addresses_and_leaders_are_rewritten_and_nothing_else(version, data):
     tree = data.draw(trees(entity))
     body = encode(entity, tree)
     brokers = rewritten_nodes(tree["brokers"])
-    buffers = rewrite_metadata_response(body, version, address_of=told, is_diskless=None, leader=LEADER)
+    buffers = rewrite_metadata_response(body, version, address_of=told, is_diskless=None, leaders=SoleLeader(LEADER))
     assert decode_joined(entity, buffers) == tree | {"brokers": brokers}
-    buffers = rewrite_metadata_response(body, version, address_of=told, is_diskless=some_are_diskless, leader=LEADER)
+    buffers = rewrite_metadata_response(
+        body, version, address_of=told, is_diskless=some_are_diskless, leaders=SoleLeader(LEADER)
+    )
     topics = with_leaders(tree["topics"], some_are_diskless)
     assert decode_joined(entity, buffers) == tree | {"brokers": brokers, "topics": topics}
 
@@ -82,7 +85,7 @@ def test_topics_of_any_size_alike_or_with_one_that_differs(partitions, odd_one):
         12,
         address_of=told,
         is_diskless=lambda name, topic_id: name.startswith("diskless"),
-        leader=LEADER,
+        leaders=SoleLeader(LEADER),
     )
     expected = with_leaders(topics, lambda name, topic_id: name.startswith("diskless"))
     assert decode_joined(entity, buffers) == tree | {"topics": expected}
@@ -93,7 +96,7 @@ def test_without_diskless_topics_the_rest_is_one_slice():
     broker = {"node_id": 2, "host": "inside", "port": 9092, "rack": "a"}
     tree = {"throttle_time": 0, "brokers": [broker], "cluster_id": "c", "controller_id": 2, "topics": []}
     body = encode(entity, tree)
-    *_, rest = rewrite_metadata_response(body, 12, address_of=told, is_diskless=None, leader=LEADER)
+    *_, rest = rewrite_metadata_response(body, 12, address_of=told, is_diskless=None, leaders=SoleLeader(LEADER))
     assert rest.obj is body
 
 
@@ -166,7 +169,7 @@ def test_kafka_python_reads_rewritten_responses(version):
     ]
     response = MetadataResponse(version=version, brokers=brokers, controller_id=2, topics=[topic])
     buffers = rewrite_metadata_response(
-        response.encode(), version, address_of=told, is_diskless=some_are_diskless, leader=4
+        response.encode(), version, address_of=told, is_diskless=some_are_diskless, leaders=SoleLeader(4)
     )
     read = MetadataResponse.decode(b"".join(buffers), version=version)
     assert [(broker.host, broker.port) for broker in read.brokers] == [("proxy-2", 2), ("proxy-4", 4)]

@@ -1,0 +1,104 @@
+"""What connections that do nothing cost: resident memory and CPU of a proxy that holds thousands of them.
+
+Each connects, asks for Metadata as clients do, and then rests. The proxy's connections to the broker are part of the
+cost. The first ones live partly in memory that the start has left free, so what further ones cost is told too. Writes
+`benchmarks/results/connections.json`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import resource
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import median
+
+from benchmarks.measure import cpu_seconds, memory_mib
+from benchmarks.raw_client import RawClient
+from proxy.demo.stack import Stack, StackOptions
+
+RESULTS = Path(__file__).parent / "results"
+RACK = "rack-a"
+WARM_UP = 100
+SETTLE_SECONDS = 2.0
+
+
+def main() -> None:
+    """Parse the arguments, run, write, print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--connections", type=int, default=2000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--idle-seconds", type=float, default=10.0, help="for which CPU time is measured")
+    arguments = parser.parse_args()
+    hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard_limit, hard_limit))
+    rounds = []
+    for _ in range(arguments.rounds):
+        # A proxy of its own for each round: memory that an earlier round has freed would hide what this one takes.
+        with Stack(StackOptions(racks=(RACK,))) as stack:
+            rounds.append(measure(stack, arguments.connections, arguments.idle_seconds))
+            print(json.dumps(rounds[-1]), flush=True)
+    result = {
+        "when": datetime.now(UTC).isoformat(timespec="seconds"),
+        "machine": {"python": platform.python_version()},
+        "arguments": vars(arguments),
+        "median": {name: round(median(one[name] for one in rounds), 3) for name in rounds[0]},
+        "rounds": rounds,
+    }
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / "connections.json").write_text(json.dumps(result, indent=1) + "\n")
+    first, further = (result["median"][f"kib_per_{which}connection"] for which in ("", "further_"))
+    print(f"{first:.1f} KiB of resident memory for each idle connection, {further:.1f} KiB for each further one")
+
+
+def measure(stack: Stack, connections: int, idle_seconds: float) -> dict[str, float]:
+    """Hold so many connections to one broker's listener, then thrice as many, and let go of them."""
+    pid = stack.pid(f"proxy-{RACK}")
+    (address,) = RawClient(stack.bootstrap(RACK)).brokers().values()
+    let_go(hold(address, WARM_UP))
+    time.sleep(SETTLE_SECONDS)
+    before_mib = memory_mib(pid)
+    began = time.perf_counter()
+    held = hold(address, connections)
+    connect_seconds = time.perf_counter() - began
+    time.sleep(SETTLE_SECONDS)
+    during_mib, cpu = memory_mib(pid), cpu_seconds([pid])
+    time.sleep(idle_seconds)
+    idle_cpu = (cpu_seconds([pid]) - cpu) / idle_seconds
+    held += hold(address, 2 * connections)
+    time.sleep(SETTLE_SECONDS)
+    thrice_mib = memory_mib(pid)
+    let_go(held)
+    time.sleep(SETTLE_SECONDS)
+    return {
+        "kib_per_connection": (during_mib - before_mib) * 1024 / connections,
+        "kib_per_further_connection": (thrice_mib - during_mib) * 1024 / (2 * connections),
+        "connections_per_second": connections / connect_seconds,
+        "idle_cpu_share": idle_cpu,
+        "before_mib": before_mib,
+        "during_mib": during_mib,
+        "thrice_mib": thrice_mib,
+        "after_mib": memory_mib(pid),
+    }
+
+
+def hold(address: str, connections: int) -> list[RawClient]:
+    """Connections that have asked what every client asks first."""
+    held = []
+    for _ in range(connections):
+        held.append(RawClient(address))
+        held[-1].brokers()
+    return held
+
+
+def let_go(held: list[RawClient]) -> None:
+    """Close them."""
+    for client in held:
+        client.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,104 @@
+"""The metrics of several workers as those of one proxy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
+from prometheus_client.samples import Sample
+
+from proxy.admin.metrics import counter, gauge
+
+SEEN_BY_ALL: Mapping[str, Callable[[float, float], float]] = {
+    "diskless_proxy_diskless_topics": min,
+    "diskless_proxy_registry_version": min,
+    "diskless_proxy_fleet_proxies": max,
+    "diskless_proxy_brokers": min,
+    "diskless_proxy_quota_limits": min,
+}
+"""Gauges of what lies outside, which every worker sees: the view of the one that is furthest behind."""
+ADDED_UP = frozenset(
+    f"diskless_proxy_{name}"
+    for name in (
+        "connections",
+        "tasks",
+        "held_request_bytes",
+        "held_request_bytes_limit",
+        "wal_buffer_bytes",
+        "wal_segments_underway",
+        "cache_bytes",
+    )
+)
+"""Gauges of what each worker has."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerMetrics:
+    """What one worker tells."""
+
+    worker: str
+    own: list[Metric]
+    process: list[Metric]
+
+
+def metrics_page(told: Iterable[WorkerMetrics], *, running: int, restarts: int) -> bytes:
+    """The metrics page: sums over the workers; metrics of a process for each, with the label `worker`.
+
+    `running`: workers that run now; `restarts`: how often one had to be started again.
+    """
+    told = list(told)
+    registry = CollectorRegistry()
+    registry.register(_Collected(_summed([one.own for one in told])))
+    registry.register(_Collected(_side_by_side({one.worker: one.process for one in told})))
+    workers = gauge("workers", "Workers that run.", running)
+    deaths = counter("worker_restarts", "Workers that ended by themselves.", restarts)
+    registry.register(_Collected([workers, deaths]))
+    return generate_latest(registry)
+
+
+class _Collected(Collector):
+    def __init__(self, metrics: list[Metric]) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> Iterable[Metric]:
+        return self._metrics
+
+
+def _summed(pages: list[list[Metric]]) -> list[Metric]:
+    metrics: dict[str, Metric] = {}
+    values: dict[str, dict[tuple[Any, ...], float]] = {}
+    for page in pages:
+        for metric in page:
+            metrics.setdefault(metric.name, metric)
+            together = SEEN_BY_ALL.get(metric.name, float.__add__)
+            summed = values.setdefault(metric.name, {})
+            for sample in metric.samples:
+                key = (sample.name, *sample.labels.items())
+                value = float(sample.value)
+                summed[key] = together(summed[key], value) if key in summed else value
+    return [
+        _with_samples(metric, [Sample(key[0], dict(key[1:]), value) for key, value in values[name].items()])
+        for name, metric in metrics.items()
+    ]
+
+
+def _side_by_side(pages: Mapping[str, list[Metric]]) -> list[Metric]:
+    metrics: dict[str, Metric] = {}
+    samples: dict[str, list[Sample]] = {}
+    for worker, page in pages.items():
+        for metric in page:
+            metrics.setdefault(metric.name, metric)
+            samples.setdefault(metric.name, []).extend(
+                Sample(sample.name, {**sample.labels, "worker": worker}, sample.value) for sample in metric.samples
+            )
+    return [_with_samples(metric, samples[name]) for name, metric in metrics.items()]
+
+
+def _with_samples(metric: Metric, samples: list[Sample]) -> Metric:
+    made = Metric(metric.name, metric.documentation, metric.type, metric.unit)
+    made.samples = samples
+    return made

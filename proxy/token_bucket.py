@@ -1,0 +1,49 @@
+"""How many bytes a client may move now, and how long it has to wait until it may again.
+
+A bucket fills at the quota's rate and holds ten seconds of it: what brokers' windows of eleven samples of one second
+(`quota.window.num`, `quota.window.size.seconds`) let through at once. Once that burst is spent, the rate is the quota's
+and steady; a window's comes in waves, as a burst weighs until it drops out at once. It is the measure that KIP-599
+brought for controller mutations (`TokenBucket` in Apache Kafka's metrics). Sans-io; seconds are monotonic.
+"""
+
+from __future__ import annotations
+
+BURST_S = 10.0
+"""`quota.window.num` less the sample that is being filled, times `quota.window.size.seconds`."""
+
+
+class TokenBucket:
+    """What one client, or all that share a quota, may still move. `limit` is in bytes per second."""
+
+    __slots__ = ("_at_s", "_full", "_tokens")
+
+    def __init__(self) -> None:
+        self._full = True
+        """Nothing was taken yet, so that the level is told by the limit."""
+        self._tokens = 0.0
+        self._at_s = 0.0
+
+    def take(self, size: int, limit: float, now_s: float) -> float:
+        """Take `size` bytes, on credit if need be; the seconds until that is paid back, 0 where it was there."""
+        self._tokens = self._level(limit, now_s) - size
+        self._at_s, self._full = now_s, False
+        return max(0.0, -self._tokens / limit)
+
+    def take_if_there(self, size: int, limit: float, now_s: float) -> float:
+        """Take `size` bytes if they are there, else nothing; the seconds until they will be.
+
+        More than the bucket holds is taken, on credit, when it is full: a batch is never too large to be read.
+        """
+        missing = min(size, limit * BURST_S) - self._level(limit, now_s)
+        if missing > 0:
+            return missing / limit
+        self.take(size, limit, now_s)
+        return 0.0
+
+    def is_full(self, limit: float, now_s: float) -> bool:
+        """Whether it is no different from a new one."""
+        return self._level(limit, now_s) >= limit * BURST_S
+
+    def _level(self, limit: float, now_s: float) -> float:
+        capacity = limit * BURST_S
+        return capacity if self._full else min(capacity, self._tokens + (now_s - self._at_s) * limit)

@@ -1,0 +1,90 @@
+"""One worker: a proxy process that shares ports with others, started and asked by its parent (`proxy.workers`).
+
+`python -m proxy.worker NUMBER DESCRIPTOR PARENT_PID`. The first message on the descriptor is the settings, so that all
+workers have the same ones whatever has become of the file since; then come questions (`proxy.worker_messages`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import signal
+import socket
+import sys
+from functools import partial
+
+import structlog
+import uvloop
+
+from proxy.admin.process_source import ProcessSource
+from proxy.config import Settings
+from proxy.logs import configure_logging
+from proxy.ports import StartError
+from proxy.server import Server
+from proxy.worker_messages import Answer, Ask, CantStart, read_message, write_message
+
+_PR_SET_PDEATHSIG = 1
+CANT_START = 1
+"""Exit code of a worker that has said why."""
+
+
+class _Link:
+    """`server.Outside`: answers the parent."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, source: ProcessSource) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._source = source
+        self._answering: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Begin to answer."""
+        self._answering = asyncio.get_running_loop().create_task(self._answer())
+
+    async def close(self) -> None:
+        """Answer no more."""
+        if self._answering is not None:
+            self._answering.cancel()
+            await asyncio.gather(self._answering, return_exceptions=True)
+
+    async def _answer(self) -> None:
+        while True:
+            try:
+                question = await read_message(self._reader)
+            except (asyncio.IncompleteReadError, OSError):
+                return  # the parent is gone, and with it this process
+            if question is Ask.WHY_NOT_READY:
+                value: object = await self._source.why_not_ready()
+            else:
+                value = (self._source.own_metrics(), self._source.process_metrics())
+            write_message(self._writer, Answer(value))
+
+
+async def _run(number: int, descriptor: int) -> int:
+    reader, writer = await asyncio.open_unix_connection(sock=socket.socket(fileno=descriptor))
+    settings: Settings = await read_message(reader)
+    configure_logging(settings.log_level, settings.log_format)
+    structlog.contextvars.bind_contextvars(worker=number)
+    try:
+        await Server(settings, outside=partial(_Link, reader, writer), shared_ports=True).run()
+    except StartError as error:
+        write_message(writer, CantStart(str(error)))
+        await writer.drain()
+        return CANT_START
+    finally:
+        writer.close()
+    return 0
+
+
+def main() -> None:
+    """Run until the parent, or its death, ends it."""
+    number, descriptor, parent = (int(argument) for argument in sys.argv[1:])
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it died before the signal was asked for
+        sys.exit("the parent is gone")
+    sys.exit(uvloop.run(_run(number, descriptor)))
+
+
+if __name__ == "__main__":
+    main()

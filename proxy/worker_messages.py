@@ -1,0 +1,51 @@
+"""What the parent of workers and a worker say to each other.
+
+On a pair of connected sockets that only these two have: frames of four bytes of length and a pickle. Questions are
+answered in their order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+import struct
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any
+
+_SIZE = struct.Struct(">I")
+
+
+class Ask(Enum):
+    """What a parent asks."""
+
+    WHY_NOT_READY = auto()
+    """Answered with the reason, or None."""
+    METRICS = auto()
+    """Answered with the metrics of the proxy and those of the process."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """To the oldest open question."""
+
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class CantStart:
+    """Said unasked, and last."""
+
+    reason: str
+
+
+def write_message(writer: asyncio.StreamWriter, message: object) -> None:
+    """Put a message on its way."""
+    packed = pickle.dumps(message)
+    writer.write(_SIZE.pack(len(packed)) + packed)
+
+
+async def read_message(reader: asyncio.StreamReader) -> Any:
+    """The next message. Raises IncompleteReadError at the end."""
+    (size,) = _SIZE.unpack(await reader.readexactly(_SIZE.size))
+    return pickle.loads(await reader.readexactly(size))

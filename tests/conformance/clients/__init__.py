@@ -1,0 +1,22 @@
+"""One adapter for each client."""
+
+from __future__ import annotations
+
+from tests.conformance.clients.aiokafka_client import Aiokafka
+from tests.conformance.clients.confluent import Confluent
+from tests.conformance.clients.franz import FranzGo
+from tests.conformance.clients.kafka_python import KafkaPython
+from tests.conformance.clients.kcat import Kcat
+from tests.conformance.model import Client
+
+CLIENTS: tuple[Client, ...] = (
+    Confluent(),
+    Kcat(),
+    Kcat(release="0.11.0"),
+    FranzGo(),
+    FranzGo(release="0.11.0"),
+    Aiokafka(),
+    KafkaPython(),
+    KafkaPython(release="0.11.0"),
+)
+"""Those with a release behave as a client of that release of Kafka: the oldest that Kafka 4 serves produces of."""

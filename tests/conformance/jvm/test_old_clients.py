@@ -1,0 +1,83 @@
+"""Java clients of 2017 (the oldest that Kafka 4 brokers take: Produce v3, Fetch v5) and 2018 (Fetch v8), unmodified."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from proxy.demo.stack import Stack
+from tests.support.confluent import produce, read
+from tests.support.java_tools import TOOLS, JavaTools, java_program, only
+from tests.support.records import samples
+from tests.support.topics import CLASSIC, KINDS, delete_topic, new_topic
+from tests.support.twice import Twice
+
+CLIENTS = ("client-0.11.0.3", "client-2.0.1")
+CODECS = ("none", "gzip", "snappy", "lz4")
+"""zstd came with 2.1."""
+COUNT = 20
+BROKERS = ("--broker-list", "{bootstrap}")
+
+
+@pytest.fixture(scope="module", params=CLIENTS)
+def old_tools(request: pytest.FixtureRequest, launcher: Path) -> Iterator[JavaTools]:
+    with JavaTools(launcher, request.param) as running:
+        yield running
+
+
+@pytest.fixture
+def twice(stack: Stack, old_tools: JavaTools) -> Twice:
+    return Twice(stack, old_tools)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_records_are_produced_and_consumed(twice: Twice, tmp_path: Path, kind: str) -> None:
+    """Idempotent and not, with every codec, then by a group; a diskless topic is compared to a classic one."""
+    names = (new_topic(twice.stack, "old", CLASSIC), new_topic(twice.stack, "old", kind))
+    acknowledged = only("producer_send_success", "partition", "offset", "key", "value")
+    for place, codec in enumerate(CODECS):
+        config = tmp_path / f"{codec}.properties"
+        idempotent = "true" if place % 2 else "false"
+        config.write_text(f"compression.type={codec}\nenable.idempotence={idempotent}\nretries=3\n")
+        arguments = [*BROKERS, "--topic", "{name}", "--max-messages", str(COUNT), "--acks", "-1"]
+        prefixed = ["--value-prefix", str(place), "--producer.config", str(config)]
+        printed = twice.run(f"{TOOLS}.VerifiableProducer", [*arguments, *prefixed], names=names, clean=acknowledged)
+        assert len(printed.out.splitlines()) == COUNT
+    count = COUNT * len(CODECS)
+    group = ["--group-id", "{name}-group", "--reset-policy", "earliest", "--max-messages", str(count), "--verbose"]
+    received = only("record_data", "value", "partition", "offset", "key")
+    arguments = [*BROKERS, "--topic", "{name}", *group]
+    printed = twice.run(f"{TOOLS}.VerifiableConsumer", arguments, names=names, clean=received)
+    values = sorted(json.loads(line)[0] for line in printed.out.splitlines())
+    assert values == sorted(f"{place}.{number}" for place in range(len(CODECS)) for number in range(COUNT))
+
+
+@pytest.mark.parametrize("jars", CLIENTS)
+def test_transactions_span_topics_and_offsets(stack: Stack, tmp_path: Path, jars: str) -> None:
+    """Consume, copy, and commit both as one transaction, by the protocol of 0.11."""
+    source, copy = (new_topic(stack, "copied", CLASSIC) for _ in range(2))
+    sent = samples(COUNT, "copied", plain=True)
+    produce(stack.bootstrap("rack-a"), source, sent)
+    arguments = ["--broker-list", stack.bootstrap("rack-b"), "--input-topic", source, "--input-partition", "0"]
+    arguments += ["--output-topic", copy, "--max-messages", str(COUNT), "--transactional-id", source]
+    arguments += ["--consumer-group", source, "--transaction-size", "7"]
+    copier = java_program("copier", tmp_path, f"{TOOLS}.TransactionalMessageCopier", *arguments, jars=(jars,))
+    copier.start()
+    assert copier.wait_ended() == 0, copier.log_tail()
+    copied = read(stack.bootstrap("rack-c"), copy, isolation_level="read_committed")
+    assert [(record.key, record.value) for record in copied] == [(sample.key, sample.value) for sample in sent]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_kafkas_own_compatibility_test_passes(twice: Twice, kind: str) -> None:
+    topic = new_topic(twice.stack, "compatible", kind)
+    arguments = ["--bootstrap-server", twice.stack.bootstrap("rack-b"), "--topic", topic, "--num-cluster-nodes", "3"]
+    for feature in ("offsets-for-times", "cluster-id", "create-topics"):
+        arguments += [f"--{feature}-supported", "true"]
+    # DescribeAcls v0 is gone since Kafka 4.
+    arguments += ["--describe-acls-supported", "false", "--expect-record-too-large-exception", "false"]
+    assert "SUCCESS" in twice.tools.check(f"{TOOLS}.ClientCompatibilityTest", *arguments)
+    delete_topic(twice.stack, "newtopic")  # which it creates

@@ -1,0 +1,115 @@
+"""The core on the oldest brokers that are supported: Kafka 3.3.2, the first line that had KRaft for production.
+
+They offer Produce to v9, Fetch to v13, Metadata to v12, and know neither KIP-848's groups nor share groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from proxy.demo.stack import Stack, StackOptions
+from tests.support.confluent import consumer, produce, read, take
+from tests.support.java_tools import TOOLS, JavaTools, only
+from tests.support.records import COMPRESSIONS, samples, stored
+from tests.support.topics import CLASSIC, DISKLESS, KINDS, admin, create_topic, delete_topic, new_topic, offsets
+from tests.support.twice import Twice, api_versions
+
+OLDEST = "3.3.2"
+PARTITIONS = 3
+
+pytestmark = pytest.mark.stack
+
+
+@pytest.fixture(scope="module")
+def oldest() -> Iterator[Stack]:
+    with Stack(StackOptions(broker_version=OLDEST)) as running:
+        yield running
+
+
+def test_what_the_brokers_know_is_offered(oldest: Stack, tools: JavaTools) -> None:
+    """But Fetch before v4, which Kafka 4 has not either: it was of the formats before v2."""
+    direct, proxied = (
+        tools.check(f"{TOOLS}.BrokerApiVersionsCommand", "--bootstrap-server", bootstrap)
+        for bootstrap in (oldest.direct_bootstrap, oldest.bootstrap("rack-b"))
+    )
+    known = api_versions(direct)
+    assert known[1]["Fetch(1)"] == "0 to 13"
+    assert api_versions(proxied) == {node: apis | {"Fetch(1)": "4 to 13"} for node, apis in known.items()}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_records_of_every_compression_are_read_in_every_rack(oldest: Stack, kind: str) -> None:
+    topic = new_topic(oldest, "oldest", kind)
+    sent = []
+    for place, codec in enumerate(COMPRESSIONS):
+        more = samples(12, codec)
+        idempotence = place % 2 == 0
+        bootstrap = oldest.bootstrap(list(oldest.proxies)[place % 3])
+        produce(bootstrap, topic, more, compression_type=codec, enable_idempotence=idempotence)
+        sent += more
+    for rack in oldest.proxies:
+        assert read(oldest.bootstrap(rack), topic) == stored(sent)
+    assert offsets(oldest, topic) == (0, len(sent))
+
+
+def test_a_group_reads_both_kinds_and_resumes(oldest: Stack) -> None:
+    topics = [new_topic(oldest, "oldest", kind) for kind in KINDS]
+    for half in range(2):
+        for topic in topics:
+            produce(oldest.bootstrap("rack-a"), topic, samples(10, f"{half}"))
+        with consumer(oldest.bootstrap("rack-c"), group_id=topics[0]) as client:
+            client.subscribe(topics)
+            messages = take(client, 20)
+            client.commit(asynchronous=False)
+        found = sorted((message.topic(), message.offset()) for message in messages)
+        assert found == sorted((topic, 10 * half + offset) for topic in topics for offset in range(10))
+
+
+def test_leaders_are_of_the_clients_rack(oldest: Stack) -> None:
+    topic = new_topic(oldest, "oldest", DISKLESS, PARTITIONS)
+    for rack, node in zip(oldest.proxies, oldest.kafka.racks, strict=True):
+        described = admin(oldest, rack).list_topics(topic, timeout=30).topics[topic]
+        assert {partition.leader for partition in described.partitions.values()} == {node}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_recreated_topic_is_empty(oldest: Stack, kind: str) -> None:
+    topic = new_topic(oldest, "recreated", kind)
+    produce(oldest.bootstrap("rack-a"), topic, samples(5, topic))
+    delete_topic(oldest, topic)
+    create_topic(oldest, topic, kind)
+    assert offsets(oldest, topic) == (0, 0)
+
+
+def test_transactions_on_classic_topics(oldest: Stack) -> None:
+    topic = new_topic(oldest, "transactional", CLASSIC)
+    producer = Producer({"bootstrap.servers": oldest.bootstrap("rack-b"), "transactional.id": topic})
+    producer.init_transactions(60)
+    for value, end in ((b"aborted", producer.abort_transaction), (b"committed", producer.commit_transaction)):
+        producer.begin_transaction()
+        producer.produce(topic, value, partition=0)
+        producer.flush(30)
+        end(30)
+    with consumer(oldest.bootstrap("rack-c"), group_id=topic) as client:
+        client.subscribe([topic])
+        assert [message.value() for message in take(client, 1)] == [b"committed"]
+
+
+@pytest.mark.parametrize("jars", ["kafka", "client-0.11.0.3"])
+def test_java_clients_old_and_new(oldest: Stack, launcher: Path, jars: str) -> None:
+    names = (new_topic(oldest, "oldest", CLASSIC), new_topic(oldest, "oldest", DISKLESS))
+    sent = only("producer_send_success", "value", "partition", "offset")
+    received = only("record_data", "value", "partition", "offset")
+    with JavaTools(launcher, jars) as tools:
+        twice = Twice(oldest, tools, "rack-c")
+        servers = "--bootstrap-server" if jars == "kafka" else "--broker-list"
+        arguments = [servers, "{bootstrap}", "--topic", "{name}", "--max-messages", "100"]
+        produced = twice.run(f"{TOOLS}.VerifiableProducer", arguments, names=names, clean=sent)
+        arguments += ["--group-id", "{name}-group", "--reset-policy", "earliest", "--verbose"]
+        consumed = twice.run(f"{TOOLS}.VerifiableConsumer", arguments, names=names, clean=received)
+    assert len(produced.out.splitlines()) == 100
+    assert consumed.out == produced.out

@@ -1,0 +1,74 @@
+"""Kafka Streams' own WordCountDemo, unmodified, with diskless and classic topics at either end."""
+
+from __future__ import annotations
+
+import struct
+import time
+from pathlib import Path
+
+import pytest
+from confluent_kafka import TopicPartition
+
+from proxy.demo.stack import Stack
+from tests.support.confluent import consumer, produce, take
+from tests.support.java_tools import java_program
+from tests.support.metrics import Metrics
+from tests.support.records import Sample
+from tests.support.topics import CLASSIC, DISKLESS, create_topic, delete_topic
+
+DEMO = "org.apache.kafka.streams.examples.wordcount.WordCountDemo"
+IN_MEMORY = "org.apache.kafka.streams.state.BuiltInDslStoreSuppliers$InMemoryDslStoreSuppliers"
+"""The default store is a native library of 70 MB."""
+INPUT, OUTPUT = "streams-plaintext-input", "streams-wordcount-output"
+LINES = ("all streams lead to kafka", "hello kafka streams")
+COUNTS = {"all": 1, "lead": 1, "to": 1, "hello": 1, "streams": 2, "kafka": 2}
+HINTED = "rack-c"
+
+
+@pytest.mark.parametrize(
+    ("input_kind", "output_kind", "guarantee"),
+    [(DISKLESS, CLASSIC, "exactly_once_v2"), (CLASSIC, DISKLESS, "at_least_once")],
+)
+def test_words_are_counted(stack: Stack, tmp_path: Path, input_kind: str, output_kind: str, guarantee: str) -> None:
+    """Streams appends to the client ID, `-StreamThread-1-consumer` and such: the rack in it counts all the same."""
+    bootstrap = stack.bootstrap("rack-a")
+    create_topic(stack, INPUT, input_kind)
+    create_topic(stack, OUTPUT, output_kind)
+    now_ms = int(time.time() * 1000)
+    produce(bootstrap, INPUT, [Sample(None, line.encode(), (), now_ms) for line in LINES])
+    served = requests_by(stack, HINTED)
+    properties = {
+        "bootstrap.servers": bootstrap,
+        "application.id": f"word-count-{input_kind}",
+        "client.id": f"word-count,diskless_rack_id={HINTED}",
+        "processing.guarantee": guarantee,
+        "commit.interval.ms": "100",
+        "state.dir": str(tmp_path / "state"),
+        "dsl.store.suppliers.class": IN_MEMORY,
+    }
+    file = tmp_path / "streams.properties"
+    file.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
+    program = java_program("word-count", tmp_path, DEMO, str(file))
+    program.start()
+    try:
+        assert counts(bootstrap) == COUNTS, program.log_tail()
+    finally:
+        program.terminate()
+        program.wait_ended()
+        delete_topic(stack, INPUT)
+        delete_topic(stack, OUTPUT)
+    assert requests_by(stack, HINTED) > served
+
+
+def counts(bootstrap: str) -> dict[str, int]:
+    """The last count of each word, once there are as many as there were words."""
+    with consumer(bootstrap, isolation_level="read_committed") as client:
+        client.assign([TopicPartition(OUTPUT, 0, 0)])
+        messages = take(client, sum(COUNTS.values()))
+    return {message.key().decode(): struct.unpack(">q", message.value())[0] for message in messages}
+
+
+def requests_by(stack: Stack, rack: str) -> float:
+    """Fetches and Produces that the rack's proxy has had."""
+    metrics = Metrics(stack, rack)
+    return metrics.value("requests_total", api="Fetch") + metrics.value("requests_total", api="Produce")

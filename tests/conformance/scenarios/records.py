@@ -1,0 +1,67 @@
+"""What is sent is what is read, with every field of it."""
+
+from __future__ import annotations
+
+import random
+
+from tests.conformance.model import Ability, Client, Consuming, Producing
+from tests.conformance.scenario import Observation, scenario
+from tests.conformance.ways import Way, take
+from tests.support.records import Sample
+
+PARTITIONS = 2
+COUNT = 14
+LARGE_BYTES = 1_000_000
+MESSAGE_MAX_BYTES = 1_048_588
+"""The brokers' default."""
+
+
+@scenario(Ability.PRODUCE, Ability.CONSUME)
+def every_compression(client: Client, way: Way) -> Observation:
+    """Keys and values that are there, empty and null; headers; timestamps; idempotent and not, in turns."""
+    topic = way.topic("compression", PARTITIONS)
+    expected: dict[int, list[Sample]] = {partition: [] for partition in range(PARTITIONS)}
+    told = {}
+    for place, compression in enumerate(client.compressions):
+        made = way.samples(client, COUNT, compression)
+        sent = {partition: made[partition::PARTITIONS] for partition in range(PARTITIONS)}
+        how = Producing(compression, idempotent=place % 2 == 0 and Ability.IDEMPOTENCE in client.abilities)
+        told[compression] = client.produce(way.writers, topic, sent, how)
+        for partition, more in sent.items():
+            expected[partition] += more
+    read = {}
+    for partition, wanted in expected.items():
+        got = way.seen(take(client, way.readers, Consuming(topic, partition), len(wanted)))
+        assert [(one.key, one.value, one.headers, one.timestamp_ms) for one in got] == wanted
+        read[partition] = got
+    return {"sent": told, "read": read}
+
+
+@scenario(Ability.PRODUCE, Ability.CONSUME)
+def every_number_of_acks(client: Client, way: Way) -> Observation:
+    """0, 1 and all, each on a partition of its own."""
+    choices = ("0", "1", "all")
+    topic = way.topic("acks", len(choices))
+    told, read = {}, {}
+    for partition, acks in enumerate(choices):
+        sent = way.samples(client, 6, f"acks-{acks}")
+        told[acks] = client.produce(way.writers, topic, {partition: sent}, Producing(acks=acks))
+        read[acks] = way.seen(take(client, way.readers, Consuming(topic, partition), len(sent)))
+        assert [one.value for one in read[acks]] == [sample.value for sample in sent]
+    return {"sent": told, "read": read}
+
+
+@scenario(Ability.PRODUCE, Ability.CONSUME)
+def large_records(client: Client, way: Way) -> Observation:
+    """Nearly as large as brokers take by default, plain and compressed."""
+    topic = way.topic("large")
+    chance = random.Random(LARGE_BYTES)
+    values = [chance.randbytes(LARGE_BYTES // 2).hex().encode() for _ in range(2)]
+    sent = client.express([Sample(b"large", value, (), 0) for value in values])
+    told = [
+        client.produce(way.writers, topic, {0: sent}, Producing(compression, max_message_bytes=MESSAGE_MAX_BYTES))
+        for compression in (client.compressions[0], client.compressions[-1])
+    ]
+    got = way.seen(take(client, way.readers, Consuming(topic), 2 * len(values)))
+    assert [one.value for one in got] == 2 * values
+    return {"sent": told, "read": [(one.offset, one.key, hash(one.value)) for one in got]}

@@ -1,0 +1,33 @@
+"""Transactions; on diskless topics they are refused for now."""
+
+from __future__ import annotations
+
+from tests.conformance.model import LATEST, Ability, Client, Consuming, Producing
+from tests.conformance.scenario import Observation, scenario
+from tests.conformance.ways import CLASSIC, Way, take, wait_for
+
+PARTITIONS = 2
+
+
+@scenario(Ability.TRANSACTIONS, Ability.CONSUME, Ability.LIST_OFFSETS, kinds=(CLASSIC,))
+def transactions(client: Client, way: Way) -> Observation:
+    """Readers of what is committed do not see what was aborted; the others do."""
+    topic, transactional_id = way.topic("transactions", PARTITIONS), way.name_of("writer")
+    counts = {"first": 4, "aborted": 3, "last": 2}
+    told = {}
+    for label, count in counts.items():
+        sent = {partition: way.samples(client, count, f"{label}-{partition}") for partition in range(PARTITIONS)}
+        how = Producing(transaction=transactional_id, commit=label != "aborted")
+        told[label] = client.produce(way.writers, topic, sent, how)
+    markers = len(counts)
+    end = sum(counts.values()) + markers
+    # EndTxn is answered before the last marker is written.
+    wait_for(lambda: client.list_offsets(way.readers, topic, 0, LATEST) == end, "the last marker")
+    committed, everything = Consuming(topic, read_committed=True), Consuming(topic)
+    observed = {
+        "sent": told,
+        "committed": way.seen(take(client, way.readers, committed, counts["first"] + counts["last"])),
+        "everything": way.seen(take(client, way.readers, everything, sum(counts.values()))),
+    }
+    assert [one.offset for one in observed["committed"]] == [0, 1, 2, 3, 9, 10]
+    return observed

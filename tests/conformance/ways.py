@@ -1,0 +1,126 @@
+"""Where a scenario is run: at the brokers, or through the proxies, on a classic or on a diskless topic."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import Any, TypeVar
+
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from proxy.demo.stack import Stack
+from tests.conformance.model import TIMEOUT_SECONDS, Client, ClientError, Consuming, Received
+from tests.support.records import Sample, samples
+
+DIRECT, CLASSIC, DISKLESS = "direct", "classic", "diskless"
+"""At the brokers; through the proxies; through the proxies on diskless topics."""
+REPLICAS = 3
+RECENT_MS = 600_000
+Value = TypeVar("Value")
+
+
+@dataclass(slots=True)
+class Way:
+    """One way; topics and groups that it makes are its own."""
+
+    name: str
+    writers: str
+    """`bootstrap.servers` of clients that send and administer."""
+    readers: str
+    """Of those that read: in another rack, through the proxies."""
+    brokers: tuple[str, ...]
+    """The brokers themselves: they learn of a topic one after the other, and any of them may be asked."""
+    _token: str = field(default_factory=lambda: uuid.uuid4().hex[:6])
+    _given_ms: set[int] = field(default_factory=set)
+
+    def name_of(self, label: str) -> str:
+        """A name of a topic or group that is this way's own, and says what kind of topic it is."""
+        return f"{'diskless.' if self.name == DISKLESS else ''}conformance-{label}-{self._token}"
+
+    def topic(self, label: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> str:
+        """Create a topic; its name, once all brokers have heard of it."""
+        name = self.name_of(label)
+        client = _admin(self.writers)
+        client.create_topics([NewTopic(name, partitions, REPLICAS, config=dict(configs or {}))])[name].result(60)
+        for bootstrap in (*self.brokers, self.readers):
+            wait_for(lambda bootstrap=bootstrap: self._is_known(bootstrap, name), f"topic {name}")  # type: ignore[misc]
+        return name
+
+    def _is_known(self, bootstrap: str, topic: str) -> bool:
+        found = _admin(bootstrap).list_topics(topic, timeout=TIMEOUT_SECONDS).topics[topic]
+        return found.error is None and all(one.leader >= 0 for one in found.partitions.values())
+
+    def samples(self, client: Client, count: int, label: str) -> list[Sample]:
+        """Records as far as the client can say them; the same for every way."""
+        made = client.express(_samples(count, label))
+        self._given_ms |= {sample.timestamp_ms for sample in made}
+        return made
+
+    def seen(self, records: Iterable[Received]) -> list[Received]:
+        """Records in a form that is the same for every way: in order, without the topic's own name."""
+        ordered = sorted(records, key=lambda one: (one.topic, one.partition, one.offset))
+        return [
+            replace(one, topic=one.topic.replace(f"-{self._token}", "").removeprefix("diskless."), timestamp_ms=when)
+            for one in ordered
+            for when in [self._when(one.timestamp_ms)]
+        ]
+
+    def _when(self, timestamp_ms: int) -> int:
+        """0 for a timestamp that the client gave by itself."""
+        own = timestamp_ms not in self._given_ms and abs(time.time() * 1000 - timestamp_ms) < RECENT_MS
+        return 0 if own else timestamp_ms
+
+
+def ways_of(stack: Stack) -> list[Way]:
+    """All three."""
+    brokers = tuple(stack.direct_bootstrap.split(","))
+    direct = Way(DIRECT, stack.direct_bootstrap, stack.direct_bootstrap, brokers)
+    through = [Way(name, stack.bootstrap("rack-a"), stack.bootstrap("rack-c"), brokers) for name in (CLASSIC, DISKLESS)]
+    return [direct, *through]
+
+
+def error_of(act: Callable[[], Any]) -> str:
+    """The name of the error that the library surfaces; nothing where it does not."""
+    try:
+        act()
+    except ClientError as error:
+        return str(error)
+    return ""
+
+
+def wait_for(condition: Callable[[], Value], what: str) -> Value:
+    """Until it holds, or the test fails; the value by which it holds."""
+    deadline = time.monotonic() + TIMEOUT_SECONDS
+    while not (value := condition()):
+        assert time.monotonic() < deadline, f"{what}: not in {TIMEOUT_SECONDS:g} s"
+        time.sleep(0.02)
+    return value
+
+
+def take(client: Client, bootstrap: str, what: Consuming, count: int) -> list[Received]:
+    """The next `count` records; the client commits them, if it is of a group, and leaves."""
+    deadline = time.monotonic() + TIMEOUT_SECONDS
+    got: list[Received] = []
+    events: Iterator[Any]
+    with closing(client.consume(bootstrap, replace(what, count=count))) as events:  # type: ignore[type-var]
+        for event in events:
+            if isinstance(event, Received):
+                got.append(event)
+            if len(got) == count:
+                break
+            assert time.monotonic() < deadline, f"only {len(got)} of {count} records came"
+    return got
+
+
+@cache
+def _samples(count: int, label: str) -> list[Sample]:
+    return samples(count, label, max_value_bytes=2_000)
+
+
+@cache
+def _admin(bootstrap: str) -> AdminClient:
+    return AdminClient({"bootstrap.servers": bootstrap})

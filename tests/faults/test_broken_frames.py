@@ -1,0 +1,115 @@
+"""Broken frames of every API beside valid traffic: no crash, nothing left behind, and nobody else notices.
+
+`BROKEN_FRAMES=100000` sends so many, `BROKEN_FRAMES_SEED=…` the same ones again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import re
+import time
+
+import pytest
+
+from benchmarks.measure import memory_mib
+from proxy.demo.ports import HOST
+from proxy.demo.stack import Stack
+from tests.batches import make_batch
+from tests.support.broken_frames import Frames
+from tests.support.load import assert_right, load_of, wait_for_more
+from tests.support.metrics import Metrics
+from tests.support.topics import CLASSIC, DISKLESS, KINDS, create_topic
+
+RACK = "rack-a"
+COUNT = int(os.environ.get("BROKEN_FRAMES", "4000"))
+SEED = int(os.environ.get("BROKEN_FRAMES_SEED", random.SystemRandom().randrange(2**32)))
+SENDERS = 48
+ANSWER_SECONDS = 0.04
+"""What comes later is not waited for: some requests ask to wait."""
+MAX_GROWTH_MIB = 64
+
+
+async def send_all(ports: list[int], frames: Frames) -> int:
+    """Each broken frame on a connection of its own; how many of these the other side has ended."""
+    pairs = frames.broken_ones(COUNT)
+    chance = random.Random(SEED)
+    ended = 0
+
+    async def sender() -> None:
+        nonlocal ended
+        for before, broken in pairs:
+            reader, writer = await asyncio.open_connection(HOST, chance.choice(ports))
+            try:
+                writer.write(before)
+                writer.write(broken)
+                async with asyncio.timeout(ANSWER_SECONDS):
+                    while await reader.read(65_536):
+                        pass
+                ended += 1
+            except ConnectionError:
+                ended += 1
+            except TimeoutError:
+                pass
+            finally:
+                writer.close()
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(SENDERS):
+            group.create_task(sender())
+    return ended
+
+
+def at_rest(stack: Stack, tasks: float | None) -> Metrics:
+    """The proxy's figures once nobody is connected, and it has no more tasks than given."""
+    deadline = time.monotonic() + 60
+    while True:
+        metrics = Metrics(stack, RACK)
+        if not metrics.value("connections") and (tasks is None or metrics.value("tasks") <= tasks):
+            return metrics
+        assert time.monotonic() < deadline, (metrics.value("connections"), metrics.value("tasks"), tasks)
+        time.sleep(0.2)
+
+
+def faults(log: str) -> set[str]:
+    """What was raised and not expected: the innermost place of each traceback, and its last line."""
+    found = set()
+    for traceback in log.split("Traceback")[1:]:
+        places = re.findall(r"(proxy/\S+\.py:\d+)", traceback)
+        errors = re.findall(r"^(?!\d{4}-)\w[\w.]*(?:Error|Exception|Timeout)\b.*", traceback, re.MULTILINE)
+        found.add(f"{places[-1:]} {errors[:1]}")
+    return found
+
+
+@pytest.mark.timeout(3600 if COUNT > 20_000 else 240)
+def test_broken_frames_beside_valid_traffic(stack: Stack) -> None:
+    print(f"BROKEN_FRAMES={COUNT} BROKEN_FRAMES_SEED={SEED}")
+    for kind, name in zip(KINDS, ("broken-frames-a", "broken-frames-b"), strict=True):
+        create_topic(stack, name, kind)
+    log = stack.process(f"proxy-{RACK}").log
+    logged = log.stat().st_size
+    pid, frames = stack.pid(f"proxy-{RACK}"), Frames(SEED, bytes(make_batch()))
+    first = stack.ports.bootstrap(0), stack.ports.broker_port_start(0)
+    ports = [first[0], *(first[1] + node for node in stack.kafka.brokers)]
+    before = at_rest(stack, None)
+    with load_of(stack) as load:
+        for kind in (CLASSIC, DISKLESS):
+            wait_for_more(load, kind)
+        before_mib, began_s = memory_mib(pid), time.monotonic()
+        ended = asyncio.run(send_all(ports, frames))
+        seconds = time.monotonic() - began_s
+        for kind in (CLASSIC, DISKLESS):
+            wait_for_more(load, kind)
+        tally = load.stop()
+    after = at_rest(stack, before.value("tasks"))
+    after_mib = memory_mib(pid)
+    rejected = after.value("protocol_errors_total") - before.value("protocol_errors_total")
+    print(f"{ended} ended, {rejected:.0f} by the proxy; {before_mib:.0f} to {after_mib:.0f} MiB; {seconds:.0f} s")
+    assert_right(tally)
+    assert stack.pid(f"proxy-{RACK}") == pid
+    assert stack.process(f"proxy-{RACK}").running
+    assert rejected > COUNT / 20
+    assert after.value("held_request_bytes") == before.value("held_request_bytes") == 0
+    assert after_mib - before_mib <= MAX_GROWTH_MIB
+    assert not faults(log.read_text(errors="replace")[logged:])

@@ -1,0 +1,25 @@
+"""The brokers are restarted one after the other, in good order, under load through the proxies."""
+
+from __future__ import annotations
+
+import pytest
+
+from proxy.demo.stack import Stack
+from tests.support.load import assert_right, load_of, wait_for_more
+from tests.support.topics import KINDS
+
+
+@pytest.mark.timeout(240)
+def test_a_rolling_restart_of_the_brokers_loses_and_repeats_nothing(stack: Stack) -> None:
+    with load_of(stack) as load:
+        for node in stack.kafka.brokers:
+            for kind in KINDS:
+                wait_for_more(load, kind)
+            stack.stop_broker(node)
+            for kind in KINDS:
+                wait_for_more(load, kind)
+            stack.start_broker(node)
+        for kind in KINDS:
+            wait_for_more(load, kind)
+        tally = load.stop()
+    assert_right(tally)

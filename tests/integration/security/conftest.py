@@ -1,0 +1,64 @@
+"""One stack with TLS, SASL and ACLs for all tests of this folder; what it logs is searched for secrets at the end."""
+
+from __future__ import annotations
+
+import base64
+import urllib.request
+from collections.abc import Iterator
+
+import pytest
+
+from proxy.demo.stack import Stack, StackOptions
+from tests.support.secure_wire import REAUTHENTICATION_MS
+
+RACKS = ("rack-a", "rack-b")
+
+
+@pytest.fixture(scope="session")
+def secure_stack() -> Iterator[Stack]:
+    """Two racks, everything over SASL_SSL, StandardAuthorizer, proxies that log all that they ever log."""
+    options = StackOptions(
+        security="sasl_ssl",
+        racks=RACKS,
+        overrides={
+            "log_level": "debug",
+            "authorization_cache_ms": 500,
+            "certificate_reload_interval_ms": 100,
+        },
+        broker_properties={
+            "listener.name.clients.scram-sha-512.connections.max.reauth.ms": str(REAUTHENTICATION_MS),
+            "connection.failed.authentication.delay.ms": "1",
+        },
+    )
+    with Stack(options) as stack:
+        yield stack
+        assert_no_secrets(stack)
+
+
+@pytest.fixture
+def secure(secure_stack: Stack) -> Iterator[Stack]:
+    """The stack; whatever a test has stopped is started again."""
+    yield secure_stack
+    secure_stack.heal()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what uses the stack of this folder."""
+    for item in items:
+        if "secure_stack" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.stack)
+
+
+def assert_no_secrets(stack: Stack) -> None:
+    """No password, in clear or as PLAIN sends it in base64, in any log, metric or state page of the proxies."""
+    texts = {path.name: path.read_text(errors="replace") for path in (stack.directory / "logs").glob("proxy-*.log")}
+    for rack in stack.proxies:
+        with urllib.request.urlopen(f"{stack.admin_url(rack)}/metrics", timeout=10) as response:
+            texts[f"metrics of {rack}"] = response.read().decode()
+    assert all(texts.values())
+    for user, password in stack.security.users.items():
+        for secret in (password, base64.b64encode(password.encode()).decode().rstrip("=")):
+            found = [name for name, text in texts.items() if secret in text]
+            assert not found, f"the password of {user} is in {found}"
+    bearer = [name for name, text in texts.items() if "eyJhbGciOi" in text or "auth=Bearer" in text]
+    assert not bearer, f"a token is in {bearer}"

@@ -1,0 +1,76 @@
+"""Quotas by user hold for diskless traffic, whatever mechanism the user authenticates with."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import Producer, ThrottleEvent
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from proxy.demo.security import ADMIN, MECHANISMS
+from proxy.demo.stack import Stack
+from tests.support.quotas import alter_quotas, known_limits, wait_until, wait_until_known
+
+RACK = "rack-a"
+LIMIT, ANOTHERS_LIMIT = 100.0, 1.0
+"""Bytes per second of the user that produces, and of one that does not."""
+SIZE = 11_000
+TIMEOUT_S = 30.0
+
+
+def alter(stack: Stack, limits: dict[tuple[str, str], float | None]) -> None:
+    """Byte rates of (user, client ID)."""
+    host, _, port = stack.bootstrap(RACK).rpartition(":")
+
+    def ask(frame: bytes) -> bytes:
+        with stack.security.connect(host, int(port), TIMEOUT_S) as connection, connection.makefile("rb") as stream:
+            connection.sendall(frame)
+            return stream.read(int.from_bytes(stream.read(4), "big"))
+
+    alter_quotas(ask, {(("user", user), ("client-id", name)): limit for (user, name), limit in limits.items()})
+
+
+@pytest.fixture(scope="module")
+def client_ids(secure_stack: Stack) -> Iterator[dict[str, str]]:
+    """One for each mechanism: `admin` has a quota by it, and so has `alice`."""
+    ids = {mechanism: f"{mechanism}-{uuid.uuid4().hex[:6]}" for mechanism in MECHANISMS}
+    limits: dict[tuple[str, str], float | None] = {}
+    for client_id in ids.values():
+        limits |= {(ADMIN, client_id): LIMIT, ("alice", client_id): ANOTHERS_LIMIT}
+    known = known_limits(secure_stack, RACK)
+    try:
+        alter(secure_stack, limits)
+        yield ids
+    finally:
+        alter(secure_stack, dict.fromkeys(limits))
+        wait_until_known(secure_stack, RACK, known)
+
+
+@pytest.fixture(scope="module")
+def topic(secure_stack: Stack, client_ids: dict[str, str]) -> str:
+    """A diskless topic, after whose creation the proxy has read the quotas."""
+    security = secure_stack.security
+    client = AdminClient({"bootstrap.servers": secure_stack.bootstrap(RACK), **security.client_settings(ADMIN)})
+    name = f"user-quotas-{uuid.uuid4().hex[:6]}"
+    new = NewTopic(name, 1, replication_factor=2, config={"diskless.enable": "true"})
+    client.create_topics([new], request_timeout=30)[name].result(40)
+    wait_until(lambda: known_limits(secure_stack, RACK) >= 4 * len(client_ids), "the proxy has read the quotas")
+    return name
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_the_quota_is_that_of_the_user(secure: Stack, client_ids: dict[str, str], topic: str, mechanism: str) -> None:
+    told_s: list[float] = []
+
+    def throttled(event: ThrottleEvent) -> None:
+        if event.throttle_time:
+            told_s.append(event.throttle_time)
+
+    settings = secure.security.client_settings(ADMIN, mechanism) | {"client.id": client_ids[mechanism]}
+    producer = Producer({"bootstrap.servers": secure.bootstrap(RACK), **settings, "throttle_cb": throttled})
+    producer.produce(topic, bytes(SIZE))
+    assert producer.flush(TIMEOUT_S) == 0
+    wait_until(lambda: producer.poll(0.1) >= 0 and bool(told_s), "the producer is told of its throttle time")
+    assert told_s == [pytest.approx((SIZE - 10 * LIMIT) / LIMIT, rel=0.05)]

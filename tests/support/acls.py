@@ -1,0 +1,46 @@
+"""ACLs, given and taken directly at the brokers by their administrator."""
+
+from __future__ import annotations
+
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from proxy.demo.security import ADMIN
+from proxy.demo.stack import Stack
+
+TOPIC, GROUP, CLUSTER = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.BROKER
+
+
+class Acls:
+    """Gives and takes rights; brokers hear of them a little later."""
+
+    def __init__(self, stack: Stack) -> None:
+        settings = stack.security.client_settings(ADMIN)
+        self._client = AdminClient({"bootstrap.servers": stack.direct_bootstrap, **settings})
+
+    def allow(self, user: str, operation: AclOperation, name: str, kind: ResourceType = TOPIC) -> None:
+        """One operation on one resource by its name."""
+        binding = AclBinding(
+            kind, name, ResourcePatternType.LITERAL, f"User:{user}", "*", operation, AclPermissionType.ALLOW
+        )
+        self._client.create_acls([binding], request_timeout=30)[binding].result(40)
+
+    def revoke(self, user: str) -> None:
+        """All of the user's rights."""
+        every = AclBindingFilter(
+            ResourceType.ANY,
+            None,
+            ResourcePatternType.ANY,
+            f"User:{user}",
+            None,
+            AclOperation.ANY,
+            AclPermissionType.ANY,
+        )
+        self._client.delete_acls([every], request_timeout=30)[every].result(40)

@@ -1,0 +1,56 @@
+"""`diskless-proxy run` with settings of a test's own, and the line with which it refuses them."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from proxy.demo.ports import HOST
+from proxy.demo.proxies import merged
+from tests.support.toxiproxy import free_port
+
+
+class Ports:
+    """Free ports of a proxy with a listener for one broker, and of a store."""
+
+    def __init__(self) -> None:
+        with ExitStack() as opened:
+            sockets = [opened.enter_context(socket.socket()) for _ in range(4)]
+            for one in sockets:
+                one.bind((HOST, 0))
+            self.bootstrap, self.broker, self.admin, self.redis = (one.getsockname()[1] for one in sockets)
+
+
+def command(directory: Path, ports: Ports, overrides: dict[str, Any]) -> list[str]:
+    """The command of a proxy whose store and brokers don't exist, with `overrides` over its settings."""
+    settings = {
+        "rack": "rack-a",
+        "listeners": {
+            "bootstrap_port": ports.bootstrap,
+            "broker_port_start": ports.broker - 1,
+            "broker_node_ids": "1",
+        },
+        "admin": {"port": ports.admin},
+        "brokers": {"bootstrap": [f"{HOST}:{free_port()}"]},
+        "redis": {"url": f"redis://{HOST}:{ports.redis}"},
+        "storage": {"url": (directory / "wal").as_uri()},
+    }
+    path = directory / "proxy.yaml"
+    path.write_text(yaml.safe_dump(merged(settings, overrides)))
+    return [sys.executable, "-m", "proxy", "run", "--config", str(path)]
+
+
+def refusal(arguments: list[str]) -> str:
+    """The one line with which it ends."""
+    done = subprocess.run(arguments, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1, done.stdout + done.stderr
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("error: ")
+    assert "Traceback" not in done.stdout
+    return line

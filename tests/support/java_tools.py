@@ -1,0 +1,130 @@
+"""Java tools of Kafka, of any version, one after the other in one JVM: starting it takes most of the time of each."""
+
+from __future__ import annotations
+
+import base64
+import json
+import subprocess
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from proxy.demo import kafka, servers
+from proxy.demo.process import Process, bound
+
+SOURCE = Path(__file__).parents[1] / "conformance" / "jvm" / "Tools.java"
+EXTRA_JARS = "extra-4.3.1"
+HEAP_MB = 256
+END_TIMEOUT_SECONDS = 30
+COMPILE_TIMEOUT_SECONDS = 120
+
+TOOLS = "org.apache.kafka.tools"
+
+
+class Printed(NamedTuple):
+    """How a tool ended and what it printed."""
+
+    exit_code: int
+    out: str
+    err: str
+
+
+def compile_launcher(directory: Path) -> Path:
+    """Compile `Tools.java` into the directory: a Java runtime alone has no compiler, so a jar of one is used."""
+    # The compiler does not expand the wildcard of a class path.
+    clients = next(Path(servers.kafka_class_path()).parent.glob("kafka-clients-*.jar"))
+    options = ["-source", "17", "-target", "17", "-nowarn", "-cp", str(clients), "-d", str(directory)]
+    compiler = ["-cp", servers.class_path(EXTRA_JARS), "org.eclipse.jdt.internal.compiler.batch.Main"]
+    command = [servers.java(), *kafka.SMALL_JVM, *compiler, *options, str(SOURCE)]
+    subprocess.run(command, check=True, timeout=COMPILE_TIMEOUT_SECONDS)
+    return directory
+
+
+def java_program(
+    name: str, directory: Path, main_class: str, *arguments: str, jars: Sequence[str] = (EXTRA_JARS, "kafka")
+) -> Process:
+    """A program in a JVM of its own, as those of Kafka Streams and Connect; its log is put into the directory."""
+    class_path = ":".join(servers.class_path(one) for one in jars)
+    command = [*_java("WARN", directory), "-cp", class_path, main_class, *arguments]
+    return Process(name, command, directory / f"{name}.log", stop_timeout_seconds=END_TIMEOUT_SECONDS)
+
+
+def _java(log_level: str, temporary: Path) -> list[str]:
+    configuration = Path(kafka.__file__).with_name("log4j2.xml")
+    return [
+        servers.java(),
+        f"-Xmx{HEAP_MB}m",
+        *kafka.SMALL_JVM,
+        "-XX:-UsePerfData",
+        f"-Djava.io.tmpdir={temporary}",
+        f"-Dlog4j2.configurationFile={configuration}",
+        f"-Ddemo.log.level={log_level}",
+    ]
+
+
+class JavaTools:
+    """One JVM; a context, at whose end it is gone."""
+
+    def __init__(self, launcher: Path, jars: str = "kafka") -> None:
+        """`launcher` is what `compile_launcher` made; `jars` is a set of jars as it is called in `.servers`."""
+        class_path = f"{launcher}:{servers.class_path(jars)}"
+        opened = ["--add-opens=java.base/java.lang=ALL-UNNAMED", "-Dlog4j.shutdownHookEnabled=false"]
+        self._command = [*_java("ERROR", launcher), *opened, "-cp", class_path, SOURCE.stem]
+        self._log = launcher / f"{jars}.log"
+
+    def __enter__(self) -> Self:
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                bound(self._command), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
+            )
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            self._process.communicate(timeout=END_TIMEOUT_SECONDS)  # the end of its input is its end
+        except (subprocess.TimeoutExpired, BrokenPipeError):
+            self._process.kill()
+            self._process.wait()
+
+    def run(self, main_class: str, *arguments: str, stdin: str = "", timeout_seconds: float = 90) -> Printed:
+        """Run a tool to its end. A tool that takes longer ends the whole JVM, and the test."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        overdue = threading.Timer(timeout_seconds, self._process.kill)
+        overdue.start()
+        try:
+            self._process.stdin.write(" ".join(map(_encoded, (main_class, stdin, *arguments))) + "\n")
+            self._process.stdin.flush()
+            words = self._process.stdout.readline().split()
+        finally:
+            overdue.cancel()
+        assert words, f"{main_class} did not end in {timeout_seconds:g} s, or ended the JVM: {self._log.read_text()}"
+        return Printed(int(words[0]), _decoded(words[1]), _decoded(words[2]))
+
+    def check(self, main_class: str, *arguments: str, stdin: str = "", timeout_seconds: float = 90) -> str:
+        """Run a tool that has to end well; what it printed to standard output."""
+        printed = self.run(main_class, *arguments, stdin=stdin, timeout_seconds=timeout_seconds)
+        assert printed.exit_code == 0, f"{main_class} {arguments}: {printed.out}\n{printed.err}"
+        return printed.out
+
+
+def only(event: str, *fields: str) -> Callable[[str], str]:
+    """For the verifiable tools, which print events: what these fields of one kind of them tell. Others have times."""
+
+    def kept(printed: str) -> str:
+        told = [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
+        return "\n".join(json.dumps([one.get(field) for field in fields]) for one in told if one["name"] == event)
+
+    return kept
+
+
+def _encoded(text: str) -> str:
+    return "." + base64.b64encode(text.encode()).decode()
+
+
+def _decoded(word: str) -> str:
+    return base64.b64decode(word[1:]).decode()

@@ -1,0 +1,89 @@
+"""One command of a Java tool, run twice: directly at the brokers and through a proxy. Both have to print the same."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from proxy.demo.stack import Stack
+from tests.support.java_tools import JavaTools, Printed
+
+ADDRESS = re.compile(r"127\.0\.0\.1(?::|\s+)(\d+)")
+"""As tools print it: in one word, or in two columns."""
+
+
+@dataclass(frozen=True, slots=True)
+class Twice:
+    """Runs commands directly and through the proxy of one rack."""
+
+    stack: Stack
+    tools: JavaTools
+    rack: str = "rack-b"
+
+    def run(
+        self,
+        main_class: str,
+        arguments: Sequence[str],
+        *,
+        stdin: str = "",
+        names: tuple[str, str] = ("", ""),
+        clean: Callable[[str], str] = str,
+        exit_code: int = 0,
+        endpoints_only: bool = True,
+    ) -> Printed:
+        """What both printed, with `broker N` in place of addresses, without stack traces, and lines in order.
+
+        In an argument, `{name}` is the first of `names` directly and the second through the proxy, and both are
+        `<name>` in what is printed; `{bootstrap}` is where to bootstrap, which is put in front where no argument has
+        it. `clean` is put over what is printed, for what changes by the moment. Both have to end with `exit_code`.
+        Without `endpoints_only` the tool may print brokers' own addresses that no client connects to.
+        """
+        sides = zip((self.stack.direct_bootstrap, self.stack.bootstrap(self.rack)), names, strict=True)
+        if not any("{bootstrap}" in argument for argument in arguments):
+            arguments = ("--bootstrap-server", "{bootstrap}", *arguments)
+        printed = []
+        for bootstrap, name in sides:
+            filled = [word.replace("{bootstrap}", bootstrap).replace("{name}", name) for word in arguments]
+            printed.append(self.tools.run(main_class, *filled, stdin=stdin.replace("{name}", name)))
+        codes = [one.exit_code for one in printed]
+        assert codes == [exit_code] * 2, f"directly: {printed[0]}\nthrough the proxy: {printed[1]}"
+        if endpoints_only:
+            self.assert_no_broker_address(printed[1])
+        direct, proxied = (
+            Printed(one.exit_code, *(self._comparable(text, name, clean) for text in (one.out, one.err)))
+            for one, name in zip(printed, names, strict=True)
+        )
+        assert proxied == direct, f"directly: {direct}\nthrough the proxy: {proxied}"
+        return direct
+
+    def assert_no_broker_address(self, printed: Printed) -> None:
+        """Nothing of what a tool printed is the address of a broker itself."""
+        brokers = {self.stack.ports.broker(node) for node in self.stack.kafka.racks}
+        shown = {int(found[1]) for found in ADDRESS.finditer(printed.out + printed.err)}
+        assert not shown & brokers, printed
+
+    def _comparable(self, text: str, name: str, clean: Callable[[str], str]) -> str:
+        for bootstrap in (self.stack.direct_bootstrap, self.stack.bootstrap(self.rack)):
+            text = text.replace(bootstrap, "<bootstrap>")
+        rack = list(self.stack.proxies).index(self.rack)
+        brokers = {}
+        for node in self.stack.kafka.racks:
+            for port in (self.stack.ports.broker(node), self.stack.ports.broker_port_start(rack) + node):
+                brokers[port] = f"broker {node}"
+        text = ADDRESS.sub(lambda found: brokers.get(int(found[1]), found[0]), text)
+        text = text.replace(name, "<name>") if name else text
+        # Columns are as wide as the names in them; the order of lines is that of hash tables.
+        lines = (re.sub(r"[ \t]+", " ", line) for line in text.splitlines() if not line.startswith("\tat "))
+        return "\n".join(sorted(clean("\n".join(lines)).splitlines()))
+
+
+def api_versions(printed: str) -> dict[int, dict[str, str]]:
+    """Node ID to API to range of versions, as `kafka-broker-api-versions` prints those that the broker has."""
+    found: dict[int, dict[str, str]] = {}
+    for line in printed.splitlines():
+        if match := re.search(r"\(id: (\d+) rack: ", line):
+            found[node := int(match[1])] = {}
+        elif match := re.match(r"\s(\w+\(\d+\)): (\d+(?: to \d+)?) ", line):
+            found[node][match[1]] = match[2]
+    return found

@@ -1,0 +1,73 @@
+"""The metrics page of several workers."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.parser import text_string_to_metric_families
+
+from proxy.admin import metrics as served
+from proxy.admin.sums import ADDED_UP, SEEN_BY_ALL, WorkerMetrics, metrics_page
+
+
+def worker(name: str, connections: float, brokers: float, produced: float) -> WorkerMetrics:
+    requests = CounterMetricFamily("diskless_proxy_requests", "Requests.", labels=["api"])
+    requests.add_metric(["Produce"], produced)
+    requests.add_metric([f"only-{name}"], 1)
+    buckets = [("0.5", produced), ("+Inf", produced + 1)]
+    own: list[Metric] = [
+        requests,
+        GaugeMetricFamily("diskless_proxy_connections", "Open.", value=connections),
+        GaugeMetricFamily("diskless_proxy_brokers", "Live.", value=brokers),
+        HistogramMetricFamily("diskless_proxy_produce_seconds", "Time.", buckets=buckets, sum_value=produced),
+    ]
+    return WorkerMetrics(name, own, [GaugeMetricFamily("process_resident_memory_bytes", "RSS.", value=7)])
+
+
+def samples(*workers: WorkerMetrics) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+    text = metrics_page(workers, running=len(workers), restarts=3).decode()
+    return {
+        (sample.name.removeprefix("diskless_proxy_"), frozenset(sample.labels.items())): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def of(name: str, **labels: str) -> tuple[str, frozenset[tuple[str, str]]]:
+    return name, frozenset(labels.items())
+
+
+def test_counters_and_histograms_are_added_up_by_their_labels() -> None:
+    found = samples(worker("1", 4, 3, 10), worker("2", 5, 3, 20))
+    assert found[of("requests_total", api="Produce")] == 30
+    assert found[of("requests_total", api="only-1")] == 1
+    assert found[of("produce_seconds_bucket", le="0.5")] == 30
+    assert found[of("produce_seconds_count")] == 32
+    assert found[of("produce_seconds_sum")] == 30
+
+
+def test_what_workers_have_is_added_up_and_what_they_see_is_not() -> None:
+    found = samples(worker("1", 4, 3, 10), worker("2", 5, 2, 20))
+    assert found[of("connections")] == 9
+    assert found[of("brokers")] == 2
+
+
+def test_processes_are_told_apart_by_a_label() -> None:
+    found = samples(worker("1", 4, 3, 10), worker("2", 5, 3, 20))
+    assert found[of("process_resident_memory_bytes", worker="1")] == 7
+    assert found[of("process_resident_memory_bytes", worker="2")] == 7
+    assert found[of("workers")] == 2
+    assert found[of("worker_restarts_total")] == 3
+
+
+def test_the_page_is_there_without_any_worker() -> None:
+    assert samples()[of("workers")] == 0
+
+
+def test_of_every_gauge_it_is_known_how_workers_add_up() -> None:
+    source = Path(served.__file__).read_text()
+    names = re.findall(r'\bgauge\(\s*"(\w+)"|GaugeMetricFamily\(\s*f"\{_PREFIX\}(\w+)"', source)
+    found = {f"diskless_proxy_{one or other}" for one, other in names}
+    assert found == ADDED_UP | set(SEEN_BY_ALL)

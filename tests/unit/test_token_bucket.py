@@ -1,0 +1,82 @@
+"""The bucket that holds a quota: its burst, its rate, and what is taken on credit."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.token_bucket import BURST_S, TokenBucket
+
+LIMIT = 1000.0
+sizes = st.integers(1, 5000)
+pauses_s = st.floats(0, 30)
+
+
+def test_a_burst_of_ten_seconds_is_free():
+    bucket = TokenBucket()
+    assert bucket.take(10_000, LIMIT, 5.0) == 0
+    assert bucket.take(1, LIMIT, 5.0) == pytest.approx(0.001)
+
+
+def test_what_was_taken_comes_back_at_the_rate_of_the_quota():
+    bucket = TokenBucket()
+    bucket.take(10_000, LIMIT, 0.0)
+    assert bucket.take(500, LIMIT, 0.5) == 0
+    assert bucket.take(2000, LIMIT, 0.5) == pytest.approx(2.0)
+    assert bucket.take(1, LIMIT, 2.5) == pytest.approx(0.001)
+
+
+def test_what_is_not_there_is_not_taken():
+    bucket = TokenBucket()
+    assert bucket.take_if_there(9_900, LIMIT, 0.0) == 0
+    assert bucket.take_if_there(400, LIMIT, 0.0) == pytest.approx(0.3)
+    assert bucket.take_if_there(100, LIMIT, 0.0) == 0
+    assert bucket.take_if_there(400, LIMIT, 0.4) == 0
+
+
+def test_more_than_the_bucket_holds_is_taken_when_it_is_full():
+    bucket = TokenBucket()
+    assert bucket.take_if_there(1, LIMIT, 0.0) == 0
+    assert bucket.take_if_there(30_000, LIMIT, 0.0) == pytest.approx(0.001)
+    assert bucket.take_if_there(30_000, LIMIT, 0.01) == 0
+    assert bucket.take_if_there(1, LIMIT, 0.01) == pytest.approx(20.001)
+
+
+def test_a_new_limit_holds_at_once():
+    bucket = TokenBucket()
+    bucket.take(0, LIMIT, 0.0)
+    assert bucket.take(2_000, 100.0, 0.0) == pytest.approx(10.0)
+
+
+def test_a_bucket_is_full_again_after_as_long_as_it_holds():
+    bucket = TokenBucket()
+    assert bucket.is_full(LIMIT, 0.0)
+    bucket.take(10_000, LIMIT, 0.0)
+    assert not bucket.is_full(LIMIT, BURST_S - 0.1)
+    assert bucket.is_full(LIMIT, BURST_S)
+
+
+@given(st.lists(st.tuples(sizes, pauses_s), min_size=1), st.booleans())
+def test_a_client_that_waits_as_it_is_told_never_gets_more_than_burst_and_rate(requests, ask_first):
+    bucket, now_s, moved = TokenBucket(), 0.0, 0
+    for size, pause_s in requests:
+        if ask_first:
+            wait_s = bucket.take_if_there(size, LIMIT, now_s)
+            if wait_s:
+                now_s += wait_s + 1e-6
+                assert bucket.take_if_there(size, LIMIT, now_s) == 0
+        else:
+            now_s += bucket.take(size, LIMIT, now_s)
+        moved += size
+        assert moved <= LIMIT * (BURST_S + now_s) * (1 + 1e-9) + 1e-3
+        now_s += pause_s
+
+
+@given(st.lists(sizes, min_size=1))
+def test_a_client_that_never_pauses_gets_all_of_its_rate(requests):
+    bucket, now_s, moved = TokenBucket(), 0.0, 0
+    for size in [10_000, *requests]:
+        now_s += bucket.take(size, LIMIT, now_s)
+        moved += size
+    assert moved == pytest.approx(LIMIT * (BURST_S + now_s))

@@ -1,0 +1,179 @@
+"""No response of any API and version tells a broker's own address: by the schemas, whatever they name.
+
+A field that carries a host, port or address is one that the proxy rewrites or hides, or it is excused here with a
+reason. What the handlers make of an answer is looked through for the addresses that went in.
+"""
+
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kio.schema.index import api_key_map, schema_name_map
+
+from proxy.apis import API_TABLE, Treatment
+from proxy.config import Listeners, Settings
+from proxy.handlers import HANDLERS
+from proxy.leaders import LeaderChoice
+from proxy.request import Request
+from proxy.wire.endpoints import rewrite_node_endpoints
+from proxy.wire.fetch_stream import FetchEndpointStream
+from tests.unit.wire.kafka_python import response_schemas
+from tests.unit.wire.trees import encode, response_type, schema_of, trees
+
+_WORDS = ("host", "port", "address", "listener", "endpoint", "url")
+_EXCUSED = {
+    "client_host": "of a group's member, as its broker sees it: the proxy",
+    "resources.acls.host": "of clients, which an ACL is about",
+    "filter_results.matching_acls.host": "of clients, which an ACL is about",
+    "user_endpoint.host": "of a Kafka Streams application, which its own `application.server` names",
+    "user_endpoint.port": "of a Kafka Streams application, which its own `application.server` names",
+    "endpoint_type": "whether brokers or controllers are listed",
+    "endpoint_information_epoch": "of Kafka Streams applications' endpoints",
+}
+_PRODUCE, _FETCH = 0, 1
+SECRET, SECRET_PORT = "secret-host.of.brokers", 0x5EC7
+TOLD = ("told", 4242)
+
+
+def _fields(entity, path=""):
+    for field in schema_of(entity).fields:
+        name = f"{path}{field.name}"
+        if field.kind == "struct":
+            yield from _fields(field.entity, f"{name}.")
+        elif field.kind in ("string", "int32", "uint16", "int16", "int8", "bytes"):
+            yield name, field
+
+
+def _is_address(name):
+    last = name.rpartition(".")[2]
+    words = last.split("_")
+    return any(word.rstrip("s") in _WORDS for word in words)
+
+
+def _is_excused(name):
+    return any(name == excuse or name.endswith((f".{excuse}", f"_{excuse}")) for excuse in _EXCUSED)
+
+
+_OF_KIO = [
+    (key, version)
+    for key, name in sorted(api_key_map.items())
+    for version in sorted(schema_name_map[name])
+    if any(_is_address(field) and not _is_excused(field) for field, _ in _fields(response_type(key, version)))
+]
+SERVED = [(key, version) for key, version in _OF_KIO if API_TABLE[key].treatment is not Treatment.HIDE]
+
+
+def test_addresses_are_found_where_they_are_known_to_be():
+    found = {key for key, _ in _OF_KIO}
+    assert {0, 1, 3, 10, 55, 60, 78, 79} <= found
+    assert {key for key in found if API_TABLE[key].treatment is Treatment.HIDE} == {52, 53, 54, 59, 82}
+    assert len(SERVED) == len(set(SERVED)) > 35
+
+
+@pytest.mark.parametrize("key", sorted({key for key, _ in SERVED}))
+def test_what_carries_addresses_does_not_stream_through(key):
+    assert API_TABLE[key].treatment in (Treatment.REWRITE, Treatment.INTERCEPT)
+
+
+def _of_kafka_python(fields, path=""):
+    for field in fields:
+        name = f"{path}{field['name']}"
+        if "fields" in field:
+            yield from _of_kafka_python(field["fields"], f"{name}.")
+        else:
+            yield "".join(f"_{c.lower()}" if c.isupper() else c for c in name).replace("._", ".").lstrip("_")
+
+
+def test_kafka_pythons_schemas_have_addresses_in_the_same_apis():
+    """Also in versions that kio no longer knows."""
+    found = {}
+    for key, schema in response_schemas():
+        names = [name for name in _of_kafka_python(schema["fields"]) if _is_address(name) and not _is_excused(name)]
+        if names:
+            found[key] = names
+    assert len(found) >= 6
+    assert set(found) <= {key for key, _ in _OF_KIO}
+    assert {key for key in found if API_TABLE[key].treatment is Treatment.PASS} == set()
+
+
+@pytest.mark.parametrize("api", API_TABLE.values(), ids=lambda api: api.name)
+def test_every_version_that_is_served_has_a_schema_that_was_looked_at(api):
+    if api.treatment is Treatment.HIDE:
+        return
+    known = set(schema_name_map[api_key_map[api.key]])
+    by_kafka_python = {key: schema["validVersions"] for key, schema in response_schemas()}
+    low, _, high = by_kafka_python.get(api.key, "1-0").partition("-")
+    known |= set(range(int(low), int(high or low) + 1))
+    served = set(range(api.lowest_version, api.highest_version + 1))
+    # Fetch and Produce before KIP-896 carry no addresses, and kio and kafka-python have forgotten some others.
+    assert {version for version in served - known if version > 3} == set()
+
+
+def _with_secrets(entity, tree):
+    """Every address in the message is the brokers' own; every node is one that has an address."""
+    for field in schema_of(entity).fields:
+        value = tree.get(field.name)
+        if field.kind == "struct" and value is not None:
+            for element in value if field.is_array else [value]:
+                _with_secrets(field.entity, element)
+        elif field.name == "host" and field.name in tree:
+            tree["host"] = SECRET
+        elif field.name == "port" and field.name in tree:
+            tree["port"] = SECRET_PORT
+    return tree
+
+
+class _Connection:
+    """What a handler that forwards needs, and no more."""
+
+    def __init__(self):
+        whole = Settings(
+            rack="rack-a",
+            brokers={"bootstrap": ["h:1"]},
+            redis={"url": "redis://h:1/0"},
+            storage={"url": "file:///nowhere"},
+        )
+        self.host, self.node_id, self.listeners, self.remembered = "10.0.0.1", 1, Listeners(), {}
+        view = SimpleNamespace(brokers={})
+        view.with_address = lambda told: view
+        self.context = SimpleNamespace(
+            settings=whole,
+            fleet=SimpleNamespace(listener=lambda node_id, *_: TOLD if node_id % 3 else None),
+            cluster=SimpleNamespace(learn=lambda brokers: None, view=view),
+            topics=SimpleNamespace(all=lambda: (), is_diskless=None),
+            racks=SimpleNamespace(of=lambda *_: "rack-a", learn=lambda *_: None),
+            leader_choice=LeaderChoice("sticky"),
+        )
+        self.rewrite = None
+
+    def forward(self, request, rewrite=None):
+        self.rewrite = rewrite
+
+
+def _answers(key, version, body):
+    """The body as clients get it, by each way that an answer of the API can take."""
+    if key == _PRODUCE:
+        yield rewrite_node_endpoints(key, body, version, lambda node_id: TOLD)
+        return
+    if key == _FETCH:
+        yield rewrite_node_endpoints(key, body, version, lambda node_id: TOLD)
+        stream = FetchEndpointStream(version, lambda node_id: TOLD)
+        yield stream.feed(memoryview(body))
+        stream.finish()
+        return
+    connection = _Connection()
+    HANDLERS[key](connection, Request(key, version, 1, "app", memoryview(b""), memoryview(b"")))
+    assert connection.rewrite is not None
+    yield connection.rewrite(memoryview(body))
+
+
+@pytest.mark.parametrize(("key", "version"), SERVED)
+@settings(max_examples=10, deadline=None)
+@given(data=st.data())
+def test_no_address_of_a_broker_gets_through(key, version, data):
+    entity = response_type(key, version)
+    tree = _with_secrets(entity, data.draw(trees(entity, tags="known")))
+    for buffers in _answers(key, version, encode(entity, tree)):
+        body = b"".join(bytes(buffer) for buffer in buffers)
+        assert SECRET.encode() not in body
