@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -46,14 +47,13 @@ def read_credentials(path: Path) -> ClientCredentials:
 async def fetch_token(credentials: ClientCredentials, timeout_s: float) -> str:
     """Ask for an access token. Raises SaslError, without what the server said beyond its status and error code."""
     form = {"grant_type": "client_credentials"} | ({"scope": credentials.scope} if credentials.scope else {})
-    secret = credentials.client_secret.get_secret_value()
+    pair = f"{credentials.client_id}:{credentials.client_secret.get_secret_value()}"
+    headers = {"Authorization": f"Basic {base64.b64encode(pair.encode()).decode()}"}
     where = urlsplit(credentials.token_endpoint_url).netloc.rpartition("@")[2]
     try:
         async with (
-            aiohttp.ClientSession(
-                timeout=aiohttp.ClientTimeout(total=timeout_s), auth=aiohttp.BasicAuth(credentials.client_id, secret)
-            ) as session,
-            session.post(credentials.token_endpoint_url, data=form, allow_redirects=False) as response,
+            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=timeout_s)) as session,
+            session.post(credentials.token_endpoint_url, data=form, headers=headers, allow_redirects=False) as response,
         ):
             body = await response.content.read(_MAX_ANSWER_BYTES)
             answer = _object(body)

@@ -51,7 +51,9 @@ class Way:
         return name
 
     def _is_known(self, bootstrap: str, topic: str) -> bool:
-        found = _admin(bootstrap).list_topics(topic, timeout=TIMEOUT_SECONDS).topics[topic]
+        # A new client asks the broker that it is told of; later it asks any that it has heard of.
+        client = AdminClient({"bootstrap.servers": bootstrap})
+        found = client.list_topics(topic, timeout=TIMEOUT_SECONDS).topics[topic]
         return found.error is None and all(one.leader >= 0 for one in found.partitions.values())
 
     def samples(self, client: Client, count: int, label: str) -> list[Sample]:

@@ -86,7 +86,7 @@ class Kcat(Base):
         command, environment = self._command(bootstrap, *flags)
         done = run(command, lines, environment)
         text = done.stderr.decode(errors="replace")
-        sent = [Sent(partition, int(found[2])) for found in ACKNOWLEDGED.finditer(text)]
+        sent = [Sent(partition, max(int(found[2]), -1)) for found in ACKNOWLEDGED.finditer(text)]
         failures = [found[1] or found[2] for found in FAILED.finditer(text)]
         assert bool(done.returncode) == bool(failures), text
         return sent + [Sent(partition, -1, _without_topic(failure)) for failure in failures[:1]]
