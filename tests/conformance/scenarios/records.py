@@ -6,7 +6,7 @@ import random
 
 from tests.conformance.model import Ability, Client, Consuming, Producing
 from tests.conformance.scenario import Observation, scenario
-from tests.conformance.ways import Way, take
+from tests.conformance.ways import CLASSIC, Way, take
 from tests.support.records import Sample
 
 PARTITIONS = 2
@@ -38,10 +38,19 @@ def every_compression(client: Client, way: Way) -> Observation:
 
 
 @scenario(Ability.PRODUCE, Ability.CONSUME)
-def every_number_of_acks(client: Client, way: Way) -> Observation:
-    """0, 1 and all, each on a partition of its own."""
-    choices = ("0", "1", "all")
-    topic = way.topic("acks", len(choices))
+def acknowledged_records(client: Client, way: Way) -> Observation:
+    """By the leader, and by all replicas, each on a partition of its own."""
+    return _sent_with(client, way, ("1", "all"))
+
+
+@scenario(Ability.PRODUCE, Ability.CONSUME, Ability.ACKS_0, kinds=(CLASSIC,))
+def records_without_acknowledgement(client: Client, way: Way) -> Observation:
+    """Not on diskless topics: what is behind a client that leaves at once is lost there, see differences.py."""
+    return _sent_with(client, way, ("0",))
+
+
+def _sent_with(client: Client, way: Way, choices: tuple[str, ...]) -> Observation:
+    topic = way.topic(f"acks-{choices[0]}", len(choices))
     told, read = {}, {}
     for partition, acks in enumerate(choices):
         sent = way.samples(client, 6, f"acks-{acks}")
