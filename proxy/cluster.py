@@ -9,7 +9,7 @@ from typing import NamedTuple
 import structlog
 
 from proxy.config import Settings, parse_address
-from proxy.keep_alive import keep_alive
+from proxy.process.keep_alive import keep_alive
 from proxy.service import BrokerAccess, ServiceConnection
 from proxy.upstream import BrokerConnection, BrokerUnreachable
 from proxy.wire.errors import ProtocolError

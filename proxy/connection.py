@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any, cast
 import structlog
 
 from proxy import apis
-from proxy.authentication import Authentication
 from proxy.handlers.sasl import pass_token
 from proxy.produce_offload import PRODUCE, begin_classic_produce
 from proxy.request import Request
+from proxy.security.authentication import Authentication
 from proxy.slots import BrokerSlot, Rewrite, Slot
 from proxy.upstream import BrokerConnection, BrokerUnreachable, Expected
 from proxy.wire.errors import ProtocolError

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import structlog
 
-from proxy import open_files
 from proxy.config import Limits
 from proxy.memory import MemoryBudget
+from proxy.process import open_files
 from proxy.stats import Stats
 
 if TYPE_CHECKING:

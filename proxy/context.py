@@ -24,7 +24,7 @@ from proxy.housekeeping.housekeeper import Housekeeper
 from proxy.housekeeping.retention import Retention
 from proxy.leaders import LeaderChoice
 from proxy.memory import MemoryBudget
-from proxy.quotas import Quotas
+from proxy.quotas.quotas import Quotas
 from proxy.racks import Racks
 from proxy.reservations import Reservations
 from proxy.stats import Stats

@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from proxy.coordinator.interface import DisklessTopic
 from proxy.diskless_reader import PartitionRead, ReadRequest
 from proxy.errors import FETCH_SESSION_ID_NOT_FOUND, NONE, UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION
-from proxy.principal import user_of
 from proxy.rewrite_metadata import address_of, counted_rack
-from proxy.rights import READ, rights_of
+from proxy.security.principal import user_of
+from proxy.security.rights import READ, rights_of
 from proxy.slots import BrokerSlot, Slot, StreamedFetchSlot
 from proxy.wire.endpoints import rewrite_node_endpoints
 from proxy.wire.fetch import FetchRequest, TopicFetch, build_fetch_request, parse_fetch_request

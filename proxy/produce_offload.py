@@ -36,7 +36,7 @@ from proxy.errors import (
 )
 from proxy.records import CODEC_ZSTD, BatchHeader, RecordsError, check_batch
 from proxy.rewrite_metadata import address_of, counted_rack
-from proxy.rights import WRITE, rights_of
+from proxy.security.rights import WRITE, rights_of
 from proxy.slots import BrokerSlot, Slot
 from proxy.wire.endpoints import rewrite_node_endpoints
 from proxy.wire.errors import ProtocolError

@@ -16,7 +16,6 @@ from typing import Any, Protocol
 
 import structlog
 
-from proxy import open_files
 from proxy.admin.http import AdminServer
 from proxy.admin.process_source import ProcessSource
 from proxy.config import Listeners, Settings
@@ -25,11 +24,12 @@ from proxy.context import Context
 from proxy.coordinator.connect import StoreUnfit, check_store, connect
 from proxy.coordinator.interface import CoordinatorUnavailable
 from proxy.handlers import HANDLERS, check_handlers
-from proxy.ports import Bound, StartError, bind_all
+from proxy.process import open_files
+from proxy.process.ports import Bound, StartError, bind_all
+from proxy.security.tls import TlsError, TlsFiles, keep_fresh, listener_tls
+from proxy.security.tls_listener import TlsListener
 from proxy.storage import open_storage
 from proxy.storage.interface import StorageError
-from proxy.tls import TlsError, TlsFiles, keep_fresh, listener_tls
-from proxy.tls_listener import TlsListener
 from proxy.upstream import BrokerUnreachable
 
 log = structlog.get_logger()

@@ -11,9 +11,9 @@ from collections.abc import Callable
 
 from proxy import apis
 from proxy.config import Settings
-from proxy.config_security import BrokerTls
-from proxy.login import Login, LoginFailed
-from proxy.tls import TlsFiles, broker_tls
+from proxy.config.security import BrokerTls
+from proxy.security.login import Login, LoginFailed
+from proxy.security.tls import TlsFiles, broker_tls
 from proxy.upstream import BrokerConnection, BrokerUnreachable, connect_broker
 from proxy.wire.primitives import Buffer
 

@@ -15,7 +15,7 @@ from typing import Protocol, cast
 
 import structlog
 
-from proxy.tls import explain
+from proxy.security.tls import explain
 from proxy.wire.errors import ProtocolError
 from proxy.wire.frames import Decision, FrameReader
 from proxy.wire.header import request_header, response_header_length

@@ -24,7 +24,7 @@ _CONFIGURATION = """\
 # Configuration
 
 `diskless-proxy run --config FILE` reads one YAML file; environment variables stand over it. This page is generated from
-the settings model (`proxy/config.py`).
+the settings model (`proxy/config/`).
 
 ```yaml
 rack: rack-a                      # broker.rack of the brokers beside this proxy

@@ -7,7 +7,7 @@ from typing import Protocol
 from aiohttp import web
 
 from proxy.config import Admin
-from proxy.ports import admin_taken
+from proxy.process.ports import admin_taken
 
 
 class AdminSource(Protocol):

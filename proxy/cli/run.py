@@ -14,9 +14,9 @@ from proxy.logs import configure_logging
 
 def run(config: Annotated[Path, typer.Option(help="The YAML file with the settings.")]) -> None:
     """Run a proxy until SIGTERM (drain) or a second one (at once)."""
-    from proxy.ports import StartError
+    from proxy.process.ports import StartError
+    from proxy.process.workers import Workers
     from proxy.server import Server
-    from proxy.workers import Workers
 
     try:
         settings = load_settings(config)

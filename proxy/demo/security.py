@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 from proxy.demo.errors import StackError
 from proxy.demo.ports import HOST
-from proxy.sasl import Plain
+from proxy.security.sasl import Plain
 from proxy.wire.header import request_header
 from proxy.wire.sasl import (
     AUTHENTICATE_VERSION,

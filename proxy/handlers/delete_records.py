@@ -16,7 +16,7 @@ from kio.schema.errors import ErrorCode
 from proxy.coordinator.interface import CoordinatorUnavailable, DeleteRequest, LogStart
 from proxy.errors import KAFKA_STORAGE_ERROR, NONE, UNKNOWN_TOPIC_OR_PARTITION
 from proxy.handlers.halves import Mine, answer_in_halves
-from proxy.rights import DELETE, rights_of
+from proxy.security.rights import DELETE, rights_of
 from proxy.wire.cold import nested
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from kio.index import load_response_schema
 
 from proxy.coordinator.interface import DisklessTopic
-from proxy.rights import rights_of
+from proxy.security.rights import rights_of
 from proxy.wire.cold import encode, milliseconds, read_request, read_response
 
 if TYPE_CHECKING:

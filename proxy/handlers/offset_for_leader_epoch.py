@@ -15,7 +15,7 @@ from proxy.coordinator.interface import LATEST_TIMESTAMP, ListRequest, OffsetAns
 from proxy.errors import NONE, UNKNOWN_TOPIC_OR_PARTITION
 from proxy.handlers.halves import Mine, answer_in_halves
 from proxy.handlers.offsets import listed_offsets
-from proxy.rights import DESCRIBE, rights_of
+from proxy.security.rights import DESCRIBE, rights_of
 from proxy.wire.cold import nested
 
 if TYPE_CHECKING:

@@ -1,8 +1,9 @@
 """SaslHandshake and SaslAuthenticate (API keys 17, 36): the client authenticates to its broker, through us.
 
 Behaviour: both pass unchanged, any mechanism. On the way it is noted how far the client has got
-(`proxy.authentication`), and as which user, for the brokers' quotas (`proxy.principal`). Nothing else of the connection
-is looked at until the broker has answered. What the client may do is forgotten when it has authenticated again.
+(`security.authentication`), and as which user, for the brokers' quotas (`security.principal`). Nothing else of the
+connection is looked at until the broker has answered. What the client may do is forgotten when it has authenticated
+again.
 
 Version notes: after SaslHandshake v0 come tokens without header (`wire.sasl_v0`). SaslAuthenticate tells the session's
 lifetime from v1 on; a client of v0 is cut off by the broker, at the latest when its rights are asked for again.
@@ -15,8 +16,8 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
 from proxy.errors import NONE
-from proxy.principal import observer_of
-from proxy.rights import Rights
+from proxy.security.principal import observer_of
+from proxy.security.rights import Rights
 from proxy.upstream import BrokerUnreachable
 from proxy.wire.sasl import (
     parse_authenticate_request,

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from proxy.handlers.sasl import sasl_authenticate, sasl_handshake
-from proxy.principal import user_of
-from proxy.rights import Rights
+from proxy.security.principal import user_of
+from proxy.security.rights import Rights
 from proxy.upstream import BrokerUnreachable
 from proxy.wire.sasl import build_authenticate, build_handshake
 from tests.unit.test_connection import METADATA, Sent, connected, frame, request, response, turns

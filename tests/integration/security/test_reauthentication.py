@@ -18,7 +18,7 @@ from kio.index import load_request_schema
 from proxy.demo.ports import HOST
 from proxy.demo.security import ADMIN
 from proxy.demo.stack import Stack
-from proxy.sasl import Scram
+from proxy.security.sasl import Scram
 from proxy.wire.cold import milliseconds, nested
 from proxy.wire.sasl import (
     SASL_AUTHENTICATE,

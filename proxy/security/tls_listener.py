@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from proxy.connections import Stranger
-from proxy.tls import TlsFiles, explain
+from proxy.security.tls import TlsFiles, explain
 
 if TYPE_CHECKING:
     from proxy.config import Limits

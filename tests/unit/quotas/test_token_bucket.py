@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.token_bucket import BURST_S, TokenBucket
+from proxy.quotas.token_bucket import BURST_S, TokenBucket
 
 LIMIT = 1000.0
 sizes = st.integers(1, 5000)

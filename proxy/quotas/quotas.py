@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 import structlog
 
 from proxy.errors import NONE
-from proxy.principal import user_of
-from proxy.token_bucket import BURST_S, TokenBucket
+from proxy.quotas.token_bucket import BURST_S, TokenBucket
+from proxy.security.principal import user_of
 from proxy.upstream import BrokerUnreachable
 from proxy.wire.cold import read_response
 from proxy.wire.errors import ProtocolError

@@ -17,7 +17,7 @@ from contextlib import ExitStack
 from typing import NamedTuple
 
 from proxy.config import Admin, Listeners, Settings
-from proxy.keep_alive import keep_alive
+from proxy.process.keep_alive import keep_alive
 
 
 class StartError(Exception):

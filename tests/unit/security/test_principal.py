@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.principal import ANONYMOUS, UNKNOWN_USER, SaslObserver
+from proxy.security.principal import ANONYMOUS, UNKNOWN_USER, SaslObserver
 
 FAILED = 58
 """SASL_AUTHENTICATION_FAILED."""

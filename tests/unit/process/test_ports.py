@@ -9,7 +9,7 @@ from contextlib import ExitStack
 import pytest
 
 from proxy.config import Settings
-from proxy.ports import HeldPorts, StartError, bind_all
+from proxy.process.ports import HeldPorts, StartError, bind_all
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux lets workers share ports")
 

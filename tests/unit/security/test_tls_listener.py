@@ -16,11 +16,11 @@ import uvloop
 from structlog.testing import capture_logs
 
 from proxy.config import Limits
-from proxy.config_security import BrokerTls, ListenerTls
+from proxy.config.security import BrokerTls, ListenerTls
 from proxy.connections import Connections
+from proxy.security.tls import TlsFiles, broker_tls, listener_tls
+from proxy.security.tls_listener import TlsListener
 from proxy.stats import Stats
-from proxy.tls import TlsFiles, broker_tls, listener_tls
-from proxy.tls_listener import TlsListener
 from proxy.upstream import BrokerConnection, BrokerUnreachable, connect_broker
 
 HOST = "127.0.0.1"

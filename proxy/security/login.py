@@ -8,10 +8,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from proxy.config_security import BrokerSasl
+from proxy.config.security import BrokerSasl
 from proxy.errors import NONE
-from proxy.oauth import fetch_token, read_credentials
-from proxy.sasl import OAuthBearer, Plain, SaslError, SaslMechanism, Scram, refusal
+from proxy.security.oauth import fetch_token, read_credentials
+from proxy.security.sasl import OAuthBearer, Plain, SaslError, SaslMechanism, Scram, refusal
 from proxy.wire.errors import ProtocolError
 from proxy.wire.sasl import (
     AUTHENTICATE_VERSION,

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import structlog
 
-from proxy import open_files
 from proxy.config import Limits, Listeners
+from proxy.process import open_files
 
 
 def settings(max_connections: int) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.authentication import Authentication
+from proxy.security.authentication import Authentication
 from proxy.wire.errors import ProtocolError
 from proxy.wire.sasl import AuthenticateAnswer
 from proxy.wire.sasl_v0 import MAX_TOKEN_BYTES

@@ -19,8 +19,8 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from structlog.testing import capture_logs
 
-from proxy.config_security import BrokerTls, ListenerTls
-from proxy.tls import TlsError, broker_tls, keep_fresh, listener_tls
+from proxy.config.security import BrokerTls, ListenerTls
+from proxy.security.tls import TlsError, broker_tls, keep_fresh, listener_tls
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from pathlib import Path
 import structlog
 from pydantic import SecretStr
 
-from proxy.config_security import BrokerTls, ListenerTls, TlsVersion
+from proxy.config.security import BrokerTls, ListenerTls, TlsVersion
 from proxy.wire.certificate import first_expiry
 from proxy.wire.errors import ProtocolError
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 
 from proxy.config import Limits
-from proxy.keep_alive import keep_alive
+from proxy.process.keep_alive import keep_alive
 
 
 def test_what_a_listener_accepts_keeps_alive_as_it_does():

@@ -1,6 +1,6 @@
 """The parent of several workers: starts them, starts them again, ends them, and speaks for them on the admin port.
 
-It serves no client itself. Each worker is a process with all of a proxy in it, on the same ports (`proxy.ports`), and a
+It serves no client itself. Each worker is a process with all of a proxy in it, on the same ports (`ports.py`), and a
 proxy of its own to the fleet. A worker that ends by itself is started again after a pause that grows; its clients go to
 the others meanwhile. SIGTERM drains all workers, a second one ends them at once; they don't outlive their parent.
 """
@@ -21,8 +21,8 @@ from proxy.admin.http import AdminServer
 from proxy.admin.process_source import process_registry
 from proxy.admin.sums import WorkerMetrics, metrics_page
 from proxy.config import Settings
-from proxy.ports import HeldPorts, StartError
-from proxy.worker_messages import Answer, Ask, CantStart, read_message, write_message
+from proxy.process.ports import HeldPorts, StartError
+from proxy.process.worker_messages import Answer, Ask, CantStart, read_message, write_message
 
 log = structlog.get_logger()
 
@@ -53,7 +53,7 @@ class _Worker:
         ours, theirs = socket.socketpair()
         with theirs:
             process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "proxy.worker", str(number), str(theirs.fileno()), str(os.getpid())),
+                *(sys.executable, "-m", "proxy.process.worker", str(number), str(theirs.fileno()), str(os.getpid())),
                 stdin=asyncio.subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
                 # Ctrl-C at the terminal reaches the parent only, which ends all in order.

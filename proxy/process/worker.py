@@ -1,7 +1,7 @@
-"""One worker: a proxy process that shares ports with others, started and asked by its parent (`proxy.workers`).
+"""One worker: a proxy process that shares ports with others, started and asked by its parent (`workers.py`).
 
-`python -m proxy.worker NUMBER DESCRIPTOR PARENT_PID`. The first message on the descriptor is the settings, so that all
-workers have the same ones whatever has become of the file since; then come questions (`proxy.worker_messages`).
+`python -m proxy.process.worker NUMBER DESCRIPTOR PARENT_PID`. The first message on the descriptor is the settings, so
+that all workers have the same ones whatever has become of the file since; then come questions (`worker_messages.py`).
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ import uvloop
 from proxy.admin.process_source import ProcessSource
 from proxy.config import Settings
 from proxy.logs import configure_logging
-from proxy.ports import StartError
+from proxy.process.ports import StartError
+from proxy.process.worker_messages import Answer, Ask, CantStart, read_message, write_message
 from proxy.server import Server
-from proxy.worker_messages import Answer, Ask, CantStart, read_message, write_message
 
 _PR_SET_PDEATHSIG = 1
 CANT_START = 1

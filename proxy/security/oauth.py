@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import aiohttp
 from pydantic import BaseModel, ConfigDict, SecretStr, ValidationError
 
-from proxy.sasl import SaslError
+from proxy.security.sasl import SaslError
 
 _MAX_ANSWER_BYTES = 65_536
 _LOOPBACK = {"localhost", "127.0.0.1", "::1"}

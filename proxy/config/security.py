@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
+from pydantic import Field, SecretStr, model_validator
+
+from proxy.config.section import Section
 
 TlsVersion = Literal["TLSv1.2", "TLSv1.3"]
 Mechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
 SecurityProtocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
-
-
-class ListenerTls(_Section):
+class ListenerTls(Section):
     """TLS of a range of listeners. All files are PEM, and are read again when they change."""
 
     certificate_file: str = Field(min_length=1)
@@ -41,7 +39,7 @@ class ListenerTls(_Section):
         return self
 
 
-class BrokerTls(_Section):
+class BrokerTls(Section):
     """TLS to the brokers. All files are PEM, and are read again when they change."""
 
     ca_file: str = ""
@@ -66,7 +64,7 @@ class BrokerTls(_Section):
         return self
 
 
-class BrokerSasl(_Section):
+class BrokerSasl(Section):
     """The proxy's own credentials, for its service connections. Clients authenticate to the brokers as themselves."""
 
     mechanism: Mechanism = "SCRAM-SHA-512"

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.sasl import OAuthBearer, Plain, SaslError, Scram, refusal
+from proxy.security.sasl import OAuthBearer, Plain, SaslError, Scram, refusal
 
 NAMES = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=20)
 

@@ -1,0 +1,35 @@
+"""The one settings model, a section of the file in each module, and how the file is read."""
+
+from __future__ import annotations
+
+from proxy.config.brokers import Brokers
+from proxy.config.limits import FetchSettings, Limits
+from proxy.config.listeners import Admin, Listeners
+from proxy.config.load import ConfigError, load_settings
+from proxy.config.racks import Fleet, Racks
+from proxy.config.security import BrokerSasl, BrokerTls, ListenerTls, SecurityProtocol
+from proxy.config.settings import Settings
+from proxy.config.stores import Garbage, Redis, Storage
+from proxy.config.values import parse_address, parse_node_ids
+
+__all__ = [
+    "Admin",
+    "BrokerSasl",
+    "BrokerTls",
+    "Brokers",
+    "ConfigError",
+    "FetchSettings",
+    "Fleet",
+    "Garbage",
+    "Limits",
+    "ListenerTls",
+    "Listeners",
+    "Racks",
+    "Redis",
+    "SecurityProtocol",
+    "Settings",
+    "Storage",
+    "load_settings",
+    "parse_address",
+    "parse_node_ids",
+]

@@ -1,0 +1,48 @@
+"""The existing brokers, and how the proxy reaches them."""
+
+from __future__ import annotations
+
+from pydantic import Field, field_validator, model_validator
+
+from proxy.config.section import Section
+from proxy.config.security import BrokerSasl, BrokerTls, SecurityProtocol, check_broker_security
+from proxy.config.values import parse_address
+
+
+class Brokers(Section):
+    """The existing brokers."""
+
+    bootstrap: tuple[str, ...] = Field(min_length=1)
+    """`host:port` of brokers to start from."""
+    connect_timeout_ms: int = Field(default=5_000, ge=1)
+    """For one broker's address."""
+    request_timeout_ms: int = Field(default=30_000, ge=1)
+    """For requests of the proxy's own."""
+    metadata_refresh_ms: int = Field(default=5_000, ge=10)
+    """How often the list of live brokers is asked for, beside what clients' Metadata shows."""
+    security_protocol: SecurityProtocol = "PLAINTEXT"
+    """`security.protocol` of the brokers' listener that `bootstrap` names. With SASL, clients authenticate to the
+    brokers themselves, through the proxy."""
+    tls: BrokerTls | None = None
+    """Where `security_protocol` is SSL or SASL_SSL; the system's CAs where it is missing."""
+    sasl: BrokerSasl | None = None
+    """The proxy's own credentials, where `security_protocol` is SASL_PLAINTEXT or SASL_SSL."""
+    quotas_refresh_ms: int = Field(default=5_000, ge=10)
+    """How often their produce and consume quotas are asked for, while there are diskless topics."""
+
+    @field_validator("bootstrap")
+    @classmethod
+    def _addresses(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for address in value:
+            parse_address(address)
+        return value
+
+    @model_validator(mode="after")
+    def _secured(self) -> Brokers:
+        check_broker_security(self.security_protocol, self.tls, self.sasl)
+        return self
+
+    @property
+    def with_sasl(self) -> bool:
+        """Whether everyone who connects to a broker has to authenticate."""
+        return self.security_protocol.startswith("SASL_")

@@ -1,0 +1,65 @@
+"""What one client, or all of them, may take."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from proxy.config.section import Section
+
+
+class Limits(Section):
+    """What one client, or all of them, may take."""
+
+    max_frame_bytes: int = Field(default=104_857_600, ge=1024)
+    """`socket.request.max.bytes` of the brokers."""
+    max_connections: int = Field(default=10_000, ge=1)
+    """Client connections in all. Each takes two file descriptors; where the hard limit of open files allows fewer, it
+    is lowered at the start, with a log line."""
+    max_connections_per_ip: int = Field(default=10_000, ge=1)
+    """Client connections from one address."""
+    idle_timeout_ms: int = Field(default=600_000, ge=100)
+    """`connections.max.idle.ms` of the brokers: a connection that neither asks nor is answered, nor waits for an
+    answer, for this long is closed."""
+    frame_timeout_ms: int = Field(default=60_000, ge=100)
+    """From the first bytes of a request to its last, while the proxy is reading."""
+    contended_frame_timeout_ms: int = Field(default=5_000, ge=100)
+    """The same while other requests wait for memory: one that announces much and sends little is cut off sooner."""
+    write_timeout_ms: int = Field(default=600_000, ge=100)
+    """A client that takes none of the bytes that it is owed for this long is cut off; one that is being closed has this
+    long for its last ones, at most."""
+    write_buffer_bytes: int = Field(default=65_536, ge=1024)
+    """Of answers that a client has not taken, and of requests that a broker has not: above it, reading from the other
+    side stops. The frame that goes above it is let in whole where it is not streamed."""
+    tcp_keepalive_idle_s: int = Field(default=60, ge=1)
+    """A client's or broker's machine that has said nothing for this long is asked whether it is still there."""
+    tcp_keepalive_interval_s: int = Field(default=10, ge=1)
+    """Until it is asked again."""
+    tcp_keepalive_probes: int = Field(default=6, ge=1)
+    """How often it is asked before the connection is taken as dead."""
+    max_in_flight_requests: int = Field(default=64, ge=1)
+    """Requests of one connection that wait for an answer, before reading from it stops."""
+    max_request_bytes_in_memory: int = Field(default=536_870_912, ge=1024)
+    """All held requests and WAL buffers of the process; reading stops above it."""
+    max_response_bytes_per_connection: int = Field(default=67_108_864, ge=1024)
+    """Answers of one connection that wait for an earlier one's, whoever gives them; reading from broker and client
+    stops above it. One Fetch of diskless topics answers no more than this either."""
+    tls_handshake_timeout_ms: int = Field(default=10_000, ge=100)
+    """From an accepted connection to the end of its TLS handshake."""
+    drain_timeout_ms: int = Field(default=25_000, ge=0)
+    """From SIGTERM to the end of the process, at most."""
+    drain_pause_ms: int = Field(default=250, ge=0)
+    """In a drain, between closing the connections to one broker and those to the next: so long a client has to ask on
+    another connection where its brokers are now. All pauses together take eight times this at most."""
+
+
+class FetchSettings(Section):
+    """Reads of diskless topics."""
+
+    max_bytes: int = Field(default=57_671_680, ge=1024)
+    """`fetch.max.bytes` of the brokers."""
+    cache_bytes: int = Field(default=268_435_456, ge=1024)
+    """Segment blocks of all partitions that are kept in memory."""
+    block_bytes: int = Field(default=8_388_608, ge=4096)
+    """Segments are read in aligned blocks of this size."""
+    mixed_wait_ms: int = Field(default=50, ge=1)
+    """Longest wait for the brokers' half of a Fetch that names classic and diskless topics, per round."""

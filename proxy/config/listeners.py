@@ -1,0 +1,72 @@
+"""Where the proxy listens: for clients, and for its operators."""
+
+from __future__ import annotations
+
+from pydantic import Field, field_validator, model_validator
+
+from proxy.config.section import Section
+from proxy.config.security import ListenerTls
+from proxy.config.values import parse_node_ids
+
+Port = int
+
+
+class Listeners(Section):
+    """Where clients connect: a bootstrap port, and `broker_port_start + node_id` for every broker."""
+
+    name: str = Field(default="default", min_length=1)
+    """As the listener names of brokers: clients that come in by one name are told addresses of that name, of any
+    proxy."""
+    rack: str = ""
+    """The rack of clients that come in here and name none; the proxy's own where empty."""
+    host: str = "127.0.0.1"
+    """Address to listen on; `0.0.0.0` for all."""
+    advertised_host: str = ""
+    """Host that clients are told; `host` where empty."""
+    bootstrap_port: Port = Field(default=19092, ge=1, le=65535)
+    """For clients' `bootstrap.servers`; any live broker answers there."""
+    broker_port_start: Port = Field(default=19100, ge=1, le=65535)
+    """Broker N is at this port plus N."""
+    broker_node_ids: str = "1-9"
+    """Node IDs that get a listener, for example `1-9` or `0-5,100-105`. All are bound at start."""
+    tls: ListenerTls | None = None
+    """TLS on all ports of the range; plain text where it is missing."""
+
+    @field_validator("broker_node_ids")
+    @classmethod
+    def _readable(cls, value: str) -> str:
+        parse_node_ids(value)
+        return value
+
+    @model_validator(mode="after")
+    def _ports_fit(self) -> Listeners:
+        highest = self.broker_port_start + max(parse_node_ids(self.broker_node_ids))
+        if highest > 65535:
+            raise ValueError(f"broker_port_start plus the highest of broker_node_ids is {highest}, above port 65535")
+        if self.bootstrap_port in {self.broker_port_start + node for node in self.node_ids}:
+            raise ValueError(f"bootstrap_port {self.bootstrap_port} is also the port of a broker; move either range")
+        return self
+
+    @property
+    def client_host(self) -> str:
+        """The host that clients are told."""
+        return self.advertised_host or self.host
+
+    @property
+    def node_ids(self) -> tuple[int, ...]:
+        """The node IDs of `broker_node_ids`, ascending."""
+        return parse_node_ids(self.broker_node_ids)
+
+    @property
+    def ports(self) -> dict[int | None, int]:
+        """The port of each node ID; of the bootstrap listener under None."""
+        return {None: self.bootstrap_port} | {node: self.broker_port_start + node for node in self.node_ids}
+
+
+class Admin(Section):
+    """The HTTP port for `/healthz`, `/readyz` and `/metrics`."""
+
+    host: str = "127.0.0.1"
+    """Loopback unless told otherwise: the port has no authentication."""
+    port: int = Field(default=19080, ge=0, le=65535)
+    """0 picks a free one."""

@@ -1,0 +1,69 @@
+"""Racks of clients, and the fleet of proxies that serves them."""
+
+from __future__ import annotations
+
+import re
+from ipaddress import ip_network
+
+from pydantic import Field, field_validator, model_validator
+
+from proxy.config.section import Section
+
+
+class Fleet(Section):
+    """Heartbeats of the proxies in the coordinator's store."""
+
+    heartbeat_interval_ms: int = Field(default=1_000, ge=10)
+    """Between two heartbeats."""
+    lease_ms: int = Field(default=5_000, ge=50)
+    """A proxy that has not been heard of for this long is no longer waited for, and itself serves no Produce of
+    topics that it has not already seen to be classic."""
+    create_topic_timeout_ms: int = Field(default=15_000, ge=1)
+    """How long CreateTopics of a diskless topic waits for every live proxy to acknowledge the reservation."""
+    lifelines: int = Field(default=0, ge=0, le=100)
+    """Proxies of other racks that Metadata names as further brokers, which lead nothing, to clients that name their
+    rack: for old clients, which never bootstrap again, when their rack's last proxy dies. docs/racks.md tells the
+    cost."""
+
+    @model_validator(mode="after")
+    def _lease_outlives_beats(self) -> Fleet:
+        if self.lease_ms < 2 * self.heartbeat_interval_ms:
+            raise ValueError(
+                "lease_ms must be at least twice heartbeat_interval_ms, or one lost heartbeat ends a lease"
+            )
+        return self
+
+
+class Racks(Section):
+    """How the rack of a client is found, beside what `listeners.rack` and `rack` say."""
+
+    client_id_keys: tuple[str, ...] = ()
+    """Keys that name the rack in a client ID as `diskless_rack_id` does, which comes first: other systems' hints, for
+    example `["diskless_az", "ws_az", "warpstream_az", "automq_az"]`."""
+    by_network: dict[str, str] = Field(default_factory=dict)
+    """Racks of clients by their address, `{"10.1.0.0/16": "rack-a"}`; the longest prefix decides, and comes before
+    the rack of the port."""
+    max_learned_clients: int = Field(default=10_000, ge=0)
+    """Clients (address and client ID) whose rack is remembered from a Fetch or a group heartbeat; 0 learns nothing."""
+    learned_expiry_ms: int = Field(default=900_000, ge=1)
+    """How long a learned rack is remembered after it was last said."""
+
+    @field_validator("client_id_keys")
+    @classmethod
+    def _keys(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for key in value:
+            if not re.fullmatch(r"[\w.-]+", key):
+                raise ValueError(f"{key!r} is no key: use letters, digits, dots, dashes and underscores")
+        return value
+
+    @field_validator("by_network")
+    @classmethod
+    def _networks(cls, value: dict[str, str]) -> dict[str, str]:
+        for network, rack in value.items():
+            try:
+                ip_network(network)
+            except ValueError as error:
+                raise ValueError(f"{network!r} is no network such as 10.1.0.0/16: {error}") from error
+            if not rack:
+                raise ValueError(f"the rack of {network} is empty")
+        return value

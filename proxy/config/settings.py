@@ -1,0 +1,172 @@
+"""The one settings model: a YAML file, with environment variables over it.
+
+Settings that a KIP names keep the KIP's name: `diskless.append.commit.interval.ms` in the file is the field
+`diskless_append_commit_interval_ms` here. Every limit stands in this file with its unit in its name.
+
+An environment variable is `DISKLESS_PROXY_` and the field's path joined by two underscores, for example
+`DISKLESS_PROXY_LISTENERS__BOOTSTRAP_PORT` or `DISKLESS_PROXY_DISKLESS_APPEND_COMMIT_INTERVAL_MS`."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+from pydantic import Field, field_validator, model_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from proxy.config.brokers import Brokers
+from proxy.config.limits import FetchSettings, Limits
+from proxy.config.listeners import Admin, Listeners
+from proxy.config.racks import Fleet, Racks
+from proxy.config.security import check_principals
+from proxy.config.stores import Garbage, Redis, Storage
+
+
+class Settings(BaseSettings):
+    """Everything that `diskless-proxy run --config FILE` can be told."""
+
+    model_config = SettingsConfigDict(
+        extra="forbid",
+        frozen=True,
+        use_attribute_docstrings=True,
+        env_prefix="DISKLESS_PROXY_",
+        env_nested_delimiter="__",
+        nested_model_default_partial_update=True,
+    )
+
+    rack: str = Field(min_length=1)
+    """`broker.rack` of the brokers beside this proxy, and the rack of clients that name none."""
+    proxy_id: str = ""
+    """Unique in the fleet; `rack/advertised_host:bootstrap_port` where empty."""
+    listeners: Listeners = Listeners()
+    additional_listeners: tuple[Listeners, ...] = ()
+    """More listeners of the same process, for example one range of ports for each rack that it serves, or one with TLS
+    beside one without: each takes what `listeners` takes, with a `name` and `rack` that differ."""
+    admin: Admin = Admin()
+    brokers: Brokers
+    redis: Redis
+    storage: Storage
+    fleet: Fleet = Fleet()
+    racks: Racks = Racks()
+    limits: Limits = Limits()
+    fetch: FetchSettings = FetchSettings()
+    garbage: Garbage = Garbage()
+    leader_choice: Literal["sticky", "round_robin", "partition_hash", "replica"] = "sticky"
+    """Which live broker of the client's rack leads its diskless partitions: `sticky`, one for all of them, kept as long
+    as it lives; `round_robin`, one for all of them, another with each Metadata (KAFKA-19257 to the letter);
+    `partition_hash`, one for each partition, the same for all clients of the rack; `replica`, a replica of the
+    partition, and all but the leader is as the brokers say (KIP-1163 for older clients)."""
+    kip1163_api: bool = False
+    """Offer Metadata v14 and DescribeTopicPartitions v1 as KIP-1163 proposes them. The KIP is under discussion: a
+    released version of that number may differ, and clients that know it must not meet this one."""
+    workers: int = Field(default=1, ge=1, le=64)
+    """Processes that share the ports and the work of this proxy, under one parent; more than one needs Linux. Limits
+    hold for each of them."""
+    shared_principal: bool = False
+    """Allow certificates of clients, or of the proxy towards the brokers, without SASL: to the brokers all clients are
+    then the same principal."""
+    certificate_reload_interval_ms: int = Field(default=10_000, ge=50)
+    """How often certificates, keys and CAs are looked at for changes."""
+    certificate_warning_days: int = Field(default=14, ge=0)
+    """So long before one of the proxy's certificates ends the log warns of it, once a day."""
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """What is logged, to standard error."""
+    log_format: Literal["console", "json"] = "console"
+    """For people, or one JSON object a line."""
+
+    diskless_system_enable: bool = True
+    """`diskless.system.enable` (KIP-1163): off, no diskless topic can be created; those that exist go on."""
+    default_diskless_topics: tuple[str, ...] = ()
+    """Regular expressions: topics whose whole name matches one are created diskless unless `diskless.enable=false` is
+    asked for. For tools that check config names themselves, as `kafka-topics` does."""
+    diskless_storage_class_name: str = ""
+    """`diskless.storage.class.name` (KIP-1163): `file`, `s3` or `module:Class`; told by `storage.url` where empty."""
+    diskless_append_commit_interval_ms: int = Field(default=250, ge=1)
+    """`diskless.append.commit.interval.ms` (KIP-1163): the longest a batch waits in the WAL buffer."""
+    diskless_append_buffer_max_bytes: int = Field(default=4_194_304, ge=1024)
+    """`diskless.append.buffer.max.bytes` (KIP-1163): the WAL buffer is uploaded when it holds this much."""
+    diskless_append_max_uploads: int = Field(default=16, ge=1)
+    """Segments that are uploaded at the same time."""
+    diskless_append_commit_timeout_ms: int = Field(default=30_000, ge=1)
+    """How long a commit that gets no answer is tried again before the producers are told that nobody knows."""
+    log_retention_check_interval_ms: int = Field(default=300_000, ge=10)
+    """`log.retention.check.interval.ms` of the brokers: how often retention of diskless topics is applied."""
+    default_retention_ms: int = Field(default=604_800_000, ge=-1)
+    """`retention.ms` of diskless topics that set none, as long as the brokers' own default can't be asked."""
+    authorization_cache_ms: int = Field(default=5_000, ge=0)
+    """How long a connection remembers what its client may do with a diskless topic."""
+    sasl_oauthbearer_sub_claim_name: str = Field(default="sub", min_length=1)
+    """`sasl.oauthbearer.sub.claim.name` of the brokers: the claim that is the user, for quotas by user."""
+    producer_id_expiration_ms: int = Field(default=86_400_000, ge=1000)
+    """`producer.id.expiration.ms` of the brokers."""
+    producer_batches_remembered: int = Field(default=5, ge=5, le=100)
+    """Batches per producer and partition whose duplicates are recognised (KIP-1269)."""
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Environment over file."""
+        return env_settings, init_settings
+
+    @field_validator("default_diskless_topics")
+    @classmethod
+    def _patterns(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for pattern in value:
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise ValueError(f"{pattern!r} is no regular expression: {error}") from error
+        return value
+
+    @model_validator(mode="after")
+    def _listeners_differ(self) -> Settings:
+        seen: set[tuple[str, str]] = set()
+        ports: dict[tuple[str, int], str] = {}
+        for listeners in self.all_listeners:
+            where = f"listeners {listeners.name!r} of rack {self.rack_of(listeners)!r}"
+            if (listeners.name, self.rack_of(listeners)) in seen:
+                raise ValueError(f"{where} are there twice; give additional_listeners another name or rack")
+            seen.add((listeners.name, self.rack_of(listeners)))
+            for port in listeners.ports.values():
+                if (listeners.host, port) in ports:
+                    raise ValueError(
+                        f"port {port} is in {ports[listeners.host, port]} and in {where}; move either range"
+                    )
+                ports[listeners.host, port] = where
+        return self
+
+    @model_validator(mode="after")
+    def _principals(self) -> Settings:
+        if not self.shared_principal:
+            certificate = self.brokers.tls.certificate_file if self.brokers.tls is not None else ""
+            listeners = {self.section_of(one): one.tls for one in self.all_listeners}
+            check_principals(self.brokers.security_protocol, certificate, listeners)
+        return self
+
+    @property
+    def all_listeners(self) -> tuple[Listeners, ...]:
+        """`listeners` and the additional ones."""
+        return (self.listeners, *self.additional_listeners)
+
+    def section_of(self, listeners: Listeners) -> str:
+        """The name of its section in the file, for error texts."""
+        number = self.all_listeners.index(listeners)
+        return f"additional_listeners[{number - 1}]" if number else "listeners"
+
+    def rack_of(self, listeners: Listeners) -> str:
+        """The rack of clients that come in there and name none."""
+        return listeners.rack or self.rack
+
+    @property
+    def identity(self) -> str:
+        """This proxy's name in the fleet."""
+        return self.proxy_id or f"{self.rack}/{self.listeners.client_host}:{self.listeners.bootstrap_port}"
+
+
+"""In the name of a setting: its value is not shown, not even where it should have been a section."""

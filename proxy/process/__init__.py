@@ -1,0 +1,1 @@
+"""The process among others on its machine: workers, ports, open files."""

@@ -1,0 +1,1 @@
+"""The brokers' quotas, held for what the proxy serves itself."""
