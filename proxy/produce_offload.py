@@ -194,7 +194,7 @@ class _PendingProduce:
                 answers.append(PartitionProduced(partition.index, error_code or REQUEST_TIMED_OUT))
                 if error_code == NONE and part.entry is not None:
                     self._append(part.entry, partition, answers, place)
-        if self._open > 1 and not self._slot.done:
+        if self._open > 1 and not self._slot.done and self._parsed.acks != 0:
             delay_s = max(self._parsed.timeout_ms, 0) / 1000
             self._timeout = asyncio.get_running_loop().call_later(delay_s, self._time_out)
         self._one_settled()
@@ -310,10 +310,15 @@ class _PendingProduce:
             return
         context = self._connection.context
         context.stats.produce_seconds.observe(context.now() - self._began_s)
+        failed = False
         for topic in self._topics:
             for partition in topic.partitions:
                 if partition.error_code:
                     context.stats.partition_errors["Produce", partition.error_code] += 1
+                    failed = True
+        if failed and self._parsed.acks == 0:
+            # As brokers do: it is all that tells the client to look where its topics are led now.
+            self._connection.close()
         version = self._parsed.version
         if self._classic_body is None:
             self._slot.fill([build_produce_response(version, self._topics, self._throttle_ms)])

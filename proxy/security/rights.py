@@ -6,6 +6,7 @@ client's principal (KIP-430), and remembers the answer for a short time per conn
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,8 @@ DESCRIBE = 1 << 8
 _VERSION = 9
 _NEVER = (0.0, NONE, 0)
 _MAX_KNOWN = 10_000
+_HEARD_OF_WITHIN_S = 1.0
+_HEARD_OF_POLL_S = 0.05
 
 
 class Rights:
@@ -49,8 +52,21 @@ class Rights:
         return NONE if operations & operation else TOPIC_AUTHORIZATION_FAILED
 
     async def ask(self, connection: ClientConnection, request: Request, topics: Iterable[str]) -> None:
-        """Let the brokers say it. Raises BrokerUnreachable and ProtocolError."""
+        """Let the brokers say it. Raises BrokerUnreachable and ProtocolError.
+
+        The client's broker may be the last one to hear of a topic that has just been created. It is given a moment:
+        what is sent with acks 0 comes but once.
+        """
         names = list(topics)
+        until_s = self._now() + _HEARD_OF_WITHIN_S
+        while True:
+            await self._ask(connection, request, names)
+            names = [name for name in names if self._known[name][1] == UNKNOWN_TOPIC_OR_PARTITION]
+            if not names or self._now() >= until_s:
+                return
+            await asyncio.sleep(_HEARD_OF_POLL_S)
+
+    async def _ask(self, connection: ClientConnection, request: Request, names: list[str]) -> None:
         body = build_metadata_request(_VERSION, names, topic_authorized_operations=True)
         answer = await connection.ask(request, METADATA, _VERSION, body)
         now_s = self._now()

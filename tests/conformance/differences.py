@@ -14,8 +14,7 @@ SOLE_REPLICA = "The leader, replicas and ISR of a diskless partition are one bro
 TIMES_BY_COMMIT = "ListOffsets by time, and of the maximum timestamp"
 TRANSACTIONS = "Transactions on a diskless topic"
 """The scenarios with transactions are for classic topics only."""
-ACKS_0_AND_GONE = "A client that sends with acks 0 to a diskless topic and disconnects at once"
-DOCUMENTED = (SOLE_REPLICA, TIMES_BY_COMMIT, TRANSACTIONS, ACKS_0_AND_GONE)
+DOCUMENTED = (SOLE_REPLICA, TIMES_BY_COMMIT, TRANSACTIONS)
 
 DESCRIPTIONS = ("described", "described 1", "described 3")
 LATEST_OF_TIMES = "latest of times"

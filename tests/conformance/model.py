@@ -20,7 +20,6 @@ class Ability(Enum):
     """What not every client can do; a scenario names those that it needs."""
 
     PRODUCE = auto()
-    ACKS_0 = auto()
     """And stays long enough for it: not a program that ends, nor a client that sends before anything was answered."""
     IDEMPOTENCE = auto()
     TRANSACTIONS = auto()

@@ -33,11 +33,7 @@ class FranzGo(Base):
     def __init__(self, release: str = "") -> None:
         self.name = f"franz-go as {release}" if release else "franz-go"
         self._release = ["-max-version", release] if release else []
-        old = (
-            {Ability.KIP_848, Ability.MAX_TIMESTAMP, Ability.CONFIGS, Ability.GROUP_ADMIN, Ability.ACKS_0}
-            if release
-            else set()
-        )
+        old = {Ability.KIP_848, Ability.MAX_TIMESTAMP, Ability.CONFIGS, Ability.GROUP_ADMIN} if release else set()
         self.abilities = frozenset(Ability) - old
         if release:
             self.compressions = ("none", "gzip", "snappy", "lz4")

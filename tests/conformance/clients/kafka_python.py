@@ -48,7 +48,7 @@ class KafkaPython(Base):
             self._common["api_version"] = tuple(int(part) for part in release.split(".")[:2])
         lacking = {Ability.KIP_848}
         if release:
-            lacking |= {Ability.MAX_TIMESTAMP, Ability.CONFIGS, Ability.GROUP_ADMIN, Ability.ACKS_0}
+            lacking |= {Ability.MAX_TIMESTAMP, Ability.CONFIGS, Ability.GROUP_ADMIN}
         self.abilities = frozenset(Ability) - lacking
         self.compressions = tuple(
             name
