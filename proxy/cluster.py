@@ -62,7 +62,8 @@ class Cluster:
             body = await self.service.ask(METADATA, _METADATA_VERSION, _NO_TOPICS)
             self.learn(metadata_brokers(body, _METADATA_VERSION))
         except ProtocolError as error:
-            raise BrokerUnreachable(f"the bootstrap address does not answer as a Kafka broker: {error}") from error
+            self.failure = f"the bootstrap address does not answer as a Kafka broker: {error}"
+            raise BrokerUnreachable(self.failure) from error
         except BrokerUnreachable as error:
             self.failure = str(error)
             raise

@@ -180,7 +180,8 @@ class ClientConnection(asyncio.Protocol):
         if api.treatment is apis.Treatment.PASS:
             self.begin_stream(api_key, BrokerSlot(self, api_key, api_version, correlation_id))
             return Decision.STREAM
-        if api_key == PRODUCE and self.context.topics.nothing_diskless:
+        # What memory was granted for is held, also where the last diskless topic has gone meanwhile.
+        if api_key == PRODUCE and self.context.topics.nothing_diskless and not self._granted:
             return begin_classic_produce(self, size, head)
         return self._hold(size)
 
@@ -212,16 +213,14 @@ class ClientConnection(asyncio.Protocol):
             self.context.memory.give_back(self._charge_bytes)
         self._charge_bytes = 0
         if waiting is not None:
-            self._pause(_BARRIER)
-            self._start(self._behind_barrier(waiting, slot))
+            self._start_behind_barrier(waiting, slot)
         self._check_in_flight()
 
     def _pass_token(self, token: memoryview) -> None:
         slot = Slot(self, _SASL_HANDSHAKE, 0, 0)
         slot.charge_bytes, self._charge_bytes = self._charge_bytes, 0
         self._slots.append(slot)
-        self._pause(_BARRIER)
-        self._start(self._behind_barrier(pass_token(self, bytes(token), slot), slot))
+        self._start_behind_barrier(pass_token(self, bytes(token), slot), slot)
 
     def frame_part(self, part: memoryview, last: bool) -> None:
         """More of a streamed request."""
@@ -385,6 +384,17 @@ class ClientConnection(asyncio.Protocol):
             return
         self._unpause(_CONNECTING)
 
+    def _start_behind_barrier(self, waiting: Coroutine[Any, Any, None], slot: Slot | None) -> None:
+        def ended(task: asyncio.Task[None]) -> None:
+            # Cancelled before its first step, the task has run nothing that would give the memory back.
+            if task.cancelled():
+                waiting.close()
+                if slot is not None:
+                    slot.lose()
+
+        self._pause(_BARRIER)
+        self._start(self._behind_barrier(waiting, slot)).add_done_callback(ended)
+
     async def _behind_barrier(self, waiting: Coroutine[Any, Any, None], slot: Slot | None) -> None:
         try:
             await waiting
@@ -407,10 +417,11 @@ class ClientConnection(asyncio.Protocol):
             self.context.connections.failed(self, error)
             self.abort()
 
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     def _pause(self, reason: int) -> None:
         self._paused |= reason

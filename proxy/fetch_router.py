@@ -111,12 +111,12 @@ class _Fetching:
         """Errors of partitions that are not read, by topic as the client named it and partition."""
         self._reads: list[ReadRequest] = []
         settings = self._context.settings
-        burst_bytes = self._context.quotas.fetch.burst_bytes(user_of(connection), request.client_id)
+        available = self._context.quotas.fetch.available_bytes(user_of(connection), request.client_id)
         self._max_bytes = min(
             parsed.max_bytes,
             settings.fetch.max_bytes,
             settings.limits.max_response_bytes_per_connection,
-            int(min(burst_bytes, parsed.max_bytes)),
+            int(min(available, parsed.max_bytes)),
         )
         self._min_bytes = min(parsed.min_bytes, self._max_bytes)
 

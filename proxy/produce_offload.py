@@ -283,6 +283,7 @@ class _PendingProduce:
 
     def classic_lost(self) -> None:
         """The broker's connection ended: nobody knows, so the client's connection ends too."""
+        self._keep_charge()
         self._slot.lose()
         self._one_settled()
 
@@ -294,14 +295,16 @@ class _PendingProduce:
             self._kept_bytes = 0
 
     def _time_out(self) -> None:
-        """The client's own limit: what has no outcome yet is answered REQUEST_TIMED_OUT, once the broker has answered.
-
-        The batches stay in memory until they are settled, so they stay charged.
-        """
+        """The client's own limit: what has no outcome yet is REQUEST_TIMED_OUT, as soon as the broker has answered."""
         self._timed_out = True
-        self._kept_bytes, self._slot.charge_bytes = self._slot.charge_bytes, 0
+        self._keep_charge()
         if not self._classic_awaited:
             self._answer()
+
+    def _keep_charge(self) -> None:
+        """The batches stay in memory until they are settled, so they stay charged whatever becomes of the slot."""
+        self._kept_bytes += self._slot.charge_bytes
+        self._slot.charge_bytes = 0
 
     def _answer(self) -> None:
         if self._timeout is not None:

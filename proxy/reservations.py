@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from proxy.cluster import METADATA
-from proxy.coordinator.interface import CoordinatorUnavailable
+from proxy.coordinator.interface import NO_TOPIC_ID, CoordinatorUnavailable
 from proxy.coordinator.registry import TopicNotReserved
 from proxy.errors import NONE, TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_OR_PARTITION
 from proxy.upstream import BrokerUnreachable
@@ -38,6 +38,8 @@ class Reservations:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._orphaned_since_s: dict[str, float] = {}
+        self._left: set[str] = set()
+        """What this proxy could not see through: nobody else settles it as long as its owner lives."""
 
     async def open(self, name: str, topic_id: bytes, partitions: int) -> None:
         """Make the logs and let the topic be used. Raises CoordinatorUnavailable."""
@@ -49,10 +51,20 @@ class Reservations:
     async def undo(self, name: str) -> None:
         """Let go of a reserved name whose shadow surely does not exist; what can't be undone now is settled later."""
         try:
-            await self._context.topics.registry.remove(name)
+            # By the ID that a reservation has: another proxy may have opened it meanwhile.
+            await self._context.topics.registry.remove(name, NO_TOPIC_ID)
             await self._context.topics.load()
         except CoordinatorUnavailable as error:
+            self.leave(name)
             log.warning("reservation_left", topic=name, reason=str(error), remedy="none: it is settled later")
+
+    def leave(self, name: str) -> None:
+        """Settle a reservation, or a topic that has not grown with its shadow, later."""
+        self._left.add(name)
+
+    def take_up(self, name: str) -> None:
+        """The name is reserved anew: what was left of an earlier attempt is over."""
+        self._left.discard(name)
 
     async def shadow(self, name: str) -> MetadataTopic | None:
         """The shadow topic as the brokers know it; None where they don't.
@@ -89,22 +101,30 @@ class Reservations:
             await self.undo(name)
 
     async def keep_settling(self) -> None:
-        """Settle, for ever, what proxies left behind that are no longer in the fleet."""
+        """Settle, for ever, what proxies left behind that are no longer in the fleet, and what this one left."""
         while True:
             await asyncio.sleep(_SWEEP_S)
             now_s, lease_s = self._context.now(), self._context.settings.fleet.lease_ms / 1000
-            fleet = self._context.fleet.records
+            fleet, own = self._context.fleet.records, self._context.fleet.identity
             orphaned = {
                 topic.name
                 for topic in self._context.topics.all()
-                if topic.state == "reserved" and topic.owner not in fleet
+                if (topic.state == "reserved" and topic.owner not in fleet)
+                or (topic.state == "reserved" and topic.owner == own and topic.name in self._left)
+                or (topic.state == "live" and topic.name in self._left)
             }
             self._orphaned_since_s = {name: self._orphaned_since_s.get(name, now_s) for name in orphaned}
             for name, since_s in self._orphaned_since_s.items():
                 if now_s - since_s < lease_s:
                     continue
                 try:
+                    self._left.discard(name)  # before: `undo` may leave it again
                     await self.settle(name, 0.0)
-                    log.warning("reservation_settled", topic=name, reason="the proxy that reserved it is gone")
-                except (BrokerUnreachable, ProtocolError, CoordinatorUnavailable, TopicNotReserved) as error:
+                    log.warning(
+                        "reservation_settled", topic=name, reason="the proxy that reserved it is gone, or failed"
+                    )
+                except TopicNotReserved as error:
+                    log.warning("reservation_not_settled", topic=name, reason=str(error))
+                except (BrokerUnreachable, ProtocolError, CoordinatorUnavailable) as error:
+                    self.leave(name)
                     log.warning("reservation_not_settled", topic=name, reason=str(error))

@@ -55,6 +55,7 @@ class Slot:
     def fill_frame(self, frame: Buffer) -> None:
         """An answer of the broker's that has no header (a SASL token of the oldest clients)."""
         self.buffers = [_SIZE.pack(len(frame)), frame]
+        self.connection.hold_response(self)
         self.finish()
 
     def finish(self) -> None:

@@ -52,7 +52,13 @@ def diskless_by_name(name: str, patterns: Iterable[str]) -> bool:
 
 
 def wants_diskless(configs: Mapping[str, str | None], *, default: bool) -> bool:
-    """Whether `diskless.enable` is on. Raises ConfigRefused where it is neither true nor false."""
+    """Whether `diskless.enable` is on, or left to `default`. Raises ConfigRefused where it is neither true nor false.
+
+    A topic that is to be compacted is classic by default: tools make such topics for themselves, under names that a
+    pattern may match (Streams' changelogs, Connect's and MirrorMaker's own).
+    """
+    if configs.get(DISKLESS_ENABLE) is None and "compact" in (configs.get("cleanup.policy") or ""):
+        return False
     value = (configs.get(DISKLESS_ENABLE) or str(default)).strip().lower()
     if value not in {"true", "false"}:
         raise ConfigRefused(f"Invalid value {value!r} for configuration {DISKLESS_ENABLE}: true or false")

@@ -30,7 +30,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def running_stack() -> Iterator[Stack]:
     """For fixtures that live as long; tests take `stack`."""
     keeping = {"log.retention.ms": "-1"}  # tests write records of any time
-    with Stack(StackOptions(overrides=QUICK_HOUSEKEEPING, broker_properties=keeping)) as running:
+    with Stack(
+        StackOptions(overrides=QUICK_HOUSEKEEPING, broker_properties=keeping, start_timeout_seconds=120.0)
+    ) as running:
         yield running
 
 

@@ -320,12 +320,18 @@ class ModelTopicRegistry:
             raise RegistryChanged(name)
         return self._put(replace(topic, configs=dict(configs)))
 
-    async def begin_delete(self, name: str) -> int:
+    async def begin_delete(self, name: str, topic_id: bytes = b"") -> int:
         topic = self.topics.get(name)
-        return self._put(replace(topic, state="deleting")) if topic else self.version
+        if topic is None or topic_id not in (b"", topic.topic_id):
+            return self.version
+        return self._put(replace(topic, state="deleting"))
 
-    async def remove(self, name: str) -> int:
-        return self._changed() if self.topics.pop(name, None) else self.version
+    async def remove(self, name: str, topic_id: bytes = b"") -> int:
+        topic = self.topics.get(name)
+        if topic is None or topic_id not in (b"", topic.topic_id):
+            return self.version
+        del self.topics[name]
+        return self._changed()
 
     async def changes(self) -> AsyncIterator[int]:
         queue: asyncio.Queue[int] = asyncio.Queue()

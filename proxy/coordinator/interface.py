@@ -17,6 +17,8 @@ EARLIEST_TIMESTAMP = -2
 LATEST_TIMESTAMP = -1
 MAX_TIMESTAMP = -3
 NO_PRODUCER_ID = -1
+NO_TOPIC_ID = bytes(16)
+"""Of a name in the registry that is only reserved."""
 
 
 class CoordinatorUnavailable(Exception):
@@ -276,11 +278,17 @@ class TopicRegistry(Protocol):
     async def configure(self, name: str, version: int, configs: dict[str, str]) -> int:
         """Replace the configs of a live topic, as they were read at that version. Raises RegistryChanged."""
 
-    async def begin_delete(self, name: str) -> int:
-        """From now on `deleting`: no new batch is accepted. No error where the name is unknown."""
+    async def begin_delete(self, name: str, topic_id: bytes = b"") -> int:
+        """From now on `deleting`: no new batch is accepted. No error where the name is unknown.
 
-    async def remove(self, name: str) -> int:
-        """Forget the name: a reservation that failed, or a topic whose logs have been deleted."""
+        Where a topic ID is given and the name has another one by now, nothing is changed.
+        """
+
+    async def remove(self, name: str, topic_id: bytes = b"") -> int:
+        """Forget the name: a reservation that failed, or a topic whose logs have been deleted.
+
+        As for `begin_delete`; the topic ID of a reservation is NO_TOPIC_ID.
+        """
 
     def changes(self) -> AsyncIterator[int]:
         """Versions as they come, for ever; also once after each reconnect."""

@@ -173,6 +173,11 @@ class RedisCoordinator:
             told = _merge(left, replies, lambda reply, _: packing.unpack_log_starts(reply))
             answers.update({item: answer for item, (answer, _) in zip(left, told, strict=True)})
             left = [item for item, (_, more) in zip(left, told, strict=True) if more]
+            for item in left:
+                request = requests[item]
+                if isinstance(request, DeleteRequest):
+                    # The high watermark is that of the first call: what is appended meanwhile is not to be deleted.
+                    packed[item] = packing.pack_delete(request._replace(before_offset=answers[item].log_start_offset))
         return [answers[item] for item in range(len(keys))]
 
     async def used(self, segments: Sequence[bytes]) -> list[bool]:

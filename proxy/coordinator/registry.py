@@ -14,6 +14,7 @@ from proxy import config
 from proxy.coordinator import scripts, subscription
 from proxy.coordinator.connect import store_call
 from proxy.coordinator.interface import (
+    NO_TOPIC_ID,
     CoordinatorUnavailable,
     DisklessTopic,
     RegistryChanged,
@@ -27,7 +28,6 @@ _ENTRY = Struct(">B16sII")
 """State, topic ID, partitions, length of the owner's name; the name and the configs as JSON follow."""
 _STATES = {1: "reserved", 2: "live", 3: "deleting"}
 _RESERVED = 1
-_NO_TOPIC_ID = bytes(16)
 _PAUSE_S = 0.2
 
 
@@ -56,7 +56,7 @@ class RedisTopicRegistry:
     async def reserve(self, name: str, partitions: int, configs: dict[str, str], owner: str) -> int:
         """Take the name before its shadow topic exists; the version to wait for. Raises TopicReserved."""
         packed_owner = owner.encode()
-        entry = _ENTRY.pack(_RESERVED, _NO_TOPIC_ID, partitions, len(packed_owner)) + packed_owner
+        entry = _ENTRY.pack(_RESERVED, NO_TOPIC_ID, partitions, len(packed_owner)) + packed_owner
         try:
             return await self._change("reserve", name, entry + json.dumps(configs).encode(), expected_errors=("TAKEN",))
         except scripts.ScriptError:
@@ -83,13 +83,19 @@ class RedisTopicRegistry:
         except scripts.ScriptError:
             raise RegistryChanged(f"{name} was changed by somebody else meanwhile, or is gone") from None
 
-    async def begin_delete(self, name: str) -> int:
-        """From now on `deleting`: no new batch is accepted. No error where the name is unknown. May be repeated."""
-        return await self._change("begin_delete", name)
+    async def begin_delete(self, name: str, topic_id: bytes = b"") -> int:
+        """From now on `deleting`: no new batch is accepted. No error where the name is unknown. May be repeated.
 
-    async def remove(self, name: str) -> int:
-        """Forget the name: a reservation that failed, or a topic whose logs have been deleted. May be repeated."""
-        return await self._change("remove", name)
+        Where a topic ID is given and the name has another one by now, nothing is changed.
+        """
+        return await self._change("begin_delete", name, topic_id)
+
+    async def remove(self, name: str, topic_id: bytes = b"") -> int:
+        """Forget the name: a reservation that failed, or a topic whose logs have been deleted. May be repeated.
+
+        As for `begin_delete`; the topic ID of a reservation is `NO_TOPIC_ID`.
+        """
+        return await self._change("remove", name, topic_id)
 
     async def changes(self) -> AsyncIterator[int]:
         """Versions as they come, for ever; also once after each reconnect."""

@@ -58,6 +58,7 @@ async def _grow(
                 await connection.context.reservations.open(entry.name, entry.topic_id, counts[entry.name])
                 log.info("diskless_topic_grown", topic=entry.name, partitions=counts[entry.name])
             except CoordinatorUnavailable as error:
+                connection.context.reservations.leave(entry.name)
                 log.error("diskless_topic_not_grown", topic=entry.name, reason=str(error), remedy="none: it is later")
                 result = replace(result, error_code=ErrorCode(REQUEST_TIMED_OUT), error_message=str(error))
         results.append(result)

@@ -53,6 +53,8 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 _ASKED_VERSION = 7
 _ACKNOWLEDGE_POLL_S = 0.02
+_OUTCOME_UNKNOWN = (-1, 7, 13)
+"""UNKNOWN_SERVER_ERROR, REQUEST_TIMED_OUT, NETWORK_EXCEPTION: the controller may make the shadow all the same."""
 _SHADOW_WAIT_S = 5.0
 """For a shadow to show up in the brokers' metadata."""
 
@@ -180,6 +182,7 @@ class _Creating:
                     name, partitions, kept, self._context.fleet.identity
                 )
                 reserved.add(name)
+                self._context.reservations.take_up(name)
             except TopicReserved:
                 self._refuse(name, TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
             except CoordinatorUnavailable as error:
@@ -207,6 +210,9 @@ class _Creating:
 
     async def _open(self, name: str, result: Any) -> Any:
         """The result for the client, after the topic was opened; after undoing it where the brokers refused it."""
+        if result.error_code.value in _OUTCOME_UNKNOWN:
+            await self._settle(name)
+            return result
         if result.error_code.value != NONE:
             await self._context.reservations.undo(name)
             return result
@@ -218,6 +224,7 @@ class _Creating:
             else:
                 await self._context.reservations.open(name, result.topic_id.bytes, partitions)
         except (CoordinatorUnavailable, BrokerUnreachable, ProtocolError) as error:
+            self._context.reservations.leave(name)
             log.error("diskless_topic_half_made", topic=name, reason=str(error), remedy="none: it is settled later")
             return replace(result, error_code=ErrorCode(REQUEST_TIMED_OUT), error_message=str(error))
         return result
@@ -226,6 +233,7 @@ class _Creating:
         try:
             await self._context.reservations.settle(name, _SHADOW_WAIT_S)
         except (CoordinatorUnavailable, BrokerUnreachable, ProtocolError) as error:
+            self._context.reservations.leave(name)
             log.error("diskless_topic_half_made", topic=name, reason=str(error), remedy="none: it is settled later")
 
     async def _ask(self, topics: list[Any], *, validate_only: bool) -> dict[str, Any]:

@@ -87,10 +87,14 @@ async def _forget(connection: ClientConnection, entry: DisklessTopic) -> int:
     """Logs and registry entry; NONE, or a retriable error where the coordinator can't be reached."""
     context = connection.context
     try:
-        await context.topics.registry.begin_delete(entry.name)
+        # By ID: the name may be another topic's by now.
+        await context.topics.registry.begin_delete(entry.name, entry.topic_id)
+        await context.topics.load()
         if any(entry.topic_id):
-            await context.coordinator.delete_logs(entry.topic_id, range(entry.partitions))
-        await context.topics.registry.remove(entry.name)
+            now = context.topics.find(entry.topic_id)  # it may have grown
+            partitions = max(entry.partitions, now.partitions if now is not None else 0)
+            await context.coordinator.delete_logs(entry.topic_id, range(partitions))
+        await context.topics.registry.remove(entry.name, entry.topic_id)
         await context.topics.load()
     except CoordinatorUnavailable as error:
         log.error("diskless_topic_half_deleted", topic=entry.name, reason=str(error), remedy="delete it again")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from kio.schema.errors import ErrorCode
 
-from proxy.coordinator.interface import ListRequest, OffsetAnswer
+from proxy.coordinator.interface import EARLIEST_TIMESTAMP, ListRequest, OffsetAnswer
 from proxy.errors import NONE, UNKNOWN_TOPIC_OR_PARTITION
 from proxy.handlers.halves import Mine, answer_in_halves
 from proxy.handlers.offsets import listed_offsets
@@ -23,8 +23,10 @@ if TYPE_CHECKING:
     from proxy.request import Request
 
 _LEADER_EPOCH = 0
-_TIERED_TIMESTAMPS = {-4: -2, -5: -1}
-"""Earliest local and latest tiered (KIP-405): nothing is local, all is in object storage."""
+_NEVER_MS = 2**53 - 1
+_TIERED_TIMESTAMPS = {-4: EARLIEST_TIMESTAMP, -5: _NEVER_MS, -6: _NEVER_MS}
+"""Earliest local, latest tiered (KIP-405), earliest pending upload (KIP-1023): as of a topic without tiered storage,
+which has no offset for the latter two."""
 
 
 def list_offsets(connection: ClientConnection, request: Request) -> Coroutine[Any, Any, None] | None:

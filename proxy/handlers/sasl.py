@@ -52,7 +52,10 @@ def sasl_handshake(connection: ClientConnection, request: Request) -> Coroutine[
 def sasl_authenticate(connection: ClientConnection, request: Request) -> Coroutine[Any, Any, None]:
     """SaslAuthenticate, all versions. Raises ProtocolError."""
     observer = observer_of(connection)
-    observer.observe_token(parse_authenticate_request(request.body, request.api_version))
+    token = parse_authenticate_request(request.body, request.api_version)
+    if connection.authentication.under_way:
+        # Outside of an exchange brokers answer an error and nothing changes: neither does the user.
+        observer.observe_token(token)
     answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def rewrite(body: memoryview) -> list[Buffer]:

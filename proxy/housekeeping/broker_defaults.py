@@ -18,24 +18,31 @@ _UNITS_MS = {"log.retention.ms": 1, "log.retention.minutes": 60_000, "log.retent
 _RETENTION_BYTES = "log.retention.bytes"
 
 
+class DefaultsRefused(Exception):
+    """The brokers don't tell the proxy their configs; the text names Kafka's errors."""
+
+
 async def retention_defaults(cluster: Cluster) -> RetentionDefaults:
-    """As the brokers apply them. Raises BrokerUnreachable, also where the proxy's principal may not ask."""
+    """As the brokers apply them. Raises BrokerUnreachable, and DefaultsRefused where the principal may not ask."""
     from kio.schema.describe_configs.v4.request import DescribeConfigsRequest
 
     if not cluster.view.brokers:
         raise BrokerUnreachable("no broker is known")
-    resource = nested(DescribeConfigsRequest, "resources")(
-        resource_type=_BROKER,
-        resource_name=str(min(cluster.view.brokers)),
-        configuration_keys=(*_UNITS_MS, _RETENTION_BYTES),
+    # A broker tells of itself only, and the service connection is to any of them: the others' results are errors.
+    resources = tuple(
+        nested(DescribeConfigsRequest, "resources")(
+            resource_type=_BROKER, resource_name=str(node_id), configuration_keys=(*_UNITS_MS, _RETENTION_BYTES)
+        )
+        for node_id in sorted(cluster.view.brokers)
     )
-    request = DescribeConfigsRequest(resources=(resource,), include_synonyms=False, include_documentation=False)
+    request = DescribeConfigsRequest(resources=resources, include_synonyms=False, include_documentation=False)
     body = await cluster.service.ask(_DESCRIBE_CONFIGS, _VERSION, encode(request))
     response: Any = read_response(_DESCRIBE_CONFIGS, _VERSION, body)
-    (result,) = response.results
-    if result.error_code.value:
-        raise BrokerUnreachable(f"DescribeConfigs of a broker answers {result.error_code.name}")
-    return read_defaults({config.name: config.value for config in result.configs})
+    for result in response.results:
+        if not result.error_code.value:
+            return read_defaults({config.name: config.value for config in result.configs})
+    errors = sorted({result.error_code.name for result in response.results})
+    raise DefaultsRefused(f"DescribeConfigs of the brokers answers {', '.join(errors) or 'nothing'}")
 
 
 def read_defaults(configs: Mapping[str, str | None]) -> RetentionDefaults:

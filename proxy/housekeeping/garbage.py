@@ -56,24 +56,42 @@ class GarbageCollector:
     async def sweep_orphans(self) -> int:
         """Tombstone old objects that no row uses; how many. `collect` deletes them when their grace period is over.
 
-        Only objects named as segments are looked at: whatever else is kept under the prefix is not ours.
+        Only objects named as segments are looked at: whatever else is kept under the prefix is not ours. Where not one
+        object is in use nothing is done: more likely the store is another one, or was emptied, than that all are
+        orphans, and without its objects a store that is brought back is worth nothing.
         """
-        found, orphans = 0, []
         newest_ms = time.time_ns() // 1_000_000 - self._settings.orphan_age_ms
+        any_used = False
+        orphans: list[bytes] = []
+        step: dict[bytes, bool] = {}
+        """Segments to ask about, and whether each is old."""
         async for stored in self._storage.objects():
             named = _SEGMENT_KEY.fullmatch(stored.key)
-            if named is None or stored.modified_ms > newest_ms:
+            if named is None:
                 continue
-            orphans.append(bytes.fromhex(named[1]))
-            if len(orphans) == SEGMENTS_PER_STEP:
-                found += await self._tombstone_unused(orphans)
-                orphans = []
-        found += await self._tombstone_unused(orphans)
+            step[bytes.fromhex(named[1])] = stored.modified_ms <= newest_ms
+            if len(step) == SEGMENTS_PER_STEP:
+                any_used |= await self._sort(step, orphans)
+                step = {}
+        any_used |= await self._sort(step, orphans)
+        if orphans and not any_used:
+            log.error(
+                "orphans_left_alone",
+                count=len(orphans),
+                reason="the coordinator uses none of the objects in storage",
+                remedy="see that redis.url and storage.url belong together; what is surely useless delete by hand",
+            )
+            return 0
+        found = 0
+        for start in range(0, len(orphans), SEGMENTS_PER_STEP):
+            # A commit may have come meanwhile: each shard looks again.
+            found += len(await self._coordinator.tombstone(orphans[start : start + SEGMENTS_PER_STEP]))
         if found:
             log.info("orphans_found", count=found, remedy="none: they are deleted when the grace period is over")
         return found
 
-    async def _tombstone_unused(self, segments: list[bytes]) -> int:
-        used = await self._coordinator.used(segments) if segments else []
-        unused = [segment for segment, in_use in zip(segments, used, strict=True) if not in_use]
-        return len(await self._coordinator.tombstone(unused)) if unused else 0
+    async def _sort(self, step: dict[bytes, bool], orphans: list[bytes]) -> bool:
+        """Add to `orphans` the old ones that are not in use; whether any is in use."""
+        used = await self._coordinator.used(list(step)) if step else []
+        orphans += [segment for (segment, old), in_use in zip(step.items(), used, strict=True) if old and not in_use]
+        return any(used)

@@ -13,9 +13,9 @@ import structlog
 from proxy.cluster import Cluster
 from proxy.config import Settings
 from proxy.coordinator.interface import CoordinatorUnavailable, FleetStore
-from proxy.housekeeping.broker_defaults import retention_defaults
+from proxy.housekeeping.broker_defaults import DefaultsRefused, retention_defaults
 from proxy.housekeeping.garbage import GarbageCollector
-from proxy.housekeeping.retention import Retention, RetentionDefaults
+from proxy.housekeeping.retention import UNBOUNDED, Retention, RetentionDefaults
 from proxy.storage.interface import StorageError
 from proxy.upstream import BrokerUnreachable
 from proxy.wire.errors import ProtocolError
@@ -45,8 +45,8 @@ class Housekeeper:
         self._retention = retention
         self._garbage = garbage
         self.holds_lease = False
-        self._defaults = RetentionDefaults(settings.default_retention_ms, -1)
-        self._asked_brokers = False
+        self._fallback = RetentionDefaults(settings.default_retention_ms, -1)
+        self._defaults: RetentionDefaults | None = None
         self._work: list[tuple[str, float, Callable[[], Awaitable[object]]]] = [
             ("retention", settings.log_retention_check_interval_ms / 1000, self._retain),
             ("garbage", settings.garbage.interval_ms / 1000, garbage.collect),
@@ -83,14 +83,18 @@ class Housekeeper:
     async def _retain(self) -> None:
         try:
             self._defaults = await retention_defaults(self._cluster)
-            self._asked_brokers = True
-        except (BrokerUnreachable, ProtocolError) as error:
-            if not self._asked_brokers:
+        except DefaultsRefused as error:
+            if self._defaults is None:
                 log.warning(
-                    "broker_defaults_unknown",
+                    "broker_defaults_refused",
                     reason=str(error),
-                    used_retention_ms=self._defaults.retention_ms,
-                    remedy="let the proxy's principal describe the configs of brokers",
+                    used_retention_ms=self._fallback.retention_ms,
+                    remedy="let the proxy's principal describe the configs of the cluster, or set default_retention_ms",
                 )
-                self._asked_brokers = True
-        await self._retention.sweep(self._defaults)
+                self._defaults = self._fallback
+        except (BrokerUnreachable, ProtocolError) as error:
+            if self._defaults is None:
+                log.warning(
+                    "broker_defaults_unknown", reason=str(error), effect="topics' own retention holds, no default"
+                )
+        await self._retention.sweep(self._defaults or UNBOUNDED)

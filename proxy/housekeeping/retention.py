@@ -26,6 +26,9 @@ class RetentionDefaults(NamedTuple):
     retention_bytes: int
 
 
+UNBOUNDED = RetentionDefaults(-1, -1)
+
+
 class Retention:
     """Applies every live topic's retention."""
 

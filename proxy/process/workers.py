@@ -13,6 +13,7 @@ import signal
 import socket
 import sys
 from collections import deque
+from contextlib import suppress
 from typing import Any
 
 import structlog
@@ -62,6 +63,11 @@ class _Worker:
         reader, writer = await asyncio.open_unix_connection(sock=ours)
         write_message(writer, settings)
         return cls(process, reader, writer)
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send it, unless it has ended: all workers end in the same moment where none can start."""
+        with suppress(ProcessLookupError):
+            self.process.send_signal(number)
 
     async def listen(self) -> int:
         """Take what it says until it ends; its exit code, negative for a signal."""
@@ -130,7 +136,7 @@ class Workers:
             await asyncio.gather(self._tell_when_ready(), *(self._keep(number, ports) for number in numbers))
         finally:
             for worker in self._workers.values():
-                worker.process.kill()
+                worker.signal(signal.SIGKILL)
             ports.release()
             await admin.close()
         if self._cant_start is not None:
@@ -167,7 +173,7 @@ class Workers:
         self._stop.set()
         ports.release()
         for worker in self._workers.values():
-            worker.process.terminate()
+            worker.signal(signal.SIGTERM)
 
     async def _tell_when_ready(self) -> None:
         while not self._stop.is_set():
@@ -196,7 +202,7 @@ class Workers:
                 pause_s = min(2 * pause_s, _RESTART_LONGEST_S)
                 continue
             if self._stop.is_set():
-                worker.process.terminate()
+                worker.signal(signal.SIGTERM)
             code = await worker.listen()
             del self._workers[number]
             if self._stop.is_set():

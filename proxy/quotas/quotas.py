@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import structlog
 
 from proxy.errors import NONE
-from proxy.quotas.token_bucket import BURST_S, TokenBucket
+from proxy.quotas.token_bucket import TokenBucket
 from proxy.security.principal import user_of
 from proxy.upstream import BrokerUnreachable
 from proxy.wire.cold import read_response
@@ -71,20 +71,20 @@ class ClientQuota:
         now_s = self._now()
         self._buckets = {shares: used for shares, used in self._buckets.items() if not used[0].is_full(used[1], now_s)}
 
-    def burst_bytes(self, user: str, client_id: str | None) -> float:
-        """More than this in one answer is never within the quota; infinite where there is no limit."""
-        found = self._find(user, client_id or "") if self.limits else None
-        return found[1] * BURST_S if found else float("inf")
+    def available_bytes(self, user: str, client_id: str | None) -> float:
+        """How much may be answered now, but for a first batch that is larger; infinite where there is no limit."""
+        bucket, limit = self._bucket(user, client_id)
+        return bucket.available(limit, self._now()) if bucket else float("inf")
 
     def take(self, user: str, client_id: str | None, size: int) -> float:
         """Count `size` bytes that were moved; for how many seconds the client is to be throttled, most often 0."""
         bucket, limit = self._bucket(user, client_id)
         return bucket.take(size, limit, self._now()) if bucket else 0.0
 
-    def take_if_there(self, user: str, client_id: str | None, size: int) -> float:
-        """As `take`, but where the client is to be throttled nothing is counted: the bytes are not to be moved."""
+    def take_if_any(self, user: str, client_id: str | None, size: int) -> float:
+        """As `take`, but where the client is to wait first nothing is counted: the bytes are not to be moved."""
         bucket, limit = self._bucket(user, client_id)
-        return bucket.take_if_there(size, limit, self._now()) if bucket else 0.0
+        return bucket.take_if_any(size, limit, self._now()) if bucket else 0.0
 
     def _bucket(self, user: str, client_id: str | None) -> tuple[TokenBucket | None, float]:
         found = self._find(user, client_id or "") if self.limits else None
@@ -134,7 +134,7 @@ class Quotas:
 
     def throttle_fetch(self, connection: ClientConnection, client_id: str | None, size: int) -> int:
         """As `throttle_produce`, before `size` bytes are answered; where it is not 0, they must not be."""
-        wait_s = self.fetch.take_if_there(user_of(connection), client_id, size) if size else 0.0
+        wait_s = self.fetch.take_if_any(user_of(connection), client_id, size) if size else 0.0
         return self._throttle(connection, "fetch", wait_s)
 
     def _throttle(self, connection: ClientConnection, direction: str, wait_s: float) -> int:

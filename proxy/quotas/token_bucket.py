@@ -11,6 +11,8 @@ from __future__ import annotations
 BURST_S = 10.0
 """`quota.window.num` less the sample that is being filled, times `quota.window.size.seconds`."""
 
+_SHORTEST_WAIT_S = 0.001
+
 
 class TokenBucket:
     """What one client, or all that share a quota, may still move. `limit` is in bytes per second."""
@@ -29,14 +31,18 @@ class TokenBucket:
         self._at_s, self._full = now_s, False
         return max(0.0, -self._tokens / limit)
 
-    def take_if_there(self, size: int, limit: float, now_s: float) -> float:
-        """Take `size` bytes if they are there, else nothing; the seconds until they will be.
+    def available(self, limit: float, now_s: float) -> float:
+        """Bytes that are there; 0 while credit is paid back."""
+        return max(0.0, self._level(limit, now_s))
 
-        More than the bucket holds is taken, on credit, when it is full: a batch is never too large to be read.
+    def take_if_any(self, size: int, limit: float, now_s: float) -> float:
+        """Take `size` bytes, on credit if need be, where any are there; else nothing, and the seconds until some are.
+
+        So a batch is never too large to be read, and who wants much does not wait for what others take in small bits.
         """
-        missing = min(size, limit * BURST_S) - self._level(limit, now_s)
-        if missing > 0:
-            return missing / limit
+        level = self._level(limit, now_s)
+        if level <= 0:
+            return max(-level / limit, _SHORTEST_WAIT_S)
         self.take(size, limit, now_s)
         return 0.0
 

@@ -55,8 +55,7 @@ async def fetch_token(credentials: ClientCredentials, timeout_s: float) -> str:
             aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=timeout_s)) as session,
             session.post(credentials.token_endpoint_url, data=form, headers=headers, allow_redirects=False) as response,
         ):
-            body = await response.content.read(_MAX_ANSWER_BYTES)
-            answer = _object(body)
+            answer = _object(await _read(response.content))
             if response.status != 200:
                 raise SaslError(
                     f"{where} answered {response.status} {str(answer.get('error', ''))[:100]}; see client_id and "
@@ -70,9 +69,17 @@ async def fetch_token(credentials: ClientCredentials, timeout_s: float) -> str:
     return token
 
 
+async def _read(content: aiohttp.StreamReader) -> bytes:
+    """The whole answer, which may come in parts, up to the limit."""
+    body = b""
+    while len(body) < _MAX_ANSWER_BYTES and (part := await content.read(_MAX_ANSWER_BYTES - len(body))):
+        body += part
+    return body
+
+
 def _object(body: bytes) -> dict[str, object]:
     try:
         answer = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return answer if isinstance(answer, dict) else {}

@@ -31,7 +31,7 @@ UNKNOWN_USER = ""
 _MAX_TOKEN_BYTES = 524_288
 """`sasl.server.max.receive.size` of the brokers: they refuse larger ones."""
 _SCRAM_NAME = re.compile(rb"n,(?:a=[^,]*)?,(?:m=[^,]*,)?n=([^,]*),r=")
-_BEARER = re.compile(rb"\x01auth=Bearer +([^\x01]*)\x01", re.IGNORECASE)
+_BEARER = re.compile(rb"(?<=\x01)auth=(?i:bearer) +([^\x01]*)\x01")
 _OAUTHBEARER = "OAUTHBEARER"
 
 
@@ -90,8 +90,9 @@ class SaslObserver:
 
     def _subject(self, token: bytes) -> str:
         """A claim of the JSON Web Token in the client's message; its signature is the brokers' to check."""
-        found = _BEARER.search(token)
-        parts = found[1].split(b".") if found else []
+        found = _BEARER.findall(token)
+        # The last one, as brokers take it: by the first, a client could name somebody else.
+        parts = found[-1].split(b".") if found else []
         if len(parts) < 2:
             return UNKNOWN_USER
         claims = json.loads(base64.urlsafe_b64decode(parts[1] + b"=" * (-len(parts[1]) % 4)))

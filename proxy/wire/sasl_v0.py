@@ -51,6 +51,8 @@ class RawTokens:
         if not self._left:
             return False
         if self._mechanism == _GSSAPI and size and head[0] not in _GSSAPI_FIRST_BYTES:
+            if self._left == MAX_GSSAPI_TOKENS:
+                raise ProtocolError("a request came in place of the first SASL token; the client is at fault")
             self._left = 0
             return False
         if size > MAX_TOKEN_BYTES:

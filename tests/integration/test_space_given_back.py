@@ -73,6 +73,7 @@ def test_a_deleted_topic_gives_everything_back_though_the_one_that_does_it_dies(
 
 @pytest.mark.parametrize("age_seconds", [0, 7200])
 def test_objects_that_were_never_committed_go_when_they_are_old(stack: Stack, age_seconds: int) -> None:
+    assert fill(stack, new_topic(stack, "beside-orphans", DISKLESS), 1)
     key = segment_key(uuid.uuid4().bytes)
     orphan, foreign = stack.directory / "wal" / key, stack.directory / "wal" / "notes" / "readme"
     for path in (orphan, foreign):

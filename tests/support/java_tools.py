@@ -17,6 +17,7 @@ from proxy.demo.process import Process, bound
 SOURCE = Path(__file__).parents[1] / "conformance" / "jvm" / "Tools.java"
 EXTRA_JARS = "extra-4.3.1"
 HEAP_MB = 256
+TIMEOUT_SECONDS = 60
 END_TIMEOUT_SECONDS = 30
 COMPILE_TIMEOUT_SECONDS = 120
 
@@ -90,14 +91,24 @@ class JavaTools:
             self._process.kill()
             self._process.wait()
 
-    def run(self, main_class: str, *arguments: str, stdin: str = "", timeout_seconds: float = 90) -> Printed:
-        """Run a tool to its end. A tool that takes longer ends the whole JVM, and the test."""
+    def run(
+        self,
+        main_class: str,
+        *arguments: str,
+        stdin: str = "",
+        until: str = "",
+        timeout_seconds: float = TIMEOUT_SECONDS,
+    ) -> Printed:
+        """Run a tool to its end. A tool that takes longer ends the whole JVM, and the test.
+
+        One that does not end by itself is ended, as by a signal, once it has printed the text `until`.
+        """
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         overdue = threading.Timer(timeout_seconds, self._process.kill)
         overdue.start()
         try:
-            self._process.stdin.write(" ".join(map(_encoded, (main_class, stdin, *arguments))) + "\n")
+            self._process.stdin.write(" ".join(map(_encoded, (main_class, stdin, until, *arguments))) + "\n")
             self._process.stdin.flush()
             words = self._process.stdout.readline().split()
         finally:
@@ -105,7 +116,7 @@ class JavaTools:
         assert words, f"{main_class} did not end in {timeout_seconds:g} s, or ended the JVM: {self._log.read_text()}"
         return Printed(int(words[0]), _decoded(words[1]), _decoded(words[2]))
 
-    def check(self, main_class: str, *arguments: str, stdin: str = "", timeout_seconds: float = 90) -> str:
+    def check(self, main_class: str, *arguments: str, stdin: str = "", timeout_seconds: float = TIMEOUT_SECONDS) -> str:
         """Run a tool that has to end well; what it printed to standard output."""
         printed = self.run(main_class, *arguments, stdin=stdin, timeout_seconds=timeout_seconds)
         assert printed.exit_code == 0, f"{main_class} {arguments}: {printed.out}\n{printed.err}"

@@ -27,6 +27,7 @@ class Twice:
         arguments: Sequence[str],
         *,
         stdin: str = "",
+        until: str = "",
         names: tuple[str, str] = ("", ""),
         clean: Callable[[str], str] = str,
         exit_code: int = 0,
@@ -37,6 +38,7 @@ class Twice:
         In an argument, `{name}` is the first of `names` directly and the second through the proxy, and both are
         `<name>` in what is printed; `{bootstrap}` is where to bootstrap, which is put in front where no argument has
         it. `clean` is put over what is printed, for what changes by the moment. Both have to end with `exit_code`.
+        A tool that does not end by itself is ended once it has printed `until`.
         Without `endpoints_only` the tool may print brokers' own addresses that no client connects to.
         """
         sides = zip((self.stack.direct_bootstrap, self.stack.bootstrap(self.rack)), names, strict=True)
@@ -45,7 +47,7 @@ class Twice:
         printed = []
         for bootstrap, name in sides:
             filled = [word.replace("{bootstrap}", bootstrap).replace("{name}", name) for word in arguments]
-            printed.append(self.tools.run(main_class, *filled, stdin=stdin.replace("{name}", name)))
+            printed.append(self.tools.run(main_class, *filled, stdin=stdin.replace("{name}", name), until=until))
         codes = [one.exit_code for one in printed]
         assert codes == [exit_code] * 2, f"directly: {printed[0]}\nthrough the proxy: {printed[1]}"
         if endpoints_only:

@@ -373,6 +373,30 @@ async def test_a_client_that_goes_while_it_waits_for_memory_does_not_hold_up_ano
     assert len(held.slots) == 1
 
 
+async def test_a_client_that_goes_before_its_handler_has_begun_gives_its_memory_back():
+    """The next request is let in, and then it is noticed, by the write of the answer, that there is no client."""
+    held, waiting = Held(), Waiting()
+    sent = await connected(handlers={FETCH: held, METADATA: waiting}, memory_bytes=600)
+    sent.send(request(FETCH, 1, bytes(500), version=4) + request(METADATA, 2, bytes(500)))
+    held.fill()
+    sent.client.close()
+    await turns()
+    assert waiting.asked == 1
+    assert sent.memory.used_bytes == 0
+
+
+async def test_memory_that_a_produce_waited_for_is_given_back_where_nothing_is_diskless_any_more():
+    sent = await connected(handlers={PRODUCE: lambda connection, one: connection.forward(one)}, memory_bytes=600)
+    sent.topics.nothing_diskless = False
+    assert sent.memory.try_take(500, lambda: True)
+    sent.send(produce(1, size=500))
+    sent.topics.nothing_diskless = True
+    sent.memory.give_back(500)
+    await turns()
+    assert sent.broker.taken() == produce(1, size=500)
+    assert sent.memory.used_bytes == 0
+
+
 async def test_a_fault_in_one_request_does_not_reach_who_answers_another():
     """Answering may let the next request in; whoever answers (the WAL buffer, another client) is not to blame."""
     held = Held()

@@ -100,6 +100,14 @@ async def test_rights_are_forgotten_when_it_authenticates_again() -> None:
     assert Rights not in sent.connection.remembered
 
 
+async def test_a_token_outside_of_an_exchange_changes_nothing() -> None:
+    sent = await client()
+    await log_in(sent)
+    token = request(AUTHENTICATE, 3, build_authenticate(b"\0root\0hush"), version=1)
+    assert await exchange(sent, token, response(3, authenticated(34)))
+    assert user_of(sent.connection) == "alice"
+
+
 async def test_the_end_of_a_session(monkeypatch: pytest.MonkeyPatch) -> None:
     sent = await client()
     await log_in(sent, lifetime_ms=1)

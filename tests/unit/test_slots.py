@@ -54,6 +54,14 @@ def heartbeat(connection, rewrite=None):
     return BrokerSlot(connection, 12, 0, 7, rewrite)
 
 
+def test_an_answer_without_header_is_counted_as_held_before_it_is_written():
+    connection = Connection()
+    slot = Slot(connection, 17, 0, 0)
+    slot.fill_frame(b"token")
+    assert connection.held == connection.finished == [slot]
+    assert b"".join(slot.buffers) == b"\0\0\0\5token"
+
+
 def fetch_frame(records=b"r" * 50):
     partition = PartitionFetched(0, 0, 1, 1, 0, [records], len(records))
     body = b"".join(build_fetch_response(FETCH_VERSION, 0, [TopicFetched(bytes(16), [partition])]))

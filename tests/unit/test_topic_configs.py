@@ -56,6 +56,13 @@ def test_diskless_enable_decides_over_the_name() -> None:
         wants_diskless({"diskless.enable": "yes"}, default=False)
 
 
+def test_what_is_compacted_is_classic_unless_it_asks() -> None:
+    compacted = {"cleanup.policy": "compact,delete"}
+    assert not wants_diskless(compacted, default=True)
+    assert wants_diskless(compacted | {"diskless.enable": "true"}, default=False)
+    assert wants_diskless({"cleanup.policy": "delete"}, default=True)
+
+
 def test_names_match_as_a_whole_and_internal_topics_never_do() -> None:
     assert diskless_by_name("logs.web", [r"logs\..*"])
     assert not diskless_by_name("my.logs.web", [r"logs\..*"])

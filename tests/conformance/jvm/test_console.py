@@ -14,7 +14,7 @@ from proxy.demo.stack import Stack
 from tests.support.confluent import produce
 from tests.support.java_tools import TOOLS, JavaTools, only
 from tests.support.records import COMPRESSIONS, samples
-from tests.support.topics import CLASSIC, DISKLESS, KINDS, admin, new_topic
+from tests.support.topics import CLASSIC, KINDS, admin, new_topic
 from tests.support.twice import Twice
 
 TOPICS = f"{TOOLS}.TopicCommand"
@@ -159,14 +159,3 @@ def start_at_the_beginning(stack: Stack, group: str) -> None:
     resource = ConfigResource(ConfigResource.Type.GROUP, group, incremental_configs=[entry])
     client = admin(stack)
     client.incremental_alter_configs([resource])[resource].result(30)
-
-
-def test_a_share_group_gets_nothing_of_a_diskless_topic(twice: Twice) -> None:
-    """A recorded difference: its records are not on the brokers."""
-    topic = new_topic(twice.stack, "shared", DISKLESS)
-    start_at_the_beginning(twice.stack, f"{topic}-group")
-    produce(twice.stack.bootstrap("rack-a"), topic, samples(3, "shared"))
-    bootstrap = ("--bootstrap-server", twice.stack.bootstrap("rack-b"))
-    asked = ("--topic", topic, "--group", f"{topic}-group", "--max-messages", "1", "--timeout-ms", "3000")
-    printed = twice.tools.run(f"{TOOLS}.consumer.ConsoleShareConsumer", *bootstrap, *asked)
-    assert printed.out == ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from tests.conformance.model import Ability, Client, ClientError
@@ -17,16 +18,17 @@ def a_topics_life(client: Client, way: Way) -> Observation:
     topic = way.name_of("life")
     observed: Observation = {}
 
-    def described() -> list[dict[str, Any]]:
+    def described(partitions: int) -> list[dict[str, Any]]:
         try:
-            return client.describe_topic(way.readers, topic)
+            found = client.describe_topic(way.readers, topic)
         except ClientError:
-            return []  # brokers learn of it one after the other, and any of them answers
+            return []
+        # Brokers learn of it one after the other, and any of them answers: one may know the topic of before.
+        return found if len(found) == partitions else []
 
     for partitions in (PARTITIONS, 1):
         client.create_topic(way.writers, topic, partitions, {"retention.ms": "7200000"})
-        observed[f"described {partitions}"] = wait_for(described, "a description")
-        assert len(observed[f"described {partitions}"]) == partitions
+        observed[f"described {partitions}"] = wait_for(partial(described, partitions), "a description")
         client.delete_topic(way.writers, topic)
         gone = wait_for(lambda: error_of(lambda: client.describe_topic(way.readers, topic)), "no description any more")
         observed[f"described gone {partitions}"] = gone

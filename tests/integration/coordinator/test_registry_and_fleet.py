@@ -84,6 +84,20 @@ async def test_what_changes_nothing_raises_no_version(registry) -> None:
     assert await registry.remove("unknown") == 4
 
 
+async def test_only_the_topic_that_is_meant_is_forgotten(registry) -> None:
+    await registry.reserve("a", 1, {}, "owner")
+    assert await registry.remove("a", ONE) == 1
+    assert await registry.activate("a", ONE, 1) == 2
+    assert await registry.remove("a", NONE) == 2
+    assert await registry.begin_delete("a", TWO) == 2
+    assert await registry.remove("a", TWO) == 2
+    assert [topic.state for topic in (await registry.load()).topics] == ["live"]
+    assert await registry.begin_delete("a", ONE) == 3
+    assert await registry.remove("a", ONE) == 4
+    await registry.reserve("a", 1, {}, "owner")
+    assert await registry.remove("a", NONE) == 6
+
+
 async def test_changes_are_told(registry) -> None:
     async with aclosing(registry.changes()) as changes:
         assert await anext(changes) == 0

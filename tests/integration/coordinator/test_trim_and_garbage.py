@@ -226,3 +226,24 @@ async def test_readers_are_told_of_a_new_log_start(make_coordinator) -> None:
     await delete(coordinator, 1)
     assert await anext(announcements) == Announcement(TOPIC, 0, (), 1, 2)
     await announcements.aclose()
+
+
+async def test_what_is_appended_while_rows_are_freed_is_not_deleted(
+    make_coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(coordinator_redis, "MAX_ROWS_PER_DELETE_CALL", 2)
+    coordinator, producer = make_coordinator(), make_coordinator()
+    await coordinator.create_logs(TOPIC, [0])
+    await append(producer, 1, 2, 3, 4, 5)
+    run = coordinator._run
+
+    async def run_then_append(name: str, *arguments, **options):
+        replies = await run(name, *arguments, **options)
+        await append(producer, 6)
+        return replies
+
+    monkeypatch.setattr(coordinator, "_run", run_then_append)
+    assert await delete(coordinator, -1) == (0, 5)
+    start, high_watermark, _, rows = await ends(producer)
+    assert (start, high_watermark - start) == (5, rows)
+    assert rows > 1

@@ -110,3 +110,16 @@ async def test_old_orphans_are_found_and_nothing_else():
     del shop.storage.modified_ms["00/notes"]
     assert await shop.collector.collect() == 1
     assert shop.left() == {1, 8}
+
+
+async def test_nothing_is_an_orphan_where_the_coordinator_knows_no_object():
+    """The store is another one, or came back empty."""
+    shop = await Shop(1, 2, 3).fill()
+    await shop.coordinator.delete_logs(TOPIC, [1, 2, 3])
+    assert await shop.collector.sweep_orphans() == 0
+    assert not shop.coordinator.tombstones
+    shop.add(7, age_ms=1_000)
+    await shop.coordinator.create_logs(TOPIC, [7])
+    batch = ProposedBatch(10, 1, 1, NO_PRODUCER_ID, -1, -1)
+    await shop.coordinator.commit(segment(7), [PartitionRun(TOPIC, 7, 1, (batch,))])
+    assert await shop.collector.sweep_orphans() == 3, "a young object is in use"

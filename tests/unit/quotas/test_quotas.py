@@ -71,7 +71,7 @@ def test_the_most_specific_limit_holds(entities):
     quota = ClientQuota(Clock())
     quota.limits = {entity: 1000.0 + PRECEDENCE.index(entity) for entity in entities}
     first = min(entities, key=PRECEDENCE.index)
-    assert quota.burst_bytes("alice", "app") == 10 * quota.limits[first]
+    assert quota.available_bytes("alice", "app") == 10 * quota.limits[first]
 
 
 @pytest.mark.parametrize(
@@ -101,14 +101,14 @@ def test_nobody_is_limited_by_a_name_that_he_does_not_have(user, client_id):
     quota.limits = {entity: 1000.0 + place for place, entity in enumerate(PRECEDENCE)}
     by_user, by_client_id = 1002.0, 1006.0
     limit = by_user if user else by_client_id if client_id else float("inf")
-    assert quota.burst_bytes(user, client_id) == 10 * limit
+    assert quota.available_bytes(user, client_id) == 10 * limit
 
 
 def test_a_fetch_that_is_not_answered_is_not_counted():
     quota = ClientQuota(Clock())
     quota.limits = {(None, "app"): 100.0}
-    assert quota.take_if_there("", "app", 900) == 0
-    assert quota.take_if_there("", "app", 200) == quota.take_if_there("", "app", 200) == pytest.approx(1.0)
+    assert quota.take_if_any("", "app", 1200) == 0
+    assert quota.take_if_any("", "app", 200) == quota.take_if_any("", "app", 200) == pytest.approx(2.0)
 
 
 def test_those_who_have_stopped_are_forgotten():
@@ -168,7 +168,7 @@ def test_a_client_over_its_quota_is_muted_and_told():
     alice, other = Connection("alice"), Connection()
     assert quotas.throttle_produce(alice, "app", 1000) == 0
     assert quotas.throttle_produce(alice, "app", 150) == 1500
-    assert quotas.throttle_fetch(alice, "app", 900) == 0
+    assert quotas.throttle_fetch(alice, "app", 1050) == 0
     assert quotas.throttle_fetch(alice, "app", 150) == 500
     assert quotas.throttle_fetch(alice, "app", 0) == 0
     assert quotas.throttle_produce(other, "app", 1_000_000) == 0

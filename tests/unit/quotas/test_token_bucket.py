@@ -27,20 +27,28 @@ def test_what_was_taken_comes_back_at_the_rate_of_the_quota():
     assert bucket.take(1, LIMIT, 2.5) == pytest.approx(0.001)
 
 
-def test_what_is_not_there_is_not_taken():
+def test_while_credit_is_paid_back_nothing_is_taken():
     bucket = TokenBucket()
-    assert bucket.take_if_there(9_900, LIMIT, 0.0) == 0
-    assert bucket.take_if_there(400, LIMIT, 0.0) == pytest.approx(0.3)
-    assert bucket.take_if_there(100, LIMIT, 0.0) == 0
-    assert bucket.take_if_there(400, LIMIT, 0.4) == 0
+    assert bucket.available(LIMIT, 0.0) == 10_000
+    assert bucket.take_if_any(9_900, LIMIT, 0.0) == 0
+    assert bucket.available(LIMIT, 0.0) == 100
+    assert bucket.take_if_any(400, LIMIT, 0.0) == 0, "a batch that is too large is taken on credit"
+    assert bucket.available(LIMIT, 0.0) == 0
+    assert bucket.take_if_any(1, LIMIT, 0.0) == pytest.approx(0.3)
+    assert bucket.take_if_any(1, LIMIT, 0.31) == 0
 
 
-def test_more_than_the_bucket_holds_is_taken_when_it_is_full():
-    bucket = TokenBucket()
-    assert bucket.take_if_there(1, LIMIT, 0.0) == 0
-    assert bucket.take_if_there(30_000, LIMIT, 0.0) == pytest.approx(0.001)
-    assert bucket.take_if_there(30_000, LIMIT, 0.01) == 0
-    assert bucket.take_if_there(1, LIMIT, 0.01) == pytest.approx(20.001)
+def test_who_reads_large_batches_gets_a_share_beside_who_reads_small_ones():
+    bucket, moved, free_s = TokenBucket(), {40_000: 0, 50: 0}, {40_000: 0.0, 50: 0.0}
+    for step in range(10_000):
+        now_s = step * 0.05
+        for size in moved:
+            if now_s >= free_s[size]:
+                wait_s = bucket.take_if_any(size, LIMIT, now_s)
+                free_s[size] = now_s + wait_s
+                moved[size] += 0 if wait_s else size
+    assert sum(moved.values()) == pytest.approx(LIMIT * (500 + BURST_S), rel=0.1)
+    assert moved[40_000] > 0.2 * LIMIT * 500
 
 
 def test_a_new_limit_holds_at_once():
@@ -62,14 +70,15 @@ def test_a_client_that_waits_as_it_is_told_never_gets_more_than_burst_and_rate(r
     bucket, now_s, moved = TokenBucket(), 0.0, 0
     for size, pause_s in requests:
         if ask_first:
-            wait_s = bucket.take_if_there(size, LIMIT, now_s)
+            wait_s = bucket.take_if_any(size, LIMIT, now_s)
             if wait_s:
                 now_s += wait_s + 1e-6
-                assert bucket.take_if_there(size, LIMIT, now_s) == 0
+                assert bucket.take_if_any(size, LIMIT, now_s) == 0
         else:
             now_s += bucket.take(size, LIMIT, now_s)
         moved += size
-        assert moved <= LIMIT * (BURST_S + now_s) * (1 + 1e-9) + 1e-3
+        on_credit = size if ask_first else 0
+        assert moved <= LIMIT * (BURST_S + now_s) * (1 + 1e-9) + 1e-3 + on_credit
         now_s += pause_s
 
 

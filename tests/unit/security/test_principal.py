@@ -44,6 +44,8 @@ def authenticated(mechanism: str, *tokens: bytes, observer: SaslObserver | None 
         ("SCRAM-SHA-512", [b"n,a=alice,n=alice,r=nonce", b"c=biws,r=nonce,p=proof"], "alice"),
         ("SCRAM-SHA-512", [b"n,,n=a=2Cb=3D2C,r=nonce,tokenauth=true", b"c=biws,r=nonce,p=proof"], "a,b=2C"),
         ("OAUTHBEARER", [bearer(jwt(sub="alice"))], "alice"),
+        ("OAUTHBEARER", [bearer(jwt(sub="root"))[:-1] + bearer(jwt(sub="alice"))[3:]], "alice"),
+        ("OAUTHBEARER", [bearer(jwt(sub="root")).replace(b"auth", b"AUTH", 1)], UNKNOWN_USER),
         ("OAUTHBEARER", [bearer("opaque")], UNKNOWN_USER),
         ("OAUTHBEARER", [bearer(jwt(sub=7))], UNKNOWN_USER),
         ("OAUTHBEARER", [bearer(jwt(name="alice"))], UNKNOWN_USER),

@@ -57,6 +57,12 @@ def test_a_request_ends_the_tokens_of_gssapi(request_bytes: bytes) -> None:
     assert not raw.is_token(2, b"\x60\x01")
 
 
+def test_a_request_does_not_stand_for_all_tokens_of_gssapi() -> None:
+    """Else who has sent none would be taken for authenticated."""
+    with pytest.raises(ProtocolError, match="in place of the first SASL token"):
+        RawTokens("GSSAPI").is_token(len(REQUESTS[0]), REQUESTS[0])
+
+
 def test_no_request_can_be_taken_for_a_token_of_gssapi() -> None:
     assert {request[0] for request in REQUESTS} == {0}
     assert max(API_TABLE) < 0x0500

@@ -1,0 +1,56 @@
+"""Forgetting a diskless topic that has changed since the request for its deletion came."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from proxy.handlers.delete_topics import _forget
+from proxy.topics import Topics
+from tests.coordinator_model import ModelCoordinator, ModelTopicRegistry
+
+OLD, NEW = b"1" * 16, b"2" * 16
+
+
+def connection() -> Any:
+    registry = ModelTopicRegistry()
+    coordinates = SimpleNamespace(forget=lambda topic_id: None)
+    context = SimpleNamespace(
+        coordinator=ModelCoordinator(),
+        topics=Topics(registry, lease_runs=lambda: True),
+        reader=SimpleNamespace(coordinates=coordinates),
+    )
+    return SimpleNamespace(context=context)
+
+
+async def make(context: Any, topic_id: bytes, partitions: int) -> None:
+    if context.topics.registry.topics.get("a") is None:
+        await context.topics.registry.reserve("a", partitions, {}, "owner")
+    await context.coordinator.create_logs(topic_id, range(partitions))
+    await context.topics.registry.activate("a", topic_id, partitions)
+
+
+async def test_a_new_topic_of_the_same_name_stays() -> None:
+    client = connection()
+    context = client.context
+    await make(context, OLD, 1)
+    await context.topics.load()
+    entry = context.topics.find("a")
+    await context.topics.registry.remove("a")
+    await make(context, NEW, 1)
+    assert await _forget(client, entry) == 0
+    assert [(topic.topic_id, topic.state) for topic in context.topics.all()] == [(NEW, "live")]
+    assert await context.coordinator.describe(OLD, [0]) == [None]
+    assert await context.coordinator.describe(NEW, [0]) != [None]
+
+
+async def test_partitions_that_came_meanwhile_go_too() -> None:
+    client = connection()
+    context = client.context
+    await make(context, OLD, 1)
+    await context.topics.load()
+    entry = context.topics.find("a")
+    await make(context, OLD, 3)
+    assert await _forget(client, entry) == 0
+    assert await context.coordinator.describe(OLD, [0, 1, 2]) == [None, None, None]
+    assert context.topics.all() == ()

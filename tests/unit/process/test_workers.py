@@ -1,0 +1,31 @@
+"""The parent of workers, where they end while it tells them something."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+import pytest
+
+from proxy.process.ports import HeldPorts
+from proxy.process.workers import Workers, _Worker
+from tests.unit.process.test_ports import settings_of
+
+
+async def worker(code: str) -> _Worker:
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", code)
+    reader = asyncio.StreamReader()
+    return _Worker(process, reader, None)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="workers need Linux")
+async def test_a_worker_that_has_just_ended_does_not_keep_the_others_from_hearing_of_the_end(monkeypatch):
+    """As where no worker can start: all of them say so and end in one moment."""
+    monkeypatch.setattr(HeldPorts, "__init__", lambda ports, settings: None)
+    monkeypatch.setattr(HeldPorts, "release", lambda ports: None)
+    workers = Workers(settings_of())
+    ended, running = await worker("pass"), await worker("import time; time.sleep(60)")
+    await ended.process.wait()
+    workers._workers = {1: ended, 2: running}
+    workers._end(HeldPorts(workers.settings))
+    assert await running.process.wait() < 0
