@@ -82,7 +82,7 @@ _ROWS = (
     (29, "DescribeAcls", 2, 0, 3, _PASS, _CLASSIC),
     (30, "CreateAcls", 2, 0, 3, _PASS, _CLASSIC),
     (31, "DeleteAcls", 2, 0, 3, _PASS, _CLASSIC),
-    (32, "DescribeConfigs", 4, 0, 4, _REWRITE, "configs of diskless topics that govern data"),
+    (32, "DescribeConfigs", 4, 0, 4, _INTERCEPT, "configs of diskless topics that govern data"),
     (33, "AlterConfigs", 2, 0, 2, _INTERCEPT, "configs of diskless topics that govern data"),
     (34, "AlterReplicaLogDirs", 2, 0, 2, _PASS, _CLASSIC),
     (35, "DescribeLogDirs", 2, 0, 5, _PASS, _LATER_LOG),

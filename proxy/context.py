@@ -22,6 +22,7 @@ from proxy.fleet import Fleet
 from proxy.housekeeping.garbage import GarbageCollector
 from proxy.housekeeping.housekeeper import Housekeeper
 from proxy.housekeeping.retention import Retention
+from proxy.housekeeping.shadows import Shadows
 from proxy.leaders import LeaderChoice
 from proxy.memory import MemoryBudget
 from proxy.quotas.quotas import Quotas
@@ -93,6 +94,7 @@ class Context:
             self.cluster,
             Retention(self.coordinator, self.topics),
             GarbageCollector(self.coordinator, storage, settings.garbage, self.stats),
+            Shadows(self.cluster, self.topics, self.reservations, self.coordinator),
         )
         self._seen_through: set[asyncio.Task[None]] = set()
 

@@ -19,7 +19,8 @@ class Brokers(Section):
     request_timeout_ms: int = Field(default=30_000, ge=1)
     """For requests of the proxy's own."""
     metadata_refresh_ms: int = Field(default=5_000, ge=10)
-    """How often the list of live brokers is asked for, beside what clients' Metadata shows."""
+    """How often the list of live brokers is asked for, beside what clients' Metadata shows; and how often one proxy of
+    the fleet compares diskless topics with their shadows."""
     security_protocol: SecurityProtocol = "PLAINTEXT"
     """`security.protocol` of the brokers' listener that `bootstrap` names. With SASL, clients authenticate to the
     brokers themselves, through the proxy."""

@@ -6,13 +6,16 @@ shadow was given in its place, the next synonym (the brokers' own default) shows
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from proxy.errors import NONE
 from proxy.handlers.topic_resources import TOPIC, diskless_topics_of
+from proxy.housekeeping.broker_defaults import DefaultsRefused, retention_defaults
+from proxy.housekeeping.retention import RetentionDefaults
 from proxy.topic_configs import DISKLESS_ENABLE, SHADOW_CONFIGS, governs_data
+from proxy.upstream import BrokerUnreachable
 from proxy.wire.cold import encode, nested, read_request, read_response
 from proxy.wire.errors import ProtocolError
 
@@ -20,7 +23,7 @@ if TYPE_CHECKING:
     from proxy.connection import ClientConnection
     from proxy.coordinator.interface import DisklessTopic
     from proxy.request import Request
-    from proxy.wire.primitives import Buffer
+    from proxy.slots import Slot
 
 _DYNAMIC_TOPIC_CONFIG = 1
 _DEFAULT_CONFIG = 5
@@ -29,60 +32,79 @@ _WITH_SYNONYMS = 1
 """The first version that tells where a value comes from; v0 only says whether it is a default."""
 
 
-def describe_configs(connection: ClientConnection, request: Request) -> None:
-    """Forward; put in what the registry knows."""
+def describe_configs(connection: ClientConnection, request: Request) -> Coroutine[Any, Any, None] | None:
+    """Forward what is about no diskless topic."""
     topics = connection.context.topics
     if not topics.all():
         connection.forward(request)
-        return
+        return None
     asked = read_request(request.api_key, request.api_version, request.body)
     diskless = diskless_topics_of(asked.resources, topics)
     if not diskless:
         connection.forward(request)
-        return
+        return None
+    return _describe(connection, request, connection.open_slot(request), asked, diskless)
+
+
+async def _describe(
+    connection: ClientConnection, request: Request, slot: Slot, asked: Any, diskless: dict[str, DisklessTopic]
+) -> None:
+    """Put in what the registry knows. Raises BrokerUnreachable."""
     keys = {str(one.resource_name): one.configuration_keys for one in asked.resources if one.resource_type == TOPIC}
-    if request.api_version >= _WITH_SYNONYMS and not asked.include_synonyms:
-        # They tell what a config would be that only the shadow has.
-        request = request.with_body(encode(replace(asked, include_synonyms=True)))
-    with_synonyms = request.api_version >= _WITH_SYNONYMS and asked.include_synonyms
-
-    def rewrite(body: memoryview) -> list[Buffer]:
-        try:
-            response = read_response(request.api_key, request.api_version, body)
-        except ProtocolError:
-            return [body]  # an error code of a newer broker, for example
-        results = tuple(
-            _merged(result, diskless[str(result.resource_name)], keys[str(result.resource_name)])
-            if result.resource_type == TOPIC and str(result.resource_name) in diskless
-            else result
-            for result in response.results
-        )
-        if request.api_version >= _WITH_SYNONYMS and not with_synonyms:
-            results = tuple(_without_synonyms(result) for result in results)
-        return [encode(replace(response, results=results))]
-
-    connection.forward(request, rewrite)
+    tells_sources = request.api_version >= _WITH_SYNONYMS
+    # Synonyms tell what a config would be that only the shadow has.
+    wider = replace(asked, include_synonyms=True) if tells_sources else asked
+    body = await connection.ask(request, request.api_key, request.api_version, encode(wider))
+    try:
+        response = read_response(request.api_key, request.api_version, body)
+    except ProtocolError:
+        slot.fill([body])  # an error code of a newer broker, for example
+        return
+    defaults = await _defaults(connection)
+    results = tuple(
+        _merged(result, diskless[str(result.resource_name)], keys[str(result.resource_name)], defaults)
+        if result.resource_type == TOPIC and str(result.resource_name) in diskless
+        else result
+        for result in response.results
+    )
+    if tells_sources and not asked.include_synonyms:
+        results = tuple(_without_synonyms(result) for result in results)
+    slot.fill([encode(replace(response, results=results))])
 
 
-def _merged(result: Any, entry: DisklessTopic, keys: tuple[str, ...] | None) -> Any:
+async def _defaults(connection: ClientConnection) -> dict[str, str]:
+    """What the shadow has of its own, as it would be without; brokers name no synonym of their retention by time."""
+    context = connection.context
+    try:
+        known = await retention_defaults(context.cluster)
+    except (BrokerUnreachable, ProtocolError, DefaultsRefused):
+        known = RetentionDefaults(context.settings.default_retention_ms, -1)
+    return {
+        "cleanup.policy": "delete",
+        "retention.ms": str(known.retention_ms),
+        "retention.bytes": str(known.retention_bytes),
+    }
+
+
+def _merged(result: Any, entry: DisklessTopic, keys: tuple[str, ...] | None, defaults: dict[str, str]) -> Any:
     """The broker's result for a shadow as that of its diskless topic."""
     if result.error_code.value != NONE:
         return result
     config_type = nested(type(result), "configs")
-    configs = [_as_diskless(config, entry.configs) for config in result.configs]
+    configs = [_as_diskless(config, entry.configs, defaults) for config in result.configs]
     if keys is None or DISKLESS_ENABLE in keys:
         configs.append(_enabled(config_type))
     return replace(result, configs=tuple(configs))
 
 
-def _as_diskless(config: Any, kept: dict[str, str]) -> Any:
+def _as_diskless(config: Any, kept: dict[str, str], defaults: dict[str, str]) -> Any:
     """One config of the shadow, as the diskless topic has it."""
     name = str(config.name)
     if not governs_data(name):
         return config
     if name in kept:
         return _set(config, kept[name])
-    return _next_synonym(config) if name in SHADOW_CONFIGS else config
+    return _next_synonym(config, defaults[name]) if name in SHADOW_CONFIGS else config
 
 
 def _set(config: Any, value: str) -> Any:
@@ -94,19 +116,13 @@ def _set(config: Any, value: str) -> Any:
     return replace(config, value=value, config_source=_DYNAMIC_TOPIC_CONFIG, synonyms=(own, *others))
 
 
-def _next_synonym(config: Any) -> Any:
-    """Without what the shadow was given: the brokers' setting that comes next, or Kafka's default."""
+def _next_synonym(config: Any, default: str) -> Any:
+    """Without what the shadow was given: the brokers' setting that comes next, else their default."""
     if not hasattr(config, "synonyms"):
-        return replace(config, value=_DEFAULTS[str(config.name)], is_default=True)
+        return replace(config, value=default, is_default=True)
     others = tuple(one for one in config.synonyms if one.source != _DYNAMIC_TOPIC_CONFIG)
-    if not others:
-        default = _DEFAULTS[str(config.name)]
-        return replace(config, value=default, config_source=_DEFAULT_CONFIG, synonyms=())
-    return replace(config, value=others[0].value, config_source=others[0].source, synonyms=others)
-
-
-_DEFAULTS = {"cleanup.policy": "delete", "retention.ms": "604800000", "retention.bytes": "-1"}
-"""Kafka's own, for versions and brokers that don't tell."""
+    source = others[0].source if others else _DEFAULT_CONFIG
+    return replace(config, value=others[0].value if others else default, config_source=source, synonyms=others)
 
 
 def _enabled(config_type: Any) -> Any:

@@ -16,6 +16,7 @@ from proxy.coordinator.interface import CoordinatorUnavailable, FleetStore
 from proxy.housekeeping.broker_defaults import DefaultsRefused, retention_defaults
 from proxy.housekeeping.garbage import GarbageCollector
 from proxy.housekeeping.retention import UNBOUNDED, Retention, RetentionDefaults
+from proxy.housekeeping.shadows import Shadows
 from proxy.storage.interface import StorageError
 from proxy.upstream import BrokerUnreachable
 from proxy.wire.errors import ProtocolError
@@ -38,6 +39,7 @@ class Housekeeper:
         cluster: Cluster,
         retention: Retention,
         garbage: GarbageCollector,
+        shadows: Shadows,
     ) -> None:
         self._store = fleet_store
         self._identity = identity
@@ -50,6 +52,7 @@ class Housekeeper:
         self._work: list[tuple[str, float, Callable[[], Awaitable[object]]]] = [
             ("retention", settings.log_retention_check_interval_ms / 1000, self._retain),
             ("garbage", settings.garbage.interval_ms / 1000, garbage.collect),
+            ("shadows", settings.brokers.metadata_refresh_ms / 1000, shadows.compare),
             ("orphans", settings.garbage.orphan_sweep_interval_ms / 1000, garbage.sweep_orphans),
         ]
 
@@ -68,7 +71,7 @@ class Housekeeper:
                 try:
                     await work()
                     failing.discard(name)
-                except (CoordinatorUnavailable, StorageError) as error:
+                except (CoordinatorUnavailable, StorageError, BrokerUnreachable, ProtocolError) as error:
                     if name not in failing:
                         log.warning("housekeeping_failed", work=name, reason=str(error), remedy="it is tried again")
                     failing.add(name)

@@ -21,7 +21,7 @@ from confluent_kafka.admin import (
 from proxy.demo.stack import Stack
 from tests.support.confluent import produce_to, read_partitions
 from tests.support.records import samples
-from tests.support.topics import CLASSIC, DISKLESS, new_topic
+from tests.support.topics import CLASSIC, DISKLESS, NOT_HEARD_OF, new_topic
 
 ENABLE = "diskless.enable"
 CONFIGS = {"retention.ms": "3600000", "max.message.bytes": "50000", "min.insync.replicas": "1"}
@@ -48,8 +48,16 @@ def outcome(call: Callable[[], Any]) -> str:
 
 
 def described(admin: AdminClient, topic: str) -> dict[str, tuple[str | None, str, bool]]:
-    (answer,) = admin.describe_configs([ConfigResource(ResourceType.TOPIC, topic)]).values()
-    found = answer.result(30)
+    deadline = time.monotonic() + 30
+    while True:
+        (answer,) = admin.describe_configs([ConfigResource(ResourceType.TOPIC, topic)]).values()
+        try:
+            found = answer.result(30)
+            break
+        except KafkaException as error:  # brokers hear of a topic one after the other
+            if error.args[0].code() not in NOT_HEARD_OF or time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
     return {name: (one.value, ConfigSource(one.source).name, one.is_default) for name, one in found.items()}
 
 
@@ -138,3 +146,26 @@ def test_partitions_are_added_alike(stack: Stack, admin: AdminClient, topics: tu
         produce_to(stack.bootstrap("rack-c"), topic, sent)
         kept = read_partitions(stack.bootstrap("rack-a"), topic, 5)
         assert [len(records) for records in kept] == [3, 4, 5, 6, 7]
+
+
+def test_partitions_that_are_added_past_the_proxies_are_there_soon(stack: Stack, topics: tuple[str, str]) -> None:
+    _, diskless = topics
+    direct = AdminClient({"bootstrap.servers": stack.direct_bootstrap})
+    (answer,) = direct.create_partitions([NewPartitions(diskless, 3)]).values()
+    answer.result(30)
+    deadline = time.monotonic() + 30
+    while len(direct.list_topics(diskless, timeout=10).topics[diskless].partitions) < 3:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    produce_to(stack.bootstrap("rack-b"), diskless, {2: samples(4, "none")})
+    assert len(read_partitions(stack.bootstrap("rack-c"), diskless, 3)[2]) == 4
+
+
+def test_a_default_of_the_brokers_is_told_in_its_unit(new_stack: Callable[..., Stack]) -> None:
+    stack = new_stack(racks=("rack-a",), broker_properties={"log.retention.hours": "24"})
+    admin = AdminClient({"bootstrap.servers": stack.bootstrap("rack-a")})
+    topics = [new_topic(stack, "defaults", kind) for kind in (CLASSIC, DISKLESS)]
+    classic, diskless = (described(admin, topic) for topic in topics)
+    assert diskless.pop(ENABLE)[0] == "true"
+    assert classic["retention.ms"][0] == str(24 * 3_600_000)
+    assert classic == diskless
