@@ -18,6 +18,7 @@ from kio.index import KioIndexError, load_request_schema, load_response_schema
 from kio.serial import entity_reader, entity_writer
 from kio.static.primitive import i32Timedelta
 
+from proxy.wire.cold_lengths import check_lengths
 from proxy.wire.errors import ProtocolError
 from proxy.wire.primitives import Buffer
 
@@ -57,9 +58,12 @@ def milliseconds(value: int) -> Any:
 
 def _read(load: Any, api_key: int, api_version: int, body: Buffer) -> Any:
     try:
-        entity, _ = entity_reader(load(api_key, api_version))(body, 0)
+        entity_type: Any = load(api_key, api_version)
     except KioIndexError as error:
         raise ProtocolError(f"version {api_version} of API key {api_key} is not known") from error
+    check_lengths(entity_type, body)
+    try:
+        entity, _ = entity_reader(entity_type)(body, 0)
     except Exception as error:
         # kio's readers raise whatever fits (KeyError for a tag, ValueError for a code, its own for short data).
         raise ProtocolError(f"API key {api_key} v{api_version} can't be read: {error!r}") from error

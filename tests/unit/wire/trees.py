@@ -214,6 +214,7 @@ _VALUES = {
     "int64": st.integers(-(2**63), 2**63 - 1),
     "timedelta_i64": st.integers(0, 2**40),
     "datetime_i64": st.integers(0, 2**40),
+    "float64": st.floats(allow_nan=False),
     "string": st.text(max_size=6) | st.sampled_from(["orders", "rack-a", "h" * 200]),
     "bytes": st.binary(max_size=20),
     "records": st.binary(max_size=20) | st.integers(100, 40000).map(bytes),

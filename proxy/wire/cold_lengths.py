@@ -1,0 +1,133 @@
+"""Walk over a message by kio's schema, before kio reads it: whether all that its lengths claim is there.
+
+kio's reader is native, and makes room for as many elements as an array claims before it has seen one: a request of a
+few bytes that claims two billion of them would end the process. What has been walked to its end claims nothing untrue.
+"""
+
+from __future__ import annotations
+
+import types
+import typing
+from dataclasses import fields, is_dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from proxy.wire.errors import ProtocolError
+from proxy.wire.primitives import (
+    INT32,
+    Buffer,
+    check_end,
+    parsing,
+    read_count,
+    read_length,
+    read_tags,
+    skip_string,
+)
+
+_FIXED_BYTES = {
+    "bool": 1,
+    "int8": 1,
+    "int16": 2,
+    "uint16": 2,
+    "error_code": 2,
+    "int32": 4,
+    "timedelta_i32": 4,
+    "int64": 8,
+    "timedelta_i64": 8,
+    "datetime_i64": 8,
+    "float64": 8,
+    "uuid": 16,
+}
+_STRUCT = "struct"
+
+
+class _Field(NamedTuple):
+    kind: str
+    """A `kafka_type` of kio, or `struct`."""
+    entity: Any
+    """The type of a struct."""
+    is_array: bool
+    nullable: bool
+
+
+class _Layout(NamedTuple):
+    flexible: bool
+    fields: tuple[_Field, ...]
+    tagged: dict[int, _Field]
+
+
+@parsing
+def check_lengths(entity_type: Any, body: Buffer) -> None:
+    """Raise ProtocolError where the message ends before what it claims to hold."""
+    check_end(body, _skip_entity(body, 0, entity_type))
+
+
+def _skip_entity(data: Buffer, at: int, entity_type: Any) -> int:
+    layout = _layout(entity_type)
+    for field in layout.fields:
+        at = _skip_field(data, at, field, layout.flexible)
+    if layout.flexible:
+        tags, at = read_tags(data, at)
+        for tag, start, end in tags:
+            check_end(data, end)
+            if tag in layout.tagged:
+                _skip_field(data, start, layout.tagged[tag], True)
+    return at
+
+
+def _skip_field(data: Buffer, at: int, field: _Field, flexible: bool) -> int:
+    if not field.is_array:
+        return _skip_value(data, at, field, flexible)
+    count, at = read_count(data, at, flexible)
+    if field.kind in _FIXED_BYTES:
+        return at + max(count, 0) * _FIXED_BYTES[field.kind]
+    for _ in range(count):
+        at = _skip_value(data, at, field, flexible)
+        check_end(data, at)
+    return at
+
+
+def _skip_value(data: Buffer, at: int, field: _Field, flexible: bool) -> int:
+    if field.kind == _STRUCT:
+        if field.nullable and not field.is_array:
+            at += 1
+            if data[at - 1] == 0xFF:
+                return at
+        return _skip_entity(data, at, field.entity)
+    if field.kind == "string":
+        return skip_string(data, at, flexible)
+    if field.kind in _FIXED_BYTES:
+        return at + _FIXED_BYTES[field.kind]
+    if flexible:
+        length, at = read_length(data, at)
+    else:
+        (length,) = INT32.unpack_from(data, at)
+        at += 4
+    if length < -1:
+        raise ProtocolError(f"bytes claim the length {length}")
+    return at + max(length, 0)
+
+
+@lru_cache(maxsize=2048)
+def _layout(entity_type: Any) -> _Layout:
+    plain, tagged = [], {}
+    for one in fields(entity_type):
+        hint, nullable = _without_none(one.type)
+        is_array = typing.get_origin(hint) is tuple
+        if is_array:
+            hint, _ = _without_none(typing.get_args(hint)[0])
+        is_struct = is_dataclass(hint)
+        field = _Field(
+            _STRUCT if is_struct else one.metadata["kafka_type"], hint if is_struct else None, is_array, nullable
+        )
+        if "tag" in one.metadata:
+            tagged[one.metadata["tag"]] = field
+        else:
+            plain.append(field)
+    return _Layout(entity_type.__flexible__, tuple(plain), tagged)
+
+
+def _without_none(hint: Any) -> tuple[Any, bool]:
+    if isinstance(hint, types.UnionType):
+        return next(part for part in typing.get_args(hint) if part is not types.NoneType), True
+    return hint, False
