@@ -28,6 +28,8 @@ PRODUCE, FETCH, LIST_OFFSETS, METADATA, OFFSET_COMMIT, FIND_COORDINATOR = 0, 1, 
 CREATE_TOPICS, DELETE_TOPICS, DELETE_RECORDS, INIT_PRODUCER_ID, OFFSET_FOR_LEADER_EPOCH = 19, 20, 21, 22, 23
 DESCRIBE_CONFIGS, CREATE_PARTITIONS, DESCRIBE_TOPIC_PARTITIONS = 32, 37, 75
 COORDINATOR_LOAD_IN_PROGRESS, TOPIC_AUTHORIZATION_FAILED = 14, 29
+COORDINATOR_IS_ELSEWHERE = (14, 15, 16)
+"""Coordinator load in progress, not available, not coordinator."""
 SPREAD_SECONDS = 30
 """For ACLs to reach the brokers, and rights that are remembered to be forgotten."""
 
@@ -212,7 +214,9 @@ class Asker:
             group_instance_id=None,
             topics=(topic_type(name=self._name, partitions=(partition,)),),
         )
-        return int(answer.topics[0].partitions[0].error_code)
+        error_code = int(answer.topics[0].partitions[0].error_code)
+        # Who may commit is told where the group's coordinator is, and that may still be settling.
+        return 0 if error_code in COORDINATOR_IS_ELSEWHERE else error_code
 
     def _delete_records(self) -> int:
         topic_type = nested(load_request_schema(DELETE_RECORDS, 2), "topics")
