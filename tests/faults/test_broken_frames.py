@@ -109,7 +109,8 @@ def test_broken_frames_beside_valid_traffic(stack: Stack) -> None:
     cached_mib = (after.value("cache_bytes") - before.value("cache_bytes")) / 2**20
     rejected = after.value("protocol_errors_total") - before.value("protocol_errors_total")
     print(
-        f"{ended} ended, {rejected:.0f} by the proxy; {before_mib:.0f} to {after_mib:.0f} MiB, {cached_mib:.0f} cached; {seconds:.0f} s"
+        f"{ended} ended, {rejected:.0f} by the proxy; {seconds:.0f} s; {before_mib:.0f} to {after_mib:.0f} MiB, "
+        f"{cached_mib:.0f} of it cached"
     )
     assert_right(tally)
     assert stack.pid(f"proxy-{RACK}") == pid
