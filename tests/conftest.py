@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
 from typing import Any
 
@@ -24,6 +24,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if STACK_FIXTURES & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.stack)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Beside a failure: what the proxies of its stacks said last, as their logs go with the stack."""
+    report = yield
+    stacks = [value for value in getattr(item, "funcargs", {}).values() if isinstance(value, Stack)]
+    if report.failed:
+        for stack in dict.fromkeys(stacks):
+            for name in stack.processes:
+                if name.startswith("proxy-"):
+                    report.sections.append((f"log of {name}", stack.log_tail(name)))
+    return report
 
 
 @pytest.fixture(scope="session")

@@ -116,8 +116,8 @@ class ProxyCollector(Collector):
         yield gauge("cache_bytes", "In the rack-local cache.", context.cache.used_bytes)
         yield gauge("diskless_topics", "Topics in the registry.", len(context.topics.all()))
         yield gauge("registry_version", "Version of the registry that is loaded.", context.topics.version)
-        fleet = GaugeMetricFamily(f"{_PREFIX}fleet_proxies", "Live proxies.", labels=["rack"])
-        racks = [record.rack for record in context.fleet.records.values()]
+        fleet = GaugeMetricFamily(f"{_PREFIX}fleet_proxies", "Live proxies that clients are told of.", labels=["rack"])
+        racks = [record.rack for record in context.fleet.records.values() if record.serving]
         for rack in sorted(set(racks)):
             fleet.add_metric([rack], racks.count(rack))
         yield fleet

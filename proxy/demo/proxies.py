@@ -11,12 +11,14 @@ from threading import Event
 from typing import Any
 
 import yaml
+from prometheus_client.parser import text_string_to_metric_families
 
 from proxy.demo.errors import StackError
 from proxy.demo.ports import HOST, Ports
 from proxy.demo.process import Process
 from proxy.demo.waiting import wait_until
 
+FLEET = "diskless_proxy_fleet_proxies"
 STOP_TIMEOUT_SECONDS = 30.0
 """A little more than the setting `limits.drain_timeout_ms`."""
 
@@ -73,17 +75,38 @@ class RackProxy:
         """Wait until `/readyz` answers 200. Raises StackError when time is up."""
         wait_until(self._complaint, timeout_seconds, cancelled, self._explain)
 
+    def wait_acquainted(self, proxies: Mapping[str, int], timeout_seconds: float, cancelled: Event) -> None:
+        """Wait until it names so many proxies of each rack to clients: what it tells them changes no more.
+
+        Raises StackError when time is up.
+        """
+
+        def complaint() -> str:
+            known = {
+                sample.labels["rack"]: int(sample.value)
+                for family in text_string_to_metric_families(self._get("/metrics")[1])
+                for sample in family.samples
+                if sample.name == FLEET
+            }
+            return "" if known == proxies else f"its fleet is {known}, not {dict(proxies)}"
+
+        wait_until(complaint, timeout_seconds, cancelled, self._explain)
+
     def _complaint(self) -> str:
         if not self.process.running:
             raise StackError(self._explain(f"it ended (exit code {self.process.exit_code})"))
+        status, told = self._get("/readyz")
+        return "" if status == http.client.OK else f"/readyz answers {status or 'nothing'}: {told}"
+
+    def _get(self, path: str) -> tuple[int, str]:
+        """Status and text; status 0 and the reason where nothing answers."""
         connection = http.client.HTTPConnection(self.admin_address, timeout=2.0)
         try:
-            connection.request("GET", "/readyz")
+            connection.request("GET", path)
             response = connection.getresponse()
-            told = response.read().decode(errors="replace").strip()
-            return "" if response.status == http.client.OK else f"/readyz answers {response.status}: {told}"
+            return response.status, response.read().decode(errors="replace").strip()
         except (OSError, http.client.HTTPException) as error:
-            return f"/readyz does not answer ({error})"
+            return 0, f"# {error}"
         finally:
             connection.close()
 

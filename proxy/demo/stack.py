@@ -192,6 +192,12 @@ class Stack:
         for proxy in self.proxies.values():
             proxy.process.start()
         self._wait_ready([proxy.process.name for proxy in self.proxies.values()])
+        of_rack = self.options.proxies_per_rack * self.options.workers
+        for proxy in self.proxies.values():
+            # A client that learns of one more proxy moves some of its brokers there, and gives up what is under way.
+            proxy.wait_acquainted(
+                dict.fromkeys(self.options.racks, of_rack), self.options.start_timeout_seconds, self._cancelled
+            )
 
     def stop(self) -> None:
         """End everything, the proxies first, and remove the directory if it was a temporary one. Repeatable."""
