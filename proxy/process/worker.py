@@ -52,13 +52,13 @@ class _Link:
         while True:
             try:
                 question = await read_message(self._reader)
+                if question is Ask.WHY_NOT_READY:
+                    value: object = await self._source.why_not_ready()
+                else:
+                    value = (self._source.own_metrics(), self._source.process_metrics())
+                write_message(self._writer, Answer(value))
             except (asyncio.IncompleteReadError, OSError):
                 return  # the parent is gone, and with it this process
-            if question is Ask.WHY_NOT_READY:
-                value: object = await self._source.why_not_ready()
-            else:
-                value = (self._source.own_metrics(), self._source.process_metrics())
-            write_message(self._writer, Answer(value))
 
 
 async def _run(number: int, descriptor: int) -> int:

@@ -40,7 +40,9 @@ class CantStart:
 
 
 def write_message(writer: asyncio.StreamWriter, message: object) -> None:
-    """Put a message on its way."""
+    """Put a message on its way. Raises ConnectionError where the other side has ended."""
+    if writer.is_closing():  # uvloop would raise RuntimeError
+        raise ConnectionError("it has ended")
     packed = pickle.dumps(message)
     writer.write(_SIZE.pack(len(packed)) + packed)
 

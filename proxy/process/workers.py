@@ -93,8 +93,8 @@ class _Worker:
     async def ask(self, question: Ask) -> Any:
         """Its answer. Raises OSError (TimeoutError is one) where it gives none."""
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._open.append(answer)
         write_message(self._writer, question)
+        self._open.append(answer)
         async with asyncio.timeout(_ASK_TIMEOUT_S):
             return await answer
 

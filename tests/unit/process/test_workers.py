@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import sys
 
 import pytest
+import uvloop
 
 from proxy.process.ports import HeldPorts
+from proxy.process.worker_messages import Ask, write_message
 from proxy.process.workers import Workers, _Worker
 from tests.unit.process.test_ports import settings_of
 
@@ -29,3 +32,16 @@ async def test_a_worker_that_has_just_ended_does_not_keep_the_others_from_hearin
     workers._workers = {1: ended, 2: running}
     workers._end(HeldPorts(workers.settings))
     assert await running.process.wait() < 0
+
+
+def test_what_is_said_to_one_that_has_ended_is_an_error_to_expect() -> None:
+    async def ask_after_its_end() -> None:
+        ours, theirs = socket.socketpair()
+        theirs.close()
+        _, writer = await asyncio.open_unix_connection(sock=ours)
+        writer.close()
+        await writer.wait_closed()
+        with pytest.raises(ConnectionError, match="ended"):
+            write_message(writer, Ask.METRICS)
+
+    uvloop.run(ask_after_its_end())
