@@ -1,8 +1,9 @@
 """What the coordinator costs: `python -m benchmarks.coordinator`.
 
-Starts a Redis-compatible server of its own (append-only file on, `appendfsync everysec`). Measures commits of 1, 50 and
-200 partition runs, finds in indexes of 10³ and 10⁵ rows, and the memory of a row. Times are the server's own for the
-script call (the fastest is what other load on the machine blurs least) and the caller's round trip.
+Starts a Redis-compatible server of its own (append-only file on, `appendfsync everysec`). Measures commits of 1, 50
+and 200 partition runs, lookups in indexes of 10³ and 10⁶ rows, fresh and packed, packing, and the memory of rows and of
+what else a commit leaves behind. Times are the server's own for the script call (the fastest is what other load on the
+machine blurs least) and the caller's round trip.
 """
 
 from __future__ import annotations
@@ -28,15 +29,21 @@ from proxy import config
 from proxy.coordinator.connect import connect
 from proxy.coordinator.interface import FindRequest, ListRequest, PartitionRun, ProposedBatch
 from proxy.coordinator.redis import RedisCoordinator
+from proxy.coordinator.shards import partition_key, shard_prefix
 
 RESULTS = Path(__file__).parent / "results" / "coordinator.json"
 TOPIC = bytes(range(16))
 NO_PRODUCER = (-1, -1, -1)
+FIRST_TIMESTAMP, INTERVAL_MS = 1_700_000_000_000, 250
 ROUNDS = 300
 GROUP = 10
 """Calls whose server time is read, and averaged, together: reading it cools the server's caches."""
-ROWS = (1_000, 100_000)
-ROWS_FOR_MEMORY = 200_000
+ROWS = (1_000, 1_000_000)
+SEGMENTS_FOR_MEMORY = 2_000
+RUNS_FOR_MEMORY = 10
+MOST_COMMIT_US = 1_000
+MOST_LOOKUP_RATIO = 2.0
+MOST_PACKED_ROW_BYTES = 60
 
 
 @dataclass
@@ -92,33 +99,54 @@ class Bench:
         for start in range(0, rows, 500):
             batches = []
             for number in range(start, min(start + 500, rows)):
-                batches += [ProposedBatch(16_384, 10, 1_700_000_000_000 + number, *NO_PRODUCER), refused]
+                batches += [ProposedBatch(16_384, 10, FIRST_TIMESTAMP + number * INTERVAL_MS, *NO_PRODUCER), refused]
             await self.coordinator.commit(os.urandom(16), [PartitionRun(TOPIC, partition, 1, tuple(batches))])
 
-    async def finds(self, partition: int, rows: int) -> None:
-        await self.fill(partition, rows)
-
+    async def lookups(self, partition: int, rows: int, kind: str) -> None:
         async def find(number: int) -> None:
             offset = number * 7919 % (rows * 10)
             (answer,) = await self.coordinator.find([FindRequest(TOPIC, partition, offset, 1)])
             assert len(answer.rows) == 1
 
         async def by_time(number: int) -> None:
-            timestamp = 1_700_000_000_000 + number * 7919 % rows
+            timestamp = FIRST_TIMESTAMP + number * 7919 % rows * INTERVAL_MS
             (answer,) = await self.coordinator.list_offsets([ListRequest(TOPIC, partition, timestamp)])
             assert answer.timestamp_ms == timestamp
 
-        await self.measure(f"find, {rows} rows", ROUNDS, find)
-        await self.measure(f"list_offsets by time, {rows} rows", ROUNDS, by_time)
+        await self.measure(f"find, {rows} rows, {kind}", ROUNDS, find)
+        await self.measure(f"list_offsets by time, {rows} rows, {kind}", ROUNDS, by_time)
 
-    async def bytes_per_row(self) -> float:
-        """Of the index alone."""
-        await self.fill(9_000_000, ROWS_FOR_MEMORY)
-        (key,) = [
-            key async for key in self.client.scan_iter("*index:*") if key.endswith((9_000_000).to_bytes(4, "big"))
-        ]
-        used = await self.client.memory_usage(key, samples=0)
-        return round((used or 0) / ROWS_FOR_MEMORY, 1)
+    async def pack(self, partition: int, rows: int) -> float:
+        """Server µs per row that is packed."""
+        before = await self._script_us()
+        await self.coordinator.pack_rows([(TOPIC, partition)], 0)
+        return round((await self._script_us() - before) / rows, 2)
+
+    async def index_bytes(self, partition: int, rows: int) -> float:
+        """Memory of a row, in the index of one partition."""
+        key = f"{shard_prefix(0)}index:".encode() + partition_key(TOPIC, partition)
+        return round((await self.client.memory_usage(key, samples=0) or 0) / rows, 1)
+
+    async def memory_of_commits(self, first: int) -> dict[str, float]:
+        """Bytes per commit, or per run of one, by what it leaves; idempotent producers, one per partition."""
+        partitions = range(first, first + RUNS_FOR_MEMORY)
+        await self.coordinator.create_logs(TOPIC, partitions)
+        for number in range(SEGMENTS_FOR_MEMORY):
+            batch = ProposedBatch(16_384, 10, FIRST_TIMESTAMP, 77, 0, number * 10)
+            runs = [PartitionRun(TOPIC, partition, 1, (batch,)) for partition in partitions]
+            await self.coordinator.commit(number.to_bytes(16, "big"), runs)
+        answers = f"{shard_prefix(0)}answers:".encode() + bytes(16)
+        producers = f"{shard_prefix(0)}producers:".encode() + partition_key(TOPIC, first)
+        logs, segments = f"{shard_prefix(0)}logs", f"{shard_prefix(0)}segments"
+        return {
+            f"answers_kept_of_a_commit_of_{RUNS_FOR_MEMORY}_runs": float(await self.client.memory_usage(answers) or 0),
+            "segment_in_use": await self._mean_bytes(segments, await self.client.hlen(segments)),
+            "log": await self._mean_bytes(logs, await self.client.hlen(logs)),
+            "first_producer_of_a_partition": float(await self.client.memory_usage(producers) or 0),
+        }
+
+    async def _mean_bytes(self, key: str, entries: int) -> float:
+        return round((await self.client.memory_usage(key, samples=0) or 0) / entries, 1)
 
 
 async def run(directory: Path, port: int) -> None:
@@ -137,9 +165,16 @@ async def run(directory: Path, port: int) -> None:
     for runs in (1, 50, 200):
         for idempotent in (False, True):
             await bench.commits(runs, idempotent)
+    memory: dict[str, float] = {}
     for number, rows in enumerate(ROWS):
-        await bench.finds(8_000_000 + number, rows)
-    bytes_per_row = await bench.bytes_per_row()
+        partition = 8_000_000 + number
+        await bench.fill(partition, rows)
+        await bench.lookups(partition, rows, "fresh")
+        memory["fresh_row"] = await bench.index_bytes(partition, rows)
+        pack_us = await bench.pack(partition, rows)
+        await bench.lookups(partition, rows, "packed")
+        memory["packed_row"] = await bench.index_bytes(partition, rows)
+    memory |= await bench.memory_of_commits(9_000_000)
     server = await client.info("server")
     await client.aclose()
 
@@ -148,7 +183,8 @@ async def run(directory: Path, port: int) -> None:
         table.add_row(one.what, *(f"{value:.0f}" for value in list(asdict(one).values())[1:]))
     console = Console()
     console.print(table)
-    console.print(f"index: {bytes_per_row} bytes per row")
+    goals = judge(bench.measured, memory)
+    console.print("bytes:", memory, "packing a row, server µs:", pack_us, "goals:", goals)
     RESULTS.parent.mkdir(exist_ok=True)
     results = {
         "python": platform.python_version(),
@@ -156,10 +192,28 @@ async def run(directory: Path, port: int) -> None:
         "cpus": os.cpu_count(),
         "load_average": os.getloadavg()[0],
         "server": server.get("valkey_version") or server.get("redis_version"),
-        "index_bytes_per_row": bytes_per_row,
+        "bytes": memory,
+        "pack_us_per_row": pack_us,
+        "goals": goals,
         "measured": [asdict(one) for one in bench.measured],
     }
     RESULTS.write_text(json.dumps(results, indent=2) + "\n")
+
+
+def judge(measured: list[Measured], memory: dict[str, float]) -> dict[str, dict[str, float | bool]]:
+    """The figures that the index is to keep, and whether it does; times are the fastest."""
+    fastest = {one.what: one.server_us_fastest for one in measured}
+    few, many = ROWS
+    figures = {
+        "commit_200_runs_us": (fastest["commit, 200 runs"], MOST_COMMIT_US),
+        "commit_200_idempotent_runs_us": (fastest["commit, 200 runs, idempotent"], MOST_COMMIT_US),
+        "packed_row_bytes": (memory["packed_row"], MOST_PACKED_ROW_BYTES),
+    }
+    for what in ("find", "list_offsets by time"):
+        # Few rows are the newest ones, thus fresh; of many, all but the newest are packed.
+        ratio = fastest[f"{what}, {many} rows, packed"] / fastest[f"{what}, {few} rows, fresh"]
+        figures[f"{what} ratio"] = (round(ratio, 2), MOST_LOOKUP_RATIO)
+    return {name: {"is": found, "at_most": most, "kept": found <= most} for name, (found, most) in figures.items()}
 
 
 def main() -> None:

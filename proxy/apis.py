@@ -44,8 +44,8 @@ _GROUPS = "groups and their offsets live on the brokers, for diskless topics too
 _RACK = "the brokers answer; the member's rack is learnt"
 _CONTROLLER = "between brokers and controllers"
 _GONE = "between brokers and controllers before KRaft"
-_LATER_LOG = "the brokers' answer for now; it knows nothing of diskless logs"
 _AUTHENTICATES = "the client authenticates to the broker; passes unchanged, and who it is is noted for quotas"
+_NOT_SHARED = "addresses; partitions of diskless topics are refused, as their records are not on the brokers"
 _SHARE_STATE = "between brokers: the share coordinator's state"
 _PASS, _REWRITE, _INTERCEPT, _HIDE = Treatment.PASS, Treatment.REWRITE, Treatment.INTERCEPT, Treatment.HIDE
 
@@ -85,7 +85,15 @@ _ROWS = (
     (32, "DescribeConfigs", 4, 0, 4, _INTERCEPT, "configs of diskless topics that govern data"),
     (33, "AlterConfigs", 2, 0, 2, _INTERCEPT, "configs of diskless topics that govern data"),
     (34, "AlterReplicaLogDirs", 2, 0, 2, _PASS, _CLASSIC),
-    (35, "DescribeLogDirs", 2, 0, 5, _PASS, _LATER_LOG),
+    (
+        35,
+        "DescribeLogDirs",
+        2,
+        0,
+        5,
+        _INTERCEPT,
+        "diskless partitions are in the object storage, not where shadows are",
+    ),
     (36, "SaslAuthenticate", 2, 0, 2, _REWRITE, _AUTHENTICATES),
     (37, "CreatePartitions", 2, 0, 3, _INTERCEPT, "logs of diskless topics grow with their shadows"),
     (38, "CreateDelegationToken", 2, 0, 3, _PASS, _CLASSIC),
@@ -95,7 +103,7 @@ _ROWS = (
     (42, "DeleteGroups", 2, 0, 2, _PASS, _GROUPS),
     (43, "ElectLeaders", 2, 0, 2, _PASS, _CLASSIC),
     (44, "IncrementalAlterConfigs", 1, 0, 1, _INTERCEPT, "configs of diskless topics that govern data"),
-    (45, "AlterPartitionReassignments", 0, 0, 1, _PASS, _CLASSIC),
+    (45, "AlterPartitionReassignments", 0, 0, 1, _INTERCEPT, "shadows move, but lose no replica unawares"),
     (46, "ListPartitionReassignments", 0, 0, 0, _PASS, _CLASSIC),
     (47, "OffsetDelete", NEVER_FLEXIBLE, 0, 0, _PASS, _GROUPS),
     (48, "DescribeClientQuotas", 1, 0, 1, _PASS, _CLASSIC),
@@ -111,7 +119,7 @@ _ROWS = (
     (58, "Envelope", 0, 0, 0, _HIDE, _CONTROLLER),
     (59, "FetchSnapshot", 0, 0, 1, _HIDE, _CONTROLLER),
     (60, "DescribeCluster", 0, 0, 2, _REWRITE, "addresses"),
-    (61, "DescribeProducers", 0, 0, 0, _PASS, _LATER_LOG),
+    (61, "DescribeProducers", 0, 0, 0, _INTERCEPT, "producers of diskless partitions are the coordinator's"),
     (62, "BrokerRegistration", 0, 0, 4, _HIDE, _CONTROLLER),
     (63, "BrokerHeartbeat", 0, 0, 2, _HIDE, _CONTROLLER),
     (64, "UnregisterBroker", 0, 0, 0, _PASS, _CLASSIC),
@@ -128,8 +136,8 @@ _ROWS = (
     (75, "DescribeTopicPartitions", 0, 0, 0, _REWRITE, "leaders of diskless partitions, as in Metadata"),
     (76, "ShareGroupHeartbeat", 0, 0, 1, _INTERCEPT, _RACK),
     (77, "ShareGroupDescribe", 0, 0, 1, _PASS, _GROUPS),
-    (78, "ShareFetch", 0, 1, 2, _REWRITE, "addresses"),
-    (79, "ShareAcknowledge", 0, 1, 2, _REWRITE, "addresses"),
+    (78, "ShareFetch", 0, 1, 2, _INTERCEPT, _NOT_SHARED),
+    (79, "ShareAcknowledge", 0, 1, 2, _INTERCEPT, _NOT_SHARED),
     (80, "AddRaftVoter", 0, 0, 1, _PASS, _CLASSIC),
     (81, "RemoveRaftVoter", 0, 0, 0, _PASS, _CLASSIC),
     (82, "UpdateRaftVoter", 0, 0, 0, _HIDE, _CONTROLLER),
@@ -140,8 +148,16 @@ _ROWS = (
     (87, "ReadShareGroupStateSummary", 0, 0, 1, _HIDE, _SHARE_STATE),
     (88, "StreamsGroupHeartbeat", 0, 0, 0, _INTERCEPT, _RACK),
     (89, "StreamsGroupDescribe", 0, 0, 0, _PASS, _GROUPS),
-    (90, "DescribeShareGroupOffsets", 0, 0, 1, _PASS, _GROUPS),
-    (91, "AlterShareGroupOffsets", 0, 0, 0, _PASS, _GROUPS),
+    (
+        90,
+        "DescribeShareGroupOffsets",
+        0,
+        0,
+        1,
+        _REWRITE,
+        "of diskless topics without lag: share groups can't read them",
+    ),
+    (91, "AlterShareGroupOffsets", 0, 0, 0, _INTERCEPT, "offsets in diskless topics are refused"),
     (92, "DeleteShareGroupOffsets", 0, 0, 0, _PASS, _GROUPS),
 )
 

@@ -51,17 +51,27 @@ class BlockCache:
 
     A segment smaller than a block is read whole in one GET. Blocks that are being read count in full, and those beyond
     the capacity wait their turn. A run that crosses blocks is joined into an entry of its own; only while that is done
-    may it stand above the capacity. `leader_epoch`: the constant partition leader epoch of all batches.
+    may it stand above the capacity. `max_gets`: at a time, where fewer than fit. `leader_epoch`: the constant partition
+    leader epoch of all batches.
     """
 
-    def __init__(self, storage: ObjectStorage, *, capacity_bytes: int, block_bytes: int, leader_epoch: int = 0) -> None:
+    def __init__(
+        self,
+        storage: ObjectStorage,
+        *,
+        capacity_bytes: int,
+        block_bytes: int,
+        max_gets: int | None = None,
+        leader_epoch: int = 0,
+    ) -> None:
         self._storage = storage
         self._capacity_bytes = capacity_bytes
         self._block_bytes = min(block_bytes, capacity_bytes)
         self._leader_epoch = leader_epoch
         self._entries: OrderedDict[_Key, _Entry] = OrderedDict()
         self._loading: dict[_Key, asyncio.Task[_Entry]] = {}
-        self._block_reads = asyncio.Semaphore(max(1, capacity_bytes // self._block_bytes))
+        fit = max(1, capacity_bytes // self._block_bytes)
+        self._block_reads = asyncio.Semaphore(fit if max_gets is None else min(fit, max_gets))
         self.used_bytes = 0
         """By entries, and reserved for what is being read or joined."""
         self.hits = 0
@@ -197,7 +207,8 @@ class BlockCache:
         try:
             if len(run) < row.length:
                 raise StorageError(f"is cut off: {len(run)} of {row.length} bytes are there")
-            batches = tuple(patch_offsets(run, row.base_offset, self._leader_epoch))
+            log_append_time_ms = row.append_time_ms if row.log_append_time else None
+            batches = tuple(patch_offsets(run, row.base_offset, self._leader_epoch, log_append_time_ms))
             if not batches or batches[-1].last_offset != row.last_offset:
                 raise StorageError("holds another number of records")
         except (RecordsError, StorageError) as error:

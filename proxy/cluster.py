@@ -123,6 +123,20 @@ class Cluster:
             keep_alive(transport.get_extra_info("socket"), limits)
             transport.set_write_buffer_limits(high=limits.write_buffer_bytes)
 
+    def connection_to(self, node_id: int) -> ServiceConnection:
+        """A service connection of the caller's own to one broker, who closes it; made when it is first used."""
+
+        def addresses() -> list[tuple[str, int]]:
+            broker = self.view.brokers.get(node_id)
+            return [(broker.host, broker.port)] if broker is not None else []
+
+        return ServiceConnection(
+            addresses,
+            self.access,
+            request_timeout_s=self._settings.brokers.request_timeout_ms / 1000,
+            max_frame_bytes=2**31 - 1,
+        )
+
     def rack_of(self, node_id: int | None) -> str:
         """A broker's rack; empty where unknown."""
         broker = self.view.brokers.get(node_id) if node_id is not None else None

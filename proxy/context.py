@@ -19,22 +19,32 @@ from proxy.coordinator.redis import RedisCoordinator
 from proxy.coordinator.registry import RedisTopicRegistry
 from proxy.diskless_reader import DisklessReader
 from proxy.fleet import Fleet
+from proxy.guard.watch import StoreWatch
 from proxy.housekeeping.garbage import GarbageCollector
 from proxy.housekeeping.housekeeper import Housekeeper
+from proxy.housekeeping.index import IndexPacker
+from proxy.housekeeping.producers import ProducerExpiry
 from proxy.housekeeping.retention import Retention
 from proxy.housekeeping.shadows import Shadows
+from proxy.index_watch import IndexWatch
 from proxy.leaders import LeaderChoice
 from proxy.memory import MemoryBudget
 from proxy.quotas.quotas import Quotas
 from proxy.racks import Racks
 from proxy.reservations import Reservations
+from proxy.row_reader import RowReader
 from proxy.stats import Stats
 from proxy.storage.interface import ObjectStorage
+from proxy.time_lookup import TimeLookup
 from proxy.topics import Topics
 from proxy.wal.buffer import WalBuffer
+from proxy.wal.intake import Intake
 
 if TYPE_CHECKING:
     from proxy.handlers import Handler
+
+
+_SHORTEST_COMMIT_AGE_MS = 1_000
 
 
 class Context:
@@ -64,6 +74,7 @@ class Context:
             producer_id_expiration_ms=settings.producer_id_expiration_ms,
             producer_batches_remembered=settings.producer_batches_remembered,
         )
+        self.index_watch = IndexWatch(self.coordinator, settings.redis)
         self.topics = Topics(RedisTopicRegistry(store, settings.redis), lease_runs=lambda: self.fleet.lease_runs())
         fleet_store = RedisFleetStore(store)
         self.fleet = Fleet(settings, fleet_store, registry_version=lambda: self.topics.version, reload=self.topics.load)
@@ -74,7 +85,22 @@ class Context:
         self.cache = BlockCache(
             storage, capacity_bytes=settings.fetch.cache_bytes, block_bytes=settings.fetch.block_bytes
         )
-        self.reader = DisklessReader(Coordinates(self.coordinator), self.cache)
+        self.cold_cache = BlockCache(
+            storage,
+            capacity_bytes=settings.fetch.cold_cache_bytes,
+            block_bytes=settings.fetch.cold_block_bytes,
+            max_gets=settings.fetch.cold_max_gets,
+        )
+        rows = RowReader(
+            self.cache, self.cold_cache, cold_after_ms=settings.fetch.cold_after_ms, now_ms=self.wall_clock_ms
+        )
+        self.reader = DisklessReader(Coordinates(self.coordinator), rows)
+        self.time_lookup = TimeLookup(
+            self.coordinator,
+            rows,
+            max_rows=settings.fetch.time_lookup_max_rows,
+            max_batch_bytes=settings.fetch.max_decompressed_batch_bytes,
+        )
         self.wal = WalBuffer(
             storage,
             self.coordinator,
@@ -84,8 +110,19 @@ class Context:
             max_bytes=settings.diskless_append_buffer_max_bytes,
             max_uploads=settings.diskless_append_max_uploads,
             commit_timeout_s=settings.diskless_append_commit_timeout_ms / 1000,
+            # Half of it is left for clocks that differ.
+            max_age_s=max(settings.garbage.orphan_age_ms / 2, _SHORTEST_COMMIT_AGE_MS) / 1000,
+            out_of_order_hold_s=settings.out_of_order_hold_ms / 1000,
+        )
+        self.intake = Intake(
+            self.wal,
+            max_decompressed_bytes=settings.max_decompressed_batch_bytes,
+            threads=settings.compression_threads,
         )
 
+        self.store_watch = StoreWatch(
+            settings.redis, store, self.coordinator, storage, self.topics, lambda: self.housekeeper.holds_lease
+        )
         self.reservations = Reservations(self)
         self.housekeeper = Housekeeper(
             settings,
@@ -94,7 +131,15 @@ class Context:
             self.cluster,
             Retention(self.coordinator, self.topics),
             GarbageCollector(self.coordinator, storage, settings.garbage, self.stats),
-            Shadows(self.cluster, self.topics, self.reservations, self.coordinator),
+            Shadows(
+                self.cluster,
+                self.topics,
+                self.reservations,
+                confirm_s=settings.brokers.deleted_topics_confirm_ms / 1000,
+            ),
+            IndexPacker(self.coordinator, self.topics, age_ms=settings.redis.pack_age_ms),
+            ProducerExpiry(self.coordinator, self.topics),
+            fenced=lambda: self.coordinator.fence.fenced,
         )
         self._seen_through: set[asyncio.Task[None]] = set()
 

@@ -1,7 +1,9 @@
-"""Reads diskless partitions for a Fetch: coordinates, then the rack-local cache, under Kafka's byte limits.
+"""Reads diskless partitions for a Fetch: coordinates, then the rack-local caches, under Kafka's byte limits.
 
 Partitions are read in the request's order; the first batch of the whole answer is exempt from the limits, every other
 one must fit what is left of the request's and of its partition's (KIP-74).
+
+A segment that is gone tells that its coordinates are old: the coordinator is asked where the records are now.
 """
 
 from __future__ import annotations
@@ -12,17 +14,20 @@ from typing import NamedTuple
 
 import structlog
 
-from proxy.cache import BlockCache, PatchedRun
+from proxy.cache import PatchedRun
 from proxy.coordinates import Coordinates
 from proxy.coordinator.interface import FindRequest, LogAnswer, Row
 from proxy.errors import KAFKA_STORAGE_ERROR, NONE, UNSUPPORTED_COMPRESSION_TYPE
 from proxy.records import CODEC_ZSTD, codec_at
+from proxy.row_reader import RowReader
 from proxy.storage.interface import ObjectMissing, StorageError
 from proxy.wire.primitives import Buffer
 
 log = structlog.get_logger()
 
 _UNKNOWN_OFFSET = -1
+_MAX_LOOKS = 3
+"""At the coordinates of a partition in one read, as long as each names a segment that is gone."""
 
 
 class ReadRequest(NamedTuple):
@@ -47,9 +52,9 @@ class PartitionRead(NamedTuple):
 class DisklessReader:
     """Reads from the log that the coordinator orders and object storage holds."""
 
-    def __init__(self, coordinates: Coordinates, cache: BlockCache) -> None:
+    def __init__(self, coordinates: Coordinates, rows: RowReader) -> None:
         self.coordinates = coordinates
-        self._cache = cache
+        self._rows = rows
 
     async def read(
         self, requests: Sequence[ReadRequest], *, max_bytes: int, trust_ends: bool, first_exempt: bool, zstd: bool
@@ -67,7 +72,7 @@ class DisklessReader:
         await self._load(answers, max_bytes)
         reads, left = [], max_bytes
         for request, answer in zip(requests, answers, strict=True):
-            read = await self._partition(request, answer, left, first_exempt, zstd)
+            read = await self._partition(request, answer, _Limits(min(request.max_bytes, left), first_exempt, zstd))
             if read.size_bytes:
                 first_exempt = False
                 left = max(left - read.size_bytes, 0)
@@ -83,34 +88,52 @@ class DisklessReader:
                 if left <= 0:
                     break
                 left -= row.length
-                if self._cache.cached(row) is None:
+                if self._rows.cached(row) is None:
                     missing.append(row)
         if len(missing) > 1:
-            await asyncio.gather(*map(self._cache.run, missing), return_exceptions=True)
+            await asyncio.gather(*map(self._rows.run, missing), return_exceptions=True)
 
-    async def _partition(
-        self, request: ReadRequest, answer: LogAnswer, left: int, first_exempt: bool, zstd: bool
-    ) -> PartitionRead:
-        if answer.error_code != NONE:
-            return PartitionRead(answer.error_code, [], 0, answer.log_start_offset, answer.high_watermark)
-        limit = min(request.max_bytes, left)
+    async def _partition(self, request: ReadRequest, answer: LogAnswer, limits: _Limits) -> PartitionRead:
+        """What the coordinates name. Where that is gone they are looked up anew: a reader gets records, or why not."""
+        gone: Row | None = None
+        for _ in range(_MAX_LOOKS):
+            if answer.error_code != NONE:
+                return PartitionRead(answer.error_code, [], 0, answer.log_start_offset, answer.high_watermark)
+            if gone is not None and answer.rows[:1] == (gone,):
+                log.error("segment_missing", segment=gone.segment.hex(), offset=request.offset, needed=True)
+                break
+            try:
+                return await self._read_rows(request, answer, limits)
+            except _RowGone as error:
+                gone = error.row
+            self.coordinates.forget(request.topic_id)
+            wanted = FindRequest(request.topic_id, request.partition, request.offset, limits.max_bytes)
+            (answer,) = await self.coordinates.locate([wanted], trust_ends=False)
+        return PartitionRead(KAFKA_STORAGE_ERROR, [], 0, answer.log_start_offset, answer.high_watermark)
+
+    async def _read_rows(self, request: ReadRequest, answer: LogAnswer, limits: _Limits) -> PartitionRead:
+        """Raises _RowGone where the first row's segment is gone. What lies before a later one that is gone is given."""
         records: list[Buffer] = []
         size, error_code = 0, NONE
         for row in answer.rows:
-            if size >= limit and not (first_exempt and not size):
+            if size >= limits.max_bytes and not (limits.first_exempt and not size):
                 break
             try:
-                run = self._cache.cached(row) or await self._cache.run(row)
+                run = self._rows.cached(row) or await self._rows.run(row)
             except StorageError as error:
                 log.warning("segment_unreadable", segment=row.segment.hex(), reason=str(error))
                 if isinstance(error, ObjectMissing):
+                    if not size:
+                        raise _RowGone(row) from error
                     self.coordinates.forget(request.topic_id)
                 error_code = NONE if size else KAFKA_STORAGE_ERROR
                 break
-            start, end = _batches_that_fit(run, request.offset, limit - size, first_exempt and not size)
+            start, end = _batches_that_fit(
+                run, request.offset, limits.max_bytes - size, limits.first_exempt and not size
+            )
             if end == start:
                 break
-            if not zstd:
+            if not limits.zstd:
                 end = _before_zstd(run, start, end)
                 if end == start:
                     error_code = NONE if size else UNSUPPORTED_COMPRESSION_TYPE
@@ -120,6 +143,22 @@ class DisklessReader:
             if end < len(run.data):
                 break
         return PartitionRead(error_code, records, size, answer.log_start_offset, answer.high_watermark)
+
+
+class _Limits(NamedTuple):
+    """Of what is read of one partition."""
+
+    max_bytes: int
+    first_exempt: bool
+    zstd: bool
+
+
+class _RowGone(Exception):
+    """The object is not there any more that a row names."""
+
+    def __init__(self, row: Row) -> None:
+        super().__init__(row)
+        self.row = row
 
 
 def _batches_that_fit(run: PatchedRun, offset: int, limit: int, first_exempt: bool) -> tuple[int, int]:

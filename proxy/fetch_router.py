@@ -5,7 +5,8 @@
 - Only diskless partitions: read here, from the coordinator's coordinates and the rack-local cache. Kafka's rules hold:
   partition order, byte limits, `min_bytes` and `max_wait`. The proxy keeps no sessions; it answers session 0.
 - Both: the classic half is asked of the broker without a session and with short waits, again and again until the whole
-  answer is due.
+  answer is due. The half that the request names first has the first call on `max_bytes`, so that neither starves where
+  the client rotates its partitions; a broker's first batch may then come on top, as brokers always give one.
 
 A broker's session that gains a diskless partition is ended with FETCH_SESSION_ID_NOT_FOUND: the client begins anew with
 all of its partitions.
@@ -107,9 +108,11 @@ class _Fetching:
         self._slot = slot
         names = {topic.asked.topic for topic in diskless}
         self._classic = [topic for topic in parsed.topics if topic.topic not in names]
+        self._diskless_first = parsed.topics[0].topic in names
         self._refused: dict[tuple[str | bytes, int], int] = {}
         """Errors of partitions that are not read, by topic as the client named it and partition."""
         self._reads: list[ReadRequest] = []
+        """In the request's order, each partition once."""
         settings = self._context.settings
         available = self._context.quotas.fetch.available_bytes(user_of(connection), request.client_id)
         self._max_bytes = min(
@@ -139,6 +142,8 @@ class _Fetching:
         unasked = rights.unasked(topic.entry.name for topic in self._diskless)
         if unasked:
             await rights.ask(self._connection, self._request, unasked)
+        # A partition that is named twice is read once, as brokers do: where it is named first, as it is named last.
+        reads: dict[tuple[bytes, int], ReadRequest] = {}
         for asked, entry in self._diskless:
             error_code = rights.error(entry.name, READ)
             for partition in asked.partitions:
@@ -149,11 +154,10 @@ class _Fetching:
                 elif error_code != NONE:
                     self._refused[asked.topic, partition.index] = error_code
                 else:
-                    self._reads.append(
-                        ReadRequest(
-                            entry.topic_id, partition.index, partition.fetch_offset, partition.partition_max_bytes
-                        )
+                    reads[entry.topic_id, partition.index] = ReadRequest(
+                        entry.topic_id, partition.index, partition.fetch_offset, partition.partition_max_bytes
                     )
+        self._reads = list(reads.values())
 
     async def _collect(
         self, due_s: float, news: asyncio.Event
@@ -164,23 +168,28 @@ class _Fetching:
         classic_body: memoryview | None = None
         while True:
             news.clear()
-            size, failed = 0, bool(self._refused)
+            size, failed = 0, bool(self._refused) or not (self._reads or self._classic)
+            reads: list[PartitionRead] = []
+            if self._diskless_first:
+                reads = await self._read(self._max_bytes, trust_ends=not first_round)
+                size = sum(read.size_bytes for read in reads)
+                failed = failed or any(read.error_code for read in reads)
             if self._classic:
-                longest_s = 0.0 if first_round else self._context.settings.fetch.mixed_wait_ms / 1000
+                enough = first_round or failed or size >= self._min_bytes
+                longest_s = 0.0 if enough else self._context.settings.fetch.mixed_wait_ms / 1000
                 round_ends_s = self._context.now() + longest_s
-                classic_body = await self._ask_classic(max(0.0, min(longest_s, due_s - self._context.now())))
+                wait_s = max(0.0, min(longest_s, due_s - self._context.now()))
+                classic_body = await self._ask_classic(wait_s, max(self._max_bytes - size, 0))
                 half = scan_fetch_response(classic_body, self._parsed.version)
+                size += half.record_bytes
                 # A broker that throttles the client would keep the next round waiting.
-                size, failed = half.record_bytes, failed or half.has_error or half.throttle_ms > 0
-            reads = await self._context.reader.read(
-                self._reads,
-                max_bytes=max(self._max_bytes - size, 0),
-                trust_ends=not first_round,
-                first_exempt=not size,
-                zstd=self._parsed.version >= _FIRST_ZSTD_VERSION,
-            )
-            size += sum(read.size_bytes for read in reads)
-            failed = failed or any(read.error_code for read in reads)
+                failed = failed or half.has_error or half.throttle_ms > 0
+            if not self._diskless_first:
+                reads = await self._read(
+                    max(self._max_bytes - size, 0), trust_ends=not first_round, first_exempt=not size
+                )
+                size += sum(read.size_bytes for read in reads)
+                failed = failed or any(read.error_code for read in reads)
             wait_s = due_s - self._context.now()
             if size >= self._min_bytes or failed or wait_s <= 0:
                 asked = ((read.topic_id, read.partition) for read in self._reads)
@@ -193,12 +202,22 @@ class _Fetching:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(news.wait(), wait_s)
 
-    async def _ask_classic(self, wait_s: float) -> memoryview:
+    async def _read(self, max_bytes: int, *, trust_ends: bool, first_exempt: bool = True) -> list[PartitionRead]:
+        """The proxy's half."""
+        return await self._context.reader.read(
+            self._reads,
+            max_bytes=max_bytes,
+            trust_ends=trust_ends,
+            first_exempt=first_exempt,
+            zstd=self._parsed.version >= _FIRST_ZSTD_VERSION,
+        )
+
+    async def _ask_classic(self, wait_s: float, max_bytes: int) -> memoryview:
         """The broker's half, without a session."""
         half = self._parsed._replace(
             max_wait_ms=int(wait_s * 1000),
             min_bytes=self._min_bytes,
-            max_bytes=self._max_bytes,
+            max_bytes=max_bytes,
             session_id=0,
             session_epoch=_NO_SESSION,
             topics=self._classic,
@@ -216,7 +235,7 @@ class _Fetching:
             size = 0
         else:
             topics = [
-                TopicFetched(asked.topic, [self._fetched(asked, entry, p.index, reads) for p in asked.partitions])
+                TopicFetched(asked.topic, [self._fetched(asked, entry, index, reads) for index in _indexes(asked)])
                 for asked, entry in self._diskless
             ]
         rack = counted_rack(self._connection, self._request.client_id)
@@ -243,14 +262,16 @@ class _Fetching:
         refused = self._refused.get((asked.topic, partition))
         if refused is not None:
             self._context.stats.partition_errors["Fetch", refused] += 1
-            return PartitionFetched(partition, refused, -1, -1, -1, (), 0)
+            return PartitionFetched(partition, refused, -1, -1, -1, (), 0, aborted=())
         read = reads[entry.topic_id, partition]
         if read.error_code:
+            # Beside an error brokers tell neither watermarks nor the log start, OFFSET_OUT_OF_RANGE included.
             self._context.stats.partition_errors["Fetch", read.error_code] += 1
+            return PartitionFetched(partition, read.error_code, -1, -1, -1, (), 0)
         records: list[Buffer] = read.records
         return PartitionFetched(
             partition,
-            read.error_code,
+            NONE,
             read.high_watermark,
             read.high_watermark,
             read.log_start_offset,
@@ -258,3 +279,8 @@ class _Fetching:
             read.size_bytes,
             () if self._parsed.isolation_level else None,
         )
+
+
+def _indexes(asked: TopicFetch) -> list[int]:
+    """The partitions that are asked for, each once."""
+    return list(dict.fromkeys(partition.index for partition in asked.partitions))

@@ -23,18 +23,15 @@ import structlog
 
 from proxy.coordinator.interface import DisklessTopic
 from proxy.errors import (
-    INVALID_REQUEST,
-    INVALID_REQUIRED_ACKS,
-    INVALID_TIMESTAMP,
-    INVALID_TXN_STATE,
     KAFKA_STORAGE_ERROR,
     NONE,
     REQUEST_TIMED_OUT,
     UNKNOWN_TOPIC_ID,
     UNKNOWN_TOPIC_OR_PARTITION,
-    UNSUPPORTED_COMPRESSION_TYPE,
 )
-from proxy.records import CODEC_ZSTD, BatchHeader, RecordsError, check_batch
+from proxy.index_watch import FULL_MESSAGE, FULL_THROTTLE_MS
+from proxy.produce_checks import check_produced
+from proxy.records import RecordsError, producer_id_of
 from proxy.rewrite_metadata import address_of, counted_rack
 from proxy.security.rights import WRITE, rights_of
 from proxy.slots import BrokerSlot, Slot
@@ -43,6 +40,7 @@ from proxy.wire.errors import ProtocolError
 from proxy.wire.frames import Decision
 from proxy.wire.header import response_header_length
 from proxy.wire.produce import (
+    FIRST_TOPIC_ID,
     PartitionProduce,
     PartitionProduced,
     ProduceRequest,
@@ -58,7 +56,7 @@ if TYPE_CHECKING:
     from proxy.connection import ClientConnection
     from proxy.request import Request
     from proxy.slots import Rewrite
-    from proxy.wal.buffer import Outcome
+    from proxy.wal.outcome import Outcome
     from proxy.wire.primitives import Buffer
 
 log = structlog.get_logger()
@@ -68,10 +66,7 @@ _HEAD = struct.Struct(">hhi")
 _FIRST_PARSED_VERSION = 3
 _MAX_PREFIX_BYTES = 131_072
 """Two strings of 32,767 bytes and some tagged fields come before the acks."""
-_FIRST_ZSTD_VERSION = 7
 _FIRST_NODE_ENDPOINTS_VERSION = 10
-_DEFAULT_MAX_MESSAGE_BYTES = 1_048_588
-_DEFAULT_TIMESTAMP_AFTER_MAX_MS = 3_600_000
 
 
 class _DisklessPart(NamedTuple):
@@ -151,6 +146,7 @@ class _PendingProduce:
         self._classic_awaited = False
         self._classic_body: memoryview | None = None
         self._timed_out = False
+        self._accepted = False
         self._kept_bytes = 0
         self._throttle_ms = 0
         self._timeout: asyncio.TimerHandle | None = None
@@ -158,9 +154,12 @@ class _PendingProduce:
 
     async def ask_then_accept(self, unasked: list[str]) -> None:
         """Let the brokers say what the client may write, then accept. Raises BrokerUnreachable."""
+        self._start_timer()
         asked: set[str] = set()
         while unasked:
             await rights_of(self._connection).ask(self._connection, self._request, unasked)
+            if self._timed_out:
+                return
             asked.update(unasked)
             unasked = self.accept(asked)
 
@@ -177,6 +176,7 @@ class _PendingProduce:
         unasked = rights.unasked(part.entry.name for part in diskless if part.entry is not None)
         if not set(unasked) <= set(asked):
             return unasked
+        self._accepted = True
         size = len(self._request.frame)
         if classic.topics:
             size -= self._forward(classic)
@@ -194,64 +194,41 @@ class _PendingProduce:
                 answers.append(PartitionProduced(partition.index, error_code or REQUEST_TIMED_OUT))
                 if error_code == NONE and part.entry is not None:
                     self._append(part.entry, partition, answers, place)
-        if self._open > 1 and not self._slot.done and self._parsed.acks != 0:
-            delay_s = max(self._parsed.timeout_ms, 0) / 1000
-            self._timeout = asyncio.get_running_loop().call_later(delay_s, self._time_out)
+        if self._open > 1 and not self._slot.done:
+            self._start_timer()
         self._one_settled()
         return []
+
+    def _start_timer(self) -> None:
+        """For the client's own limit, which counts from the request's arrival and holds for every wait."""
+        if self._timeout is None and self._parsed.acks != 0:
+            delay_s = max(self._parsed.timeout_ms, 0) / 1000
+            self._timeout = asyncio.get_running_loop().call_later(delay_s, self._time_out)
 
     def _append(
         self, entry: DisklessTopic, partition: PartitionProduce, answers: list[PartitionProduced], place: int
     ) -> None:
         """Check one partition's batch and give it to the WAL buffer, or answer why not."""
+        context = self._connection.context
+        acks, version = self._parsed.acks, self._parsed.version
         try:
-            records, header = self._checked(entry, partition)
+            records, header, rules = check_produced(entry, partition, acks=acks, version=version)
         except RecordsError as error:
+            context.wal.holds.refused(entry.topic_id, partition.index, producer_id_of(partition.records))
             answers[place] = PartitionProduced(partition.index, error.error_code, error_message=str(error))
             return
-        context = self._connection.context
+        if context.index_watch.is_full(entry.topic_id, partition.index):
+            context.stats.index_full_batches += 1
+            answers[place] = PartitionProduced(partition.index, KAFKA_STORAGE_ERROR, error_message=FULL_MESSAGE)
+            self._throttle_ms = max(self._throttle_ms, FULL_THROTTLE_MS)
+            return
         context.stats.record_bytes[
             "diskless", "produce", counted_rack(self._connection, self._request.client_id), context.settings.rack
         ] += header.length
         self._open += 1
         settle = partial(self._settle, answers, place)
-        context.wal.append(entry.topic_id, partition.index, records, header, settle)
-
-    def _checked(self, entry: DisklessTopic, partition: PartitionProduce) -> tuple[memoryview, BatchHeader]:
-        """What a broker checks before it appends (LogValidator). Raises RecordsError."""
-        if not 0 <= partition.index < entry.partitions:
-            raise RecordsError(UNKNOWN_TOPIC_OR_PARTITION, f"{entry.name} has {entry.partitions} partitions")
-        if self._parsed.acks not in (-1, 0, 1):
-            raise RecordsError(INVALID_REQUIRED_ACKS, f"acks {self._parsed.acks} is none of -1, 0, 1")
-        if partition.records is None:
-            raise RecordsError(INVALID_REQUEST, "the request has no records for this partition")
-        configs = entry.configs
-        limit = int(configs.get("max.message.bytes", _DEFAULT_MAX_MESSAGE_BYTES))
-        header = check_batch(partition.records, max_message_bytes=limit)
-        if header.is_transactional:
-            log.warning(
-                "transactional_batch_refused",
-                topic=entry.name,
-                reason="transactions on diskless topics are not supported yet",
-                remedy="produce without transactional.id, or to a classic topic",
-            )
-            raise RecordsError(INVALID_TXN_STATE, "transactions on diskless topics are not supported yet")
-        if header.compression == CODEC_ZSTD and self._parsed.version < _FIRST_ZSTD_VERSION:
-            raise RecordsError(UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce v7 or newer")
-        context = self._connection.context
-        latest_ms = context.wall_clock_ms() + int(
-            configs.get("message.timestamp.after.max.ms", _DEFAULT_TIMESTAMP_AFTER_MAX_MS)
-        )
-        if header.max_timestamp_ms > latest_ms:
-            raise RecordsError(
-                INVALID_TIMESTAMP, f"timestamp {header.max_timestamp_ms} is beyond message.timestamp.after.max.ms"
-            )
-        before_max_ms = configs.get("message.timestamp.before.max.ms")
-        if before_max_ms is not None and 0 <= header.base_timestamp_ms < context.wall_clock_ms() - int(before_max_ms):
-            raise RecordsError(
-                INVALID_TIMESTAMP, f"timestamp {header.base_timestamp_ms} is before message.timestamp.before.max.ms"
-            )
-        return partition.records, header
+        now_ms = context.wall_clock_ms()
+        context.intake.append(entry.topic_id, partition.index, records, header, rules, now_ms, settle)
 
     def _forward(self, classic: ProduceRequest) -> int:
         """The classic part, under the client's own header; its size in bytes."""
@@ -268,8 +245,17 @@ class _PendingProduce:
         return size
 
     def _settle(self, answers: list[PartitionProduced], place: int, outcome: Outcome) -> None:
+        error_code = outcome.error_code
+        if error_code == UNKNOWN_TOPIC_OR_PARTITION and self._parsed.version >= FIRST_TOPIC_ID:
+            error_code = UNKNOWN_TOPIC_ID  # deleted meanwhile; the name may have another ID by now
         answers[place] = PartitionProduced(
-            answers[place].index, outcome.error_code, outcome.base_offset, -1, outcome.log_start_offset
+            answers[place].index,
+            error_code,
+            outcome.base_offset,
+            outcome.append_time_ms,
+            outcome.log_start_offset,
+            outcome.error_message,
+            outcome.record_errors,
         )
         self._one_settled()
 
@@ -295,8 +281,17 @@ class _PendingProduce:
             self._kept_bytes = 0
 
     def _time_out(self) -> None:
-        """The client's own limit: what has no outcome yet is REQUEST_TIMED_OUT, as soon as the broker has answered."""
+        """The client's own limit: what has no outcome yet is REQUEST_TIMED_OUT, as soon as the broker has answered.
+
+        Before anything was accepted, nothing will be.
+        """
         self._timed_out = True
+        if not self._accepted:
+            for topic, partitions, _ in self._parsed.topics:
+                answers = [PartitionProduced(partition.index, REQUEST_TIMED_OUT) for partition in partitions]
+                self._topics.append(TopicProduced(topic, answers))
+            self._answer()
+            return
         self._keep_charge()
         if not self._classic_awaited:
             self._answer()

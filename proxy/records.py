@@ -2,7 +2,7 @@
 
 A batch (Kafka's `DefaultRecordBatch`) is 61 bytes of header and then its records, compressed as a whole or not at all.
 Base offset, length and partition leader epoch lie before the bytes that the CRC covers, so they can be set without
-touching anything else.
+touching anything else. What LogAppendTime sets lies behind it.
 """
 
 from __future__ import annotations
@@ -35,6 +35,10 @@ _LOG_APPEND_TIME = 0x08
 _TRANSACTIONAL = 0x10
 _CONTROL = 0x20
 _CODEC_POSITION = 22
+_CRC_POSITION = 17
+_MAX_TIMESTAMP_POSITION = 35
+_CRC = struct.Struct(">I")
+_TIMESTAMP = struct.Struct(">q")
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _BOUNDS = struct.Struct(">8xi4xb6xi")
@@ -44,11 +48,15 @@ _PATCH = struct.Struct(">qii")
 
 
 class RecordsError(Exception):
-    """The bytes are not what a broker would append. `error_code` is Kafka's; the text names the finding."""
+    """The bytes are not what a broker would append. `error_code` is Kafka's; the text names the finding.
 
-    def __init__(self, error_code: int, text: str) -> None:
+    `record_errors`: (place in the batch, text) of the records that are to blame, where it is single ones (KIP-467).
+    """
+
+    def __init__(self, error_code: int, text: str, record_errors: tuple[tuple[int, str], ...] = ()) -> None:
         super().__init__(text)
         self.error_code = error_code
+        self.record_errors = record_errors
 
 
 class BatchHeader(NamedTuple):
@@ -116,6 +124,14 @@ def read_header(data: bytes | bytearray | memoryview, position: int = 0) -> Batc
     return BatchHeader(length, *fields[2:])
 
 
+def producer_id_of(records: memoryview | None) -> int:
+    """The producer ID that the first batch claims, checked or not; -1 where there is none."""
+    if records is None or len(records) < HEADER_BYTES:
+        return -1
+    producer_id: int = _HEADER.unpack_from(records)[9]
+    return producer_id
+
+
 def check_batch(records: memoryview, *, max_message_bytes: int) -> BatchHeader:
     """The header of the one batch that `records` of a Produce v3+ hold, if a broker would append it.
 
@@ -162,8 +178,12 @@ def check_batch(records: memoryview, *, max_message_bytes: int) -> BatchHeader:
     return header
 
 
-def patch_offsets(run: bytearray | memoryview, base_offset: int, leader_epoch: int) -> list[BatchBounds]:
+def patch_offsets(
+    run: bytearray | memoryview, base_offset: int, leader_epoch: int, log_append_time_ms: int | None = None
+) -> list[BatchBounds]:
     """Give the contiguous batches of `run` their offsets from `base_offset` on, and one partition leader epoch.
+
+    `log_append_time_ms`: also the time of all their records (`message.timestamp.type=LogAppendTime`).
 
     `run` must be writable and is changed in place; the CRCs stay true. Raises RecordsError (CORRUPT_MESSAGE) where the
     bytes are not whole v2 batches; those before that place have been patched by then.
@@ -184,11 +204,21 @@ def patch_offsets(run: bytearray | memoryview, base_offset: int, leader_epoch: i
                 f"last offset delta {last_offset_delta}",
             )
         pack(run, position, base_offset, length, leader_epoch)
+        if log_append_time_ms is not None:
+            _stamp(run, position, position + total, log_append_time_ms)
         last_offset = base_offset + last_offset_delta
         bounds.append(new(BatchBounds, (position, total, base_offset, last_offset)))
         position += total
         base_offset = last_offset + 1
     return bounds
+
+
+def _stamp(run: bytearray | memoryview, position: int, end: int, log_append_time_ms: int) -> None:
+    """As `DefaultRecordBatch.setMaxTimestamp`: that stands for every record; the base timestamp and deltas are left."""
+    run[position + _CODEC_POSITION] |= _LOG_APPEND_TIME
+    _TIMESTAMP.pack_into(run, position + _MAX_TIMESTAMP_POSITION, log_append_time_ms)
+    with memoryview(run) as view:
+        _CRC.pack_into(run, position + _CRC_POSITION, crc32c(view[position + CRC_COVERS_FROM : end]))
 
 
 def codec_at(run: bytes | bytearray | memoryview, position: int) -> int:

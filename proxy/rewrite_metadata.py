@@ -14,9 +14,10 @@ passes. With `kip1163_api`, Metadata v14 and DescribeTopicPartitions v1 are aske
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
 
+from proxy import auto_creation
 from proxy.apis import API_TABLE
 from proxy.racks import client_key
 from proxy.request import Request
@@ -70,8 +71,8 @@ def diskless_leaders(
     return context.leader_choice.leaders(client_key(connection.host, client_id), live, in_rack, metadata=metadata)
 
 
-def metadata(connection: ClientConnection, request: Request) -> None:
-    """Metadata (API key 3), all versions."""
+def metadata(connection: ClientConnection, request: Request) -> Coroutine[Any, Any, None] | None:
+    """Metadata (API key 3), all versions. What it would create on the way may have to be diskless: `auto_creation`."""
     context, version, client_id = connection.context, request.api_version, request.client_id
     proposed, rack = version >= FIRST_RACK_ID, None
     if proposed:
@@ -90,10 +91,20 @@ def metadata(connection: ClientConnection, request: Request) -> None:
             lifelines=_lifelines(connection, client_id, rack),
         )
 
+    creating = auto_creation.creating_request(context, request.body, version)
+    if creating is not None and (
+        version < auto_creation.FIRST_FLAG_VERSION or not auto_creation.is_all_known(context, creating)
+    ):
+        return auto_creation.answer(connection, request, connection.open_slot(request), creating, rewrite)
+    if creating is not None:
+        body = auto_creation.without_creation(creating)
     if proposed:
         _forward_lower(connection, request, body, rewrite)
+    elif creating is not None:
+        connection.forward(request.with_body(body), rewrite)
     else:
         connection.forward(request, rewrite)
+    return None
 
 
 def describe_topic_partitions(connection: ClientConnection, request: Request) -> None:
@@ -127,16 +138,6 @@ def find_coordinator(connection: ClientConnection, request: Request) -> None:
 def describe_cluster(connection: ClientConnection, request: Request) -> None:
     """DescribeCluster (API key 60)."""
     connection.forward(request, _addresses(endpoints.rewrite_describe_cluster, connection, request))
-
-
-def node_endpoints(connection: ClientConnection, request: Request) -> None:
-    """ShareFetch and ShareAcknowledge (API keys 78, 79): new leaders come with their addresses (KIP-951)."""
-
-    def rewrite(body: memoryview) -> list[Buffer]:
-        told = address_of(connection, request.client_id)
-        return endpoints.rewrite_node_endpoints(request.api_key, body, request.api_version, told)
-
-    connection.forward(request, rewrite)
 
 
 def _addresses(

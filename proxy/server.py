@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from typing import Any, Protocol
@@ -104,6 +105,8 @@ class Server:
             return self.not_ready
         if not context.fleet.lease_runs():
             return "coordinator: no heartbeat within fleet.lease_ms; start the store or mend redis.url"
+        if context.store_watch.unfit is not None:
+            return f"coordinator: {context.store_watch.unfit}"
         if context.cluster.failure is not None:
             return f"brokers: {context.cluster.failure}; start them or mend brokers.bootstrap"
         return None
@@ -138,10 +141,12 @@ class Server:
         """Everything that must have answered before the first client is let in."""
         await self._healing("storage", context.storage.open)
         await self._healing("coordinator", partial(check_store, context.store, self.settings.redis))
+        await self._healing("coordinator", context.store_watch.open)
         await self._healing("coordinator", context.fleet.beat)
         await self._healing("coordinator", context.fleet.beat)  # the first one loaded the registry, this one says so
         await self._healing("brokers", context.cluster.refresh)
         for work in (
+            context.store_watch.keep_watching(),
             context.fleet.keep_beating(),
             context.topics.follow(context.fleet.beat),
             context.reader.coordinates.follow(),
@@ -154,6 +159,7 @@ class Server:
             context.connections.sweep(context.memory),
             context.reservations.keep_settling(),
             context.housekeeper.keep_house(),
+            context.index_watch.keep_watching(),
             keep_fresh(
                 [*self._tls.values(), *([context.cluster.access.tls] if context.cluster.access.tls else [])],
                 self.settings.certificate_reload_interval_ms / 1000,
@@ -215,8 +221,11 @@ class Server:
         for listener in self._listeners:
             listener.close()
         await context.connections.drain()
+        await context.intake.drain()
         await context.wal.drain()
         await context.finish()
+        with suppress(StorageError):  # others remember, and the log says it while they can't
+            await context.store_watch.keep_known()
         await context.fleet.leave()
 
     async def _until(self, stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> bool:
@@ -252,6 +261,7 @@ class Server:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         context.connections.abort()
+        await context.intake.close()
         await context.wal.close()
         context.cluster.service.close()
         await context.cache.close()

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
+
+from proxy.compression import LEVELS
+from proxy.produce_rules import CODECS, LEVEL_CONFIGS
 
 DISKLESS_ENABLE = "diskless.enable"
 
@@ -23,18 +26,23 @@ SHADOW_CONFIGS = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.b
 """What a shadow topic is given, so that transaction markers are still there when they are read."""
 _ONLY = {
     "cleanup.policy": {"delete"},
-    "compression.type": {"producer"},
-    "message.timestamp.type": {"CreateTime"},
     "remote.storage.enable": {"false"},
 }
 """Values that this release can honour; others are refused rather than ignored."""
-_WHOLE_NUMBERS = {
-    "retention.ms",
-    "retention.bytes",
-    "max.message.bytes",
-    "message.timestamp.after.max.ms",
-    "message.timestamp.before.max.ms",
+_ONE_OF = {
+    "compression.type": {"producer", *CODECS},
+    "message.timestamp.type": {"CreateTime", "LogAppendTime"},
 }
+_LONGEST, _LARGEST = 2**63 - 1, 2**31 - 1
+_WHOLE_NUMBERS: dict[str, Container[int]] = {
+    "retention.ms": range(-1, _LONGEST + 1),
+    "retention.bytes": range(-(2**63), _LONGEST + 1),
+    "max.message.bytes": range(_LARGEST + 1),
+    "message.timestamp.after.max.ms": range(_LONGEST + 1),
+    "message.timestamp.before.max.ms": range(_LONGEST + 1),
+    **{name: LEVELS[codec] for codec, name in LEVEL_CONFIGS.items()},
+}
+"""With the values that brokers allow (`LogConfig`)."""
 
 
 class ConfigRefused(Exception):
@@ -72,8 +80,13 @@ def registry_configs(configs: Mapping[str, str | None]) -> dict[str, str]:
         if name in _ONLY and value not in _ONLY[name]:
             allowed = " or ".join(sorted(_ONLY[name]))
             raise ConfigRefused(f"{name}={value} is not supported on diskless topics yet: use {allowed}")
-        if name in _WHOLE_NUMBERS and not re.fullmatch(r"-?[0-9]{1,19}", value):
+        if name in _ONE_OF and value not in _ONE_OF[name]:
+            allowed = ", ".join(sorted(_ONE_OF[name]))
+            raise ConfigRefused(f"Invalid value {value} for configuration {name}: String must be one of: {allowed}")
+        if name in _WHOLE_NUMBERS and not re.fullmatch(r"\s*[-+]?[0-9]{1,19}\s*", value):
             raise ConfigRefused(f"Invalid value {value!r} for configuration {name}: not a whole number")
+        if name in _WHOLE_NUMBERS and int(value) not in _WHOLE_NUMBERS[name]:
+            raise ConfigRefused(f"Invalid value {value} for configuration {name}: out of the range that brokers allow")
     kept[DISKLESS_ENABLE] = "true"
     return kept
 

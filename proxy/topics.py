@@ -31,6 +31,8 @@ class Topics:
         self.version = -1
         self.gone_back = False
         """The registry has lost changes that this proxy knows: nothing is certain until an operator has looked."""
+        self.version_remembered = -1
+        """The highest that any proxy is known to have seen, before this one has loaded any."""
         self._lease_runs = lease_runs
         self._by_name: dict[str, DisklessTopic] = {}
         self._by_id: dict[bytes, DisklessTopic] = {}
@@ -75,7 +77,7 @@ class Topics:
 
     async def load(self) -> None:
         """Read the registry. Raises CoordinatorUnavailable."""
-        known = self.version
+        known = max(self.version, self.version_remembered)
         snapshot = await self.registry.load()
         if snapshot.version < known and not self.gone_back:
             self.gone_back = True
@@ -83,8 +85,11 @@ class Topics:
                 "registry_went_back",
                 known_version=known,
                 read_version=snapshot.version,
-                remedy="the store has lost data: restore it, then restart the proxies",
+                remedy="the store has lost data: restore it, or accept that with `diskless-proxy coordinator unfence`",
             )
+        elif self.gone_back and (snapshot.loss_accepted > known or self._is_what_was_known(snapshot)):
+            self.gone_back = False
+            log.warning("registry_trusted_again", version=snapshot.version)
         self._take(snapshot)
 
     async def follow(self, acknowledge: Callable[[], Awaitable[None]]) -> None:
@@ -98,6 +103,11 @@ class Topics:
                 except CoordinatorUnavailable as error:
                     log.warning("registry_unreadable", reason=str(error))
                     await asyncio.sleep(_RELOAD_PAUSE_S)
+
+    def _is_what_was_known(self, snapshot: RegistrySnapshot) -> bool:
+        """Whether the newest data is back."""
+        known = {topic.name: topic for topic in snapshot.topics} == self._by_name
+        return self.version >= self.version_remembered and snapshot.version == self.version and known
 
     def _take(self, snapshot: RegistrySnapshot) -> None:
         if snapshot.version < self.version:

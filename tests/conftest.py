@@ -13,6 +13,7 @@ from proxy.demo.stack import Stack, StackOptions
 QUICK_HOUSEKEEPING = {
     "garbage": {"interval_ms": 500, "grace_ms": 3_000, "orphan_sweep_interval_ms": 2_000},
     "log.retention.check.interval.ms": 500,
+    "brokers": {"metadata_refresh_ms": 1_000, "deleted_topics_confirm_ms": 4_000, "stray_records_interval_ms": 1_000},
 }
 """Every test runs beside retention and deletions that come all the time."""
 

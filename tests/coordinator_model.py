@@ -19,12 +19,14 @@ from proxy.coordinator.interface import (
     DeleteRequest,
     DisklessTopic,
     FindRequest,
+    IndexSize,
     ListRequest,
     LogAnswer,
     LogDescription,
     LogStart,
     OffsetAnswer,
     PartitionRun,
+    ProducerDescription,
     ProposedBatch,
     ProxyRecord,
     RegistryChanged,
@@ -32,6 +34,7 @@ from proxy.coordinator.interface import (
     RetainRequest,
     Row,
     RunAnswer,
+    SegmentUse,
     TopicReserved,
 )
 from proxy.coordinator.registry import TopicNotReserved
@@ -50,7 +53,7 @@ class Producer:
     epoch: int
     last_append_ms: int
     batches: list[tuple[int, int, int, int]] = field(default_factory=list)
-    """Sequence, count, base offset, append time of each that is remembered."""
+    """Sequence, count, base offset, timestamp of each that is remembered."""
 
 
 @dataclass
@@ -136,6 +139,10 @@ class ModelCoordinator:
     async def used(self, segments: Sequence[bytes]) -> list[bool]:
         return [segment in self.used_bytes() for segment in segments]
 
+    async def segment_use(self, segments: Sequence[bytes]) -> list[SegmentUse]:
+        used, rows = self.used_bytes(), [row.segment for log in self.logs.values() for row in log.rows]
+        return [SegmentUse(used.get(segment, 0), rows.count(segment)) for segment in segments]
+
     async def garbage(self, older_than_ms: int, limit: int) -> list[bytes]:
         """Ages are not modelled."""
         return sorted(self.unused)[:limit]
@@ -160,7 +167,12 @@ class ModelCoordinator:
                 used[row.segment] = used.get(row.segment, 0) + row.length
         return used
 
-    async def commit(self, segment: bytes, runs: Sequence[PartitionRun]) -> list[RunAnswer]:
+    def store_time_ms(self) -> int | None:
+        return self._clock()
+
+    async def commit(self, segment: bytes, runs: Sequence[PartitionRun], *, not_after_ms: int = 0) -> list[RunAnswer]:
+        if 0 < not_after_ms < self._clock():
+            return [RunAnswer(run.topic_id, run.partition, 56, (), -1, -1) for run in runs]
         return [self._commit_run(segment, run) for run in runs]
 
     def _commit_run(self, segment: bytes, run: PartitionRun) -> RunAnswer:
@@ -168,30 +180,39 @@ class ModelCoordinator:
         if log is None:
             return RunAnswer(run.topic_id, run.partition, 3, (), -1, -1)
         key = (segment, (run.topic_id, run.partition))
-        if key not in self._answered and segment in self.tombstones:
+        answers = self._answered.get(key)
+        if answers is None and segment in self.tombstones:
             return RunAnswer(run.topic_id, run.partition, 56, (), log.start, log.end)
-        if key not in self._answered:
-            rows_before = len(log.rows)
-            self._answered[key] = tuple(self._append(log, segment, run))
+        if answers is None or (segment not in self.tombstones and any(answer.early for answer in answers)):
+            first_time, rows_before = answers is None, len(log.rows)
+            answers = tuple(self._append(log, segment, run, answers))
+            if first_time or len(log.rows) > rows_before:
+                self._answered[key] = answers
             if len(log.rows) > rows_before:
                 self.unused.discard(segment)
                 new_rows = tuple(log.rows[rows_before:])
                 for listener in self._listeners:
                     listener.put_nowait(Announcement(run.topic_id, run.partition, new_rows, log.start, log.end))
-        return RunAnswer(run.topic_id, run.partition, 0, self._answered[key], log.start, log.end)
+        return RunAnswer(run.topic_id, run.partition, 0, answers, log.start, log.end)
 
-    def _append(self, log: PartitionLog, segment: bytes, run: PartitionRun) -> list[BatchAnswer]:
+    def _append(
+        self, log: PartitionLog, segment: bytes, run: PartitionRun, known: tuple[BatchAnswer, ...] | None
+    ) -> list[BatchAnswer]:
         now = self._clock()
         position, answers = run.position, []
         extend = False
-        for batch in run.batches:
-            answer = self._judge(log, batch, now)
+        for number, batch in enumerate(run.batches):
+            if run.log_append_time:
+                batch = batch._replace(max_timestamp_ms=now)
+            judged = known is None or known[number].early
+            answered_time_ms = now if run.log_append_time else -1
+            answer = self._judge(log, batch, now, answered_time_ms) if known is None or judged else known[number]
             answers.append(answer)
-            accepted = not answer.error_code and not answer.duplicate
+            accepted = judged and not answer.error_code and not answer.duplicate
             if accepted:
                 newest = max(-LARGEST, min(batch.max_timestamp_ms, LARGEST))
                 base, log.end = log.end, log.end + batch.record_count
-                row = Row(base, log.end - 1, segment, position, batch.length, newest, now)
+                row = Row(base, log.end - 1, segment, position, batch.length, newest, now, run.log_append_time)
                 if extend:
                     first = log.rows.pop()
                     row = first._replace(
@@ -204,9 +225,9 @@ class ModelCoordinator:
             position += batch.length
         return answers
 
-    def _judge(self, log: PartitionLog, batch: ProposedBatch, now: int) -> BatchAnswer:
+    def _judge(self, log: PartitionLog, batch: ProposedBatch, now: int, answered_time_ms: int) -> BatchAnswer:
         """ProducerAppendInfo's rules; the state of an accepted batch's producer is brought up to date."""
-        fine = BatchAnswer(0, log.end, now, False)
+        fine = BatchAnswer(0, log.end, answered_time_ms, False)
         if batch.producer_id < 0:
             return fine
         if batch.base_sequence < 0:
@@ -218,25 +239,35 @@ class ModelCoordinator:
             producer = None
         if producer is None:
             if log.end == 0 and batch.base_sequence:
-                return BatchAnswer(45, -1, -1, False)
+                return _out_of_order(batch, 0)
         elif batch.producer_epoch < producer.epoch:
             return BatchAnswer(47, -1, -1, False)
         elif batch.producer_epoch > producer.epoch:
             if batch.base_sequence:
-                return BatchAnswer(45, -1, -1, False)
+                return _out_of_order(batch, 0)
         else:
-            for sequence, count, base_offset, append_time_ms in producer.batches:
+            for sequence, count, base_offset, timestamp_ms in producer.batches:
                 if (sequence, count) == (batch.base_sequence, batch.record_count):
-                    return BatchAnswer(0, base_offset, append_time_ms, True)
+                    return BatchAnswer(0, base_offset, timestamp_ms, True)
             sequence, count, _, _ = producer.batches[-1]
             if batch.base_sequence != (sequence + count) % 2**31:
-                return BatchAnswer(45, -1, -1, False)
+                return _out_of_order(batch, (sequence + count) % 2**31)
         if producer is None or producer.epoch != batch.producer_epoch:
             producer = log.producers[batch.producer_id] = Producer(batch.producer_epoch, now)
         producer.last_append_ms = now
-        producer.batches.append((batch.base_sequence, batch.record_count, log.end, now))
+        timestamp_ms = max(-LARGEST, min(batch.max_timestamp_ms, LARGEST))
+        producer.batches.append((batch.base_sequence, batch.record_count, log.end, timestamp_ms))
         del producer.batches[: -self._remembered]
         return fine
+
+    async def forget_producers(self, logs: Sequence[Log]) -> int:
+        forgotten, now = 0, self._clock()
+        for log in filter(None, map(self.logs.get, logs)):
+            for producer_id, producer in list(log.producers.items()):
+                if now - producer.last_append_ms >= self._expiration_ms:
+                    del log.producers[producer_id]
+                    forgotten += 1
+        return forgotten
 
     async def find(self, requests: Sequence[FindRequest]) -> list[LogAnswer]:
         return [self._find(request) for request in requests]
@@ -265,11 +296,13 @@ class ModelCoordinator:
             return OffsetAnswer(0, log.start, -1)
         if timestamp == LATEST_TIMESTAMP:
             return OffsetAnswer(0, log.end, -1)
+        begin = max(request.from_offset, log.start)
+        rows = [row for row in log.rows if row.last_offset >= begin]
         if timestamp == MAX_TIMESTAMP:
-            timestamp = max((row.max_timestamp_ms for row in log.rows), default=LARGEST)
-        for row in log.rows:
+            timestamp = max((row.max_timestamp_ms for row in rows), default=LARGEST)
+        for row in rows:
             if row.max_timestamp_ms >= timestamp:
-                return OffsetAnswer(0, max(row.base_offset, log.start), row.max_timestamp_ms)
+                return OffsetAnswer(0, max(row.base_offset, begin), row.max_timestamp_ms)
         return OffsetAnswer(0, -1, -1)
 
     async def describe(self, topic_id: bytes, partitions: Sequence[int]) -> list[LogDescription | None]:
@@ -280,6 +313,24 @@ class ModelCoordinator:
             else None
             for log in logs
         ]
+
+    async def producers(self, topic_id: bytes, partition: int) -> list[ProducerDescription] | None:
+        log, now = self.logs.get((topic_id, partition)), self._clock()
+        if log is None:
+            return None
+        return [
+            ProducerDescription(identity, one.epoch, (sequence + count - 1) % 2**31, timestamp_ms)
+            for identity, one in sorted(log.producers.items())
+            if now - one.last_append_ms < self._expiration_ms
+            for sequence, count, _, timestamp_ms in one.batches[-1:]
+        ]
+
+    async def pack_rows(self, logs: Sequence[Log], older_than_ms: int) -> None:
+        """No answer changes by it."""
+
+    async def index_sizes(self) -> list[IndexSize]:
+        """Of one shard; a row takes nothing here."""
+        return [IndexSize(sum(len(log.rows) for log in self.logs.values()), 0)]
 
     async def announcements(self) -> AsyncIterator[Announcement | None]:
         queue: asyncio.Queue[Announcement | None] = asyncio.Queue()
@@ -292,9 +343,15 @@ class ModelCoordinator:
             self._listeners.remove(queue)
 
 
+def _out_of_order(batch: ProposedBatch, expected: int) -> BatchAnswer:
+    """Early where the sequence is ahead of the one expected by less than half of all."""
+    return BatchAnswer(45, -1, -1, False, (batch.base_sequence - expected) % 2**31 < 2**30)
+
+
 class ModelTopicRegistry:
     def __init__(self) -> None:
         self.version = 0
+        self.cluster_id = ""
         self.topics: dict[str, DisklessTopic] = {}
         self._listeners: list[asyncio.Queue[int]] = []
 
@@ -326,12 +383,16 @@ class ModelTopicRegistry:
             return self.version
         return self._put(replace(topic, state="deleting"))
 
-    async def remove(self, name: str, topic_id: bytes = b"") -> int:
+    async def remove(self, name: str, topic_id: bytes = b"", owner: str = "") -> int:
         topic = self.topics.get(name)
-        if topic is None or topic_id not in (b"", topic.topic_id):
+        if topic is None or topic_id not in (b"", topic.topic_id) or owner not in ("", topic.owner):
             return self.version
         del self.topics[name]
         return self._changed()
+
+    async def belongs_to(self, cluster_id: str) -> bool:
+        self.cluster_id = self.cluster_id or cluster_id
+        return self.cluster_id == cluster_id
 
     async def changes(self) -> AsyncIterator[int]:
         queue: asyncio.Queue[int] = asyncio.Queue()

@@ -16,6 +16,9 @@ class AdminSource(Protocol):
     async def why_not_ready(self) -> str | None:
         """What keeps clients from being served; None where all is well."""
 
+    async def remark(self) -> str | None:
+        """What someone should see to though clients are served; None where there is nothing."""
+
     async def metrics(self) -> bytes:
         """The metrics page, in Prometheus' text format 0.0.4."""
 
@@ -51,7 +54,10 @@ class AdminServer:
 
     async def _readyz(self, request: web.Request) -> web.Response:
         reason = await self._source.why_not_ready()
-        return web.Response(text="ready\n") if reason is None else web.Response(status=503, text=f"{reason}\n")
+        if reason is not None:
+            return web.Response(status=503, text=f"{reason}\n")
+        remark = await self._source.remark()
+        return web.Response(text="ready\n" if remark is None else f"ready, but {remark}\n")
 
     async def _metrics(self, request: web.Request) -> web.Response:
         return web.Response(

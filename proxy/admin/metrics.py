@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from proxy.context import Context
 
 _PREFIX = "diskless_proxy_"
+MAX_TOPICS_NAMED = 20
+"""Values of the label `topic`, beside the one for all others."""
+OTHER_TOPICS = "(others)"
 
 
 class ProxyCollector(Collector):
@@ -28,6 +31,7 @@ class ProxyCollector(Collector):
         """All metrics as they stand."""
         yield from self._traffic()
         yield from self._wal()
+        yield from self._index()
         yield from self._state()
 
     def _traffic(self) -> Iterator[Metric]:
@@ -90,12 +94,16 @@ class ProxyCollector(Collector):
         yield counter("upload_failures", "Uploads that failed.", stats.upload_failures)
         yield counter("commit_failures", "Commits that failed or got no answer.", stats.commit_failures)
         yield counter("duplicate_batches", "Batches that were committed before.", stats.duplicate_batches)
+        yield counter("index_full_batches", "Batches refused: their shard's index is full.", stats.index_full_batches)
         yield counter("segments_deleted", "WAL segments that nothing needed any more.", stats.segments_deleted)
         yield counter("cache_hits", "Rows found in the rack-local cache.", cache.hits)
         yield counter("cache_misses", "Rows not found in it.", cache.misses)
         yield counter("cache_evictions", "Blocks that left it for room.", cache.evictions)
-        yield counter("storage_gets", "GETs of object storage.", cache.get_count)
-        yield counter("storage_bytes_read", "Bytes they brought.", cache.bytes_read)
+        cold = self._context.cold_cache
+        yield counter("storage_gets", "GETs of object storage.", cache.get_count + cold.get_count)
+        yield counter("storage_bytes_read", "Bytes they brought.", cache.bytes_read + cold.bytes_read)
+        yield counter("cold_storage_gets", "Those of them that were for old records.", cold.get_count)
+        yield counter("cold_storage_bytes_read", "Bytes they brought.", cold.bytes_read)
         coordination = CounterMetricFamily(
             f"{_PREFIX}coordination_bytes",
             "Payload from and to the coordinator's store: all that crosses racks for a diskless topic.",
@@ -104,6 +112,17 @@ class ProxyCollector(Collector):
         coordination.add_metric(["sent"], coordinator.bytes_sent)
         coordination.add_metric(["received"], coordinator.bytes_received)
         yield coordination
+
+    def _index(self) -> Iterator[Metric]:
+        rows = GaugeMetricFamily(f"{_PREFIX}index_rows", "Batch coordinates in the coordinator.", labels=["shard"])
+        size = GaugeMetricFamily(f"{_PREFIX}index_bytes", "Memory of the store that they take.", labels=["shard"])
+        for shard, index in enumerate(self._context.index_watch.sizes):
+            rows.add_metric([str(shard)], index.rows)
+            size.add_metric([str(shard)], index.size_bytes)
+        yield rows
+        yield size
+        limit = self._context.settings.redis.max_index_bytes
+        yield gauge("index_bytes_limit", "Of each shard; 0 for none.", limit)
 
     def _state(self) -> Iterator[Metric]:
         context = self._context
@@ -114,8 +133,24 @@ class ProxyCollector(Collector):
         yield gauge("wal_buffer_bytes", "In the WAL segment being filled.", context.wal.buffered_bytes)
         yield gauge("wal_segments_underway", "Segments uploading or committing.", context.wal.segments_underway)
         yield gauge("cache_bytes", "In the rack-local cache.", context.cache.used_bytes)
+        yield gauge("cold_cache_bytes", "In the cache of old records.", context.cold_cache.used_bytes)
         yield gauge("diskless_topics", "Topics in the registry.", len(context.topics.all()))
+        fenced = "Shards of the coordinator that are refused, as the store has lost writes of theirs."
+        yield gauge("fenced_shards", fenced, len(context.coordinator.fence.fenced))
+        yield gauge(
+            "store_unfit",
+            "1 while the coordinator's store can't be trusted with writes.",
+            float(context.store_watch.unfit is not None),
+        )
         yield gauge("registry_version", "Version of the registry that is loaded.", context.topics.version)
+        strays = GaugeMetricFamily(
+            f"{_PREFIX}stray_records",
+            "Records in shadow topics' logs, produced past the proxies; told by the proxy that keeps house.",
+            labels=["topic"],
+        )
+        for topic, count in named_topics(context.housekeeper.shadows.stray_records).items():
+            strays.add_metric([topic], count)
+        yield strays
         fleet = GaugeMetricFamily(f"{_PREFIX}fleet_proxies", "Live proxies that clients are told of.", labels=["rack"])
         racks = [record.rack for record in context.fleet.records.values() if record.serving]
         for rack in sorted(set(racks)):
@@ -128,6 +163,15 @@ class ProxyCollector(Collector):
         for direction, quota in (("produce", context.quotas.produce), ("fetch", context.quotas.fetch)):
             limits.add_metric([direction], len(quota.limits))
         yield limits
+
+
+def named_topics(counts: Mapping[str, int]) -> dict[str, int]:
+    """The topics with the most, MAX_TOPICS_NAMED of them; the others' sum as one."""
+    most = sorted(counts, key=lambda topic: (-counts[topic], topic))
+    named = {topic: counts[topic] for topic in sorted(most[:MAX_TOPICS_NAMED])}
+    if rest := sum(counts[topic] for topic in most[MAX_TOPICS_NAMED:]):
+        named[OTHER_TOPICS] = rest
+    return named
 
 
 def counter(name: str, text: str, value: float) -> Metric:

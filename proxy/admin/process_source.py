@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector,
 from prometheus_client.core import Metric
 
 from proxy.admin.metrics import ProxyCollector
+from proxy.coordinator.fence import REMEDY
 
 if TYPE_CHECKING:
     from proxy.context import Context
@@ -36,6 +37,15 @@ class ProcessSource:
     async def why_not_ready(self) -> str | None:
         """What keeps clients from being served; None where all is well."""
         return self._why_not_ready(self._context)
+
+    async def remark(self) -> str | None:
+        """What someone should see to though clients are served; None where there is nothing."""
+        fenced = self._context.coordinator.fence.fenced
+        if not fenced:
+            return None
+        shard, why = min(fenced.items())
+        shards = self._context.settings.redis.shards
+        return f"coordinator: {len(fenced)} of {shards} shards fenced ({shard}: {why}); {REMEDY}"
 
     async def metrics(self) -> bytes:
         """The metrics page."""

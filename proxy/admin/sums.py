@@ -18,7 +18,13 @@ SEEN_BY_ALL: Mapping[str, Callable[[float, float], float]] = {
     "diskless_proxy_registry_version": min,
     "diskless_proxy_fleet_proxies": max,
     "diskless_proxy_brokers": min,
+    "diskless_proxy_fenced_shards": max,
+    "diskless_proxy_store_unfit": max,
+    "diskless_proxy_stray_records": max,
     "diskless_proxy_quota_limits": min,
+    "diskless_proxy_index_rows": max,
+    "diskless_proxy_index_bytes": max,
+    "diskless_proxy_index_bytes_limit": max,
 }
 """Gauges of what lies outside, which every worker sees: the view of the one that is furthest behind."""
 ADDED_UP = frozenset(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from proxy.cli import coordinator, segments, topics
 from proxy.cli.run import run
 
 app = typer.Typer(
@@ -14,6 +15,9 @@ app = typer.Typer(
     pretty_exceptions_show_locals=False,
 )
 app.command()(run)
+app.add_typer(topics.app, name="topics")
+app.add_typer(segments.app, name="segments")
+app.add_typer(coordinator.app, name="coordinator")
 
 
 def main() -> None:

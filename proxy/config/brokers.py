@@ -21,6 +21,11 @@ class Brokers(Section):
     metadata_refresh_ms: int = Field(default=5_000, ge=10)
     """How often the list of live brokers is asked for, beside what clients' Metadata shows; and how often one proxy of
     the fleet compares diskless topics with their shadows."""
+    deleted_topics_confirm_ms: int = Field(default=30_000, ge=0)
+    """A diskless topic whose shadow was deleted past the proxies is deleted when for this long, at every look and by
+    its ID, no live broker knew the shadow."""
+    stray_records_interval_ms: int = Field(default=30_000, ge=10)
+    """How often shadows' logs are looked at for records that somebody produced to the brokers, past the proxies."""
     security_protocol: SecurityProtocol = "PLAINTEXT"
     """`security.protocol` of the brokers' listener that `bootstrap` names. With SASL, clients authenticate to the
     brokers themselves, through the proxy."""

@@ -61,5 +61,20 @@ class FetchSettings(Section):
     """Segment blocks of all partitions that are kept in memory."""
     block_bytes: int = Field(default=8_388_608, ge=4096)
     """Segments are read in aligned blocks of this size."""
+    cold_after_ms: int = Field(default=300_000, ge=0)
+    """Records that were appended longer ago are old. Old ones are read with what the next three settings allow, and
+    leave the others' cache alone."""
+    cold_cache_bytes: int = Field(default=67_108_864, ge=1024)
+    """Segment blocks with old records that are kept in memory, or being read, for all partitions."""
+    cold_block_bytes: int = Field(default=1_048_576, ge=4096)
+    """Old records are read in aligned blocks of this size."""
+    cold_max_gets: int = Field(default=8, ge=1)
+    """GETs of old blocks at a time."""
+    time_lookup_max_rows: int = Field(default=4, ge=1)
+    """ListOffsets by time, and of the maximum timestamp, reads the batches of so many commits at a time."""
+    time_lookup_timeout_ms: int = Field(default=30_000, ge=1)
+    """Longest time that such a ListOffsets takes; the client's own timeout (v10 and newer) may be shorter."""
+    max_decompressed_batch_bytes: int = Field(default=134_217_728, ge=1024)
+    """A batch that becomes larger is not searched for the record of a time: its first offset is answered."""
     mixed_wait_ms: int = Field(default=50, ge=1)
     """Longest wait for the brokers' half of a Fetch that names classic and diskless topics, per round."""

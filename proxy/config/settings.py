@@ -78,7 +78,8 @@ class Settings(BaseSettings):
     """`diskless.system.enable` (KIP-1163): off, no diskless topic can be created; those that exist go on."""
     default_diskless_topics: tuple[str, ...] = ()
     """Regular expressions: topics whose whole name matches one are created diskless unless `diskless.enable=false` is
-    asked for. For tools that check config names themselves, as `kafka-topics` does."""
+    asked for, also those that come on demand (`auto.create.topics.enable`). For tools that check config names
+    themselves, as `kafka-topics` does."""
     diskless_storage_class_name: str = ""
     """`diskless.storage.class.name` (KIP-1163): `file`, `s3` or `module:Class`; told by `storage.url` where empty."""
     diskless_append_commit_interval_ms: int = Field(default=250, ge=1)
@@ -89,6 +90,14 @@ class Settings(BaseSettings):
     """Segments that are uploaded at the same time."""
     diskless_append_commit_timeout_ms: int = Field(default=30_000, ge=1)
     """How long a commit that gets no answer is tried again before the producers are told that nobody knows."""
+    out_of_order_hold_ms: int = Field(default=2_000, ge=0)
+    """How long a batch whose sequence is beyond the one expected waits for what comes between, which its producer may
+    have sent to another proxy, before it is refused with OUT_OF_ORDER_SEQUENCE_NUMBER; 0 for no wait."""
+    max_decompressed_batch_bytes: int = Field(default=134_217_728, ge=1024)
+    """What a batch may hold that has to be decompressed, for the sake of its topic's `compression.type` or
+    `message.timestamp.before.max.ms`; a larger one is refused with MESSAGE_TOO_LARGE."""
+    compression_threads: int = Field(default=2, ge=1, le=64)
+    """Batches that are decompressed or compressed at the same time."""
     log_retention_check_interval_ms: int = Field(default=300_000, ge=10)
     """`log.retention.check.interval.ms` of the brokers: how often retention of diskless topics is applied."""
     default_retention_ms: int = Field(default=604_800_000, ge=-1)
@@ -99,6 +108,8 @@ class Settings(BaseSettings):
     """`sasl.oauthbearer.sub.claim.name` of the brokers: the claim that is the user, for quotas by user."""
     producer_id_expiration_ms: int = Field(default=86_400_000, ge=1000)
     """`producer.id.expiration.ms` of the brokers."""
+    producer_id_expiration_check_interval_ms: int = Field(default=600_000, ge=10)
+    """`producer.id.expiration.check.interval.ms` of the brokers: how often producers that have expired are removed."""
     producer_batches_remembered: int = Field(default=5, ge=5, le=100)
     """Batches per producer and partition whose duplicates are recognised (KIP-1269)."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import Literal
 from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator
@@ -20,14 +21,35 @@ class Redis(Section):
     """For one call."""
     max_connections: int = Field(default=32, ge=2)
     """Calls at a time."""
+    max_index_bytes: int = Field(default=0, ge=0, le=2**53)
+    """Memory of one shard's index above which produces to its partitions are throttled, with a retriable error, until
+    retention or deletion has made room; 0 for no bound. See the sizing page."""
+    pack_age_ms: int = Field(default=60_000, ge=0)
+    """Rows of the index that were appended so long ago are packed into a third of their memory."""
+    pack_interval_ms: int = Field(default=15_000, ge=10)
+    """How often rows that have grown so old are looked for."""
     require_append_only: bool = True
     """Refuse a store that keeps acknowledged commits in memory only."""
+    require_append_fsync: Literal["always", "everysec", "no"] = "everysec"
+    """The least `appendfsync` of a store that is not refused: with `always` no crash of its machine loses a commit that
+    was acknowledged; with `everysec` one loses those of a second, which is noticed and fences the shards concerned."""
+    check_interval_ms: int = Field(default=1_000, ge=10)
+    """How often each proxy sees whether the store is still fit, and the same one, and has what this proxy knows."""
+    settle_ms: int = Field(default=3_000, ge=0)
+    """How long a server that was started or promoted takes no writes, so that every proxy can say what it knows first:
+    longer than `check_interval_ms` and the time in which proxies connect anew."""
+    remember_interval_ms: int = Field(default=10_000, ge=10)
+    """How often what is known of the store's state is kept in object storage, for proxies that start anew."""
 
     @field_validator("url")
     @classmethod
     def _scheme(cls, value: str) -> str:
         if urlsplit(value).scheme not in {"redis", "rediss", "unix"}:
             raise ValueError("use redis://host:port/db, rediss://… or unix://…")
+        try:
+            _ = urlsplit(value).port
+        except ValueError:
+            raise ValueError("its port is no number from 0 to 65535; use redis://host:port/db") from None
         return value
 
 

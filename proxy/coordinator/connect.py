@@ -35,6 +35,9 @@ FORMAT_VERSION = 1
 """Of the keys and packed values; a store of another format is refused."""
 
 
+_LEAST_FSYNC = ("no", "everysec", "always")
+
+
 class StoreUnfit(Exception):
     """The store can't be trusted with commits; one line that names the cause and the remedy."""
 
@@ -101,10 +104,9 @@ async def check_store(client: Redis, settings: config.Redis) -> None:
     Raises StoreUnfit, and CoordinatorUnavailable where the store does not answer. What the store does not let us ask is
     warned of in the log.
     """
-    address = urlsplit(settings.url).netloc.rpartition("@")[2] or settings.url
+    address = _address(settings)
+    await check_fitness(client, settings, warn=True)
     async with store_call(client, "checking the store"):
-        await _check_server(client, address)
-        await _check_durability(client, address, settings.require_append_only)
         for field, value, remedy in (
             ("shards", settings.shards, "set redis.shards to that, it can't change while there is data"),
             ("format", FORMAT_VERSION, "run the release that made it, or use an empty store"),
@@ -115,32 +117,70 @@ async def check_store(client: Redis, settings: config.Redis) -> None:
                 raise StoreUnfit(f"{address}: the store holds data of {field} {stored}, not {value}; {remedy}")
 
 
-async def _check_server(client: Redis, address: str) -> None:
+async def check_fitness(client: Redis, settings: config.Redis, *, warn: bool = False) -> str:
+    """Refuse a server that could lose commits, or takes none; nothing is written.
+
+    Returns what tells this life of the server from others: its replication ID and run ID. Raises StoreUnfit, and
+    CoordinatorUnavailable where the store does not answer.
+    """
+    address = _address(settings)
+    async with store_call(client, "checking the store"):
+        life = await _check_server(client, address, warn)
+        await _check_durability(client, address, settings, warn)
+    return life
+
+
+def _address(settings: config.Redis) -> str:
+    return urlsplit(settings.url).netloc.rpartition("@")[2] or settings.url
+
+
+async def _check_server(client: Redis, address: str, warn: bool) -> str:
     try:
         server = await client.info("server")
+        replication = await client.info("replication")
     except ResponseError as error:
-        log.warning("store_not_checked", store=address, command="INFO", reason=str(error))
-        return
+        if warn:
+            log.warning(
+                "store_not_checked",
+                store=address,
+                command="INFO",
+                reason=str(error),
+                effect="a store that has lost writes and taken as many since is not noticed",
+                remedy="let the user of redis.url run INFO",
+            )
+        return ""
+    mode = server.get("redis_mode", server.get("server_mode"))
+    if mode == "sentinel":
+        raise StoreUnfit(f"{address}: the server is a Sentinel, which keeps no data; name the primary in redis.url")
     version = str(server.get("redis_version", "0"))
     if int(version.partition(".")[0]) < OLDEST_VERSION:
         raise StoreUnfit(f"{address}: Redis {version} is too old; use Redis {OLDEST_VERSION}, Valkey 8 or newer")
-    if server.get("redis_mode", server.get("server_mode")) == "cluster":
+    if mode == "cluster":
         raise StoreUnfit(
             f"{address}: the server is a node of a cluster, which is not supported yet; use a single server"
         )
-
-
-async def _check_durability(client: Redis, address: str, require_append_only: bool) -> None:
-    try:
-        found = await client.config_get("maxmemory-policy", "appendonly")
-    except ResponseError as error:
-        log.warning(
-            "store_not_checked",
-            store=address,
-            command="CONFIG GET",
-            reason=str(error),
-            remedy="see to it yourself that maxmemory-policy is noeviction and appendonly is yes",
+    if replication.get("role", "master") != "master":
+        primary = f"{replication.get('master_host', '?')}:{replication.get('master_port', '?')}"
+        raise StoreUnfit(
+            f"{address}: the server is a replica (of {primary}), which takes no commits; let redis.url lead to the "
+            "primary, or promote it"
         )
+    return f"{replication.get('master_replid', '')} {server.get('run_id', '')}"
+
+
+async def _check_durability(client: Redis, address: str, settings: config.Redis, warn: bool) -> None:
+    try:
+        found = await client.config_get("maxmemory-policy", "appendonly", "appendfsync")
+    except ResponseError as error:
+        if warn:
+            log.warning(
+                "store_not_checked",
+                store=address,
+                command="CONFIG GET",
+                reason=str(error),
+                remedy="see to it yourself that maxmemory-policy is noeviction, appendonly yes and appendfsync as "
+                f"redis.require_append_fsync ({settings.require_append_fsync})",
+            )
         return
     policy = found.get("maxmemory-policy", "noeviction")
     if policy != "noeviction":
@@ -148,8 +188,17 @@ async def _check_durability(client: Redis, address: str, require_append_only: bo
             f"{address}: maxmemory-policy is {policy}, so the store may drop the index of acknowledged records; "
             "set it to noeviction"
         )
-    if require_append_only and found.get("appendonly", "yes") != "yes":
+    if not settings.require_append_only:
+        return
+    if found.get("appendonly", "yes") != "yes":
         raise StoreUnfit(
             f"{address}: appendonly is {found['appendonly']}, so a restart of the store loses acknowledged records; "
             "set it to yes (with appendfsync always), or redis.require_append_only to false where that is acceptable"
+        )
+    fsync = found.get("appendfsync", "always")
+    if _LEAST_FSYNC.index(fsync) < _LEAST_FSYNC.index(settings.require_append_fsync):
+        raise StoreUnfit(
+            f"{address}: appendfsync is {fsync}, so a crash of its machine loses more acknowledged records than "
+            f"redis.require_append_fsync allows; set it to {settings.require_append_fsync}, or the setting to {fsync} "
+            "where that is acceptable"
         )

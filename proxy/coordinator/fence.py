@@ -1,63 +1,65 @@
-"""Recognise a store that has lost commits which it had acknowledged.
+"""What this process knows of each shard's past, and which shards are fenced: those of a store that has lost writes.
 
-Every reply of a shard carries the shard's incarnation, made with it, and the number of its writes so far. Neither goes
-back unless the store was emptied, restored, or failed over to a replica that lagged. From then on offsets could be
-given twice, so this process does not use the shard any more: an operator decides, and starts it again.
+Every reply of a shard, and every announcement, carries the shard's state: its incarnation, the number of its writes,
+the life of the server that took them, the offsets given. The newest is sent along with each call, and the store itself
+finds whether it still has that (`lua/fence.lua`); where it has not, it fences the shard for all proxies, until an
+operator decides (`diskless-proxy coordinator unfence`).
 
-A store that lost writes and took as many new ones, before this process looked again, is not recognised by this process
-(by others that wrote to it meanwhile it was).
-
-Replies may be read in another order than they were made. So a reply is measured against what was known when its request
-was *sent*, which it can't fall behind.
+So a store is measured against what was known when the call was sent, which it can't fall behind unless it lost writes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import structlog
 
-from proxy.coordinator.interface import ShardFenced
-from proxy.coordinator.packing import NO_INCARNATION, ShardState
+from proxy.coordinator.packing import NOTHING_KNOWN, ShardState
 
 log = structlog.get_logger()
 
-_NOTHING_KNOWN = ShardState(NO_INCARNATION, 0)
+REMEDY = (
+    "find out what happened to the store and bring its newest data back, or accept the loss with "
+    "`diskless-proxy coordinator unfence`"
+)
 
 
 class Fence:
-    """The newest state seen of each shard; remembers for ever which shards went back."""
+    """The newest state seen of each shard, and which shards the store refuses."""
 
     def __init__(self) -> None:
         self._newest: dict[int, ShardState] = {}
         self._fenced: dict[int, str] = {}
 
-    def before(self, shard: int) -> ShardState:
-        """Called when a request is sent: what its reply is to be measured against. Raises ShardFenced."""
-        if shard in self._fenced:
-            raise ShardFenced(self._fenced[shard])
-        return self._newest.get(shard, _NOTHING_KNOWN)
+    @property
+    def fenced(self) -> Mapping[int, str]:
+        """Why, by shard; as of the last call to each."""
+        return self._fenced
 
-    def after(self, shard: int, known: ShardState, seen: ShardState) -> None:
-        """Called with each reply. Raises ShardFenced, from now on for ever, where the shard went back."""
-        newest = self._newest.get(shard, _NOTHING_KNOWN)
-        if known.incarnation not in (NO_INCARNATION, seen.incarnation):
-            finding = "it is not the one that this proxy wrote to before (emptied, or another store)"
-        elif NO_INCARNATION not in (newest.incarnation, seen.incarnation) and newest.incarnation != seen.incarnation:
-            finding = "two stores answer for it"
-        elif seen.sequence < known.sequence:
-            finding = (
-                f"{known.sequence - seen.sequence} of its writes are gone (restored, or a failover that lost them)"
+    def newest(self, shard: int) -> ShardState:
+        """What to send with a call."""
+        return self._newest.get(shard, NOTHING_KNOWN)
+
+    def states(self) -> dict[int, ShardState]:
+        """The newest state of each shard of which anything is known."""
+        return dict(self._newest)
+
+    def learn(self, shard: int, seen: ShardState) -> None:
+        """Take note of a state, in whatever order they come: a shard's writes are counted on, also by `unfence`."""
+        if seen.sequence > self.newest(shard).sequence:
+            self._newest[shard] = seen
+
+    def answered(self, shard: int, seen: ShardState) -> None:
+        """Called with the state in each reply: the shard is not fenced, or not any more."""
+        self.learn(shard, seen)
+        if self._fenced and self._fenced.pop(shard, None) is not None:
+            log.warning(
+                "shard_unfenced", shard=shard, reason="the store has all that was known, or its loss was accepted"
             )
-        else:
-            if seen.sequence >= newest.sequence:
-                self._newest[shard] = seen
-            if shard in self._fenced:
-                raise ShardFenced(self._fenced[shard])
-            return
-        text = (
-            f"shard {shard} of the coordinator's store is fenced: {finding}; find out what happened to the store, "
-            "bring its newest data back, then restart this proxy"
-        )
+
+    def refused(self, shard: int, why: str) -> str:
+        """Called where the store says that the shard is fenced; the text for whoever asked."""
         if shard not in self._fenced:
-            self._fenced[shard] = text
-            log.error("shard_fenced", shard=shard, finding=finding)
-        raise ShardFenced(self._fenced[shard])
+            log.error("shard_fenced", shard=shard, reason=why, remedy=REMEDY)
+        self._fenced[shard] = why
+        return f"shard {shard} of the coordinator's store is fenced: {why}; {REMEDY}"

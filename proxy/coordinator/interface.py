@@ -51,6 +51,8 @@ class PartitionRun(NamedTuple):
     position: int
     """Of the first batch's first byte in the segment."""
     batches: tuple[ProposedBatch, ...]
+    log_append_time: bool = False
+    """Whether the time of its records is that of their commit (`message.timestamp.type`)."""
 
 
 class BatchAnswer(NamedTuple):
@@ -61,7 +63,12 @@ class BatchAnswer(NamedTuple):
     base_offset: int
     """-1 with an error; of an exact duplicate, the offset of the first time."""
     append_time_ms: int
+    """Under LogAppendTime the time of the append, of an exact duplicate that of the first time; else -1, but of an
+    exact duplicate its maximum timestamp: so brokers answer."""
     duplicate: bool
+    early: bool = False
+    """Of a batch that is out of order: its sequence is beyond the one expected; what comes between may be on its way.
+    Committed again, as part of the same run of the same segment, it is judged anew."""
 
 
 class RunAnswer(NamedTuple):
@@ -71,7 +78,8 @@ class RunAnswer(NamedTuple):
     partition: int
     error_code: int
     """0, UNKNOWN_TOPIC_OR_PARTITION (3) where the log does not live, KAFKA_STORAGE_ERROR (56) where the segment is
-    tombstoned."""
+    tombstoned, THROTTLING_QUOTA_EXCEEDED (89) where the index of the partition's shard is full: the same batches, in
+    another segment, may be accepted later."""
     batches: tuple[BatchAnswer, ...]
     log_start_offset: int
     high_watermark: int
@@ -87,6 +95,8 @@ class Row(NamedTuple):
     length: int
     max_timestamp_ms: int
     append_time_ms: int
+    log_append_time: bool = False
+    """Whether the time of all its records is `append_time_ms`, whatever their batches say."""
 
 
 class LogAnswer(NamedTuple):
@@ -122,6 +132,8 @@ class ListRequest(NamedTuple):
     topic_id: bytes
     partition: int
     timestamp_ms: int
+    from_offset: int = 0
+    """No row that ends before it is looked for; the special timestamps of a log's two ends take no notice of it."""
 
 
 class DeleteRequest(NamedTuple):
@@ -175,6 +187,31 @@ class LogDescription(NamedTuple):
     rows: int
 
 
+class ProducerDescription(NamedTuple):
+    """What a log remembers of an idempotent producer."""
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_timestamp_ms: int
+    """Of its last batch, as a duplicate of that is answered."""
+
+
+class SegmentUse(NamedTuple):
+    """What rows use of one segment; zeros where none does."""
+
+    size_bytes: int
+    rows: int
+
+
+class IndexSize(NamedTuple):
+    """Of all indexes of one shard."""
+
+    rows: int
+    size_bytes: int
+    """Memory of the store; packed rows take a third of what others take."""
+
+
 class Coordinator(Protocol):
     """Orders batches and finds them. Every method may raise CoordinatorUnavailable."""
 
@@ -184,18 +221,32 @@ class Coordinator(Protocol):
     async def delete_logs(self, topic_id: bytes, partitions: Sequence[int]) -> None:
         """End logs: their rows, producer state and offsets go, segments that nothing uses any more become garbage."""
 
-    async def commit(self, segment: bytes, runs: Sequence[PartitionRun]) -> list[RunAnswer]:
+    def store_time_ms(self) -> int | None:
+        """Milliseconds since 1970 by the store's clock, as far as it is known; None where it is not."""
+
+    async def commit(self, segment: bytes, runs: Sequence[PartitionRun], *, not_after_ms: int = 0) -> list[RunAnswer]:
         """Order the batches of an uploaded segment; answers in the order of `runs`.
 
-        Idempotent by (segment, topic ID, partition): a retry gets the stored answers. Each partition's run is accepted
-        by the producer rules of Kafka's ProducerStateManager, a rejected batch not stopping the others.
+        `not_after_ms`: by the store's clock; later the runs are refused with KAFKA_STORAGE_ERROR. 0 for no limit.
+
+        Idempotent by (segment, topic ID, partition): a retry gets the stored answers, but for `BatchAnswer.early`. Each
+        partition's run is accepted by the producer rules of Kafka's ProducerStateManager, a rejected batch not stopping
+        the others.
         """
+
+    async def forget_producers(self, logs: Sequence[tuple[bytes, int]]) -> int:
+        """Drop the state of producers that have expired in these logs (topic ID and partition); of how many."""
 
     async def find(self, requests: Sequence[FindRequest]) -> list[LogAnswer]:
         """Where to read, and the true log start offset and high watermark."""
 
     async def list_offsets(self, requests: Sequence[ListRequest]) -> list[OffsetAnswer]:
-        """Offsets by timestamp."""
+        """Offsets by timestamp.
+
+        By time, and for MAX_TIMESTAMP, as fine as rows, not as records: the first offset that can be read of the first
+        row whose maximum timestamp is the one asked for or later (or the highest), and that maximum. So no record of
+        that time or later lies before the offset, but older ones may lie behind it.
+        """
 
     async def delete_records(self, requests: Sequence[DeleteRequest]) -> list[LogStart]:
         """Raise log starts, at once and for all readers; rows wholly before them are freed."""
@@ -205,6 +256,9 @@ class Coordinator(Protocol):
 
     async def used(self, segments: Sequence[bytes]) -> list[bool]:
         """Whether any row uses each of the segments."""
+
+    async def segment_use(self, segments: Sequence[bytes]) -> list[SegmentUse]:
+        """How much of each of the segments the rows of all partitions use."""
 
     async def garbage(self, older_than_ms: int, limit: int) -> list[bytes]:
         """Segments that had rows and have lost their last one somewhere, at least so long ago; the oldest first."""
@@ -220,6 +274,15 @@ class Coordinator(Protocol):
 
     async def describe(self, topic_id: bytes, partitions: Sequence[int]) -> list[LogDescription | None]:
         """Figures per partition; None where the log does not live."""
+
+    async def producers(self, topic_id: bytes, partition: int) -> list[ProducerDescription] | None:
+        """Idempotent producers that have not expired, by ID; None where the log does not live."""
+
+    async def pack_rows(self, logs: Sequence[tuple[bytes, int]], older_than_ms: int) -> None:
+        """Keep the rows of those logs (topic ID, partition) that are so old in less memory; no answer changes by it."""
+
+    async def index_sizes(self) -> list[IndexSize]:
+        """How much each shard has to remember."""
 
     def announcements(self) -> AsyncIterator[Announcement | None]:
         """Commits of all proxies as they are confirmed, for ever.
@@ -250,6 +313,8 @@ class RegistrySnapshot:
 
     version: int
     topics: tuple[DisklessTopic, ...]
+    loss_accepted: int = 0
+    """The version with which an operator accepted that changes before it are lost; 0 for none."""
 
 
 class TopicReserved(Exception):
@@ -284,11 +349,15 @@ class TopicRegistry(Protocol):
         Where a topic ID is given and the name has another one by now, nothing is changed.
         """
 
-    async def remove(self, name: str, topic_id: bytes = b"") -> int:
+    async def remove(self, name: str, topic_id: bytes = b"", owner: str = "") -> int:
         """Forget the name: a reservation that failed, or a topic whose logs have been deleted.
 
-        As for `begin_delete`; the topic ID of a reservation is NO_TOPIC_ID.
+        As for `begin_delete`; the topic ID of a reservation is NO_TOPIC_ID. Where an owner is given and the name was
+        reserved by another one, nothing is changed.
         """
+
+    async def belongs_to(self, cluster_id: str) -> bool:
+        """Whether the topics are those of that Kafka cluster: the first that was ever named."""
 
     def changes(self) -> AsyncIterator[int]:
         """Versions as they come, for ever; also once after each reconnect."""

@@ -15,15 +15,18 @@ from proxy.coordinator.interface import (
     BatchAnswer,
     DeleteRequest,
     FindRequest,
+    IndexSize,
     ListRequest,
     LogAnswer,
     LogDescription,
     LogStart,
     OffsetAnswer,
     PartitionRun,
+    ProducerDescription,
     RetainRequest,
     Row,
     RunAnswer,
+    SegmentUse,
 )
 from proxy.coordinator.shards import PARTITION_BYTES, partition_key, split_partition_key
 
@@ -33,25 +36,38 @@ MAX_EXACT = 2**53 - 1
 LAST_SEQUENCE = 2**31 - 1
 """Of a producer; 0 comes after it."""
 
-_SHARD_HEADER = Struct(">8sI")
-_REPLY_HEADER = Struct(">8sQ")
-_COMMIT_SETTINGS = Struct(">IQ16s")
+_SHARD_HEADER = Struct(">8sIBIQ8sQ16sQ")
+_REPLY_HEADER = Struct(">8sQ16sQ")
+_KNOWN = Struct(">8sQQ")
+_LOOK = Struct(">qqI")
+_UNFENCED = Struct(">QII")
+_COMMIT_SETTINGS = Struct(">IQ16sQ")
 _FIND_LIMITS = Struct(">II")
 _DELETE_LIMITS = Struct(">IB")
-_RUN = Struct(">20sII")
+_RUN = Struct(">20sIIB")
 _BATCH = Struct(">IIqqhiI")
 _RUN_ANSWER = Struct(">hqq")
 _BATCH_ANSWER = Struct(">hqqB")
 _FIND = Struct(">20sqq")
 _LOG_ANSWER = Struct(">hqqI")
-_ROW = Struct(">xqq16sIIqq8x")
-_LIST = Struct(">20sq")
-_OFFSET_ANSWER = Struct(">hqq")
+_ROW = Struct(">Bqq16sIIqq8x")
+_ROW_IS_LOG_APPEND_TIME = 0x10
+"""In a row's first byte, beside its format."""
+_DUPLICATE, _EARLY = 1, 2
+_LIST = Struct(">20sqq")
+_OFFSET_ANSWER = Struct(">hqqq")
 _TRIM = Struct(">20sqqqB")
 _TRIM_LIMITS = Struct(">I")
 _LOG_START = Struct(">hqB")
 _AGE = Struct(">QI")
+_PACKING_LIMITS = Struct(">IQII")
+_INDEX_SIZE = Struct(">QQ")
+_SEGMENT_USE = Struct(">qI")
 _DESCRIPTION = Struct(">Bqqqqq")
+_PRODUCERS_LIMITS = Struct(">IQ")
+_PRODUCER = Struct(">qhIq")
+_FORGET = Struct(">20sQ")
+_FORGOTTEN = Struct(">QI")
 _ANNOUNCEMENT = Struct(">20sqqI")
 
 _NO_OFFSET = -2
@@ -61,6 +77,10 @@ REPLY_HEADER_BYTES = _REPLY_HEADER.size
 NO_INCARNATION = bytes(8)
 
 
+MAY_WRITE, READS, LOOKS = 0, 1, 2
+"""What a script is run for: it may change something, reads only, or looks at a shard whatever is wrong with it."""
+
+
 class ShardState(NamedTuple):
     """What every reply of a shard begins with."""
 
@@ -68,21 +88,78 @@ class ShardState(NamedTuple):
     """8 random bytes, made with the shard; zeros where nothing was ever written to it."""
     sequence: int
     """Writes so far."""
+    life: bytes = bytes(16)
+    """Of the server that took the newest of them: half of its replication ID, in hex digits."""
+    offsets: int = 0
+    """That were given to batches so far, in all logs of the shard."""
 
 
-def pack_shard_header(new_incarnation: bytes, shards: int) -> bytes:
+NOTHING_KNOWN = ShardState(NO_INCARNATION, 0)
+
+
+class ShardLook(NamedTuple):
+    """What a shard says of itself, fenced or not."""
+
+    state: ShardState
+    time_ms: int
+    """Of the store's clock, since 1970."""
+    logs: int
+    why_fenced: str
+    """Empty where it is not."""
+    known: tuple[ShardState, ...]
+    """Of those who know more than is there."""
+
+
+class Unfenced(NamedTuple):
+    """What `unfence.lua` did to one shard."""
+
+    raised_by: int
+    """Offsets by which the ends of all logs were moved."""
+    raised: int
+    """Logs that were."""
+    made: int
+    """Logs that had to be made anew."""
+
+
+def pack_shard_header(
+    new_incarnation: bytes, shards: int, mode: int, settle_ms: int, not_after_ms: int, known: ShardState
+) -> bytes:
     """The first argument of every script of a shard."""
-    return _SHARD_HEADER.pack(new_incarnation, shards)
+    return _SHARD_HEADER.pack(new_incarnation, shards, mode, settle_ms, not_after_ms, *known)
 
 
 def unpack_shard_state(reply: bytes) -> ShardState:
-    """The beginning of a shard's reply."""
+    """The beginning of a shard's reply, and of its announcements."""
     return ShardState(*_REPLY_HEADER.unpack_from(reply))
 
 
-def pack_commit_settings(batches_remembered: int, producer_id_expiration_ms: int, segment: bytes) -> bytes:
+def unpack_look(reply: bytes) -> ShardLook:
+    """The reply of `state.lua`."""
+    time_ms, logs, length = _LOOK.unpack_from(reply, REPLY_HEADER_BYTES)
+    at = REPLY_HEADER_BYTES + _LOOK.size
+    known = tuple(
+        ShardState(incarnation, sequence, offsets=offsets)
+        for incarnation, sequence, offsets in _KNOWN.iter_unpack(reply[at + length :])
+    )
+    return ShardLook(unpack_shard_state(reply), time_ms, logs, reply[at : at + length].decode(), known)
+
+
+def pack_known(states: Sequence[ShardState]) -> bytes:
+    """The second argument of `unfence.lua`."""
+    return b"".join(_KNOWN.pack(state.incarnation, state.sequence, state.offsets) for state in states)
+
+
+def unpack_unfenced(reply: bytes) -> Unfenced:
+    """The reply of `unfence.lua`."""
+    return Unfenced(*_UNFENCED.unpack_from(reply, REPLY_HEADER_BYTES))
+
+
+def pack_commit_settings(
+    batches_remembered: int, producer_id_expiration_ms: int, segment: bytes, max_index_bytes: int
+) -> bytes:
     """The third argument of `commit.lua`."""
-    return _COMMIT_SETTINGS.pack(batches_remembered, min(producer_id_expiration_ms, MAX_EXACT), segment)
+    expiration_ms = min(producer_id_expiration_ms, MAX_EXACT)
+    return _COMMIT_SETTINGS.pack(batches_remembered, expiration_ms, segment, max_index_bytes)
 
 
 def pack_find_limits(max_rows: int, max_rows_in_all: int) -> bytes:
@@ -101,7 +178,7 @@ def pack_run(run: PartitionRun) -> bytes:
     Raises ValueError where a number is out of the range that a checked batch can have.
     """
     key = partition_key(run.topic_id, run.partition)
-    parts = [_pack(_RUN, key, run.position, len(run.batches))]
+    parts = [_pack(_RUN, key, run.position, len(run.batches), run.log_append_time)]
     for batch in run.batches:
         if batch.length < 1 or not 1 <= batch.record_count < 1 << 31:
             raise ValueError(f"a batch of {batch.length} bytes and {batch.record_count} offsets can't be committed")
@@ -130,8 +207,8 @@ def unpack_run_answers(reply: bytes, runs: Sequence[PartitionRun]) -> Iterator[R
         if not error_code:
             end = at + len(run.batches) * _BATCH_ANSWER.size
             batches = tuple(
-                BatchAnswer(code, base_offset, append_time_ms, bool(duplicate))
-                for code, base_offset, append_time_ms, duplicate in _BATCH_ANSWER.iter_unpack(reply[at:end])
+                BatchAnswer(code, base_offset, append_time_ms, flag == _DUPLICATE, flag == _EARLY)
+                for code, base_offset, append_time_ms, flag in _BATCH_ANSWER.iter_unpack(reply[at:end])
             )
             at = end
         yield RunAnswer(run.topic_id, run.partition, error_code, batches, log_start_offset, high_watermark)
@@ -155,12 +232,14 @@ def unpack_log_answers(reply: bytes) -> Iterator[LogAnswer]:
 
 def pack_list(request: ListRequest) -> bytes:
     """One request for `list_offsets.lua`."""
-    return _pack(_LIST, partition_key(request.topic_id, request.partition), _exact(request.timestamp_ms))
+    key = partition_key(request.topic_id, request.partition)
+    return _pack(_LIST, key, _exact(request.timestamp_ms), _exact(request.from_offset))
 
 
-def unpack_offset_answers(reply: bytes) -> Iterator[OffsetAnswer]:
-    """The reply of `list_offsets.lua`."""
-    return (OffsetAnswer(*answer) for answer in _OFFSET_ANSWER.iter_unpack(reply[REPLY_HEADER_BYTES:]))
+def unpack_offset_answers(reply: bytes) -> Iterator[tuple[OffsetAnswer, int]]:
+    """The reply of `list_offsets.lua`: and the offset from which to ask again, -1 where this is all."""
+    for error_code, offset, timestamp_ms, again_from in _OFFSET_ANSWER.iter_unpack(reply[REPLY_HEADER_BYTES:]):
+        yield OffsetAnswer(error_code, offset, timestamp_ms), again_from
 
 
 def pack_delete(request: DeleteRequest) -> bytes:
@@ -199,15 +278,63 @@ def unpack_segments(reply: bytes) -> list[bytes]:
     return [body[at : at + 16] for at in range(0, len(body), 16)]
 
 
+def unpack_segment_use(reply: bytes) -> Iterator[SegmentUse]:
+    """The reply of `segment_use.lua`."""
+    return map(SegmentUse._make, _SEGMENT_USE.iter_unpack(reply[REPLY_HEADER_BYTES:]))
+
+
 def unpack_flags(reply: bytes) -> list[bool]:
     """The reply of `tombstone.lua`."""
     return [bool(flag) for flag in reply[REPLY_HEADER_BYTES:]]
+
+
+def pack_packing_limits(max_rows: int, older_than_ms: int, fewest_rows: int, most_rows: int) -> bytes:
+    """The third argument of `pack.lua`. Raises ValueError where a call could not fill one pack."""
+    if not 1 < fewest_rows <= most_rows <= max_rows:
+        raise ValueError(f"packs of {fewest_rows} to {most_rows} rows can't be made of {max_rows} rows a call")
+    return _PACKING_LIMITS.pack(max_rows, older_than_ms, fewest_rows, most_rows)
+
+
+def unpack_index_size(reply: bytes) -> IndexSize:
+    """The reply of `index_size.lua`."""
+    return IndexSize._make(_INDEX_SIZE.unpack_from(reply, REPLY_HEADER_BYTES))
 
 
 def unpack_descriptions(reply: bytes) -> Iterator[LogDescription | None]:
     """The reply of `describe.lua`."""
     for lives, start, high_watermark, end, size, rows in _DESCRIPTION.iter_unpack(reply[REPLY_HEADER_BYTES:]):
         yield LogDescription(start, high_watermark, end, size, rows) if lives else None
+
+
+def pack_producers_limits(most: int, producer_id_expiration_ms: int, from_place: bytes) -> bytes:
+    """The third argument of `producers.lua`."""
+    return _PRODUCERS_LIMITS.pack(most, min(producer_id_expiration_ms, MAX_EXACT)) + from_place
+
+
+def unpack_producers(reply: bytes) -> tuple[bool, bytes, list[ProducerDescription]]:
+    """The reply of `producers.lua`: whether the log lives, where to go on, and producers."""
+    lives, length = reply[REPLY_HEADER_BYTES : REPLY_HEADER_BYTES + 2]
+    at = REPLY_HEADER_BYTES + 2 + length
+    found = [
+        ProducerDescription(producer_id, epoch, (after_last - 1) & LAST_SEQUENCE, last_timestamp_ms)
+        for producer_id, epoch, after_last, last_timestamp_ms in _PRODUCER.iter_unpack(reply[at:])
+    ]
+    return bool(lives), reply[at - length : at], found
+
+
+def pack_forget(key: bytes, cursor: int) -> bytes:
+    """One request for `forget_producers.lua`."""
+    return _pack(_FORGET, key, cursor)
+
+
+def pack_forget_limits(most: int, producer_id_expiration_ms: int) -> bytes:
+    """The third argument of `forget_producers.lua`."""
+    return _PRODUCERS_LIMITS.pack(most, min(producer_id_expiration_ms, MAX_EXACT))
+
+
+def unpack_forgotten(reply: bytes) -> Iterator[tuple[int, int]]:
+    """The reply of `forget_producers.lua`: the cursor to go on with, 0 at the end, and how many were forgotten."""
+    return _FORGOTTEN.iter_unpack(reply[REPLY_HEADER_BYTES:])
 
 
 def unpack_partition_keys(reply: bytes) -> list[bytes]:
@@ -217,8 +344,8 @@ def unpack_partition_keys(reply: bytes) -> list[bytes]:
 
 
 def unpack_announcements(message: bytes) -> Iterator[Announcement]:
-    """What `commit.lua` publishes: one entry per partition with new rows."""
-    at = 0
+    """What `commit.lua` publishes, behind the shard's state: one entry per partition with new rows."""
+    at = REPLY_HEADER_BYTES
     while at < len(message):
         key, log_start_offset, high_watermark, row_count = _ANNOUNCEMENT.unpack_from(message, at)
         rows, at = _unpack_rows(message, at + _ANNOUNCEMENT.size, row_count)
@@ -235,7 +362,9 @@ def unpack_strings(packed: bytes, at: int = 0) -> Iterator[bytes]:
 
 def _unpack_rows(packed: bytes, at: int, count: int) -> tuple[tuple[Row, ...], int]:
     end = at + count * _ROW.size
-    return tuple(Row._make(row) for row in _ROW.iter_unpack(packed[at:end])), end
+    return tuple(
+        Row._make((*row[1:], bool(row[0] & _ROW_IS_LOG_APPEND_TIME))) for row in _ROW.iter_unpack(packed[at:end])
+    ), end
 
 
 def _exact(number: int) -> int:

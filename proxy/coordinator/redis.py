@@ -2,46 +2,46 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
-from typing import NamedTuple, TypeVar
 
 from redis.asyncio import Redis
 
 from proxy import config
-from proxy.coordinator import packing, scripts, subscription
+from proxy.coordinator import packing, subscription
 from proxy.coordinator.fence import Fence
 from proxy.coordinator.interface import (
-    MAX_TIMESTAMP,
     Announcement,
     DeleteRequest,
     FindRequest,
+    IndexSize,
     ListRequest,
     LogAnswer,
     LogDescription,
     LogStart,
     OffsetAnswer,
     PartitionRun,
+    ProducerDescription,
     RetainRequest,
     RunAnswer,
+    SegmentUse,
 )
-from proxy.coordinator.shards import announcement_channel, partition_key, shard_of, shard_prefix
-from proxy.errors import OFFSET_OUT_OF_RANGE
+from proxy.coordinator.packing import ShardLook, ShardState, Unfenced
+from proxy.coordinator.shard_calls import Reply, ShardCalls, merge
+from proxy.coordinator.shards import announcement_channel, partition_key
+from proxy.errors import KAFKA_STORAGE_ERROR
 
-MAX_ITEMS_PER_CALL = 200
-"""Partition runs, or other requests, of one script call: the store serves nobody else meanwhile."""
-MAX_BATCHES_PER_CALL = 500
-"""A partition run with more goes in a call of its own; it can't be cut, being what idempotence goes by."""
 MAX_ROWS_PER_FIND = 500
 MAX_ROWS_PER_FIND_CALL = 2_000
 MAX_ROWS_PER_DELETE_CALL = 500
 MAX_SEGMENTS_PER_CALL = 200
-_SEARCH = -2
-"""In the place of an error code of `list_offsets.lua`: go on from there, row by row."""
-
-Item = TypeVar("Item")
-Answer = TypeVar("Answer")
+MAX_ROWS_PER_PACK_CALL = 512
+FEWEST_ROWS_PER_PACK = 32
+MOST_ROWS_PER_PACK = 64
+MAX_PRODUCERS_PER_CALL = 500
+_BEGINNING = b"0"
+"""Of a scan, and what a scan answers at its end."""
 
 
 class RedisCoordinator:
@@ -54,16 +54,36 @@ class RedisCoordinator:
     def __init__(
         self, client: Redis, settings: config.Redis, *, producer_id_expiration_ms: int, producer_batches_remembered: int
     ) -> None:
-        self.bytes_sent = 0
-        """Payload of script calls so far."""
-        self.bytes_received = 0
-        """Payload of their replies, and of announcements."""
         self._client = client
         self._settings = settings
         self._producer_id_expiration_ms = producer_id_expiration_ms
         self._producer_batches_remembered = producer_batches_remembered
-        self._fence = Fence()
-        self._shard_header = packing.pack_shard_header(os.urandom(8), settings.shards)
+        self._calls = ShardCalls(client, settings)
+        self._store_ahead_ms: int | None = None
+        """Of `_running_ms`."""
+
+    @property
+    def fence(self) -> Fence:
+        """What is known of each shard, and which are fenced."""
+        return self._calls.fence
+
+    def refuse_writes(self, why: str | None) -> None:
+        """Refuse whatever writes, as long as the store can't be trusted with it; None ends that."""
+        self._calls.unfit = why
+
+    def store_time_ms(self) -> int | None:
+        """Milliseconds since 1970 by the store's clock, from its last answer to `touch` on; None before the first."""
+        return None if self._store_ahead_ms is None else self._store_ahead_ms + _running_ms()
+
+    @property
+    def bytes_sent(self) -> int:
+        """Payload of script calls so far."""
+        return self._calls.bytes_sent
+
+    @property
+    def bytes_received(self) -> int:
+        """Payload of their replies, and of announcements."""
+        return self._calls.bytes_received
 
     async def create_logs(self, topic_id: bytes, partitions: Sequence[int]) -> None:
         """Let logs live, empty. Those that live already are left as they are."""
@@ -85,11 +105,14 @@ class RedisCoordinator:
             keys = _left_over(await self._run("delete_logs", keys, keys, limits))
             goes_on = True
 
-    async def commit(self, segment: bytes, runs: Sequence[PartitionRun]) -> list[RunAnswer]:
+    async def commit(self, segment: bytes, runs: Sequence[PartitionRun], *, not_after_ms: int = 0) -> list[RunAnswer]:
         """Order the batches of an uploaded segment; answers in the order of `runs`.
 
         Where this raises, none, some or all of the runs may have taken effect; a retry, with the same runs or with
         fewer, gets the answers of those that have (for an hour).
+
+        `not_after_ms`: by the store's clock (`store_time_ms`); later the runs are refused, as are those of a fenced
+        shard, with KAFKA_STORAGE_ERROR. 0 for no limit.
 
         The producer rules are those of Kafka 4.x (`ProducerAppendInfo`, `ProducerStateEntry`) with KAFKA-15591: a
         producer of which a log knows nothing may start at any sequence, but at 0 in a log that never held a record.
@@ -100,11 +123,15 @@ class RedisCoordinator:
         if len(segment) != 16 or len(set(keys)) != len(keys):
             raise ValueError("a segment has a name of 16 bytes, and at most one run per partition")
         settings = packing.pack_commit_settings(
-            self._producer_batches_remembered, self._producer_id_expiration_ms, segment
+            self._producer_batches_remembered,
+            self._producer_id_expiration_ms,
+            segment,
+            self._settings.max_index_bytes,
         )
         packed = [packing.pack_run(run) for run in runs]
-        replies = await self._run("commit", keys, packed, settings, weights=[len(run.batches) for run in runs])
-        return _merge(runs, replies, packing.unpack_run_answers)
+        weights = [len(run.batches) for run in runs]
+        replies = await self._calls.run("commit", keys, packed, settings, weights=weights, not_after_ms=not_after_ms)
+        return merge(runs, replies, packing.unpack_run_answers, _refused_run)
 
     async def find(self, requests: Sequence[FindRequest]) -> list[LogAnswer]:
         """Where to read, and the true log start offset and high watermark.
@@ -114,41 +141,39 @@ class RedisCoordinator:
         """
         keys = [partition_key(request.topic_id, request.partition) for request in requests]
         limits = packing.pack_find_limits(MAX_ROWS_PER_FIND, MAX_ROWS_PER_FIND_CALL)
-        replies = await self._run("find", keys, [packing.pack_find(request) for request in requests], limits)
-        return _merge(requests, replies, lambda reply, _: packing.unpack_log_answers(reply))
+        replies = await self._calls.run("find", keys, [packing.pack_find(request) for request in requests], limits)
+        return merge(
+            requests,
+            replies,
+            lambda reply, _: packing.unpack_log_answers(reply),
+            lambda _: LogAnswer(KAFKA_STORAGE_ERROR, (), -1, -1),
+        )
 
     async def list_offsets(self, requests: Sequence[ListRequest]) -> list[OffsetAnswer]:
         """Offsets by timestamp.
 
-        By time, and for MAX_TIMESTAMP, as fine as the index's rows for now, not as records: base offset and maximum
-        timestamp of the first row whose maximum timestamp is the one asked for or later. So no record of that time or
-        later lies before the offset, but older ones may lie behind it.
+        By time, and for MAX_TIMESTAMP, as fine as rows, not as records: the first offset that can be read of the first
+        row whose maximum timestamp is the one asked for or later (or the highest), and that maximum.
         """
-        keys = [partition_key(request.topic_id, request.partition) for request in requests]
-        replies = await self._run("list_offsets", keys, [packing.pack_list(request) for request in requests])
-        answers = _merge(requests, replies, lambda reply, _: packing.unpack_offset_answers(reply))
-        return [
-            await self._search(request, answer.offset) if answer.error_code == _SEARCH else answer
-            for request, answer in zip(requests, answers, strict=True)
-        ]
-
-    async def _search(self, request: ListRequest, offset: int) -> OffsetAnswer:
-        """Look at every row from `offset` on; for timestamps that only rows before the log start had been ahead of."""
-        best = OffsetAnswer(0, -1, -1)
-        while True:
-            (answer,) = await self.find([FindRequest(request.topic_id, request.partition, offset, packing.MAX_EXACT)])
-            if answer.error_code == OFFSET_OUT_OF_RANGE and answer.log_start_offset > offset:
-                offset = answer.log_start_offset
-                continue
-            for row in answer.rows:
-                found = OffsetAnswer(0, max(row.base_offset, answer.log_start_offset), row.max_timestamp_ms)
-                if request.timestamp_ms == MAX_TIMESTAMP:
-                    best = max(best, found, key=lambda one: one.timestamp_ms)
-                elif row.max_timestamp_ms >= request.timestamp_ms:
-                    return found
-            if answer.error_code or not answer.rows:
-                return best._replace(error_code=answer.error_code)
-            offset = answer.rows[-1].last_offset + 1
+        left = dict(enumerate(requests))
+        answers: dict[int, OffsetAnswer] = {}
+        while left:
+            keys = [partition_key(request.topic_id, request.partition) for request in left.values()]
+            packed = [packing.pack_list(request) for request in left.values()]
+            told = merge(
+                list(left),
+                await self._calls.run("list_offsets", keys, packed),
+                lambda reply, _: packing.unpack_offset_answers(reply),
+                lambda _: (OffsetAnswer(KAFKA_STORAGE_ERROR, -1, -1), -1),
+            )
+            asked, left = left, {}
+            for (item, request), (answer, again_from) in zip(asked.items(), told, strict=True):
+                known = answers.get(item)
+                if known is None or answer.error_code or _is_later(answer, known):
+                    answers[item] = answer
+                if again_from >= 0:
+                    left[item] = request._replace(from_offset=again_from)
+        return [answers[item] for item in range(len(requests))]
 
     async def delete_records(self, requests: Sequence[DeleteRequest]) -> list[LogStart]:
         """Raise log starts, at once and for all readers; rows wholly before them are freed, some per call.
@@ -169,8 +194,12 @@ class RedisCoordinator:
         answers: dict[int, LogStart] = {}
         left = list(range(len(keys)))
         while left:
-            replies = await self._run("trim", [keys[item] for item in left], [packed[item] for item in left], limits)
-            told = _merge(left, replies, lambda reply, _: packing.unpack_log_starts(reply))
+            told = merge(
+                left,
+                await self._calls.run("trim", [keys[item] for item in left], [packed[item] for item in left], limits),
+                lambda reply, _: packing.unpack_log_starts(reply),
+                lambda _: (LogStart(KAFKA_STORAGE_ERROR, -1), False),
+            )
             answers.update({item: answer for item, (answer, _) in zip(left, told, strict=True)})
             left = [item for item, (_, more) in zip(left, told, strict=True) if more]
             for item in left:
@@ -187,6 +216,18 @@ class RedisCoordinator:
             replies = await self._run_everywhere("use", b"".join(segments[start : start + MAX_SEGMENTS_PER_CALL]))
             used += [any(flags) for flags in zip(*map(packing.unpack_flags, replies), strict=True)]
         return used
+
+    async def segment_use(self, segments: Sequence[bytes]) -> list[SegmentUse]:
+        """How much of each of the segments the rows of all shards use."""
+        use: list[SegmentUse] = []
+        for start in range(0, len(segments), MAX_SEGMENTS_PER_CALL):
+            some = b"".join(segments[start : start + MAX_SEGMENTS_PER_CALL])
+            replies = await self._run_everywhere("segment_use", some)
+            use += [
+                SegmentUse(sum(one.size_bytes for one in uses), sum(one.rows for one in uses))
+                for uses in zip(*map(packing.unpack_segment_use, replies), strict=True)
+            ]
+        return use
 
     async def garbage(self, older_than_ms: int, limit: int) -> list[bytes]:
         """Segments that had rows and have lost their last one somewhere, at least so long ago; at most `limit` of each
@@ -231,9 +272,87 @@ class RedisCoordinator:
     async def describe(self, topic_id: bytes, partitions: Sequence[int]) -> list[LogDescription | None]:
         """Figures per partition; None where the log does not live."""
         keys = [partition_key(topic_id, partition) for partition in partitions]
-        return _merge(
-            keys, await self._run("describe", keys, keys), lambda reply, _: packing.unpack_descriptions(reply)
+        return merge(keys, await self._run("describe", keys, keys), lambda reply, _: packing.unpack_descriptions(reply))
+
+    async def producers(self, topic_id: bytes, partition: int) -> list[ProducerDescription] | None:
+        """Idempotent producers that have not expired, by ID; None where the log does not live.
+
+        As they were at some moment of the calls that this takes, each for itself.
+        """
+        key = partition_key(topic_id, partition)
+        found: dict[int, ProducerDescription] = {}
+        place = _BEGINNING
+        while True:
+            limits = packing.pack_producers_limits(MAX_PRODUCERS_PER_CALL, self._producer_id_expiration_ms, place)
+            (reply,) = await self._run("producers", [key], [key], limits)
+            lives, place, some = packing.unpack_producers(reply.packed)
+            if not lives:
+                return None
+            found.update((one.producer_id, one) for one in some)
+            if place == _BEGINNING:
+                return [found[producer_id] for producer_id in sorted(found)]
+
+    async def forget_producers(self, logs: Sequence[tuple[bytes, int]]) -> int:
+        """Drop the state of producers that have expired in these logs, a bounded number per call; of how many."""
+        limits = packing.pack_forget_limits(MAX_PRODUCERS_PER_CALL, self._producer_id_expiration_ms)
+        left = {partition_key(topic_id, partition): 0 for topic_id, partition in logs}
+        forgotten = 0
+        while left:
+            keys = list(left)
+            packed = [packing.pack_forget(key, cursor) for key, cursor in left.items()]
+            replies = await self._run("forget_producers", keys, packed, limits)
+            told = merge(keys, replies, lambda reply, _: packing.unpack_forgotten(reply))
+            forgotten += sum(count for _, count in told)
+            left = {key: cursor for key, (cursor, _) in zip(keys, told, strict=True) if cursor}
+        return forgotten
+
+    async def pack_rows(self, logs: Sequence[tuple[bytes, int]], older_than_ms: int) -> None:
+        """Keep rows that old in a third of the memory: MOST_ROWS_PER_PACK of neighbours in one member of the index.
+
+        No answer of any other call changes. What is left are fewer than FEWEST_ROWS_PER_PACK old rows of a log.
+        """
+        limits = packing.pack_packing_limits(
+            MAX_ROWS_PER_PACK_CALL, older_than_ms, FEWEST_ROWS_PER_PACK, MOST_ROWS_PER_PACK
         )
+        keys = [partition_key(topic_id, partition) for topic_id, partition in logs]
+        while keys:
+            replies = await self._run("pack", keys, keys, limits)
+            more = merge(keys, replies, lambda reply, _: packing.unpack_flags(reply))
+            keys = [key for key, again in zip(keys, more, strict=True) if again]
+
+    async def index_sizes(self) -> list[IndexSize]:
+        """How many rows the indexes of each shard have, and the memory that they take."""
+        return [packing.unpack_index_size(reply) for reply in await self._run_everywhere("index_size")]
+
+    async def look(self, known: Mapping[int, ShardState] | None = None) -> list[ShardLook]:
+        """What each shard says of itself, fenced or not; nothing is changed by it.
+
+        `known`: what is held against it, by shard; what this process knows where None.
+        """
+        told = await self._calls.call("state", [(shard, ()) for shard in range(self._settings.shards)], known=known)
+        return [packing.unpack_look(self._calls.must_answer("state", shard, one)) for shard, one in enumerate(told)]
+
+    async def touch(self, shards: Sequence[int]) -> None:
+        """Hold what this process knows against these shards: `fence` then tells which of them are fenced, for all."""
+        sent_ms = _running_ms()
+        told = await self._calls.call("touch", [(shard, ()) for shard in shards])
+        times = [packing.unpack_look(one).time_ms for one in told if isinstance(one, bytes)]
+        if times:
+            # As of before the call: an estimate that is too low refuses a commit early rather than late.
+            self._store_ahead_ms = min(times) - max(_running_ms(), sent_ms)
+
+    async def unfence(
+        self, shard: int, known: Sequence[ShardState], gap: int, logs: Sequence[tuple[bytes, int]]
+    ) -> Unfenced:
+        """Give up what a shard has lost, and let it go on; all proxies take it up by themselves.
+
+        `known`: of its states, beyond those that proxies have said. `gap`: offsets that may have been given beyond what
+        anybody knows. `logs`: those that are to live in it (topic ID, partition).
+        """
+        keys = b"".join(partition_key(topic_id, partition) for topic_id, partition in logs)
+        arguments = (packing.pack_known(known), gap.to_bytes(8, "big"), keys)
+        (reply,) = await self._calls.call("unfence", [(shard, arguments)])
+        return packing.unpack_unfenced(self._calls.must_answer("unfence", shard, reply))
 
     async def announcements(self) -> AsyncIterator[Announcement | None]:
         """Commits of all proxies as they are confirmed, for ever; None on connecting, and after each reconnect."""
@@ -244,82 +363,32 @@ class RedisCoordinator:
                 if message is None:
                     yield None
                     continue
-                self.bytes_received += len(message)
+                self._calls.heard(message)
                 for announcement in packing.unpack_announcements(message):
                     yield announcement
 
-    async def _run(
-        self,
-        name: str,
-        keys: Sequence[bytes],
-        packed: Sequence[bytes],
-        *arguments: bytes,
-        weights: Sequence[int] | None = None,
-    ) -> list[_Reply]:
-        """Run a script on each shard that has some of `keys`, with the `packed` items of those."""
-        cuts = _cut(keys, weights or [1] * len(keys), self._settings.shards)
-        calls = [(cut.shard, (b"".join([packed[item] for item in cut.items]), *arguments)) for cut in cuts]
-        replies = await self._call(name, calls)
-        return [_Reply(cut.items, reply) for cut, reply in zip(cuts, replies, strict=True)]
+    async def _run(self, name: str, keys: Sequence[bytes], packed: Sequence[bytes], *arguments: bytes) -> list[Reply]:
+        """As `ShardCalls.run`. Raises ShardFenced where a shard is that one of `keys` is on."""
+        return self._calls.certain(name, keys, await self._calls.run(name, keys, packed, *arguments))
 
     async def _run_everywhere(self, name: str, *arguments: bytes) -> list[bytes]:
-        """Run a script on every shard; their replies in order."""
-        return await self._call(name, [(shard, arguments) for shard in range(self._settings.shards)])
-
-    async def _call(self, name: str, calls: Sequence[tuple[int, tuple[bytes, ...]]]) -> list[bytes]:
-        """Run a script with arguments on shards, and see that none of these went back."""
-        known = {shard: self._fence.before(shard) for shard, _ in calls}
-        packed = []
-        for shard, arguments in calls:
-            sent = (self._shard_header, *arguments)
-            self.bytes_sent += sum(map(len, sent))
-            packed.append(scripts.Call(shard_prefix(shard), sent))
-        replies: list[bytes] = await scripts.run_all(self._client, name, packed)
-        self.bytes_received += sum(map(len, replies))
-        for (shard, _), reply in zip(calls, replies, strict=True):
-            self._fence.after(shard, known[shard], packing.unpack_shard_state(reply))
-        return replies
+        """As `ShardCalls.run_everywhere`."""
+        return await self._calls.run_everywhere(name, *arguments)
 
 
-class _Cut(NamedTuple):
-    """What one call is for: positions in the sequence of items, all of one shard."""
-
-    shard: int
-    items: list[int]
+def _running_ms() -> int:
+    """Of a clock that nobody sets, and that goes on while the machine sleeps where there is one."""
+    return time.clock_gettime_ns(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)) // 1_000_000
 
 
-class _Reply(NamedTuple):
-    items: list[int]
-    packed: bytes
+def _refused_run(run: PartitionRun) -> RunAnswer:
+    return RunAnswer(run.topic_id, run.partition, KAFKA_STORAGE_ERROR, (), -1, -1)
 
 
-def _cut(keys: Sequence[bytes], weights: Sequence[int], shards: int) -> list[_Cut]:
-    """Group items by shard, and each group into calls of bounded length and weight (batches, for a commit)."""
-    cuts: list[_Cut] = []
-    open_cuts: dict[int, _Cut] = {}
-    open_weights: dict[int, int] = {}
-    for item, (key, weight) in enumerate(zip(keys, weights, strict=True)):
-        shard = shard_of(key, shards)
-        cut = open_cuts.get(shard)
-        if cut is None or len(cut.items) == MAX_ITEMS_PER_CALL or open_weights[shard] + weight > MAX_BATCHES_PER_CALL:
-            cut = open_cuts[shard] = _Cut(shard, [])
-            open_weights[shard] = 0
-            cuts.append(cut)
-        cut.items.append(item)
-        open_weights[shard] += weight
-    return cuts
+def _is_later(answer: OffsetAnswer, known: OffsetAnswer) -> bool:
+    """Whether it tells of a later timestamp, or of one at all."""
+    return answer.offset >= 0 and (known.offset < 0 or answer.timestamp_ms > known.timestamp_ms)
 
 
-def _merge(
-    items: Sequence[Item], replies: list[_Reply], unpack: Callable[[bytes, list[Item]], Iterable[Answer]]
-) -> list[Answer]:
-    """The answers of all replies, in the order of `items`."""
-    answers: dict[int, Answer] = {}
-    for reply in replies:
-        unpacked = unpack(reply.packed, [items[item] for item in reply.items])
-        answers.update(zip(reply.items, unpacked, strict=True))
-    return [answers[item] for item in range(len(items))]
-
-
-def _left_over(replies: list[_Reply]) -> list[bytes]:
+def _left_over(replies: list[Reply]) -> list[bytes]:
     return [key for reply in replies for key in packing.unpack_partition_keys(reply.packed)]

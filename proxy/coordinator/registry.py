@@ -22,7 +22,7 @@ from proxy.coordinator.interface import (
     TopicReserved,
 )
 from proxy.coordinator.packing import unpack_strings
-from proxy.coordinator.shards import REGISTRY_PREFIX
+from proxy.coordinator.shards import REGISTRY_PREFIX, STORE_KEY
 
 _ENTRY = Struct(">B16sII")
 """State, topic ID, partitions, length of the owner's name; the name and the configs as JSON follow."""
@@ -49,9 +49,14 @@ class RedisTopicRegistry:
     async def load(self) -> RegistrySnapshot:
         """Everything, at its version."""
         packed = await self._run("registry_load")
-        strings = unpack_strings(packed, 8)
+        strings = unpack_strings(packed, 16)
         topics = [_topic(name.decode(), entry) for name, entry in zip(strings, strings, strict=True)]
-        return RegistrySnapshot(int.from_bytes(packed[:8], "big"), tuple(sorted(topics, key=lambda topic: topic.name)))
+        version, accepted = int.from_bytes(packed[:8], "big"), int.from_bytes(packed[8:16], "big")
+        return RegistrySnapshot(version, tuple(sorted(topics, key=lambda topic: topic.name)), accepted)
+
+    async def accept_loss(self, known_version: int) -> int:
+        """Go on after changes were lost, from a version behind those that anybody has seen; proxies take it up."""
+        return await self._change("accept", str(known_version))
 
     async def reserve(self, name: str, partitions: int, configs: dict[str, str], owner: str) -> int:
         """Take the name before its shadow topic exists; the version to wait for. Raises TopicReserved."""
@@ -90,12 +95,20 @@ class RedisTopicRegistry:
         """
         return await self._change("begin_delete", name, topic_id)
 
-    async def remove(self, name: str, topic_id: bytes = b"") -> int:
+    async def remove(self, name: str, topic_id: bytes = b"", owner: str = "") -> int:
         """Forget the name: a reservation that failed, or a topic whose logs have been deleted. May be repeated.
 
-        As for `begin_delete`; the topic ID of a reservation is `NO_TOPIC_ID`.
+        As for `begin_delete`; the topic ID of a reservation is `NO_TOPIC_ID`. Where an owner is given and the name was
+        reserved by another one, nothing is changed.
         """
-        return await self._change("remove", name, topic_id)
+        return await self._change("remove", name, topic_id, owner.encode())
+
+    async def belongs_to(self, cluster_id: str) -> bool:
+        """Whether the topics are those of that Kafka cluster: the first that was ever named. May be repeated."""
+        async with store_call(self._client, "comparing the Kafka cluster's ID"):
+            await self._client.hsetnx(STORE_KEY, "cluster_id", cluster_id)
+            stored = await self._client.hget(STORE_KEY, "cluster_id")
+        return (stored.decode() if isinstance(stored, bytes) else stored) == cluster_id
 
     async def changes(self) -> AsyncIterator[int]:
         """Versions as they come, for ever; also once after each reconnect."""

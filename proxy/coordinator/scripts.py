@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from redis.asyncio import Redis
-from redis.exceptions import NoScriptError
+from redis.exceptions import NoScriptError, ResponseError
 
 from proxy.coordinator.connect import store_call
 from proxy.coordinator.interface import CoordinatorUnavailable
 
 _DIRECTORY = Path(__file__).parent / "lua"
-_PREAMBLES = {"registry": "registry.lua", "fleet": None, "shard": "shard.lua"}
+_PREAMBLES = {"registry": ("registry.lua",), "fleet": (), "shard": ("shard.lua", "fence.lua", "rows.lua")}
 
 MAX_CALLS_PER_PIPELINE = 16
 """Calls that are sent together; the store runs them one after another before it turns to other clients."""
@@ -25,6 +25,12 @@ Argument = bytes | str | int
 
 class ScriptError(Exception):
     """A script's own refusal; the text is its one word for it."""
+
+
+class Refusal(NamedTuple):
+    """What a script answered in place of doing anything: a word, and what it says more."""
+
+    text: str
 
 
 class Script(NamedTuple):
@@ -46,8 +52,7 @@ class Call(NamedTuple):
 def script(name: str) -> Script:
     """The operation of `lua/<name>.lua`."""
     preamble = _PREAMBLES.get(name.partition("_")[0], _PREAMBLES["shard"])
-    files = [preamble, f"{name}.lua"] if preamble else [f"{name}.lua"]
-    text = "\n".join((_DIRECTORY / file).read_text() for file in files)
+    text = "\n".join((_DIRECTORY / file).read_text() for file in (*preamble, f"{name}.lua"))
     return Script(name, text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
 
 
@@ -62,32 +67,40 @@ async def run(client: Redis, name: str, call: Call, *, expected_errors: Collecti
     return reply
 
 
-async def run_all(client: Redis, name: str, calls: Sequence[Call]) -> list[Any]:
+async def run_all(client: Redis, name: str, calls: Sequence[Call], *, refusals: Collection[str] = ()) -> list[Any]:
     """Run the calls in their order; replies in that order, too. Raises CoordinatorUnavailable.
 
-    When one fails, others may have taken effect.
+    When one fails, others may have taken effect. A script's own error that begins with a word of `refusals` is no
+    failure: it is a Refusal among the replies.
     """
     replies: list[Any] = []
     for start in range(0, len(calls), MAX_CALLS_PER_PIPELINE):
         some = calls[start : start + MAX_CALLS_PER_PIPELINE]
         async with store_call(client, f"running {name}"):
             try:
-                replies += await _evaluate(client, script(name), some)
+                replies += await _evaluate(client, script(name), some, refusals)
             except NoScriptError:
                 # What ran of `some` did so completely, and every operation may be repeated.
                 await client.script_load(script(name).text)
-                replies += await _evaluate(client, script(name), some)
+                replies += await _evaluate(client, script(name), some, refusals)
     return replies
 
 
-async def _evaluate(client: Redis, script: Script, calls: Sequence[Call]) -> list[Any]:
+async def _evaluate(client: Redis, script: Script, calls: Sequence[Call], refusals: Collection[str]) -> list[Any]:
     if len(calls) == 1:
-        return [await client.evalsha(script.sha, 1, calls[0].prefix, *cast(tuple[str, ...], calls[0].arguments))]
+        try:
+            return [await client.evalsha(script.sha, 1, calls[0].prefix, *cast(tuple[str, ...], calls[0].arguments))]
+        except ResponseError as error:
+            return [_refusal(error, refusals)]
     async with client.pipeline(transaction=False) as pipeline:
         for call in calls:
             pipeline.evalsha(script.sha, 1, call.prefix, *cast(tuple[str, ...], call.arguments))
         replies = await pipeline.execute(raise_on_error=False)
-    for reply in replies:
-        if isinstance(reply, Exception):
-            raise reply
-    return replies
+    return [_refusal(reply, refusals) if isinstance(reply, Exception) else reply for reply in replies]
+
+
+def _refusal(error: Exception, refusals: Collection[str]) -> Refusal:
+    text = str(error)
+    if not isinstance(error, ResponseError) or text.partition(" ")[0] not in refusals:
+        raise error
+    return Refusal(text)

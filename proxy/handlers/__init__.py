@@ -11,17 +11,22 @@ from typing import TYPE_CHECKING, Any
 from proxy import fetch_router, produce_offload, rewrite_metadata
 from proxy.apis import API_TABLE, Treatment
 from proxy.handlers.alter_configs import alter_configs
+from proxy.handlers.alter_partition_reassignments import alter_partition_reassignments
 from proxy.handlers.api_versions import api_versions
 from proxy.handlers.create_partitions import create_partitions
 from proxy.handlers.create_topics import create_topics
 from proxy.handlers.delete_records import delete_records
 from proxy.handlers.delete_topics import delete_topics
 from proxy.handlers.describe_configs import describe_configs
+from proxy.handlers.describe_log_dirs import describe_log_dirs
+from proxy.handlers.describe_producers import describe_producers
 from proxy.handlers.describe_quorum import describe_quorum
 from proxy.handlers.group_heartbeat import group_heartbeat
 from proxy.handlers.list_offsets import list_offsets
 from proxy.handlers.offset_for_leader_epoch import offset_for_leader_epoch
 from proxy.handlers.sasl import sasl_authenticate, sasl_handshake
+from proxy.handlers.share_fetch import share_acknowledge, share_fetch
+from proxy.handlers.share_group_offsets import alter_share_group_offsets, describe_share_group_offsets
 
 if TYPE_CHECKING:
     from proxy.connection import ClientConnection
@@ -43,17 +48,22 @@ HANDLERS: dict[int, Handler] = {
     23: offset_for_leader_epoch,
     32: describe_configs,
     33: alter_configs,
+    35: describe_log_dirs,
     36: sasl_authenticate,
     37: create_partitions,
     44: alter_configs,
+    45: alter_partition_reassignments,
     55: describe_quorum,
     60: rewrite_metadata.describe_cluster,
+    61: describe_producers,
     68: group_heartbeat,
     75: rewrite_metadata.describe_topic_partitions,
     76: group_heartbeat,
-    78: rewrite_metadata.node_endpoints,
-    79: rewrite_metadata.node_endpoints,
+    78: share_fetch,
+    79: share_acknowledge,
     88: group_heartbeat,
+    90: describe_share_group_offsets,
+    91: alter_share_group_offsets,
 }
 
 

@@ -16,16 +16,20 @@ Version notes: the brokers are asked with v7 for the sake of the topic ID; the a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import structlog
+from kio.index import load_request_schema
+from kio.schema.create_topics.v7.request import CreatableTopic, CreateTopicsRequest
 from kio.schema.create_topics.v7.response import CreatableTopicResult, CreateTopicsResponse
 from kio.schema.errors import ErrorCode
 from kio.schema.types import TopicName
+from kio.static.primitive import i16, i32
 
 from proxy.coordinator.interface import CoordinatorUnavailable, TopicReserved
+from proxy.coordinator.registry import TopicNotReserved
 from proxy.errors import (
     INVALID_CONFIG,
     NONE,
@@ -51,7 +55,12 @@ if TYPE_CHECKING:
     from proxy.slots import Slot
 
 log = structlog.get_logger()
+_CREATE_TOPICS = 19
+_DELETE_TOPICS, _DELETE_TOPICS_VERSION = 20, 6
 _ASKED_VERSION = 7
+_DEFAULT = -1
+_TIMEOUT_MS = 30_000
+"""Of a creation of the proxy's own, as Admin clients have it."""
 _ACKNOWLEDGE_POLL_S = 0.02
 _OUTCOME_UNKNOWN = (-1, 7, 13)
 """UNKNOWN_SERVER_ERROR, REQUEST_TIMED_OUT, NETWORK_EXCEPTION: the controller may make the shadow all the same."""
@@ -81,6 +90,26 @@ def create_topics(connection: ClientConnection, request: Request) -> Coroutine[A
     return _Creating(connection, request, parsed).answer(connection.open_slot(request))
 
 
+async def create_by_name(connection: ClientConnection, request: Request, names: Iterable[str]) -> dict[str, Any]:
+    """Create topics of the brokers' defaults, as the client; diskless where the name says so. The results, by name.
+
+    Raises BrokerUnreachable.
+    """
+    topics = tuple(
+        CreatableTopic(
+            name=TopicName(name),
+            num_partitions=i32(_DEFAULT),
+            replication_factor=i16(_DEFAULT),
+            assignments=(),
+            configs=(),
+        )
+        for name in names
+    )
+    asked = CreateTopicsRequest(topics=topics, timeout=milliseconds(_TIMEOUT_MS), validate_only=False)
+    asking = request._replace(api_key=_CREATE_TOPICS, api_version=_ASKED_VERSION)
+    return {str(result.name): result for result in await _Creating(connection, asking, asked).results()}
+
+
 class _Creating:
     """One CreateTopics with diskless topics; everything in v7."""
 
@@ -99,6 +128,11 @@ class _Creating:
         self._results: dict[str, Any] = {}
 
     async def answer(self, slot: Slot) -> None:
+        """As `results`, in the version that the client asked in."""
+        response = CreateTopicsResponse(throttle_time=milliseconds(0), topics=await self.results())
+        slot.fill([encode(at_version(response, self._request.api_version, response=True))])
+
+    async def results(self) -> tuple[Any, ...]:
         """All of it, topic by topic where topics fail. Raises BrokerUnreachable."""
         for topic in self._parsed.topics:
             self._sort(topic)
@@ -106,9 +140,7 @@ class _Creating:
         if not self._parsed.validate_only:
             # Once a name is reserved it is seen through, whether or not the client waits for it.
             await self._context.see_through(self._create())
-        results = tuple(self._results[name] for name in self._order if name in self._results)
-        response = CreateTopicsResponse(throttle_time=milliseconds(0), topics=results)
-        slot.fill([encode(at_version(response, self._request.api_version, response=True))])
+        return tuple(self._results[name] for name in self._order if name in self._results)
 
     def _sort(self, topic: Any) -> None:
         """Classic, diskless, or refused."""
@@ -156,26 +188,43 @@ class _Creating:
 
     async def _create(self) -> None:
         """Reserve, wait for the fleet, create, open."""
-        reserved = await self._reserve()
-        if not self._asked:
-            return
+        reservations = self._context.reservations
+        begun = {name for name in self._wanted if reservations.begin(name)}
+        open_ends: set[str] = set()
         try:
-            results = await self._ask(list(self._asked.values()), validate_only=False)
-        except BrokerUnreachable:
-            # Nobody knows what the brokers made of it.
-            for name in reserved:
-                await self._settle(name)
-            raise
-        for name, result in results.items():
-            if name in reserved:
-                result = await self._open(name, result)
-            self._results[name] = result
+            reserved = await self._reserve(begun)
+            open_ends |= reserved
+            if not self._asked:
+                return
+            try:
+                results = await self._ask(list(self._asked.values()), validate_only=False)
+            except BrokerUnreachable:
+                # Nobody knows what the brokers made of it.
+                for name in reserved:
+                    await self._settle(name)
+                raise
+            for name, result in results.items():
+                if name in reserved:
+                    result = await self._open(name, result)
+                    open_ends.discard(name)
+                self._results[name] = result
+        finally:
+            for name in open_ends:
+                reservations.leave(name)
+            for name in begun:
+                reservations.end(name)
 
-    async def _reserve(self) -> set[str]:
-        """The names that are reserved, and known to be by every live proxy; others are refused."""
+    async def _reserve(self, begun: set[str]) -> set[str]:
+        """The names that are reserved, and known to be by every live proxy; others are refused.
+
+        `begun`: those that nothing else in this process is about to reserve or to settle.
+        """
         reserved: set[str] = set()
         version = -1
         for name, kept in self._wanted.items():
+            if name not in begun:
+                self._refuse(name, TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+                continue
             try:
                 partitions = _partition_count(self._asked[name])
                 version = await self._context.topics.registry.reserve(
@@ -186,6 +235,7 @@ class _Creating:
             except TopicReserved:
                 self._refuse(name, TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
             except CoordinatorUnavailable as error:
+                self._context.reservations.leave(name)  # the name may be reserved all the same
                 self._refuse(name, REQUEST_TIMED_OUT, f"the registry of diskless topics can't be reached: {error}")
         if reserved and not await self._everyone_knows(version):
             for name in reserved:
@@ -220,9 +270,13 @@ class _Creating:
         try:
             if partitions <= 0:
                 # The broker does not tell its defaults to who may not describe configs.
-                await self._context.reservations.settle(name, _SHADOW_WAIT_S)
+                if not await self._context.reservations.settle(name, _SHADOW_WAIT_S):
+                    raise BrokerUnreachable("the brokers have not heard of the shadow topic yet")
             else:
                 await self._context.reservations.open(name, result.topic_id.bytes, partitions)
+        except TopicNotReserved as error:
+            await self._take_back(name, result.topic_id)
+            return replace(result, error_code=ErrorCode(REQUEST_TIMED_OUT), error_message=str(error))
         except (CoordinatorUnavailable, BrokerUnreachable, ProtocolError) as error:
             self._context.reservations.leave(name)
             log.error("diskless_topic_half_made", topic=name, reason=str(error), remedy="none: it is settled later")
@@ -230,15 +284,43 @@ class _Creating:
         return result
 
     async def _settle(self, name: str) -> None:
+        """Where nobody knows whether the shadow was made, or will be."""
         try:
-            await self._context.reservations.settle(name, _SHADOW_WAIT_S)
+            opened = await self._context.reservations.settle(name, _SHADOW_WAIT_S)
+            reason = "the brokers did not say whether they made the shadow topic"
         except (CoordinatorUnavailable, BrokerUnreachable, ProtocolError) as error:
+            opened, reason = False, str(error)
+        if not opened:
             self._context.reservations.leave(name)
-            log.error("diskless_topic_half_made", topic=name, reason=str(error), remedy="none: it is settled later")
+            log.error("diskless_topic_half_made", topic=name, reason=reason, remedy="none: it is settled later")
+
+    async def _take_back(self, name: str, topic_id: Any) -> None:
+        """Delete the shadow that was just made: the reservation ended meanwhile, as this proxy was out of the fleet.
+
+        Without it nobody would know that the topic was to be diskless, and records would go to the brokers.
+        """
+        request_type: Any = load_request_schema(_DELETE_TOPICS, _DELETE_TOPICS_VERSION)
+        named = nested(request_type, "topics")(name=None, topic_id=topic_id)
+        asked = request_type(topics=(named,), timeout=milliseconds(_TIMEOUT_MS))
+        try:
+            body = await self._connection.ask(self._request, _DELETE_TOPICS, _DELETE_TOPICS_VERSION, encode(asked))
+            response: Any = read_response(_DELETE_TOPICS, _DELETE_TOPICS_VERSION, body)
+            outcome = response.responses[0].error_code.name
+        except (BrokerUnreachable, ProtocolError) as error:
+            outcome = str(error)
+        log.error(
+            "reservation_lost",
+            topic=name,
+            deletion_of_shadow=outcome,
+            remedy=f"create the topic again; if the brokers have a topic {name} that is not diskless, delete it first",
+        )
 
     async def _ask(self, topics: list[Any], *, validate_only: bool) -> dict[str, Any]:
         """The brokers' results by name. Raises BrokerUnreachable."""
-        asked = replace(self._parsed, topics=tuple(topics), validate_only=validate_only)
+        # By then it is made or never will be: that is what settling a reservation later relies on.
+        limit = milliseconds(self._context.settings.fleet.create_topic_timeout_ms)
+        timeout = min(self._parsed.timeout, limit)
+        asked = replace(self._parsed, topics=tuple(topics), validate_only=validate_only, timeout=timeout)
         body = await self._connection.ask(self._request, self._request.api_key, _ASKED_VERSION, encode(asked))
         try:
             response = read_response(self._request.api_key, _ASKED_VERSION, body)

@@ -87,18 +87,9 @@ async def _forget(connection: ClientConnection, entry: DisklessTopic) -> int:
     """Logs and registry entry; NONE, or a retriable error where the coordinator can't be reached."""
     context = connection.context
     try:
-        # By ID: the name may be another topic's by now.
-        await context.topics.registry.begin_delete(entry.name, entry.topic_id)
-        await context.topics.load()
-        if any(entry.topic_id):
-            now = context.topics.find(entry.topic_id)  # it may have grown
-            partitions = max(entry.partitions, now.partitions if now is not None else 0)
-            await context.coordinator.delete_logs(entry.topic_id, range(partitions))
-        await context.topics.registry.remove(entry.name, entry.topic_id)
-        await context.topics.load()
+        await context.reservations.forget(entry)
     except CoordinatorUnavailable as error:
         log.error("diskless_topic_half_deleted", topic=entry.name, reason=str(error), remedy="delete it again")
         return REQUEST_TIMED_OUT
-    context.reader.coordinates.forget(entry.topic_id)
     log.info("diskless_topic_deleted", topic=entry.name)
     return NONE

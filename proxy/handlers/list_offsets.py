@@ -1,68 +1,114 @@
 """ListOffsets (API key 2): offsets of diskless partitions are the coordinator's, of classic ones the broker's.
 
-Behaviour: latest is the high watermark, which without open transactions is the last stable offset too. By time, the
-answer is exact to the coordinator's row that holds the first record of that time or later.
+Behaviour: latest is the high watermark, which without open transactions is the last stable offset too. By time and for
+the maximum timestamp the answer is exact to the record (`time_lookup.py`). A partition that is asked for twice gets
+INVALID_REQUEST, once; a special timestamp that is newer than the request's version UNSUPPORTED_VERSION.
+
+Version notes: v7 maximum timestamp (KIP-734), v8 earliest local and v9 latest tiered (KIP-405), v10 a timeout
+(KIP-1075), v11 earliest pending upload (KIP-1023). v4 leader epochs: a diskless topic's batches all have the same.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Coroutine
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kio.schema.errors import ErrorCode
 
-from proxy.coordinator.interface import EARLIEST_TIMESTAMP, ListRequest, OffsetAnswer
-from proxy.errors import NONE, UNKNOWN_TOPIC_OR_PARTITION
+from proxy.coordinator.interface import (
+    EARLIEST_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    MAX_TIMESTAMP,
+    DisklessTopic,
+    ListRequest,
+    OffsetAnswer,
+)
+from proxy.errors import INVALID_REQUEST, NONE, UNKNOWN_TOPIC_OR_PARTITION, UNSUPPORTED_VERSION
 from proxy.handlers.halves import Mine, answer_in_halves
 from proxy.handlers.offsets import listed_offsets
 from proxy.security.rights import DESCRIBE, rights_of
-from proxy.wire.cold import nested
+from proxy.wire.cold import nested, read_request
 
 if TYPE_CHECKING:
     from proxy.connection import ClientConnection
     from proxy.request import Request
 
+EARLIEST_LOCAL_TIMESTAMP, LATEST_TIERED_TIMESTAMP, EARLIEST_PENDING_UPLOAD_TIMESTAMP = -4, -5, -6
+_FIRST_VERSIONS = {
+    LATEST_TIMESTAMP: 1,
+    EARLIEST_TIMESTAMP: 1,
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL_TIMESTAMP: 8,
+    LATEST_TIERED_TIMESTAMP: 9,
+    EARLIEST_PENDING_UPLOAD_TIMESTAMP: 11,
+}
+_FIRST_TIMEOUT_VERSION = 10
 _LEADER_EPOCH = 0
-_NEVER_MS = 2**53 - 1
-_TIERED_TIMESTAMPS = {-4: EARLIEST_TIMESTAMP, -5: _NEVER_MS, -6: _NEVER_MS}
-"""Earliest local, latest tiered (KIP-405), earliest pending upload (KIP-1023): as of a topic without tiered storage,
-which has no offset for the latter two."""
+_NOWHERE = OffsetAnswer(NONE, -1, -1)
 
 
 def list_offsets(connection: ClientConnection, request: Request) -> Coroutine[Any, Any, None] | None:
     """Split and answer."""
-    return answer_in_halves(connection, request, lambda asked: str(asked.name), _answer_mine)
+    return answer_in_halves(connection, request, lambda asked: str(asked.name), partial(_answer_mine, request))
 
 
-async def _answer_mine(connection: ClientConnection, response_type: Any, mine: Mine) -> list[Any]:
+async def _answer_mine(request: Request, connection: ClientConnection, response_type: Any, mine: Mine) -> list[Any]:
     rights = rights_of(connection)
-    refused = {entry.name: rights.error(entry.name, DESCRIBE) for _, entry in mine}
-    wanted = [
-        ListRequest(entry.topic_id, asked.partition_index, _TIERED_TIMESTAMPS.get(asked.timestamp, asked.timestamp))
-        for topic, entry in mine
-        for asked in topic.partitions
-        if refused[entry.name] == NONE and 0 <= asked.partition_index < entry.partitions
-    ]
-    answers = await listed_offsets(connection, wanted)
+    asked_for = Counter((entry.name, asked.partition_index) for topic, entry in mine for asked in topic.partitions)
+    answers: dict[tuple[str, int], OffsetAnswer] = {}
+    wanted: dict[tuple[str, int], ListRequest] = {}
+    for topic, entry in mine:
+        refused = rights.error(entry.name, DESCRIBE)
+        for asked in topic.partitions:
+            key = entry.name, asked.partition_index
+            error_code = refused or _error(request.api_version, entry, asked, asked_for[key])
+            if error_code != NONE:
+                answers[key] = OffsetAnswer(error_code, -1, -1)
+            elif asked.timestamp in (LATEST_TIERED_TIMESTAMP, EARLIEST_PENDING_UPLOAD_TIMESTAMP):
+                answers[key] = _NOWHERE  # as of a topic without tiered storage
+            else:
+                wanted[key] = ListRequest(entry.topic_id, asked.partition_index, _timestamp(asked.timestamp))
+    by_time = any(one.timestamp_ms not in (EARLIEST_TIMESTAMP, LATEST_TIMESTAMP) for one in wanted.values())
+    found = await listed_offsets(connection, list(wanted.values()), _timeout_s(request) if by_time else None)
+    answers.update(zip(wanted, found, strict=True))
+
     topic_type = nested(response_type, "topics")
     partition_type = nested(topic_type, "partitions")
-    unknown = OffsetAnswer(UNKNOWN_TOPIC_OR_PARTITION, -1, -1)
     return [
         topic_type(
-            name=topic.name,
+            name=name,
             partitions=tuple(
-                _partition(
-                    partition_type,
-                    asked.partition_index,
-                    OffsetAnswer(refused[entry.name], -1, -1)
-                    if refused[entry.name] != NONE
-                    else answers.get((entry.topic_id, asked.partition_index), unknown),
-                )
-                for asked in topic.partitions
+                _partition(partition_type, index, answer)
+                for (answered, index), answer in answers.items()
+                if answered == name
             ),
         )
-        for topic, entry in mine
+        for name in dict.fromkeys(entry.name for _, entry in mine)
     ]
+
+
+def _error(api_version: int, entry: DisklessTopic, asked: Any, times: int) -> int:
+    """The checks of `ReplicaManager.fetchOffset`, in its order."""
+    if times > 1:
+        return INVALID_REQUEST
+    if asked.timestamp < 0 and api_version < _FIRST_VERSIONS.get(asked.timestamp, api_version + 1):
+        return UNSUPPORTED_VERSION
+    return NONE if 0 <= asked.partition_index < entry.partitions else UNKNOWN_TOPIC_OR_PARTITION
+
+
+def _timestamp(asked: int) -> int:
+    return EARLIEST_TIMESTAMP if asked == EARLIEST_LOCAL_TIMESTAMP else asked
+
+
+def _timeout_s(request: Request) -> float | None:
+    """What the client allows; None where its version can't say."""
+    if request.api_version < _FIRST_TIMEOUT_VERSION:
+        return None
+    # Rarely needed, and not known to what answers the half: so it is read once more.
+    parsed = read_request(request.api_key, request.api_version, request.body)
+    return float(parsed.timeout.total_seconds())
 
 
 def _partition(partition_type: Any, index: int, answer: OffsetAnswer) -> Any:

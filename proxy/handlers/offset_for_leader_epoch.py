@@ -1,7 +1,9 @@
 """OffsetForLeaderEpoch (API key 23): a diskless log is never truncated, whatever epoch a client knows.
 
-Behaviour: for any epoch the answer is (that epoch, high watermark). An end offset of 0 would make consumers start over
-for ever, and an error would make them retry for ever.
+Behaviour: for any epoch, known or not, the answer is (that epoch, high watermark), asked of the coordinator: an end
+offset of 0 for a log that has records would make consumers start over for ever, and an error would make them retry for
+ever. Nobody is fenced: the epoch that the client takes for the current one is that of the shadow topic's leader, which
+says nothing of the log.
 """
 
 from __future__ import annotations
@@ -31,13 +33,13 @@ def offset_for_leader_epoch(connection: ClientConnection, request: Request) -> C
 async def _answer_mine(connection: ClientConnection, response_type: Any, mine: Mine) -> list[Any]:
     rights = rights_of(connection)
     refused = {entry.name: rights.error(entry.name, DESCRIBE) for _, entry in mine}
-    wanted = [
-        ListRequest(entry.topic_id, asked.partition, LATEST_TIMESTAMP)
+    wanted = {
+        (entry.topic_id, asked.partition): ListRequest(entry.topic_id, asked.partition, LATEST_TIMESTAMP)
         for topic, entry in mine
         for asked in topic.partitions
         if refused[entry.name] == NONE and 0 <= asked.partition < entry.partitions
-    ]
-    answers = await listed_offsets(connection, wanted)
+    }
+    answers = dict(zip(wanted, await listed_offsets(connection, list(wanted.values())), strict=True))
     topic_type = nested(response_type, "topics")
     partition_type = nested(topic_type, "partitions")
     return [

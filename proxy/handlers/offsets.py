@@ -17,12 +17,20 @@ log = structlog.get_logger()
 
 
 async def listed_offsets(
-    connection: ClientConnection, wanted: Sequence[ListRequest]
-) -> dict[tuple[bytes, int], OffsetAnswer]:
-    """By topic ID and partition; KAFKA_STORAGE_ERROR, retriable, for all of them where the coordinator is away."""
+    connection: ClientConnection, wanted: Sequence[ListRequest], timeout_s: float | None = None
+) -> list[OffsetAnswer]:
+    """In the order of `wanted`; KAFKA_STORAGE_ERROR, retriable, for all of them where the coordinator is away.
+
+    `timeout_s`: of the client, for lookups by time; the setting's where that is shorter, or it named none.
+    """
+    if not wanted:
+        return []
+    context = connection.context
+    longest_s = context.settings.fetch.time_lookup_timeout_ms / 1000
+    if timeout_s is not None:
+        longest_s = min(timeout_s, longest_s)
     try:
-        found = await connection.context.coordinator.list_offsets(wanted) if wanted else []
+        return await context.time_lookup.list_offsets(wanted, longest_s)
     except CoordinatorUnavailable as error:
         log.warning("offsets_unavailable", reason=str(error))
-        found = [OffsetAnswer(KAFKA_STORAGE_ERROR, -1, -1)] * len(wanted)
-    return dict(zip(((one.topic_id, one.partition) for one in wanted), found, strict=True))
+        return [OffsetAnswer(KAFKA_STORAGE_ERROR, -1, -1)] * len(wanted)

@@ -24,6 +24,14 @@ class DefaultsRefused(Exception):
 
 async def retention_defaults(cluster: Cluster) -> RetentionDefaults:
     """As the brokers apply them. Raises BrokerUnreachable, and DefaultsRefused where the principal may not ask."""
+    return read_defaults(await broker_configs(cluster, (*_UNITS_MS, _RETENTION_BYTES)))
+
+
+async def broker_configs(cluster: Cluster, names: tuple[str, ...]) -> dict[str, str | None]:
+    """Configs of one of the brokers, by name; those that it does not know are missing.
+
+    Raises BrokerUnreachable, ProtocolError, and DefaultsRefused where the principal may not ask.
+    """
     from kio.schema.describe_configs.v4.request import DescribeConfigsRequest
 
     if not cluster.view.brokers:
@@ -31,7 +39,7 @@ async def retention_defaults(cluster: Cluster) -> RetentionDefaults:
     # A broker tells of itself only, and the service connection is to any of them: the others' results are errors.
     resources = tuple(
         nested(DescribeConfigsRequest, "resources")(
-            resource_type=_BROKER, resource_name=str(node_id), configuration_keys=(*_UNITS_MS, _RETENTION_BYTES)
+            resource_type=_BROKER, resource_name=str(node_id), configuration_keys=names
         )
         for node_id in sorted(cluster.view.brokers)
     )
@@ -40,7 +48,7 @@ async def retention_defaults(cluster: Cluster) -> RetentionDefaults:
     response: Any = read_response(_DESCRIBE_CONFIGS, _VERSION, body)
     for result in response.results:
         if not result.error_code.value:
-            return read_defaults({config.name: config.value for config in result.configs})
+            return {str(config.name): config.value for config in result.configs}
     errors = sorted({result.error_code.name for result in response.results})
     raise DefaultsRefused(f"DescribeConfigs of the brokers answers {', '.join(errors) or 'nothing'}")
 

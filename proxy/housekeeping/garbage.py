@@ -21,12 +21,11 @@ from proxy.config import Garbage as GarbageSettings
 from proxy.coordinator.interface import Coordinator
 from proxy.stats import Stats
 from proxy.storage.interface import ObjectStorage
-from proxy.wal.segment import segment_key
+from proxy.wal.segment import SEGMENT_KEY, segment_key
 
 log = structlog.get_logger()
 
 SEGMENTS_PER_STEP = 1_000
-_SEGMENT_KEY = re.compile("[0-9a-f]{2}/([0-9a-f]{32})")
 
 
 class GarbageCollector:
@@ -66,7 +65,7 @@ class GarbageCollector:
         step: dict[bytes, bool] = {}
         """Segments to ask about, and whether each is old."""
         async for stored in self._storage.objects():
-            named = _SEGMENT_KEY.fullmatch(stored.key)
+            named = re.fullmatch(SEGMENT_KEY, stored.key)
             if named is None:
                 continue
             step[bytes.fromhex(named[1])] = stored.modified_ms <= newest_ms

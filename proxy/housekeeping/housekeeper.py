@@ -6,7 +6,7 @@ Losing the lease in the middle, or dying, is harmless: every step may be repeate
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 import structlog
 
@@ -15,6 +15,8 @@ from proxy.config import Settings
 from proxy.coordinator.interface import CoordinatorUnavailable, FleetStore
 from proxy.housekeeping.broker_defaults import DefaultsRefused, retention_defaults
 from proxy.housekeeping.garbage import GarbageCollector
+from proxy.housekeeping.index import IndexPacker
+from proxy.housekeeping.producers import ProducerExpiry
 from proxy.housekeeping.retention import UNBOUNDED, Retention, RetentionDefaults
 from proxy.housekeeping.shadows import Shadows
 from proxy.storage.interface import StorageError
@@ -29,7 +31,11 @@ _POLL_S = 1.0
 
 
 class Housekeeper:
-    """Holds the lease when it can, and then does what is due."""
+    """Holds the lease when it can, and then does what is due.
+
+    `fenced`: which shards of the coordinator are, and why. As long as any is, nothing is done: what to delete, and what
+    is of use to whoever mends it, is not certain.
+    """
 
     def __init__(
         self,
@@ -40,19 +46,28 @@ class Housekeeper:
         retention: Retention,
         garbage: GarbageCollector,
         shadows: Shadows,
+        index: IndexPacker,
+        producers: ProducerExpiry,
+        *,
+        fenced: Callable[[], Mapping[int, str]],
     ) -> None:
+        self._fenced = fenced
         self._store = fleet_store
         self._identity = identity
         self._cluster = cluster
         self._retention = retention
         self._garbage = garbage
+        self.shadows = shadows
         self.holds_lease = False
         self._fallback = RetentionDefaults(settings.default_retention_ms, -1)
         self._defaults: RetentionDefaults | None = None
         self._work: list[tuple[str, float, Callable[[], Awaitable[object]]]] = [
             ("retention", settings.log_retention_check_interval_ms / 1000, self._retain),
+            ("index", settings.redis.pack_interval_ms / 1000, index.sweep),
+            ("producers", settings.producer_id_expiration_check_interval_ms / 1000, producers.sweep),
             ("garbage", settings.garbage.interval_ms / 1000, garbage.collect),
             ("shadows", settings.brokers.metadata_refresh_ms / 1000, shadows.compare),
+            ("stray records", settings.brokers.stray_records_interval_ms / 1000, shadows.look_for_strays),
             ("orphans", settings.garbage.orphan_sweep_interval_ms / 1000, garbage.sweep_orphans),
         ]
 
@@ -66,7 +81,7 @@ class Housekeeper:
             await asyncio.sleep(_POLL_S)
             await self._hold()
             for name, interval_s, work in self._work:
-                if not self.holds_lease or loop.time() < due_s[name]:
+                if not self.holds_lease or self._fenced() or loop.time() < due_s[name]:
                     continue
                 try:
                     await work()
@@ -82,6 +97,8 @@ class Housekeeper:
             self.holds_lease = await self._store.hold(LEASE, self._identity, LEASE_MS)
         except CoordinatorUnavailable:
             self.holds_lease = False  # the fleet's heartbeats say it in the log
+        if not self.holds_lease:
+            self.shadows.lease_lost()
 
     async def _retain(self) -> None:
         try:

@@ -1,51 +1,172 @@
 """Bring diskless topics in line with their shadows, where whoever changed one could not see it through.
 
-A shadow that has more partitions than its topic (a proxy died behind CreatePartitions, or somebody went past the
-proxies) makes the topic grow. A deletion that was begun, its shadow being gone, is finished.
+- A shadow that has more partitions than its topic (a proxy died behind CreatePartitions, or somebody went past the
+  proxies) makes the topic grow.
+- A topic whose shadow is gone (deleted past the proxies or while none ran, made anew under its name, or a proxy died
+  behind DeleteTopics) is deleted. That is for good, so it must be sure: by topic ID, not one of all live brokers of the
+  registry's own Kafka cluster knows the shadow, at every look of `brokers.deleted_topics_confirm_ms`. A broker that
+  can't be asked, or one that still knows it, starts the time anew.
+- A deletion that was begun, its shadow being gone, is finished.
+- Records in a shadow's log are counted (`stray.py`).
 """
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import structlog
 
-from proxy.cluster import METADATA, Cluster
-from proxy.coordinator.interface import Coordinator
-from proxy.errors import NONE
+from proxy.cluster import Cluster
+from proxy.coordinator.interface import CoordinatorUnavailable, DisklessTopic
+from proxy.housekeeping.broker_metadata import TOPICS_PER_STEP, Known, ask_topics, denied_by_all
+from proxy.housekeeping.stray import StrayRecords
 from proxy.reservations import Reservations
 from proxy.topics import Topics
-from proxy.wire.metadata import build_metadata_request, metadata_topics
+from proxy.upstream import BrokerUnreachable
+from proxy.wire.errors import ProtocolError
 
 log = structlog.get_logger()
 
-TOPICS_PER_STEP = 500
-_METADATA_VERSION = 12
+LEAST_LOOKS = 3
+"""That have to agree, however short the time is set."""
+
+
+@dataclass(slots=True)
+class _Missing:
+    """A shadow that no broker knows."""
+
+    since_s: float
+    looks: int = 0
 
 
 class Shadows:
     """Compares what the registry and the brokers know."""
 
-    def __init__(self, cluster: Cluster, topics: Topics, reservations: Reservations, coordinator: Coordinator) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        topics: Topics,
+        reservations: Reservations,
+        *,
+        confirm_s: float,
+    ) -> None:
+        """`confirm_s`: how long a shadow must be missing before its topic is deleted."""
         self._cluster = cluster
         self._topics = topics
         self._reservations = reservations
-        self._coordinator = coordinator
+        self._confirm_s = confirm_s
+        self._missing: dict[bytes, _Missing] = {}
+        self._foreign = False
+        self._all_missing = False
+        self._stray = StrayRecords(cluster)
+        self._refused: str | None = None
+        self.stray_records: dict[str, int] = {}
+        """By topic, as of the last look; of the proxy that holds the lease."""
 
     async def compare(self) -> None:
         """All topics, once. Raises CoordinatorUnavailable, BrokerUnreachable and ProtocolError; what was done stays."""
-        live = {topic.name: topic for topic in self._topics.all() if topic.state == "live"}
+        live = {topic.topic_id: topic for topic in self._topics.all() if topic.state == "live"}
         deleting = [topic for topic in self._topics.all() if topic.state == "deleting"]
-        names = sorted(live)
-        for start in range(0, len(names), TOPICS_PER_STEP):
-            asked = build_metadata_request(_METADATA_VERSION, names[start : start + TOPICS_PER_STEP])
-            body = await self._cluster.service.ask(METADATA, _METADATA_VERSION, asked)
-            for shadow in metadata_topics(body, _METADATA_VERSION):
-                topic = live.get(shadow.name or "")
-                if topic is None or shadow.error_code != NONE or shadow.topic_id != topic.topic_id:
-                    continue
-                if shadow.partition_count > topic.partitions:
-                    await self._reservations.open(topic.name, topic.topic_id, shadow.partition_count)
-                    log.info("diskless_topic_grown", topic=topic.name, partitions=shadow.partition_count)
+        try:
+            await self._compare_live(live)
+        except (CoordinatorUnavailable, BrokerUnreachable, ProtocolError):
+            self._missing.clear()
+            raise
         for topic in deleting:
-            await self._coordinator.delete_logs(topic.topic_id, range(topic.partitions))
-            await self._topics.registry.remove(topic.name, topic.topic_id)
+            await self._reservations.forget(topic)
             log.info("diskless_topic_deleted", topic=topic.name, reason="whoever began it did not end it")
+
+    async def look_for_strays(self) -> None:
+        """Count the records in shadows' logs. Raises BrokerUnreachable and ProtocolError."""
+        counts = await self._stray.look([topic.topic_id for topic in self._topics.all() if topic.state == "live"])
+        for name, count in counts.items():
+            if count > self.stray_records.get(name, 0):
+                log.error(
+                    "stray_records",
+                    topic=name,
+                    count=count,
+                    reason="somebody produced them to the brokers, past the proxies; no reader gets them",
+                    remedy="let producers reach the proxies only; then copy the records over, and delete them on the "
+                    "brokers: docs/operations.md, stray records",
+                )
+        self.stray_records = counts
+        if self._stray.refused not in (None, self._refused):
+            log.warning(
+                "shadow_not_readable",
+                reason=self._stray.refused,
+                effect="records that somebody produces to the brokers, past the proxies, may stay unnoticed",
+                remedy="allow the proxy's principal Read on all topics",
+            )
+        self._refused = self._stray.refused
+
+    def lease_lost(self) -> None:
+        """Another proxy looks from now on."""
+        self._missing.clear()
+        self.stray_records = {}
+
+    async def _compare_live(self, live: dict[bytes, DisklessTopic]) -> None:
+        denied: set[bytes] = set()
+        topic_ids = sorted(live)
+        for start in range(0, len(topic_ids), TOPICS_PER_STEP):
+            known = await ask_topics(self._cluster.service, topic_ids[start : start + TOPICS_PER_STEP])
+            if not await self._is_our_cluster(known):
+                self._missing.clear()
+                return
+            for topic_id, shadow in known.topics.items():
+                topic = live.get(topic_id)
+                if topic is not None and shadow.partition_count > topic.partitions:
+                    await self._reservations.open(topic.name, topic_id, shadow.partition_count)
+                    log.info("diskless_topic_grown", topic=topic.name, partitions=shadow.partition_count)
+            denied |= known.denied & live.keys()
+        await self._delete_missing(live, sorted(denied))
+
+    async def _is_our_cluster(self, known: Known) -> bool:
+        ours = bool(known.cluster_id) and await self._topics.registry.belongs_to(known.cluster_id)
+        if not ours and not self._foreign:
+            log.error(
+                "other_kafka_cluster",
+                cluster_id=known.cluster_id,
+                reason="the diskless topics of this coordinator belong to another Kafka cluster",
+                remedy="see that brokers.bootstrap and redis.url belong together",
+            )
+        self._foreign = not ours
+        return ours
+
+    async def _delete_missing(self, live: dict[bytes, DisklessTopic], denied: Sequence[bytes]) -> None:
+        """Delete those of the topics that were missing long enough; begin to watch the others."""
+        if len(denied) == len(live) > 1:
+            # As likely as that somebody deleted them all: the brokers' metadata was lost.
+            if not self._all_missing:
+                log.error(
+                    "all_shadows_missing",
+                    count=len(denied),
+                    effect="nothing is deleted",
+                    remedy="if they were deleted on purpose, delete each through a proxy, which cleans up",
+                )
+            self._all_missing = True
+            self._missing.clear()
+            return
+        self._all_missing = False
+        gone: set[bytes] = set()
+        for start in range(0, len(denied), TOPICS_PER_STEP):
+            gone |= await denied_by_all(self._cluster, denied[start : start + TOPICS_PER_STEP])
+        now_s = asyncio.get_running_loop().time()
+        for topic_id in gone - self._missing.keys():
+            log.warning(
+                "shadow_missing",
+                topic=live[topic_id].name,
+                effect=f"if it stays so, the diskless topic and its records are deleted in {self._confirm_s:g} s",
+            )
+        self._missing = {topic_id: self._missing.get(topic_id, _Missing(now_s)) for topic_id in gone}
+        for topic_id, missing in list(self._missing.items()):
+            missing.looks += 1
+            if missing.looks >= LEAST_LOOKS and now_s - missing.since_s >= self._confirm_s:
+                await self._reservations.forget(live[topic_id])
+                del self._missing[topic_id]
+                log.warning(
+                    "diskless_topic_deleted",
+                    topic=live[topic_id].name,
+                    reason="its shadow was deleted on the brokers, past the proxies",
+                )

@@ -54,6 +54,8 @@ class _Link:
                 question = await read_message(self._reader)
                 if question is Ask.WHY_NOT_READY:
                     value: object = await self._source.why_not_ready()
+                elif question is Ask.REMARK:
+                    value = await self._source.remark()
                 else:
                     value = (self._source.own_metrics(), self._source.process_metrics())
                 write_message(self._writer, Answer(value))

@@ -21,6 +21,8 @@ class Ask(Enum):
 
     WHY_NOT_READY = auto()
     """Answered with the reason, or None."""
+    REMARK = auto()
+    """Answered with what someone should see to though clients are served, or None."""
     METRICS = auto()
     """Answered with the metrics of the proxy and those of the process."""
 

@@ -157,6 +157,15 @@ class Workers:
                 return f"worker {number}: {reason}"
         return None if someone_ready else "no worker runs; see the log"
 
+    async def remark(self) -> str | None:
+        """The first remark of a worker; None where there is none."""
+        for _, worker in sorted(self._workers.items()):
+            with suppress(OSError):  # one that has just ended is spoken of by why_not_ready
+                remark: str | None = await worker.ask(Ask.REMARK)
+                if remark is not None:
+                    return remark
+        return None
+
     async def metrics(self) -> bytes:
         """The metrics page: of the workers that answer."""
         told = [WorkerMetrics("parent", [], list(self._process.collect()))]

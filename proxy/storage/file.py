@@ -43,9 +43,15 @@ class FileStorage:
         self._threads = ThreadPoolExecutor(min(THREADS, settings.max_connections), "file-storage")
         self._durable_folders: set[Path] = set()
 
-    async def open(self) -> None:
-        """Make the directory if it is missing, and try a write. Raises StorageError with cause and remedy."""
-        await self._in_thread(self._try_out)
+    async def open(self, *, try_out: bool = True) -> None:
+        """Make the directory if it is missing, and try a write. Raises StorageError with cause and remedy.
+
+        Without `try_out` the directory has to be there.
+        """
+        if try_out:
+            await self._in_thread(self._try_out)
+        elif not self._root.is_dir():
+            raise StorageError(f"the directory {self._root} of storage.url is missing; see whether it is mounted")
 
     async def close(self) -> None:
         """Let what is under way finish, and end the threads."""

@@ -28,8 +28,11 @@ class StoredObject(NamedTuple):
 class ObjectStorage(Protocol):
     """Keys are relative to the prefix of `storage.url`. Every method may raise StorageError."""
 
-    async def open(self) -> None:
-        """Connect, and try that the bucket or directory can be used; the error names cause and remedy."""
+    async def open(self, *, try_out: bool = True) -> None:
+        """Connect, and try that the bucket or directory can be used; the error names cause and remedy.
+
+        Without `try_out` nothing is written: for whoever only reads.
+        """
 
     async def close(self) -> None:
         """Let go of connections."""

@@ -49,11 +49,15 @@ class S3Storage:
         self._closing = AsyncExitStack()
         self._client: Any = None
 
-    async def open(self) -> None:
-        """Connect, and try an object: write, refused overwrite, read, delete. Raises StorageError with the remedy."""
+    async def open(self, *, try_out: bool = True) -> None:
+        """Connect, and try an object: write, refused overwrite, read, delete. Raises StorageError with the remedy.
+
+        Without `try_out` nothing is asked of the store yet.
+        """
         try:
             await self._connect()
-            await self._try_out()
+            if try_out:
+                await self._try_out()
         except (BotoCoreError, ValueError) as error:
             await self.close()
             raise StorageError(f"storage.url {self._settings.url}: {self._explain(error)}") from error

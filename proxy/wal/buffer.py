@@ -14,42 +14,34 @@ Whoever appends gets an `Outcome` per batch, through the callback that came with
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import NamedTuple
 
 import structlog
 
 from proxy.cache import BlockCache
 from proxy.coordinator.interface import Coordinator, CoordinatorUnavailable, RunAnswer, ShardFenced
-from proxy.errors import KAFKA_STORAGE_ERROR, NONE, REQUEST_TIMED_OUT
+from proxy.errors import KAFKA_STORAGE_ERROR, NONE, REQUEST_TIMED_OUT, THROTTLING_QUOTA_EXCEEDED
 from proxy.records import BatchHeader
 from proxy.stats import Stats
 from proxy.storage.interface import ObjectStorage, StorageError
+from proxy.wal.holds import Holds
+from proxy.wal.outcome import Outcome, Settle, tell
 from proxy.wal.segment import BuiltSegment, SegmentBuilder, segment_key
 
 log = structlog.get_logger()
 
 _RETRY_FIRST_S = 0.02
 _RETRY_LONGEST_S = 1.0
+_RETRIABLE_RUN_ERRORS = frozenset({KAFKA_STORAGE_ERROR, THROTTLING_QUOTA_EXCEEDED})
+"""Of a run that was not looked at and may be committed later: its segment was tombstoned, or the index is full."""
 
 
-class Outcome(NamedTuple):
-    """What became of one batch."""
-
-    error_code: int
-    base_offset: int = -1
-    append_time_ms: int = -1
-    log_start_offset: int = -1
-
-
-Settle = Callable[[Outcome], None]
 _Partition = tuple[bytes, int]
 
 
 class _Segment:
     """Batches that travel together; `waiting` holds whom to tell, in the order of each partition's run."""
 
-    __slots__ = ("before", "builder", "number", "task", "waiting")
+    __slots__ = ("before", "builder", "not_after_ms", "number", "task", "waiting")
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -57,6 +49,8 @@ class _Segment:
         self.waiting: dict[_Partition, list[Settle]] = {}
         self.before: set[asyncio.Task[None]] = set()
         self.task: asyncio.Task[None] | None = None
+        self.not_after_ms = 0
+        """By the coordinator's clock: its object may be taken for one that nobody commits later on."""
 
 
 class WalBuffer:
@@ -64,7 +58,9 @@ class WalBuffer:
 
     `interval_s` and `max_bytes`: whichever is reached first ends a segment (`diskless.append.commit.interval.ms`,
     `diskless.append.buffer.max.bytes`). `max_uploads` run at a time. A commit that gets no answer is tried again for
-    `commit_timeout_s`.
+    `commit_timeout_s`. `out_of_order_hold_s`: see `Holds`. A
+    segment is not committed any more `max_age_s` after its upload began, however long this process was stopped; 0 for
+    no limit.
     """
 
     def __init__(
@@ -78,6 +74,8 @@ class WalBuffer:
         max_bytes: int,
         max_uploads: int,
         commit_timeout_s: float,
+        out_of_order_hold_s: float = 0.0,
+        max_age_s: float = 0.0,
     ) -> None:
         self._storage = storage
         self._coordinator = coordinator
@@ -86,7 +84,9 @@ class WalBuffer:
         self._interval_s = interval_s
         self._max_bytes = max_bytes
         self._commit_timeout_s = commit_timeout_s
+        self._max_age_ms = round(1000 * max_age_s)
         self._uploads = asyncio.Semaphore(max_uploads)
+        self.holds = Holds(coordinator, hold_s=out_of_order_hold_s)
         self._open: _Segment | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._underway: dict[int, _Segment] = {}
@@ -102,14 +102,26 @@ class WalBuffer:
         """Uploading or committing."""
         return len(self._underway)
 
-    def append(self, topic_id: bytes, partition: int, batch: memoryview, header: BatchHeader, settle: Settle) -> None:
-        """Take a checked batch. `settle` is called once, later; `batch` must not change until then."""
+    def append(
+        self,
+        topic_id: bytes,
+        partition: int,
+        batch: memoryview,
+        header: BatchHeader,
+        settle: Settle,
+        *,
+        log_append_time: bool = False,
+    ) -> None:
+        """Take a checked batch. `settle` is called once, later; `batch` must not change until then.
+
+        `log_append_time`: the records' time is to be that of their commit.
+        """
         segment = self._open
         if segment is None:
             self._numbers += 1
             segment = self._open = _Segment(self._numbers)
             self._timer = asyncio.get_running_loop().call_later(self._interval_s, self.flush)
-        segment.builder.add(topic_id, partition, batch, header)
+        segment.builder.add(topic_id, partition, batch, header, log_append_time=log_append_time)
         segment.waiting.setdefault((topic_id, partition), []).append(settle)
         if segment.builder.bytes_buffered >= self._max_bytes:
             self.flush()
@@ -136,6 +148,7 @@ class WalBuffer:
         while self._underway:
             await asyncio.wait({segment.task for segment in self._underway.values() if segment.task is not None})
             self.flush()
+        await self.holds.drain()
 
     async def close(self) -> None:
         """Give up on what is under way."""
@@ -147,6 +160,7 @@ class WalBuffer:
         await asyncio.gather(*tasks, return_exceptions=True)
         for segment in [*self._underway.values(), *([self._open] if self._open else [])]:
             self._fail(segment, KAFKA_STORAGE_ERROR)
+        await self.holds.close()
 
     async def _see_through(self, segment: _Segment) -> None:
         error_code = KAFKA_STORAGE_ERROR
@@ -156,7 +170,8 @@ class WalBuffer:
                 await asyncio.wait(segment.before)
             if segment.waiting:
                 error_code = REQUEST_TIMED_OUT
-                self._settle(segment, await self._commit(segment, built))
+                self._settle(segment, built, await self._commit(segment, built))
+                error_code = KAFKA_STORAGE_ERROR
         except StorageError as error:
             self._stats.upload_failures += 1
             log.error("upload_failed", reason=str(error), remedy="producers are told to retry; see the bucket")
@@ -171,6 +186,9 @@ class WalBuffer:
         async with self._uploads:
             built = segment.builder.build()
             began_s = asyncio.get_running_loop().time()
+            now_ms = self._coordinator.store_time_ms()
+            if now_ms is not None and self._max_age_ms:
+                segment.not_after_ms = now_ms + self._max_age_ms
             await self._storage.upload(segment_key(built.segment), built.data, len(built.data))
             self._stats.upload_seconds.observe(asyncio.get_running_loop().time() - began_s)
             self._stats.segment_bytes.observe(len(built.data))
@@ -184,7 +202,7 @@ class WalBuffer:
         began_s, pause_s = loop.time(), _RETRY_FIRST_S
         while True:
             try:
-                answers = await self._coordinator.commit(built.segment, runs)
+                answers = await self._coordinator.commit(built.segment, runs, not_after_ms=segment.not_after_ms)
             except ShardFenced:
                 raise
             except CoordinatorUnavailable as error:
@@ -197,18 +215,33 @@ class WalBuffer:
                 self._stats.commit_seconds.observe(loop.time() - began_s)
                 return answers
 
-    def _settle(self, segment: _Segment, answers: list[RunAnswer]) -> None:
+    def _settle(self, segment: _Segment, built: BuiltSegment, answers: list[RunAnswer]) -> None:
+        """Tell the outcomes, but of what is held; and of runs that may be committed later, which `_fail` does."""
         told: list[tuple[Settle, Outcome]] = []
+        proposed = {(run.topic_id, run.partition): run for run in built.runs}
         for run in answers:
+            if run.error_code in _RETRIABLE_RUN_ERRORS:
+                if run.error_code == THROTTLING_QUOTA_EXCEEDED:
+                    self._stats.index_full_batches += len(segment.waiting[run.topic_id, run.partition])
+                continue
             waiting = segment.waiting.pop((run.topic_id, run.partition))
             if run.error_code != NONE:
                 told += [(settle, Outcome(run.error_code)) for settle in waiting]
                 continue
-            for settle, batch in zip(waiting, run.batches, strict=True):
+            held = self.holds.take(
+                built.segment,
+                proposed[run.topic_id, run.partition],
+                run,
+                waiting,
+                not_after_ms=segment.not_after_ms,
+            )
+            for place, (settle, batch) in enumerate(zip(waiting, run.batches, strict=True)):
+                if place in held:
+                    continue
                 self._stats.duplicate_batches += batch.duplicate
                 outcome = Outcome(batch.error_code, batch.base_offset, batch.append_time_ms, run.log_start_offset)
                 told.append((settle, outcome))
-        _tell(told)
+        tell(told)
 
     def _fail(self, segment: _Segment, error_code: int) -> None:
         """Tell those that still wait, and the later batches of their partitions, which can't be committed any more.
@@ -225,13 +258,4 @@ class WalBuffer:
                 told += [(settle, Outcome(KAFKA_STORAGE_ERROR)) for settle in one.waiting.pop(partition, ())]
             if self._open is not None:
                 self._open.builder.discard(*partition)
-        _tell(told)
-
-
-def _tell(told: list[tuple[Settle, Outcome]]) -> None:
-    """Each in its turn; one that fails is no reason not to tell the next."""
-    for settle, outcome in told:
-        try:
-            settle(outcome)
-        except Exception:
-            log.exception("outcome_not_told", error_code=outcome.error_code)
+        tell(told)

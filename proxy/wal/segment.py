@@ -16,6 +16,10 @@ from proxy.records import BatchHeader, read_header
 
 FORMAT_VERSION = 0
 _PREAMBLE = bytes([FORMAT_VERSION])
+SEGMENT_OVERHEAD_BYTES = len(_PREAMBLE)
+"""Of every segment, beside its batches."""
+SEGMENT_KEY = "[0-9a-f]{2}/([0-9a-f]{32})"
+"""What the keys of segments look like, as a regular expression; its group is the UUID."""
 
 
 class SegmentError(Exception):
@@ -42,21 +46,34 @@ class SegmentBatch(NamedTuple):
 class SegmentBuilder:
     """Collects batches without copying them; `build` copies each once."""
 
-    __slots__ = ("_parts", "_proposed", "batch_count", "bytes_buffered")
+    __slots__ = ("_parts", "_proposed", "_stamped", "batch_count", "bytes_buffered")
 
     def __init__(self) -> None:
         self._parts: dict[tuple[bytes, int], list[memoryview]] = {}
         self._proposed: dict[tuple[bytes, int], list[ProposedBatch]] = {}
+        self._stamped: set[tuple[bytes, int]] = set()
+        """Partitions under LogAppendTime."""
         self.bytes_buffered = 0
         """Bytes of the batches so far, without the format version."""
         self.batch_count = 0
 
-    def add(self, topic_id: bytes, partition: int, batch: memoryview, header: BatchHeader) -> None:
+    def add(
+        self,
+        topic_id: bytes,
+        partition: int,
+        batch: memoryview,
+        header: BatchHeader,
+        *,
+        log_append_time: bool = False,
+    ) -> None:
         """Append one batch to its partition's run.
 
         `batch`: its bytes, referred to until `build`, so they must not change. `header`: what `check_batch` gave.
+        `log_append_time`: of the whole run, if of any batch; its config has just changed then.
         """
         key = (topic_id, partition)
+        if log_append_time:
+            self._stamped.add(key)
         parts = self._parts.get(key)
         if parts is None:
             parts = self._parts[key] = []
@@ -93,7 +110,7 @@ class SegmentBuilder:
         position = len(_PREAMBLE)
         for key, parts in self._parts.items():
             proposed = tuple(self._proposed[key])
-            runs.append(PartitionRun(*key, position, proposed))
+            runs.append(PartitionRun(*key, position, proposed, key in self._stamped))
             pieces += parts
             position += sum(batch.length for batch in proposed)
         return BuiltSegment(segment or uuid.uuid4().bytes, bytearray().join(pieces), tuple(runs))
@@ -108,11 +125,8 @@ def segment_key(segment: bytes) -> str:
     return f"{name[:2]}/{name}"
 
 
-def read_segment(data: bytes | bytearray | memoryview) -> Iterator[SegmentBatch]:
-    """The batches of a segment in the order in which they lie there, CRCs not computed.
-
-    Raises SegmentError where the format version is not known, and RecordsError at the first bytes that are no batch.
-    """
+def check_preamble(data: bytes | bytearray | memoryview) -> None:
+    """Raises SegmentError where `data`, from an object's first byte on, does not begin as a segment does."""
     if not data:
         raise SegmentError("the object is empty: its upload was cut off, or it is no WAL segment")
     if data[0] != FORMAT_VERSION:
@@ -120,6 +134,14 @@ def read_segment(data: bytes | bytearray | memoryview) -> Iterator[SegmentBatch]
             f"format version {data[0]} is not known, only {FORMAT_VERSION}: the object is no WAL segment, "
             "or a newer release wrote it"
         )
+
+
+def read_segment(data: bytes | bytearray | memoryview) -> Iterator[SegmentBatch]:
+    """The batches of a segment in the order in which they lie there, CRCs not computed.
+
+    Raises SegmentError where the format version is not known, and RecordsError at the first bytes that are no batch.
+    """
+    check_preamble(data)
     position = len(_PREAMBLE)
     while position < len(data):
         header = read_header(data, position)

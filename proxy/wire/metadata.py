@@ -12,7 +12,7 @@ are written here as the last fields of theirs. Brokers are asked v13 for it, so 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from proxy.wire.errors import ProtocolError
@@ -227,6 +227,17 @@ def metadata_brokers(body: Buffer, version: int) -> list[Broker]:
 
 
 @parsing
+def metadata_cluster_id(body: Buffer, version: int) -> str | None:
+    """The Kafka cluster's ID in a response, from v2 on. Raises ProtocolError."""
+    _check_version(version)
+    data = memoryview(body)
+    at = _skip_brokers(data, 4 if version >= 3 else 0, version)
+    cluster_id, at = read_nullable_string(data, at, version >= FIRST_FLEXIBLE)
+    check_end(data, at)
+    return cluster_id
+
+
+@parsing
 def metadata_topics(body: Buffer, version: int) -> list[MetadataTopic]:
     """The topics of a response. Raises ProtocolError."""
     _check_version(version)
@@ -248,6 +259,28 @@ def metadata_topics(body: Buffer, version: int) -> list[MetadataTopic]:
         topics.append(MetadataTopic(error_code, name, topic_id, partitions, operations))
     check_end(data, at)
     return topics
+
+
+@parsing
+def with_topic_errors(body: Buffer, version: int, errors: Mapping[str, int]) -> bytes:
+    """The body of a response with these errors of topics, by name, in place of theirs. Raises ProtocolError."""
+    _check_version(version)
+    data, out = memoryview(body), bytearray(body)
+    walker = PartitionWalker(_layout(version))
+    at = _skip_to_topics(data, _skip_brokers(data, 4 if version >= 3 else 0, version), version)
+    count, at = read_count(data, at, version >= FIRST_FLEXIBLE)
+    for _ in range(count):
+        start = at
+        _, name, _, partitions, at = _read_topic(data, at, version)
+        if name is not None and name in errors:
+            INT16.pack_into(out, start, errors[name])
+        at = walker.skip(data, at, partitions)
+        if version >= 8:
+            at += 4
+        if version >= FIRST_FLEXIBLE:
+            at = skip_tags(data, at)
+    check_end(data, at)
+    return bytes(out)
 
 
 def _layout(version: int) -> PartitionLayout:

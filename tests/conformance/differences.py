@@ -11,19 +11,16 @@ from tests.conformance.scenario import Observation
 
 SOLE_REPLICA = "The leader, replicas and ISR of a diskless partition are one broker"
 """The words that docs/differences.md begins it with; so for the others."""
-TIMES_BY_COMMIT = "ListOffsets by time, and of the maximum timestamp"
 TRANSACTIONS = "Transactions on a diskless topic"
 """The scenarios with transactions are for classic topics only."""
-DOCUMENTED = (SOLE_REPLICA, TIMES_BY_COMMIT, TRANSACTIONS)
+DOCUMENTED = (SOLE_REPLICA, TRANSACTIONS)
 
 DESCRIPTIONS = ("described", "described 1", "described 3")
-LATEST_OF_TIMES = "latest of times"
 
 
 def without_differences(observed: Observation) -> Observation:
     """What has to be the same of a classic topic at the brokers and of a diskless one."""
     same = deepcopy(observed)
-    same.pop(LATEST_OF_TIMES, None)
     for name in DESCRIPTIONS:
         for partition in same.get(name, []):
             del partition["replicas"]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
+
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatch
 
-from proxy.cache import BlockCache
-from proxy.coordinates import Coordinates
-from proxy.coordinator.interface import CoordinatorUnavailable
-from proxy.diskless_reader import DisklessReader, ReadRequest
+from proxy.coordinator.interface import CoordinatorUnavailable, DeleteRequest
 from proxy.errors import (
     KAFKA_STORAGE_ERROR,
     NONE,
@@ -16,60 +16,11 @@ from proxy.errors import (
     UNKNOWN_TOPIC_OR_PARTITION,
     UNSUPPORTED_COMPRESSION_TYPE,
 )
-from proxy.records import check_batch
-from proxy.storage.interface import ObjectMissing
-from proxy.wal.segment import SegmentBuilder, segment_key
+from proxy.wal.segment import segment_key
 from tests.batches import GZIP, ZSTD, make_batch
-from tests.coordinator_model import ModelCoordinator
+from tests.support.memory_log import LARGE, TOPIC, new_log
 
-TOPIC = b"t" * 16
-LARGE = 1 << 20
 SIZE = len(make_batch())
-
-
-class Storage:
-    """ObjectStorage in a dict."""
-
-    def __init__(self) -> None:
-        self.objects: dict[str, bytearray] = {}
-
-    async def fetch(self, key, start=0, end=None):
-        if key not in self.objects:
-            raise ObjectMissing(key)
-        return self.objects[key][start:end]
-
-
-class Log:
-    """What a reader needs, and a way to write: one segment per `write`."""
-
-    def __init__(self) -> None:
-        self.storage = Storage()
-        self.coordinator = ModelCoordinator()
-        cache = BlockCache(self.storage, capacity_bytes=LARGE, block_bytes=LARGE)
-        self.reader = DisklessReader(Coordinates(self.coordinator), cache)
-
-    async def write(self, batches):
-        """`batches`: (partition, batch) in order of arrival."""
-        builder = SegmentBuilder()
-        for partition, batch in batches:
-            header = check_batch(memoryview(batch), max_message_bytes=LARGE)
-            builder.add(TOPIC, partition, memoryview(batch), header)
-        built = builder.build()
-        self.storage.objects[segment_key(built.segment)] = built.data
-        await self.coordinator.commit(built.segment, built.runs)
-
-    async def read(self, *wanted, max_bytes=LARGE, first_exempt=True, zstd=True):
-        """`wanted`: (partition, offset) or (partition, offset, most bytes)."""
-        requests = [ReadRequest(TOPIC, one[0], one[1], one[2] if len(one) > 2 else LARGE) for one in wanted]
-        return await self.reader.read(
-            requests, max_bytes=max_bytes, trust_ends=False, first_exempt=first_exempt, zstd=zstd
-        )
-
-
-async def new_log(partitions=3):
-    log = Log()
-    await log.coordinator.create_logs(TOPIC, range(partitions))
-    return log
 
 
 def offsets(read):
@@ -144,6 +95,54 @@ async def test_a_segment_that_is_gone_is_an_error_of_its_partitions():
     gone, there = await log.read((0, 0), (1, 0))
     assert (gone.error_code, gone.records) == (KAFKA_STORAGE_ERROR, [])
     assert offsets(there) == [0]
+
+
+async def following(log):
+    """Let the reader remember coordinates, and miss every announcement from now on."""
+    task = asyncio.create_task(log.coordinates.follow())
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    await log.read((0, 0))
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+
+
+async def test_a_segment_that_is_gone_has_its_records_looked_for_where_they_are_now():
+    """As after a merge: the coordinates that are remembered name an object that is deleted by now."""
+    log = await new_log()
+    await log.write([(0, make_batch([b"a"]))])
+    await following(log)
+    (old,) = log.coordinator.logs[TOPIC, 0].rows
+    new = b"n" * 16
+    log.storage.objects = {segment_key(new): log.storage.objects[segment_key(old.segment)]}
+    log.forget_bytes()
+    log.coordinator.logs[TOPIC, 0].rows = [old._replace(segment=new)]
+    (read,) = await log.read((0, 0))
+    assert (read.error_code, offsets(read)) == (NONE, [0])
+
+
+async def test_who_reads_what_was_deleted_learns_that_it_is_out_of_range():
+    log = await new_log()
+    await log.write([(0, make_batch([b"a"]))])
+    await log.write([(0, make_batch([b"b"]))])
+    await following(log)
+    await log.coordinator.delete_records([DeleteRequest(TOPIC, 0, 1)])
+    log.storage.objects.pop(segment_key(log.coordinator.unused.pop()))
+    log.forget_bytes()
+    (read,) = await log.read((0, 0))
+    assert (read.error_code, read.log_start_offset) == (OFFSET_OUT_OF_RANGE, 1)
+    (read,) = await log.read((0, 1))
+    assert (read.error_code, offsets(read)) == (NONE, [1])
+
+
+async def test_a_segment_that_is_needed_and_gone_is_read_no_more_often_than_its_coordinates_change():
+    log = await new_log()
+    await log.write([(0, make_batch([b"a"]))])
+    log.storage.objects.clear()
+    (read,) = await log.read((0, 0))
+    assert read.error_code == KAFKA_STORAGE_ERROR
+    assert log.tail.get_count + log.cold.get_count == 1
 
 
 async def test_records_before_a_segment_that_is_gone_are_given():

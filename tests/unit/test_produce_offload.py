@@ -9,7 +9,7 @@ import pytest
 
 from proxy.errors import NONE, REQUEST_TIMED_OUT
 from proxy.produce_offload import _ClassicHalf, _PendingProduce
-from proxy.wal.buffer import Outcome
+from proxy.wal.outcome import Outcome
 from proxy.wire.produce import PartitionProduced
 from tests.unit.test_connection import PRODUCE, connected, produce, turns
 
@@ -22,7 +22,7 @@ async def test_batches_stay_charged_until_they_are_settled_though_the_client_has
         parsed: Any = SimpleNamespace(acks=-1, version=3)
         pending = _PendingProduce(connection, request, connection.open_slot(request), parsed)
         pending._open += 1  # one batch
-        pending._classic_awaited = True
+        pending._accepted = pending._classic_awaited = True
         connection.send_upstream([request.frame], _ClassicHalf(request, pending))
         opened.append(pending)
 

@@ -225,3 +225,25 @@ def test_a_run_that_is_cut_off_is_refused(missing):
 def test_a_read_only_run_is_refused_by_python():
     with pytest.raises(TypeError):
         patch_offsets(memoryview(bytes(make_batch())), 0, 0)
+
+
+@given(
+    st.lists(st.tuples(values_lists, codecs), min_size=1, max_size=5), st.integers(0, 2**62), st.integers(0, 2**53 - 1)
+)
+def test_under_log_append_time_all_records_have_the_one_time(contents, base_offset, time_ms):
+    batches = [make_batch(values, codec=codec) for values, codec in contents]
+    run = bytearray().join(batches)
+    for again in range(2):  # as when a reader patches what another has patched
+        bounds = patch_offsets(run, base_offset, 7, log_append_time_ms=time_ms)
+        for (values, _), batch, bound in zip(contents, batches, bounds, strict=True):
+            patched = bytes(run[bound.position : bound.position + bound.length])
+            header = read_header(patched)
+            assert (header.timestamp_type, header.max_timestamp_ms) == (1, time_ms), again
+            assert header.base_timestamp_ms == read_header(batch).base_timestamp_ms
+            assert header.compression == read_header(batch).compression
+            other = DefaultRecordBatch(patched)
+            assert other.validate_crc()
+            assert [(one.timestamp, one.timestamp_type, one.value) for one in other] == [
+                (time_ms, 1, value) for value in values
+            ]
+            assert patched[HEADER_BYTES:] == batch[HEADER_BYTES:]

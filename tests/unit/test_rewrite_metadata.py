@@ -42,7 +42,11 @@ class Asked:
             settings=whole,
             fleet=SimpleNamespace(listener=lambda node, rack, client, came_by: (f"proxy-of-{rack}", node)),
             cluster=SimpleNamespace(learn=lambda brokers: None, view=ClusterView(brokers)),
-            topics=SimpleNamespace(all=lambda: ("one",), is_diskless=lambda name, topic_id: name == "diskless"),
+            topics=SimpleNamespace(
+                all=lambda: ("one",),
+                is_diskless=lambda name, topic_id: name == "diskless",
+                find=lambda name: SimpleNamespace(state="live") if name == "diskless" else None,
+            ),
             racks=SimpleNamespace(
                 of=lambda *_: "rack-a", learn=lambda connection, client_id, rack: self.learned.append((client_id, rack))
             ),

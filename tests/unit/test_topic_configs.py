@@ -37,8 +37,15 @@ def test_the_shadow_keeps_what_is_written_to_it() -> None:
     ("name", "value"),
     [
         ("cleanup.policy", "compact"),
-        ("compression.type", "zstd"),
-        ("message.timestamp.type", "LogAppendTime"),
+        ("compression.type", "none"),
+        ("compression.type", "ZSTD"),
+        ("compression.zstd.level", "23"),
+        ("compression.gzip.level", "0"),
+        ("compression.lz4.level", "fast"),
+        ("message.timestamp.type", "logappendtime"),
+        ("message.timestamp.after.max.ms", "-1"),
+        ("message.timestamp.before.max.ms", str(2**63)),
+        ("retention.ms", "-2"),
         ("remote.storage.enable", "true"),
         ("max.message.bytes", "many"),
     ],
@@ -46,6 +53,24 @@ def test_the_shadow_keeps_what_is_written_to_it() -> None:
 def test_what_cannot_be_honoured_is_refused(name: str, value: str) -> None:
     with pytest.raises(ConfigRefused, match=name):
         registry_configs(ASKED | {name: value})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("compression.type", "uncompressed"),
+        ("compression.type", "producer"),
+        ("compression.type", "zstd"),
+        ("compression.zstd.level", "-131072"),
+        ("compression.gzip.level", "-1"),
+        ("compression.lz4.level", "17"),
+        ("message.timestamp.type", "LogAppendTime"),
+        ("message.timestamp.before.max.ms", str(2**63 - 1)),
+        ("max.message.bytes", " 100 "),
+    ],
+)
+def test_what_brokers_allow_is_honoured(name: str, value: str) -> None:
+    assert registry_configs(ASKED | {name: value})[name] == value
 
 
 def test_diskless_enable_decides_over_the_name() -> None:

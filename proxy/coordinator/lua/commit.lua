@@ -1,37 +1,47 @@
 -- Order the batches of partition runs of one segment. Everything is worked out before the first write.
 --
--- ARGV[2]  runs: topic ID and partition (20 bytes), u32 position, u32 count, then `count` times
+-- ARGV[2]  runs: topic ID and partition (20 bytes), u32 position, u32 count, u8 whether it is under LogAppendTime, then
+--          `count` times
 --          u32 length, u32 records, i64 maximum timestamp, 8 bytes producer ID, i16 epoch, u32 first sequence, u32 the
 --          sequence after the last, as the producer counts (2147483647, then 0)
--- ARGV[3]  u32: batches remembered per producer; u64: expiry of producers in ms; 16 bytes: segment
+-- ARGV[3]  u32: batches remembered per producer; u64: expiry of producers in ms; 16 bytes: segment; u64: bytes of the
+--          shard's indexes at which commits are refused (0: never)
 -- Answers, per run: i16 error, i64 log start, i64 high watermark, then without error one BATCH_ANSWER per batch.
+--
+-- A retry gets the answers of the first time, but what was EARLY then is judged again: a batch whose sequence is beyond the
+-- one expected, as its producer sent what comes between to another proxy.
 --
 -- Producer rules: ProducerAppendInfo, ProducerStateEntry of Kafka 4.x, and KAFKA-15591 for a log that never held a record.
 -- Sequences are only ever compared, so they stay bytes.
 
 local OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, KAFKA_STORAGE_ERROR, INVALID_RECORD = 45, 47, 56, 87
+local THROTTLING_QUOTA_EXCEEDED = 89
 local FIRST_SEQUENCE = '\0\0\0\0'
 local ANSWERS_KEPT_SECONDS = 3600
 local MOST_PRODUCERS_SAMPLED = 16
 local MOST_FIELDS_PER_WRITE = 1000
 
-local RUN, RUN_BYTES = '>c20I4I4', 28
+local RUN = '>c20I4I4B'
 local BATCH, BATCH_BYTES = '>I4I4i8c8i2c8', 34
-local BATCH_ANSWER = '>i2i8i8B' -- error, base offset, append time, duplicate
+local BATCH_ANSWER, BATCH_ANSWER_BYTES = '>i2i8i8B', 19 -- error, base offset, append time (or -1), what it is
+local DUPLICATE, EARLY = 1, 2
+local NO_TIME = string.rep('\255', 8)
 local PRODUCER, PRODUCER_BYTES = '>i2i8', 10 -- epoch, time of the last append; then REMEMBERED
-local REMEMBERED_BYTES = 24 -- first sequence and the one after the last (4 bytes each), base offset, append time (i64)
+local REMEMBERED_BYTES = 24 -- first sequence and the one after the last (4 bytes each), base offset, timestamp (i64)
+local SEQUENCES, FARTHEST_AHEAD = 2 ^ 31, 2 ^ 30
+local LOG_APPEND_TIME = 0x10 -- in the first byte of a ROW
 
 local request = ARGV[2]
-local most_remembered, expires_after, segment = parse('>I4I8c16', ARGV[3])
+local most_remembered, expires_after, segment, most_index_bytes = parse('>I4I8c16I8', ARGV[3])
 local most_remembered_bytes = most_remembered * REMEMBERED_BYTES
 local now = clock()
 local packed_now = pack('>i8', now)
 
-local partitions, positions, counts, batches_at = {}, {}, {}, {}
+local partitions, positions, counts, append_times, batches_at = {}, {}, {}, {}, {}
 local at, run_count = 1, 0
 while at <= #request do
   run_count = run_count + 1
-  partitions[run_count], positions[run_count], counts[run_count], at = parse(RUN, request, at)
+  partitions[run_count], positions[run_count], counts[run_count], append_times[run_count], at = parse(RUN, request, at)
   batches_at[run_count] = at
   at = at + counts[run_count] * BATCH_BYTES
 end
@@ -52,11 +62,14 @@ end
 
 -- Its object is about to be deleted: the collector took it for one that was never committed.
 local tombstoned = call('ZSCORE', prefix .. 'tombstones', segment)
+-- Room comes back by retention, DeleteRecords, deleted topics and packing.
+local full = most_index_bytes > 0 and index_bytes >= most_index_bytes
 
 -- The run that is being worked out.
 local partition, log_start, log_end, bytes, row_count, maximum, created
 local rows, row_ends, answers
 local producers, changed_producers, new_producers -- by ID: state, or false where there is none; IDs; how many of them
+local row_format, append_time -- by whether the run is under LogAppendTime; the time as it is answered
 local row_base, row_position, row_length, row_maximum -- of the row that is open; row_base is nil where none is
 
 local function end_row()
@@ -64,14 +77,14 @@ local function end_row()
     if row_maximum > maximum then
       maximum = row_maximum
     end
-    rows[#rows + 1] = pack(ROW, FORMAT, row_base, log_end - 1, segment, row_position, row_length, row_maximum, now, maximum)
+    rows[#rows + 1] = pack(ROW, row_format, row_base, log_end - 1, segment, row_position, row_length, row_maximum, now, maximum)
     row_ends[#row_ends + 1] = log_end - 1
     bytes, row_count, row_base = bytes + row_length, row_count + 1, nil
   end
 end
 
 local function accept(position, length, records, batch_maximum)
-  answers[#answers + 1] = '\0\0' .. pack('>i8', log_end) .. packed_now .. '\0'
+  answers[#answers + 1] = '\0\0' .. pack('>i8', log_end) .. append_time .. '\0'
   if row_base then
     row_length = row_length + length
     if batch_maximum > row_maximum then
@@ -83,9 +96,9 @@ local function accept(position, length, records, batch_maximum)
   log_end = log_end + records
 end
 
-local function refuse(error_code)
+local function refuse(error_code, what)
   end_row()
-  answers[#answers + 1] = pack(BATCH_ANSWER, error_code, -1, -1, 0)
+  answers[#answers + 1] = pack(BATCH_ANSWER, error_code, -1, -1, what or 0)
 end
 
 -- The producer's state, false where there is none or it has expired.
@@ -110,19 +123,24 @@ local function find_duplicate(state, sequences)
   end
 end
 
--- Kafka's error code for a batch that is no duplicate, 0 where it goes on where its producer stopped.
+-- Kafka's error code for a batch that is no duplicate, 0 where it goes on where its producer stopped; whether it is EARLY.
 local function check_sequence(state, epoch, first)
-  if not state then
-    return (log_end == 0 and first ~= FIRST_SEQUENCE) and OUT_OF_ORDER_SEQUENCE_NUMBER or 0
+  local expected = FIRST_SEQUENCE
+  if state then
+    local known_epoch = parse('>i2', state)
+    if epoch < known_epoch then
+      return INVALID_PRODUCER_EPOCH
+    elseif epoch == known_epoch then
+      expected = sub(state, -20, -17)
+    end
+  elseif log_end > 0 then
+    return 0
   end
-  local known_epoch = parse('>i2', state)
-  local expected = sub(state, -20, -17)
-  if epoch < known_epoch then
-    return INVALID_PRODUCER_EPOCH
-  elseif epoch > known_epoch then
-    expected = FIRST_SEQUENCE
+  if first == expected then
+    return 0
   end
-  return first ~= expected and OUT_OF_ORDER_SEQUENCE_NUMBER or 0
+  local ahead = (parse('>I4', first) - parse('>I4', expected)) % SEQUENCES
+  return OUT_OF_ORDER_SEQUENCE_NUMBER, ahead < FARTHEST_AHEAD and EARLY or nil
 end
 
 local function judge_idempotent(id, epoch, sequences, position, length, records, batch_maximum)
@@ -139,14 +157,14 @@ local function judge_idempotent(id, epoch, sequences, position, length, records,
   local remembered_at = same_epoch and find_duplicate(state, sequences)
   if remembered_at then
     end_row()
-    answers[#answers + 1] = '\0\0' .. sub(state, remembered_at + 8, remembered_at + 23) .. '\1'
+    answers[#answers + 1] = '\0\0' .. sub(state, remembered_at + 8, remembered_at + 23) .. string.char(DUPLICATE)
     return
   end
-  local error_code = check_sequence(state, epoch, sub(sequences, 1, 4))
+  local error_code, what = check_sequence(state, epoch, sub(sequences, 1, 4))
   if error_code ~= 0 then
-    return refuse(error_code)
+    return refuse(error_code, what)
   end
-  local remembered = sequences .. pack('>i8', log_end) .. packed_now
+  local remembered = sequences .. pack('>i8i8', log_end, batch_maximum)
   if same_epoch then
     remembered = sub(sub(state, PRODUCER_BYTES + 1) .. remembered, -most_remembered_bytes)
   end
@@ -158,16 +176,38 @@ local function judge_idempotent(id, epoch, sequences, position, length, records,
   accept(position, length, records, batch_maximum)
 end
 
--- Work out one run: what to answer, and what to write.
-local function work_out(index, log)
+-- Whether an answer, or any of several, is EARLY.
+local function any_early(batch_answers)
+  for at = BATCH_ANSWER_BYTES, #batch_answers, BATCH_ANSWER_BYTES do
+    if string.byte(batch_answers, at) == EARLY then
+      return true
+    end
+  end
+  return false
+end
+
+-- Work out one run: what to answer, and what to write. `known`: what was answered the last time, if it is not the first.
+local function work_out(index, log, known)
   local _
   partition = partitions[index]
   log_start, _, log_end, bytes, row_count, maximum, created = parse(LOG, log)
   rows, row_ends, answers, producers, changed_producers, new_producers = {}, {}, {}, {}, {}, 0
-  local bytes_before, position, from = bytes, positions[index], batches_at[index]
-  for _ = 1, counts[index] do
+  local bytes_before, log_end_before, position, from = bytes, log_end, positions[index], batches_at[index]
+  local by_append_time = append_times[index] == 1
+  row_format, append_time = FORMAT, NO_TIME
+  if by_append_time then
+    row_format, append_time = FORMAT + LOG_APPEND_TIME, packed_now
+  end
+  for number = 1, counts[index] do
     local length, records, batch_maximum, id, epoch, sequences, next_at = parse(BATCH, request, from)
-    if string.byte(id) >= 128 then -- negative: the producer is not idempotent
+    if by_append_time then
+      batch_maximum = now
+    end
+    local answer = known and sub(known, (number - 1) * BATCH_ANSWER_BYTES + 1, number * BATCH_ANSWER_BYTES)
+    if answer and not any_early(answer) then
+      end_row()
+      answers[number] = answer
+    elseif string.byte(id) >= 128 then -- negative: the producer is not idempotent
       accept(position, length, records, batch_maximum)
     else
       judge_idempotent(id, epoch, sequences, position, length, records, batch_maximum)
@@ -180,6 +220,7 @@ local function work_out(index, log)
     -- Without a journal a commit confirms itself: the high watermark follows the log end at once.
     log = pack(LOG, log_start, log_end, log_end, bytes, row_count, maximum, created, now, FORMAT),
     more_bytes = bytes - bytes_before,
+    more_offsets = log_end - log_end_before,
     answers = #answers == 1 and answers[1] or table.concat(answers),
     rows = rows,
     row_ends = row_ends,
@@ -190,19 +231,24 @@ local function work_out(index, log)
 end
 
 local parts, accepted = {}, {}
-local more_rows, more_bytes = 0, 0
+local more_rows, more_bytes, more_offsets = 0, 0, 0
 for index = 1, run_count do
-  local log = logs[index]
+  local log, known = logs[index], answered[partitions[index]]
   if not log then
     parts[index] = pack('>i2i8i8', UNKNOWN_TOPIC_OR_PARTITION, -1, -1)
-  elseif answered[partitions[index]] then
-    parts[index] = '\0\0' .. sub(log, 1, 16) .. answered[partitions[index]]
+  elseif known and (tombstoned or full or not any_early(known)) then
+    parts[index] = '\0\0' .. sub(log, 1, 16) .. known
   elseif tombstoned then
     parts[index] = pack('>i2', KAFKA_STORAGE_ERROR) .. sub(log, 1, 16)
+  elseif full then
+    parts[index] = pack('>i2', THROTTLING_QUOTA_EXCEEDED) .. sub(log, 1, 16)
   else
-    local run = work_out(index, log)
-    accepted[#accepted + 1] = run
+    local run = work_out(index, log, known)
+    if #run.rows > 0 or not known then
+      accepted[#accepted + 1] = run
+    end
     more_rows, more_bytes = more_rows + #run.rows, more_bytes + run.more_bytes
+    more_offsets = more_offsets + run.more_offsets
     parts[index] = '\0\0' .. sub(run.log, 1, 16) .. run.answers
   end
 end
@@ -211,7 +257,7 @@ if #accepted == 0 then
 end
 
 -- From here on only writes. The first is one that the server refuses when memory is short; after it none is refused.
-note_change(more_rows)
+note_change(more_rows, more_rows * ROW_MEMBER_BYTES, more_offsets)
 
 local function write_producers(run)
   local key = producers_prefix .. run.partition
@@ -272,6 +318,6 @@ if more_rows > 0 then
     call('ZREM', prefix .. 'garbage', segment)
   end
   call('HSET', prefix .. 'segments', segment, pack(USE, used_bytes + more_bytes, used_rows + more_rows))
-  call('PUBLISH', prefix .. 'announcements', table.concat(announcement))
+  announce(announcement)
 end
 return reply(parts)

@@ -4,11 +4,31 @@
 -- ARGV[3]  u32: most rows; u8: whether this call goes on with an earlier one (and so leaves alone what lives again)
 -- Answers the ones that have rows left; call again with those.
 
+local PAGE = 16
+
 local request = ARGV[2]
 local budget, goes_on = parse('>I4B', ARGV[3])
 
 local left, bytes_freed, rows_freed = {}, {}, {}
-local removed, changed = 0, false
+local removed, fewer_bytes, changed = 0, 0, false
+
+-- Count what the first members of an index leave free; how many members. The last one may take more than the budget.
+local function free_page(index_key)
+  local page = call('ZRANGE', index_key, 0, math.min(budget, PAGE) - 1)
+  for index, member in ipairs(page) do
+    for _, _, _, segment, _, length in each_row(member) do
+      bytes_freed[segment] = (bytes_freed[segment] or 0) + length
+      rows_freed[segment] = (rows_freed[segment] or 0) + 1
+    end
+    fewer_bytes = fewer_bytes + member_bytes(member)
+    removed, budget = removed + rows_in(member), budget - rows_in(member)
+    if budget <= 0 then
+      return index
+    end
+  end
+  return #page
+end
+
 for at = 1, #request, 20 do
   local partition = sub(request, at, at + 19)
   local index_key = prefix .. 'index:' .. partition
@@ -16,24 +36,23 @@ for at = 1, #request, 20 do
     -- Removals come first: the server allows them when memory is short, and then also the writes after them.
     local ended = call('HDEL', prefix .. 'logs', partition)
     ended = ended + call('UNLINK', prefix .. 'producers:' .. partition)
-    local rows = budget > 0 and call('ZRANGE', index_key, 0, budget - 1) or {}
-    for _, row in ipairs(rows) do
-      local _, _, _, segment, _, length = parse(ROW, row)
-      bytes_freed[segment] = (bytes_freed[segment] or 0) + length
-      rows_freed[segment] = (rows_freed[segment] or 0) + 1
+    ended = ended + call('HDEL', prefix .. 'packed', partition)
+    changed = changed or ended > 0
+    while budget > 0 do
+      local members = free_page(index_key)
+      if members == 0 then
+        break
+      end
+      call('ZREMRANGEBYRANK', index_key, 0, members - 1)
+      changed = true
     end
-    if #rows > 0 then
-      call('ZREMRANGEBYRANK', index_key, 0, #rows - 1)
-    end
-    removed, budget = removed + #rows, budget - #rows
-    changed = changed or ended > 0 or #rows > 0
     if call('EXISTS', index_key) == 1 then
       left[#left + 1] = partition
     end
   end
 end
 if changed then
-  note_change(-removed)
+  note_change(-removed, -fewer_bytes)
   note_freed(bytes_freed, rows_freed)
 end
 return reply(left)

@@ -6,26 +6,50 @@
 
 local REQUEST, REQUEST_BYTES = '>c20i8i8', 36
 local OFFSET_OUT_OF_RANGE = 1
-local FIRST_PAGE, NEXT_PAGE = 8, 64
+local FIRST_PAGE, PAGE_GROWTH, LARGEST_PAGE = 1, 8, 64 -- in members of an index; a pack has many rows
 
 local request = ARGV[2]
 local most_rows, most_rows_in_all = parse('>I4I4', ARGV[3])
 
 local function collect(partition, from, high_watermark, most_bytes)
   local rows, bytes, page = {}, 0, FIRST_PAGE
+  local row_limit = math.min(most_rows, most_rows_in_all)
+
+  -- Whether there are enough.
+  local function add(row, length)
+    rows[#rows + 1], bytes = row, bytes + length
+    return bytes >= most_bytes or #rows >= row_limit
+  end
+
+  -- The running maximum is not told: a reader has no use for it.
+  local function add_pack(member)
+    local format = string.byte(member) - PACK_FORMAT + FORMAT
+    local first = row_of_offset(member, from)
+    for _, base, last, segment, position, length, maximum, append_time in each_row(member, first) do
+      if add(pack(ROW, format, base, last, segment, position, length, maximum, append_time, maximum), length) then
+        return true
+      end
+    end
+    return false
+  end
+
   while from < high_watermark do
     local found = call('ZRANGEBYSCORE', prefix .. 'index:' .. partition, from, high_watermark - 1, 'LIMIT', 0, page)
-    for _, row in ipairs(found) do
-      rows[#rows + 1] = row
-      bytes = bytes + parse('>I4', row, ROW_LENGTH_AT)
-      if bytes >= most_bytes or #rows >= math.min(most_rows, most_rows_in_all) then
+    for _, member in ipairs(found) do
+      local enough
+      if is_pack(member) then
+        enough = add_pack(member)
+      else
+        enough = add(member, parse('>I4', member, ROW_LENGTH_AT))
+      end
+      if enough then
         return rows
       end
     end
     if #found < page then
       return rows
     end
-    from, page = parse('>i8', found[#found], ROW_LAST_AT) + 1, NEXT_PAGE
+    from, page = parse('>i8', found[#found], ROW_LAST_AT) + 1, math.min(page * PAGE_GROWTH, LARGEST_PAGE)
   end
   return rows
 end

@@ -1,85 +1,125 @@
 -- Offsets by timestamp, or by one of ListOffsets' special timestamps.
 --
--- ARGV[2]  requests: topic ID and partition (20 bytes), i64 timestamp
--- Answers, per request: i16 error, i64 offset, i64 timestamp; both -1 where nothing matches. Error -2: look for the
--- timestamp (a latest one for MAX_TIMESTAMP) from the offset on, row by row.
+-- ARGV[2]  requests: topic ID and partition (20 bytes), i64 timestamp, i64 offset before which no row is looked for
+-- Answers, per request: i16 error, i64 offset, i64 timestamp, i64 offset from which to ask again (-1: this is all). Offset and
+-- timestamp are -1 where nothing matches. A MAX_TIMESTAMP that is asked again has the highest of several answers as its own.
+--
+-- Running maxima count rows that were trimmed away since; where such a one had been ahead, rows are looked at one by one.
 
-local REQUEST, REQUEST_BYTES = '>c20i8', 28
+local REQUEST, REQUEST_BYTES = '>c20i8i8', 36
+local ANSWER = '>i2i8i8i8'
 local LATEST_TIMESTAMP, EARLIEST_TIMESTAMP, MAX_TIMESTAMP = -1, -2, -3
-local SEARCH = -2
-local MOST_ROWS_SEARCHED = 100
+local ALL = -1
+local LOWEST = -2 ^ 53
+local MOST_ROWS_SEARCHED, PAGE = 500, 16
 
 local request = ARGV[2]
 
--- Error, offset and timestamp of the first of `count` rows whose own maximum reaches `timestamp`, where one does.
--- That is the first whose running maximum does, but where that is the maximum of a row that was trimmed away.
-local function first_row_from(key, count, timestamp, log_start)
-  local low, high, found = 0, count, nil
+-- The rank of the first of `count` members whose running maximum reaches the timestamp; `count` where none does.
+local function rank_of_timestamp(key, count, timestamp)
+  local low, high = 0, count
   while low < high do
     local middle = math.floor((low + high) / 2)
-    local row = call('ZRANGE', key, middle, middle)[1]
-    if parse('>i8', row, ROW_RUNNING_MAXIMUM_AT) >= timestamp then
-      high, found = middle, row
+    local member = call('ZRANGE', key, middle, middle)[1]
+    if parse('>i8', member, ROW_RUNNING_MAXIMUM_AT) >= timestamp then
+      high = middle
     else
       low = middle + 1
     end
   end
-  if not found then
-    return 0, -1, -1
-  end
-  local _, base, last, _, _, _, maximum = parse(ROW, found)
-  if maximum >= timestamp then
-    return 0, math.max(base, log_start), maximum
-  end
-  for _, row in ipairs(call('ZRANGE', key, low, math.min(low + MOST_ROWS_SEARCHED, count) - 1)) do
-    _, base, last, _, _, _, maximum = parse(ROW, row)
-    if maximum >= timestamp then
-      return 0, math.max(base, log_start), maximum
-    end
-  end
-  if low + MOST_ROWS_SEARCHED >= count then
-    return 0, -1, -1
-  end
-  return SEARCH, last + 1, -1
+  return low
 end
 
--- As `first_row_from` for the highest timestamp of the `count` rows.
-local function first_newest_row(key, count, log_start)
+-- Give the rows whose maximum timestamp reaches a threshold, from that of the offset `from` on and not before the member of
+-- `rank`, to `look` (base, maximum timestamp), which returns the threshold of the next, or nil at the end. Returns where to go
+-- on when it would take too long, else ALL.
+local function look_at_rows(key, rank, count, from, threshold, look)
+  local searched, at, page = 0, rank, 1
+  while at < count do
+    for _, member in ipairs(call('ZRANGE', key, at, math.min(at + page, count) - 1)) do
+      local first = row_of_timestamp(member, threshold)
+      if first then
+        for _, base, _, _, _, _, maximum in each_row(member, math.max(first, row_of_offset(member, from))) do
+          if maximum >= threshold then
+            threshold = look(base, maximum)
+            if not threshold then
+              return ALL
+            end
+          end
+        end
+      end
+      at, searched = at + 1, searched + rows_in(member)
+      if searched >= MOST_ROWS_SEARCHED and at < count then
+        return parse('>i8', member, ROW_LAST_AT) + 1
+      end
+    end
+    page = PAGE
+  end
+  return ALL
+end
+
+-- How many members lie wholly before an offset.
+local function rank_of_offset(key, offset)
+  return offset > 0 and call('ZCOUNT', key, '-inf', offset - 1) or 0
+end
+
+-- The first row whose own maximum reaches the timestamp.
+local function first_row_from(key, count, timestamp, from)
+  local offset, found = -1, -1
+  local rank = math.max(rank_of_timestamp(key, count, timestamp), rank_of_offset(key, from))
+  local again = look_at_rows(key, rank, count, from, timestamp, function(base, maximum)
+    offset, found = math.max(base, from), maximum
+  end)
+  return 0, offset, found, again
+end
+
+-- The first row of the highest maximum.
+local function first_newest_row(key, count, from)
   if count == 0 then
-    return 0, -1, -1
+    return 0, -1, -1, ALL
   end
   local newest = call('ZRANGE', key, count - 1, count - 1)[1]
-  local error_code, offset, timestamp =
-    first_row_from(key, count, parse('>i8', newest, ROW_RUNNING_MAXIMUM_AT), log_start)
-  if error_code == SEARCH or offset == -1 then
-    return SEARCH, log_start, -1
+  local highest = parse('>i8', newest, ROW_RUNNING_MAXIMUM_AT)
+  local rank, first_rank = rank_of_timestamp(key, count, highest), rank_of_offset(key, from)
+  local offset, found = -1, -1
+  local function look(base, maximum)
+    offset, found = math.max(base, from), maximum
+    return maximum < highest and maximum + 1 or nil
   end
-  return 0, offset, timestamp
+  if rank >= first_rank then
+    look_at_rows(key, rank, rank + 1, from, highest, look)
+    if offset >= 0 then
+      return 0, offset, found, ALL
+    end
+  end
+  local again = look_at_rows(key, first_rank, count, from, LOWEST, look)
+  return 0, offset, found, again
 end
 
-local function look_up(partition, log, timestamp)
+local function look_up(partition, log, timestamp, from)
   local log_start, high_watermark = parse(LOG, log)
   if timestamp == EARLIEST_TIMESTAMP then
-    return 0, log_start, -1
+    return 0, log_start, -1, ALL
   elseif timestamp == LATEST_TIMESTAMP then
-    return 0, high_watermark, -1
+    return 0, high_watermark, -1, ALL
   end
   local key = prefix .. 'index:' .. partition
   local confirmed = call('ZCOUNT', key, '-inf', high_watermark - 1)
+  from = math.max(from, log_start)
   if timestamp == MAX_TIMESTAMP then
-    return first_newest_row(key, confirmed, log_start)
+    return first_newest_row(key, confirmed, from)
   end
-  return first_row_from(key, confirmed, timestamp, log_start)
+  return first_row_from(key, confirmed, timestamp, from)
 end
 
 local parts = {}
 for at = 1, #request, REQUEST_BYTES do
-  local partition, timestamp = parse(REQUEST, request, at)
+  local partition, timestamp, from = parse(REQUEST, request, at)
   local log = call('HGET', prefix .. 'logs', partition)
   if log then
-    parts[#parts + 1] = pack('>i2i8i8', look_up(partition, log, timestamp))
+    parts[#parts + 1] = pack(ANSWER, look_up(partition, log, timestamp, from))
   else
-    parts[#parts + 1] = pack('>i2i8i8', UNKNOWN_TOPIC_OR_PARTITION, -1, -1)
+    parts[#parts + 1] = pack(ANSWER, UNKNOWN_TOPIC_OR_PARTITION, -1, -1, ALL)
   end
 end
 return reply(parts)

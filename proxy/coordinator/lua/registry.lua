@@ -2,7 +2,7 @@
 --
 -- KEYS[1]  prefix of the registry's keys
 --
--- <prefix>meta     hash: version
+-- <prefix>meta     hash: version, accepted (the version from which on a loss was accepted by an operator)
 -- <prefix>topics   hash: name -> ENTRY, owner, configs as JSON
 -- <prefix>changes  pub/sub channel: versions as they come
 

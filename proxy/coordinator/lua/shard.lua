@@ -1,11 +1,14 @@
 -- Shared by the scripts of one shard; the loader puts it in front of each.
 --
 -- KEYS[1]  prefix of all keys of the shard; it holds the hash tag, so one Redis Cluster slot has them all
--- ARGV[1]  8 bytes: incarnation to give a shard that has none; u32: number of shards the caller counts with
+-- ARGV[1]  8 bytes: incarnation to give a shard that has none; u32: number of shards the caller counts with; then what
+--          fence.lua goes by
 --
--- <prefix>meta               hash: incarnation, sequence (of writes), shards, rows (of all indexes)
+-- <prefix>meta               hash: incarnation, sequence (of writes), shards, rows and index_bytes (of all indexes), offsets
+--                            (given so far, in all logs), life, and what fence.lua keeps
 -- <prefix>logs               hash: topic ID and partition (20 bytes) -> LOG
--- <prefix>index:<20 bytes>   sorted set by last offset: ROW
+-- <prefix>index:<20 bytes>   sorted set by last offset: ROW, or many of them packed (rows.lua)
+-- <prefix>packed             hash: topic ID and partition -> i64 offset up to which its index was packed
 -- <prefix>producers:<20>     hash: producer ID (8 bytes) -> PRODUCER, then one REMEMBERED per batch, oldest first
 -- <prefix>answers:<segment>  string that grows: 20 bytes, u32 length, one BATCH_ANSWER per batch, and so on; expires
 -- <prefix>segments           hash: segment -> USE
@@ -29,25 +32,39 @@ local USE = '>i8I4' -- bytes, rows
 local UNKNOWN_TOPIC_OR_PARTITION = 3
 
 local prefix = KEYS[1]
+local NO_INCARNATION, NO_LIFE = string.rep('\0', 8), string.rep('\0', 16)
 local new_incarnation, expected_shards = parse('>c8I4', ARGV[1])
-local meta = call('HMGET', prefix .. 'meta', 'incarnation', 'sequence', 'shards', 'rows')
-local incarnation, sequence = meta[1] or string.rep('\0', 8), tonumber(meta[2] or 0)
+local meta = call('HMGET', prefix .. 'meta', 'incarnation', 'sequence', 'shards', 'rows', 'index_bytes', 'offsets', 'life',
+  'fenced')
+local incarnation, sequence = meta[1] or NO_INCARNATION, tonumber(meta[2] or 0)
+local index_rows, index_bytes = tonumber(meta[4] or 0), tonumber(meta[5] or 0)
+local offsets_given, life = tonumber(meta[6] or 0), meta[7] or NO_LIFE
 if meta[3] and tonumber(meta[3]) ~= expected_shards then
   return redis.error_reply('SHARDS ' .. meta[3])
 end
 
--- To be called once by whatever writes.
-local function note_change(more_rows)
-  sequence = sequence + 1
+-- To be called once by whatever writes. `more_bytes`: of the members of indexes, as member_bytes counts them;
+-- `more_offsets`: that were given to batches.
+local function note_change(more_rows, more_bytes, more_offsets)
+  sequence, offsets_given = sequence + 1, offsets_given + (more_offsets or 0)
   if not meta[1] then
     incarnation = new_incarnation
   end
   call('HSET', prefix .. 'meta', 'incarnation', incarnation, 'sequence', sequence, 'shards', expected_shards,
-    'rows', tonumber(meta[4] or 0) + more_rows)
+    'rows', index_rows + more_rows, 'index_bytes', index_bytes + (more_bytes or 0), 'offsets', offsets_given)
+end
+
+-- What every reply and announcement begins with.
+local function state()
+  return incarnation .. pack('>I8', sequence) .. life .. pack('>I8', offsets_given)
 end
 
 local function reply(parts)
-  return incarnation .. pack('>I8', sequence) .. table.concat(parts)
+  return state() .. table.concat(parts)
+end
+
+local function announce(parts)
+  call('PUBLISH', prefix .. 'announcements', state() .. table.concat(parts))
 end
 
 -- In milliseconds since 1970.

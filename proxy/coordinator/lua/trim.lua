@@ -12,17 +12,16 @@
 local REQUEST, REQUEST_BYTES = '>c20i8i8i8B', 45
 local OFFSET_OUT_OF_RANGE = 1
 local HIGH_WATERMARK, NO_OFFSET, NO_TIMESTAMP = -1, -2, -1
-local PAGE = 64
+local PAGE = 16 -- members of an index
 
 local request = ARGV[2]
 local budget = parse('>I4', ARGV[3])
 local now = clock()
 
-local bytes_freed, rows_freed, removed, trimmed, changed = {}, {}, 0, {}, false
+local bytes_freed, rows_freed, removed, more_bytes, trimmed, changed = {}, {}, 0, 0, {}, false
 local parts = {}
 
-local function expired(row, log, retention_ms, retention_bytes, by_append_time)
-  local _, _, last, _, _, length, maximum, append_time = parse(ROW, row)
+local function expired(last, length, maximum, append_time, log, retention_ms, retention_bytes, by_append_time)
   if last < log.start then
     return true
   elseif last >= log.high_watermark then
@@ -33,25 +32,49 @@ local function expired(row, log, retention_ms, retention_bytes, by_append_time)
     or (retention_bytes >= 0 and log.bytes - length >= retention_bytes)
 end
 
-local function free_rows(partition, log, ...)
-  local index_key, count = prefix .. 'index:' .. partition, 0
-  while count < budget do
-    local page = call('ZRANGE', index_key, count, count + math.min(PAGE, budget - count) - 1)
-    for _, row in ipairs(page) do
-      if not expired(row, log, ...) then
-        return count, false
-      end
-      local _, _, last, segment, _, length = parse(ROW, row)
-      log.start = math.max(log.start, last + 1)
-      log.bytes, count = log.bytes - length, count + 1
-      bytes_freed[segment] = (bytes_freed[segment] or 0) + length
-      rows_freed[segment] = (rows_freed[segment] or 0) + 1
+-- Count the rows of a member that are to go, and take them from the log; how many.
+local function free_from(member, log, ...)
+  local freed = 0
+  for number, _, last, segment, _, length, maximum, append_time in each_row(member) do
+    if not expired(last, length, maximum, append_time, log, ...) then
+      break
     end
-    if #page == 0 then
-      return count, false
+    log.start, log.bytes, freed = math.max(log.start, last + 1), log.bytes - length, number
+    bytes_freed[segment] = (bytes_freed[segment] or 0) + length
+    rows_freed[segment] = (rows_freed[segment] or 0) + 1
+  end
+  return freed
+end
+
+-- How many rows went, and whether more may have to. A pack is never left half done for want of budget.
+local function free_rows(partition, log, ...)
+  local index_key, count, members, split, ended = prefix .. 'index:' .. partition, 0, 0, nil, false
+  while not ended and count < budget do
+    local page = call('ZRANGE', index_key, members, members + PAGE - 1)
+    ended = #page == 0
+    for _, member in ipairs(page) do
+      local freed = free_from(member, log, ...)
+      if freed > 0 then
+        count, members, more_bytes = count + freed, members + 1, more_bytes - member_bytes(member)
+      end
+      if freed < rows_in(member) then
+        split, ended = freed > 0 and without_first(member, freed), true
+      end
+      if ended or count >= budget then
+        break
+      end
     end
   end
-  return count, true
+  -- Removals come first: the server allows them when memory is short, and then also the writes after them.
+  if members > 0 then
+    call('ZREMRANGEBYRANK', index_key, 0, members - 1)
+  end
+  if split then
+    call('ZADD', index_key, parse('>i8', split, ROW_LAST_AT), split)
+    more_bytes = more_bytes + member_bytes(split)
+  end
+  budget, removed = budget - count, removed + count
+  return count, not ended
 end
 
 for at = 1, #request, REQUEST_BYTES do
@@ -70,11 +93,6 @@ for at = 1, #request, REQUEST_BYTES do
     else
       log.start = math.max(start, before)
       local count, more = free_rows(partition, log, retention_ms, retention_bytes, by_append_time)
-      -- Removals come first: the server allows them when memory is short, and then also the writes after them.
-      if count > 0 then
-        call('ZREMRANGEBYRANK', prefix .. 'index:' .. partition, 0, count - 1)
-        budget, removed = budget - count, removed + count
-      end
       if log.start > start or count > 0 then
         changed = true
         local packed = pack(LOG, log.start, high_watermark, log_end, log.bytes, rows - count, maximum, created, last_append, FORMAT)
@@ -86,8 +104,8 @@ for at = 1, #request, REQUEST_BYTES do
   end
 end
 if changed then
-  note_change(-removed)
+  note_change(-removed, more_bytes)
   note_freed(bytes_freed, rows_freed)
-  call('PUBLISH', prefix .. 'announcements', table.concat(trimmed))
+  announce(trimmed)
 end
 return reply(parts)

@@ -34,14 +34,14 @@ class Store:
     def __init__(self, directory: Path, *options: str) -> None:
         self.port = free_port()
         self.url = f"redis://127.0.0.1:{self.port}/0"
-        self._directory = directory
+        self.directory = directory
         self._options = options
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         command = [str(get_binary_path()), "--bind", "127.0.0.1", "--port", str(self.port), "--save", ""]
-        command += ["--dir", str(self._directory), "--appendonly", "yes", *self._options]
-        log = self._directory / "log"
+        command += ["--dir", str(self.directory), "--appendonly", "yes", *self._options]
+        log = self.directory / "log"
         with log.open("ab") as output:
             self._process = subprocess.Popen(command, stdout=output, stderr=output)
         with blocking_redis.Redis(port=self.port, retry=Retry(NoBackoff(), 0)) as client:
@@ -56,6 +56,16 @@ class Store:
     def pause(self) -> None:
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
+
+    def kill(self) -> None:
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait(10)
+        self._process = None
 
     def stop(self) -> None:
         if self._process is not None:

@@ -13,6 +13,7 @@ from redis.asyncio import Redis
 
 from proxy import config
 from proxy.coordinator import redis as coordinator_redis
+from proxy.coordinator import shard_calls
 from proxy.coordinator.connect import connect
 from proxy.coordinator.interface import (
     BatchAnswer,
@@ -48,6 +49,10 @@ loose_batches = st.builds(
     producer_epoch=st.integers(0, 2),
     base_sequence=sequences,
 )
+
+
+MEMBER_OVERHEAD_BYTES = 66
+"""What the books add to the length of an index's member."""
 
 
 def without_times(answer: RunAnswer | LogAnswer) -> RunAnswer | LogAnswer:
@@ -136,9 +141,13 @@ class Histories(RuleBasedStateMachine):
     def find(self, log: tuple[bytes, int], offset: int, max_bytes: int) -> None:
         self.both("find", [FindRequest(*log, offset, max_bytes)])
 
-    @rule(log=st.sampled_from(LOGS), asked=st.lists(st.one_of(timestamps, st.just(-3)), max_size=8))
-    def list_offsets(self, log: tuple[bytes, int], asked: list[int]) -> None:
-        self.both("list_offsets", [ListRequest(*log, timestamp) for timestamp in asked])
+    @rule(
+        log=st.sampled_from(LOGS),
+        asked=st.lists(st.one_of(timestamps, st.just(-3)), max_size=8),
+        from_offset=st.one_of(st.just(0), st.integers(0, 40)),
+    )
+    def list_offsets(self, log: tuple[bytes, int], asked: list[int], from_offset: int) -> None:
+        self.both("list_offsets", [ListRequest(*log, timestamp, from_offset) for timestamp in asked])
 
     @rule(wanted=st.lists(st.tuples(st.sampled_from(LOGS), st.integers(-3, 40)), max_size=4))
     def delete_records(self, wanted: list[tuple[tuple[bytes, int], int]]) -> None:
@@ -165,6 +174,23 @@ class Histories(RuleBasedStateMachine):
     def delete_objects(self) -> None:
         tombstoned = self.both("tombstoned", 0, 1000)
         self.both("release", tombstoned)
+
+    @rule(
+        log=st.sampled_from(LOGS), batches=st.lists(loose_batches, min_size=2, max_size=9), retain=st.integers(-1, 400)
+    )
+    def fill_and_pack(self, log: tuple[bytes, int], batches: list[ProposedBatch], retain: int) -> None:
+        """Rows enough for packs, and a log start that moves into one of them."""
+        for batch in batches:
+            self.segments += 1
+            run = PartitionRun(*log, 1, (batch._replace(producer_id=-1),))
+            self.both("commit", self.segments.to_bytes(16, "big"), [run])
+        self.both("pack_rows", [log], 0)
+        self.both("retain", [RetainRequest(*log, -1, retain, False)])
+
+    @rule(logs=st.sets(st.sampled_from(LOGS), min_size=1))
+    def pack(self, logs: set[tuple[bytes, int]]) -> None:
+        """Changes no answer."""
+        self.both("pack_rows", sorted(logs), 0)
 
     @rule()
     def lose_the_scripts(self) -> None:
@@ -196,7 +222,7 @@ class Histories(RuleBasedStateMachine):
         self.ever_used |= used.keys()
         found: dict[tuple[int, bytes], list[int]] = {}
         garbage: set[tuple[int, bytes]] = set()
-        rows = 0
+        rows, index_bytes = 0, 0
         for shard in range(SHARDS):
             prefix = shard_prefix(shard)
             for segment, use in self.loop.run_until_complete(self.client.hgetall(f"{prefix}segments")).items():
@@ -204,18 +230,32 @@ class Histories(RuleBasedStateMachine):
             unused = self.loop.run_until_complete(self.client.zrange(f"{prefix}garbage", 0, -1))
             garbage |= {(shard, segment) for segment in unused}
             rows += int(self.loop.run_until_complete(self.client.hget(f"{prefix}meta", "rows")) or 0)
+            index_bytes += int(self.loop.run_until_complete(self.client.hget(f"{prefix}meta", "index_bytes")) or 0)
         assert found == used
         # A segment that another shard still uses may have left a shard's garbage; what none uses is never forgotten.
         assert garbage <= self.ever_used - used.keys()
         assert {segment for _, segment in garbage} >= self.model.unused
         assert rows == sum(len(kept.rows) for kept in self.model.logs.values())
+        assert index_bytes == sum(len(member) + MEMBER_OVERHEAD_BYTES for member in self.members())
+
+    def members(self) -> list[bytes]:
+        """Of all indexes: rows and packs of rows."""
+        members = []
+        for log in LOGS:
+            key = partition_key(*log)
+            index = f"{shard_prefix(shard_of(key, SHARDS))}index:".encode() + key
+            members += self.loop.run_until_complete(self.client.zrange(index, 0, -1))
+        return members
 
 
 def test_random_histories(store: Store, monkeypatch) -> None:
     # Small limits, so that calls are cut and deletions take several.
-    monkeypatch.setattr(coordinator_redis, "MAX_ITEMS_PER_CALL", 2)
-    monkeypatch.setattr(coordinator_redis, "MAX_BATCHES_PER_CALL", 5)
+    monkeypatch.setattr(shard_calls, "MAX_ITEMS_PER_CALL", 2)
+    monkeypatch.setattr(shard_calls, "MAX_BATCHES_PER_CALL", 5)
     monkeypatch.setattr(coordinator_redis, "MAX_ROWS_PER_DELETE_CALL", 2)
+    monkeypatch.setattr(coordinator_redis, "FEWEST_ROWS_PER_PACK", 2)
+    monkeypatch.setattr(coordinator_redis, "MOST_ROWS_PER_PACK", 4)
+    monkeypatch.setattr(coordinator_redis, "MAX_ROWS_PER_PACK_CALL", 4)
     Histories.store = store
     run_state_machine_as_test(
         Histories, settings=hypothesis_settings(max_examples=40, stateful_step_count=25, deadline=None, database=None)

@@ -51,9 +51,13 @@ def idempotent(sequence: int, records: int = 1, *, producer_id: int = 9, epoch: 
 
 
 async def commit(
-    coordinator: Coordinator, *batches: ProposedBatch, partition: int = 0, segment: bytes = b""
+    coordinator: Coordinator,
+    *batches: ProposedBatch,
+    partition: int = 0,
+    segment: bytes = b"",
+    log_append_time: bool = False,
 ) -> tuple[BatchAnswer, ...]:
-    run = PartitionRun(TOPIC, partition, 1, batches)
+    run = PartitionRun(TOPIC, partition, 1, batches, log_append_time)
     (answer,) = await coordinator.commit(segment or os.urandom(16), [run])
     assert answer.error_code == 0
     return answer.batches
@@ -138,7 +142,28 @@ async def test_a_rejected_batch_parts_a_run_into_two_rows_and_stops_nothing(coor
 async def test_the_append_time_is_the_stores_clock(coordinator) -> None:
     (answer,) = await commit(coordinator, plain(timestamp=5))
     (found,) = await coordinator.find([FindRequest(TOPIC, 0, 0, 1)])
-    assert found.rows[0].append_time_ms == answer.append_time_ms > 1_600_000_000_000
+    assert answer.append_time_ms == -1, "under CreateTime it is not told"
+    assert found.rows[0].append_time_ms > 1_600_000_000_000
+    assert (found.rows[0].max_timestamp_ms, found.rows[0].log_append_time) == (5, False)
+
+
+async def test_under_log_append_time_the_time_of_records_is_that_of_the_append(coordinator) -> None:
+    first = idempotent(0, 2)
+    await commit(coordinator, plain(timestamp=2**62))
+    (stamped,) = await commit(coordinator, first, partition=1, log_append_time=True)
+    await asyncio.sleep(0.002)
+    again, later = await commit(coordinator, first, idempotent(2, 1), partition=1, log_append_time=True)
+    assert stamped.append_time_ms > 1_600_000_000_000
+    assert again == stamped._replace(duplicate=True), "with the time of the first"
+    assert later.append_time_ms > stamped.append_time_ms
+    await commit(coordinator, plain(timestamp=7), partition=1)
+    before, found = await coordinator.find([FindRequest(TOPIC, 0, 0, 10_000), FindRequest(TOPIC, 1, 0, 10_000)])
+    assert [row.log_append_time for row in (*before.rows, *found.rows)] == [False, True, True, False]
+    assert [row.max_timestamp_ms for row in found.rows] == [stamped.append_time_ms, later.append_time_ms, 7]
+    assert [row.append_time_ms for row in found.rows][:2] == [stamped.append_time_ms, later.append_time_ms]
+    wanted = stamped.append_time_ms, stamped.append_time_ms + 1, later.append_time_ms + 1
+    answers = await coordinator.list_offsets([ListRequest(TOPIC, 1, timestamp) for timestamp in wanted])
+    assert answers == [(0, 0, stamped.append_time_ms), (0, 2, later.append_time_ms), (0, -1, -1)]
 
 
 async def test_an_answer_comes_for_each_run_in_order(coordinator) -> None:
@@ -260,7 +285,7 @@ async def test_duplicates_of_all_remembered_batches(coordinator) -> None:
     first = await commit(coordinator, *[idempotent(sequence) for sequence in range(5)])
     for sequence in range(5):
         (again,) = await commit(coordinator, idempotent(sequence))
-        assert again == first[sequence]._replace(duplicate=True)
+        assert again == first[sequence]._replace(duplicate=True, append_time_ms=1_000), "as brokers: its own time"
     assert (await described(coordinator)).log_end_offset == 5
 
 
@@ -288,6 +313,68 @@ async def test_a_duplicate_within_one_run(coordinator) -> None:
     assert told(answers) == [(0, 0, False), (0, 0, True), (0, 3, False)]
     (found,) = await coordinator.find([FindRequest(TOPIC, 0, 0, 1_000)])
     assert [(row.base_offset, row.position) for row in found.rows] == [(0, 1), (3, 201)]
+
+
+async def test_what_comes_too_early_is_judged_again(coordinator) -> None:
+    """A producer that moved to another proxy may be heard there before the first one has committed."""
+    await commit(coordinator, idempotent(0))
+    early = os.urandom(16)
+    batches = idempotent(6, 5), plain(), idempotent(11)
+    first = await commit(coordinator, *batches, segment=early)
+    assert told(first) == [(OUT_OF_ORDER, -1, False), (0, 1, False), (OUT_OF_ORDER, -1, False)]
+    assert [one.early for one in first] == [True, False, True]
+    assert await commit(coordinator, *batches, segment=early) == first
+    assert await described(coordinator) == (0, 2, 2, 200, 2)
+    await commit(coordinator, idempotent(0, 5, producer_id=8), idempotent(1, 5))
+    assert told(await commit(coordinator, *batches, segment=early)) == [(0, 12, False), (0, 1, False), (0, 17, False)]
+    assert told(await commit(coordinator, *batches, segment=early)) == [(0, 12, False), (0, 1, False), (0, 17, False)]
+    assert await described(coordinator) == (0, 18, 18, 600, 5)
+    (found,) = await coordinator.find([FindRequest(TOPIC, 0, 12, 10_000)])
+    assert [(row.base_offset, row.last_offset, row.segment, row.position) for row in found.rows] == [
+        (12, 16, early, 1),
+        (17, 17, early, 201),
+    ]
+    assert told(await commit(coordinator, *batches[::2])) == [(0, 12, True), (0, 17, True)]
+
+
+async def test_only_what_may_come_true_is_early(coordinator) -> None:
+    await commit(coordinator, idempotent(0, 10, epoch=1))
+    for sequence, epoch, early in (
+        (11, 1, True),
+        (9, 1, False),
+        (1, 1, False),
+        (10 + 2**30, 1, False),
+        (9 + 2**30, 1, True),
+        (1, 2, True),
+        (2**31 - 1, 2, False),
+    ):
+        (answer,) = await commit(coordinator, idempotent(sequence, epoch=epoch))
+        assert (answer.error_code, answer.early) == (OUT_OF_ORDER, early), (sequence, epoch)
+    (fenced,) = await commit(coordinator, idempotent(10, epoch=0))
+    assert (fenced.error_code, fenced.early) == (INVALID_EPOCH, False)
+
+
+async def test_what_was_early_is_not_taken_once_its_segment_is_tombstoned(coordinator) -> None:
+    segment = os.urandom(16)
+    (first,) = await commit(coordinator, idempotent(1), segment=segment)
+    assert await coordinator.tombstone([segment]) == [segment]
+    await commit(coordinator, idempotent(0))
+    assert await commit(coordinator, idempotent(1), segment=segment) == (first,)
+
+
+async def test_producers_that_have_expired_are_forgotten_also_where_nobody_writes(make) -> None:
+    coordinator = make(producer_id_expiration_ms=40)
+    await coordinator.create_logs(TOPIC, range(4))
+    for partition in range(3):
+        await commit(coordinator, *[idempotent(0, producer_id=10 * n) for n in range(150)], partition=partition)
+    assert await coordinator.forget_producers([(TOPIC, 9), (TOPIC, 3)]) == 0
+    await asyncio.sleep(0.05)
+    await commit(coordinator, idempotent(5, producer_id=7), partition=1)
+    logs = [(TOPIC, partition) for partition in (0, 1, 3)]
+    assert 280 < await coordinator.forget_producers(logs) <= 300, "a few went with the last commit"
+    assert await coordinator.forget_producers(logs) == 0
+    assert told(await commit(coordinator, idempotent(6, producer_id=7), partition=1)) == [(0, 151, False)]
+    assert await coordinator.forget_producers([(TOPIC, 2)]) == 150
 
 
 async def test_an_expired_producer_is_unknown(make) -> None:
@@ -360,10 +447,70 @@ async def test_list_offsets_finds_each_of_many_rows(coordinator, rows: int) -> N
     assert answers == [(0, -(-request.timestamp_ms // 10), -(-request.timestamp_ms // 10) * 10) for request in requests]
 
 
+@pytest.mark.parametrize(
+    ("timestamp", "from_offset", "offset", "found"),
+    [
+        (10, 1, 1, 10),
+        (10, 2, 2, 30),
+        (11, 3, 3, 30),
+        (31, 3, 6, 50),
+        (50, 7, 7, 50),
+        (50, 8, 8, 50),
+        (50, 10, -1, -1),
+        (40, 10, 10, 40),
+        (10, 12, -1, -1),
+        (MAX_TIMESTAMP, 2, 6, 50),
+        (MAX_TIMESTAMP, 9, 9, 50),
+        (MAX_TIMESTAMP, 10, 10, 40),
+        (MAX_TIMESTAMP, 12, -1, -1),
+        (EARLIEST_TIMESTAMP, 4, 0, -1),
+        (LATEST_TIMESTAMP, 4, 12, -1),
+    ],
+)
+async def test_list_offsets_from_an_offset_on(coordinator, timestamp, from_offset, offset, found) -> None:
+    """Rows of two records each, of which the first may lie before the offset."""
+    for newest in (10, 30, 20, 50, 50, 40):
+        await commit(coordinator, plain(2, timestamp=newest))
+    answers = await coordinator.list_offsets([ListRequest(TOPIC, 0, timestamp, from_offset)])
+    assert answers == [OffsetAnswer(0, offset, found)]
+
+
 async def test_list_offsets_of_an_empty_log(coordinator) -> None:
     timestamps = [EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP, 0]
     answers = await coordinator.list_offsets([ListRequest(TOPIC, 0, timestamp) for timestamp in timestamps])
     assert answers == [(0, 0, -1), (0, 0, -1), (0, -1, -1), (0, -1, -1)]
+
+
+# Producers
+
+
+async def test_producers_are_told_with_their_last_sequence(coordinator) -> None:
+    assert await coordinator.producers(TOPIC, 0) == []
+    batches = [plain(3), idempotent(0, 4), idempotent(4, 2), idempotent(0, producer_id=2**62, epoch=7)]
+    await commit(coordinator, *batches)
+    await commit(coordinator, idempotent(0, 4))  # a duplicate
+    (duplicate,) = await commit(coordinator, idempotent(0, producer_id=2**62, epoch=7))
+    await commit(coordinator, idempotent(LAST_SEQUENCE - 1, 5, producer_id=-1 & LAST_SEQUENCE))
+    told = await coordinator.producers(TOPIC, 0)
+    assert [one[:3] for one in told] == [(9, 0, 5), (LAST_SEQUENCE, 0, 2), (2**62, 7, 0)]
+    assert told[2].last_timestamp_ms == duplicate.append_time_ms
+    assert await coordinator.producers(TOPIC, 1) == []
+    assert await coordinator.producers(TOPIC, 9) is None
+
+
+async def test_expired_producers_are_not_told(make) -> None:
+    coordinator = make(producer_id_expiration_ms=50)
+    await coordinator.create_logs(TOPIC, [0])
+    await commit(coordinator, idempotent(0))
+    while await coordinator.producers(TOPIC, 0):
+        await asyncio.sleep(0.01)
+
+
+async def test_all_of_many_producers_are_told(coordinator) -> None:
+    for start in range(0, 1_200, 400):
+        await commit(coordinator, *(idempotent(0, producer_id=start + number) for number in range(400)))
+    told = await coordinator.producers(TOPIC, 0)
+    assert [one.producer_id for one in told] == list(range(1_200))
 
 
 # Announcements

@@ -54,6 +54,19 @@ async def test_the_life_of_a_topic(registry) -> None:
     assert await registry.load() == RegistrySnapshot(6, ())
 
 
+async def test_only_its_own_reservation_is_removed_by_an_owner(registry) -> None:
+    await registry.reserve("a", 1, {}, "öwner")
+    assert await registry.remove("a", NONE, "another") == 1
+    assert await registry.remove("a", NONE, "öwner") == 2
+    assert await registry.load() == RegistrySnapshot(2, ())
+
+
+async def test_the_topics_belong_to_the_first_cluster_that_is_named(registry) -> None:
+    assert await registry.belongs_to("first") is True
+    assert await registry.belongs_to("second") is False
+    assert await registry.belongs_to("first") is True
+
+
 async def test_a_name_is_taken_once(registry) -> None:
     taken = await asyncio.gather(*[registry.reserve("a", 1, {}, str(n)) for n in range(10)], return_exceptions=True)
     assert [result for result in taken if not isinstance(result, TopicReserved)] == [1]

@@ -128,6 +128,15 @@ async def test_times_are_found_though_the_newest_record_was_deleted(coordinator)
     assert await coordinator.list_offsets(asked[-2:]) == [(0, 251, 8_500), (0, 252, 9_500)]
 
 
+async def test_times_are_found_in_however_many_rows_behind_a_newer_one_that_was_deleted(coordinator) -> None:
+    """More rows than one call of the store looks at; the newest lies before its second call, the oldest in it."""
+    await append(coordinator, 9_000, *range(1, 600), 5_000, *range(601, 2_101), 4_000)
+    await delete(coordinator, 1)
+    asked = [(MAX_TIMESTAMP, 0), (2_099, 601), (4_000, 601), (4_001, 601), (MAX_TIMESTAMP, 601)]
+    answers = await coordinator.list_offsets([ListRequest(TOPIC, 0, *one) for one in asked])
+    assert answers == [(0, 600, 5_000), (0, 2_099, 2_099), (0, 2_101, 4_000), (0, -1, -1), (0, 2_101, 4_000)]
+
+
 async def test_the_newest_of_few_records_is_found_though_a_newer_one_was_deleted(coordinator) -> None:
     await append(coordinator, 9_000, 1, 3, 2)
     await delete(coordinator, 1)
@@ -235,14 +244,14 @@ async def test_what_is_appended_while_rows_are_freed_is_not_deleted(
     coordinator, producer = make_coordinator(), make_coordinator()
     await coordinator.create_logs(TOPIC, [0])
     await append(producer, 1, 2, 3, 4, 5)
-    run = coordinator._run
+    run = coordinator._calls.run
 
     async def run_then_append(name: str, *arguments, **options):
         replies = await run(name, *arguments, **options)
         await append(producer, 6)
         return replies
 
-    monkeypatch.setattr(coordinator, "_run", run_then_append)
+    monkeypatch.setattr(coordinator._calls, "run", run_then_append)
     assert await delete(coordinator, -1) == (0, 5)
     start, high_watermark, _, rows = await ends(producer)
     assert (start, high_watermark - start) == (5, rows)

@@ -27,7 +27,8 @@ from tests.support.wire import Wire
 PRODUCE, FETCH, LIST_OFFSETS, METADATA, OFFSET_COMMIT, FIND_COORDINATOR = 0, 1, 2, 3, 8, 10
 CREATE_TOPICS, DELETE_TOPICS, DELETE_RECORDS, INIT_PRODUCER_ID, OFFSET_FOR_LEADER_EPOCH = 19, 20, 21, 22, 23
 DESCRIBE_CONFIGS, CREATE_PARTITIONS, DESCRIBE_TOPIC_PARTITIONS = 32, 37, 75
-COORDINATOR_LOAD_IN_PROGRESS, TOPIC_AUTHORIZATION_FAILED = 14, 29
+DESCRIBE_LOG_DIRS, DESCRIBE_PRODUCERS = 35, 61
+UNKNOWN_TOPIC_OR_PARTITION, COORDINATOR_LOAD_IN_PROGRESS, TOPIC_AUTHORIZATION_FAILED = 3, 14, 29
 COORDINATOR_IS_ELSEWHERE = (14, 15, 16)
 """Coordinator load in progress, not available, not coordinator."""
 SPREAD_SECONDS = 30
@@ -74,6 +75,8 @@ class Asker:
             "FindCoordinator": self._find_coordinator(),
             "OffsetCommit": self._offset_commit(),
             "DeleteRecords": self._delete_records(),
+            "DescribeProducers": self._describe_producers(),
+            "DescribeLogDirs": self._describe_log_dirs(),
         }
 
     def refused(self) -> dict[str, Any]:
@@ -224,6 +227,16 @@ class Asker:
         topics = (topic_type(name=self._name, partitions=(partition,)),)
         answer = self._wire.ask(DELETE_RECORDS, 2, topics=topics, timeout=milliseconds(20_000))
         return int(answer.topics[0].partitions[0].error_code)
+
+    def _describe_producers(self) -> int:
+        topic_type = nested(load_request_schema(DESCRIBE_PRODUCERS, 0), "topics")
+        answer = self._wire.ask(DESCRIBE_PRODUCERS, 0, topics=(topic_type(name=self._name, partition_indexes=(0,)),))
+        return int(answer.topics[0].partitions[0].error_code)
+
+    def _describe_log_dirs(self) -> tuple[int, bool]:
+        topic_type = nested(load_request_schema(DESCRIBE_LOG_DIRS, 4), "topics")
+        answer = self._wire.ask(DESCRIBE_LOG_DIRS, 4, topics=(topic_type(topic=self._name, partitions=(0,)),))
+        return (int(answer.error_code), bool(answer.results))
 
     def _create_topics(self) -> int:
         return create(self._wire, self._name, CLASSIC)
@@ -404,3 +417,37 @@ def test_creation_takes_the_right(secure: Stack, acls: Acls, alice: str, kind: s
             assert time.monotonic() < deadline
             time.sleep(0.2)
         assert error_code == 0
+
+
+def test_creation_on_demand_takes_the_right(secure: Stack, acls: Acls, alice: str) -> None:
+    """By Metadata: a classic topic directly, one that its name makes diskless through the proxy."""
+    token = uuid.uuid4().hex[:6]
+    names = (f"demand-{token}", f"diskless.demand-{token}")
+    for name in names:
+        acls.allow(alice, AclOperation.DESCRIBE, name)
+    topic_type = nested(load_request_schema(METADATA, 12), "topics")
+
+    def asked(wire: Wire, name: str, *, creates: bool) -> int:
+        answer = wire.ask(
+            METADATA,
+            12,
+            topics=(topic_type(name=name, topic_id=None),),
+            allow_auto_topic_creation=creates,
+            include_topic_authorized_operations=False,
+        )
+        return int(answer.topics[0].error_code)
+
+    def wait_until(wire: Wire, name: str, expected: int, *, creates: bool) -> None:
+        deadline = time.monotonic() + SPREAD_SECONDS
+        while (error_code := asked(wire, name, creates=creates)) != expected:
+            assert time.monotonic() < deadline, (name, error_code)
+            time.sleep(0.1)
+
+    with direct_wire(secure, alice) as direct, proxied_wire(secure, alice) as proxied:
+        for wire, name in zip((direct, proxied), names, strict=True):
+            wait_until(wire, name, UNKNOWN_TOPIC_OR_PARTITION, creates=False)
+            assert asked(wire, name, creates=True) == TOPIC_AUTHORIZATION_FAILED
+            assert asked(wire, name, creates=False) == UNKNOWN_TOPIC_OR_PARTITION
+        acls.allow(alice, AclOperation.CREATE, "kafka-cluster", CLUSTER)
+        for wire, name in zip((direct, proxied), names, strict=True):
+            wait_until(wire, name, 0, creates=True)

@@ -1,72 +1,45 @@
-"""A shard that went back is fenced, and one that did not is not."""
+"""What is remembered of shards, and of those that the store refuses."""
 
 from __future__ import annotations
 
-import pytest
+import structlog
+from hypothesis import given
+from hypothesis import strategies as st
 
 from proxy.coordinator.fence import Fence
-from proxy.coordinator.interface import CoordinatorUnavailable, ShardFenced
-from proxy.coordinator.packing import NO_INCARNATION, ShardState
-
-NOTHING = ShardState(NO_INCARNATION, 0)
+from proxy.coordinator.packing import NOTHING_KNOWN, ShardState
 
 
 def state(sequence: int, incarnation: bytes = b"aaaaaaaa") -> ShardState:
     return ShardState(incarnation, sequence)
 
 
-def see(fence: Fence, *states: ShardState, shard: int = 0) -> None:
-    for one in states:
-        fence.after(shard, fence.before(shard), one)
-
-
-def test_a_shard_that_grows_is_fine() -> None:
-    see(Fence(), NOTHING, NOTHING, state(1), state(1), state(5))
-
-
-@pytest.mark.parametrize("later", [state(4), state(6, b"bbbbbbbb"), NOTHING])
-def test_a_shard_that_went_back_is_fenced_for_ever(later: ShardState) -> None:
+@given(st.lists(st.integers(1, 50), min_size=1))
+def test_replies_may_be_read_in_another_order_than_they_were_made(sequences: list[int]) -> None:
     fence = Fence()
-    see(fence, state(5))
-    with pytest.raises(ShardFenced, match=r"shard 0 .* restart this proxy"):
-        see(fence, later)
-    with pytest.raises(ShardFenced):
-        fence.before(0)
-    see(fence, state(1), shard=1)
+    for sequence in sequences:
+        fence.answered(0, state(sequence))
+    assert fence.newest(0) == state(max(sequences))
+    assert fence.newest(1) == NOTHING_KNOWN
 
 
-def test_replies_may_be_read_in_another_order_than_they_were_made() -> None:
+def test_what_was_unfenced_goes_on_from_a_higher_sequence_under_another_incarnation() -> None:
     fence = Fence()
-    see(fence, state(3))
-    slow, quick = fence.before(0), fence.before(0)
-    fence.after(0, quick, state(5))
-    fence.after(0, slow, state(4))
-    with pytest.raises(ShardFenced):
-        see(fence, state(4))
+    fence.answered(0, state(5))
+    fence.answered(0, state(9, b"bbbbbbbb"))
+    fence.answered(0, state(6))
+    assert fence.states() == {0: state(9, b"bbbbbbbb")}
 
 
-def test_the_first_reply_may_be_from_before_the_first_write() -> None:
+def test_a_shard_that_is_refused_is_told_of_once_until_it_answers_again() -> None:
     fence = Fence()
-    reader, writer = fence.before(0), fence.before(0)
-    fence.after(0, writer, state(1))
-    fence.after(0, reader, NOTHING)
-    with pytest.raises(ShardFenced):
-        see(fence, NOTHING)
-
-
-def test_two_stores_that_answer_at_the_same_time_are_noticed() -> None:
-    fence = Fence()
-    first, second = fence.before(0), fence.before(0)
-    fence.after(0, first, state(1))
-    with pytest.raises(ShardFenced, match="two stores"):
-        fence.after(0, second, state(2, b"bbbbbbbb"))
-
-
-def test_a_reply_that_was_under_way_when_the_fence_went_up_is_not_believed() -> None:
-    fence = Fence()
-    see(fence, state(3))
-    known = fence.before(0)
-    with pytest.raises(ShardFenced):
-        fence.after(0, known, state(2))
-    with pytest.raises(CoordinatorUnavailable):
-        fence.after(0, known, state(4))
+    with structlog.testing.capture_logs() as logged:
+        for _ in range(3):
+            assert "shard 2 of the coordinator's store is fenced: gone; find out" in fence.refused(2, "gone")
+        assert fence.fenced == {2: "gone"}
+        fence.answered(1, state(1))
+        assert fence.fenced
+        fence.answered(2, state(1))
+        fence.answered(2, state(2))
+    assert [entry["event"] for entry in logged] == ["shard_fenced", "shard_unfenced"]
+    assert not fence.fenced

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from proxy.coordinator import packing
 from proxy.coordinator.interface import (
     Announcement,
+    BatchAnswer,
     FindRequest,
     ListRequest,
     LogAnswer,
@@ -23,7 +24,7 @@ from proxy.coordinator.interface import (
 )
 
 TOPIC = bytes(range(16))
-HEADER = b"incarnat" + (7).to_bytes(8, "big")
+HEADER = b"incarnat" + (7).to_bytes(8, "big") + b"0123456789abcdef" + (9).to_bytes(8, "big")
 
 offsets = st.integers(0, packing.MAX_EXACT)
 timestamps = st.integers(-packing.MAX_EXACT, packing.MAX_EXACT)
@@ -36,12 +37,13 @@ rows = st.builds(
     length=st.integers(0, 2**32 - 1),
     max_timestamp_ms=timestamps,
     append_time_ms=timestamps,
+    log_append_time=st.booleans(),
 )
 
 
 def packed_row(row: Row) -> bytes:
     running_maximum = 0
-    return struct.pack(">Bqq16sIIqqq", 1, *row, running_maximum)
+    return struct.pack(">Bqq16sIIqqq", 0x11 if row.log_append_time else 1, *row[:7], running_maximum)
 
 
 def test_a_row_is_longer_than_what_the_server_keeps_in_lists() -> None:
@@ -49,14 +51,14 @@ def test_a_row_is_longer_than_what_the_server_keeps_in_lists() -> None:
 
 
 def test_the_state_of_a_shard() -> None:
-    assert packing.unpack_shard_state(HEADER + b"more") == (b"incarnat", 7)
+    assert packing.unpack_shard_state(HEADER + b"more") == (b"incarnat", 7, b"0123456789abcdef", 9)
 
 
 def test_a_run() -> None:
     batch = ProposedBatch(100, 3, 1_000, 2**63 - 1, 4, 2**31 - 2)
-    packed = packing.pack_run(PartitionRun(TOPIC, 5, 1, (batch, batch)))
-    assert packed[:28] == TOPIC + struct.pack(">III", 5, 1, 2)
-    assert packed[28:62] == packed[62:] == struct.pack(">IIqqhII", 100, 3, 1_000, 2**63 - 1, 4, 2**31 - 2, 1)
+    packed = packing.pack_run(PartitionRun(TOPIC, 5, 1, (batch, batch), log_append_time=True))
+    assert packed[:29] == TOPIC + struct.pack(">IIIB", 5, 1, 2, 1)
+    assert packed[29:63] == packed[63:] == struct.pack(">IIqqhII", 100, 3, 1_000, 2**63 - 1, 4, 2**31 - 2, 1)
 
 
 @pytest.mark.parametrize(
@@ -71,18 +73,20 @@ def test_the_sequence_after_a_batch(base: int, records: int, after: int) -> None
 @pytest.mark.parametrize(("timestamp", "told"), [(2**63 - 1, 2**53 - 1), (-(2**63), 1 - 2**53), (-1, -1)])
 def test_timestamps_are_cut_to_what_is_exact(timestamp: int, told: int) -> None:
     packed = packing.pack_run(PartitionRun(TOPIC, 5, 1, (ProposedBatch(1, 1, timestamp, -1, -1, -1),)))
-    assert struct.unpack_from(">q", packed, 36) == (told,)
+    assert struct.unpack_from(">q", packed, 37) == (told,)
 
 
 def test_run_answers() -> None:
-    runs = [PartitionRun(TOPIC, n, 1, (ProposedBatch(1, 1, 1, -1, -1, -1),) * n) for n in range(3)]
+    runs = [PartitionRun(TOPIC, n, 1, (ProposedBatch(1, 1, 1, -1, -1, -1),) * n) for n in (0, 1, 3)]
     reply = HEADER + struct.pack(">hqq", 0, 1, 2)
     reply += struct.pack(">hqq", 3, -1, -1)
-    reply += struct.pack(">hqq", 0, 3, 9) + struct.pack(">hqqB", 45, -1, -1, 0) + struct.pack(">hqqB", 0, 7, 8, 1)
+    reply += struct.pack(">hqq", 0, 3, 9) + struct.pack(">hqqB", 45, -1, -1, 0)
+    reply += struct.pack(">hqqB", 0, 7, 8, 1) + struct.pack(">hqqB", 45, -1, -1, 2)
+    answers = BatchAnswer(45, -1, -1, False), BatchAnswer(0, 7, 8, True), BatchAnswer(45, -1, -1, False, early=True)
     assert list(packing.unpack_run_answers(reply, runs)) == [
         RunAnswer(TOPIC, 0, 0, (), 1, 2),
         RunAnswer(TOPIC, 1, 3, (), -1, -1),
-        RunAnswer(TOPIC, 2, 0, ((45, -1, -1, False), (0, 7, 8, True)), 3, 9),
+        RunAnswer(TOPIC, 3, 0, answers, 3, 9),
     ]
 
 
@@ -101,7 +105,7 @@ def test_log_answers_round_trip(found: list[list[Row]]) -> None:
 @given(st.lists(st.lists(rows, max_size=3), max_size=4))
 def test_announcements_round_trip(found: list[list[Row]]) -> None:
     announcements = [Announcement(TOPIC, index, tuple(some), index, index + 1) for index, some in enumerate(found)]
-    message = b""
+    message = HEADER
     for one in announcements:
         message += TOPIC + struct.pack(">IqqI", one.partition, one.log_start_offset, one.high_watermark, len(one.rows))
         message += b"".join(map(packed_row, one.rows))
@@ -109,15 +113,15 @@ def test_announcements_round_trip(found: list[list[Row]]) -> None:
 
 
 def test_offset_answers_and_descriptions() -> None:
-    reply = HEADER + struct.pack(">hqqhqq", 0, 5, 6, 3, -1, -1)
-    assert list(packing.unpack_offset_answers(reply)) == [OffsetAnswer(0, 5, 6), OffsetAnswer(3, -1, -1)]
+    reply = HEADER + struct.pack(">hqqqhqqq", 0, 5, 6, 7, 3, -1, -1, -1)
+    assert list(packing.unpack_offset_answers(reply)) == [(OffsetAnswer(0, 5, 6), 7), (OffsetAnswer(3, -1, -1), -1)]
     reply = HEADER + struct.pack(">BqqqqqBqqqqq", 1, 2, 3, 4, 5, 6, 0, 0, 0, 0, 0, 0)
     assert list(packing.unpack_descriptions(reply)) == [LogDescription(2, 3, 4, 5, 6), None]
 
 
 def test_requests() -> None:
     assert packing.pack_find(FindRequest(TOPIC, 1, 2**62, 2**62)) == TOPIC + struct.pack(">Iqq", 1, *[2**53 - 1] * 2)
-    assert packing.pack_list(ListRequest(TOPIC, 1, -3)) == TOPIC + struct.pack(">Iq", 1, -3)
+    assert packing.pack_list(ListRequest(TOPIC, 1, -3, 5)) == TOPIC + struct.pack(">Iqq", 1, -3, 5)
 
 
 @given(st.lists(st.binary(max_size=9)))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.coordinator import redis as coordinator_redis
+from proxy.coordinator import shard_calls
 from proxy.coordinator.shards import announcement_channel, partition_key, shard_of, split_partition_key
 
 keys = st.lists(st.binary(min_size=20, max_size=20), max_size=40, unique=True)
@@ -33,10 +33,10 @@ def test_what_names_no_log(topic_id: bytes, partition: int) -> None:
 @given(keys, st.integers(1, 5), st.data())
 def test_calls_are_cut_within_bounds_and_keep_everything(some: list[bytes], shards: int, data: st.DataObject) -> None:
     weights = data.draw(st.lists(st.integers(0, 700), min_size=len(some), max_size=len(some)))
-    cuts = coordinator_redis._cut(some, weights, shards)
+    cuts = shard_calls._cut(some, weights, shards)
     assert sorted(item for cut in cuts for item in cut.items) == list(range(len(some)))
     for cut in cuts:
         assert {shard_of(some[item], shards) for item in cut.items} == {cut.shard}
-        assert len(cut.items) <= coordinator_redis.MAX_ITEMS_PER_CALL
+        assert len(cut.items) <= shard_calls.MAX_ITEMS_PER_CALL
         weight = sum(weights[item] for item in cut.items)
-        assert weight <= coordinator_redis.MAX_BATCHES_PER_CALL or len(cut.items) == 1
+        assert weight <= shard_calls.MAX_BATCHES_PER_CALL or len(cut.items) == 1

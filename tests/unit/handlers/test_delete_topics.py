@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from proxy.handlers.delete_topics import _forget
+from proxy.reservations import Reservations
 from proxy.topics import Topics
 from tests.coordinator_model import ModelCoordinator, ModelTopicRegistry
 
@@ -20,6 +21,7 @@ def connection() -> Any:
         topics=Topics(registry, lease_runs=lambda: True),
         reader=SimpleNamespace(coordinates=coordinates),
     )
+    context.reservations = Reservations(context)  # type: ignore[arg-type]
     return SimpleNamespace(context=context)
 
 

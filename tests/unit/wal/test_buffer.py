@@ -17,7 +17,8 @@ from proxy.errors import KAFKA_STORAGE_ERROR, NONE, REQUEST_TIMED_OUT, UNKNOWN_T
 from proxy.records import check_batch
 from proxy.stats import Stats
 from proxy.storage.interface import StorageError
-from proxy.wal.buffer import Outcome, WalBuffer
+from proxy.wal.buffer import WalBuffer
+from proxy.wal.outcome import Outcome
 from tests.batches import make_batch
 from tests.coordinator_model import ModelCoordinator
 
@@ -65,7 +66,7 @@ class Coordinator(ModelCoordinator):
         self.plans = list(plans)
         self.committed: dict[int, list[bytes]] = defaultdict(list)
 
-    async def commit(self, segment, runs):
+    async def commit(self, segment, runs, *, not_after_ms=0):
         turns, takes_effect, answers = self.plans.pop(0) if self.plans else (0, True, True)
         for _ in range(turns):
             await asyncio.sleep(0)

@@ -11,6 +11,7 @@ from proxy.wire.metadata import (
     metadata_topics,
     parse_metadata_request,
     rewrite_metadata_response,
+    with_topic_errors,
 )
 from proxy.wire.partition_leaders import SoleLeader
 from tests.unit.wire.kafka_python import MetadataResponse
@@ -176,3 +177,16 @@ def test_kafka_python_reads_rewritten_responses(version):
     (partition,) = read.topics[0].partitions
     assert (partition.error_code, partition.leader_id) == (0, 4)
     assert (partition.replica_nodes, partition.isr_nodes) == ([4], [4])
+
+
+@pytest.mark.parametrize("version", _VERSIONS)
+@_MODEST
+@given(data=st.data())
+def test_errors_of_topics_are_replaced_by_name_and_nothing_else(version, data):
+    entity = response_type(3, version)
+    tree = data.draw(trees(entity))
+    names = sorted({topic["name"] for topic in tree["topics"] if topic["name"] is not None})
+    errors = dict.fromkeys(data.draw(st.sets(st.sampled_from(names))) if names else (), 29)
+    body = with_topic_errors(encode(entity, tree), version, errors)
+    topics = [topic | {"error_code": errors.get(topic["name"], topic["error_code"])} for topic in tree["topics"]]
+    assert decode(entity, body) == tree | {"topics": topics}

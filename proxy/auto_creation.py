@@ -1,0 +1,157 @@
+"""Metadata that lets the brokers create topics (`auto.create.topics.enable`) creates no classic topic unawares.
+
+A topic whose name `default_diskless_topics` makes diskless is created by the proxy, as the client would with
+CreateTopics, if the brokers create topics on demand. A name in the registry is never left to the brokers, whatever
+state it is in: they would make a classic topic of a reserved name before its creator does, or beside logs that are
+being deleted. With all other names the brokers go on as they do.
+
+Version notes: Metadata v0 to v3 always create (v4 has the flag), so the brokers are asked v4 for them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import structlog
+
+from proxy.cluster import METADATA
+from proxy.errors import NONE, TOPIC_ALREADY_EXISTS, TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_OR_PARTITION
+from proxy.housekeeping.broker_defaults import DefaultsRefused, broker_configs
+from proxy.topic_configs import diskless_by_name
+from proxy.upstream import BrokerUnreachable
+from proxy.wire.cold import at_version, encode, read_response
+from proxy.wire.errors import ProtocolError
+from proxy.wire.metadata import (
+    FIRST_RACK_ID,
+    MetadataRequest,
+    encode_metadata_request,
+    metadata_topics,
+    parse_metadata_request,
+    with_topic_errors,
+)
+
+if TYPE_CHECKING:
+    from proxy.connection import ClientConnection
+    from proxy.context import Context
+    from proxy.request import Request
+    from proxy.slots import Rewrite, Slot
+    from proxy.wire.primitives import Buffer
+
+log = structlog.get_logger()
+
+FIRST_FLAG_VERSION = 4
+_SAME_AS_FLAG_VERSION = 3
+_AUTO_CREATE = "auto.create.topics.enable"
+_MAY_BE_OVER = (NONE, UNKNOWN_TOPIC_OR_PARTITION)
+"""While a topic is being created; the next answer knows better."""
+
+
+def creating_request(context: Context, body: Buffer, version: int) -> MetadataRequest | None:
+    """A request that might create a topic that is diskless, or is to be; None for any other, and for an unreadable."""
+    if not context.settings.default_diskless_topics and not context.topics.all():
+        return None
+    try:
+        asked = parse_metadata_request(body, version)
+    except ProtocolError:
+        return None  # the broker's to refuse
+    if not asked.allow_auto_topic_creation or not any(_is_guarded(context, name) for name in _names(asked)):
+        return None
+    return asked
+
+
+def is_all_known(context: Context, asked: MetadataRequest) -> bool:
+    """Whether it names diskless topics only that are there already, so that the brokers need but create nothing."""
+    entries = [context.topics.find(name) for name in _names(asked)]
+    return all(entry is not None and entry.state == "live" for entry in entries)
+
+
+def without_creation(asked: MetadataRequest) -> bytes:
+    """The body by which nothing is created, in the highest version that brokers know up to the request's."""
+    return encode_metadata_request(asked._replace(version=_version(asked), allow_auto_topic_creation=False))
+
+
+async def answer(
+    connection: ClientConnection, request: Request, slot: Slot, asked: MetadataRequest, rewrite: Rewrite
+) -> None:
+    """Create what is missing, and fill the slot as the brokers then answer. Raises BrokerUnreachable, ProtocolError."""
+    version = _version(asked)
+    body = await connection.ask(request, METADATA, version, without_creation(asked))
+    missing = [
+        topic.name
+        for topic in metadata_topics(body, version)
+        if topic.error_code == UNKNOWN_TOPIC_OR_PARTITION and topic.name is not None
+    ]
+    if missing:
+        errors = await _create(connection, request, asked, missing)
+        body = await connection.ask(request, METADATA, version, without_creation(asked))
+        body = memoryview(with_topic_errors(body, version, errors))
+    if asked.version < _SAME_AS_FLAG_VERSION:
+        older = at_version(read_response(METADATA, version, body), asked.version, response=True)
+        body = memoryview(encode(older))
+    slot.fill(rewrite(body))
+
+
+async def _create(
+    connection: ClientConnection, request: Request, asked: MetadataRequest, missing: list[str]
+) -> dict[str, int]:
+    """Let the brokers create classic topics, and create diskless ones; Kafka's errors that the client is to hear of."""
+    context, version = connection.context, _version(asked)
+    errors: dict[str, int] = {}
+    theirs = [name for name in missing if not _is_guarded(context, name)]
+    if theirs:
+        again = asked._replace(
+            version=version, topics=[topic for topic in asked.topics or () if topic.name in set(theirs)]
+        )
+        body = await connection.ask(request, METADATA, version, encode_metadata_request(again))
+        told = {topic.name: topic.error_code for topic in metadata_topics(body, version) if topic.name is not None}
+        errors = {name: error_code for name, error_code in told.items() if error_code not in _MAY_BE_OVER}
+    mine = [name for name in missing if _is_guarded(context, name) and context.topics.find(name) is None]
+    if mine and await _brokers_create(context):
+        errors |= await _create_diskless(connection, request, mine)
+    return errors
+
+
+async def _create_diskless(connection: ClientConnection, request: Request, names: list[str]) -> dict[str, int]:
+    from proxy.handlers.create_topics import create_by_name
+
+    errors = {}
+    for name, result in (await create_by_name(connection, request, names)).items():
+        error_code = result.error_code.value
+        if error_code == TOPIC_AUTHORIZATION_FAILED:
+            errors[name] = error_code
+        elif error_code not in (NONE, TOPIC_ALREADY_EXISTS):
+            log.warning(
+                "diskless_topic_not_auto_created",
+                topic=name,
+                error=result.error_code.name,
+                reason=result.error_message,
+                remedy="create it with an Admin client, or mend what the reason names",
+            )
+    return errors
+
+
+async def _brokers_create(context: Context) -> bool:
+    """Whether the brokers create topics on demand; no where they don't say."""
+    try:
+        return (await broker_configs(context.cluster, (_AUTO_CREATE,))).get(_AUTO_CREATE) == "true"
+    except (BrokerUnreachable, ProtocolError, DefaultsRefused) as error:
+        log.warning(
+            "auto_creation_unknown",
+            reason=str(error),
+            effect="topics that default_diskless_topics names are not created on demand",
+            remedy="let the proxy's principal describe the configs of the cluster",
+        )
+        return False
+
+
+def _is_guarded(context: Context, name: str) -> bool:
+    patterns = context.settings.default_diskless_topics
+    return context.topics.find(name) is not None or diskless_by_name(name, patterns)
+
+
+def _names(asked: MetadataRequest) -> list[str]:
+    return [topic.name for topic in asked.topics or () if topic.name is not None]
+
+
+def _version(asked: MetadataRequest) -> int:
+    return min(max(asked.version, FIRST_FLAG_VERSION), FIRST_RACK_ID - 1)

@@ -1,0 +1,172 @@
+"""`diskless-proxy coordinator`: whether its store has all that it acknowledged, and what to do where it has not.
+
+No proxy has to run; those that run need no restart.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from proxy.cli.console import FAILED, fail, output, run_command
+
+if TYPE_CHECKING:
+    from proxy.guard.unfence import Accepted
+    from proxy.guard.verdict import Verdict
+
+app = typer.Typer(help="The coordinator's store: has it lost anything, and going on if so.", no_args_is_help=True)
+
+DEFAULT_GAP = 1_000_000
+ConfigFile = Annotated[Path, typer.Option("--config", help="The settings file of any proxy of the fleet.")]
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON document to standard output.")]
+
+
+@app.command("check")
+def check(config: ConfigFile, as_json: AsJson = False) -> None:
+    """Tell of the store's settings and of each shard: what it has, what is remembered, whether it is fenced, and why.
+
+    Exit code 1 where anything is wrong.
+    """
+    verdict = run_command(lambda: _examined(config))
+    if as_json:
+        typer.echo(json.dumps(_as_json(verdict)))
+    else:
+        _print(verdict)
+    if not verdict.all_well:
+        raise typer.Exit(FAILED)
+
+
+@app.command("unfence")
+def unfence(
+    config: ConfigFile,
+    shard: Annotated[int | None, typer.Option("--shard", min=0, help="One shard that `check` calls fenced.")] = None,
+    every: Annotated[bool, typer.Option("--all", help="All that are fenced, and the registry.")] = False,
+    gap: Annotated[
+        int, typer.Option("--gap", min=0, max=1 << 40, help="Offsets to skip in each log beyond what is known as lost.")
+    ] = DEFAULT_GAP,
+    yes: Annotated[bool, typer.Option("--yes", help="Don't ask.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Accept that records are lost, and let shards go on. No offset that is known to have been given is given again.
+
+    First try to bring the store's newest data back: then nothing is lost, and the fence falls by itself.
+    """
+    if every == (shard is not None):
+        fail("say either --shard NUMBER or --all")
+    verdict = run_command(lambda: _choosable(config, shard))
+    if not yes:
+        _print(verdict)
+        typer.echo(_WHAT_IS_LOST.format(gap=gap), err=True)
+        typer.confirm("Go on?", abort=True, err=True)
+    done = run_command(lambda: _accepted(config, shard, gap))
+    if as_json:
+        shards = {str(number): told._asdict() for number, told in done.shards.items()}
+        document = {"shards": shards, "registry_version": done.registry_version, "identity_given": done.identity_given}
+        typer.echo(json.dumps(document))
+        return
+    if done.identity_given:
+        typer.echo("The store belongs to the objects under storage.url again.")
+    if done.registry_version >= 0:
+        typer.echo(f"The registry of diskless topics goes on from version {done.registry_version}.")
+    for number, told in done.shards.items():
+        typer.echo(
+            f"Shard {number} goes on: {told.raised} logs end {told.raised_by} offsets further on, "
+            f"{told.made} were made anew."
+        )
+
+
+_WHAT_IS_LOST = """
+What may be lost, if you go on:
+- records that were acknowledged and whose coordinates the store does not have any more; their bytes are deleted from
+  storage as soon as they are as old as garbage.orphan_age_ms;
+- topics that were created, and configs that were changed, since the state that the store has; topics that were deleted
+  since then may be back. What the brokers call a topic and the registry does not know is a classic topic from now on;
+- what DeleteRecords and retention had removed since then may be listed again, and be unreadable: its objects are gone;
+- duplicates: producers are forgotten, so a batch that was stored, and whose answer got lost, is stored again.
+All logs of the shard end at least {gap} offsets further on: offsets that readers have seen are not given again.
+"""
+
+
+async def _examined(config: Path) -> Verdict:
+    from proxy.config import load_settings
+    from proxy.guard.verdict import examine, open_guarded
+
+    async with open_guarded(load_settings(config)) as guarded:
+        return await examine(guarded)
+
+
+async def _choosable(config: Path, shard: int | None) -> Verdict:
+    from proxy.guard.unfence import NothingToAccept, chosen
+
+    verdict = await _examined(config)
+    try:
+        chosen(verdict, shard)
+    except NothingToAccept as error:
+        fail(str(error))
+    return verdict
+
+
+async def _accepted(config: Path, shard: int | None, gap: int) -> Accepted:
+    from proxy.config import load_settings
+    from proxy.guard.unfence import NothingToAccept, accept_loss
+    from proxy.guard.verdict import open_guarded
+
+    async with open_guarded(load_settings(config)) as guarded:
+        try:
+            return await accept_loss(guarded, shard, gap)
+        except NothingToAccept as error:
+            fail(str(error))
+
+
+def _as_json(verdict: Verdict) -> dict[str, Any]:
+    return {
+        "all_well": verdict.all_well,
+        "unfit": verdict.unfit,
+        "identity": verdict.identity,
+        "storage_identity": verdict.storage_identity,
+        "registry_version": verdict.registry_version,
+        "registry_version_remembered": verdict.remembered.registry_version,
+        "shards": [
+            {
+                "shard": one.shard,
+                "incarnation": one.look.state.incarnation.hex(),
+                "sequence": one.look.state.sequence,
+                "logs": one.look.logs,
+                "offsets_given": one.look.state.offsets,
+                "remembered_incarnation": one.remembered.incarnation.hex(),
+                "remembered_sequence": one.remembered.sequence,
+                "offsets_lost": one.offsets_lost,
+                "fenced": one.fenced,
+                "why": one.look.why_fenced or None,
+            }
+            for one in verdict.shards
+        ],
+    }
+
+
+def _print(verdict: Verdict) -> None:
+    from rich.table import Table
+
+    console = output()
+    table = Table("shard", "incarnation", "sequence", "remembered", "logs", "offsets given", "lost at least", "fenced")
+    for one in verdict.shards:
+        table.add_row(
+            str(one.shard),
+            one.look.state.incarnation.hex(),
+            str(one.look.state.sequence),
+            str(one.remembered.sequence),
+            str(one.look.logs),
+            str(one.look.state.offsets),
+            str(one.offsets_lost) if one.fenced else "",
+            one.look.why_fenced or "no",
+        )
+    console.print(table)
+    console.print(f"settings, role and identity: {verdict.unfit or 'as they should be'}", markup=False)
+    went_back = ", so changes are lost" if verdict.registry_went_back else ""
+    console.print(
+        f"registry of diskless topics: version {verdict.registry_version}, remembered "
+        f"{verdict.remembered.registry_version}{went_back}"
+    )

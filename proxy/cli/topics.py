@@ -1,0 +1,207 @@
+"""`diskless-proxy topics`: which topics there are, and what diskless ones take up. No proxy has to run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from proxy.cli.console import FAILED, output, progress, run_command, uuid_text
+
+if TYPE_CHECKING:
+    from proxy.inspection.shadows import BrokersView
+    from proxy.inspection.topics import TopicFigures
+
+app = typer.Typer(help="Topics: which are diskless, their offsets and sizes.", no_args_is_help=True)
+
+ConfigFile = Annotated[Path, typer.Option("--config", help="The settings file of any proxy of the fleet.")]
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON document to standard output.")]
+
+
+@app.command("list")
+def list_topics(
+    config: ConfigFile,
+    diskless: Annotated[
+        bool, typer.Option("--diskless", help="Diskless topics only; no broker is asked then.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """List all topics that the proxy's principal may see, classic and diskless."""
+    rows = run_command(lambda: _listed(config, diskless))
+    if as_json:
+        typer.echo(json.dumps({"topics": rows}))
+        return
+    from rich.table import Table
+
+    table = Table("topic", "kind", "partitions", "state", "topic ID")
+    for row in rows:
+        table.add_row(row["topic"], row["kind"], str(row["partitions"]), row["state"], row["topic_id"])
+    output().print(table)
+
+
+@app.command("describe")
+def describe_topics(
+    config: ConfigFile,
+    topics: Annotated[list[str] | None, typer.Argument(help="Names; all diskless topics where none is given.")] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Offsets and live bytes only: neither the index is read nor storage listed.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Offsets, sizes, configs and stray records of diskless topics. Exits with 1 where records are lost.
+
+    Live: what the topic's records take up. Shared: the part of it in objects that other topics use too. Total: those
+    objects as a whole. Used: what live records of any topic take up there. Dead: the rest, of deleted records, which
+    goes with the last live one.
+    """
+    described = run_command(lambda: _described(config, topics or [], quick))
+    if as_json:
+        typer.echo(json.dumps({"topics": described}))
+    else:
+        for topic in described:
+            _print_topic(topic)
+    if any(topic["missing_objects"] for topic in described):
+        raise typer.Exit(FAILED)
+
+
+async def _listed(config: Path, diskless_only: bool) -> list[dict[str, Any]]:
+    from proxy.config import load_settings
+    from proxy.inspection.shadows import all_topics
+    from proxy.inspection.stores import open_registry
+
+    settings = load_settings(config)
+    registered = {topic.name: topic for topic in await open_registry(settings)}
+    rows = {
+        topic.name: _listed_row(topic.name, "diskless", topic.partitions, topic.state, topic.topic_id)
+        for topic in registered.values()
+    }
+    if not diskless_only:
+        shadows = await all_topics(settings)
+        for topic in registered.values():
+            if topic.state == "live" and shadows.get(topic.name, (b"", 0))[0] != topic.topic_id:
+                rows[topic.name]["state"] = "live, without its shadow"
+        for name, (topic_id, partitions) in shadows.items():
+            if name not in rows:
+                rows[name] = _listed_row(name, "classic", partitions, "live", topic_id)
+    return [rows[name] for name in sorted(rows)]
+
+
+def _listed_row(name: str, kind: str, partitions: int, state: str, topic_id: bytes) -> dict[str, Any]:
+    return {"topic": name, "kind": kind, "partitions": partitions, "state": state, "topic_id": uuid_text(topic_id)}
+
+
+async def _described(config: Path, names: list[str], quick: bool) -> list[dict[str, Any]]:
+    from proxy.config import load_settings
+    from proxy.inspection.shadows import look_at_shadows
+    from proxy.inspection.stores import object_sizes, open_stores
+    from proxy.inspection.topics import topic_figures
+
+    settings = load_settings(config)
+    async with open_stores(settings) as stores:
+        topics = stores.named(names)
+        brokers = await look_at_shadows(settings, topics)
+        sizes = None
+        if not quick and topics:
+            with progress("listing object storage", "objects") as count:
+                sizes = await object_sizes(stores.storage, count)
+        described = []
+        for topic in topics:
+            with progress(f"reading the index of {topic.name}", "rows") as count:
+                figures = await topic_figures(stores, topic, sizes, count, read_rows=not quick)
+            described.append(_as_json(figures, brokers))
+    return described
+
+
+def _as_json(figures: TopicFigures, brokers: BrokersView) -> dict[str, Any]:
+    from proxy.inspection.topics import dead_bytes
+    from proxy.wal.segment import segment_key
+
+    topic = figures.topic
+    return {
+        "topic": topic.name,
+        "topic_id": uuid_text(topic.topic_id),
+        "state": topic.state,
+        "partition_count": topic.partitions,
+        "configs": dict(sorted(topic.configs.items())),
+        "live_bytes": figures.live_bytes,
+        "shared_bytes": figures.shared_bytes if figures.rows_read else None,
+        "objects": figures.objects if figures.rows_read else None,
+        "total_bytes": figures.total_bytes,
+        "used_bytes": figures.used_bytes if figures.rows_read else None,
+        "dead_bytes": dead_bytes(figures),
+        "missing_objects": [segment_key(segment) for segment in figures.missing],
+        "shadow": brokers.state_of(topic),
+        "stray_records": brokers.stray_records.get(topic.name, 0) if not brokers.failure else None,
+        "brokers_failure": brokers.failure,
+        "partitions": [
+            {
+                "partition": one.partition,
+                "log_start_offset": one.log_start_offset,
+                "high_watermark": one.high_watermark,
+                "log_end_offset": one.log_end_offset,
+                "rows": one.rows,
+                "live_bytes": one.live_bytes,
+                "shared_bytes": one.shared_bytes if figures.rows_read else None,
+                "objects": one.objects if figures.rows_read else None,
+            }
+            for one in figures.partitions
+        ],
+    }
+
+
+def _print_topic(topic: dict[str, Any]) -> None:
+    from rich.markup import escape
+    from rich.table import Table
+
+    console = output()
+    configs = ", ".join(f"{name}={value}" for name, value in topic["configs"].items())
+    console.print(f"[bold]{escape(topic['topic'])}[/bold]  {topic['state']}  {topic['topic_id']}", soft_wrap=True)
+    console.print(f"  configs: {escape(configs)}", soft_wrap=True)
+    sizes = [
+        f"{label} {_bytes(topic[key])}"
+        for label, key in (
+            ("live", "live_bytes"),
+            ("shared", "shared_bytes"),
+            ("total", "total_bytes"),
+            ("used", "used_bytes"),
+            ("dead", "dead_bytes"),
+        )
+        if topic[key] is not None
+    ]
+    objects = f" in {topic['objects']:,} objects" if topic["objects"] is not None else ""
+    console.print(f"  bytes{objects}: {', '.join(sizes)}", soft_wrap=True)
+    for warning in _warnings(topic):
+        console.print(f"  {warning}", style="red", soft_wrap=True, markup=False)
+    names = ("partition", "log start", "high watermark", "rows", "live bytes", "shared bytes", "objects")
+    table = Table(*names)
+    for column in table.columns:
+        column.justify = "right"
+    keys = ("partition", "log_start_offset", "high_watermark", "rows", "live_bytes", "shared_bytes", "objects")
+    for partition in topic["partitions"]:
+        table.add_row(*(_bytes(partition[key]) for key in keys))
+    console.print(table)
+
+
+def _warnings(topic: dict[str, Any]) -> list[str]:
+    warnings = []
+    if topic["missing_objects"]:
+        count = len(topic["missing_objects"])
+        warnings.append(
+            f"RECORDS ARE LOST: {count} objects are missing in storage, first {topic['missing_objects'][0]}"
+        )
+    if topic["stray_records"]:
+        warnings.append(
+            f"{topic['stray_records']:,} stray records: somebody produced them to the brokers, past the proxies; no "
+            "reader gets them (docs/operations.md, stray records)"
+        )
+    if topic["shadow"] not in ("present", "unknown"):
+        warnings.append(f"the shadow topic on the brokers is {topic['shadow']}")
+    if topic["brokers_failure"]:
+        warnings.append(f"stray records are not known: {topic['brokers_failure']}")
+    return warnings
+
+
+def _bytes(count: int | None) -> str:
+    return "–" if count is None else f"{count:,}"

@@ -1,0 +1,151 @@
+-- Pack old rows of logs: the same rows in fewer bytes. No answer of any other script changes by it.
+--
+-- ARGV[2]  topic IDs and partitions (20 bytes each)
+-- ARGV[3]  u32: most rows to look at; u64: how old a row must be, in ms since its append; u32 and u32: fewest and most rows
+--          of a pack
+-- Answers, per log: u8 whether there is more to pack; call again then.
+--
+-- Only rows below the high watermark are packed, and only with neighbours that have the same flags. `packed` has, by log,
+-- the offset up to which it was done.
+
+local MOST_DIFFERENCE = 2 ^ 48 - 1
+
+local request = ARGV[2]
+local budget, age, fewest, most = parse('>I4I8I4I4', ARGV[3])
+local appended_until = clock() - age
+
+local function bytes_for(number)
+  local bytes = 1
+  while number >= 2 ^ (8 * bytes) do
+    bytes = bytes + 1
+  end
+  return bytes
+end
+
+-- Collects neighbours until one does not fit.
+local function begin_group(row, flags, base, maximum, append_time)
+  return {
+    rows = {}, flags = flags, base = base, last = base - 1,
+    first_maximum = parse('>i8', row, ROW_RUNNING_MAXIMUM_AT), maximum = nil,
+    lowest_timestamp = maximum, highest_timestamp = maximum, lowest_time = append_time, highest_time = append_time,
+    highest_position = 0, highest_length = 0,
+  }
+end
+
+local function fits(group, flags, base, last, maximum, append_time)
+  return #group.rows < most
+    and flags == group.flags
+    and base == group.last + 1
+    and last - group.base <= MOST_DIFFERENCE
+    and math.max(group.highest_timestamp, maximum) - math.min(group.lowest_timestamp, maximum) <= MOST_DIFFERENCE
+    and math.max(group.highest_time, append_time) - math.min(group.lowest_time, append_time) <= MOST_DIFFERENCE
+end
+
+local function add(group, row, last, position, length, maximum, append_time)
+  group.rows[#group.rows + 1] = row
+  group.last, group.maximum = last, parse('>i8', row, ROW_RUNNING_MAXIMUM_AT)
+  group.lowest_timestamp = math.min(group.lowest_timestamp, maximum)
+  group.highest_timestamp = math.max(group.highest_timestamp, maximum)
+  group.lowest_time = math.min(group.lowest_time, append_time)
+  group.highest_time = math.max(group.highest_time, append_time)
+  group.highest_position = math.max(group.highest_position, position)
+  group.highest_length = math.max(group.highest_length, length)
+end
+
+local function build(group)
+  local a, b, c = bytes_for(group.last - group.base), bytes_for(group.highest_position), bytes_for(group.highest_length)
+  local d = bytes_for(group.highest_timestamp - group.lowest_timestamp)
+  local e = bytes_for(group.highest_time - group.lowest_time)
+  local layout = '>I' .. a .. 'c16I' .. b .. 'I' .. c .. 'I' .. d .. 'I' .. e
+  local parts = {
+    pack(PACK, group.flags + PACK_FORMAT, group.base, group.last, group.base, group.lowest_timestamp, group.lowest_time,
+      group.first_maximum, #group.rows, a, b, c, d, e, group.maximum),
+  }
+  for index, row in ipairs(group.rows) do
+    local _, _, last, segment, position, length, maximum, append_time = parse(ROW, row)
+    parts[index + 1] = pack(layout, last - group.base, segment, position, length, maximum - group.lowest_timestamp,
+      append_time - group.lowest_time)
+  end
+  return table.concat(parts)
+end
+
+local more_bytes, changed = 0, false
+
+-- Put a pack in the place of its rows. Removals come first: the server allows them when memory is short, and then also the
+-- writes after them.
+local function replace(index_key, group)
+  local member = build(group)
+  call('ZREMRANGEBYSCORE', index_key, group.base, group.last)
+  call('ZADD', index_key, group.last, member)
+  more_bytes = more_bytes + member_bytes(member) - #group.rows * member_bytes(group.rows[1])
+  changed = true
+end
+
+-- Where the next call goes on, and whether one is due.
+local function pack_log(partition, from, high_watermark)
+  local index_key, group, done = prefix .. 'index:' .. partition, nil, from
+  local found = call('ZRANGEBYSCORE', index_key, from, high_watermark - 1, 'LIMIT', 0, budget)
+  budget = budget - #found
+
+  -- The rows of a group that is too small stay as they are for good: a neighbour does not fit.
+  local function end_group()
+    if group then
+      if #group.rows >= fewest then
+        replace(index_key, group)
+      end
+      done, group = group.last + 1, nil
+    end
+  end
+
+  for _, row in ipairs(found) do
+    if is_pack(row) then
+      end_group()
+      done = parse('>i8', row, ROW_LAST_AT) + 1
+    else
+      local format, base, last, _, position, length, maximum, append_time = parse(ROW, row)
+      if append_time > appended_until then
+        budget = budget + 1 -- it was looked at in vain
+        if group and #group.rows >= fewest then
+          end_group()
+        end
+        return done, false
+      end
+      if group and not fits(group, format - FORMAT, base, last, maximum, append_time) then
+        end_group()
+      end
+      group = group or begin_group(row, format - FORMAT, base, maximum, append_time)
+      add(group, row, last, position, length, maximum, append_time)
+    end
+  end
+  if group and #group.rows >= fewest then
+    end_group()
+  end
+  return done, budget == 0
+end
+
+local parts, cursors = {}, {}
+for at = 1, #request, 20 do
+  local partition = sub(request, at, at + 19)
+  local log = call('HGET', prefix .. 'logs', partition)
+  local more = false
+  if log and budget >= most then
+    local _, high_watermark = parse(LOG, log)
+    local packed = call('HGET', prefix .. 'packed', partition)
+    local from = packed and parse('>i8', packed) or 0
+    local done
+    done, more = pack_log(partition, from, high_watermark)
+    if done > from then
+      cursors[#cursors + 1], cursors[#cursors + 2] = partition, pack('>i8', done)
+    end
+  elseif log then
+    more = true
+  end
+  parts[#parts + 1] = more and '\1' or '\0'
+end
+if changed then
+  note_change(0, more_bytes)
+end
+if #cursors > 0 then
+  call('HSET', prefix .. 'packed', unpack(cursors))
+end
+return reply(parts)

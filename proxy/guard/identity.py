@@ -1,0 +1,88 @@
+"""The identity of a deployment: a random name, written once into the coordinator's store and once beside the segments.
+
+A store with another bucket's identity knows nothing of the objects there: it would take them all for orphans. A bucket
+with another store's identity has none of the records that the store knows.
+
+Both are written once, the store first and unconfirmed, then storage (where the first one wins), then the confirmation:
+whoever dies in between leaves what the next one goes on from.
+"""
+
+from __future__ import annotations
+
+import uuid
+from contextlib import suppress
+
+from redis.asyncio import Redis
+
+from proxy.coordinator.connect import StoreUnfit, store_call
+from proxy.coordinator.shards import STORE_KEY
+from proxy.storage.interface import ObjectMissing, ObjectStorage, StorageError
+
+IDENTITY_KEY = "coordinator/identity"
+_LONGEST_BYTES = 100
+
+
+async def settle_identity(client: Redis, storage: ObjectStorage) -> str:
+    """The identity that both have, given to both where neither has one.
+
+    Raises StoreUnfit where they don't belong together, StorageError and CoordinatorUnavailable.
+    """
+    # Storage is read first: what is there was in the store before.
+    in_storage = await stored_identity(storage)
+    in_store, confirmed = await store_identity(client)
+    if in_store is None:
+        if in_storage is not None:
+            raise StoreUnfit(
+                "redis.url leads to a store that knows nothing of the objects under storage.url (identity "
+                f"{in_storage}): mend redis.url, or bring the store's data back, or, if they are lost for good, accept "
+                "that with `diskless-proxy coordinator unfence --all`"
+            )
+        await _put(client, "identity", uuid.uuid4().hex, only_new=True)
+        in_store, confirmed = await store_identity(client)
+    if in_storage is None and confirmed:
+        in_storage = await stored_identity(storage)  # another proxy may have just written it
+        if in_storage is None:
+            raise StoreUnfit(
+                f"storage.url leads to where nothing of this store's (identity {in_store}) is: mend storage.url, or "
+                "bring its objects back; if all records may go, empty the store too"
+            )
+    if in_storage is None and in_store is not None:
+        with suppress(StorageError):
+            await storage.upload(IDENTITY_KEY, in_store.encode(), len(in_store))
+        in_storage = await stored_identity(storage)
+        if in_storage is None:
+            raise StorageError(f"{IDENTITY_KEY} can't be written; see whether storage.url is writable")
+    if in_store is None or in_storage != in_store:
+        raise StoreUnfit(
+            f"redis.url and storage.url don't belong together: the store has identity {in_store}, the objects are "
+            f"those of {in_storage}; mend the one that is wrong"
+        )
+    if not confirmed:
+        await _put(client, "identity_confirmed", "1")
+    return in_store
+
+
+async def adopt_identity(client: Redis, identity: str) -> None:
+    """Give an emptied store the identity that storage has. Raises CoordinatorUnavailable."""
+    await _put(client, "identity", identity, only_new=True)
+    await _put(client, "identity_confirmed", "1")
+
+
+async def store_identity(client: Redis) -> tuple[str | None, bool]:
+    """That of the store, None where it has none, and whether it is confirmed. Raises CoordinatorUnavailable."""
+    async with store_call(client, "reading the store's identity"):
+        identity, confirmed = await client.hmget(STORE_KEY, ["identity", "identity_confirmed"])
+    return (identity.decode() if isinstance(identity, bytes) else identity), confirmed is not None
+
+
+async def stored_identity(storage: ObjectStorage) -> str | None:
+    """That of the objects, None where they have none. Raises StorageError."""
+    try:
+        return bytes(await storage.fetch(IDENTITY_KEY, 0, _LONGEST_BYTES)).decode(errors="replace")
+    except ObjectMissing:
+        return None
+
+
+async def _put(client: Redis, field: str, value: str, *, only_new: bool = False) -> None:
+    async with store_call(client, "writing the store's identity"):
+        await (client.hsetnx(STORE_KEY, field, value) if only_new else client.hset(STORE_KEY, field, value))

@@ -1,0 +1,105 @@
+"""What proxies knew of the store's state, in object storage: it survives them and the store.
+
+Two objects by turns, since objects are never replaced (`ObjectStorage` has no more than KIP-1163's operations): the
+older one is deleted and written anew, so that one is always whole. Whoever reads takes the highest of both.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from proxy.coordinator.packing import NOTHING_KNOWN, ShardState
+from proxy.storage.interface import ObjectMissing, ObjectStorage
+
+FORMAT = 1
+KEYS = ("coordinator/state-0", "coordinator/state-1")
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """The newest that was known."""
+
+    identity: str = ""
+    """Of the store; empty where nothing is remembered."""
+    shards: Mapping[int, ShardState] = field(default_factory=dict)
+    registry_version: int = -1
+    number: int = 0
+    """Of the object that was written last."""
+
+    def merged(self, other: Remembered) -> Remembered:
+        """The highest of both, of one identity."""
+        shards = dict(self.shards)
+        for shard, state in other.shards.items():
+            if state.sequence > shards.get(shard, NOTHING_KNOWN).sequence:
+                shards[shard] = state
+        return Remembered(
+            self.identity or other.identity,
+            shards,
+            max(self.registry_version, other.registry_version),
+            max(self.number, other.number),
+        )
+
+
+async def read_remembered(storage: ObjectStorage, identity: str) -> Remembered:
+    """What is remembered of the store of that identity. Raises StorageError.
+
+    An object that can't be read (its writer died in it) is left out: then the other one is whole.
+    """
+    found = Remembered(identity)
+    for key in KEYS:
+        try:
+            read = unpack(bytes(await storage.fetch(key)))
+        except ObjectMissing:
+            continue
+        if read is not None and read.identity == identity:
+            found = found.merged(read)
+    return found
+
+
+async def remember(storage: ObjectStorage, known: Remembered) -> Remembered:
+    """Keep what is known, beside what is remembered already; what is remembered then. Raises StorageError.
+
+    Two proxies that do it at once may undo each other's newest word, never what both have read.
+    """
+    before = await read_remembered(storage, known.identity)
+    after = before.merged(known)
+    if (after.shards, after.registry_version) == (before.shards, before.registry_version):
+        return before
+    after = Remembered(after.identity, after.shards, after.registry_version, before.number + 1)
+    key, packed = KEYS[after.number % len(KEYS)], pack(after)
+    await storage.delete([key])
+    await storage.upload(key, packed, len(packed))
+    return after
+
+
+def pack(known: Remembered) -> bytes:
+    """As JSON, for people too."""
+    return json.dumps(
+        {
+            "format": FORMAT,
+            "identity": known.identity,
+            "number": known.number,
+            "registry_version": known.registry_version,
+            "shards": {
+                str(shard): [state.incarnation.hex(), state.sequence, state.life.hex(), state.offsets]
+                for shard, state in sorted(known.shards.items())
+            },
+        }
+    ).encode()
+
+
+def unpack(packed: bytes) -> Remembered | None:
+    """None where it is not whole, or of another format."""
+    try:
+        data = json.loads(packed)
+        if data["format"] != FORMAT:
+            return None
+        shards = {
+            int(shard): ShardState(bytes.fromhex(incarnation), int(sequence), bytes.fromhex(life), int(offsets))
+            for shard, (incarnation, sequence, life, offsets) in data["shards"].items()
+        }
+        return Remembered(str(data["identity"]), shards, int(data["registry_version"]), int(data["number"]))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None

@@ -1,0 +1,96 @@
+"""What `diskless-proxy coordinator unfence` does: a loss is accepted, and shards go on without giving an offset twice.
+
+A shard's counter of offsets bounds what any of its logs can have lost: what is known to have been given less what the
+store still has. Every log of the shard is raised by that, and by a gap for what nobody is left to tell of; readers skip
+it. Nobody can tell what was lost from object storage: a segment does not say which partitions its batches are of.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from proxy.coordinator.packing import NOTHING_KNOWN, Unfenced
+from proxy.coordinator.shards import partition_key, shard_of
+from proxy.guard.identity import adopt_identity
+from proxy.guard.remembered import Remembered, remember
+from proxy.guard.verdict import Guarded, Verdict, examine
+
+_LOOKS_WAITED_FOR = 2.5
+"""Of `redis.check_interval_ms`, in which every live proxy has said what it knows of a shard that is fenced."""
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """What was done."""
+
+    shards: dict[int, Unfenced]
+    registry_version: int
+    """Raised to this; -1 where it was not concerned."""
+    identity_given: bool
+    """Whether an emptied store was given the identity of the objects."""
+
+
+class NothingToAccept(Exception):
+    """What was asked for is not fenced, or can't be unfenced by this; the text says why and what next."""
+
+
+def chosen(verdict: Verdict, shard: int | None) -> list[int]:
+    """The shards to unfence: all that are fenced, or one of them. Raises NothingToAccept."""
+    if None not in (verdict.identity, verdict.storage_identity) and verdict.identity != verdict.storage_identity:
+        raise NothingToAccept(f"{verdict.unfit}; nothing is to be accepted, mend the URL")
+    fenced = [one.shard for one in verdict.shards if one.fenced]
+    if shard is None:
+        if not fenced and not verdict.registry_went_back and verdict.identity is not None:
+            raise NothingToAccept("no shard is fenced, and the registry has not gone back")
+        return fenced
+    if verdict.identity is None:
+        raise NothingToAccept("the store is empty; that is accepted for --all only")
+    if shard not in fenced:
+        raise NothingToAccept(f"shard {shard} is not fenced; fenced are: {', '.join(map(str, fenced)) or 'none'}")
+    return [shard]
+
+
+async def accept_loss(guarded: Guarded, shard: int | None, gap: int) -> Accepted:
+    """Unfence one shard, or all and the registry; may be repeated after it was broken off.
+
+    `gap`: offsets that may have been given in a shard beyond what anybody knows. Raises NothingToAccept,
+    CoordinatorUnavailable and StorageError.
+    """
+    verdict = await examine(guarded)
+    shards = chosen(verdict, shard)
+    identity_given = False
+    if verdict.identity is None and verdict.storage_identity is not None:
+        await adopt_identity(guarded.client, verdict.storage_identity)
+        identity_given = True
+    # From here on proxies that live find the shards fenced, if they did not yet, and each says what it knows of them.
+    for state_of in shards:
+        guarded.coordinator.fence.learn(state_of, verdict.remembered.shards.get(state_of, NOTHING_KNOWN))
+    await guarded.coordinator.touch(shards)
+    await asyncio.sleep(_LOOKS_WAITED_FOR * guarded.settings.redis.check_interval_ms / 1000)
+    registry_version = -1
+    if shard is None and verdict.registry_went_back:
+        registry_version = await guarded.registry.accept_loss(verdict.remembered.registry_version)
+    logs = await _logs_by_shard(guarded)
+    done = {}
+    for one in shards:
+        known = verdict.remembered.shards.get(one, NOTHING_KNOWN)
+        outside = [] if known == NOTHING_KNOWN else [known]
+        done[one] = await guarded.coordinator.unfence(one, outside, gap, logs.get(one, ()))
+    looks = await guarded.coordinator.look({})
+    if verdict.storage_identity is not None:
+        states = {one: looks[one].state for one in shards}
+        await remember(guarded.storage, Remembered(verdict.storage_identity, states, registry_version))
+    return Accepted(done, registry_version, identity_given)
+
+
+async def _logs_by_shard(guarded: Guarded) -> dict[int, list[tuple[bytes, int]]]:
+    """The logs that live according to the registry: an emptied shard does not know of them any more."""
+    shards: dict[int, list[tuple[bytes, int]]] = {}
+    for topic in (await guarded.registry.load()).topics:
+        if topic.state != "live":
+            continue
+        for partition in range(topic.partitions):
+            shard = shard_of(partition_key(topic.topic_id, partition), guarded.settings.redis.shards)
+            shards.setdefault(shard, []).append((topic.topic_id, partition))
+    return shards

@@ -1,0 +1,124 @@
+"""What `diskless-proxy coordinator check` tells: of the server, of who belongs to whom, and of each shard."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from redis.asyncio import Redis
+
+from proxy.config import Settings
+from proxy.coordinator.connect import StoreUnfit, check_fitness, connect
+from proxy.coordinator.packing import NOTHING_KNOWN, ShardLook, ShardState
+from proxy.coordinator.redis import RedisCoordinator
+from proxy.coordinator.registry import RedisTopicRegistry
+from proxy.guard.identity import store_identity, stored_identity
+from proxy.guard.remembered import Remembered, read_remembered
+from proxy.storage import ObjectStorage, open_storage
+
+
+@dataclass(frozen=True, slots=True)
+class Guarded:
+    """The store and storage of a settings file, opened."""
+
+    settings: Settings
+    client: Redis
+    coordinator: RedisCoordinator
+    registry: RedisTopicRegistry
+    storage: ObjectStorage
+
+
+@asynccontextmanager
+async def open_guarded(settings: Settings) -> AsyncIterator[Guarded]:
+    """For the time of the context. Raises StorageError; the store has not been asked anything yet."""
+    storage = open_storage(settings.storage, settings.diskless_storage_class_name)
+    await storage.open(try_out=False)
+    client = await connect(settings.redis)
+    try:
+        coordinator = RedisCoordinator(
+            client,
+            settings.redis,
+            producer_id_expiration_ms=settings.producer_id_expiration_ms,
+            producer_batches_remembered=settings.producer_batches_remembered,
+        )
+        yield Guarded(settings, client, coordinator, RedisTopicRegistry(client, settings.redis), storage)
+    finally:
+        await client.aclose()
+        await storage.close()
+
+
+@dataclass(frozen=True, slots=True)
+class ShardVerdict:
+    """Of one shard."""
+
+    shard: int
+    look: ShardLook
+    remembered: ShardState
+    """In object storage; NOTHING_KNOWN where nothing is."""
+
+    @property
+    def fenced(self) -> bool:
+        """Whether it is refused, or will be by the next proxy that asks."""
+        return bool(self.look.why_fenced)
+
+    @property
+    def offsets_lost(self) -> int:
+        """That are known to have been given and are not there any more."""
+        known = [*self.look.known, self.remembered]
+        return max(0, max(state.offsets for state in known) - self.look.state.offsets)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Of everything."""
+
+    unfit: str | None
+    """Why the server can't be trusted with commits, or belongs to other objects; None where it can."""
+    identity: str | None
+    """Of the store."""
+    storage_identity: str | None
+    registry_version: int
+    remembered: Remembered
+    shards: tuple[ShardVerdict, ...]
+
+    @property
+    def registry_went_back(self) -> bool:
+        """Whether changes of the registry are lost, and nobody has accepted that."""
+        return self.registry_version < self.remembered.registry_version
+
+    @property
+    def all_well(self) -> bool:
+        """Nothing for anyone to see to."""
+        return self.unfit is None and not self.registry_went_back and not any(one.fenced for one in self.shards)
+
+
+async def examine(guarded: Guarded) -> Verdict:
+    """Look at everything, change nothing. Raises CoordinatorUnavailable and StorageError."""
+    unfit = None
+    try:
+        await check_fitness(guarded.client, guarded.settings.redis)
+    except StoreUnfit as error:
+        unfit = str(error)
+    identity, _ = await store_identity(guarded.client)
+    storage_identity = await stored_identity(guarded.storage)
+    if unfit is None and identity != storage_identity:
+        unfit = _strangers(identity, storage_identity)
+    remembered = await read_remembered(guarded.storage, storage_identity or "")
+    looks = await guarded.coordinator.look(remembered.shards)
+    snapshot = await guarded.registry.load()
+    shards = tuple(
+        ShardVerdict(shard, look, remembered.shards.get(shard, NOTHING_KNOWN)) for shard, look in enumerate(looks)
+    )
+    return Verdict(unfit, identity, storage_identity, snapshot.version, remembered, shards)
+
+
+def _strangers(identity: str | None, storage_identity: str | None) -> str:
+    if identity is None:
+        return (
+            f"the store has no identity, but the objects under storage.url have ({storage_identity}): redis.url is "
+            "wrong, or the store has lost all its data"
+        )
+    if storage_identity is None:
+        return f"the store has identity {identity}, and nothing under storage.url has: storage.url is wrong"
+    return f"the store has identity {identity}, the objects under storage.url have {storage_identity}: one URL is wrong"

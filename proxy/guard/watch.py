@@ -1,0 +1,130 @@
+"""Every proxy's look at the coordinator's store: is it fit, the same one, and does it have all that was known.
+
+Traffic finds a loss too (each call says what this proxy knows); the watch finds it where there is none, right after a
+server was started or promoted, and before others write to it (`redis.settle_ms`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+import structlog
+from redis.asyncio import Redis
+
+from proxy import config
+from proxy.coordinator.connect import StoreUnfit, check_fitness
+from proxy.coordinator.interface import CoordinatorUnavailable
+from proxy.coordinator.redis import RedisCoordinator
+from proxy.guard.identity import settle_identity, store_identity
+from proxy.guard.remembered import Remembered, read_remembered, remember
+from proxy.storage.interface import ObjectStorage, StorageError
+from proxy.topics import Topics
+
+log = structlog.get_logger()
+
+SHARDS_PER_LOOK = 64
+"""Of a server that stays the same, one after the other."""
+
+
+class StoreWatch:
+    """`holds_lease`: whether this proxy is the one that keeps what is known in object storage."""
+
+    def __init__(
+        self,
+        settings: config.Redis,
+        client: Redis,
+        coordinator: RedisCoordinator,
+        storage: ObjectStorage,
+        topics: Topics,
+        holds_lease: Callable[[], bool],
+    ) -> None:
+        self.unfit: str | None = None
+        """Why nothing may be committed to the store at the moment."""
+        self._settings = settings
+        self._client = client
+        self._coordinator = coordinator
+        self._storage = storage
+        self._topics = topics
+        self._holds_lease = holds_lease
+        self._identity = ""
+        self._server = ""
+        self._next_shard = 0
+        self._last_kept: Remembered | None = None
+
+    async def open(self) -> None:
+        """Before the first use of the store: what is remembered of it is held against it from now on.
+
+        Raises StoreUnfit, StorageError and CoordinatorUnavailable.
+        """
+        self._identity = await settle_identity(self._client, self._storage)
+        remembered = await read_remembered(self._storage, self._identity)
+        for shard, state in remembered.shards.items():
+            self._coordinator.fence.learn(shard, state)
+        self._topics.version_remembered = remembered.registry_version
+        self._server = await check_fitness(self._client, self._settings)
+        for start in range(0, self._settings.shards, SHARDS_PER_LOOK):
+            await self._coordinator.touch(range(start, min(start + SHARDS_PER_LOOK, self._settings.shards)))
+
+    async def keep_watching(self) -> None:
+        """For ever. What the store does not answer is not said here: heartbeats say it."""
+        loop = asyncio.get_running_loop()
+        keep_at_s = loop.time()
+        while True:
+            await asyncio.sleep(self._settings.check_interval_ms / 1000)
+            try:
+                await self.look()
+                if self._holds_lease() and loop.time() >= keep_at_s:
+                    keep_at_s = loop.time() + self._settings.remember_interval_ms / 1000
+                    await self.keep_known()
+            except CoordinatorUnavailable:
+                self._server = ""
+            except StorageError as error:
+                log.warning("state_not_kept", reason=str(error), remedy="none: it is tried again")
+
+    async def look(self) -> None:
+        """Once. Raises CoordinatorUnavailable."""
+        try:
+            server = await check_fitness(self._client, self._settings)
+            identity, _ = await store_identity(self._client)
+            if identity != self._identity:
+                raise StoreUnfit(
+                    f"the store has identity {identity}, and had {self._identity}: it was emptied, or redis.url leads "
+                    "to another one by now; bring its data back, or see `diskless-proxy coordinator check`"
+                )
+        except StoreUnfit as error:
+            if self.unfit != str(error):
+                log.error("store_unfit", reason=str(error), effect="nothing is committed until it is mended")
+            self.unfit = str(error)
+        else:
+            if self.unfit is not None:
+                log.info("store_fit_again")
+            self.unfit = None
+            if server != self._server:
+                # All at once: other proxies wait no longer than redis.settle_ms before they write.
+                await self._touch_all()
+                log.info("store_server_changed", reason="it was started again, promoted, or could not be reached")
+                self._server = server
+        self._coordinator.refuse_writes(self.unfit)
+        if self._topics.gone_back:
+            await self._topics.load()
+        await self._coordinator.touch(self._some_shards())
+
+    async def keep_known(self) -> None:
+        """Keep what this proxy knows in object storage. Raises StorageError."""
+        known = Remembered(self._identity, self._coordinator.fence.states(), self._topics.version)
+        if self._last_kept is None or (known.shards, known.registry_version) != (
+            self._last_kept.shards,
+            self._last_kept.registry_version,
+        ):
+            await remember(self._storage, known)
+            self._last_kept = known
+
+    async def _touch_all(self) -> None:
+        for start in range(0, self._settings.shards, SHARDS_PER_LOOK):
+            await self._coordinator.touch(range(start, min(start + SHARDS_PER_LOOK, self._settings.shards)))
+
+    def _some_shards(self) -> Sequence[int]:
+        shards = self._settings.shards
+        first, self._next_shard = self._next_shard, (self._next_shard + SHARDS_PER_LOOK) % shards
+        return sorted({number % shards for number in range(first, first + min(SHARDS_PER_LOOK, shards))})

@@ -1,0 +1,108 @@
+"""AlterPartitionReassignments (API key 45): shadow topics move as the brokers' topics do, but lose no replica unawares.
+
+Behaviour: the brokers answer, with the client's rights, and move the replicas of the shadow: that is how a broker is
+made free of it. But clients are told of one replica of a diskless partition, so a plan that was made from what they are
+told has one too, and would take the others away. So a diskless partition is refused (INVALID_REPLICATION_FACTOR, with a
+message) where the plan has one replica and its shadow more; the other partitions go on. Whoever means it asks the
+brokers. Under `leader_choice: replica` clients are told of all replicas, and nothing is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from kio.index import load_response_schema
+from kio.schema.errors import ErrorCode
+
+from proxy.cluster import METADATA
+from proxy.errors import INVALID_REPLICATION_FACTOR, NONE
+from proxy.wire.cold import encode, nested, read_request, read_response
+from proxy.wire.metadata import build_metadata_request
+
+if TYPE_CHECKING:
+    from proxy.connection import ClientConnection
+    from proxy.context import Context
+    from proxy.request import Request
+    from proxy.slots import Slot
+
+_METADATA_VERSION = 12
+_TOLD = 1
+"""Replicas of a diskless partition that clients are told of."""
+_REFUSED = (
+    "Partition {partition} of diskless topic {topic} has {has} replicas on the brokers, and clients are told of one: "
+    "this plan would take the others away. Name as many, or ask the brokers directly."
+)
+
+
+def alter_partition_reassignments(connection: ClientConnection, request: Request) -> Coroutine[Any, Any, None] | None:
+    """Forward what moves no diskless topic."""
+    topics = connection.context.topics
+    if not topics.all() or connection.context.settings.leader_choice == "replica":
+        connection.forward(request)
+        return None
+    asked = read_request(request.api_key, request.api_version, request.body)
+    moved = {
+        str(topic.name)
+        for topic in asked.topics
+        if topics.find(str(topic.name)) is not None and any(one.replicas is not None for one in topic.partitions)
+    }
+    if not moved:
+        connection.forward(request)
+        return None
+    return _alter(connection, request, connection.open_slot(request), asked, moved)
+
+
+async def _alter(connection: ClientConnection, request: Request, slot: Slot, asked: Any, moved: Iterable[str]) -> None:
+    """Raises BrokerUnreachable and ProtocolError."""
+    replicas = await _replica_counts(connection.context, moved)
+    refused: dict[str, list[tuple[int, str]]] = {}
+    kept = []
+    for topic in asked.topics:
+        name, partitions = str(topic.name), []
+        for one in topic.partitions:
+            has = replicas.get((name, one.partition_index), 0)
+            if one.replicas is not None and len(one.replicas) == _TOLD < has:
+                message = _REFUSED.format(partition=one.partition_index, topic=name, has=has)
+                refused.setdefault(name, []).append((one.partition_index, message))
+            else:
+                partitions.append(one)
+        kept.append(replace(topic, partitions=tuple(partitions)))
+    theirs = replace(asked, topics=tuple(topic for topic in kept if topic.partitions))
+    body = await connection.ask(request, request.api_key, request.api_version, encode(theirs))
+    if not refused:
+        slot.fill([body])
+        return
+    response = read_response(request.api_key, request.api_version, body)
+    if response.error_code.value != NONE:
+        slot.fill([body])
+        return
+    topic_type = nested(load_response_schema(request.api_key, request.api_version), "responses")
+    added = tuple(_refusal(topic_type, name, partitions) for name, partitions in refused.items())
+    slot.fill([encode(replace(response, responses=(*response.responses, *added)))])
+
+
+async def _replica_counts(context: Context, names: Iterable[str]) -> dict[tuple[str, int], int]:
+    """How many replicas shadows have, by name and partition."""
+    asked = build_metadata_request(_METADATA_VERSION, sorted(names))
+    body = await context.cluster.service.ask(METADATA, _METADATA_VERSION, asked)
+    response = read_response(METADATA, _METADATA_VERSION, body)
+    return {
+        (str(topic.name), one.partition_index): len(one.replica_nodes)
+        for topic in response.topics
+        for one in topic.partitions
+    }
+
+
+def _refusal(topic_type: Any, name: str, partitions: list[tuple[int, str]]) -> Any:
+    partition_type = nested(topic_type, "partitions")
+    return topic_type(
+        name=name,
+        partitions=tuple(
+            partition_type(
+                partition_index=index, error_code=ErrorCode(INVALID_REPLICATION_FACTOR), error_message=message
+            )
+            for index, message in partitions
+        ),
+    )

@@ -1,0 +1,83 @@
+"""DescribeProducers (API key 61): the producers of a diskless partition are those that the coordinator remembers.
+
+Behaviour: as a broker's (KIP-664), with the right to read the topic; any proxy answers, as any serves the partition. No
+transaction is open, and no transaction coordinator has written (-1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any
+
+import structlog
+from kio.schema.errors import ErrorCode
+
+from proxy.coordinator.interface import CoordinatorUnavailable, DisklessTopic
+from proxy.errors import KAFKA_STORAGE_ERROR, NONE, UNKNOWN_TOPIC_OR_PARTITION
+from proxy.handlers.halves import Mine, answer_in_halves
+from proxy.security.rights import READ, rights_of
+from proxy.wire.cold import nested
+
+if TYPE_CHECKING:
+    from proxy.connection import ClientConnection
+    from proxy.request import Request
+
+log = structlog.get_logger()
+
+_NO_COORDINATOR_EPOCH = -1
+_NO_TRANSACTION = -1
+
+
+def describe_producers(connection: ClientConnection, request: Request) -> Coroutine[Any, Any, None] | None:
+    """Split and answer."""
+    return answer_in_halves(connection, request, lambda asked: str(asked.name), _answer_mine)
+
+
+async def _answer_mine(connection: ClientConnection, response_type: Any, mine: Mine) -> list[Any]:
+    rights = rights_of(connection)
+    topic_type = nested(response_type, "topics")
+    partition_type = nested(topic_type, "partitions")
+    answers = []
+    for topic, entry in mine:
+        refused = rights.error(entry.name, READ)
+        partitions = [
+            _failed(partition_type, index, refused, None)
+            if refused != NONE
+            else await _partition(connection, partition_type, entry, index)
+            for index in topic.partition_indexes
+        ]
+        answers.append(topic_type(name=topic.name, partitions=tuple(partitions)))
+    return answers
+
+
+async def _partition(connection: ClientConnection, partition_type: Any, entry: DisklessTopic, index: int) -> Any:
+    if entry.state != "live" or not 0 <= index < entry.partitions:
+        return _failed(partition_type, index, UNKNOWN_TOPIC_OR_PARTITION, None)
+    try:
+        found = await connection.context.coordinator.producers(entry.topic_id, index)
+    except CoordinatorUnavailable as error:
+        log.warning("producers_unavailable", topic=entry.name, partition=index, reason=str(error))
+        return _failed(partition_type, index, KAFKA_STORAGE_ERROR, "the diskless coordinator can't be reached")
+    if found is None:
+        return _failed(partition_type, index, UNKNOWN_TOPIC_OR_PARTITION, None)
+    producer_type = nested(partition_type, "active_producers")
+    producers = tuple(
+        producer_type(
+            producer_id=one.producer_id,
+            producer_epoch=one.producer_epoch,
+            last_sequence=one.last_sequence,
+            last_timestamp=one.last_timestamp_ms,
+            coordinator_epoch=_NO_COORDINATOR_EPOCH,
+            current_txn_start_offset=_NO_TRANSACTION,
+        )
+        for one in found
+    )
+    return partition_type(
+        partition_index=index, error_code=ErrorCode(NONE), error_message=None, active_producers=producers
+    )
+
+
+def _failed(partition_type: Any, index: int, error_code: int, message: str | None) -> Any:
+    return partition_type(
+        partition_index=index, error_code=ErrorCode(error_code), error_message=message, active_producers=()
+    )

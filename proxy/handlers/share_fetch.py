@@ -1,0 +1,167 @@
+"""ShareFetch and ShareAcknowledge (API keys 78, 79, KIP-932): of classic topics only, and with the proxies' addresses.
+
+Behaviour: share groups read what is on the brokers, and the records of a diskless topic are not. Its partitions are
+taken out of the request, so that the broker's share session never has them, and answered INVALID_TOPIC_EXCEPTION, which
+consumers surface; the other topics go on. A client names a partition once per share session, so it is told once.
+
+A broker answers a fetch of a session without partitions at once, and the client would ask again without a pause. So on
+a connection where partitions were taken out an empty answer waits for what is left of `max_wait`.
+
+Version notes: v1 and v2 have the same arrays of topics.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any, get_type_hints
+
+import structlog
+from kio.index import load_response_schema
+from kio.schema.errors import ErrorCode
+
+from proxy.coordinator.interface import DisklessTopic
+from proxy.errors import INVALID_TOPIC_EXCEPTION, NONE
+from proxy.rewrite_metadata import address_of
+from proxy.security.rights import READ, rights_of
+from proxy.topics import Topics
+from proxy.wire.cold import encode, nested, read_request
+from proxy.wire.endpoints import rewrite_node_endpoints
+from proxy.wire.share import add_share_topics, share_error_and_topics
+
+if TYPE_CHECKING:
+    from proxy.connection import ClientConnection
+    from proxy.request import Request
+    from proxy.slots import Slot
+    from proxy.wire.primitives import Buffer
+
+log = structlog.get_logger()
+
+NOT_FOR_SHARE_GROUPS = "The records of a diskless topic are not on the brokers: share groups can't read it."
+_NO_LEADER = -1
+
+Mine = list[tuple[Any, DisklessTopic]]
+"""Diskless topics of a request, each with its entry in the registry."""
+
+
+class _Session:
+    """Remembered on a connection: partitions of a share session of it were taken out."""
+
+
+def share_fetch(connection: ClientConnection, request: Request) -> Coroutine[Any, Any, None] | None:
+    """ShareFetch (API key 78)."""
+    topics = connection.context.topics
+    if not topics.all() and _Session not in connection.remembered:
+        _forward(connection, request)
+        return None
+    asked = read_request(request.api_key, request.api_version, request.body)
+    mine = _mine(asked, topics)
+    forgotten = tuple(one for one in asked.forgotten_topics_data if _find(one, topics) is None)
+    if mine:
+        connection.remembered[_Session] = True
+    elif _Session not in connection.remembered and len(forgotten) == len(asked.forgotten_topics_data):
+        _forward(connection, request)
+        return None
+    theirs = replace(asked, topics=_theirs(asked, topics), forgotten_topics_data=forgotten)
+    max_wait_s = asked.max_wait.total_seconds()
+    return _answer(connection, request, connection.open_slot(request), theirs, mine, max_wait_s)
+
+
+def share_acknowledge(connection: ClientConnection, request: Request) -> Coroutine[Any, Any, None] | None:
+    """ShareAcknowledge (API key 79)."""
+    topics = connection.context.topics
+    if not topics.all():
+        _forward(connection, request)
+        return None
+    asked = read_request(request.api_key, request.api_version, request.body)
+    mine = _mine(asked, topics)
+    if not mine:
+        _forward(connection, request)
+        return None
+    theirs = replace(asked, topics=_theirs(asked, topics))
+    return _answer(connection, request, connection.open_slot(request), theirs, mine, 0.0)
+
+
+def _find(topic: Any, topics: Topics) -> DisklessTopic | None:
+    return topics.find(topic.topic_id.bytes) if topic.topic_id is not None else None
+
+
+def _mine(asked: Any, topics: Topics) -> Mine:
+    return [(topic, entry) for topic in asked.topics if (entry := _find(topic, topics)) is not None]
+
+
+def _theirs(asked: Any, topics: Topics) -> tuple[Any, ...]:
+    return tuple(topic for topic in asked.topics if _find(topic, topics) is None)
+
+
+def _forward(connection: ClientConnection, request: Request) -> None:
+    connection.forward(request, lambda body: _with_addresses(connection, request, body))
+
+
+def _with_addresses(connection: ClientConnection, request: Request, body: Buffer) -> list[Buffer]:
+    """New leaders come with their addresses (KIP-951)."""
+    told = address_of(connection, request.client_id)
+    return rewrite_node_endpoints(request.api_key, body, request.api_version, told)
+
+
+async def _answer(
+    connection: ClientConnection, request: Request, slot: Slot, theirs: Any, mine: Mine, max_wait_s: float
+) -> None:
+    """The broker's half, then what was taken out. Raises BrokerUnreachable and ProtocolError."""
+    began_s = connection.context.now()
+    refused = await _refused(connection, request, mine)
+    body: Buffer = await connection.ask(request, request.api_key, request.api_version, encode(theirs))
+    error_code, topic_count = share_error_and_topics(request.api_key, body, request.api_version)
+    if error_code == NONE and mine:
+        topic_type = nested(load_response_schema(request.api_key, request.api_version), "responses")
+        added = [encode(_topic(topic_type, topic, refused[entry.name])) for topic, entry in mine]
+        body = add_share_topics(request.api_key, body, request.api_version, added)
+    elif error_code == NONE and topic_count <= 0:
+        await asyncio.sleep(max(0.0, began_s + max_wait_s - connection.context.now()))
+    slot.fill(_with_addresses(connection, request, body))
+
+
+async def _refused(connection: ClientConnection, request: Request, mine: Mine) -> dict[str, int]:
+    """Kafka's error codes by topic: who may not read it is told that."""
+    rights = rights_of(connection)
+    unasked = rights.unasked(entry.name for _, entry in mine)
+    if unasked:
+        await rights.ask(connection, request, unasked)
+    refused = {entry.name: rights.error(entry.name, READ) or INVALID_TOPIC_EXCEPTION for _, entry in mine}
+    named = [name for name, error_code in refused.items() if error_code == INVALID_TOPIC_EXCEPTION]
+    if named:
+        log.warning(
+            "share_fetch_refused",
+            topics=named,
+            client=connection.host,
+            client_id=request.client_id,
+            reason="share groups can't read diskless topics",
+            remedy="read them with a consumer group, or let the share group subscribe to classic topics only",
+        )
+    return refused
+
+
+def _topic(topic_type: Any, asked: Any, error_code: int) -> Any:
+    """A topic of the response, all of whose partitions have failed."""
+    partition_type = nested(topic_type, "partitions")
+    message = NOT_FOR_SHARE_GROUPS if error_code == INVALID_TOPIC_EXCEPTION else None
+    return topic_type(
+        topic_id=asked.topic_id,
+        partitions=tuple(_partition(partition_type, one, error_code, message) for one in asked.partitions),
+    )
+
+
+def _partition(partition_type: Any, asked: Any, error_code: int, message: str | None) -> Any:
+    leader_type = get_type_hints(partition_type)["current_leader"]
+    values = {
+        "partition_index": asked.partition_index,
+        "error_code": ErrorCode(error_code),
+        "error_message": message,
+        "acknowledge_error_code": error_code if asked.acknowledgement_batches else NONE,
+        "acknowledge_error_message": message if asked.acknowledgement_batches else None,
+        "current_leader": leader_type(leader_id=_NO_LEADER, leader_epoch=_NO_LEADER),
+        "records": b"",
+        "acquired_records": (),
+    }
+    return partition_type(**{one.name: values[one.name] for one in fields(partition_type)})

@@ -1,0 +1,111 @@
+"""DescribeShareGroupOffsets and AlterShareGroupOffsets (API keys 90, 91, KIP-932) where they name diskless topics.
+
+Behaviour: share groups can't read diskless topics (`share_fetch.py`), so an offset to start from is refused with
+INVALID_TOPIC_EXCEPTION and a message, for that topic only. Offsets that a group has all the same, as its coordinator
+makes them when the group subscribes, are described, without a lag: the broker would count it by the shadow's log. They
+can be deleted (DeleteShareGroupOffsets passes).
+
+Version notes: DescribeShareGroupOffsets v1 tells the lag (KIP-1226).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from kio.index import load_response_schema
+from kio.schema.errors import ErrorCode
+
+from proxy.errors import INVALID_TOPIC_EXCEPTION, NONE
+from proxy.handlers.share_fetch import NOT_FOR_SHARE_GROUPS
+from proxy.security.rights import READ, rights_of
+from proxy.topics import Topics
+from proxy.wire.cold import encode, milliseconds, nested, read_request, read_response
+from proxy.wire.errors import ProtocolError
+
+if TYPE_CHECKING:
+    from proxy.connection import ClientConnection
+    from proxy.request import Request
+    from proxy.slots import Slot
+    from proxy.wire.primitives import Buffer
+
+_WITH_LAG = 1
+_NO_LAG = -1
+
+
+def describe_share_group_offsets(connection: ClientConnection, request: Request) -> None:
+    """Rewrite the answer."""
+    topics = connection.context.topics
+    if request.api_version < _WITH_LAG or not topics.all():
+        connection.forward(request)
+        return
+    connection.forward(request, lambda body: _without_lag(request, body, topics))
+
+
+def _without_lag(request: Request, body: memoryview, topics: Topics) -> list[Buffer]:
+    try:
+        response = read_response(request.api_key, request.api_version, body)
+    except ProtocolError:
+        return [body]  # an error code of a newer broker, for example
+    groups = tuple(
+        replace(group, topics=tuple(_topic_without_lag(topic, topics) for topic in group.topics))
+        for group in response.groups
+    )
+    return [encode(replace(response, groups=groups))]
+
+
+def _topic_without_lag(topic: Any, topics: Topics) -> Any:
+    if topics.find(str(topic.topic_name)) is None:
+        return topic
+    return replace(topic, partitions=tuple(replace(one, lag=_NO_LAG) for one in topic.partitions))
+
+
+def alter_share_group_offsets(connection: ClientConnection, request: Request) -> Coroutine[Any, Any, None] | None:
+    """Forward what is about no diskless topic."""
+    topics = connection.context.topics
+    if not topics.all():
+        connection.forward(request)
+        return None
+    asked = read_request(request.api_key, request.api_version, request.body)
+    mine = [topic for topic in asked.topics if topics.find(str(topic.topic_name)) is not None]
+    if not mine:
+        connection.forward(request)
+        return None
+    theirs = replace(asked, topics=tuple(one for one in asked.topics if topics.find(str(one.topic_name)) is None))
+    return _alter(connection, request, connection.open_slot(request), theirs, mine)
+
+
+async def _alter(connection: ClientConnection, request: Request, slot: Slot, theirs: Any, mine: list[Any]) -> None:
+    """The broker's half, then what is refused. Raises BrokerUnreachable and ProtocolError."""
+    rights = rights_of(connection)
+    unasked = rights.unasked(str(topic.topic_name) for topic in mine)
+    if unasked:
+        await rights.ask(connection, request, unasked)
+    response_type: Any = load_response_schema(request.api_key, request.api_version)
+    refused = tuple(
+        _refused(nested(response_type, "responses"), topic, rights.error(str(topic.topic_name), READ)) for topic in mine
+    )
+    if theirs.topics:
+        body = await connection.ask(request, request.api_key, request.api_version, encode(theirs))
+        response = read_response(request.api_key, request.api_version, body)
+        response = replace(response, responses=(*response.responses, *refused))
+    else:
+        response = response_type(
+            throttle_time=milliseconds(0), error_code=ErrorCode(NONE), error_message=None, responses=refused
+        )
+    slot.fill([encode(response)])
+
+
+def _refused(topic_type: Any, asked: Any, unauthorized: int) -> Any:
+    partition_type = nested(topic_type, "partitions")
+    error_code = unauthorized or INVALID_TOPIC_EXCEPTION
+    message = NOT_FOR_SHARE_GROUPS if not unauthorized else None
+    return topic_type(
+        topic_name=asked.topic_name,
+        topic_id=None,
+        partitions=tuple(
+            partition_type(partition_index=one.partition_index, error_code=ErrorCode(error_code), error_message=message)
+            for one in asked.partitions
+        ),
+    )

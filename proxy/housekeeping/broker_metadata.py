@@ -1,0 +1,98 @@
+"""What brokers know of shadow topics, asked by topic ID (Metadata v12), of any broker or of every one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from proxy.cluster import METADATA, Cluster
+from proxy.errors import NONE, UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION
+from proxy.service import ServiceConnection
+from proxy.upstream import BrokerUnreachable
+from proxy.wire.cold import read_response
+from proxy.wire.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    encode_metadata_request,
+    metadata_cluster_id,
+    metadata_topics,
+)
+
+TOPICS_PER_STEP = 500
+_VERSION = 12
+_UNKNOWN = (UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID)
+
+Partition = tuple[str, int]
+"""A topic's name and a partition's number."""
+
+
+class KnownTopic(NamedTuple):
+    """A topic as a broker knows it."""
+
+    name: str
+    topic_id: bytes
+    partition_count: int
+
+
+class Known(NamedTuple):
+    """An answer to a question for some topics."""
+
+    cluster_id: str
+    topics: dict[bytes, KnownTopic]
+    """By ID."""
+    denied: frozenset[bytes]
+    """IDs of which the broker says that it knows no such topic; not those that it does not let the proxy see."""
+
+
+async def ask_topics(connection: ServiceConnection, topic_ids: Sequence[bytes] | None) -> Known:
+    """Ask for topics by ID, at most TOPICS_PER_STEP; for all where None. Raises BrokerUnreachable, ProtocolError."""
+    body = await connection.ask(METADATA, _VERSION, _request(topic_ids))
+    known: dict[bytes, KnownTopic] = {}
+    denied = set()
+    for topic in metadata_topics(body, _VERSION):
+        topic_id = topic.topic_id or b""
+        if topic.error_code == NONE and topic.name is not None:
+            known[topic_id] = KnownTopic(topic.name, topic_id, topic.partition_count)
+        elif topic.error_code in _UNKNOWN:
+            denied.add(topic_id)
+    return Known(metadata_cluster_id(body, _VERSION) or "", known, frozenset(denied))
+
+
+async def ask_leaders(connection: ServiceConnection, topic_ids: Sequence[bytes]) -> dict[int, dict[Partition, bytes]]:
+    """The topic's ID of each partition of some topics, by the node that leads it; those without leader are left out.
+
+    Slower than `ask_topics`: for some dozen topics at a time. Raises BrokerUnreachable and ProtocolError.
+    """
+    response: Any = read_response(METADATA, _VERSION, await connection.ask(METADATA, _VERSION, _request(topic_ids)))
+    leaders: dict[int, dict[Partition, bytes]] = {}
+    for topic in response.topics:
+        if topic.error_code.value == NONE and topic.name is not None:
+            for one in topic.partitions:
+                if one.leader_id >= 0:
+                    of_leader = leaders.setdefault(int(one.leader_id), {})
+                    of_leader[str(topic.name), int(one.partition_index)] = topic.topic_id.bytes
+    return leaders
+
+
+def _request(topic_ids: Sequence[bytes] | None) -> bytes:
+    topics = None if topic_ids is None else [MetadataRequestTopic(None, topic_id) for topic_id in topic_ids]
+    return encode_metadata_request(MetadataRequest(_VERSION, topics, allow_auto_topic_creation=False))
+
+
+async def denied_by_all(cluster: Cluster, topic_ids: Sequence[bytes]) -> frozenset[bytes]:
+    """Those of the topics, at most TOPICS_PER_STEP, that not one live broker of the registry's cluster knows.
+
+    Raises BrokerUnreachable where any of the live brokers can't be asked, and ProtocolError.
+    """
+    if not cluster.view.brokers:
+        raise BrokerUnreachable("no broker is known")
+    denied = frozenset(topic_ids)
+    for node_id in sorted(cluster.view.brokers):
+        connection = cluster.connection_to(node_id)
+        try:
+            denied &= (await ask_topics(connection, sorted(denied))).denied
+        finally:
+            connection.close()
+        if not denied:
+            break
+    return denied

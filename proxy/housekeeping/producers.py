@@ -1,0 +1,38 @@
+"""Forget idempotent producers that have expired, also of partitions that nobody writes to any more.
+
+A commit looks at a few producers of its own partition; this is the brokers' `producer.id.expiration.check.interval.ms`.
+"""
+
+from __future__ import annotations
+
+import structlog
+
+from proxy.coordinator.interface import Coordinator
+from proxy.topics import Topics
+
+log = structlog.get_logger()
+
+PARTITIONS_PER_STEP = 1_000
+
+
+class ProducerExpiry:
+    """Forgets the expired producers of all live topics."""
+
+    def __init__(self, coordinator: Coordinator, topics: Topics) -> None:
+        self._coordinator = coordinator
+        self._topics = topics
+
+    async def sweep(self) -> int:
+        """All topics, once; of how many producers. Raises CoordinatorUnavailable; what was done by then stays."""
+        logs = [
+            (topic.topic_id, partition)
+            for topic in self._topics.all()
+            if topic.state == "live"
+            for partition in range(topic.partitions)
+        ]
+        forgotten = 0
+        for start in range(0, len(logs), PARTITIONS_PER_STEP):
+            forgotten += await self._coordinator.forget_producers(logs[start : start + PARTITIONS_PER_STEP])
+        if forgotten:
+            log.debug("producers_expired", count=forgotten)
+        return forgotten

@@ -1,0 +1,134 @@
+"""A WAL segment batch by batch, wherever it is kept, a few megabytes in memory at a time."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from struct import Struct
+from typing import Protocol
+
+from crc32c import crc32c
+
+from proxy.coordinator.packing import LAST_SEQUENCE
+from proxy.inspection.segments import Extent
+from proxy.records import (
+    CRC_COVERS_FROM,
+    HEADER_BYTES,
+    LENGTH_END,
+    BatchHeader,
+    RecordsError,
+    read_header,
+)
+from proxy.storage import ObjectStorage
+from proxy.wal.segment import SEGMENT_OVERHEAD_BYTES, SegmentError, check_preamble
+
+WINDOW_BYTES = 4_194_304
+"""Of one read; a larger batch is read whole."""
+_LENGTH = Struct(">8xi")
+
+
+class Source(Protocol):
+    """Bytes of one object."""
+
+    async def read(self, start: int, end: int) -> bytes | bytearray:
+        """Bytes `start` to `end` (exclusive), fewer at the object's end. Raises OSError or StorageError."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalFile:
+    """A file of this machine."""
+
+    path: Path
+
+    async def read(self, start: int, end: int) -> bytes:
+        """As `Source.read`."""
+        with self.path.open("rb") as file:
+            file.seek(start)
+            return file.read(end - start)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSegment:
+    """An object of an open storage."""
+
+    storage: ObjectStorage
+    key: str
+
+    async def read(self, start: int, end: int) -> bytes | bytearray:
+        """As `Source.read`."""
+        return await self.storage.fetch(self.key, start, end)
+
+
+@dataclass(frozen=True, slots=True)
+class DumpedBatch:
+    """One batch, as it lies in the segment."""
+
+    position: int
+    header: BatchHeader
+    data: memoryview
+    base_offset: int
+    """As stored: 0 in segments, whose offsets the coordinator keeps."""
+    is_valid: bool
+    """Whether its CRC is right."""
+
+    @property
+    def last_sequence(self) -> int:
+        """Of its last record; -1 where the producer is not idempotent."""
+        if self.header.base_sequence < 0:
+            return -1
+        return (self.header.base_sequence + self.header.last_offset_delta) & LAST_SEQUENCE
+
+
+async def dumped_batches(source: Source) -> AsyncIterator[DumpedBatch]:
+    """All batches in their order.
+
+    Raises SegmentError where the bytes begin as no segment does, and RecordsError, which says where, at the first bytes
+    that are no whole batch.
+    """
+    window = _Window(source)
+    preamble = await window.bytes(0, SEGMENT_OVERHEAD_BYTES)
+    check_preamble(preamble)
+    position = SEGMENT_OVERHEAD_BYTES
+    while True:
+        head = await window.bytes(position, HEADER_BYTES)
+        if not head:
+            return
+        length = HEADER_BYTES
+        if len(head) >= LENGTH_END:
+            length = max(length, _LENGTH.unpack_from(head)[0] + LENGTH_END)
+        batch = await window.bytes(position, length)
+        try:
+            header = read_header(batch)
+        except RecordsError as error:
+            raise RecordsError(error.error_code, f"at byte {position}: {error}") from error
+        is_valid = crc32c(batch[CRC_COVERS_FROM:]) == header.crc
+        yield DumpedBatch(position, header, batch, int.from_bytes(batch[:8], "big", signed=True), is_valid)
+        position += header.length
+
+
+def owner_of(batch: DumpedBatch, extents: Sequence[Extent]) -> Extent | None:
+    """The extent, of those by position, that a batch lies in; None where nothing uses it."""
+    end = batch.position + batch.header.length
+    return next((one for one in extents if one.position <= batch.position and end <= one.position + one.length), None)
+
+
+class _Window:
+    """The part of the object that is in memory."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._start = 0
+        self._data = memoryview(b"")
+
+    async def bytes(self, position: int, count: int) -> memoryview:
+        """`count` bytes from `position` on, fewer at the object's end; positions only rise."""
+        if position + count > self._start + len(self._data):
+            wanted = max(count, WINDOW_BYTES)
+            self._start = position
+            self._data = memoryview(await self._source.read(position, position + wanted))
+        at = position - self._start
+        return self._data[at : at + count]
+
+
+__all__ = ["DumpedBatch", "LocalFile", "SegmentError", "Source", "StoredSegment", "dumped_batches", "owner_of"]

@@ -1,0 +1,97 @@
+"""The records of one batch v2, decompressed: for people who look into a segment, not for the way of the data. Sans-io.
+
+A record is a zigzag varint with its length, a byte of attributes, varints for the deltas of timestamp and offset, key,
+value and headers, each with a varint length that is -1 for null (KIP-98).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from proxy import compression
+from proxy.records import CORRUPT_MESSAGE, HEADER_BYTES, BatchHeader, RecordsError
+
+MAX_UNCOMPRESSED_BYTES = 268_435_456
+"""Of one batch: what a few bytes claim to hold is not believed without bound."""
+_LONGEST_VARINT_BYTES = 10
+
+Headers = tuple[tuple[str, bytes | None], ...]
+
+
+class Record(NamedTuple):
+    """One record."""
+
+    offset_delta: int
+    """From the batch's base offset."""
+    timestamp_ms: int
+    """The batch's maximum where the batch is of LogAppendTime."""
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+
+
+def read_records(batch: memoryview, header: BatchHeader) -> Iterator[Record]:
+    """The records of a whole batch in their order. Raises RecordsError where the bytes are not what the header says."""
+    try:
+        data = memoryview(
+            compression.decompress(header.compression, batch[HEADER_BYTES : header.length], MAX_UNCOMPRESSED_BYTES)
+        )
+    except compression.CodecError as error:
+        raise _corrupt(str(error)) from error
+    at = 0
+    for number in range(header.record_count):
+        length, at = _varint(data, at)
+        end = at + length
+        if length < 0 or end > len(data):
+            raise _corrupt(f"record {number} says {length} bytes where {len(data) - at} are")
+        yield _record(data[:end], at, header)
+        at = end
+    if at < len(data):
+        raise _corrupt(f"{len(data) - at} bytes follow the last of {header.record_count} records")
+
+
+def _record(data: memoryview, at: int, header: BatchHeader) -> Record:
+    """The record that begins behind its length and ends with `data`."""
+    at += 1  # attributes, all unused
+    timestamp_delta, at = _varint(data, at)
+    offset_delta, at = _varint(data, at)
+    key, at = _bytes(data, at)
+    value, at = _bytes(data, at)
+    count, at = _varint(data, at)
+    if count < 0:
+        raise _corrupt(f"a record says that it has {count} headers")
+    headers = []
+    for _ in range(count):
+        name, at = _bytes(data, at)
+        if name is None:
+            raise _corrupt("a header has no key")
+        content, at = _bytes(data, at)
+        headers.append((name.decode(errors="backslashreplace"), content))
+    if at != len(data):
+        raise _corrupt(f"{len(data) - at} bytes of a record hold nothing")
+    timestamp_ms = header.max_timestamp_ms if header.timestamp_type else header.base_timestamp_ms + timestamp_delta
+    return Record(offset_delta, timestamp_ms, key, value, tuple(headers))
+
+
+def _bytes(data: memoryview, at: int) -> tuple[bytes | None, int]:
+    length, at = _varint(data, at)
+    if length < 0:
+        return None, at
+    if at + length > len(data):
+        raise _corrupt(f"{length} bytes of a record where {len(data) - at} are left of it")
+    return bytes(data[at : at + length]), at + length
+
+
+def _varint(data: memoryview, at: int) -> tuple[int, int]:
+    """A zigzag varint of up to 64 bits, and where it ends."""
+    value = 0
+    for number, byte in enumerate(data[at : at + _LONGEST_VARINT_BYTES]):
+        value |= (byte & 0x7F) << (7 * number)
+        if byte < 0x80:
+            return (value >> 1) ^ -(value & 1), at + number + 1
+    raise _corrupt("a record is cut off, or a length in it has no end")
+
+
+def _corrupt(text: str) -> RecordsError:
+    return RecordsError(CORRUPT_MESSAGE, text)

@@ -1,0 +1,126 @@
+"""The stores that a settings file names, opened for reading."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from proxy.config import Settings
+from proxy.coordinator.connect import connect
+from proxy.coordinator.interface import Coordinator, DisklessTopic, FindRequest, Row
+from proxy.coordinator.packing import MAX_EXACT
+from proxy.coordinator.redis import RedisCoordinator
+from proxy.coordinator.registry import RedisTopicRegistry
+from proxy.errors import NONE, OFFSET_OUT_OF_RANGE
+from proxy.storage import ObjectStorage, open_storage
+from proxy.wal.segment import SEGMENT_KEY
+
+SEGMENTS_PER_STEP = 1_000
+Progress = Callable[[int], None]
+"""Is told of so many more rows or objects that were looked at."""
+
+
+class InspectionError(Exception):
+    """What was asked for can't be told; one line with the cause and the next step."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stores:
+    """What a proxy with these settings would work with."""
+
+    settings: Settings
+    topics: tuple[DisklessTopic, ...]
+    """The registry as it was at the beginning, by name."""
+    coordinator: Coordinator
+    storage: ObjectStorage
+
+    def named(self, names: list[str]) -> list[DisklessTopic]:
+        """The topics of these names; all where there are none. Raises InspectionError for one that is not diskless."""
+        by_name = {topic.name: topic for topic in self.topics}
+        for name in names:
+            if name not in by_name:
+                raise InspectionError(
+                    f"{name} is no diskless topic; `topics list` names those there are (redis.url is the fleet's?)"
+                )
+        return [by_name[name] for name in dict.fromkeys(names)] or list(self.topics)
+
+
+@asynccontextmanager
+async def open_stores(settings: Settings) -> AsyncIterator[Stores]:
+    """Raises StorageError where storage can't be used, and CoordinatorUnavailable where the store does not answer."""
+    storage = open_storage(settings.storage, settings.diskless_storage_class_name)
+    client = await connect(settings.redis)
+    try:
+        registry = await RedisTopicRegistry(client, settings.redis).load()
+        coordinator = RedisCoordinator(
+            client,
+            settings.redis,
+            producer_id_expiration_ms=settings.producer_id_expiration_ms,
+            producer_batches_remembered=settings.producer_batches_remembered,
+        )
+        await storage.open(try_out=False)
+        try:
+            yield Stores(settings, registry.topics, coordinator, storage)
+        finally:
+            await storage.close()
+    finally:
+        await client.aclose()
+
+
+async def open_registry(settings: Settings) -> tuple[DisklessTopic, ...]:
+    """The registry as it is, by name; storage is not looked at. Raises CoordinatorUnavailable."""
+    client = await connect(settings.redis)
+    try:
+        return (await RedisTopicRegistry(client, settings.redis).load()).topics
+    finally:
+        await client.aclose()
+
+
+@asynccontextmanager
+async def opened(storage: ObjectStorage) -> AsyncIterator[ObjectStorage]:
+    """A storage for the time of the context, for reading. Raises StorageError."""
+    await storage.open(try_out=False)
+    try:
+        yield storage
+    finally:
+        await storage.close()
+
+
+async def rows_of(coordinator: Coordinator, topic: DisklessTopic, partition: int) -> AsyncIterator[tuple[Row, ...]]:
+    """All rows of a log, a bounded number at a time, from the log start on; none where the log does not live.
+
+    Rows that come or go meanwhile may be among them or not.
+    """
+    offset = 0
+    while True:
+        (answer,) = await coordinator.find([FindRequest(topic.topic_id, partition, offset, MAX_EXACT)])
+        if answer.error_code == OFFSET_OUT_OF_RANGE and answer.log_start_offset > offset:
+            offset = answer.log_start_offset
+            continue
+        if answer.error_code != NONE or not answer.rows:
+            return
+        yield answer.rows
+        offset = answer.rows[-1].last_offset + 1
+
+
+async def object_sizes(storage: ObjectStorage, progress: Progress) -> dict[bytes, int]:
+    """Bytes of every WAL segment in storage. Holds some 150 bytes of memory for each."""
+    sizes: dict[bytes, int] = {}
+    async for stored in storage.objects():
+        progress(1)
+        if named := re.fullmatch(SEGMENT_KEY, stored.key):
+            sizes[bytes.fromhex(named[1])] = stored.size_bytes
+    return sizes
+
+
+async def object_size(storage: ObjectStorage, key: str) -> int:
+    """Bytes of one object, by reading no more than one of them where it may. Raises ObjectMissing."""
+    size, step = 0, 1 << 30
+    # No operation of the interface tells it: where the object ends is felt for, in halves of a gigabyte.
+    while step:
+        if await storage.fetch(key, size + step - 1, size + step):
+            size += step
+        step >>= 1
+    return size

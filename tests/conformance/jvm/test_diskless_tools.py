@@ -1,0 +1,182 @@
+"""Kafka's tools on a diskless topic, through a proxy, print what they print of a classic one at the brokers.
+
+What they print otherwise is in docs/differences.md: a diskless partition has one replica, and is in object storage.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from proxy.demo.stack import Stack
+from tests.support.confluent import produce_to
+from tests.support.java_tools import TOOLS, JavaTools
+from tests.support.records import samples
+from tests.support.topics import CLASSIC, DISKLESS, KINDS, new_topic
+from tests.support.twice import Twice
+
+PARTITIONS = 3
+TOPIC = f"{TOOLS}.TopicCommand"
+GROUPS = f"{TOOLS}.consumer.group.ConsumerGroupCommand"
+SHARE_GROUPS = f"{TOOLS}.consumer.group.ShareGroupCommand"
+TRANSACTIONS = f"{TOOLS}.TransactionsCommand"
+REASSIGN = f"{TOOLS}.reassign.ReassignPartitionsCommand"
+ELECTION = f"{TOOLS}.LeaderElectionCommand"
+CONFIGS = "kafka.admin.ConfigCommand"
+OFFSETS = f"{TOOLS}.GetOffsetShell"
+
+
+class Question(NamedTuple):
+    """A command, where `{name}` is a topic."""
+
+    main_class: str
+    arguments: str
+    answered: str
+    """A word of the answer, so that the same empty answer twice is no success."""
+    exit_code: int = 0
+
+
+QUESTIONS = {
+    "under replicated": Question(TOPIC, "--describe --topic {name} --under-replicated-partitions", ""),
+    "unavailable": Question(TOPIC, "--describe --topic {name} --unavailable-partitions", ""),
+    "topics": Question(TOPIC, "--list --topic {name}", "<name>"),
+    "there already": Question(TOPIC, "--create --topic {name} --if-not-exists", ""),
+    "fewer partitions": Question(TOPIC, "--alter --topic {name} --partitions 1", "3 partition(s)", 1),
+    "producers": Question(TRANSACTIONS, "describe-producers --topic {name} --partition 1", " 9 "),
+    "producers of an empty one": Question(
+        TRANSACTIONS, "describe-producers --topic {name} --partition 0", "ProducerId"
+    ),
+    "hanging": Question(TRANSACTIONS, "find-hanging --topic {name}", "ProducerId"),
+    "hanging on a broker": Question(TRANSACTIONS, "find-hanging --topic {name} --broker-id 2", "ProducerId"),
+    "preferred": Question(ELECTION, "--election-type PREFERRED --topic {name} --partition 1", "already elected"),
+    "unclean": Question(ELECTION, "--election-type UNCLEAN --topic {name} --partition 1", "already elected"),
+    "no such partition": Question(ELECTION, "--election-type PREFERRED --topic {name} --partition 7", "", 1),
+    "reassignments": Question(REASSIGN, "--list", "No partition reassignments found"),
+    "one more offset": Question(OFFSETS, "--topic-partitions {name}:0-3 --time latest", "<name>:1:10"),
+    "earliest": Question(OFFSETS, "--topic {name} --time earliest", "<name>:1:0"),
+    "tiered": Question(OFFSETS, "--topic {name} --time latest-tiered", ""),
+    "local": Question(OFFSETS, "--topic {name} --time earliest-local", "<name>:1:0"),
+    "groups": Question(GROUPS, "--describe --group {name}-readers --offsets", "<name> 1 8 10 2"),
+    "offsets to go": Question(
+        GROUPS, "--delete-offsets --group {name}-readers --topic {name}:2 --topic {name}:7", "<name> 2 Successful"
+    ),
+    "groups to go": Question(GROUPS, "--delete --group {name}-others", "was successful"),
+    "set": Question(
+        CONFIGS,
+        "--alter --entity-type topics --entity-name {name} --add-config retention.ms=86400000,retention.bytes=1000000",
+        "Completed",
+    ),
+    "not a number": Question(
+        CONFIGS, "--alter --entity-type topics --entity-name {name} --add-config retention.ms=soon", "retention.ms", 1
+    ),
+    "delete": Question(
+        CONFIGS, "--alter --entity-type topics --entity-name {name} --delete-config retention.bytes", "Completed"
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def twice(running_stack: Stack, tools: JavaTools) -> Twice:
+    return Twice(running_stack, tools)
+
+
+@pytest.fixture(scope="module")
+def names(running_stack: Stack, tools: JavaTools) -> Iterator[tuple[str, str]]:
+    """A topic of each kind with the same records, and two groups for each that have read all but two per partition."""
+    made = {kind: new_topic(running_stack, "told", kind, PARTITIONS) for kind in KINDS}
+    bootstrap = running_stack.bootstrap("rack-a")
+    for topic in made.values():
+        sent = {1: samples(10, "told"), 2: samples(3, "told")}
+        produce_to(bootstrap, topic, sent, enable_idempotence=True)
+        for group in (f"{topic}-readers", f"{topic}-others"):
+            asked = [
+                "--bootstrap-server",
+                bootstrap,
+                "--group",
+                group,
+                "--topic",
+                f"{topic}:1",
+                "--topic",
+                f"{topic}:2",
+            ]
+            for position in (["--to-latest"], ["--shift-by", "-2"]):
+                tools.check(GROUPS, *asked, "--reset-offsets", *position, "--execute")
+    yield made[CLASSIC], made[DISKLESS]
+    tools.check(TOPIC, "--bootstrap-server", bootstrap, "--delete", "--topic", "|".join(made.values()))
+
+
+def without_own(text: str) -> str:
+    """Without producer IDs and times, which are each topic's own, and topic IDs."""
+    text = re.sub(r"(?m)^\s*\d+\s+(0\s+-1\s+\d+)\s+\d{13}\b", r"<ID> \1 <time>", text)
+    return re.sub(r"TopicId: \S+", "TopicId: <ID>", text)
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_a_diskless_topic_is_told_of_as_a_classic_one(twice: Twice, names: tuple[str, str], name: str) -> None:
+    question = QUESTIONS[name]
+    printed = twice.run(
+        question.main_class,
+        question.arguments.split(),
+        names=names,
+        clean=without_own,
+        exit_code=question.exit_code,
+    )
+    assert question.answered in printed.out + printed.err
+
+
+def ask(twice: Twice, main_class: str, *arguments: str, exit_code: int = 0) -> str:
+    printed = twice.tools.run(main_class, "--bootstrap-server", twice.stack.bootstrap(twice.rack), *arguments)
+    assert printed.exit_code == exit_code, printed
+    return printed.out + printed.err
+
+
+def test_sizes_in_object_storage_are_told_once(twice: Twice, names: tuple[str, str]) -> None:
+    printed = ask(twice, f"{TOOLS}.LogDirsCommand", "--describe", "--topic-list", ",".join(names))
+    told = json.loads(next(line for line in printed.splitlines() if line.startswith("{")))
+    found: dict[str, list[tuple[str, int]]] = {}
+    for broker in told["brokers"]:
+        for directory in broker["logDirs"]:
+            assert directory["error"] is None
+            for one in directory["partitions"]:
+                found.setdefault(one["partition"], []).append((directory["logDir"], one["size"]))
+    classic, diskless = names
+    for partition in range(PARTITIONS):
+        ((directory, size),) = found[f"{diskless}-{partition}"]
+        assert directory == twice.stack.storage_url
+        assert (size > 0) == (partition > 0)
+        assert len(found[f"{classic}-{partition}"]) == 3
+
+
+def test_filters_by_isr_see_one_replica(twice: Twice, names: tuple[str, str]) -> None:
+    """A documented difference: the brokers' `min.insync.replicas` is that of the shadow."""
+    _, diskless = names
+    listed = ask(twice, TOPIC, "--describe", "--topic", diskless, "--under-min-isr-partitions")
+    listed += ask(twice, TOPIC, "--describe", "--topic", diskless, "--at-min-isr-partitions")
+    assert listed.count(f"Topic: {diskless}\tPartition:") == PARTITIONS
+
+
+def test_a_plan_of_what_is_told_takes_no_replica_away(twice: Twice, names: tuple[str, str], tmp_path: Path) -> None:
+    _, diskless = names
+    plan = tmp_path / "plan.json"
+    partitions = [{"topic": diskless, "partition": 0, "replicas": [1]}]
+    plan.write_text(json.dumps({"version": 1, "partitions": partitions}))
+    printed = ask(twice, REASSIGN, "--reassignment-json-file", str(plan), "--execute", exit_code=1)
+    assert "clients are told of one" in printed
+    assert "No partition reassignments found" in ask(twice, REASSIGN, "--list")
+
+
+def test_a_share_group_is_told_why_it_gets_nothing(twice: Twice, names: tuple[str, str]) -> None:
+    _, diskless = names
+    group = f"{diskless}-share"
+    asked = ["--topic", diskless, "--group", group, "--max-messages", "1", "--timeout-ms", "60000"]
+    assert "total of 0 messages" in ask(twice, f"{TOOLS}.consumer.ConsoleShareConsumer", *asked)
+    reset = ["--reset-offsets", "--group", group, "--topic", diskless, "--to-earliest", "--execute"]
+    assert "InvalidTopicException" in ask(twice, SHARE_GROUPS, *reset)
+    assert f"{group} {diskless}" in " ".join(ask(twice, SHARE_GROUPS, "--describe", "--group", group).split())
+    assert "Successful" in ask(twice, SHARE_GROUPS, "--delete-offsets", "--group", group, "--topic", diskless)
+    assert "was successful" in ask(twice, SHARE_GROUPS, "--delete", "--group", group)

@@ -1,0 +1,109 @@
+"""One case: a pair of topics, and operations that are done to both of them."""
+
+from __future__ import annotations
+
+import random
+import time
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from tests.differential.differences import Difference, differences
+from tests.differential.generate import Generator
+from tests.differential.model import Log, Model
+from tests.differential.operations import Operation
+from tests.differential.side import CLASSIC, DISKLESS, Side, Unsettled
+
+
+@dataclass(frozen=True, slots=True)
+class Listeners:
+    """Where the sides are asked."""
+
+    brokers: tuple[str, ...]
+    proxies: tuple[str, ...]
+
+
+class Beginning(NamedTuple):
+    """What both topics of a case are created with."""
+
+    partitions: int
+    configs: dict[str, str]
+
+
+class Found(NamedTuple):
+    """A case whose last operation was answered differently."""
+
+    beginning: Beginning
+    operations: list[Operation]
+    found: list[Difference]
+
+    def __str__(self) -> str:
+        lines = [f"topics of {self.beginning.partitions} partitions with {self.beginning.configs}"]
+        lines += [f"  {number}. {operation}" for number, operation in enumerate(self.operations, 1)]
+        for path, classic, diskless in self.found:
+            lines += [f"{'.'.join(map(str, path))}", f"  classic:  {classic}", f"  diskless: {diskless}"]
+        return "\n".join(lines)
+
+
+@contextmanager
+def topics(listeners: Listeners, beginning: Beginning) -> Iterator[tuple[Side, Side]]:
+    """A classic and a diskless topic, deleted in the end."""
+    token, began_ms = uuid.uuid4().hex[:8], int(time.time() * 1000)
+    sides = (
+        Side(CLASSIC, listeners.brokers, f"differential-{token}-classic", began_ms),
+        Side(DISKLESS, listeners.proxies, f"differential-{token}-diskless", began_ms),
+    )
+    try:
+        for side in sides:
+            error_code = side.create(*beginning)
+            if error_code:
+                raise Unsettled(f"the {side.kind} topic can't be created: error {error_code}")
+        yield sides
+        for side in sides:
+            side.delete()
+    finally:
+        for side in sides:
+            side.close()
+
+
+def apply(sides: tuple[Side, Side], operation: Operation) -> tuple[Any, list[Difference]]:
+    """The classic side's answer, and how the diskless one's differs."""
+    classic, diskless = sides
+    expected = operation.apply(classic)
+    answered = operation.apply(diskless, expected)
+    return expected, differences(operation, expected, answered)
+
+
+def generated(listeners: Listeners, seed: str, count: int) -> Iterator[Operation | Found]:
+    """Each operation once it is done; Found in place of the last one where the answers differ."""
+    generator = Generator(random.Random(seed))
+    beginning = Beginning(generator.partitions(), generator.configs())
+    model = Model([Log() for _ in range(beginning.partitions)], dict(beginning.configs))
+    done: list[Operation] = []
+    with topics(listeners, beginning) as sides:
+        for _ in range(count):
+            operation = generator.next(model)
+            done.append(operation)
+            expected, found = apply(sides, operation)
+            if found:
+                yield Found(beginning, done, found)
+                return
+            model.learn(operation, expected)
+            yield operation
+
+
+def replayed(listeners: Listeners, beginning: Beginning, operations: Sequence[Operation]) -> Found | None:
+    """The same operations on new topics, until answers differ."""
+    with topics(listeners, beginning) as sides:
+        return first_found(sides, beginning, operations)
+
+
+def first_found(sides: tuple[Side, Side], beginning: Beginning, operations: Iterable[Operation]) -> Found | None:
+    done: list[Operation] = []
+    for operation in operations:
+        done.append(operation)
+        if found := apply(sides, operation)[1]:
+            return Found(beginning, done, found)
+    return None

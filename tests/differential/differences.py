@@ -1,0 +1,143 @@
+"""Where answers differ, and which of that is allowed: what docs/differences.md lists, each by its first words there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from tests.differential.operations import Fetch, LongPoll, OffsetForLeaderEpoch, Operation, Produce, Recreate
+from tests.differential.views import BATCHES, CUT
+
+ABSENT = "not there"
+WORDING = "Error messages are worded otherwise"
+EPOCHS = "OffsetForLeaderEpoch answers (the epoch asked for, high watermark)"
+WHOLE_BATCHES = "A Fetch of diskless partitions holds whole batches only"
+UNKNOWN_IDS = "While a diskless topic is being created, a Produce by a topic ID that the proxy has not seen"
+DUPLICATES_TIME = "The append time that is answered for a duplicate"
+CODECS = "A batch whose codec nobody knows"
+DOCUMENTED = (WORDING, EPOCHS, WHOLE_BATCHES, UNKNOWN_IDS, DUPLICATES_TIME, CODECS)
+LEFT_OUT = (
+    "A producer that an empty log does not know",
+    "Bytes behind a batch",
+    "A batch with a producer ID and no epoch",
+    "A batch that says LogAppendTime",
+    "Records that are null",
+    "A batch whose length or codec makes no sense, beside others",
+)
+"""What is never generated: the logs would differ from then on."""
+
+UNKNOWN_SERVER_ERROR, KAFKA_STORAGE_ERROR, UNSUPPORTED_COMPRESSION_TYPE, UNKNOWN_TOPIC_ID = -1, 56, 76, 100
+_NOWHERE = 1_000_000
+
+
+class Difference(NamedTuple):
+    """One field."""
+
+    path: tuple[str | int, ...]
+    classic: Any
+    diskless: Any
+
+
+def differences(operation: Operation, classic: Any, diskless: Any) -> list[Difference]:
+    """Those that are not allowed."""
+    if isinstance(operation, Recreate) and isinstance(classic, dict) and isinstance(diskless, dict):
+        found = [
+            difference._replace(path=("meanwhile", place, *difference.path))
+            for place, (asked, *answers) in enumerate(
+                zip(operation.meanwhile, classic["meanwhile"], diskless["meanwhile"], strict=True)
+            )
+            for difference in differences(asked, *answers)
+        ]
+        rest = [{key: value for key, value in one.items() if key != "meanwhile"} for one in (classic, diskless)]
+        return found + list(_unequal(*rest))
+    if isinstance(operation, LongPoll):
+        return [
+            difference._replace(path=(name, *difference.path))
+            for name, asked in (("produced", operation.produce), ("fetched", operation.fetch))
+            for difference in differences(asked, classic[name], diskless[name])
+        ]
+    cut = _cut_place(operation, classic)
+    return [
+        one
+        for one in _unequal(classic, diskless)
+        if not any(is_allowed(operation, one, cut) for is_allowed in _ALLOWED)
+    ]
+
+
+def _unequal(classic: Any, diskless: Any, path: tuple[str | int, ...] = ()) -> Iterator[Difference]:
+    """All fields that are not the same; a list of batches is one field."""
+    if isinstance(classic, dict) and isinstance(diskless, dict):
+        for key in dict.fromkeys((*classic, *diskless)):
+            yield from _unequal(classic.get(key, ABSENT), diskless.get(key, ABSENT), (*path, key))
+    elif (
+        isinstance(classic, list)
+        and isinstance(diskless, list)
+        and len(classic) == len(diskless)
+        and path[-1:] != (BATCHES,)
+    ):
+        for place, (one, other) in enumerate(zip(classic, diskless, strict=True)):
+            yield from _unequal(one, other, (*path, place))
+    elif classic != diskless:
+        yield Difference(path, classic, diskless)
+
+
+def _cut_place(operation: Operation, answer: Any) -> int:
+    """The place in the request of the first partition whose answer by the broker ends in a batch that is cut off."""
+    if not isinstance(operation, Fetch) or not isinstance(answer, dict):
+        return _NOWHERE
+    partitions = [one for topic in answer["responses"] for one in topic["partitions"]]
+    cut = {one["partition_index"] for one in partitions if one[CUT]}
+    return next((place for place, one in enumerate(operation.asked) if one.partition in cut), _NOWHERE)
+
+
+def _wording(operation: Operation, one: Difference, cut: int) -> bool:
+    """A text may be another, or be there where the broker has none, but not be missing."""
+    texts = ("error_message", "batch_index_error_message")
+    return one.path[-1] in texts and isinstance(one.diskless, str) and one.diskless != ABSENT
+
+
+def _epochs(operation: Operation, one: Difference, cut: int) -> bool:
+    """Epochs that a classic topic has not had are answered as the only one."""
+    if not isinstance(operation, OffsetForLeaderEpoch) or one.path[-1] not in ("leader_epoch", "end_offset"):
+        return False
+    _, epoch = sorted(operation.asked)[int(one.path[-2])]
+    return epoch != 0 and (one.path[-1] == "end_offset" or one.diskless == epoch)
+
+
+def _whole_batches(operation: Operation, one: Difference, cut: int) -> bool:
+    """A broker cuts the last batch, which no client uses; so the next partitions may have got less of the limit."""
+    if not isinstance(operation, Fetch):
+        return False
+    if one.path[-1] == CUT:
+        return bool(one.diskless == 0)
+    if one.path[-1] != BATCHES:
+        return False
+    asked = sorted(operation.asked)[int(one.path[-2])]
+    within = sum(batch.length for batch in one.diskless) <= min(asked.max_bytes, operation.max_bytes)
+    more = bool(one.diskless[: len(one.classic)] == one.classic)
+    return within and more and operation.asked.index(asked) > cut
+
+
+def _unknown_ids(operation: Operation, one: Difference, cut: int) -> bool:
+    """A proxy can't tell whether an ID is that of a shadow that is being made."""
+    codes = (UNKNOWN_TOPIC_ID, KAFKA_STORAGE_ERROR)
+    return isinstance(operation, Produce) and operation.version >= operation.FIRST_ID_VERSION and one[1:] == codes
+
+
+def _duplicates_time(operation: Operation, one: Difference, cut: int) -> bool:
+    """A broker answers the newest of the records' own times."""
+    return isinstance(operation, Produce) and one.path[-1] == "log_append_time" and one.diskless == -1
+
+
+def _codecs(operation: Operation, one: Difference, cut: int) -> bool:
+    return isinstance(operation, Produce) and one[1:] == (UNKNOWN_SERVER_ERROR, UNSUPPORTED_COMPRESSION_TYPE)
+
+
+_ALLOWED: tuple[Callable[[Operation, Difference, int], bool], ...] = (
+    _wording,
+    _epochs,
+    _whole_batches,
+    _unknown_ids,
+    _duplicates_time,
+    _codecs,
+)

@@ -1,0 +1,114 @@
+"""A run: cases side by side until all operations are done, or one is found that is answered differently."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+
+from tests.differential.case import Found, Listeners, generated, replayed
+from tests.differential.operations import Operation
+from tests.differential.shrink import shrunk
+
+OPERATIONS_PER_CASE = 120
+MOST_REPLAYS = 60
+Progress = Callable[[int, int], None]
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a run did, and found."""
+
+    seed: int
+    done: Counter[str] = field(default_factory=Counter)
+    """Operations by their kind."""
+    found: Found | None = None
+    case: int = -1
+    """The case that found it."""
+    again: bool = True
+    """Whether the operations found it once more; else it comes by chance of time."""
+
+    @property
+    def operations(self) -> int:
+        return self.done.total()
+
+    def __str__(self) -> str:
+        kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(self.done.items()))
+        told = f"seed {self.seed}: {self.operations} operations ({kinds})"
+        if self.found is None:
+            return f"{told}: no difference"
+        again = "" if self.again else " (not found again by the same operations)"
+        return f"{told}: a difference in case {self.case}{again}\n{self.found}"
+
+
+def run(
+    listeners: Listeners,
+    *,
+    operations: int,
+    seed: int,
+    workers: int = 4,
+    first_case: int = 0,
+    progress: Progress = lambda done, of: None,
+    enough: Callable[[], bool] = lambda: False,
+) -> Outcome:
+    """Do so many operations, unless a difference is found first, or it is `enough`; the difference is shrunk."""
+    outcome = Outcome(seed)
+    lock, stop = threading.Lock(), threading.Event()
+    cases = iter(range(first_case, first_case + -(-operations // OPERATIONS_PER_CASE)))
+
+    def note(case: int, done: Operation | Found) -> None:
+        with lock:
+            if isinstance(done, Found):
+                if outcome.found is None:
+                    outcome.found, outcome.case = done, case
+                stop.set()
+                return
+            outcome.done[type(done).__name__] += 1
+            progress(outcome.operations, operations)
+            if outcome.operations >= operations or enough():
+                stop.set()
+
+    def work() -> None:
+        try:
+            while not stop.is_set():
+                with lock:
+                    case = next(cases, None)
+                if case is None:
+                    return
+                for done in generated(listeners, f"{seed}-{case}", OPERATIONS_PER_CASE):
+                    note(case, done)
+                    if stop.is_set():
+                        break
+        except BaseException:
+            stop.set()
+            raise
+
+    with ThreadPoolExecutor(workers) as pool:
+        working = [pool.submit(work) for _ in range(workers)]
+        wait(working, return_when=FIRST_EXCEPTION)
+    for one in working:
+        one.result()
+    if outcome.found is not None:
+        _shrink(listeners, outcome, outcome.found)
+    return outcome
+
+
+def _shrink(listeners: Listeners, outcome: Outcome, found: Found) -> None:
+    places = {one.path[-1] for one in found.found}
+
+    def still(operations: list[Operation]) -> bool:
+        again = replayed(listeners, found.beginning, operations)
+        if (
+            again is None
+            or len(again.operations) < len(operations)
+            or not places & {one.path[-1] for one in again.found}
+        ):
+            return False
+        outcome.found = again
+        return True
+
+    outcome.again = still(found.operations)
+    if outcome.again:
+        shrunk(found.operations, still, MOST_REPLAYS)

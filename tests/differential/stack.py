@@ -1,0 +1,47 @@
+"""The servers of a run: one broker, so that what it answers is settled when it answers, and two proxies."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from proxy.demo.ports import HOST
+from proxy.demo.stack import Stack, StackOptions
+from tests.differential.case import Listeners
+from tests.differential.planted import BUGS
+from tests.differential.side import NODE
+
+RACK = "rack-a"
+OVERRIDES = {
+    "diskless.append.commit.interval.ms": 5,
+    "garbage": {"interval_ms": 500, "grace_ms": 3_000, "orphan_sweep_interval_ms": 2_000},
+    "log.retention.check.interval.ms": 500,
+}
+"""Retention and deletions come all the time beside the operations."""
+
+
+def options() -> StackOptions:
+    return StackOptions(
+        racks=(RACK,),
+        proxies_per_rack=2,
+        overrides=OVERRIDES,
+        broker_properties={"log.retention.ms": "-1"},  # records of any time are written
+        start_timeout_seconds=120.0,
+    )
+
+
+def listeners(stack: Stack, proxies: int = 2) -> Listeners:
+    """The broker's own, and what stands for it at the first proxies."""
+    at_proxies = (f"{HOST}:{stack.ports.broker_port_start(place) + NODE}" for place in range(proxies))
+    return Listeners((stack.kafka.address(NODE),), tuple(at_proxies))
+
+
+def plant(stack: Stack, bug: str) -> Listeners:
+    """Start the first proxy anew, with a bug, or without one where it is empty; where to ask it."""
+    proxy = stack.proxies[RACK]
+    program = ["-P", str(Path(__file__).with_name("planted.py")), bug] if bug else ["-m", "proxy"]
+    assert not bug or bug in BUGS
+    stack.terminate_proxy(RACK)
+    proxy.process.command = [sys.executable, *program, "run", "--config", str(proxy.config_path)]
+    stack.start_proxy(RACK)
+    return listeners(stack, proxies=1)

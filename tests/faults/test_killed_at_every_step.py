@@ -1,0 +1,359 @@
+"""Whoever makes, deletes, enlarges or configures a topic is killed at every step: the others bring it to an end.
+
+No half-made topic stays, every name can be used again, and no record is ever in a shadow's log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any, NamedTuple
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import NewTopic
+from kio.index import load_request_schema
+
+from proxy.config import load_settings
+from proxy.coordinator.connect import connect
+from proxy.coordinator.interface import DisklessTopic
+from proxy.coordinator.redis import RedisCoordinator
+from proxy.coordinator.registry import RedisTopicRegistry
+from proxy.coordinator.shards import shard_prefix
+from proxy.demo.ports import HOST
+from proxy.demo.stack import Stack
+from proxy.wire.cold import encode, milliseconds, nested
+from proxy.wire.header import request_header
+from proxy.wire.metadata import MetadataTopic, build_metadata_request, metadata_topics
+from tests.batches import make_batch
+from tests.support.topics import REPLICAS, admin
+from tests.support.victims import Victim, victims
+
+__all__ = ["victims"]
+pytestmark = pytest.mark.timeout(240)
+
+PRODUCE, METADATA, CREATE_TOPICS, DELETE_TOPICS, CREATE_PARTITIONS, INCREMENTAL_ALTER_CONFIGS = 0, 3, 19, 20, 37, 44
+_METADATA_VERSION, _PRODUCE_VERSION = 12, 9
+_TOPIC, _SET = 2, 0
+PARTITIONS, MORE_PARTITIONS = 2, 4
+RACKS = ("rack-a", "rack-b", "rack-c")
+SETTLED_SECONDS = 90.0
+TIMEOUT = milliseconds(20_000)
+
+
+class Operation(NamedTuple):
+    """What a client asks for."""
+
+    label: str
+    api_key: int
+    api_version: int
+    fields: Callable[[str], dict[str, Any]]
+    """Of the request about the topic of that name."""
+    is_on_a_topic: bool = True
+    """Which has to be there."""
+
+
+def create(name: str) -> dict[str, Any]:
+    topic: Any = nested(load_request_schema(CREATE_TOPICS, 7), "topics")
+    config = nested(topic, "configs")(name="diskless.enable", value="true")
+    made = topic(name=name, num_partitions=PARTITIONS, replication_factor=REPLICAS, assignments=(), configs=(config,))
+    return {"topics": (made,), "timeout": TIMEOUT, "validate_only": False}
+
+
+def delete(name: str) -> dict[str, Any]:
+    topic: Any = nested(load_request_schema(DELETE_TOPICS, 6), "topics")
+    return {"topics": (topic(name=name, topic_id=None),), "timeout": TIMEOUT}
+
+
+def enlarge(name: str) -> dict[str, Any]:
+    topic: Any = nested(load_request_schema(CREATE_PARTITIONS, 3), "topics")
+    enlarged = topic(name=name, count=MORE_PARTITIONS, assignments=None)
+    return {"topics": (enlarged,), "timeout": TIMEOUT, "validate_only": False}
+
+
+def configure(name: str) -> dict[str, Any]:
+    resource: Any = nested(load_request_schema(INCREMENTAL_ALTER_CONFIGS, 1), "resources")
+    config: Any = nested(resource, "configs")
+    configs = (
+        config(name="retention.ms", config_operation=_SET, value="7654321"),
+        config(name="min.insync.replicas", config_operation=_SET, value="1"),
+    )
+    changed = resource(resource_type=_TOPIC, resource_name=name, configs=configs)
+    return {"resources": (changed,), "validate_only": False}
+
+
+OPERATIONS = (
+    Operation("create", CREATE_TOPICS, 7, create, is_on_a_topic=False),
+    Operation("delete", DELETE_TOPICS, 6, delete),
+    Operation("enlarge", CREATE_PARTITIONS, 3, enlarge),
+    Operation("configure", INCREMENTAL_ALTER_CONFIGS, 1, configure),
+)
+STEPS = {
+    "create": ["registry_reserve", "CreateTopics", "create_logs", "registry_activate"],
+    "delete": ["DeleteTopics", "registry_begin_delete", "delete_logs", "registry_remove"],
+    "enlarge": ["CreatePartitions", "create_logs", "registry_activate"],
+    "configure": ["IncrementalAlterConfigs", "registry_configure"],
+}
+"""The writes of each operation; scripts on several shards are as many writes."""
+
+
+class Books:
+    """What coordinator and brokers know of topics, asked directly."""
+
+    def __init__(self, stack: Stack, registry: RedisTopicRegistry, coordinator: RedisCoordinator, shards: int) -> None:
+        self._stack = stack
+        self._registry = registry
+        self._coordinator = coordinator
+        self._shards = shards
+
+    @classmethod
+    @asynccontextmanager
+    async def of(cls, stack: Stack) -> AsyncIterator[Books]:
+        settings = load_settings(stack.config_path(RACKS[0])).redis
+        client = await connect(settings)
+        coordinator = RedisCoordinator(
+            client, settings, producer_id_expiration_ms=86_400_000, producer_batches_remembered=5
+        )
+        try:
+            books = cls(stack, RedisTopicRegistry(client, settings), coordinator, settings.shards)
+            books.client = client
+            yield books
+        finally:
+            await client.aclose()
+
+    client: Any = None
+
+    async def entries(self) -> dict[str, DisklessTopic]:
+        return {topic.name: topic for topic in (await self._registry.load()).topics}
+
+    async def shadows(self, names: Iterable[str]) -> dict[str, MetadataTopic]:
+        """As every broker knows them. Those that only some know are left out, with a wait for the last to hear."""
+        known = [await self._known_to(node, sorted(names)) for node in self._stack.kafka.brokers]
+        assert all(one.keys() == known[0].keys() for one in known), "brokers disagree"
+        return known[0]
+
+    async def _known_to(self, node: int, names: list[str]) -> dict[str, MetadataTopic]:
+        body = build_metadata_request(_METADATA_VERSION, names)
+        answer = await exchange(self._stack.kafka.address(node), METADATA, _METADATA_VERSION, body)
+        topics = metadata_topics(answer[5:], _METADATA_VERSION)  # the header: correlation ID, no tagged fields
+        return {str(topic.name): topic for topic in topics if not topic.error_code}
+
+    async def half_made(self, names: Iterable[str]) -> str:
+        """What of these topics is not as it has to be in the end; empty where all is."""
+        entries = await self.entries()
+        try:
+            shadows = await self.shadows(names)
+        except AssertionError as error:
+            return str(error)
+        found = []
+        for name in names:
+            entry, shadow = entries.get(name), shadows.get(name)
+            if entry is None and shadow is None:
+                continue
+            if entry is None or shadow is None or entry.state != "live":
+                found.append(f"{name}: {entry} with shadow {shadow}")
+            elif (entry.topic_id, entry.partitions) != (shadow.topic_id, shadow.partition_count):
+                found.append(f"{name}: {entry} is another topic than its shadow {shadow}")
+            elif None in await self._coordinator.describe(entry.topic_id, range(entry.partitions)):
+                found.append(f"{name}: {entry} has no log of some partition")
+        ids = {entry.topic_id for entry in entries.values()}
+        for shard in range(self._shards):
+            found += [
+                f"a log is of topic ID {key[:16].hex()}, which no topic has"
+                for key in await self.client.hkeys(f"{shard_prefix(shard)}logs")
+                if key[:16] not in ids
+            ]
+        return "; ".join(found)
+
+    async def settled(self, names: Iterable[str]) -> None:
+        """Wait until nothing is half made."""
+        deadline = time.monotonic() + SETTLED_SECONDS
+        while found := await self.half_made(names):
+            assert time.monotonic() < deadline, found
+            await asyncio.sleep(0.5)
+
+
+async def exchange(address: str, api_key: int, api_version: int, body: bytes) -> memoryview:
+    """One request and its answer with the header."""
+    host, _, port = address.rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    try:
+        frame = request_header(api_key, api_version, 1, "test") + body
+        writer.write(len(frame).to_bytes(4, "big") + frame)
+        return memoryview(await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big")))
+    finally:
+        writer.close()
+
+
+@asynccontextmanager
+async def records_that_come_all_the_time(stack: Stack, names: Iterable[str]) -> AsyncIterator[None]:
+    """To all brokers' listeners of all proxies, whatever they answer: into the shadow's log, if there is a moment."""
+    schema: Any = load_request_schema(PRODUCE, _PRODUCE_VERSION)
+    topic: Any = nested(schema, "topic_data")
+    data = tuple(
+        topic(name=name, partition_data=(nested(topic, "partition_data")(index=0, records=bytes(make_batch())),))
+        for name in names
+    )
+    body = encode(schema(transactional_id=None, acks=1, timeout=milliseconds(1_000), topic_data=data))
+
+    async def send(address: str) -> None:
+        while True:
+            try:
+                await exchange(address, PRODUCE, _PRODUCE_VERSION, body)
+            except (OSError, asyncio.IncompleteReadError):
+                pass
+            await asyncio.sleep(0.1)
+
+    addresses = [
+        f"{HOST}:{stack.ports.broker_port_start(index) + node}"
+        for index in range(len(stack.proxies))
+        for node in stack.kafka.brokers
+    ]
+    sending = [asyncio.create_task(send(address)) for address in addresses]
+    try:
+        yield
+    finally:
+        for task in sending:
+            task.cancel()
+        await asyncio.gather(*sending, return_exceptions=True)
+
+
+def make_topics(stack: Stack, names: Iterable[str]) -> None:
+    """Through the stack's proxies."""
+    client = admin(stack)
+    topics = [
+        NewTopic(name, PARTITIONS, replication_factor=REPLICAS, config={"diskless.enable": "true"}) for name in names
+    ]
+    for future in client.create_topics(topics, request_timeout=40).values() if topics else ():
+        future.result(60)
+
+
+def use_again(stack: Stack, names: list[str]) -> None:
+    """Every name can be made anew, and what is made is empty and takes records."""
+    client = admin(stack, "rack-b")
+    known = client.list_topics(timeout=30).topics
+    there = [name for name in names if name in known]
+    for future in client.delete_topics(there, request_timeout=40).values() if there else ():
+        future.result(60)
+    make_topics(stack, names)
+    offsets: dict[str, int | None] = {}
+    producer = Producer({"bootstrap.servers": stack.bootstrap("rack-c")})
+    for name in names:
+        producer.produce(
+            name, b"new", partition=0, on_delivery=lambda _, told: offsets.update({told.topic(): told.offset()})
+        )
+    assert not producer.flush(60)
+    assert offsets == dict.fromkeys(names, 0)
+
+
+def assert_shadows_are_empty(stack: Stack, names: Iterable[str], partitions: int) -> None:
+    """By the brokers' own word."""
+    reader = Consumer({"bootstrap.servers": stack.direct_bootstrap, "group.id": "unused"})
+    try:
+        for name in names:
+            for partition in range(partitions):
+                found = reader.get_watermark_offsets(TopicPartition(name, partition), timeout=30)
+                assert found == (0, 0), f"records of {name} are in its shadow's log"
+    finally:
+        reader.close()
+
+
+async def carry_out(stack: Stack, operation: Operation, name: str, victim: Victim) -> Any:
+    """The whole operation, or as much of it as the victim lives to see."""
+    return await victim.ask(operation.api_key, operation.api_version, **operation.fields(name))
+
+
+def merged_steps(written: list[str]) -> list[str]:
+    """Without repetitions next to each other."""
+    return [name for place, name in enumerate(written) if not place or written[place - 1] != name]
+
+
+@pytest.mark.parametrize("loses_reply", [False, True], ids=["killed", "told that it failed"])
+async def test_an_operation_on_a_topic_ends_at_any_step(stack: Stack, victims: None, loses_reply: bool) -> None:
+    run = uuid.uuid4().hex[:6]
+    async with Books.of(stack) as books, AsyncExitStack() as living:
+        writes: dict[str, int] = {}
+        whole = [f"{run}-{one.label}-whole" for one in OPERATIONS]
+        await asyncio.to_thread(make_topics, stack, whole[1:])
+        async with Victim(stack, "rack-a", None) as unharmed:
+            for operation, name in zip(OPERATIONS, whole, strict=True):
+                answer = await carry_out(stack, operation, name, unharmed)
+                results = next(value for value in vars_of(answer) if isinstance(value, tuple))
+                assert [one.error_code.value for one in results] == [0]
+                assert merged_steps(unharmed.written) == STEPS[operation.label]
+                writes[operation.label] = len(unharmed.written)
+                unharmed.written.clear()
+        cases = [
+            (operation, count, f"{run}-{operation.label}-{count}")
+            for operation in OPERATIONS
+            for count in range(1, writes[operation.label] + 1)
+        ]
+        names = [*whole, *(name for _, _, name in cases)]
+        await asyncio.to_thread(make_topics, stack, [name for one, _, name in cases if one.is_on_a_topic])
+        async with records_that_come_all_the_time(stack, names):
+            doomed = [
+                await living.enter_async_context(
+                    Victim(stack, RACKS[place % len(RACKS)], count, loses_reply=loses_reply)
+                )
+                for place, (_, count, _) in enumerate(cases)
+            ]
+            await asyncio.gather(
+                *(carry_out(stack, one, name, victim) for (one, _, name), victim in zip(cases, doomed, strict=True))
+            )
+            for (_, count, name), victim in zip(cases, doomed, strict=True):
+                assert len(victim.written) >= count, f"{name} came only to {victim.written}"
+                assert victim.dead.is_set() != loses_reply
+            await books.settled(names)
+        live = await books.shadows(names)
+        assert live, "nothing was finished"
+        await asyncio.to_thread(assert_shadows_are_empty, stack, live, PARTITIONS)
+        await asyncio.to_thread(use_again, stack, names)
+        await books.settled(names)
+        await asyncio.to_thread(assert_shadows_are_empty, stack, names, PARTITIONS)
+
+
+def vars_of(answer: Any) -> list[Any]:
+    """The fields of an answer."""
+    return [getattr(answer, name) for name in answer.__dataclass_fields__]
+
+
+async def test_creators_are_killed_for_real(stack: Stack) -> None:
+    """By SIGKILL: one while the controller makes the shadow, one that waits for the fleet."""
+    asked, waiting = names = [f"sigkill-{label}-{uuid.uuid4().hex[:6]}" for label in ("controller", "fleet")]
+
+    async def ask(rack: str, name: str) -> None:
+        schema: Any = load_request_schema(CREATE_TOPICS, 7)
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+            await exchange(stack.bootstrap(rack), CREATE_TOPICS, 7, encode(schema(**create(name))))
+
+    async with Books.of(stack) as books, asyncio.TaskGroup() as asking:
+
+        async def reserved(name: str) -> None:
+            async with asyncio.timeout(30):
+                while name not in await books.entries():  # noqa: ASYNC110
+                    await asyncio.sleep(0.02)
+
+        async with records_that_come_all_the_time(stack, names):
+            stack.pause("proxy-rack-c")  # so long nobody's reservation is acknowledged
+            asking.create_task(ask("rack-b", asked))
+            await reserved(asked)
+            stack.pause("controller")
+            stack.resume("proxy-rack-c")
+            await asyncio.sleep(2)  # by now the controller was most likely asked; were it not, the name is free again
+            stack.kill_proxy("rack-b")
+            stack.resume("controller")
+            stack.pause("proxy-rack-c")
+            asking.create_task(ask("rack-a", waiting))
+            await reserved(waiting)
+            stack.kill_proxy("rack-a")
+            stack.resume("proxy-rack-c")
+            await books.settled(names)
+        await asyncio.to_thread(stack.heal)
+        live = await books.shadows(names)
+        assert waiting not in live, "nobody had asked the brokers for it"
+        await asyncio.to_thread(assert_shadows_are_empty, stack, live, PARTITIONS)
+        await asyncio.to_thread(use_again, stack, names)

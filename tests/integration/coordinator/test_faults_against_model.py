@@ -1,0 +1,281 @@
+"""The histories of `test_against_model.py` over a bad network, between proxies that die and cross each other's calls.
+
+Every script call may be lost on its way, or its reply; an operation of several calls may end after any of them, with
+its proxy; calls of several proxies come in any order; and one that was given up on may come once more, much later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, NamedTuple
+
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from hypothesis.stateful import invariant, rule, run_state_machine_as_test
+from redis.asyncio import Redis
+from redis.exceptions import ConnectionError as StoreConnectionError
+from redis.exceptions import NoScriptError
+
+from proxy.coordinator import redis as coordinator_redis
+from proxy.coordinator import scripts, shard_calls
+from proxy.coordinator.interface import CoordinatorUnavailable, PartitionRun, ProposedBatch, RunAnswer
+from proxy.coordinator.redis import RedisCoordinator
+from proxy.coordinator.shards import partition_key
+from tests.integration.coordinator.conftest import Store
+from tests.integration.coordinator.test_against_model import LOGS, SHARDS, Histories, loose_batches, without_times
+
+MOST_CALLS_KEPT = 50
+
+
+class Fault(NamedTuple):
+    """In one try of an operation that writes: at the call of that number, if there are so many."""
+
+    call: int
+    carried_out: bool
+    """Whether it is the reply that gets lost."""
+
+
+class Network:
+    """Between the coordinator's client and the store: calls that are sent together go one by one."""
+
+    def __init__(self) -> None:
+        self.faults: deque[Fault] = deque()
+        self.hits = 0
+        self.sent: deque[tuple[scripts.Script, scripts.Call]] = deque(maxlen=MOST_CALLS_KEPT)
+        """Commits that were carried out, which may come once more."""
+        self._turns: list[asyncio.Future[None]] | None = None
+        self._done = asyncio.Event()
+
+    def install(self, monkeypatch: Any) -> None:
+        """For all clients of this process."""
+        evaluate = scripts._evaluate
+
+        async def over_the_network(
+            client: Redis, script: scripts.Script, calls: Sequence[scripts.Call], *more: Any
+        ) -> list[Any]:
+            if script.name in shard_calls.READING:
+                return await evaluate(client, script, calls, *more)
+            fault = self.faults.popleft() if self.faults else None
+            replies: list[Any] = []
+            for number, call in enumerate(calls):
+                await self._turn()
+                if fault == (number, False):
+                    self._lose()
+                try:
+                    replies += await evaluate(client, script, [call], *more)
+                except NoScriptError:
+                    if fault is not None:
+                        self.faults.appendleft(fault)  # the script is loaded, and all begins anew
+                    raise
+                finally:
+                    self._done.set()
+                if script.name == "commit":
+                    self.sent.append((script, call))
+                if fault == (number, True):
+                    self._lose()
+            return replies
+
+        monkeypatch.setattr(scripts, "_evaluate", over_the_network)
+
+    def _lose(self) -> None:
+        self.hits += 1
+        raise StoreConnectionError("lost")
+
+    async def _turn(self) -> None:
+        if self._turns is not None:
+            turn = asyncio.get_running_loop().create_future()
+            self._turns.append(turn)
+            await turn
+
+    async def crossing(self, work: Sequence[Awaitable[Any]], choose: Callable[[int], int]) -> list[Any]:
+        """Do all at a time, one call after the other, whose turn it is by `choose`."""
+        self._turns = []
+        tasks = [asyncio.ensure_future(one) for one in work]
+        try:
+            while not all(task.done() for task in tasks):
+                await asyncio.sleep(0)
+                if self._turns:
+                    self._done.clear()
+                    self._turns.pop(choose(len(self._turns))).set_result(None)
+                    await self._done.wait()
+            return [task.result() for task in tasks]
+        finally:
+            self._turns = None
+
+
+class FaultyHistories(Histories):
+    network: Network
+
+    def __init__(self) -> None:
+        self.network.faults.clear()
+        self.network.sent.clear()
+        self.granted: dict[tuple[bytes, int], dict[tuple[bytes, int], tuple[int, int]]] = {log: {} for log in LOGS}
+        """Of the present life of each log, by segment and batch: base offset and count, as they were answered first."""
+        super().__init__()
+        self.another = RedisCoordinator(
+            self.client, self.real._settings, producer_id_expiration_ms=86_400_000, producer_batches_remembered=5
+        )
+
+    def both(self, method: str, *arguments: Any) -> list[Any]:
+        """The real one is tried until it answers; it has to end where the model ends in one go."""
+        while True:
+            try:
+                real = self.loop.run_until_complete(getattr(self.real, method)(*arguments))
+                break
+            except CoordinatorUnavailable:
+                continue
+        model = self.loop.run_until_complete(getattr(self.model, method)(*arguments))
+        if method in ("commit", "find"):
+            assert [without_times(answer) for answer in real] == [without_times(answer) for answer in model]
+        else:
+            assert real == model
+        if method == "commit":
+            self.note_granted(*arguments, real)
+        elif method == "delete_logs":
+            for partition in arguments[1]:
+                self.granted[arguments[0], partition] = {}
+        return real  # type: ignore[no-any-return]
+
+    def note_granted(self, segment: bytes, runs: Sequence[PartitionRun], answers: Sequence[RunAnswer]) -> None:
+        for run, answer in zip(runs, answers, strict=True):
+            granted = self.granted[run.topic_id, run.partition]
+            for number, (batch, told) in enumerate(zip(run.batches, answer.batches, strict=False)):
+                if told.error_code or told.duplicate:
+                    continue
+                place = told.base_offset, batch.record_count
+                if told.base_offset < 0 or (segment, number) in granted:
+                    assert granted.get((segment, number), place) == place
+                else:
+                    granted[segment, number] = place
+
+    def new_runs(self, chosen: Sequence[tuple[bytes, int]], batches: Sequence[Sequence[ProposedBatch]]) -> Any:
+        """A segment's name, and its runs."""
+        self.segments += 1
+        runs = [PartitionRun(*log, 1, tuple(some)) for log, some in zip(chosen, batches, strict=False)]
+        return self.segments.to_bytes(16, "big"), runs
+
+    @staticmethod
+    def calls_of(runs: Sequence[PartitionRun]) -> list[list[PartitionRun]]:
+        """The runs that travel in each call of a commit, in the order of the calls."""
+        keys = [partition_key(run.topic_id, run.partition) for run in runs]
+        cuts = shard_calls._cut(keys, [len(run.batches) for run in runs], SHARDS)
+        return [[runs[item] for item in cut.items] for cut in cuts]
+
+    @rule(faults=st.lists(st.builds(Fault, st.integers(0, 3), st.booleans()), min_size=1, max_size=4))
+    def trouble_ahead(self, faults: list[Fault]) -> None:
+        """For the next operations."""
+        self.network.faults += faults
+
+    @rule(
+        chosen=st.lists(st.sampled_from(LOGS), min_size=1, max_size=6, unique=True),
+        batches=st.lists(st.lists(loose_batches, min_size=1, max_size=4), min_size=6, max_size=6),
+        fault=st.builds(Fault, st.integers(0, 3), st.booleans()),
+        again=st.booleans(),
+    )
+    def die_in_a_commit(
+        self,
+        chosen: list[tuple[bytes, int]],
+        batches: list[list[ProposedBatch]],
+        fault: Fault,
+        again: bool,
+    ) -> None:
+        """The proxy has carried out some of its calls; perhaps the producers send the same through another one."""
+        segment, runs = self.new_runs(chosen, batches)
+        self.network.faults.clear()
+        self.network.faults.append(fault)
+        calls = self.calls_of(runs)
+        done = calls[: fault.call + fault.carried_out]
+        try:
+            self.loop.run_until_complete(self.real.commit(segment, runs))
+            assert fault.call >= len(calls)
+        except CoordinatorUnavailable:
+            assert fault.call < len(calls)
+        for some in done:
+            told = self.loop.run_until_complete(self.model.commit(segment, some))
+            self.note_granted(segment, some, told)
+        self.committed.append((segment, [run for some in done for run in some]))
+        if again:
+            self.segments += 1
+            self.both("commit", self.segments.to_bytes(16, "big"), runs)
+
+    @rule(choice=st.randoms(use_true_random=False))
+    def producers_send_again(self, choice) -> None:
+        """The same batches in another segment: through another proxy, or with an answer lost behind the proxy."""
+        for _, runs in choice.sample(self.committed, min(2, len(self.committed))):
+            self.segments += 1
+            segment = self.segments.to_bytes(16, "big")
+            self.both("commit", segment, runs)
+            self.committed.append((segment, runs))
+
+    @rule(
+        chosen=st.lists(st.lists(st.sampled_from(LOGS), min_size=1, max_size=6, unique=True), min_size=2, max_size=3),
+        batches=st.lists(st.lists(loose_batches, min_size=1, max_size=3), min_size=6, max_size=6),
+        choice=st.randoms(use_true_random=False),
+    )
+    def commits_cross(self, chosen: list[list[tuple[bytes, int]]], batches: list[list[ProposedBatch]], choice) -> None:
+        """Of several proxies, with batches of the same producers; what the store did in which order the model does."""
+        self.network.faults.clear()
+        segments = [self.new_runs(logs, batches) for logs in chosen]
+        proxies = [self.real, self.another, self.real]
+        self.network.sent.clear()
+        work = [proxy.commit(*one) for proxy, one in zip(proxies, segments, strict=False)]
+        real = self.loop.run_until_complete(self.network.crossing(work, choice.randrange))
+        left = {segment: deque(self.calls_of(runs)) for segment, runs in segments}
+        told: dict[bytes, dict[tuple[bytes, int], RunAnswer]] = {segment: {} for segment, _ in segments}
+        for _, call in self.network.sent:
+            (segment,) = [one for one in left if any(one in argument for argument in call.arguments[2:])]
+            some = left[segment].popleft()
+            answers = self.loop.run_until_complete(self.model.commit(segment, some))
+            self.note_granted(segment, some, answers)
+            told[segment] |= {(answer.topic_id, answer.partition): answer for answer in answers}
+        for (segment, runs), answers in zip(segments, real, strict=True):
+            expected = [told[segment][run.topic_id, run.partition] for run in runs]
+            assert [without_times(one) for one in answers] == [without_times(one) for one in expected]
+            self.committed.append((segment, runs))
+
+    @rule(choice=st.randoms(use_true_random=False))
+    def a_call_comes_once_more(self, choice) -> None:
+        """Nobody waits for it any more; it changes nothing where its log has lived all the time."""
+        if not self.network.sent:
+            return
+        script, call = choice.choice(self.network.sent)
+        committed = dict(self.committed)
+        segment = next((one for one in committed if any(one in argument for argument in call.arguments[2:])), None)
+        if segment is None:
+            return
+        self.network.faults.clear()
+        runs = [run for some in self.calls_of(committed[segment]) for run in some]
+        carried = [run for run in runs if partition_key(run.topic_id, run.partition) in call.arguments[1]]
+        self.loop.run_until_complete(scripts.run_all(self.client, script.name, [call]))
+        told = self.loop.run_until_complete(self.model.commit(segment, carried))
+        self.note_granted(segment, carried, told)
+
+    @invariant()
+    def offsets_were_given_densely_and_once(self) -> None:
+        """By what was answered, whatever the index says."""
+        for log, granted in self.granted.items():
+            end = 0
+            for base, count in sorted(granted.values()):
+                assert base == end, f"{log}: offset {base} was given where {end} was to be"
+                end = base + count
+            (described,) = self.loop.run_until_complete(self.real.describe(log[0], [log[1]]))
+            assert described is None or described.log_end_offset == end
+
+
+def test_random_histories_with_faults(store: Store, monkeypatch) -> None:
+    monkeypatch.setattr(shard_calls, "MAX_ITEMS_PER_CALL", 2)
+    monkeypatch.setattr(shard_calls, "MAX_BATCHES_PER_CALL", 5)
+    monkeypatch.setattr(coordinator_redis, "MAX_ROWS_PER_DELETE_CALL", 2)
+    monkeypatch.setattr(coordinator_redis, "FEWEST_ROWS_PER_PACK", 2)
+    monkeypatch.setattr(coordinator_redis, "MOST_ROWS_PER_PACK", 4)
+    monkeypatch.setattr(coordinator_redis, "MAX_ROWS_PER_PACK_CALL", 4)
+    FaultyHistories.store = store
+    FaultyHistories.network = Network()
+    FaultyHistories.network.install(monkeypatch)
+    run_state_machine_as_test(
+        FaultyHistories,
+        settings=hypothesis_settings(max_examples=40, stateful_step_count=25, deadline=None, database=None),
+    )
+    assert FaultyHistories.network.hits > 20, "hardly any call was lost"

@@ -1,0 +1,302 @@
+"""A store that has lost what it acknowledged is noticed by all proxies, shard by shard; a healthy one never is."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from redis.asyncio import Redis
+
+from proxy import config
+from proxy.coordinator.connect import connect
+from proxy.coordinator.interface import (
+    LATEST_TIMESTAMP,
+    NO_PRODUCER_ID,
+    CoordinatorUnavailable,
+    DeleteRequest,
+    FindRequest,
+    ListRequest,
+    PartitionRun,
+    ProposedBatch,
+    ShardFenced,
+)
+from proxy.coordinator.redis import RedisCoordinator
+from proxy.coordinator.shards import partition_key, shard_of
+from proxy.errors import KAFKA_STORAGE_ERROR, NONE
+from tests.integration.coordinator.conftest import Store
+from tests.integration.coordinator.losses import LOSABLE, Losses, coordinator_of, copy_files, put_files
+
+TOPIC = bytes(range(16))
+BATCH = ProposedBatch(100, 2, 1_000, NO_PRODUCER_ID, -1, -1)
+SHARDS = 2
+ON = {
+    shard: next(n for n in range(99) if shard_of(partition_key(TOPIC, n), SHARDS) == shard) for shard in range(SHARDS)
+}
+"""A partition of each shard."""
+
+
+@pytest.fixture(scope="module")
+def losable(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    store = Store(tmp_path_factory.mktemp("losable"), *LOSABLE)
+    store.start()
+    yield store
+    store.stop()
+
+
+@pytest.fixture
+def settings(losable: Store) -> config.Redis:
+    return config.Redis(url=losable.url, shards=SHARDS, settle_ms=0)
+
+
+@pytest.fixture
+def losses(losable: Store) -> Iterator[Losses]:
+    losses = Losses(losable.port)
+    losses.empty()
+    yield losses
+    losses.close()
+
+
+@pytest.fixture
+async def proxies(client: Redis, settings: config.Redis, losses: Losses) -> list[RedisCoordinator]:
+    """Three that have said what they know; partitions of both shards live."""
+    three = [coordinator_of(client, settings) for _ in range(3)]
+    await three[0].create_logs(TOPIC, ON.values())
+    for one in three:
+        await one.touch(range(SHARDS))
+    return three
+
+
+async def commit(coordinator: RedisCoordinator, shard: int = 0, **changes: int) -> int:
+    """The base offset of one more batch; -1 where it was refused."""
+    run = PartitionRun(TOPIC, ON[shard], 1, (BATCH._replace(**changes),))
+    (answer,) = await coordinator.commit(os.urandom(16), [run])
+    assert answer.error_code in (NONE, KAFKA_STORAGE_ERROR)
+    return answer.batches[0].base_offset if answer.batches else -1
+
+
+async def refused_everywhere(proxies: list[RedisCoordinator], shard: int, why: str) -> None:
+    for one in proxies:
+        assert await commit(one, shard) == -1
+        assert why in one.fence.fenced[shard]
+
+
+async def test_an_emptied_store_is_fenced_for_all_by_whoever_knows(proxies, losses, client, settings) -> None:
+    assert await commit(proxies[0]) == 0
+    losses.empty()
+    stranger = coordinator_of(client, settings)  # may well create logs: it knows of nothing
+    await proxies[0].touch(range(SHARDS))
+    with pytest.raises(ShardFenced, match=r"is empty and was not .* coordinator unfence"):
+        await stranger.create_logs(TOPIC, ON.values())
+    await refused_everywhere([*proxies, stranger], 0, "is empty and was not")
+
+
+async def test_a_store_that_another_made_anew_meanwhile_is_fenced(proxies, losses, client, settings) -> None:
+    losses.empty()
+    stranger = coordinator_of(client, settings)
+    await stranger.create_logs(TOPIC, ON.values())
+    assert await commit(stranger) == 0
+    await proxies[0].touch([0])
+    await refused_everywhere([*proxies, stranger], 0, "it is not the one that was written to before")
+
+
+async def test_a_store_that_went_back_refuses_before_it_gives_an_offset_twice(proxies, losses) -> None:
+    copy = losses.copy()
+    assert [await commit(proxies[0]) for _ in range(2)] == [0, 2]
+    losses.restore(copy)
+    assert await commit(proxies[0]) == -1
+    await refused_everywhere(proxies, 0, "2 of its writes are gone")
+
+
+async def test_what_was_lost_is_noticed_though_as_much_was_written_since(proxies, losses) -> None:
+    copy = losses.copy()
+    assert await commit(proxies[0]) == 0
+    losses.restore(copy)
+    assert [await commit(proxies[1]) for _ in range(3)] == [0, 2, 4], "it does not know what another one was told"
+    losses.restore(losses.copy())  # one more life, which lost nothing
+    assert await commit(proxies[2]) == 6
+    await proxies[0].touch([0])
+    await refused_everywhere(proxies, 0, "1 of its writes are gone")
+
+
+async def test_what_a_proxy_was_only_told_of_by_an_announcement_must_not_be_lost_either(proxies, losses) -> None:
+    copy = losses.copy()
+    heard = asyncio.Event()
+
+    async def listen() -> None:
+        async for announcement in proxies[1].announcements():
+            if announcement is not None:
+                heard.set()
+            else:
+                assert await commit(proxies[0]) == 0
+
+    listening = asyncio.create_task(listen())
+    await heard.wait()
+    listening.cancel()
+    losses.restore(copy)
+    await proxies[1].touch([0])
+    await refused_everywhere(proxies, 0, "1 of its writes are gone")
+
+
+async def test_only_the_partitions_of_the_fenced_shard_fail(proxies, losses) -> None:
+    copy = losses.copy()
+    assert await commit(proxies[0], 0) == 0
+    losses.restore(copy)
+    runs = [PartitionRun(TOPIC, ON[shard], 1, (BATCH,)) for shard in (1, 0)]
+    answers = await proxies[0].commit(os.urandom(16), runs)
+    assert [answer.error_code for answer in answers] == [NONE, KAFKA_STORAGE_ERROR]
+    found = await proxies[0].find([FindRequest(TOPIC, ON[shard], 0, 1) for shard in (0, 1)])
+    assert [(answer.error_code, len(answer.rows)) for answer in found] == [(KAFKA_STORAGE_ERROR, 0), (NONE, 1)]
+    listed = await proxies[0].list_offsets([ListRequest(TOPIC, ON[shard], LATEST_TIMESTAMP) for shard in (0, 1)])
+    assert [(answer.error_code, answer.offset) for answer in listed] == [(KAFKA_STORAGE_ERROR, -1), (NONE, 2)]
+    deleted = await proxies[0].delete_records([DeleteRequest(TOPIC, ON[shard], -1) for shard in (0, 1)])
+    assert [(answer.error_code, answer.log_start_offset) for answer in deleted] == [
+        (KAFKA_STORAGE_ERROR, -1),
+        (NONE, 2),
+    ]
+    for everywhere in (proxies[0].garbage(0, 1), proxies[0].used([bytes(16)]), proxies[0].tombstoned(0, 1)):
+        with pytest.raises(ShardFenced, match="shard 0"):
+            await everywhere
+    assert len(await proxies[0].index_sizes()) == SHARDS
+
+
+async def test_the_fence_falls_when_the_newest_data_is_brought_back_with_it(proxies, losses) -> None:
+    old = losses.copy()
+    assert await commit(proxies[0]) == 0
+    newest = losses.copy()
+    losses.restore(old)
+    await refused_everywhere(proxies, 0, "1 of its writes are gone")
+    losses.restore(newest)
+    assert [await commit(one) for one in proxies] == [2, 4, 6]
+    assert not proxies[0].fence.fenced
+
+
+async def test_restores_that_lose_nothing_fence_nothing(proxies, losses) -> None:
+    for number in range(6):
+        assert await commit(proxies[number % 3]) == 2 * number
+        losses.restore(losses.copy(), same_life=number == 3)
+    for one in proxies:
+        await one.touch(range(SHARDS))
+        assert not one.fence.fenced
+
+
+async def test_a_commit_that_comes_too_late_is_refused_for_certain(proxies) -> None:
+    runs = [PartitionRun(TOPIC, ON[shard], 1, (BATCH,)) for shard in (1, 0)]
+    now_ms = proxies[0].store_time_ms()
+    answers = await proxies[0].commit(os.urandom(16), runs, not_after_ms=now_ms - 1)
+    assert [answer.error_code for answer in answers] == [KAFKA_STORAGE_ERROR] * 2
+    assert not proxies[0].fence.fenced
+    answers = await proxies[0].commit(os.urandom(16), runs, not_after_ms=now_ms + 60_000)
+    assert [answer.batches[0].base_offset for answer in answers] == [0, 0]
+    assert coordinator_of(proxies[0]._client, proxies[0]._settings).store_time_ms() is None
+
+
+# Servers that are started again, and replicas that take over
+
+
+@pytest.fixture
+async def clients() -> AsyncIterator[Callable]:
+    opened: list[Redis] = []
+
+    async def make(url: str, settle_ms: int = 0) -> RedisCoordinator:
+        settings = config.Redis(url=url, shards=SHARDS, settle_ms=settle_ms)
+        opened.append(await connect(settings))
+        return coordinator_of(opened[-1], settings)
+
+    yield make
+    for client in opened:
+        await client.aclose()
+
+
+async def reconnected(coordinator: RedisCoordinator) -> None:
+    """The first call after a restart may find its connection broken."""
+    with suppress(CoordinatorUnavailable):
+        await coordinator.find([FindRequest(TOPIC, ON[1], 0, 1)])
+
+
+@pytest.mark.parametrize("fsync", ["always", "everysec"])
+async def test_a_restart_that_loses_nothing_is_no_fence(start_store, clients, fsync: str) -> None:
+    store = start_store("--appendfsync", fsync)
+    coordinator = await clients(store.url)
+    await coordinator.create_logs(TOPIC, ON.values())
+    idempotent = {"producer_id": 5, "producer_epoch": 0}
+    segment, run = bytes(16), PartitionRun(TOPIC, ON[0], 1, (BATCH._replace(**idempotent, base_sequence=0),))
+    first = await coordinator.commit(segment, [run])
+    for number in range(1, 4):
+        store.stop()
+        with pytest.raises(CoordinatorUnavailable, match=r"see whether it runs and redis\.url is right"):
+            await commit(coordinator)
+        store.start()
+        assert await coordinator.commit(segment, [run]) == [
+            first[0]._replace(high_watermark=2 * number, log_start_offset=0)
+        ]
+        assert await commit(coordinator, **idempotent, base_sequence=2 * number) == 2 * number
+    assert not coordinator.fence.fenced
+
+
+async def test_an_older_append_only_file_is_noticed(start_store, clients, tmp_path: Path) -> None:
+    store = start_store("--appendfsync", "always")
+    knows, knows_less = await clients(store.url), await clients(store.url)
+    await knows.create_logs(TOPIC, ON.values())
+    await knows_less.touch(range(SHARDS))
+    copy_files(store.directory, tmp_path / "copy")
+    assert await commit(knows) == 0
+    store.stop()
+    put_files(tmp_path / "copy", store.directory)
+    store.start()
+    await reconnected(knows_less)
+    assert [await commit(knows_less) for _ in range(2)] == [0, 2]
+    await reconnected(knows)
+    await refused_everywhere([knows, knows_less], 0, "1 of its writes are gone")
+    assert await commit(knows_less, 1) == 0
+    store.stop()
+    store.start()
+    await reconnected(knows_less)
+    stranger = await clients(store.url)
+    assert await commit(stranger) == -1, "the fence outlives the server and the proxies"
+
+
+async def test_no_offset_is_given_twice_as_all_have_their_say_before_a_write(start_store, clients, tmp_path) -> None:
+    store = start_store("--appendfsync", "always")
+    knows, knows_less = await clients(store.url, 800), await clients(store.url, 800)
+    await knows.create_logs(TOPIC, ON.values())
+    await knows_less.touch(range(SHARDS))
+    copy_files(store.directory, tmp_path / "copy")
+    assert await commit(knows) == 0
+    store.stop()
+    put_files(tmp_path / "copy", store.directory)
+    store.start()
+    await reconnected(knows_less)
+    early = [asyncio.create_task(commit(knows_less, shard)) for shard in (0, 1)]
+    await reconnected(knows)
+    await knows.touch(range(SHARDS))
+    assert await asyncio.gather(*early) == [-1, 0]
+
+
+@pytest.mark.parametrize("lags", [False, True])
+async def test_a_replica_that_takes_over(start_store, clients, lags: bool) -> None:
+    primary = start_store()
+    replica = start_store("--replicaof", f"127.0.0.1 {primary.port}", "--repl-diskless-sync-delay", "0")
+    knows = await clients(primary.url)
+    await knows.create_logs(TOPIC, ON.values())
+    assert await commit(knows, 1) == 0
+    await knows._client.execute_command("WAIT", 1, 10_000)
+    after = await clients(replica.url)
+    if lags:
+        await after._client.execute_command("REPLICAOF", "NO", "ONE")
+    assert await commit(knows, 0) == 0
+    if not lags:
+        assert await knows._client.execute_command("WAIT", 1, 10_000) == 1
+    primary.kill()
+    # As a proxy sees it whose redis.url leads to another server now.
+    for shard, known in knows.fence.states().items():
+        after.fence.learn(shard, known)
+    if not lags:
+        with pytest.raises(CoordinatorUnavailable, match=r"read.only replica"):
+            await commit(after, 1)
+        await after._client.execute_command("REPLICAOF", "NO", "ONE")
+    assert [await commit(after, shard) for shard in (0, 1)] == ([-1, 2] if lags else [2, 2])
+    assert list(after.fence.fenced) == ([0] if lags else [])

@@ -1,0 +1,184 @@
+"""Histories of writes, losses and restarts with several proxies: no offset is acknowledged twice, no health is fenced."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+import redis as blocking_redis
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+from redis.asyncio import Redis
+
+from proxy import config
+from proxy.coordinator.connect import connect
+from proxy.coordinator.interface import NO_PRODUCER_ID, FindRequest, PartitionRun, ProposedBatch
+from proxy.coordinator.redis import RedisCoordinator
+from proxy.errors import KAFKA_STORAGE_ERROR, NONE
+from tests.integration.coordinator.conftest import Store
+from tests.integration.coordinator.losses import LOSABLE, Losses, coordinator_of
+
+TOPIC = bytes(16)
+LOGS = 3
+PROXIES = 3
+GAP = 10
+proxies = st.integers(0, PROXIES - 1)
+
+
+class Histories(RuleBasedStateMachine):
+    """One shard. `told`: by log and offset, the segment that a proxy was told of; of some, that they are given up."""
+
+    store: Store
+    all_have_their_say = True
+    """Whether every proxy looks at a server that was started before any of them writes (`redis.settle_ms`)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loop = asyncio.new_event_loop()
+        self.losses = Losses(self.store.port)
+        self.losses.empty()
+        self.settings = config.Redis(url=self.store.url, shards=1, settle_ms=0)
+        self.client: Redis = self.loop.run_until_complete(connect(self.settings))
+        self.proxies = [coordinator_of(self.client, self.settings) for _ in range(PROXIES)]
+        self.told: dict[tuple[int, int], bytes] = {}
+        self.segments = 0
+        self.written_at: list[int] = []
+        """Writes that the store had acknowledged when each copy was made."""
+        self.writes = 0
+        self.lost = False
+        self.run(self.proxies[0].create_logs(TOPIC, range(LOGS)))
+        self.everyone_looks()
+        self.copy()
+
+    def teardown(self) -> None:
+        self.loop.run_until_complete(self.client.aclose())
+        self.loop.close()
+        self.losses.close()
+
+    def run(self, work):
+        return self.loop.run_until_complete(work)
+
+    def everyone_looks(self) -> None:
+        for one in self.proxies:
+            self.run(one.touch([0]))
+
+    def commit_by(self, proxy: int, log: int, records: int) -> bool:
+        self.segments += 1
+        segment = self.segments.to_bytes(16, "big")
+        run = PartitionRun(TOPIC, log, 1, (ProposedBatch(10, records, 1, NO_PRODUCER_ID, -1, -1),))
+        (answer,) = self.run(self.proxies[proxy].commit(segment, [run]))
+        if answer.error_code == KAFKA_STORAGE_ERROR:
+            return False
+        assert answer.error_code == NONE
+        self.writes += 1
+        for offset in range(answer.batches[0].base_offset, answer.batches[0].base_offset + records):
+            assert (log, offset) not in self.told, "an offset was given twice"
+            self.told[log, offset] = segment
+        return True
+
+    @rule(proxy=proxies, log=st.integers(0, LOGS - 1), records=st.integers(1, 3))
+    def commit(self, proxy: int, log: int, records: int) -> None:
+        assert self.commit_by(proxy, log, records) == (not self.lost)
+
+    @rule(proxy=proxies, log=st.integers(0, LOGS - 1))
+    def find(self, proxy: int, log: int) -> None:
+        (answer,) = self.run(self.proxies[proxy].find([FindRequest(TOPIC, log, 0, 1)]))
+        assert answer.error_code == (KAFKA_STORAGE_ERROR if self.lost else NONE)
+
+    @rule()
+    @precondition(lambda self: not self.lost)
+    def copy(self) -> None:
+        self.losses.copy()
+        self.written_at.append(self.writes)
+
+    @rule(back=st.integers(0, 2))
+    @precondition(lambda self: not self.lost)
+    def restart(self, back: int) -> None:
+        """On one of the newest copies."""
+        number = max(0, len(self.losses) - 1 - back)
+        self.losses.restore(number)
+        self.lost = self.written_at[number] < self.writes
+        if self.all_have_their_say:
+            self.everyone_looks()
+
+    @rule(proxy=proxies)
+    def another_proxy_starts(self, proxy: int) -> None:
+        """What the others know is remembered."""
+        known = max((one.fence.newest(0) for one in self.proxies), key=lambda state: state.sequence)
+        self.proxies[proxy] = coordinator_of(self.client, self.settings)
+        self.proxies[proxy].fence.learn(0, known)
+        self.run(self.proxies[proxy].touch([0]))
+
+    @rule()
+    @precondition(lambda self: self.lost)
+    def accept(self) -> None:
+        self.run(self.proxies[0].unfence(0, [], GAP, [(TOPIC, log) for log in range(LOGS)]))
+        self.lost = False
+        # A copy from before would be one more loss, which all know of.
+        self.everyone_looks()
+        self.copy()
+
+    @invariant()
+    def the_fence_is_up_only_where_something_was_lost(self) -> None:
+        self.everyone_looks()
+        assert [bool(one.fence.fenced) for one in self.proxies] == [self.lost] * PROXIES
+
+
+class Unwatched(Histories):
+    """As if nobody looked: proxies write as soon as a server runs. What is lost is noticed by who knew of it."""
+
+    all_have_their_say = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.known_lost: set[int] = set()
+
+    @invariant()
+    def the_fence_is_up_only_where_something_was_lost(self) -> None:
+        """Looked at when the time comes."""
+
+    @rule(proxy=proxies, log=st.integers(0, LOGS - 1), records=st.integers(1, 3))
+    def commit(self, proxy: int, log: int, records: int) -> None:
+        run = PartitionRun(TOPIC, log, 1, (ProposedBatch(10, records, 1, NO_PRODUCER_ID, -1, -1),))
+        self.segments += 1
+        (answer,) = self.run(self.proxies[proxy].commit(self.segments.to_bytes(16, "big"), [run]))
+        if not self.lost:
+            assert answer.error_code == NONE
+            self.writes += 1
+
+    @rule(proxy=proxies, log=st.integers(0, LOGS - 1))
+    def find(self, proxy: int, log: int) -> None:
+        (answer,) = self.run(self.proxies[proxy].find([FindRequest(TOPIC, log, 0, 1)]))
+        assert answer.error_code == NONE or self.lost
+
+    @rule()
+    @precondition(lambda self: self.lost)
+    def accept(self) -> None:
+        """However much was written since: when all have looked, it is known."""
+        self.everyone_looks()
+        self.everyone_looks()  # the first of them may have looked before the one who knew
+        assert [bool(one.fence.fenced) for one in self.proxies] == [True] * PROXIES
+        super().accept()
+
+
+@pytest.fixture(scope="module")
+def losable(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    store = Store(tmp_path_factory.mktemp("losable"), *LOSABLE)
+    store.start()
+    with blocking_redis.Redis(port=store.port) as client:
+        client.ping()
+    yield store
+    store.stop()
+
+
+@pytest.mark.parametrize("machine", [Histories, Unwatched])
+def test_histories(losable: Store, machine: type[Histories]) -> None:
+    machine.store = losable
+    run_state_machine_as_test(
+        machine,
+        settings=settings(
+            max_examples=25, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
+        ),
+    )

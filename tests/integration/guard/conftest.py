@@ -1,0 +1,94 @@
+"""A real store that can lose data, object storage in a directory, and proxies' looks at both."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import yaml
+from redis.asyncio import Redis
+
+from proxy import config
+from proxy.coordinator.connect import connect
+from proxy.coordinator.redis import RedisCoordinator
+from proxy.coordinator.registry import RedisTopicRegistry
+from proxy.guard.watch import StoreWatch
+from proxy.storage.file import FileStorage
+from proxy.topics import Topics
+from tests.integration.coordinator.conftest import Store
+from tests.integration.coordinator.losses import LOSABLE, Losses, coordinator_of
+
+SHARDS = 2
+
+
+@pytest.fixture(scope="session")
+def losable(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    store = Store(tmp_path_factory.mktemp("losable"), *LOSABLE)
+    store.start()
+    yield store
+    store.stop()
+
+
+@pytest.fixture
+def losses(losable: Store) -> Iterator[Losses]:
+    losses = Losses(losable.port)
+    losses.empty()
+    yield losses
+    losses.close()
+
+
+@pytest.fixture
+def settings(losable: Store, losses: Losses) -> config.Redis:
+    return config.Redis(url=losable.url, shards=SHARDS, settle_ms=0, check_interval_ms=10, remember_interval_ms=10)
+
+
+@pytest.fixture
+async def storage(tmp_path: Path) -> AsyncIterator[FileStorage]:
+    storage = FileStorage(config.Storage(url=(tmp_path / "wal").as_uri()))
+    await storage.open()
+    yield storage
+    await storage.close()
+
+
+@pytest.fixture
+async def client(settings: config.Redis) -> AsyncIterator[Redis]:
+    client = await connect(settings)
+    yield client
+    await client.aclose()
+
+
+@dataclass
+class Proxy:
+    """As much of one as looks at the store."""
+
+    coordinator: RedisCoordinator
+    topics: Topics
+    watch: StoreWatch
+
+
+@pytest.fixture
+def start_proxy(client: Redis, settings: config.Redis, storage: FileStorage) -> Callable[[], Awaitable[Proxy]]:
+    async def start() -> Proxy:
+        coordinator = coordinator_of(client, settings)
+        topics = Topics(RedisTopicRegistry(client, settings), lease_runs=lambda: True)
+        watch = StoreWatch(settings, client, coordinator, storage, topics, lambda: True)
+        await watch.open()
+        await topics.load()
+        return Proxy(coordinator, topics, watch)
+
+    return start
+
+
+@pytest.fixture
+def config_file(tmp_path: Path, settings: config.Redis) -> Path:
+    path = tmp_path / "proxy.yaml"
+    document = {
+        "rack": "rack-a",
+        "brokers": {"bootstrap": ["127.0.0.1:1"]},
+        "redis": settings.model_dump(),
+        "storage": {"url": (tmp_path / "wal").as_uri()},
+    }
+    path.write_text(yaml.safe_dump(document))
+    return path

@@ -1,0 +1,141 @@
+"""Topics that come by their names: by CreateTopics of any shape, and on demand by Metadata."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from proxy.demo.stack import Stack
+from tests.support.confluent import produce, read
+from tests.support.metrics import Metrics
+from tests.support.questions import ask
+from tests.support.records import samples
+
+METADATA, CREATE_TOPICS, DELETE_TOPICS, DESCRIBE_CONFIGS = 3, 19, 20, 32
+INVALID_REPLICA_ASSIGNMENT, TOPIC_ALREADY_EXISTS, INVALID_CONFIG = 39, 36, 40
+RACK = "rack-a"
+
+
+def by_name(kind: str) -> str:
+    return f"{'diskless.' if kind == 'diskless' else ''}created-{uuid.uuid4().hex[:8]}"
+
+
+def metadata(address: str, version: int, *names: str, creates: bool = False) -> dict[str, int]:
+    told = ask(
+        address,
+        METADATA,
+        version,
+        topics=[{"name": name, "topic_id": bytes(16)} for name in names],
+        allow_auto_topic_creation=creates,
+    )
+    assert len(told["topics"]) == len(names)
+    return {topic["name"]: topic["error_code"] for topic in told["topics"]}
+
+
+def is_diskless(stack: Stack, name: str) -> bool:
+    asked = [{"resource_type": 2, "resource_name": name, "configuration_keys": None}]
+    (result,) = ask(stack.bootstrap(RACK), DESCRIBE_CONFIGS, 1, resources=asked)["results"]
+    assert result["error_code"] == 0
+    return any(config["name"] == "diskless.enable" for config in result["configs"])
+
+
+def until(condition: Callable[[], Any], what: str) -> Any:
+    deadline = time.monotonic() + 30
+    while not (value := condition()):
+        assert time.monotonic() < deadline, what
+        time.sleep(0.05)
+    return value
+
+
+def known(stack: Stack, *names: str) -> None:
+    """Until every broker knows them: brokers hear of topics one after the other."""
+    for address in (*stack.direct_bootstrap.split(","), stack.bootstrap(RACK)):
+        until(lambda address=address: not any(metadata(address, 9, *names).values()), "not known everywhere")  # type: ignore[misc]
+
+
+# On demand
+
+
+@pytest.mark.parametrize("version", [0, 1, 2, 3, 4, 8, 9, 12, 13])
+def test_topics_that_come_on_demand_are_diskless_by_their_names(stack: Stack, version: int) -> None:
+    """Those of other names come too, in the same request, from the brokers."""
+    names = by_name("diskless"), by_name("diskless"), by_name("classic")
+    until(
+        lambda: not any(metadata(stack.bootstrap(RACK), version, *names, creates=True).values()),
+        "not created on demand",
+    )
+    known(stack, *names)
+    assert [is_diskless(stack, name) for name in names] == [True, True, False]
+
+
+def test_nothing_comes_where_it_is_not_asked_for(stack: Stack) -> None:
+    name = by_name("diskless")
+    assert metadata(stack.bootstrap(RACK), 9, name) == {name: 3}
+    assert metadata(stack.direct_bootstrap.split(",")[0], 9, name) == {name: 3}
+    bad = "diskless.not/a/name"
+    assert metadata(stack.bootstrap(RACK), 9, bad, creates=True) == {bad: 17}
+
+
+def test_a_producer_to_a_new_name_makes_a_diskless_topic(stack: Stack) -> None:
+    name = by_name("diskless")
+    sent = samples(20, "none")
+    assert sorted(produce(stack.bootstrap("rack-b"), name, sent)) == list(range(20))
+    assert len(read(stack.bootstrap("rack-c"), name)) == 20
+    known(stack, name)
+    assert read(stack.direct_bootstrap, name) == []
+
+
+# CreateTopics
+
+
+@pytest.mark.parametrize("version", range(2, 8))
+def test_topics_with_assignments_and_of_any_version(stack: Stack, version: int) -> None:
+    names = by_name("classic"), by_name("diskless")
+
+    def create(assignments: list[list[int]], *, validate_only: bool, **configs: str) -> list[dict[str, Any]]:
+        asked = [
+            {
+                "name": name,
+                "num_partitions": -1,
+                "replication_factor": -1,
+                "assignments": [
+                    {"partition_index": index, "broker_ids": nodes} for index, nodes in enumerate(assignments)
+                ],
+                "configs": [{"name": key, "value": value} for key, value in configs.items()],
+            }
+            for name in names
+        ]
+        answer = ask(
+            stack.bootstrap(RACK), CREATE_TOPICS, version, topics=asked, timeout=30_000, validate_only=validate_only
+        )
+        told: list[dict[str, Any]] = answer["topics"]
+        assert [topic.pop("name") for topic in told] == list(names)
+        for topic in told:
+            topic.pop("topic_id", None)
+            topic["error_message"] = (topic["error_message"] or "").replace(names[0], "N").replace(names[1], "N")
+            for config in topic.pop("configs", None) or []:
+                topic[config["name"]] = config["value"]
+        return told
+
+    before = Metrics(stack, RACK).value("diskless_topics")
+    for assignments, expected in (([[1, 2], [9, 1]], INVALID_REPLICA_ASSIGNMENT), ([[1, 2], [3, 1]], 0)):
+        classic, diskless = create(assignments, validate_only=True)
+        assert classic["error_code"] == diskless["error_code"] == expected
+        assert classic["error_message"] == diskless["error_message"]
+    classic, diskless = create([[1]], validate_only=True, **{"retention.ms": "soon"})
+    assert classic["error_code"] == diskless["error_code"] == INVALID_CONFIG
+    assert Metrics(stack, RACK).value("diskless_topics") == before
+    assert set(metadata(stack.bootstrap(RACK), 9, *names).values()) == {3}
+
+    for expected in (0, TOPIC_ALREADY_EXISTS):
+        classic, diskless = create([[1, 2], [3, 1]], validate_only=False)
+        assert classic["error_code"] == diskless["error_code"] == expected
+        assert classic["error_message"] == diskless["error_message"]
+    known(stack, *names)
+    shadow = ask(stack.direct_bootstrap.split(",")[0], METADATA, 1, topics=[{"name": names[1]}])["topics"][0]
+    assert sorted(one["replica_nodes"] for one in shadow["partitions"]) == [[1, 2], [3, 1]]
+    assert [is_diskless(stack, name) for name in names] == [False, True]

@@ -1,0 +1,160 @@
+"""Share groups (KIP-932) and diskless topics: a clear error for these, and the group's other topics go on."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaException, ShareConsumer
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
+
+from proxy.demo.stack import Stack
+from tests.support.confluent import produce
+from tests.support.questions import ask
+from tests.support.raw import Raw
+from tests.support.records import samples
+from tests.support.topics import CLASSIC, DISKLESS, KINDS, admin, new_topic
+
+METADATA, SHARE_FETCH, SHARE_ACKNOWLEDGE, DESCRIBE_OFFSETS, ALTER_OFFSETS = 3, 78, 79, 90, 91
+INVALID_TOPIC_EXCEPTION = 17
+RACK = "rack-b"
+MAX_WAIT_MS = 600
+"""Of a fetch that finds nothing."""
+
+
+@pytest.fixture
+def topics(stack: Stack) -> dict[str, str]:
+    made = {kind: new_topic(stack, "shared", kind) for kind in KINDS}
+    for name in made.values():
+        produce(stack.bootstrap("rack-a"), name, samples(6, "shared", plain=True))
+    return made
+
+
+@pytest.fixture
+def group(stack: Stack) -> str:
+    """A share group that reads from the beginning."""
+    name = f"share-{uuid.uuid4().hex[:8]}"
+    entry = ConfigEntry("share.auto.offset.reset", "earliest", incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ConfigResource.Type.GROUP, name, incremental_configs=[entry])
+    client = admin(stack)
+    client.incremental_alter_configs([resource])[resource].result(30)
+    return name
+
+
+def partition(**more: Any) -> dict[str, Any]:
+    return {"partition_index": 0, **more}
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_session_with_both_kinds(stack: Stack, topics: dict[str, str], group: str, version: int) -> None:
+    asked = [{"name": name, "topic_id": bytes(16)} for name in topics.values()]
+    told = ask(stack.bootstrap(RACK), METADATA, 12, topics=asked)
+    known = {topic["name"]: topic for topic in told["topics"]}
+    ids = {kind: known[name]["topic_id"] for kind, name in topics.items()}
+    leader = known[topics[CLASSIC]]["partitions"][0]["leader_id"]
+    address = next(f"{one['host']}:{one['port']}" for one in told["brokers"] if one["node_id"] == leader)
+    member = str(uuid.uuid4())
+
+    def fetch(epoch: int, *kinds: str) -> dict[str, Any]:
+        """What was answered, by kind."""
+        answer = ask(
+            raw,
+            SHARE_FETCH,
+            version,
+            group_id=group,
+            member_id=member,
+            share_session_epoch=epoch,
+            max_wait=MAX_WAIT_MS,
+            min_bytes=1,
+            max_bytes=1 << 20,
+            max_records=100,
+            batch_size=100,
+            topics=[{"topic_id": ids[kind], "partitions": [partition()]} for kind in kinds],
+        )
+        assert (answer["error_code"], answer["error_message"]) == (0, None)
+        by_id = {topic["topic_id"]: topic["partitions"] for topic in answer["responses"]}
+        return {kind: by_id[topic_id][0] for kind, topic_id in ids.items() if topic_id in by_id}
+
+    with Raw(address) as raw:
+        first = fetch(0, DISKLESS)
+        assert first.keys() == {DISKLESS}
+        assert first[DISKLESS]["error_code"] == INVALID_TOPIC_EXCEPTION
+        assert "share groups can't read it" in first[DISKLESS]["error_message"]
+        began = time.monotonic()
+        assert fetch(1) == {}
+        # The broker answers at once, and the client would ask again at once.
+        assert time.monotonic() - began >= MAX_WAIT_MS / 1000
+        both = fetch(2, CLASSIC, DISKLESS)
+        assert both[DISKLESS]["error_code"] == INVALID_TOPIC_EXCEPTION
+        epoch, got = 3, both.get(CLASSIC, {"acquired_records": []})
+        while not got["acquired_records"]:  # the share partition is made first
+            got = fetch(epoch).get(CLASSIC, got)
+            epoch += 1
+        assert got["error_code"] == 0
+        assert [(one["first_offset"], one["last_offset"]) for one in got["acquired_records"]] == [(0, 5)]
+        accept = [{"first_offset": 0, "last_offset": 5, "acknowledge_types": [1]}]
+        acknowledged = ask(
+            raw,
+            SHARE_ACKNOWLEDGE,
+            version,
+            group_id=group,
+            member_id=member,
+            share_session_epoch=epoch,
+            topics=[
+                {"topic_id": topic_id, "partitions": [partition(acknowledgement_batches=accept)]}
+                for topic_id in ids.values()
+            ],
+        )
+        assert acknowledged["error_code"] == 0
+        errors = {topic["topic_id"]: topic["partitions"][0]["error_code"] for topic in acknowledged["responses"]}
+        assert errors == {ids[CLASSIC]: 0, ids[DISKLESS]: INVALID_TOPIC_EXCEPTION}
+
+
+def test_a_share_consumer_of_both_kinds(stack: Stack, topics: dict[str, str], group: str) -> None:
+    """It is told of the error, and reads the classic topic."""
+    read: list[int] = []
+    errors: list[str] = []
+    settings = {"bootstrap.servers": stack.bootstrap(RACK), "group.id": group}
+    with ShareConsumer(settings) as consumer:
+        consumer.subscribe(list(topics.values()))
+        deadline = time.monotonic() + 60
+        while len(read) < 6 or not errors:
+            assert time.monotonic() < deadline, f"read {read}, errors {errors}"
+            try:
+                for message in consumer.poll(1.0):
+                    if message.error():
+                        errors.append(message.error().name())
+                    else:
+                        assert message.topic() == topics[CLASSIC]
+                        read.append(message.offset())
+            except KafkaException as error:
+                errors.append(error.args[0].name())
+    assert sorted(read) == list(range(6))
+    assert set(errors) == {"TOPIC_EXCEPTION"}
+
+
+def test_offsets_of_share_groups(stack: Stack, topics: dict[str, str], group: str) -> None:
+    """To start from an offset of a diskless topic is refused; nobody is told a lag of it."""
+    asked = [{"topic_name": name, "partitions": [partition(start_offset=2)]} for name in topics.values()]
+    deadline = time.monotonic() + 30
+    while True:
+        altered = ask(stack.bootstrap(RACK), ALTER_OFFSETS, 0, group_id=group, topics=asked)
+        if altered["error_code"] == 0 or time.monotonic() > deadline:
+            break
+        time.sleep(0.1)
+    assert altered["error_code"] == 0, altered
+    errors = {topic["topic_name"]: topic["partitions"][0] for topic in altered["responses"]}
+    assert errors[topics[CLASSIC]]["error_code"] == 0
+    assert errors[topics[DISKLESS]]["error_code"] == INVALID_TOPIC_EXCEPTION
+    assert "not on the brokers" in errors[topics[DISKLESS]]["error_message"]
+    alone = ask(stack.bootstrap(RACK), ALTER_OFFSETS, 0, group_id=group, topics=asked[1:])
+    assert [one["topic_name"] for one in alone["responses"]] == [topics[DISKLESS]]
+    for version in (0, 1):
+        groups = [{"group_id": group, "topics": [{"topic_name": name, "partitions": [0]} for name in topics.values()]}]
+        (told,) = ask(stack.bootstrap(RACK), DESCRIBE_OFFSETS, version, groups=groups)["groups"]
+        found = {topic["topic_name"]: topic["partitions"][0] for topic in told["topics"]}
+        assert [found[topics[kind]]["start_offset"] for kind in (CLASSIC, DISKLESS)] == [2, -1]
+        if version:
+            assert [found[topics[kind]]["lag"] for kind in (CLASSIC, DISKLESS)] == [4, -1]

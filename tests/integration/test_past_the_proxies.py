@@ -1,0 +1,177 @@
+"""What somebody does on the brokers directly, past the proxies, to the shadow of a diskless topic."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+from typer.testing import CliRunner
+
+from proxy.cli import app
+from proxy.cluster import Cluster
+from proxy.config import load_settings
+from proxy.demo.stack import Stack
+from proxy.housekeeping.broker_metadata import ask_topics
+from proxy.housekeeping.stray import StrayRecords
+from tests.support.confluent import produce, read
+from tests.support.metrics import Metrics
+from tests.support.records import samples, stored
+from tests.support.topics import CLASSIC, DISKLESS, create_topic, delete_topic, new_topic, offsets, replica_count
+
+TIMEOUT_SECONDS = 60.0
+
+
+def until(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + TIMEOUT_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.25)
+
+
+def direct(stack: Stack) -> AdminClient:
+    return AdminClient({"bootstrap.servers": stack.direct_bootstrap})
+
+
+def delete_directly(stack: Stack, topic: str) -> None:
+    client = direct(stack)
+    client.delete_topics([topic], request_timeout=30)[topic].result(40)
+
+
+def told(stack: Stack, *arguments: str) -> Any:
+    """What `diskless-proxy topics` tells."""
+    config = str(stack.config_path("rack-a"))
+    done = CliRunner().invoke(app, ["topics", *arguments, "--json", "--config", config])
+    assert done.exit_code == 0, f"{done.stderr}\n{done.exception!r}"
+    return json.loads(done.stdout)["topics"]
+
+
+def registered(stack: Stack) -> dict[str, Any]:
+    """The diskless topics by name."""
+    return {row["topic"]: row for row in told(stack, "list", "--diskless")}
+
+
+def described(stack: Stack, topic: str) -> Any:
+    return told(stack, "describe", topic)[0]
+
+
+def objects(stack: Stack) -> set[Path]:
+    return {path for path in (stack.directory / "wal").glob("??/*") if path.is_file()}
+
+
+def test_a_topic_deleted_on_the_brokers_goes_with_all_it_had(stack: Stack) -> None:
+    kept, gone = (new_topic(stack, label, DISKLESS, partitions=2) for label in ("kept-here", "deleted-there"))
+    produce(stack.bootstrap("rack-a"), kept, samples(5, "kept"))
+    before = objects(stack)
+    for number in range(3):
+        produce(stack.bootstrap("rack-a"), gone, samples(5, "gone"), number % 2)
+    made = objects(stack) - before
+    assert made
+    delete_directly(stack, gone)
+    until(lambda: gone not in registered(stack), "the topic stayed in the registry")
+    until(lambda: not objects(stack) & made, "its objects stayed")
+    assert registered(stack)[kept]["state"] == "live"
+    create_topic(stack, gone, DISKLESS)
+    assert offsets(stack, gone) == (0, 0)
+    produce(stack.bootstrap("rack-b"), gone, samples(2, "anew"))
+    assert offsets(stack, gone) == (0, 2)
+    assert offsets(stack, kept) == (0, 5)
+
+
+def test_a_topic_made_anew_on_the_brokers_is_a_classic_one(stack: Stack) -> None:
+    topic = new_topic(stack, "made-anew", DISKLESS)
+    produce(stack.bootstrap("rack-a"), topic, samples(5, "old"))
+    old_id = registered(stack)[topic]["topic_id"]
+    delete_directly(stack, topic)
+    client = direct(stack)
+
+    def made() -> bool:
+        (result,) = client.create_topics([NewTopic(topic, 1, replica_count(stack))], request_timeout=30).values()
+        return result.exception(40) is None
+
+    until(made, "the brokers did not make it anew")
+    until(lambda: topic not in registered(stack), "the old one stayed in the registry")
+    assert old_id
+    sent = samples(4, "new")
+    until(lambda: offsets(stack, topic, rack="rack-c") == (0, 0), "the new one is not seen")
+    produce(stack.bootstrap("rack-b"), topic, sent)
+    assert read(stack.direct_bootstrap, topic) == stored(sent)
+    assert read(stack.bootstrap("rack-c"), topic) == stored(sent)
+    delete_topic(stack, topic)
+
+
+def test_a_topic_deleted_while_no_proxy_ran_goes_later(stack: Stack) -> None:
+    kept, gone = (new_topic(stack, label, DISKLESS) for label in ("kept-meanwhile", "deleted-meanwhile"))
+    for topic in (kept, gone):
+        produce(stack.bootstrap("rack-a"), topic, samples(3, "meanwhile"))
+    for rack in stack.proxies:
+        stack.kill_proxy(rack)
+    delete_directly(stack, gone)
+    stack.heal()
+    until(lambda: gone not in registered(stack), "the topic stayed in the registry")
+    assert offsets(stack, kept) == (0, 3)
+
+
+def test_records_produced_to_the_brokers_are_counted_and_not_served(stack: Stack) -> None:
+    topic, untouched = (new_topic(stack, label, DISKLESS) for label in ("stray", "no-stray"))
+    sent = samples(3, "right way")
+    produce(stack.bootstrap("rack-a"), topic, sent)
+    produce(stack.direct_bootstrap, topic, samples(4, "past the proxies"))
+
+    def counted() -> float:
+        return max(Metrics(stack, rack).value("stray_records", topic=topic) for rack in stack.proxies)
+
+    until(lambda: counted() == 4, "the records were not counted")
+    assert sum(Metrics(stack, rack).value("stray_records", topic=untouched) for rack in stack.proxies) == 0
+    assert any(topic in line for line in alerts(stack))
+    assert described(stack, topic)["stray_records"] == 4
+    assert described(stack, untouched)["stray_records"] == 0
+    for rack in stack.proxies:
+        assert read(stack.bootstrap(rack), topic) == stored(sent)
+    more = samples(1, "after")
+    assert produce(stack.bootstrap("rack-b"), topic, more) == [3]
+    # As the documented remedy says: they are deleted on the brokers.
+    client = direct(stack)
+    (done,) = client.delete_records([TopicPartition(topic, 0, 4)], request_timeout=30).values()
+    done.result(40)
+    until(lambda: counted() == 0, "the records are still counted")
+
+
+def alerts(stack: Stack) -> list[str]:
+    """Lines of the proxies' logs that tell of stray records."""
+    logs = [stack.log_tail(name, 1000) for name in stack.processes if name.startswith("proxy-")]
+    return [line for log in logs for line in log.splitlines() if "stray_records" in line]
+
+
+def test_a_marker_in_a_shadow_is_no_stray_record(stack: Stack) -> None:
+    """A transaction on a classic topic of a name that is diskless for nobody: its markers are told from records."""
+    topic = new_topic(stack, "markers", CLASSIC)
+    producer = Producer({"bootstrap.servers": stack.direct_bootstrap, "transactional.id": f"tx-{uuid.uuid4()}"})
+    producer.init_transactions(30)
+    for number in range(3):
+        producer.begin_transaction()
+        for _ in range(number + 1):
+            producer.produce(topic, b"value", partition=0)
+        producer.commit_transaction(30)
+
+    async def count() -> dict[str, int]:
+        cluster = Cluster(load_settings(stack.config_path("rack-a")))
+        try:
+            await cluster.refresh()
+            known = await ask_topics(cluster.service, None)
+            (topic_id,) = [one.topic_id for one in known.topics.values() if one.name == topic]
+            stray = StrayRecords(cluster)
+            counts = await stray.look([topic_id])
+            assert await stray.look([topic_id]) == counts, "nothing is counted twice"
+            return counts
+        finally:
+            cluster.service.close()
+
+    assert offsets(stack, topic) == (0, 1 + 2 + 3 + 3)
+    assert asyncio.run(count()) == {topic: 1 + 2 + 3}

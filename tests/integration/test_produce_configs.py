@@ -1,0 +1,318 @@
+"""Batches under every `compression.type` and `message.timestamp.*`: what a diskless topic makes of them, brokers do."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from typing import Any, NamedTuple
+
+import pytest
+from aiokafka.record.default_records import DefaultRecordBatch
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from crc32c import crc32c
+
+from proxy.compression import NAMES, compress
+from proxy.demo.stack import Stack
+from proxy.records import HEADER_BYTES, BatchHeader, read_header
+from tests.batches import make_batch, make_timed_batch
+from tests.support.confluent import read_partitions
+from tests.support.questions import ask
+from tests.support.raw import Raw
+from tests.support.topics import CLASSIC, DISKLESS, admin, create_topic, new_topic
+
+PRODUCE, FETCH = 0, 1
+VERSION = 9
+FETCH_VERSION = 11
+HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
+UNKNOWN_SERVER_ERROR, MESSAGE_TOO_LARGE, INVALID_TIMESTAMP, OUT_OF_ORDER, INVALID_RECORD = -1, 10, 32, 45, 87
+NODE = 1
+_READY_SECONDS = 30.0
+_numbers = itertools.count(int(time.time() * 1000))
+
+
+class Told(NamedTuple):
+    """Of a partition's answer to a Produce, what the two kinds have to have in common."""
+
+    error_code: int
+    base_offset: int
+    log_append_time_ms: int
+    log_start_offset: int
+    record_errors: tuple[tuple[int, str], ...]
+
+
+class Side:
+    """One of the two topics, and a connection to ask about it."""
+
+    def __init__(self, address: str, topic: str) -> None:
+        self.connection = Raw(address)
+        self.topic = topic
+
+    def produce(self, batch: bytes | bytearray, partition: int = 0, acks: int = -1) -> Told:
+        data = [{"index": partition, "records": bytes(batch)}]
+        answer = ask(
+            self.connection,
+            PRODUCE,
+            VERSION,
+            transactional_id=None,
+            acks=acks,
+            timeout_ms=30_000,
+            topic_data=[{"name": self.topic, "partition_data": data}],
+        )
+        (told,) = answer["responses"][0]["partition_responses"]
+        errors = tuple((one["batch_index"], one["batch_index_error_message"]) for one in told["record_errors"])
+        return Told(
+            told["error_code"], told["base_offset"], told["log_append_time_ms"], told["log_start_offset"], errors
+        )
+
+    def batches(self, offset: int = 0) -> list[bytes]:
+        """Everything from the offset on, batch by batch as it is read."""
+        asked = [
+            {
+                "partition": 0,
+                "current_leader_epoch": -1,
+                "fetch_offset": offset,
+                "last_fetched_epoch": -1,
+                "log_start_offset": -1,
+                "partition_max_bytes": 1 << 24,
+            }
+        ]
+        answer = ask(
+            self.connection,
+            FETCH,
+            FETCH_VERSION,
+            replica_id=-1,
+            max_wait_ms=500,
+            min_bytes=1,
+            max_bytes=1 << 24,
+            isolation_level=0,
+            session_id=0,
+            session_epoch=-1,
+            topics=[{"topic": self.topic, "partitions": asked}],
+            forgotten_topics_data=[],
+            rack_id="",
+        )
+        (told,) = answer["responses"][0]["partitions"]
+        assert told["error_code"] == 0
+        found, data = [], told["records"] or b""
+        while data:
+            length = read_header(data).length
+            found.append(data[:length])
+            data = data[length:]
+        return found
+
+
+def both(stack: Stack, **configs: str) -> tuple[Side, Side]:
+    """A classic topic at its leader, a diskless one at a proxy; once they can be used."""
+    named = {name.replace("_", "."): value for name, value in configs.items()}
+    classic = f"produce-classic-{next(_numbers)}"
+    create_topic(stack, classic, CLASSIC, configs=named, assignment=[[NODE]])
+    diskless = new_topic(stack, "produce", DISKLESS, configs=named)
+    sides = Side(stack.kafka.address(NODE), classic), Side(stack.bootstrap("rack-b"), diskless)
+    deadline = time.monotonic() + _READY_SECONDS
+    for side in sides:
+        while side.produce(b"").error_code in (3, 6):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+    return sides
+
+
+def alter(stack: Stack, sides: tuple[Side, Side], name: str, value: str) -> None:
+    entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+    client = admin(stack)
+    for side in sides:
+        resource = ConfigResource(ResourceType.TOPIC, side.topic, incremental_configs=[entry])
+        for answer in client.incremental_alter_configs([resource]).values():
+            answer.result(30)
+
+
+def agree(sides: tuple[Side, Side], batch: bytes | bytearray, *, stamped: bool = False) -> Told:
+    """Both answer the same, but for the time of the append, which both tell or both don't."""
+    classic, diskless = (side.produce(batch) for side in sides)
+    if stamped:
+        now_ms = time.time() * 1000
+        assert all(0 <= now_ms - told.log_append_time_ms < 60_000 for told in (classic, diskless)), (classic, diskless)
+        diskless = diskless._replace(log_append_time_ms=classic.log_append_time_ms)
+    assert [_without_times(one) for one in diskless.record_errors] == [
+        _without_times(one) for one in classic.record_errors
+    ]
+    assert diskless._replace(record_errors=()) == classic._replace(record_errors=())
+    return classic
+
+
+def _without_times(error: tuple[int, str]) -> tuple[int, str]:
+    place, text = error
+    return place, text.partition(" should be within")[0]
+
+
+def header_fields(header: BatchHeader) -> tuple[Any, ...]:
+    return header._replace(length=0, crc=0, partition_leader_epoch=0)
+
+
+def read_back(sides: tuple[Side, Side], *, stamped: bool = False) -> list[BatchHeader]:
+    """What both have: the same headers, CRCs that are right, the same records; the headers of the diskless one's."""
+    stored = [side.batches() for side in sides]
+    headers = [[read_header(batch) for batch in batches] for batches in stored]
+    assert len(stored[0]) == len(stored[1])
+    for one, other, classic, diskless in zip(*stored, *headers, strict=True):
+        assert crc32c(other[21:]) == diskless.crc
+        if stamped and diskless.timestamp_type:
+            assert abs(diskless.max_timestamp_ms - classic.max_timestamp_ms) < 60_000
+            diskless = diskless._replace(max_timestamp_ms=classic.max_timestamp_ms)
+        assert header_fields(diskless) == header_fields(classic)
+        assert one[:8] == other[:8]
+        records = [
+            [(record.offset, record.key, record.value, record.headers) for record in DefaultRecordBatch(batch)]
+            for batch in (one, other)
+        ]
+        assert records[0] == records[1]
+    return headers[1]
+
+
+def now_ms() -> int:
+    return int(time.time() * 1000)
+
+
+@pytest.mark.parametrize("wanted", ["uncompressed", "gzip", "snappy", "lz4", "zstd"])
+def test_batches_are_compressed_as_the_topic_wants_it(stack: Stack, wanted: str) -> None:
+    sides = both(stack, compression_type=wanted)
+    values = [b"a value that repeats itself, " * 200, None, b"", b"x"]
+    sequence = 0
+    for codec in range(5):
+        batch = make_batch(
+            values, codec=codec, timestamp_ms=now_ms(), producer_id=8_000_000, producer_epoch=0, base_sequence=sequence
+        )
+        assert agree(sides, batch).error_code == 0
+        sequence += len(values)
+    again = make_batch(
+        values, codec=4, timestamp_ms=7, producer_id=8_000_000, producer_epoch=0, base_sequence=sequence - len(values)
+    )
+    assert agree(sides, again).base_offset == sequence - len(values), "the same to a producer that says it again"
+    headers = read_back(sides)
+    assert [header.compression for header in headers] == [NAMES.index(wanted.replace("uncompressed", "none"))] * 5
+    assert [header.base_sequence for header in headers] == list(range(0, sequence, len(values)))
+    (kept,) = read_partitions(stack.bootstrap("rack-c"), sides[1].topic, 1)
+    assert [record.value for record in kept] == values * 5
+
+
+def test_size_is_checked_before_and_after_compression(stack: Stack) -> None:
+    sides = both(stack, compression_type="gzip", max_message_bytes="2000")
+    loose = make_batch([b"z" * 5_000], timestamp_ms=now_ms())
+    assert agree(sides, loose).error_code == MESSAGE_TOO_LARGE
+    alter(stack, sides, "compression.type", "uncompressed")
+    packed = make_batch([b"z" * 5_000], codec=4, timestamp_ms=now_ms())
+    deadline = time.monotonic() + _READY_SECONDS
+    for side in sides:  # until it has heard of the change
+        while side.produce(packed).error_code == 0:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+    assert agree_code(sides, packed) == MESSAGE_TOO_LARGE
+
+
+def agree_code(sides: tuple[Side, Side], batch: bytes | bytearray) -> int:
+    classic, diskless = (side.produce(batch).error_code for side in sides)
+    assert diskless == classic
+    return classic
+
+
+def test_levels_of_compression_are_obeyed(stack: Stack) -> None:
+    text = b"".join(b"%d is %d squared; " % (number * number, number) for number in range(3_000))
+    sizes = []
+    for level in ("1", "19"):
+        sides = both(stack, compression_type="zstd", compression_zstd_level=level)
+        assert agree(sides, make_batch([text], timestamp_ms=now_ms())).error_code == 0
+        read_back(sides)
+        sizes.append([len(side.batches()[0]) for side in sides])
+    low, high = sizes
+    assert high[0] < low[0]
+    assert high[1] < low[1]
+    assert all(abs(classic - diskless) < classic / 10 for classic, diskless in sizes)
+
+
+def test_log_append_time(stack: Stack) -> None:
+    sides = both(stack, message_timestamp_type="LogAppendTime")
+    producer = {"producer_id": 8_000_001, "producer_epoch": 0}
+    for sequence, (codec, timestamp_ms) in enumerate(itertools.product(range(5), (0, now_ms() + 10 * DAY_MS))):
+        batch = make_batch([b"value"], codec=codec, timestamp_ms=timestamp_ms, base_sequence=sequence, **producer)
+        assert agree(sides, batch, stamped=True).base_offset == sequence
+    headers = read_back(sides, stamped=True)
+    assert [header.timestamp_type for header in headers] == [1] * 10
+    first = [side.produce(batch) for side in sides]
+    assert [told.base_offset for told in first] == [9, 9]
+    assert [told.log_append_time_ms for told in first] == [
+        read_header(side.batches(9)[0]).max_timestamp_ms for side in sides
+    ], "the time of the first append"
+    (kept,) = read_partitions(stack.bootstrap("rack-c"), sides[1].topic, 1)
+    assert [record.timestamp_ms for record in kept] == [header.max_timestamp_ms for header in headers]
+
+    alter(stack, sides, "message.timestamp.type", "CreateTime")
+    offset, deadline = 10, time.monotonic() + _READY_SECONDS
+    for side in sides:  # until it has heard of the change
+        while side.produce(make_batch([b"later"], timestamp_ms=now_ms())).log_append_time_ms != -1:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+    for side in sides:
+        types = [read_header(batch).timestamp_type for batch in side.batches()]
+        assert types[:offset] == [1] * offset
+        assert types[-1] == 0
+    assert [read_header(batch) for batch in sides[1].batches()[:10]] == headers, "what was stamped stays so"
+
+
+def test_a_topic_compressed_anew_under_log_append_time(stack: Stack) -> None:
+    sides = both(stack, message_timestamp_type="LogAppendTime", compression_type="lz4")
+    for codec in range(5):
+        assert agree(sides, make_batch([b"v" * 900, b"w"], codec=codec, timestamp_ms=5), stamped=True).error_code == 0
+    headers = read_back(sides, stamped=True)
+    assert [(header.compression, header.timestamp_type) for header in headers] == [(3, 1)] * 5
+
+
+def test_times_of_single_records_are_checked(stack: Stack) -> None:
+    bounds = {"message_timestamp_before_max_ms": str(DAY_MS), "message_timestamp_after_max_ms": str(HOUR_MS)}
+    sides = both(stack, **bounds)
+    base = now_ms()
+    good = [base, base - DAY_MS + HOUR_MS, base + HOUR_MS // 2, -1]
+    for times, wrong in (
+        (good, []),
+        ([base, base - 2 * DAY_MS, base, base + 2 * HOUR_MS], [1, 3]),
+        ([base - 2 * DAY_MS], [0]),
+        ([base + 2 * HOUR_MS, *good], [0]),
+        ([0], [0]),
+        ([-1], []),
+    ):
+        for codec in (0, 1, 4):
+            told = agree(sides, make_timed_batch(times, codec=codec))
+            assert told.error_code == (INVALID_TIMESTAMP if wrong else 0), times
+            assert [place for place, _ in told.record_errors] == wrong
+    read_back(sides)
+
+
+def test_a_maximum_timestamp_that_is_not_true_is_mended_where_records_are_looked_at(stack: Stack) -> None:
+    sides = both(stack, compression_type="gzip")
+    batch = make_timed_batch([now_ms()] * 2, claimed_ms=now_ms() + 5 * DAY_MS)
+    assert agree(sides, batch).error_code == 0
+    read_back(sides)
+    plain = both(stack)
+    assert agree(plain, batch).error_code == 0
+    read_back(plain)
+
+
+def test_records_that_are_not_what_the_header_says_are_refused_where_they_are_looked_at(stack: Stack) -> None:
+    sides = both(stack, compression_type="zstd")
+    times = [now_ms()] * 3
+    good = bytes(make_timed_batch(times)[HEADER_BYTES:])
+    for codec, payload in (
+        (0, good[:-1]),
+        (0, good + b"\0"),
+        (0, good[:10] + good[:10] + good[:-9]),
+        (1, compress(1, good[:-3])),
+        (1, compress(1, good + good)),
+        (1, b"no gzip at all"),
+        (2, b"no snappy at all"),
+        (3, b"no lz4 at all"),
+        (1, bytes(compress(1, good))[:-12]),
+    ):
+        batch = make_timed_batch(times, codec=codec, payload=bytes(payload))
+        told = [side.produce(batch).error_code for side in sides]
+        print(codec, bytes(payload)[:20], told)
+        assert told[0] == told[1] != 0
+    assert [side.batches() for side in sides] == [[], []]

@@ -1,0 +1,210 @@
+"""The bytes in the bucket, held against the bytes that rows name: no more than can be explained, and none missing.
+
+An object may be there for one of three reasons: a row names it; one did, and the time that its deletion takes is not
+over; or it is young, so its commit may be under way, or was lost with a proxy that was killed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections import deque
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple, Self
+
+from redis.asyncio import Redis
+
+from proxy.config import Settings
+from proxy.coordinator.connect import connect
+from proxy.coordinator.interface import DisklessTopic, FindRequest
+from proxy.coordinator.redis import RedisCoordinator
+from proxy.coordinator.registry import RedisTopicRegistry
+from proxy.housekeeping.housekeeper import LEASE_MS
+from tests.retention_under_load.books import Problems
+
+_WHOLE_LOG = 1 << 40
+_WORK_SECONDS = 4.0
+"""What a round of housekeeping and the looking at it may take on a busy machine."""
+_MANY = 1_000_000
+
+
+class Allowance(NamedTuple):
+    """How long what no row names may stay, in seconds."""
+
+    dead: float
+    """What a row named until then: found, tombstoned, and deleted when the grace period is over, by another proxy where
+    the one that began it was killed."""
+    young: float
+    """What no row was ever seen to name: an orphan when it is old enough, and then as above."""
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        garbage = settings.garbage
+        dead = (2 * garbage.interval_ms + garbage.grace_ms + LEASE_MS) / 1000 + _WORK_SECONDS
+        return cls(dead, (garbage.orphan_age_ms + 2 * garbage.orphan_sweep_interval_ms) / 1000 + dead)
+
+
+@dataclass
+class Figures:
+    """Bytes, of all looks."""
+
+    looks: int = 0
+    live: int = 0
+    """Rows name them."""
+    used: int = 0
+    """In objects of which rows name some bytes."""
+    bucket: int = 0
+    most_live: int = 0
+    most_bucket: int = 0
+    most_waiting: int = 0
+    """In objects that no row names."""
+    least_room: int = 1 << 60
+    """Between these and what may wait: freed in the allowed time, and one segment for each uploader."""
+    largest_object: int = 0
+    oldest_dead_seconds: float = 0.0
+
+
+class Bucket:
+    """Looks at coordinator and bucket, one look at a time, in a loop of its own."""
+
+    def __init__(self, settings: Settings, problems: Problems, uploaders: int) -> None:
+        self._settings = settings
+        self._problems = problems
+        self._uploaders = uploaders
+        self._loop = asyncio.new_event_loop()
+        self._client: Redis = self._loop.run_until_complete(connect(settings.redis))
+        self._coordinator = RedisCoordinator(
+            self._client, settings.redis, producer_id_expiration_ms=_MANY, producer_batches_remembered=5
+        )
+        self._registry = RedisTopicRegistry(self._client, settings.redis)
+        self._root = Path(settings.storage.url.removeprefix("file://"))
+        self.allowance = Allowance.of(settings)
+        self.figures = Figures()
+        self._last_named: dict[str, float] = {}
+        """By object: when a row was last seen to name it, in monotonic seconds."""
+        self._sizes: dict[str, int] = {}
+        self._dying: set[str] = set()
+        self._strange: set[str] = set()
+        self._killed: deque[float] = deque()
+
+    def close(self) -> None:
+        """Let go of the store."""
+        self._loop.run_until_complete(self._client.aclose())
+        self._loop.close()
+
+    def topics(self) -> dict[str, DisklessTopic]:
+        """The registry, by name."""
+        return {topic.name: topic for topic in self._loop.run_until_complete(self._registry.load()).topics}
+
+    def proxy_was_killed(self) -> None:
+        """It may have left objects that it had uploaded, and not committed."""
+        self._killed.append(time.monotonic())
+
+    def dying(self) -> set[str]:
+        """Objects that rows named, that none names any more, and that are still there at the last look."""
+        return self._dying
+
+    def look(self) -> dict[str, int]:
+        """Once. Bytes of each object that rows name."""
+        before = self._loop.run_until_complete(self._rows())
+        objects = self._objects()
+        after = self._loop.run_until_complete(self._rows())
+        now = time.monotonic()
+        for name in before.keys() & after.keys() - objects.keys():
+            self._strangely(name, "is gone, and rows name it")
+        for name in before.keys() | after.keys():
+            self._last_named[name] = now
+        waiting, dying = 0, set()
+        for name, (size, age) in objects.items():
+            self._sizes[name] = size
+            if name in before or name in after:
+                continue
+            waiting += size
+            last_named = self._last_named.get(name)
+            if last_named is None:
+                if age > self.allowance.young:
+                    self._strangely(name, f"is there since {age:.0f} s, and no row ever named it")
+                continue
+            dead = now - last_named
+            dying.add(name)
+            self.figures.oldest_dead_seconds = max(self.figures.oldest_dead_seconds, dead)
+            if dead > self.allowance.dead:
+                self._strangely(name, f"is still there {dead:.0f} s after the last row that named it")
+        self._dying = dying
+        self._note(now, sum(before.values()), objects, before.keys() | after.keys(), waiting)
+        return before
+
+    def _note(
+        self, now: float, live: int, objects: dict[str, tuple[int, float]], named: set[str], waiting: int
+    ) -> None:
+        figures = self.figures
+        bucket = sum(size for size, _ in objects.values())
+        figures.looks += 1
+        figures.live += live
+        figures.used += bucket - waiting
+        figures.bucket += bucket
+        figures.most_live = max(figures.most_live, live)
+        figures.most_bucket = max(figures.most_bucket, bucket)
+        figures.most_waiting = max(figures.most_waiting, waiting)
+        figures.largest_object = max([figures.largest_object, *(size for size, _ in objects.values())])
+        freed = sum(
+            self._sizes.get(name, 0)
+            for name, seen in self._last_named.items()
+            if name not in named and now - seen <= self.allowance.dead
+        )
+        while self._killed and now - self._killed[0] > self.allowance.young:
+            self._killed.popleft()
+        # A proxy that is killed leaves what it was uploading, and so does the one after it.
+        uploads = self._uploaders + self._settings.diskless_append_max_uploads * len(self._killed)
+        room = freed + uploads * figures.largest_object - waiting
+        figures.least_room = min(figures.least_room, room)
+        if room < 0:
+            self._problems.tell(f"bucket: {waiting} bytes wait for their deletion, {-room} more than can be explained")
+        forgotten = [name for name, seen in self._last_named.items() if now - seen > 2 * self.allowance.dead]
+        for name in forgotten:
+            if name not in objects:
+                del self._last_named[name]
+                self._sizes.pop(name, None)
+
+    def _strangely(self, name: str, what: str) -> None:
+        if name not in self._strange:
+            self._strange.add(name)
+            self._problems.tell(f"bucket: object {name} {what}")
+
+    def _objects(self) -> dict[str, tuple[int, float]]:
+        """Size and age in seconds of each."""
+        found, now = {}, time.time()
+        for folder in self._root.glob("??"):
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    try:
+                        told = entry.stat()
+                    except FileNotFoundError:
+                        continue
+                    found[entry.name] = told.st_size, now - told.st_mtime
+        return found
+
+    async def _rows(self) -> dict[str, int]:
+        """Bytes that rows name, by object."""
+        topics = (await self._registry.load()).topics
+        asked = [
+            FindRequest(topic.topic_id, partition, 0, _WHOLE_LOG)
+            for topic in topics
+            if any(topic.topic_id)
+            for partition in range(topic.partitions)
+        ]
+        named: dict[str, int] = {}
+        while asked:
+            more = []
+            for request, answer in zip(asked, await self._coordinator.find(asked), strict=True):
+                if request.offset < answer.log_start_offset:
+                    more.append(request._replace(offset=answer.log_start_offset))
+                    continue
+                for row in answer.rows:
+                    named[row.segment.hex()] = named.get(row.segment.hex(), 0) + row.length
+                if answer.rows and answer.rows[-1].last_offset + 1 < answer.high_watermark:
+                    more.append(request._replace(offset=answer.rows[-1].last_offset + 1))
+            asked = more
+        return named

@@ -1,0 +1,213 @@
+"""The producer of one life of a topic, and its readers: threads that end when they are told to."""
+
+from __future__ import annotations
+
+import threading
+import time
+from functools import partial
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+
+from tests.retention_under_load.books import PARTITIONS, Life, Problems
+
+TICK_SECONDS = 0.1
+RECORDS_PER_TICK = 2
+"""To each partition."""
+DELIVERY_SECONDS = 90
+FINISH_SECONDS = 90
+_MAX_MESSAGES = 500
+_ASK_SECONDS = 5.0
+
+
+class Sender:
+    """One idempotent producer for all partitions."""
+
+    def __init__(self, life: Life, bootstrap: str, problems: Problems) -> None:
+        self._life = life
+        self._problems = problems
+        self._stop = threading.Event()
+        self._producer = Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "enable.idempotence": True,
+                "linger.ms": 20,
+                "message.timeout.ms": DELIVERY_SECONDS * 1000,
+                "topic.metadata.refresh.interval.ms": 2000,
+                "error_cb": self._complain,
+                "log_level": 2,
+            }
+        )
+        self._thread = threading.Thread(target=self._run, name=f"sender of {life}", daemon=True)
+        self._thread.start()
+
+    def finish(self) -> None:
+        """Send no more; what was sent is acknowledged when this returns, or, of a topic that has gone, given up."""
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            for partition in range(PARTITIONS):
+                for _ in range(RECORDS_PER_TICK):
+                    self._send(partition)
+            due = time.monotonic() + TICK_SECONDS
+            while (left := due - time.monotonic()) > 0:
+                self._producer.poll(left)
+        if self._life.ending.is_set():
+            self._producer.purge()
+        if self._producer.flush(DELIVERY_SECONDS):
+            self._problems.tell(f"{self._life}: a producer was not told what became of its records")
+
+    def _send(self, partition: int) -> None:
+        if len(self._producer) > 5_000:  # a proxy is away: no more is taken than librdkafka's queue holds
+            return
+        offset = len(self._life.partitions[partition].checksums)
+        key, value, timestamp_ms = self._life.new_record(partition)
+        report = partial(self._delivered, partition, offset)
+        try:
+            self._producer.produce(self._life.topic, value, key, partition, timestamp=timestamp_ms, on_delivery=report)
+        except (BufferError, KafkaException) as error:
+            self._fail(partition, offset, str(error))
+
+    def _delivered(self, partition: int, offset: int, error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            self._fail(partition, offset, error.str())
+            return
+        # librdkafka does not know the offset of what it sent twice, where it was told that it was a duplicate.
+        if message.offset() not in (offset, None, -1, -1001):
+            self._problems.tell(
+                f"{self._life}: record {offset} of partition {partition} was acknowledged at offset {message.offset()}"
+            )
+        self._life.partitions[partition].acknowledged += 1
+
+    def _fail(self, partition: int, offset: int, error: str) -> None:
+        if not self._life.ending.is_set():
+            self._problems.tell(f"{self._life}: record {offset} of partition {partition} failed: {error}")
+
+    def _complain(self, error: KafkaError) -> None:
+        if error.fatal():
+            self._fail(-1, -1, f"fatal: {error.str()}")
+
+
+class Reader:
+    """One rack's reader of all partitions, from their beginning."""
+
+    def __init__(self, life: Life, rack: str, bootstrap: str, problems: Problems) -> None:
+        self.life = life
+        self.records = 0
+        self.out_of_range = 0
+        """How often it was overtaken by the log start."""
+        self.skipped = 0
+        """Records that were deleted before it came to them."""
+        self._rack = rack
+        self._problems = problems
+        self._next = [0] * PARTITIONS
+        self._goal: list[int] | None = None
+        self._stop = threading.Event()
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": bootstrap,
+                "group.id": f"{life.topic}-{rack}",
+                "enable.auto.commit": False,
+                "auto.offset.reset": "error",
+                "check.crcs": True,
+                "fetch.wait.max.ms": 200,
+                "topic.metadata.refresh.interval.ms": 2000,
+                "error_cb": lambda error: None,
+                "log_level": 2,
+            }
+        )
+        self._thread = threading.Thread(target=self._run, name=f"{rack}'s reader of {life}", daemon=True)
+        self._thread.start()
+
+    def finish(self) -> None:
+        """Read what is acknowledged to its end, but for a topic that is gone; then end."""
+        self._goal = [books.acknowledged for books in self.life.partitions]
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            self._assign()
+            while not self._stop.is_set():
+                self._read()
+            deadline = time.monotonic() + FINISH_SECONDS
+            while self._behind() and not self.life.ending.is_set():
+                if time.monotonic() > deadline:
+                    self._tell(f"has read to {self._next} only, of {self._goal} records")
+                    return
+                self._read()
+        except Exception as error:
+            self._tell(f"failed: {error!r}")
+            raise
+        finally:
+            self._consumer.close()
+
+    def _behind(self) -> bool:
+        """Whether there is more to come; of what was deleted meanwhile a reader hears too."""
+        assert self._goal is not None
+        return any(at < goal for at, goal in zip(self._next, self._goal, strict=True))
+
+    def _assign(self) -> None:
+        positions = [TopicPartition(self.life.topic, *one) for one in enumerate(self._next)]
+        self._consumer.assign(positions)
+
+    def _read(self) -> None:
+        overtaken: set[int] = set()
+        for message in self._consumer.consume(_MAX_MESSAGES, 0.2):
+            error, partition = message.error(), message.partition()
+            if error is None:
+                assert partition is not None
+                self._take(partition, message)
+            elif error.code() == KafkaError._AUTO_OFFSET_RESET:
+                assert partition is not None
+                overtaken.add(partition)
+        # Behind the records that came with it: to begin anew somewhere concerns all partitions.
+        for partition in overtaken:
+            self._overtaken(partition)
+        if overtaken:
+            self._assign()
+
+    def _take(self, partition: int, message: Message) -> None:
+        offset, expected = message.offset(), self._next[partition]
+        assert offset is not None
+        if offset < expected:
+            self._tell(f"got offset {offset} of partition {partition} behind {expected - 1}")
+            return
+        if offset > expected:
+            self._tell(f"got offset {offset} of partition {partition} in the place of {expected}")
+        if wrong := self.life.wrong(partition, offset, message.key(), message.value()):
+            self._tell(f"offset {offset} of partition {partition} {wrong}")
+        self._next[partition] = offset + 1
+        self.records += 1
+
+    def _overtaken(self, partition: int) -> None:
+        """Offset out of range, which only the log start can be the reason of."""
+        log_start = self._start(partition)
+        if log_start is None or self.life.ending.is_set():
+            return  # asked again, it is told again
+        if log_start <= self._next[partition]:
+            self._tell(
+                f"was told that offset {self._next[partition]} of partition {partition} is out of range, where the log "
+                f"starts at {log_start}"
+            )
+        elif wrong := self.life.wrong_start(partition, log_start):
+            self._tell(f"partition {partition}: {wrong}")
+        else:
+            self.out_of_range += 1
+            self.skipped += log_start - self._next[partition]
+            self._next[partition] = log_start
+
+    def _start(self, partition: int) -> int | None:
+        """The log start; None where nobody tells it, as while a proxy is away."""
+        try:
+            found = self._consumer.get_watermark_offsets(
+                TopicPartition(self.life.topic, partition), timeout=_ASK_SECONDS, cached=False
+            )
+        except KafkaException:
+            return None
+        return None if found is None else found[0]
+
+    def _tell(self, text: str) -> None:
+        if not self.life.ending.is_set():
+            self._problems.tell(f"{self.life}: {self._rack} {text}")

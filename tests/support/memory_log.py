@@ -1,0 +1,80 @@
+"""Diskless logs in memory, for tests of what reads them: the coordinator's model, objects in a dict, real caches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from proxy.cache import BlockCache
+from proxy.coordinates import Coordinates
+from proxy.diskless_reader import DisklessReader, PartitionRead, ReadRequest
+from proxy.records import check_batch
+from proxy.row_reader import RowReader
+from proxy.storage.interface import ObjectMissing
+from proxy.time_lookup import TimeLookup
+from proxy.wal.segment import SegmentBuilder, segment_key
+from tests.coordinator_model import ModelCoordinator
+
+TOPIC = b"t" * 16
+LARGE = 1 << 20
+
+
+class MemoryObjects:
+    """Of ObjectStorage what readers need, in a dict."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, bytearray] = {}
+
+    async def fetch(self, key: str, start: int = 0, end: int | None = None) -> bytearray:
+        if key not in self.objects:
+            raise ObjectMissing(key)
+        return self.objects[key][start:end]
+
+
+class MemoryLog:
+    """What a reader needs, and a way to write: one segment per `write`."""
+
+    def __init__(self) -> None:
+        self.storage = MemoryObjects()
+        self.now_ms = 0
+        """What the coordinator's clock shows."""
+        self.coordinator = ModelCoordinator(clock=lambda: self.now_ms)
+        self.tail, self.cold = (
+            BlockCache(self.storage, capacity_bytes=LARGE, block_bytes=LARGE // 8)  # type: ignore[arg-type]
+            for _ in range(2)
+        )
+        rows = RowReader(self.tail, self.cold, cold_after_ms=60_000, now_ms=lambda: self.now_ms)
+        self.coordinates = Coordinates(self.coordinator)
+        self.reader = DisklessReader(self.coordinates, rows)
+        self.lookup = TimeLookup(self.coordinator, rows, max_rows=2, max_batch_bytes=LARGE)
+
+    async def write(self, batches: Iterable[tuple[int, bytearray]], *, log_append_time: bool = False) -> None:
+        """`batches`: (partition, batch) in order of arrival. `log_append_time`: they get the time that it is now."""
+        builder = SegmentBuilder()
+        for partition, batch in batches:
+            header = check_batch(memoryview(batch), max_message_bytes=LARGE)
+            builder.add(TOPIC, partition, memoryview(batch), header, log_append_time=log_append_time)
+        built = builder.build()
+        self.storage.objects[segment_key(built.segment)] = built.data
+        await self.coordinator.commit(built.segment, built.runs)
+
+    async def read(
+        self, *wanted: Sequence[int], max_bytes: int = LARGE, first_exempt: bool = True, zstd: bool = True
+    ) -> list[PartitionRead]:
+        """`wanted`: (partition, offset) or (partition, offset, most bytes)."""
+        requests = [ReadRequest(TOPIC, one[0], one[1], one[2] if len(one) > 2 else LARGE) for one in wanted]
+        return await self.reader.read(
+            requests, max_bytes=max_bytes, trust_ends=False, first_exempt=first_exempt, zstd=zstd
+        )
+
+    def forget_bytes(self) -> None:
+        """As if other blocks had taken the caches' room."""
+        for cache in (self.tail, self.cold):
+            for key in list(cache._entries):
+                cache._forget(key)
+
+
+async def new_log(partitions: int = 3) -> MemoryLog:
+    """With empty partitions."""
+    log = MemoryLog()
+    await log.coordinator.create_logs(TOPIC, range(partitions))
+    return log

@@ -1,0 +1,122 @@
+"""What is remembered of the store's state, whatever dies in between."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.coordinator.packing import ShardState
+from proxy.guard.remembered import KEYS, Remembered, pack, read_remembered, remember, unpack
+from proxy.storage.interface import ObjectMissing, StorageError
+
+states = st.builds(
+    ShardState,
+    st.binary(min_size=8, max_size=8),
+    st.integers(1, 2**53),
+    st.binary(min_size=16, max_size=16),
+    st.integers(0, 2**53),
+)
+known = st.builds(
+    Remembered,
+    st.just("one"),
+    st.dictionaries(st.integers(0, 4095), states, max_size=4),
+    st.integers(-1, 2**53),
+    st.integers(0, 2**53),
+)
+
+
+class Objects:
+    """Object storage in memory that dies after some operations; an upload may leave a part of its object."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, bytes] = {}
+        self.left = 10**9
+        self.torn = False
+
+    def _step(self) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise StorageError("died")
+
+    async def fetch(self, key: str) -> bytes:
+        self._step()
+        if key not in self.objects:
+            raise ObjectMissing(key)
+        return self.objects[key]
+
+    async def upload(self, key: str, data: bytes, length: int) -> None:
+        assert key not in self.objects
+        if self.torn and self.left == 0:
+            self.objects[key] = data[: length // 2]
+        self._step()
+        self.objects[key] = data
+
+    async def delete(self, keys: list[str]) -> None:
+        self._step()
+        for key in keys:
+            self.objects.pop(key, None)
+
+
+@given(known)
+def test_it_is_read_as_it_was_written_and_never_in_part(one: Remembered) -> None:
+    packed = pack(one)
+    assert unpack(packed) == one
+    for cut in {0, 1, len(packed) // 2, len(packed) - 1}:
+        assert unpack(packed[:cut]) is None
+
+
+@given(st.binary(max_size=50))
+def test_other_bytes_are_none(packed: bytes) -> None:
+    assert unpack(packed) is None
+    assert unpack(json.dumps({"format": 1, "shards": [packed.hex()]}).encode()) is None
+
+
+@given(st.lists(st.tuples(known, st.integers(0, 6), st.booleans()), max_size=8))
+def test_it_never_goes_back_whoever_dies_while_writing(history: list[tuple[Remembered, int, bool]]) -> None:
+    storage: Any = Objects()
+    expected = Remembered("one")
+
+    async def run() -> None:
+        nonlocal expected
+        for one, steps, torn in history:
+            storage.left, storage.torn = steps, torn
+            try:
+                await remember(storage, one)
+                expected = expected.merged(one)
+            except StorageError:
+                pass
+            storage.left = 10**9
+            found = await read_remembered(storage, "one")
+            assert found.merged(replace(expected, number=0)) == found, "something was forgotten"
+            expected = replace(found, number=0)  # what a dead writer has just written counts too
+
+    asyncio.run(run())
+    assert storage.objects.keys() <= set(KEYS)
+
+
+@given(known)
+def test_another_stores_states_are_none_of_its(one: Remembered) -> None:
+    storage: Any = Objects()
+
+    async def run() -> None:
+        await remember(storage, one)
+        assert await read_remembered(storage, "another") == Remembered("another")
+
+    asyncio.run(run())
+
+
+def test_what_is_known_already_is_not_written_again() -> None:
+    storage: Any = Objects()
+    one = Remembered("one", {0: ShardState(bytes(8), 5)}, 3)
+
+    async def run() -> None:
+        await remember(storage, one)
+        storage.left = len(KEYS)  # reading is all that it may do
+        assert (await remember(storage, one)).number == 1
+
+    asyncio.run(run())

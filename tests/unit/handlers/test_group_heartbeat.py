@@ -1,0 +1,55 @@
+"""Streams groups whose internal topics have names that would make them diskless are told of in the log."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import structlog
+
+from proxy.handlers.group_heartbeat import group_heartbeat
+from proxy.request import Request
+from tests.support.questions import filled
+from tests.unit.wire.trees import encode, request_type
+
+STREAMS = 88
+
+
+def heartbeat(*repartition_topics: str) -> bytes:
+    internal = [{"name": name, "partitions": 0, "replication_factor": 0} for name in repartition_topics]
+    topology = {
+        "epoch": 1,
+        "subtopologies": [{"subtopology_id": "0", "repartition_source_topics": internal}],
+    }
+    entity = request_type(STREAMS, 0)
+    return encode(entity, filled(entity, {"group_id": "app", "topology": topology if repartition_topics else None}))
+
+
+def sent(body: bytes, *patterns: str) -> tuple[list[Any], list[Request]]:
+    """What was logged, and what went to the broker."""
+    forwarded: list[Request] = []
+    context = SimpleNamespace(
+        racks=SimpleNamespace(learn=lambda *_: None), settings=SimpleNamespace(default_diskless_topics=patterns)
+    )
+    connection: Any = SimpleNamespace(context=context, forward=forwarded.append)
+    request = Request(STREAMS, 0, 1, "app", memoryview(body), memoryview(body))
+    with structlog.testing.capture_logs() as logged:
+        group_heartbeat(connection, request)
+    assert forwarded == [request]
+    return logged, forwarded
+
+
+def test_names_that_a_pattern_matches_are_told() -> None:
+    logged, _ = sent(heartbeat("logs.app-a-repartition", "other-repartition"), r"logs\..*")
+    (warning,) = logged
+    assert warning["event"] == "streams_topics_are_classic"
+    assert warning["topics"] == ["logs.app-a-repartition"]
+
+
+@pytest.mark.parametrize(
+    ("body", "patterns"),
+    [(heartbeat("other"), (r"logs\..*",)), (heartbeat("logs.a"), ()), (heartbeat(), (".*",)), (b"\x01", (".*",))],
+)
+def test_else_nothing_is_said(body: bytes, patterns: tuple[str, ...]) -> None:
+    assert sent(body, *patterns)[0] == []

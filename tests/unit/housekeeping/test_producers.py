@@ -1,0 +1,32 @@
+"""Producers that have expired are forgotten in every partition of every live topic."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from proxy.coordinator.interface import DisklessTopic, PartitionRun, ProposedBatch
+from proxy.housekeeping import producers
+from proxy.housekeeping.producers import ProducerExpiry
+from tests.coordinator_model import ModelCoordinator
+
+TOPICS = [DisklessTopic(f"topic-{number}", bytes([number]) * 16, 3, "live") for number in range(1, 4)]
+
+
+async def test_all_partitions_are_looked_at_step_by_step(monkeypatch) -> None:
+    monkeypatch.setattr(producers, "PARTITIONS_PER_STEP", 2)
+    clock = [0]
+    coordinator = ModelCoordinator(producer_id_expiration_ms=100, clock=lambda: clock[0])
+    logs = [(topic.topic_id, partition) for topic in TOPICS for partition in range(topic.partitions)]
+    for topic in TOPICS:
+        await coordinator.create_logs(topic.topic_id, range(topic.partitions))
+    for number, log in enumerate(logs):
+        clock[0] = number * 10
+        batch = ProposedBatch(100, 1, 1_000, number, 0, 0)
+        await coordinator.commit(bytes([number]) * 16, [PartitionRun(*log, 1, (batch,))])
+    deleting = DisklessTopic("deleting", b"d" * 16, 1, "deleting")
+    topics: Any = SimpleNamespace(all=lambda: (*TOPICS, deleting))
+    expiry = ProducerExpiry(coordinator, topics)
+    for clock[0], forgotten in ((99, 0), (100, 1), (149, 4), (179, 3), (180, 1), (1_000, 0)):
+        assert await expiry.sweep() == forgotten
+    assert not any(coordinator.logs[log].producers for log in logs)

@@ -1,0 +1,36 @@
+"""Counting what lies in a shadow's log: records, but not markers, and each once."""
+
+from __future__ import annotations
+
+from proxy.housekeeping.stray import _count
+from tests.batches import make_batch
+
+
+def at(offset: int, count: int = 1, *, control: bool = False) -> bytes:
+    """A batch as a broker stores it."""
+    batch = make_batch([b"value"] * count)
+    batch[:8] = offset.to_bytes(8, "big")
+    if control:
+        batch[22] |= 0x30
+    return bytes(batch)
+
+
+def test_records_are_counted_and_markers_are_passed_over() -> None:
+    log = at(0, 3) + at(3, control=True) + at(4, 2) + at(6, control=True)
+    assert _count(log, 0) == (5, 7)
+
+
+def test_a_look_goes_on_in_the_middle_of_a_batch() -> None:
+    assert _count(at(0, 10), 4) == (6, 10)
+    assert _count(at(0, 3) + at(3, 2), 3) == (2, 5)
+
+
+def test_a_gap_left_by_a_deletion_is_no_record() -> None:
+    assert _count(at(5) + at(100, 2), 0) == (3, 102)
+
+
+def test_a_batch_that_is_cut_off_is_left_for_the_next_fetch() -> None:
+    log = at(0, 2) + at(2, 5)
+    for cut in (1, 30, 61, len(at(2, 5)) - 1):
+        assert _count(log[: len(at(0, 2)) + cut], 0) == (2, 2)
+    assert _count(b"", 7) == (0, 7)

@@ -1,0 +1,59 @@
+"""Records of a batch, by another library's writer; and whatever bytes: read, or refused with the one error."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import pytest
+from crc32c import crc32c
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.inspection import records as module
+from proxy.inspection.records import read_records
+from proxy.records import HEADER_BYTES, RecordsError, read_header
+from tests.batches import GZIP, LZ4, SNAPPY, ZSTD, make_batch
+
+VALUES = [b"first", None, b"", b"x" * 70_000, "ä€😀".encode()]
+CODECS = [0, GZIP, SNAPPY, LZ4, ZSTD]
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_every_codec(codec: int) -> None:
+    batch = memoryview(make_batch(VALUES, codec=codec, timestamp_ms=5_000))
+    found = list(read_records(batch, read_header(batch)))
+    assert [record.value for record in found] == VALUES
+    assert [record.offset_delta for record in found] == [0, 1, 2, 3, 4]
+    assert [record.timestamp_ms for record in found] == [5_000, 5_001, 5_002, 5_003, 5_004]
+
+
+def test_append_time_is_every_records_time() -> None:
+    batch = make_batch(VALUES, timestamp_ms=5_000)
+    batch[22] |= 0x08
+    found = list(read_records(memoryview(batch), read_header(batch)))
+    assert {record.timestamp_ms for record in found} == {5_004}
+
+
+def test_what_would_become_too_large_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_UNCOMPRESSED_BYTES", 50_000)
+    batch = memoryview(make_batch([bytes(100_000)], codec=ZSTD))
+    with pytest.raises(RecordsError, match="50000"):
+        list(read_records(batch, read_header(batch)))
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_bytes_behind_the_last_record_are_refused(codec: int) -> None:
+    batch = make_batch([b"one", b"two"], codec=codec)
+    batch[57:61] = (1).to_bytes(4, "big")  # the record count
+    with pytest.raises(RecordsError, match="follow the last"):
+        list(read_records(memoryview(batch), read_header(batch)))
+
+
+@given(st.data())
+def test_broken_records_are_read_or_refused_with_the_one_error(data: st.DataObject) -> None:
+    batch = make_batch([b"value", None, b"another"], codec=data.draw(st.sampled_from(CODECS)))
+    at = data.draw(st.integers(HEADER_BYTES, len(batch) - 1))
+    batch[at] ^= data.draw(st.integers(1, 255))
+    batch[17:21] = crc32c(bytes(batch[21:])).to_bytes(4, "big")
+    with suppress(RecordsError):
+        list(read_records(memoryview(batch), read_header(batch)))

@@ -1,0 +1,145 @@
+"""Which Metadata may create topics at the brokers, and which may not."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from kio.schema.errors import ErrorCode
+
+from proxy import auto_creation
+from proxy.housekeeping.broker_defaults import DefaultsRefused
+from proxy.wire.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    build_metadata_request,
+    encode_metadata_request,
+    parse_metadata_request,
+)
+from tests.support.questions import filled
+from tests.unit.wire.trees import decode, encode, response_type
+
+STATES = {"live": "live", "reserved": "reserved", "deleting": "deleting"}
+
+
+def context(*, patterns: tuple[str, ...] = (r"diskless\..*",), registry: bool = True) -> Any:
+    entries = {name: SimpleNamespace(state=state) for name, state in STATES.items()} if registry else {}
+    return SimpleNamespace(
+        settings=SimpleNamespace(default_diskless_topics=patterns),
+        topics=SimpleNamespace(all=lambda: tuple(entries.values()), find=entries.get),
+    )
+
+
+def asked(names: list[str] | None, version: int = 12, *, creates: bool = True, **world: Any) -> MetadataRequest | None:
+    body = build_metadata_request(version, names, allow_auto_topic_creation=creates)
+    return auto_creation.creating_request(context(**world), body, version)
+
+
+@pytest.mark.parametrize("version", range(14))
+def test_requests_that_can_make_no_diskless_topic_are_left_alone(version: int) -> None:
+    assert asked(["classic", "other"], version) is None
+    assert asked(None, version) is None
+    assert asked(["diskless.a", "live"], version, patterns=(), registry=False) is None
+    if version >= auto_creation.FIRST_FLAG_VERSION:
+        assert asked(["diskless.a", "live"], version, creates=False) is None
+    assert auto_creation.creating_request(context(), b"\x7f", version) is None
+
+
+@pytest.mark.parametrize("version", range(15))
+@pytest.mark.parametrize("name", ["diskless.a", *STATES])
+def test_names_that_are_diskless_or_to_be_are_not_left_to_the_brokers(version: int, name: str) -> None:
+    request = asked(["classic", name], version)
+    assert request is not None
+    known = asked([name], version)
+    assert known is not None
+    assert auto_creation.is_all_known(context(), known) == (name == "live")
+    assert not auto_creation.is_all_known(context(), request)
+    sent = parse_metadata_request(auto_creation.without_creation(request), min(max(version, 4), 13))
+    assert not sent.allow_auto_topic_creation
+    assert [topic.name for topic in sent.topics or ()] == ["classic", name]
+
+
+def test_what_else_was_asked_is_asked_still() -> None:
+    whole = MetadataRequest(
+        10, [MetadataRequestTopic("live", tagged=b"\x01\x09\x01x")], True, True, True, tagged=b"\x01\x08\x01y"
+    )
+    request = auto_creation.creating_request(context(), encode_metadata_request(whole), 10)
+    assert request is not None
+    sent = parse_metadata_request(auto_creation.without_creation(request), 10)
+    assert sent == whole._replace(allow_auto_topic_creation=False)
+
+
+def test_kafkas_internal_topics_are_the_brokers() -> None:
+    assert asked(["__consumer_offsets"], patterns=(".*",), registry=False) is None
+
+
+class Brokers:
+    """A client's connection to brokers that create topics, or don't; a proxy beside them that makes diskless ones."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, create: bool | None, refuse: bool = False) -> None:
+        self.classic: set[str] = set()
+        self.diskless: set[str] = set()
+        self.context = context()
+        self._refuse = refuse
+
+        async def configs(cluster: object, names: tuple[str, ...]) -> dict[str, str | None]:
+            if create is None:
+                raise DefaultsRefused("not allowed")
+            return dict.fromkeys(names, str(create).lower())
+
+        monkeypatch.setattr(auto_creation, "broker_configs", configs)
+        monkeypatch.setattr(import_module("proxy.handlers.create_topics"), "create_by_name", self.create)
+        self.context.cluster = None
+        self._creates = bool(create)
+
+    async def create(self, connection: object, request: object, names: list[str]) -> dict[str, Any]:
+        if self._refuse:
+            return {name: SimpleNamespace(error_code=ErrorCode.topic_authorization_failed) for name in names}
+        self.diskless |= set(names)
+        return {name: SimpleNamespace(error_code=ErrorCode.none) for name in names}
+
+    async def ask(self, request: object, api_key: int, version: int, body: bytes) -> memoryview:
+        asked = parse_metadata_request(body, version)
+        names = [topic.name or "" for topic in asked.topics or ()]
+        if asked.allow_auto_topic_creation and self._creates:
+            self.classic |= set(names)
+        topics = [{"name": name, "error_code": 0 if name in self.classic | self.diskless else 3} for name in names]
+        entity = response_type(api_key, version)
+        return memoryview(encode(entity, filled(entity, {"topics": topics})))
+
+    async def answer(self, version: int, *names: str) -> dict[str, int]:
+        body = build_metadata_request(version, names, allow_auto_topic_creation=True)
+        request = auto_creation.creating_request(self.context, body, version)
+        assert request is not None
+        filled_with: list[Any] = []
+        slot: Any = SimpleNamespace(fill=filled_with.extend)
+        this: Any = self
+        await auto_creation.answer(this, this, slot, request, lambda answered: [answered])
+        told = decode(response_type(3, min(version, 13)), b"".join(filled_with))
+        return {topic["name"]: topic["error_code"] for topic in told["topics"]}
+
+
+@pytest.mark.parametrize("version", range(15))
+async def test_each_name_is_created_by_whom_it_is_to_be(monkeypatch: pytest.MonkeyPatch, version: int) -> None:
+    brokers = Brokers(monkeypatch, create=True)
+    names = ["classic", "diskless.a", *STATES]
+    told = await brokers.answer(version, *names)
+    assert brokers.classic == {"classic"}
+    assert brokers.diskless == {"diskless.a"}
+    assert told == {"classic": 0, "diskless.a": 0, **dict.fromkeys(STATES, 3)}
+
+
+@pytest.mark.parametrize("create", [False, None])
+async def test_brokers_that_create_nothing_or_do_not_say_are_obeyed(
+    monkeypatch: pytest.MonkeyPatch, create: bool | None
+) -> None:
+    brokers = Brokers(monkeypatch, create=create)
+    assert await brokers.answer(12, "diskless.a", "classic") == {"diskless.a": 3, "classic": 3}
+    assert not brokers.classic | brokers.diskless
+
+
+async def test_a_client_without_the_right_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    brokers = Brokers(monkeypatch, create=True, refuse=True)
+    assert await brokers.answer(9, "diskless.a", "classic") == {"diskless.a": 29, "classic": 0}

@@ -1,0 +1,171 @@
+"""Batches that come before those they follow: held, accepted in order, and refused when nothing comes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from itertools import permutations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from proxy.coordinator.interface import CoordinatorUnavailable, PartitionRun, ProposedBatch
+from proxy.errors import KAFKA_STORAGE_ERROR, NONE, OUT_OF_ORDER_SEQUENCE_NUMBER, REQUEST_TIMED_OUT
+from proxy.wal.holds import Holds
+from proxy.wal.outcome import Outcome
+from tests.coordinator_model import ModelCoordinator
+
+TOPIC = b"t" * 16
+PRODUCER = 7
+LONG_S = 60.0
+_OUT_OF_ORDER, _DOWN = OUT_OF_ORDER_SEQUENCE_NUMBER, CoordinatorUnavailable("no")
+
+
+class Coordinator(ModelCoordinator):
+    """Counts commits; `failure` is raised by the next ones."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.commits = 0
+        self.failure: Exception | None = None
+        self.tried = asyncio.Event()
+
+    async def commit(self, segment, runs, *, not_after_ms=0):
+        self.commits += 1
+        self.tried.set()
+        if self.failure is not None:
+            raise self.failure
+        return await super().commit(segment, runs, not_after_ms=not_after_ms)
+
+
+class Proxy:
+    """Commits runs as the WAL buffer does, and gives what is early to its holds."""
+
+    def __init__(self, coordinator: Coordinator, hold_s: float = LONG_S) -> None:
+        self.coordinator = coordinator
+        self.holds = Holds(coordinator, hold_s=hold_s)
+        self.told: dict[int, Outcome] = {}
+
+    async def commit(self, *sequences: int, producer_id: int = PRODUCER, epoch: int = 0) -> None:
+        batches = tuple(ProposedBatch(100, 1, 5, producer_id, epoch, sequence) for sequence in sequences)
+        run, segment = PartitionRun(TOPIC, 0, 1, batches), os.urandom(16)
+        (answer,) = await self.coordinator.commit(segment, [run])
+        waiting = [lambda outcome, sequence=sequence: self.tell(sequence, outcome) for sequence in sequences]
+        held = self.holds.take(segment, run, answer, waiting)
+        for place, batch in enumerate(answer.batches):
+            if place not in held:
+                waiting[place](Outcome(batch.error_code, batch.base_offset))
+
+    def tell(self, sequence: int, outcome: Outcome) -> None:
+        assert sequence not in self.told, "each is told once"
+        self.told[sequence] = outcome
+
+    def codes(self) -> dict[int, int]:
+        return {sequence: outcome.error_code for sequence, outcome in sorted(self.told.items())}
+
+
+async def make(hold_s: float = LONG_S) -> Proxy:
+    coordinator = Coordinator()
+    await coordinator.create_logs(TOPIC, [0])
+    return Proxy(coordinator, hold_s)
+
+
+async def test_what_is_early_waits_for_what_comes_before() -> None:
+    proxy = await make()
+    await proxy.commit(1, 2)
+    assert (proxy.told, proxy.holds.held_batches) == ({}, 2)
+    other = Proxy(proxy.coordinator)
+    await other.commit(0)
+    await proxy.holds.drain()
+    assert proxy.codes() == {1: NONE, 2: NONE}
+    assert [proxy.told[sequence].base_offset for sequence in (1, 2)] == [1, 2]
+    assert proxy.holds.held_batches == 0
+
+
+async def test_when_nothing_comes_the_answer_is_that_it_is_out_of_order() -> None:
+    proxy = await make(hold_s=0.01)
+    await proxy.commit(3)
+    await proxy.holds.drain()
+    assert proxy.codes() == {3: _OUT_OF_ORDER}
+    assert proxy.coordinator.commits > 1
+    assert proxy.coordinator.logs[TOPIC, 0].end == 0
+
+
+async def test_what_can_not_come_true_is_not_held() -> None:
+    proxy = await make()
+    await proxy.commit(0, producer_id=8)  # the log is to hold records
+    proxy.told.clear()
+    await proxy.commit(*range(1, 8))
+    await proxy.commit(0)
+    assert proxy.codes() == {0: _OUT_OF_ORDER} | dict.fromkeys(range(1, 8), NONE)
+    assert proxy.holds.held_batches == 0
+
+
+async def test_no_time_to_hold_is_no_hold() -> None:
+    proxy = await make(hold_s=0.0)
+    await proxy.commit(1)
+    assert (proxy.codes(), proxy.coordinator.commits) == ({1: _OUT_OF_ORDER}, 1)
+
+
+async def test_behind_a_batch_that_was_refused_here_nothing_is_held() -> None:
+    proxy = await make()
+    proxy.holds.refused(TOPIC, 0, PRODUCER)
+    await proxy.commit(1)
+    await proxy.commit(1, producer_id=8)
+    assert (proxy.codes(), proxy.holds.held_batches) == ({1: _OUT_OF_ORDER}, 1)
+    await proxy.holds.close()
+
+
+async def test_a_store_that_does_not_answer_is_asked_again() -> None:
+    proxy = await make()
+    await proxy.commit(1)
+    proxy.coordinator.failure = _DOWN
+    proxy.coordinator.tried.clear()
+    await proxy.coordinator.tried.wait()
+    proxy.coordinator.failure = None
+    await Proxy(proxy.coordinator).commit(0)
+    await proxy.holds.drain()
+    assert proxy.codes() == {1: NONE}
+
+
+async def test_a_store_that_never_answers_leaves_it_open_what_became_of_it() -> None:
+    proxy = await make(hold_s=0.01)
+    await proxy.commit(1)
+    proxy.coordinator.failure = _DOWN
+    await proxy.holds.drain()
+    assert proxy.codes() == {1: REQUEST_TIMED_OUT}
+
+
+async def test_a_topic_that_is_deleted_meanwhile_is_told() -> None:
+    proxy = await make()
+    await proxy.commit(1)
+    await proxy.coordinator.delete_logs(TOPIC, [0])
+    await proxy.holds.drain()
+    assert proxy.codes() == {1: 3}
+
+
+@pytest.mark.parametrize("begun", [False, True])
+async def test_closing_tells_everyone(begun: bool) -> None:
+    proxy = await make()
+    await proxy.commit(1)
+    await proxy.commit(2)
+    if begun:
+        await asyncio.sleep(0)
+    await proxy.holds.close()
+    assert proxy.codes() == {1: KAFKA_STORAGE_ERROR, 2: KAFKA_STORAGE_ERROR}
+
+
+@settings(deadline=None)
+@given(order=st.sampled_from(list(permutations(range(5)))), where=st.lists(st.integers(0, 2), min_size=5, max_size=5))
+async def test_in_whatever_order_they_come_to_whichever_proxies_all_are_there_in_theirs(order, where) -> None:
+    first = await make()
+    proxies = [first, Proxy(first.coordinator), Proxy(first.coordinator)]
+    for sequence in order:
+        await proxies[where[sequence]].commit(sequence)
+    for proxy in proxies:
+        await proxy.holds.drain()
+    told = {sequence: outcome for proxy in proxies for sequence, outcome in proxy.told.items()}
+    assert {sequence: (one.error_code, one.base_offset) for sequence, one in told.items()} == {
+        sequence: (NONE, sequence) for sequence in range(5)
+    }
