@@ -5,11 +5,11 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format bench lock-jars clean
+.PHONY: help setup demo test differential lint format bench retention-run lock-jars clean
 
 help: ## Show this list.
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | while IFS="$$(printf '\t')" read -r name text; do \
-		printf '  make %-10s %s\n' "$$name" "$$text"; done
+		printf '  make %-13s %s\n' "$$name" "$$text"; done
 
 setup: ## Make .venv and fetch all servers into .servers; does nothing when all is there.
 	@$(if $(PYTHON),,$(error diskless-proxy needs Python 3.11 or newer: install one, or say make PYTHON=/path/to/python))$(PYTHON) scripts/setup.py
@@ -20,6 +20,9 @@ demo: ## Run the demo; make demo ARGS="--seconds 60" passes arguments on.
 
 test: setup ## Run all tests; make test ARGS="tests/unit" runs some.
 	@.venv/bin/python -m pytest $(ARGS)
+
+differential: setup ## Compare generated operations on both kinds of topics; ARGS="--operations 2000 --seed 1" and such.
+	@.venv/bin/python -m tests.differential $(ARGS)
 
 lint: setup ## Check format, lint and types.
 	.venv/bin/ruff format --check .
@@ -32,6 +35,9 @@ format: setup ## Format the code, and repair what the linter can repair.
 
 bench: setup ## Measure, and write benchmarks/results; ARGS are passed on.
 	@.venv/bin/python -m benchmarks.run $(ARGS)
+
+retention-run: setup ## Retention and deletions under load for ten minutes; make retention-run ARGS="--minutes 1 --seed 7".
+	@.venv/bin/python -m tests.retention_under_load $(ARGS)
 
 lock-jars: ## Renew the jars.lock files after a change of a pom.xml in deploy/kafka.
 	@.venv/bin/python scripts/fetch_servers.py --lock

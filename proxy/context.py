@@ -36,6 +36,7 @@ from proxy.row_reader import RowReader
 from proxy.stats import Stats
 from proxy.storage.interface import ObjectStorage
 from proxy.time_lookup import TimeLookup
+from proxy.topic_defaults import TopicDefaults
 from proxy.topics import Topics
 from proxy.wal.buffer import WalBuffer
 from proxy.wal.intake import Intake
@@ -114,6 +115,7 @@ class Context:
             max_age_s=max(settings.garbage.orphan_age_ms / 2, _SHORTEST_COMMIT_AGE_MS) / 1000,
             out_of_order_hold_s=settings.out_of_order_hold_ms / 1000,
         )
+        self.topic_defaults = TopicDefaults(self.cluster, interval_s=settings.brokers.defaults_refresh_ms / 1000)
         self.intake = Intake(
             self.wal,
             max_decompressed_bytes=settings.max_decompressed_batch_bytes,

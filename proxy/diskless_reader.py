@@ -17,8 +17,7 @@ import structlog
 from proxy.cache import PatchedRun
 from proxy.coordinates import Coordinates
 from proxy.coordinator.interface import FindRequest, LogAnswer, Row
-from proxy.errors import KAFKA_STORAGE_ERROR, NONE, UNSUPPORTED_COMPRESSION_TYPE
-from proxy.records import CODEC_ZSTD, codec_at
+from proxy.errors import KAFKA_STORAGE_ERROR, NONE
 from proxy.row_reader import RowReader
 from proxy.storage.interface import ObjectMissing, StorageError
 from proxy.wire.primitives import Buffer
@@ -26,8 +25,8 @@ from proxy.wire.primitives import Buffer
 log = structlog.get_logger()
 
 _UNKNOWN_OFFSET = -1
-_MAX_LOOKS = 3
-"""At the coordinates of a partition in one read, as long as each names a segment that is gone."""
+_MAX_LOOKS = 2
+"""More at the coordinates of a partition in one read, as long as each names another segment that is gone."""
 
 
 class ReadRequest(NamedTuple):
@@ -57,12 +56,11 @@ class DisklessReader:
         self._rows = rows
 
     async def read(
-        self, requests: Sequence[ReadRequest], *, max_bytes: int, trust_ends: bool, first_exempt: bool, zstd: bool
+        self, requests: Sequence[ReadRequest], *, max_bytes: int, trust_ends: bool, first_exempt: bool
     ) -> list[PartitionRead]:
         """Read once, without waiting for more. Errors are per partition.
 
-        `trust_ends`: see `Coordinates.locate`. `first_exempt`: the first batch comes whatever its size. `zstd`: whether
-        the client's version knows it; where it doesn't, such a batch is an error as on brokers.
+        `trust_ends`: see `Coordinates.locate`. `first_exempt`: the first batch comes whatever its size.
         """
         wanted = [
             FindRequest(request.topic_id, request.partition, request.offset, min(request.max_bytes, max_bytes))
@@ -72,7 +70,11 @@ class DisklessReader:
         await self._load(answers, max_bytes)
         reads, left = [], max_bytes
         for request, answer in zip(requests, answers, strict=True):
-            read = await self._partition(request, answer, _Limits(min(request.max_bytes, left), first_exempt, zstd))
+            limit = min(request.max_bytes, left)
+            try:
+                read = await self._partition(request, answer, limit, first_exempt)
+            except _RowGone as gone:
+                read = await self._elsewhere(request, gone.row, limit, first_exempt)
             if read.size_bytes:
                 first_exempt = False
                 left = max(left - read.size_bytes, 0)
@@ -93,30 +95,33 @@ class DisklessReader:
         if len(missing) > 1:
             await asyncio.gather(*map(self._rows.run, missing), return_exceptions=True)
 
-    async def _partition(self, request: ReadRequest, answer: LogAnswer, limits: _Limits) -> PartitionRead:
-        """What the coordinates name. Where that is gone they are looked up anew: a reader gets records, or why not."""
-        gone: Row | None = None
+    async def _elsewhere(self, request: ReadRequest, gone: Row, limit: int, first_exempt: bool) -> PartitionRead:
+        """The coordinates that were remembered are old: what the coordinator says now, or KAFKA_STORAGE_ERROR."""
+        wanted = FindRequest(request.topic_id, request.partition, request.offset, limit)
         for _ in range(_MAX_LOOKS):
-            if answer.error_code != NONE:
-                return PartitionRead(answer.error_code, [], 0, answer.log_start_offset, answer.high_watermark)
-            if gone is not None and answer.rows[:1] == (gone,):
-                log.error("segment_missing", segment=gone.segment.hex(), offset=request.offset, needed=True)
+            self.coordinates.forget(request.topic_id)
+            (answer,) = await self.coordinates.locate([wanted], trust_ends=False)
+            if answer.rows[:1] == (gone,):
+                log.error(
+                    "segment_missing", segment=gone.segment.hex(), partition=request.partition, offset=request.offset
+                )
                 break
             try:
-                return await self._read_rows(request, answer, limits)
+                return await self._partition(request, answer, limit, first_exempt)
             except _RowGone as error:
                 gone = error.row
-            self.coordinates.forget(request.topic_id)
-            wanted = FindRequest(request.topic_id, request.partition, request.offset, limits.max_bytes)
-            (answer,) = await self.coordinates.locate([wanted], trust_ends=False)
-        return PartitionRead(KAFKA_STORAGE_ERROR, [], 0, answer.log_start_offset, answer.high_watermark)
+        return PartitionRead(KAFKA_STORAGE_ERROR, [], 0)
 
-    async def _read_rows(self, request: ReadRequest, answer: LogAnswer, limits: _Limits) -> PartitionRead:
+    async def _partition(
+        self, request: ReadRequest, answer: LogAnswer, limit: int, first_exempt: bool
+    ) -> PartitionRead:
         """Raises _RowGone where the first row's segment is gone. What lies before a later one that is gone is given."""
+        if answer.error_code != NONE:
+            return PartitionRead(answer.error_code, [], 0, answer.log_start_offset, answer.high_watermark)
         records: list[Buffer] = []
         size, error_code = 0, NONE
         for row in answer.rows:
-            if size >= limits.max_bytes and not (limits.first_exempt and not size):
+            if size >= limit and not (first_exempt and not size):
                 break
             try:
                 run = self._rows.cached(row) or await self._rows.run(row)
@@ -128,29 +133,14 @@ class DisklessReader:
                     self.coordinates.forget(request.topic_id)
                 error_code = NONE if size else KAFKA_STORAGE_ERROR
                 break
-            start, end = _batches_that_fit(
-                run, request.offset, limits.max_bytes - size, limits.first_exempt and not size
-            )
+            start, end = _batches_that_fit(run, request.offset, limit - size, first_exempt and not size)
             if end == start:
                 break
-            if not limits.zstd:
-                end = _before_zstd(run, start, end)
-                if end == start:
-                    error_code = NONE if size else UNSUPPORTED_COMPRESSION_TYPE
-                    break
             records.append(run.data[start:end])
             size += end - start
             if end < len(run.data):
                 break
         return PartitionRead(error_code, records, size, answer.log_start_offset, answer.high_watermark)
-
-
-class _Limits(NamedTuple):
-    """Of what is read of one partition."""
-
-    max_bytes: int
-    first_exempt: bool
-    zstd: bool
 
 
 class _RowGone(Exception):
@@ -176,11 +166,3 @@ def _batches_that_fit(run: PatchedRun, offset: int, limit: int, first_exempt: bo
             break
         end = batch.position + batch.length
     return (start, end) if start >= 0 else (0, 0)
-
-
-def _before_zstd(run: PatchedRun, start: int, end: int) -> int:
-    """Where the chosen bytes have to end for a client that does not know zstd."""
-    for batch in run.batches:
-        if start <= batch.position < end and codec_at(run.data, batch.position) == CODEC_ZSTD:
-            return batch.position
-    return end

@@ -12,7 +12,7 @@ from proxy.errors import (
     UNKNOWN_TOPIC_OR_PARTITION,
     UNSUPPORTED_COMPRESSION_TYPE,
 )
-from proxy.produce_rules import ProduceRules, rules_of
+from proxy.produce_rules import ProduceRules
 from proxy.records import CODEC_ZSTD, BatchHeader, RecordsError, check_batch
 from proxy.wire.produce import PartitionProduce
 
@@ -22,16 +22,15 @@ _FIRST_ZSTD_VERSION = 7
 
 
 def check_produced(
-    entry: DisklessTopic, partition: PartitionProduce, *, acks: int, version: int
-) -> tuple[memoryview, BatchHeader, ProduceRules]:
-    """The one batch for the partition, its header, and what the topic's configs ask beyond. Raises RecordsError."""
+    entry: DisklessTopic, partition: PartitionProduce, rules: ProduceRules, *, acks: int, version: int
+) -> tuple[memoryview, BatchHeader]:
+    """The one batch for the partition, and its header. `rules`: of the topic. Raises RecordsError."""
     if not 0 <= partition.index < entry.partitions:
         raise RecordsError(UNKNOWN_TOPIC_OR_PARTITION, f"{entry.name} has {entry.partitions} partitions")
     if acks not in (-1, 0, 1):
         raise RecordsError(INVALID_REQUIRED_ACKS, f"acks {acks} is none of -1, 0, 1")
     if partition.records is None:
         raise RecordsError(INVALID_REQUEST, "the request has no records for this partition")
-    rules = rules_of(entry.configs)
     header = check_batch(partition.records, max_message_bytes=rules.max_message_bytes)
     if header.is_transactional:
         log.warning(
@@ -43,4 +42,4 @@ def check_produced(
         raise RecordsError(INVALID_TXN_STATE, "transactions on diskless topics are not supported yet")
     if header.compression == CODEC_ZSTD and version < _FIRST_ZSTD_VERSION:
         raise RecordsError(UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce v7 or newer")
-    return partition.records, header, rules
+    return partition.records, header

@@ -212,7 +212,8 @@ class _PendingProduce:
         context = self._connection.context
         acks, version = self._parsed.acks, self._parsed.version
         try:
-            records, header, rules = check_produced(entry, partition, acks=acks, version=version)
+            rules = context.topic_defaults.rules(entry)
+            records, header = check_produced(entry, partition, rules, acks=acks, version=version)
         except RecordsError as error:
             context.wal.holds.refused(entry.topic_id, partition.index, producer_id_of(partition.records))
             answers[place] = PartitionProduced(partition.index, error.error_code, error_message=str(error))

@@ -127,6 +127,8 @@ class Reservations:
 
     async def shadow_anywhere(self, name: str) -> MetadataTopic | None:
         """As `shadow`, of the first live broker that knows it: they hear of topics one after the other."""
+        if not self._context.cluster.view.brokers:
+            raise BrokerUnreachable("no broker is known")
         for node_id in sorted(self._context.cluster.view.brokers):
             connection = self._context.cluster.connection_to(node_id)
             try:

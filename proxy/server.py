@@ -145,6 +145,7 @@ class Server:
         await self._healing("coordinator", context.fleet.beat)
         await self._healing("coordinator", context.fleet.beat)  # the first one loaded the registry, this one says so
         await self._healing("brokers", context.cluster.refresh)
+        await context.topic_defaults.refresh()
         for work in (
             context.store_watch.keep_watching(),
             context.fleet.keep_beating(),
@@ -160,6 +161,7 @@ class Server:
             context.reservations.keep_settling(),
             context.housekeeper.keep_house(),
             context.index_watch.keep_watching(),
+            context.topic_defaults.follow(),
             keep_fresh(
                 [*self._tls.values(), *([context.cluster.access.tls] if context.cluster.access.tls else [])],
                 self.settings.certificate_reload_interval_ms / 1000,

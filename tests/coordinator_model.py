@@ -206,7 +206,9 @@ class ModelCoordinator:
                 batch = batch._replace(max_timestamp_ms=now)
             judged = known is None or known[number].early
             answered_time_ms = now if run.log_append_time else -1
-            answer = self._judge(log, batch, now, answered_time_ms) if known is None or judged else known[number]
+            answer = known[number] if known else BatchAnswer(0, -1, -1, False)
+            if judged:
+                answer = self._judge(log, batch, now, answered_time_ms, was_early=known is not None)
             answers.append(answer)
             accepted = judged and not answer.error_code and not answer.duplicate
             if accepted:
@@ -225,7 +227,9 @@ class ModelCoordinator:
             position += batch.length
         return answers
 
-    def _judge(self, log: PartitionLog, batch: ProposedBatch, now: int, answered_time_ms: int) -> BatchAnswer:
+    def _judge(
+        self, log: PartitionLog, batch: ProposedBatch, now: int, answered_time_ms: int, *, was_early: bool
+    ) -> BatchAnswer:
         """ProducerAppendInfo's rules; the state of an accepted batch's producer is brought up to date."""
         fine = BatchAnswer(0, log.end, answered_time_ms, False)
         if batch.producer_id < 0:
@@ -238,7 +242,7 @@ class ModelCoordinator:
         if producer and now - producer.last_append_ms >= self._expiration_ms:
             producer = None
         if producer is None:
-            if log.end == 0 and batch.base_sequence:
+            if (log.end == 0 or was_early) and batch.base_sequence:
                 return _out_of_order(batch, 0)
         elif batch.producer_epoch < producer.epoch:
             return BatchAnswer(47, -1, -1, False)

@@ -131,6 +131,8 @@ class ProxyCollector(Collector):
         yield gauge("held_request_bytes", "Requests held in memory.", context.memory.used_bytes)
         yield gauge("held_request_bytes_limit", "Their limit.", context.memory.limit_bytes)
         yield gauge("wal_buffer_bytes", "In the WAL segment being filled.", context.wal.buffered_bytes)
+        yield gauge("held_batches", "Out of order, waiting for what comes between.", context.wal.holds.held_batches)
+        yield gauge("intake_batches", "Being looked into, or waiting behind such.", context.intake.waiting_batches)
         yield gauge("wal_segments_underway", "Segments uploading or committing.", context.wal.segments_underway)
         yield gauge("cache_bytes", "In the rack-local cache.", context.cache.used_bytes)
         yield gauge("cold_cache_bytes", "In the cache of old records.", context.cold_cache.used_bytes)

@@ -36,7 +36,10 @@ ADDED_UP = frozenset(
         "held_request_bytes_limit",
         "wal_buffer_bytes",
         "wal_segments_underway",
+        "held_batches",
+        "intake_batches",
         "cache_bytes",
+        "cold_cache_bytes",
     )
 )
 """Gauges of what each worker has."""

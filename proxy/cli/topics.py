@@ -170,7 +170,9 @@ def _print_topic(topic: dict[str, Any]) -> None:
         )
         if topic[key] is not None
     ]
-    objects = f" in {topic['objects']:,} objects" if topic["objects"] is not None else ""
+    objects = ""
+    if topic["objects"] is not None:
+        objects = f" in {topic['objects']:,} {'object' if topic['objects'] == 1 else 'objects'}"
     console.print(f"  bytes{objects}: {', '.join(sizes)}", soft_wrap=True)
     for warning in _warnings(topic):
         console.print(f"  {warning}", style="red", soft_wrap=True, markup=False)

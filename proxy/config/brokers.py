@@ -21,6 +21,8 @@ class Brokers(Section):
     metadata_refresh_ms: int = Field(default=5_000, ge=10)
     """How often the list of live brokers is asked for, beside what clients' Metadata shows; and how often one proxy of
     the fleet compares diskless topics with their shadows."""
+    defaults_refresh_ms: int = Field(default=30_000, ge=10)
+    """How often the brokers are asked what topics have that leave a config unset (`message.max.bytes` and the like)."""
     deleted_topics_confirm_ms: int = Field(default=30_000, ge=0)
     """A diskless topic whose shadow was deleted past the proxies is deleted when for this long, at every look and by
     its ID, no live broker knew the shadow."""

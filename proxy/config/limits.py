@@ -73,7 +73,7 @@ class FetchSettings(Section):
     time_lookup_max_rows: int = Field(default=4, ge=1)
     """ListOffsets by time, and of the maximum timestamp, reads the batches of so many commits at a time."""
     time_lookup_timeout_ms: int = Field(default=30_000, ge=1)
-    """Longest time that such a ListOffsets takes; the client's own timeout (v10 and newer) may be shorter."""
+    """Longest time that such a ListOffsets takes. The client's own timeout (v10 and newer) may be shorter, unless 0."""
     max_decompressed_batch_bytes: int = Field(default=134_217_728, ge=1024)
     """A batch that becomes larger is not searched for the record of a time: its first offset is answered."""
     mixed_wait_ms: int = Field(default=50, ge=1)

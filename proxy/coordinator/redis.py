@@ -39,6 +39,8 @@ MAX_SEGMENTS_PER_CALL = 200
 MAX_ROWS_PER_PACK_CALL = 512
 FEWEST_ROWS_PER_PACK = 32
 MOST_ROWS_PER_PACK = 64
+_RUN_WEIGHT = 4
+"""A partition run costs the store as much as so many further batches in one."""
 MAX_PRODUCERS_PER_CALL = 500
 _BEGINNING = b"0"
 """Of a scan, and what a scan answers at its end."""
@@ -129,7 +131,7 @@ class RedisCoordinator:
             self._settings.max_index_bytes,
         )
         packed = [packing.pack_run(run) for run in runs]
-        weights = [len(run.batches) for run in runs]
+        weights = [_RUN_WEIGHT + len(run.batches) for run in runs]
         replies = await self._calls.run("commit", keys, packed, settings, weights=weights, not_after_ms=not_after_ms)
         return merge(runs, replies, packing.unpack_run_answers, _refused_run)
 

@@ -70,7 +70,6 @@ class ShardCalls:
         """Why nothing may be written at the moment."""
         self._client = client
         self._settings = settings
-        self._new_incarnation = os.urandom(8)
 
     async def run(
         self,
@@ -135,9 +134,11 @@ class ShardCalls:
         """As `call`; for a shard that settles, the ms to wait."""
         mode = packing.LOOKS if name in LOOKING else packing.READS if name in READING else packing.MAY_WRITE
         packed = []
+        # Of this call: a shard that is made or unfenced again by the same process is another one.
+        new_incarnation = os.urandom(8)
         for shard, arguments in calls:
             header = packing.pack_shard_header(
-                self._new_incarnation,
+                new_incarnation,
                 self._settings.shards,
                 mode,
                 self._settings.settle_ms,

@@ -76,7 +76,8 @@ async def _is_gone(connection: ClientConnection, entry: DisklessTopic, error_cod
     if error_code not in (UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID):
         return error_code == NONE
     try:
-        shadow = await connection.context.reservations.shadow(entry.name)
+        # Of every broker: one may not have heard yet of a topic that was just made.
+        shadow = await connection.context.reservations.shadow_anywhere(entry.name)
     except (BrokerUnreachable, ProtocolError) as error:
         log.warning("shadow_not_looked_up", topic=entry.name, reason=str(error))
         return False

@@ -103,12 +103,16 @@ def _timestamp(asked: int) -> int:
 
 
 def _timeout_s(request: Request) -> float | None:
-    """What the client allows; None where its version can't say."""
+    """What the client allows; None where its version can't say, or it says 0, as some do that mean none.
+
+    Of a broker it bounds what is read from remote storage only, so that they are answered.
+    """
     if request.api_version < _FIRST_TIMEOUT_VERSION:
         return None
     # Rarely needed, and not known to what answers the half: so it is read once more.
     parsed = read_request(request.api_key, request.api_version, request.body)
-    return float(parsed.timeout.total_seconds())
+    timeout_s: float = parsed.timeout.total_seconds()
+    return timeout_s if timeout_s > 0 else None
 
 
 def _partition(partition_type: Any, index: int, answer: OffsetAnswer) -> Any:

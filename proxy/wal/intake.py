@@ -21,8 +21,8 @@ from proxy.wal.outcome import Outcome, Settle
 _Prepared = tuple[memoryview, BatchHeader]
 _Partition = tuple[bytes, int]
 
-QUICK_BYTES = 8_192
-"""An uncompressed batch up to this size is worked on in the event loop: that takes less than handing it over."""
+QUICK_BYTES, QUICK_RECORDS = 8_192, 100
+"""An uncompressed batch of no more is worked on in the event loop: that takes about as long as handing it over."""
 
 
 class _Waiting(NamedTuple):
@@ -66,7 +66,8 @@ class Intake:
         """
         needs_work = rules.needs_preparing(header, now_ms)
         queue = self._queues.get((topic_id, partition))
-        if needs_work and header.compression == NONE and header.length <= QUICK_BYTES:
+        quick = header.compression == NONE and header.length <= QUICK_BYTES and header.record_count <= QUICK_RECORDS
+        if needs_work and quick:
             try:
                 batch, header = self._prepare(batch, header, rules, now_ms)
             except RecordsError as error:

@@ -86,7 +86,11 @@ def generated(listeners: Listeners, seed: str, count: int) -> Iterator[Operation
         for _ in range(count):
             operation = generator.next(model)
             done.append(operation)
-            expected, found = apply(sides, operation)
+            try:
+                expected, found = apply(sides, operation)
+            except Exception as error:
+                error.add_note(f"case {seed}, operation {len(done)}: {operation}")
+                raise
             if found:
                 yield Found(beginning, done, found)
                 return

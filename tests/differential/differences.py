@@ -5,24 +5,37 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from tests.differential.operations import Fetch, LongPoll, OffsetForLeaderEpoch, Operation, Produce, Recreate
-from tests.differential.views import BATCHES, CUT
+from tests.differential.operations import (
+    MAX_TIMESTAMP,
+    DescribeConfigs,
+    Fetch,
+    ListOffsets,
+    LongPoll,
+    OffsetForLeaderEpoch,
+    Operation,
+    Produce,
+    Recreate,
+)
+from tests.differential.views import BATCHES, CUT, REWRITTEN
 
 ABSENT = "not there"
 WORDING = "Error messages are worded otherwise"
 EPOCHS = "OffsetForLeaderEpoch answers (the epoch asked for, high watermark)"
 WHOLE_BATCHES = "A Fetch of diskless partitions holds whole batches only"
 UNKNOWN_IDS = "While a diskless topic is being created, a Produce by a topic ID that the proxy has not seen"
-DUPLICATES_TIME = "The append time that is answered for a duplicate"
+ENABLE = "DescribeConfigs of a topic shows `diskless.enable`"
+LOG_START = "The log start offset beside an error of Produce"
+DELETED_MAXIMUM = "ListOffsets of the maximum timestamp (-3) answers of the records that are there"
 CODECS = "A batch whose codec nobody knows"
-DOCUMENTED = (WORDING, EPOCHS, WHOLE_BATCHES, UNKNOWN_IDS, DUPLICATES_TIME, CODECS)
+DOCUMENTED = (WORDING, EPOCHS, WHOLE_BATCHES, UNKNOWN_IDS, CODECS, ENABLE, LOG_START, DELETED_MAXIMUM)
 LEFT_OUT = (
     "A producer that an empty log does not know",
     "Bytes behind a batch",
     "A batch with a producer ID and no epoch",
-    "A batch that says LogAppendTime",
+    "a batch that says LogAppendTime itself",
     "Records that are null",
     "A batch whose length or codec makes no sense, beside others",
+    "Where a request is wrong in several ways",
 )
 """What is never generated: the logs would differ from then on."""
 
@@ -56,11 +69,10 @@ def differences(operation: Operation, classic: Any, diskless: Any) -> list[Diffe
             for name, asked in (("produced", operation.produce), ("fetched", operation.fetch))
             for difference in differences(asked, classic[name], diskless[name])
         ]
-    cut = _cut_place(operation, classic)
     return [
         one
         for one in _unequal(classic, diskless)
-        if not any(is_allowed(operation, one, cut) for is_allowed in _ALLOWED)
+        if not any(is_allowed(operation, one, classic) for is_allowed in _ALLOWED)
     ]
 
 
@@ -90,13 +102,13 @@ def _cut_place(operation: Operation, answer: Any) -> int:
     return next((place for place, one in enumerate(operation.asked) if one.partition in cut), _NOWHERE)
 
 
-def _wording(operation: Operation, one: Difference, cut: int) -> bool:
+def _wording(operation: Operation, one: Difference, answer: Any) -> bool:
     """A text may be another, or be there where the broker has none, but not be missing."""
     texts = ("error_message", "batch_index_error_message")
     return one.path[-1] in texts and isinstance(one.diskless, str) and one.diskless != ABSENT
 
 
-def _epochs(operation: Operation, one: Difference, cut: int) -> bool:
+def _epochs(operation: Operation, one: Difference, answer: Any) -> bool:
     """Epochs that a classic topic has not had are answered as the only one."""
     if not isinstance(operation, OffsetForLeaderEpoch) or one.path[-1] not in ("leader_epoch", "end_offset"):
         return False
@@ -104,32 +116,52 @@ def _epochs(operation: Operation, one: Difference, cut: int) -> bool:
     return epoch != 0 and (one.path[-1] == "end_offset" or one.diskless == epoch)
 
 
-def _whole_batches(operation: Operation, one: Difference, cut: int) -> bool:
+def _whole_batches(operation: Operation, one: Difference, answer: Any) -> bool:
     """A broker cuts the last batch, which no client uses; so the next partitions may have got less of the limit."""
     if not isinstance(operation, Fetch):
         return False
     if one.path[-1] == CUT:
         return bool(one.diskless == 0)
-    if one.path[-1] != BATCHES:
+    if one.path[-1] != BATCHES or any(batch.length == REWRITTEN for batch in one.diskless):
         return False
     asked = sorted(operation.asked)[int(one.path[-2])]
     within = sum(batch.length for batch in one.diskless) <= min(asked.max_bytes, operation.max_bytes)
     more = bool(one.diskless[: len(one.classic)] == one.classic)
-    return within and more and operation.asked.index(asked) > cut
+    return within and more and operation.asked.index(asked) > _cut_place(operation, answer)
 
 
-def _unknown_ids(operation: Operation, one: Difference, cut: int) -> bool:
+def _unknown_ids(operation: Operation, one: Difference, answer: Any) -> bool:
     """A proxy can't tell whether an ID is that of a shadow that is being made."""
     codes = (UNKNOWN_TOPIC_ID, KAFKA_STORAGE_ERROR)
     return isinstance(operation, Produce) and operation.version >= operation.FIRST_ID_VERSION and one[1:] == codes
 
 
-def _duplicates_time(operation: Operation, one: Difference, cut: int) -> bool:
-    """A broker answers the newest of the records' own times."""
-    return isinstance(operation, Produce) and one.path[-1] == "log_append_time" and one.diskless == -1
+def _log_start(operation: Operation, one: Difference, answer: Any) -> bool:
+    """What a client does about an error does not depend on it."""
+    if not isinstance(operation, Produce) or one.path[-1] != "log_start_offset":
+        return False
+    for step in one.path[:-1]:
+        answer = answer[step]
+    return bool(answer["error_code"] != 0)
 
 
-def _codecs(operation: Operation, one: Difference, cut: int) -> bool:
+def _deleted_maximum(operation: Operation, one: Difference, answer: Any) -> bool:
+    """A broker goes by its segment, which may still hold what is deleted."""
+    if not isinstance(operation, ListOffsets) or "log starts" not in answer or "partitions" not in one.path:
+        return False
+    place = int(one.path[-2])
+    partition, asked = sorted(operation.asked)[place]
+    told = answer["topics"][0]["partitions"][place]
+    return asked == MAX_TIMESTAMP and told["error_code"] == 0 and told["offset"] < answer["log starts"][partition]
+
+
+def _enable(operation: Operation, one: Difference, answer: Any) -> bool:
+    if not isinstance(operation, DescribeConfigs) or one.path[-1] != "configs":
+        return False
+    return bool([config for config in one.diskless if config["name"] != "diskless.enable"] == one.classic)
+
+
+def _codecs(operation: Operation, one: Difference, answer: Any) -> bool:
     return isinstance(operation, Produce) and one[1:] == (UNKNOWN_SERVER_ERROR, UNSUPPORTED_COMPRESSION_TYPE)
 
 
@@ -138,6 +170,8 @@ _ALLOWED: tuple[Callable[[Operation, Difference, int], bool], ...] = (
     _epochs,
     _whole_batches,
     _unknown_ids,
-    _duplicates_time,
     _codecs,
+    _enable,
+    _log_start,
+    _deleted_maximum,
 )

@@ -81,7 +81,7 @@ class Model:
                         self.logs[partition["partition_index"]].start = partition["low_watermark"]
         elif isinstance(operation, AlterConfig) and "described" in answer:
             self.configs[operation.name] = operation.value or ""
-            self.rewritten |= operation.name == "compression.type" and operation.value not in (None, "producer")
+            self.rewritten |= operation.rewrites
         elif isinstance(operation, AddPartitions) and answer["results"][0]["error_code"] == 0:
             self.logs += [Log() for _ in range(operation.count - len(self.logs))]
         elif isinstance(operation, Recreate) and answer["created"] == 0:
@@ -89,6 +89,7 @@ class Model:
             self.configs = dict(operation.configs)
             self.producers.clear()
             self.was_recreated = True
+            self.rewritten = False
 
     def _learn_produce(self, operation: Produce, answer: dict[str, Any]) -> None:
         if operation.acks == 0:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Protocol
 
 from tests.differential.shapes import Shape
-from tests.differential.side import CLOSED, LIST_OFFSETS, PRODUCE, Side
+from tests.differential.side import CLOSED, EARLIEST, LIST_OFFSETS, PRODUCE, Side
 from tests.differential.views import View
 
 FETCH, DELETE_RECORDS, OFFSET_FOR_LEADER_EPOCH = 1, 21, 23
 DESCRIBE_CONFIGS, CREATE_PARTITIONS, INCREMENTAL_ALTER_CONFIGS = 32, 37, 44
 TOPIC = 2
+MAX_TIMESTAMP = -3
 SET, DELETE = 0, 1
 TOPIC_CONFIG = 1
 """The source of a config that the topic has itself."""
@@ -132,7 +133,7 @@ class LongPoll:
     produce: Produce
 
     def apply(self, side: Side, expected: Any = None) -> Any:
-        waiting = Side(side.kind, side.addresses, side.topic, side.began_ms, side.topic_id, side.former_id)
+        waiting = replace(side, _connections={})
         try:
             waiting.send(self.fetch.at, FETCH, self.fetch.version, **self.fetch.values(side))
             time.sleep(APPLIED_SECONDS / 10)
@@ -164,7 +165,11 @@ class ListOffsets:
         ]
         topics = [{"name": side.topic, "partitions": partitions}]
         values = {"replica_id": -1, "isolation_level": self.isolation, "topics": topics, "timeout": TIMEOUT_MS}
-        return View(side).of(side.ask(self.at, LIST_OFFSETS, self.version, **values))
+        view = View(side).of(side.ask(self.at, LIST_OFFSETS, self.version, **values))
+        if isinstance(view, dict) and any(asked == MAX_TIMESTAMP for _, asked in self.asked):
+            # What is deleted is for the comparison to know.
+            view["log starts"] = side.offsets(self.at, range(side.partitions), EARLIEST)
+        return view
 
 
 def is_special(timestamp: int) -> bool:
@@ -216,12 +221,17 @@ class AlterConfig:
         answer = side.ask(self.at, INCREMENTAL_ALTER_CONFIGS, self.version, resources=[resource], validate_only=False)
         view = View(side).of(answer)
         if isinstance(answer, dict) and answer["responses"][0]["error_code"] == 0:
+            side.rewritten |= self.rewrites
             deadline = time.monotonic() + SETTLE_SECONDS
             while not self._told(side) and time.monotonic() < deadline:
                 time.sleep(0.01)
             time.sleep(APPLIED_SECONDS)
             view["described"] = described(side, self.at, self.name)
         return view
+
+    @property
+    def rewrites(self) -> bool:
+        return self.name == "compression.type" and self.value not in (None, "producer")
 
     def _told(self, side: Side) -> bool:
         """By every listener."""

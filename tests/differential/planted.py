@@ -14,6 +14,7 @@ from typing import Any
 from proxy.coordinator.interface import DeleteRequest, ListRequest, LogStart, RunAnswer
 from proxy.coordinator.redis import RedisCoordinator
 from proxy.diskless_reader import DisklessReader, PartitionRead, ReadRequest
+from proxy.time_lookup import TimeLookup
 
 OFFSET_OUT_OF_RANGE = 1
 
@@ -50,11 +51,10 @@ def duplicate_offset() -> None:
 def time_lookup() -> None:
     """A lookup by time finds only what is later."""
 
-    @_over(RedisCoordinator, "list_offsets")
-    async def list_offsets(original: Any, self: Any, requests: Sequence[ListRequest]) -> Any:
-        return await original(
-            self, [one._replace(timestamp_ms=one.timestamp_ms + (one.timestamp_ms >= 0)) for one in requests]
-        )
+    @_over(TimeLookup, "list_offsets")
+    async def list_offsets(original: Any, self: Any, requests: Sequence[ListRequest], *more: Any) -> Any:
+        later = [one._replace(timestamp_ms=one.timestamp_ms + (one.timestamp_ms >= 0)) for one in requests]
+        return await original(self, later, *more)
 
 
 def watermark() -> None:

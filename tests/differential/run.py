@@ -51,9 +51,9 @@ def run(
     workers: int = 4,
     first_case: int = 0,
     progress: Progress = lambda done, of: None,
-    enough: Callable[[], bool] = lambda: False,
+    most_replays: int = MOST_REPLAYS,
 ) -> Outcome:
-    """Do so many operations, unless a difference is found first, or it is `enough`; the difference is shrunk."""
+    """Do so many operations, unless a difference is found first; what leads to it is shrunk by some replays."""
     outcome = Outcome(seed)
     lock, stop = threading.Lock(), threading.Event()
     cases = iter(range(first_case, first_case + -(-operations // OPERATIONS_PER_CASE)))
@@ -67,7 +67,7 @@ def run(
                 return
             outcome.done[type(done).__name__] += 1
             progress(outcome.operations, operations)
-            if outcome.operations >= operations or enough():
+            if outcome.operations >= operations:
                 stop.set()
 
     def work() -> None:
@@ -91,11 +91,11 @@ def run(
     for one in working:
         one.result()
     if outcome.found is not None:
-        _shrink(listeners, outcome, outcome.found)
+        _shrink(listeners, outcome, outcome.found, most_replays)
     return outcome
 
 
-def _shrink(listeners: Listeners, outcome: Outcome, found: Found) -> None:
+def _shrink(listeners: Listeners, outcome: Outcome, found: Found, most_replays: int) -> None:
     places = {one.path[-1] for one in found.found}
 
     def still(operations: list[Operation]) -> bool:
@@ -109,6 +109,6 @@ def _shrink(listeners: Listeners, outcome: Outcome, found: Found) -> None:
         outcome.found = again
         return True
 
-    outcome.again = still(found.operations)
+    outcome.again = most_replays > 0 and still(found.operations)
     if outcome.again:
-        shrunk(found.operations, still, MOST_REPLAYS)
+        shrunk(found.operations, still, most_replays)

@@ -18,6 +18,7 @@ ENCODE: dict[int, Callable[[bytes], bytes]] = {
     4: zstd_encode,
 }
 MOST_SEQUENCES = 2**31
+ZSTD = 4
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,7 +20,7 @@ SETTLE_SECONDS = 30.0
 POLL_SECONDS = 0.01
 PRODUCE, LIST_OFFSETS, METADATA, CREATE_TOPICS, DELETE_TOPICS = 0, 2, 3, 19, 20
 UNKNOWN_TOPIC_OR_PARTITION = 3
-LATEST = -1
+LATEST, EARLIEST = -1, -2
 
 
 class Unsettled(Exception):
@@ -40,6 +40,8 @@ class Side:
     former_id: bytes = NO_ID
     """Before the topic was created anew."""
     partitions: int = 0
+    rewritten: bool = False
+    """The brokers may have compressed batches anew, to other bytes than the proxies did."""
     _connections: dict[str, Raw] = field(default_factory=dict)
 
     def close(self) -> None:
@@ -105,6 +107,7 @@ class Side:
         answer = ask(self.connection(0), CREATE_TOPICS, 7, topics=[topic], timeout=30_000)["topics"][0]
         if answer["error_code"] == 0:
             self.former_id, self.topic_id = self.topic_id, answer["topic_id"]
+            self.rewritten = False
             self.wait_served(partitions)
         return int(answer["error_code"])
 
@@ -114,7 +117,7 @@ class Side:
         if answer["error_code"] == 0:
             for at in range(len(self.addresses)):
                 self.wait(lambda at=at: self._metadata(at)["error_code"] == 3, "gone")  # type: ignore[misc]
-                self.wait(lambda at=at: self._ends(at, [0]) is None, "gone")  # type: ignore[misc]
+                self.wait(lambda at=at: self.offsets(at, [0]) is None, "gone")  # type: ignore[misc]
         return int(answer["error_code"])
 
     def wait_served(self, partitions: int) -> None:
@@ -127,7 +130,7 @@ class Side:
                     known["error_code"] == 0
                     and known["topic_id"] == self.topic_id
                     and len(known["partitions"]) == partitions
-                    and self._ends(at, range(partitions)) is not None
+                    and self.offsets(at, range(partitions)) is not None
                 )
 
             self.wait(served, f"served with {partitions} partitions")
@@ -144,15 +147,16 @@ class Side:
         found: list[list[int]] = []
 
         def told() -> bool:
-            ends = self._ends(at, partitions)
+            ends = self.offsets(at, partitions)
             found[:] = [] if ends is None else [ends]
             return ends is not None
 
         self.wait(told, "telling its latest offsets")
         return found[0]
 
-    def _ends(self, at: int, partitions: Any) -> list[int] | None:
-        asked = [{"partition_index": index, "current_leader_epoch": -1, "timestamp": LATEST} for index in partitions]
+    def offsets(self, at: int, partitions: Iterable[int], special: int = LATEST) -> list[int] | None:
+        """The latest or earliest offsets, by partition; None where there is an error."""
+        asked = [{"partition_index": index, "current_leader_epoch": -1, "timestamp": special} for index in partitions]
         topics = [{"name": self.topic, "partitions": asked}]
         answer = ask(self.connection(at), LIST_OFFSETS, 5, replica_id=-1, topics=topics)
         told = sorted(answer["topics"][0]["partitions"], key=lambda one: one["partition_index"])

@@ -14,6 +14,7 @@ from tests.differential.side import NODE
 RACK = "rack-a"
 OVERRIDES = {
     "diskless.append.commit.interval.ms": 5,
+    "out_of_order_hold_ms": 20,
     "garbage": {"interval_ms": 500, "grace_ms": 3_000, "orphan_sweep_interval_ms": 2_000},
     "log.retention.check.interval.ms": 500,
 }

@@ -33,6 +33,7 @@ from proxy.coordinator.interface import (
 from proxy.coordinator.redis import RedisCoordinator
 from proxy.coordinator.shards import shard_prefix
 from proxy.housekeeping.garbage import GarbageCollector
+from proxy.housekeeping.index import IndexPacker
 from proxy.housekeeping.retention import UNBOUNDED, Retention
 from proxy.stats import Stats
 from proxy.storage.file import FileStorage
@@ -50,7 +51,7 @@ SEGMENTS = 3
 ORPHANS, FOREIGN = 2, "notes/readme"
 WHOLE_LOG = 1 << 40
 OLD_SECONDS = 7_200
-FIRST_ROUND = ("retain", "collect", "sweep", "collect")
+FIRST_ROUND = ("pack", "retain", "collect", "sweep", "collect")
 
 
 class Killed(BaseException):
@@ -152,6 +153,7 @@ class House:
             garbage = config.Garbage(grace_ms=0, orphan_age_ms=OLD_SECONDS * 500)
             collector = GarbageCollector(coordinator, storage, garbage, Stats())
             steps: dict[str, Callable[[], Awaitable[object]]] = {
+                "pack": IndexPacker(coordinator, topics, age_ms=0).sweep,
                 "retain": partial(Retention(coordinator, topics).sweep, UNBOUNDED),
                 "collect": collector.collect,
                 "sweep": collector.sweep_orphans,
@@ -222,6 +224,7 @@ def one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
         return replies
 
     monkeypatch.setattr(scripts, "_evaluate", evaluate_one_by_one)
+    monkeypatch.setattr(coordinator_redis, "FEWEST_ROWS_PER_PACK", 2)
     monkeypatch.setattr(coordinator_redis, "MAX_ROWS_PER_DELETE_CALL", 4)
     monkeypatch.setattr(coordinator_redis, "MAX_SEGMENTS_PER_CALL", 5)
 

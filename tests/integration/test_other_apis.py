@@ -16,7 +16,8 @@ from tests.support.topics import CLASSIC, DISKLESS, KINDS, new_topic
 
 METADATA, DESCRIBE_LOG_DIRS, ALTER_CONFIGS, DESCRIBE_CONFIGS = 3, 35, 44, 32
 ALTER_REASSIGNMENTS, LIST_REASSIGNMENTS, DESCRIBE_PRODUCERS, DESCRIBE_TOPIC_PARTITIONS = 45, 46, 61, 75
-INVALID_REPLICATION_FACTOR, UNKNOWN_TOPIC_OR_PARTITION = 38, 3
+INVALID_REPLICATION_FACTOR, UNKNOWN_TOPIC_OR_PARTITION, LOG_DIR_NOT_FOUND = 38, 3, 57
+ALTER_REPLICA_LOG_DIRS = 34
 RACK = "rack-b"
 RECORDS = (0, 12, 5)
 
@@ -200,3 +201,13 @@ def test_a_shadow_moves_and_loses_no_replica_unawares(stack: Stack) -> None:
     assert ask(stack.bootstrap(RACK), LIST_REASSIGNMENTS, 0, timeout=30_000, topics=None)["topics"] == []
     sent = produce_to(stack.bootstrap("rack-a"), diskless, {0: samples(3, "moved"), 1: samples(2, "moved")})
     assert sent == {0: [0, 1, 2], 1: [0, 1]}
+
+
+def test_replicas_that_move_between_disks_are_the_shadows(stack: Stack, topics: dict[str, str]) -> None:
+    """There is no second disk here: every broker says so of both kinds, as each has a replica of both."""
+    asked = [{"path": "/nowhere", "topics": [{"name": name, "partitions": [0]} for name in topics.values()]}]
+    for version in (1, 2):
+        for address in brokers(stack).values():
+            answer = ask(address, ALTER_REPLICA_LOG_DIRS, version, dirs=asked)
+            errors = {one["topic_name"]: one["partitions"][0]["error_code"] for one in answer["results"]}
+            assert errors == dict.fromkeys(topics.values(), LOG_DIR_NOT_FOUND)

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import random
 import time
+import uuid
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from typing import Any, NamedTuple
 
 import pytest
@@ -16,6 +21,7 @@ from proxy.demo.stack import Stack
 from proxy.records import HEADER_BYTES, BatchHeader, read_header
 from tests.batches import make_batch, make_timed_batch
 from tests.support.confluent import read_partitions
+from tests.support.metrics import Metrics
 from tests.support.questions import ask
 from tests.support.raw import Raw
 from tests.support.topics import CLASSIC, DISKLESS, admin, create_topic, new_topic
@@ -25,10 +31,9 @@ VERSION = 9
 FETCH_VERSION = 11
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
-UNKNOWN_SERVER_ERROR, MESSAGE_TOO_LARGE, INVALID_TIMESTAMP, OUT_OF_ORDER, INVALID_RECORD = -1, 10, 32, 45, 87
+UNKNOWN_TOPIC_OR_PARTITION, MESSAGE_TOO_LARGE, INVALID_TIMESTAMP, OUT_OF_ORDER = 3, 10, 32, 45
 NODE = 1
 _READY_SECONDS = 30.0
-_numbers = itertools.count(int(time.time() * 1000))
 
 
 class Told(NamedTuple):
@@ -48,6 +53,9 @@ class Side:
         self.connection = Raw(address)
         self.topic = topic
 
+    def close(self) -> None:
+        self.connection.close()
+
     def produce(self, batch: bytes | bytearray, partition: int = 0, acks: int = -1) -> Told:
         data = [{"index": partition, "records": bytes(batch)}]
         answer = ask(
@@ -56,14 +64,12 @@ class Side:
             VERSION,
             transactional_id=None,
             acks=acks,
-            timeout_ms=30_000,
+            timeout=30_000,
             topic_data=[{"name": self.topic, "partition_data": data}],
         )
         (told,) = answer["responses"][0]["partition_responses"]
         errors = tuple((one["batch_index"], one["batch_index_error_message"]) for one in told["record_errors"])
-        return Told(
-            told["error_code"], told["base_offset"], told["log_append_time_ms"], told["log_start_offset"], errors
-        )
+        return Told(told["error_code"], told["base_offset"], told["log_append_time"], told["log_start_offset"], errors)
 
     def batches(self, offset: int = 0) -> list[bytes]:
         """Everything from the offset on, batch by batch as it is read."""
@@ -72,7 +78,6 @@ class Side:
                 "partition": 0,
                 "current_leader_epoch": -1,
                 "fetch_offset": offset,
-                "last_fetched_epoch": -1,
                 "log_start_offset": -1,
                 "partition_max_bytes": 1 << 24,
             }
@@ -82,7 +87,7 @@ class Side:
             FETCH,
             FETCH_VERSION,
             replica_id=-1,
-            max_wait_ms=500,
+            max_wait=500,
             min_bytes=1,
             max_bytes=1 << 24,
             isolation_level=0,
@@ -102,22 +107,35 @@ class Side:
         return found
 
 
-def both(stack: Stack, **configs: str) -> tuple[Side, Side]:
-    """A classic topic at its leader, a diskless one at a proxy; once they can be used."""
-    named = {name.replace("_", "."): value for name, value in configs.items()}
-    classic = f"produce-classic-{next(_numbers)}"
-    create_topic(stack, classic, CLASSIC, configs=named, assignment=[[NODE]])
-    diskless = new_topic(stack, "produce", DISKLESS, configs=named)
-    sides = Side(stack.kafka.address(NODE), classic), Side(stack.bootstrap("rack-b"), diskless)
-    deadline = time.monotonic() + _READY_SECONDS
-    for side in sides:
-        while side.produce(b"").error_code in (3, 6):
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-    return sides
+Sides = tuple[Side, Side]
+Both = Callable[..., Sides]
 
 
-def alter(stack: Stack, sides: tuple[Side, Side], name: str, value: str) -> None:
+@pytest.fixture
+def both(stack: Stack) -> Iterator[Both]:
+    """Makes a classic topic, asked about at its leader, and a diskless one, at a proxy; once they can be used."""
+    made: list[Side] = []
+
+    def make(**configs: str) -> Sides:
+        named = {name.replace("_", "."): value for name, value in configs.items()}
+        classic = f"produce-classic-{uuid.uuid4().hex[:6]}"
+        create_topic(stack, classic, CLASSIC, configs=named, assignment=[[NODE]])
+        diskless = new_topic(stack, "produce", DISKLESS, configs=named)
+        sides = Side(stack.kafka.address(NODE), classic), Side(stack.bootstrap("rack-b"), diskless)
+        made.extend(sides)
+        deadline = time.monotonic() + _READY_SECONDS
+        for side in sides:
+            while side.produce(b"").error_code in (3, 6):
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+        return sides
+
+    yield make
+    for side in made:
+        side.close()
+
+
+def alter(stack: Stack, sides: Sides, name: str, value: str) -> None:
     entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
     client = admin(stack)
     for side in sides:
@@ -126,7 +144,7 @@ def alter(stack: Stack, sides: tuple[Side, Side], name: str, value: str) -> None
             answer.result(30)
 
 
-def agree(sides: tuple[Side, Side], batch: bytes | bytearray, *, stamped: bool = False) -> Told:
+def agree(sides: Sides, batch: bytes | bytearray, *, stamped: bool = False) -> Told:
     """Both answer the same, but for the time of the append, which both tell or both don't."""
     classic, diskless = (side.produce(batch) for side in sides)
     if stamped:
@@ -136,6 +154,8 @@ def agree(sides: tuple[Side, Side], batch: bytes | bytearray, *, stamped: bool =
     assert [_without_times(one) for one in diskless.record_errors] == [
         _without_times(one) for one in classic.record_errors
     ]
+    if classic.error_code:
+        diskless = diskless._replace(log_start_offset=classic.log_start_offset)
     assert diskless._replace(record_errors=()) == classic._replace(record_errors=())
     return classic
 
@@ -149,7 +169,7 @@ def header_fields(header: BatchHeader) -> tuple[Any, ...]:
     return header._replace(length=0, crc=0, partition_leader_epoch=0)
 
 
-def read_back(sides: tuple[Side, Side], *, stamped: bool = False) -> list[BatchHeader]:
+def read_back(sides: Sides, *, stamped: bool = False) -> list[BatchHeader]:
     """What both have: the same headers, CRCs that are right, the same records; the headers of the diskless one's."""
     stored = [side.batches() for side in sides]
     headers = [[read_header(batch) for batch in batches] for batches in stored]
@@ -174,8 +194,8 @@ def now_ms() -> int:
 
 
 @pytest.mark.parametrize("wanted", ["uncompressed", "gzip", "snappy", "lz4", "zstd"])
-def test_batches_are_compressed_as_the_topic_wants_it(stack: Stack, wanted: str) -> None:
-    sides = both(stack, compression_type=wanted)
+def test_batches_are_compressed_as_the_topic_wants_it(stack: Stack, both: Both, wanted: str) -> None:
+    sides = both(compression_type=wanted)
     values = [b"a value that repeats itself, " * 200, None, b"", b"x"]
     sequence = 0
     for codec in range(5):
@@ -195,8 +215,27 @@ def test_batches_are_compressed_as_the_topic_wants_it(stack: Stack, wanted: str)
     assert [record.value for record in kept] == values * 5
 
 
-def test_size_is_checked_before_and_after_compression(stack: Stack) -> None:
-    sides = both(stack, compression_type="gzip", max_message_bytes="2000")
+def test_javas_client_reads_what_was_compressed_anew_and_stamped(stack: Stack) -> None:
+    """It refuses LZ4 blocks that depend on one another, and checks CRCs. The records fill several blocks."""
+    label = f"java-{uuid.uuid4().hex[:6]}"
+    configs = {"message.timestamp.type": "LogAppendTime"}
+    line = b"0123456789" * 20
+    for codec in ("gzip", "snappy", "lz4", "zstd"):
+        topic = new_topic(stack, label, DISKLESS, configs=configs | {"compression.type": codec})
+        with closing(Side(stack.bootstrap("rack-a"), topic)) as side:
+            while side.produce(b"").error_code == UNKNOWN_TOPIC_OR_PARTITION:
+                time.sleep(0.05)
+            assert side.produce(make_batch([line] * 1_000, timestamp_ms=5)).error_code == 0
+    arguments = ["--bootstrap-server", stack.bootstrap("rack-b"), "--include", f"{label}-.*", "--from-beginning"]
+    arguments += ["--max-messages", "4000", "--formatter-property", "print.timestamp=true", "--timeout-ms", "30000"]
+    done = stack.java("org.apache.kafka.tools.consumer.ConsoleConsumer", *arguments)
+    lines = done.stdout.splitlines()
+    assert len(lines) == 4_000, done.stderr
+    assert all(one.startswith("LogAppendTime:1") and one.endswith(line.decode()) for one in lines)
+
+
+def test_size_is_checked_before_and_after_compression(stack: Stack, both: Both) -> None:
+    sides = both(compression_type="gzip", max_message_bytes="2000")
     loose = make_batch([b"z" * 5_000], timestamp_ms=now_ms())
     assert agree(sides, loose).error_code == MESSAGE_TOO_LARGE
     alter(stack, sides, "compression.type", "uncompressed")
@@ -209,17 +248,19 @@ def test_size_is_checked_before_and_after_compression(stack: Stack) -> None:
     assert agree_code(sides, packed) == MESSAGE_TOO_LARGE
 
 
-def agree_code(sides: tuple[Side, Side], batch: bytes | bytearray) -> int:
+def agree_code(sides: Sides, batch: bytes | bytearray) -> int:
     classic, diskless = (side.produce(batch).error_code for side in sides)
     assert diskless == classic
     return classic
 
 
-def test_levels_of_compression_are_obeyed(stack: Stack) -> None:
-    text = b"".join(b"%d is %d squared; " % (number * number, number) for number in range(3_000))
+def test_levels_of_compression_are_obeyed(stack: Stack, both: Both) -> None:
+    chance = random.Random(5)
+    words = [bytes(chance.choices(b"abcdefgh", k=chance.randrange(3, 9))) for _ in range(300)]
+    text = b" ".join(chance.choice(words) for _ in range(12_000))
     sizes = []
     for level in ("1", "19"):
-        sides = both(stack, compression_type="zstd", compression_zstd_level=level)
+        sides = both(compression_type="zstd", compression_zstd_level=level)
         assert agree(sides, make_batch([text], timestamp_ms=now_ms())).error_code == 0
         read_back(sides)
         sizes.append([len(side.batches()[0]) for side in sides])
@@ -229,8 +270,8 @@ def test_levels_of_compression_are_obeyed(stack: Stack) -> None:
     assert all(abs(classic - diskless) < classic / 10 for classic, diskless in sizes)
 
 
-def test_log_append_time(stack: Stack) -> None:
-    sides = both(stack, message_timestamp_type="LogAppendTime")
+def test_log_append_time(stack: Stack, both: Both) -> None:
+    sides = both(message_timestamp_type="LogAppendTime")
     producer = {"producer_id": 8_000_001, "producer_epoch": 0}
     for sequence, (codec, timestamp_ms) in enumerate(itertools.product(range(5), (0, now_ms() + 10 * DAY_MS))):
         batch = make_batch([b"value"], codec=codec, timestamp_ms=timestamp_ms, base_sequence=sequence, **producer)
@@ -258,17 +299,17 @@ def test_log_append_time(stack: Stack) -> None:
     assert [read_header(batch) for batch in sides[1].batches()[:10]] == headers, "what was stamped stays so"
 
 
-def test_a_topic_compressed_anew_under_log_append_time(stack: Stack) -> None:
-    sides = both(stack, message_timestamp_type="LogAppendTime", compression_type="lz4")
+def test_a_topic_compressed_anew_under_log_append_time(stack: Stack, both: Both) -> None:
+    sides = both(message_timestamp_type="LogAppendTime", compression_type="lz4")
     for codec in range(5):
         assert agree(sides, make_batch([b"v" * 900, b"w"], codec=codec, timestamp_ms=5), stamped=True).error_code == 0
     headers = read_back(sides, stamped=True)
     assert [(header.compression, header.timestamp_type) for header in headers] == [(3, 1)] * 5
 
 
-def test_times_of_single_records_are_checked(stack: Stack) -> None:
+def test_times_of_single_records_are_checked(stack: Stack, both: Both) -> None:
     bounds = {"message_timestamp_before_max_ms": str(DAY_MS), "message_timestamp_after_max_ms": str(HOUR_MS)}
-    sides = both(stack, **bounds)
+    sides = both(**bounds)
     base = now_ms()
     good = [base, base - DAY_MS + HOUR_MS, base + HOUR_MS // 2, -1]
     for times, wrong in (
@@ -286,18 +327,20 @@ def test_times_of_single_records_are_checked(stack: Stack) -> None:
     read_back(sides)
 
 
-def test_a_maximum_timestamp_that_is_not_true_is_mended_where_records_are_looked_at(stack: Stack) -> None:
-    sides = both(stack, compression_type="gzip")
+def test_a_maximum_timestamp_that_is_not_true_is_mended_where_records_are_looked_at(stack: Stack, both: Both) -> None:
+    sides = both(compression_type="gzip")
     batch = make_timed_batch([now_ms()] * 2, claimed_ms=now_ms() + 5 * DAY_MS)
     assert agree(sides, batch).error_code == 0
     read_back(sides)
-    plain = both(stack)
+    plain = both()
     assert agree(plain, batch).error_code == 0
     read_back(plain)
 
 
-def test_records_that_are_not_what_the_header_says_are_refused_where_they_are_looked_at(stack: Stack) -> None:
-    sides = both(stack, compression_type="zstd")
+def test_records_that_are_not_what_the_header_says_are_refused_where_they_are_looked_at(
+    stack: Stack, both: Both
+) -> None:
+    sides = both(compression_type="zstd")
     times = [now_ms()] * 3
     good = bytes(make_timed_batch(times)[HEADER_BYTES:])
     for codec, payload in (
@@ -313,6 +356,26 @@ def test_records_that_are_not_what_the_header_says_are_refused_where_they_are_lo
     ):
         batch = make_timed_batch(times, codec=codec, payload=bytes(payload))
         told = [side.produce(batch).error_code for side in sides]
-        print(codec, bytes(payload)[:20], told)
         assert told[0] == told[1] != 0
     assert [side.batches() for side in sides] == [[], []]
+
+
+def test_a_batch_that_comes_before_those_it_follows_is_held_until_they_come_to_another_proxy(stack: Stack) -> None:
+    topic = new_topic(stack, "held", DISKLESS)
+    first, second = (Side(stack.bootstrap(rack), topic) for rack in ("rack-a", "rack-c"))
+    batches = [
+        make_batch([b"v"] * 5, timestamp_ms=now_ms(), producer_id=8_000_002, producer_epoch=0, base_sequence=sequence)
+        for sequence in (0, 5, 10, 20)
+    ]
+    with closing(first), closing(second), ThreadPoolExecutor(1) as other:
+        for side in (first, second):
+            while side.produce(b"").error_code == UNKNOWN_TOPIC_OR_PARTITION:
+                time.sleep(0.05)
+        early = other.submit(second.produce, batches[1])
+        while Metrics(stack, "rack-c").value("held_batches") != 1:
+            assert not early.done(), early.result()
+        assert (first.produce(batches[0]).base_offset, early.result(30).base_offset) == (0, 5)
+        assert second.produce(batches[2]).base_offset == 10
+        assert first.produce(batches[1]).base_offset == 5, "a duplicate, whichever proxy is asked"
+        assert first.produce(batches[3]).error_code == OUT_OF_ORDER, "nothing comes"
+        assert [read_header(batch).base_sequence for batch in first.batches()] == [0, 5, 10]

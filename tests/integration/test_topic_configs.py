@@ -20,7 +20,7 @@ from confluent_kafka.admin import (
 
 from proxy.demo.stack import Stack
 from tests.support.confluent import produce_to, read_partitions
-from tests.support.records import samples
+from tests.support.records import Sample, samples
 from tests.support.topics import CLASSIC, DISKLESS, NOT_HEARD_OF, new_topic
 
 ENABLE = "diskless.enable"
@@ -162,10 +162,16 @@ def test_partitions_that_are_added_past_the_proxies_are_there_soon(stack: Stack,
 
 
 def test_a_default_of_the_brokers_is_told_in_its_unit(new_stack: Callable[..., Stack]) -> None:
-    stack = new_stack(racks=("rack-a",), broker_properties={"log.retention.hours": "24"})
+    stack = new_stack(racks=("rack-a",), broker_properties={"log.retention.hours": "24", "message.max.bytes": "70000"})
     admin = AdminClient({"bootstrap.servers": stack.bootstrap("rack-a")})
     topics = [new_topic(stack, "defaults", kind) for kind in (CLASSIC, DISKLESS)]
     classic, diskless = (described(admin, topic) for topic in topics)
     assert diskless.pop(ENABLE)[0] == "true"
     assert classic["retention.ms"][0] == str(24 * 3_600_000)
     assert classic == diskless
+    sent = [Sample(None, b"x" * 60_000, (), int(time.time() * 1000))]
+    too_large = [Sample(None, b"x" * 80_000, (), int(time.time() * 1000))]
+    for topic in topics:
+        assert produce_to(stack.bootstrap("rack-a"), topic, {0: sent}) == {0: [0]}
+        with pytest.raises(AssertionError, match="MSG_SIZE_TOO_LARGE"):
+            produce_to(stack.bootstrap("rack-a"), topic, {0: too_large})

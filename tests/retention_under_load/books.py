@@ -6,8 +6,10 @@ is missing, doubled, reordered, or another life's, shows in the first record tha
 
 from __future__ import annotations
 
+import re
 import threading
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 
 from proxy.demo import payload
@@ -16,7 +18,7 @@ PARTITIONS = 2
 RECORD_BYTES = 2048
 MAX_STORED_BYTES = RECORD_BYTES + 200
 """Of one record in its batch, at most: with its key, its framing and a header of the batch that is its own."""
-MAX_PROBLEMS = 20
+MAX_PROBLEMS, MOST_OF_A_KIND = 30, 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +50,11 @@ KINDS = (
 
 
 class Problems:
-    """What should not have happened, as told by any thread; the first ones in words."""
+    """What should not have happened, as told by any thread; the first ones of each kind in words."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self._kinds: Counter[str] = Counter()
         self.count = 0
         self.told: list[str] = []
 
@@ -59,7 +62,9 @@ class Problems:
         """One more."""
         with self._lock:
             self.count += 1
-            if len(self.told) < MAX_PROBLEMS:
+            kind = re.sub(r"[0-9]+", "#", text)
+            self._kinds[kind] += 1
+            if self._kinds[kind] <= MOST_OF_A_KIND and len(self.told) < MAX_PROBLEMS:
                 self.told.append(f"{time.strftime('%H:%M:%S')} {text}")
 
 

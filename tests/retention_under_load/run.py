@@ -90,9 +90,11 @@ class _Topic:
         ]
 
     def end(self) -> None:
-        """Delete it while it is written and read."""
+        """Delete it while it is read, and others are written."""
         assert self.life is not None
+        assert self._sender is not None
         self.life.ending.set()
+        self._sender.finish()  # before: a producer that asks for a topic that is gone makes a classic one by its name
         self._run.delete(self.name)
         self.finish()
 

@@ -58,13 +58,11 @@ class MemoryLog:
         await self.coordinator.commit(built.segment, built.runs)
 
     async def read(
-        self, *wanted: Sequence[int], max_bytes: int = LARGE, first_exempt: bool = True, zstd: bool = True
+        self, *wanted: Sequence[int], max_bytes: int = LARGE, first_exempt: bool = True
     ) -> list[PartitionRead]:
         """`wanted`: (partition, offset) or (partition, offset, most bytes)."""
         requests = [ReadRequest(TOPIC, one[0], one[1], one[2] if len(one) > 2 else LARGE) for one in wanted]
-        return await self.reader.read(
-            requests, max_bytes=max_bytes, trust_ends=False, first_exempt=first_exempt, zstd=zstd
-        )
+        return await self.reader.read(requests, max_bytes=max_bytes, trust_ends=False, first_exempt=first_exempt)
 
     def forget_bytes(self) -> None:
         """As if other blocks had taken the caches' room."""

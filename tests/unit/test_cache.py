@@ -125,6 +125,19 @@ async def test_a_small_segment_is_read_whole_in_one_get():
     assert cache.cached(rows[0]) is first
 
 
+async def test_rows_under_log_append_time_have_the_time_of_their_append():
+    data, (plain, stamped) = build_segment([[10, 20], [300, 5]])
+    stamped = stamped._replace(append_time_ms=1_750_000_000_000, log_append_time=True)
+    for block_bytes in (LARGE, 128):
+        cache = BlockCache(await stored(data), capacity_bytes=LARGE, block_bytes=block_bytes)
+        for row, expected in ((plain, (1_700_000_000_000, 0)), (stamped, (1_750_000_000_000, 1))):
+            run = await cache.run(row)
+            assert_is_row(run, row)
+            for batch in run.batches:
+                records = DefaultRecordBatch(bytes(run.data[batch.position : batch.position + batch.length]))
+                assert [(one.timestamp, one.timestamp_type) for one in records] == [expected]
+
+
 async def test_own_segments_are_written_through():
     data, rows = build_segment([[10, 20], [300]])
     for block_bytes in (LARGE, 128):

@@ -14,10 +14,9 @@ from proxy.errors import (
     NONE,
     OFFSET_OUT_OF_RANGE,
     UNKNOWN_TOPIC_OR_PARTITION,
-    UNSUPPORTED_COMPRESSION_TYPE,
 )
 from proxy.wal.segment import segment_key
-from tests.batches import GZIP, ZSTD, make_batch
+from tests.batches import make_batch
 from tests.support.memory_log import LARGE, TOPIC, new_log
 
 SIZE = len(make_batch())
@@ -164,22 +163,3 @@ async def test_without_the_coordinator_every_partition_has_a_retriable_error():
     log.coordinator.find = down
     reads = await log.read((0, 0), (1, 0))
     assert [read.error_code for read in reads] == [KAFKA_STORAGE_ERROR] * 2
-
-
-async def test_zstd_is_an_error_for_who_does_not_know_it():
-    log = await new_log()
-    await log.write([(0, make_batch([b"a" * 500], codec=ZSTD)), (1, make_batch([b"a" * 500], codec=GZIP))])
-    modern, _ = await log.read((0, 0), (1, 0))
-    assert offsets(modern) == [0]
-    zstd, gzip = await log.read((0, 0), (1, 0), zstd=False)
-    assert (zstd.error_code, zstd.records) == (UNSUPPORTED_COMPRESSION_TYPE, [])
-    assert (gzip.error_code, offsets(gzip)) == (NONE, [0])
-
-
-async def test_batches_before_a_zstd_one_are_given_to_who_does_not_know_it():
-    log = await new_log()
-    await log.write([(0, make_batch()), (0, make_batch([b"a" * 500], codec=ZSTD)), (0, make_batch())])
-    (before,) = await log.read((0, 0, SIZE), zstd=False)
-    assert (before.error_code, offsets(before)) == (NONE, [0])
-    (behind,) = await log.read((0, 2), zstd=False)
-    assert (behind.error_code, offsets(behind)) == (NONE, [2])

@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+import struct
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from proxy.errors import NONE, REQUEST_TIMED_OUT
+from proxy.coordinator.interface import DisklessTopic
+from proxy.errors import KAFKA_STORAGE_ERROR, NONE, REQUEST_TIMED_OUT, UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION
 from proxy.produce_offload import _ClassicHalf, _PendingProduce
+from proxy.produce_offload import produce as produce_handler
+from proxy.produce_rules import rules_of
 from proxy.wal.outcome import Outcome
-from proxy.wire.produce import PartitionProduced
+from proxy.wire.produce import (
+    FIRST_TOPIC_ID,
+    PartitionProduce,
+    PartitionProduced,
+    ProduceRequest,
+    TopicProduce,
+    build_produce_request,
+)
+from tests.batches import make_batch
+from tests.unit.security.test_rights import metadata
 from tests.unit.test_connection import PRODUCE, connected, produce, turns
+from tests.unit.wire.trees import decode, response_type
 
 
 @pytest.mark.parametrize("timed_out", ["never", "before", "after"])
@@ -39,4 +53,86 @@ async def test_batches_stay_charged_until_they_are_settled_though_the_client_has
         pending._time_out()
     assert sent.memory.used_bytes == len(produce(1)) - 4
     pending._settle([PartitionProduced(0, REQUEST_TIMED_OUT)], 0, Outcome(NONE))
+    assert sent.memory.used_bytes == 0
+
+
+class Intake:
+    """Remembers what is given to it."""
+
+    def __init__(self) -> None:
+        self.given: list[tuple[bytes, int]] = []
+
+    def append(self, topic_id, partition, *rest):
+        self.given.append((topic_id, partition))
+        *_, settle = rest
+        settle(Outcome(UNKNOWN_TOPIC_OR_PARTITION))
+
+
+async def diskless(timeout_ms: int, version: int):
+    """A client that has sent a Produce for a diskless topic, about which its broker is being asked."""
+    entry = DisklessTopic("orders", b"o" * 16, 1, "live")
+    sent = await connected(handlers={PRODUCE: produce_handler})
+    intake = Intake()
+    context = sent.context
+    context.topic_defaults = SimpleNamespace(rules=lambda _: rules_of({}))
+    context.intake, context.wall_clock_ms = intake, lambda: 1_700_000_000_000
+    context.topics = SimpleNamespace(nothing_diskless=False, find=lambda _: entry)
+    context.settings.authorization_cache_ms, context.settings.rack = 60_000, "rack-a"
+    context.quotas = SimpleNamespace(throttle_produce=lambda *_: 0)
+    context.index_watch = SimpleNamespace(is_full=lambda *_: False)
+    named = entry.topic_id if version >= FIRST_TOPIC_ID else entry.name
+    partitions = [PartitionProduce(0, memoryview(make_batch()))]
+    parsed = ProduceRequest(version, None, -1, timeout_ms, [TopicProduce(named, partitions)])
+    sent.send(request(PRODUCE, 1, b"".join(build_produce_request(parsed)), version))
+    await turns()
+    return sent, intake
+
+
+def request(key, correlation_id, body, version):
+    head = struct.pack(">hhih3s", key, version, correlation_id, 3, b"app") + (b"\0" if version >= 9 else b"")
+    return struct.pack(">i", len(head) + len(body)) + head + body
+
+
+def allow(sent):
+    """The broker's answer: the client may do all."""
+    (asked,) = sent.broker.frames()
+    body = asked[4:8] + b"\0" + metadata(orders=0)
+    sent.answer(struct.pack(">i", len(body)) + body)
+
+
+def answered(sent, version: int) -> tuple[int, int]:
+    """Error code and throttle time of the one partition that the client is told about."""
+    (frame,) = sent.client.frames()
+    tree = decode(response_type(PRODUCE, version), frame[5:])
+    return tree["responses"][0]["partition_responses"][0]["error_code"], tree["throttle_time"]
+
+
+async def test_the_requests_own_time_holds_while_the_broker_is_asked_for_rights() -> None:
+    sent, intake = await diskless(timeout_ms=0, version=9)
+    assert answered(sent, 9) == (REQUEST_TIMED_OUT, 0)
+    allow(sent)
+    await turns()
+    assert intake.given == [], "what was answered so is not appended afterwards"
+    assert sent.client.taken() == b""
+    assert sent.memory.used_bytes == 0
+
+
+@pytest.mark.parametrize(("version", "code"), [(9, UNKNOWN_TOPIC_OR_PARTITION), (13, UNKNOWN_TOPIC_ID)])
+async def test_a_topic_that_is_deleted_meanwhile_is_unknown_as_the_client_named_it(version: int, code: int) -> None:
+    sent, intake = await diskless(timeout_ms=60_000, version=version)
+    allow(sent)
+    await turns()
+    assert intake.given == [(b"o" * 16, 0)]
+    assert answered(sent, version)[0] == code
+    assert sent.memory.used_bytes == 0
+
+
+async def test_what_a_full_index_would_refuse_is_not_taken_and_the_producer_is_told_to_wait() -> None:
+    sent, intake = await diskless(timeout_ms=60_000, version=9)
+    sent.context.index_watch.is_full = lambda topic_id, partition: (topic_id, partition) == (b"o" * 16, 0)
+    allow(sent)
+    await turns()
+    assert intake.given == []
+    assert answered(sent, 9) == (KAFKA_STORAGE_ERROR, 1_000)
+    assert sent.context.stats.index_full_batches == 1
     assert sent.memory.used_bytes == 0

@@ -124,7 +124,8 @@ local function find_duplicate(state, sequences)
 end
 
 -- Kafka's error code for a batch that is no duplicate, 0 where it goes on where its producer stopped; whether it is EARLY.
-local function check_sequence(state, epoch, first)
+-- `was_early`: it was before; so a log that was empty then may hold others' records, and still waits for the producer's first.
+local function check_sequence(state, epoch, first, was_early)
   local expected = FIRST_SEQUENCE
   if state then
     local known_epoch = parse('>i2', state)
@@ -133,7 +134,7 @@ local function check_sequence(state, epoch, first)
     elseif epoch == known_epoch then
       expected = sub(state, -20, -17)
     end
-  elseif log_end > 0 then
+  elseif log_end > 0 and not was_early then
     return 0
   end
   if first == expected then
@@ -143,7 +144,7 @@ local function check_sequence(state, epoch, first)
   return OUT_OF_ORDER_SEQUENCE_NUMBER, ahead < FARTHEST_AHEAD and EARLY or nil
 end
 
-local function judge_idempotent(id, epoch, sequences, position, length, records, batch_maximum)
+local function judge_idempotent(id, epoch, sequences, position, length, records, batch_maximum, was_early)
   if string.byte(sequences) >= 128 then -- negative
     return refuse(INVALID_RECORD)
   elseif epoch < 0 then
@@ -160,7 +161,7 @@ local function judge_idempotent(id, epoch, sequences, position, length, records,
     answers[#answers + 1] = '\0\0' .. sub(state, remembered_at + 8, remembered_at + 23) .. string.char(DUPLICATE)
     return
   end
-  local error_code, what = check_sequence(state, epoch, sub(sequences, 1, 4))
+  local error_code, what = check_sequence(state, epoch, sub(sequences, 1, 4), was_early)
   if error_code ~= 0 then
     return refuse(error_code, what)
   end
@@ -210,7 +211,7 @@ local function work_out(index, log, known)
     elseif string.byte(id) >= 128 then -- negative: the producer is not idempotent
       accept(position, length, records, batch_maximum)
     else
-      judge_idempotent(id, epoch, sequences, position, length, records, batch_maximum)
+      judge_idempotent(id, epoch, sequences, position, length, records, batch_maximum, answer ~= nil)
     end
     position, from = position + length, next_at
   end

@@ -92,12 +92,10 @@ end
 local function note_loss(why)
   redis.pcall('HDEL', meta_key, 'settling') -- a removal comes first: the server allows it when memory is short
   redis.pcall('HSETNX', meta_key, 'fenced', why)
-  if known_incarnation ~= NO_INCARNATION then
-    local known = call('HGET', meta_key, 'known') or ''
-    local more = with_known(known, known_incarnation, known_sequence, known_offsets)
-    if more ~= known then
-      redis.pcall('HSET', meta_key, 'known', more)
-    end
+  local known = call('HGET', meta_key, 'known') or ''
+  local more = with_known(known, known_incarnation, known_sequence, known_offsets)
+  if more ~= known then
+    redis.pcall('HSET', meta_key, 'known', more)
   end
 end
 
@@ -128,8 +126,10 @@ end
 
 local loss = find_loss()
 if mode ~= LOOKS then
-  if loss or meta[8] then
+  if loss then
     note_loss(loss)
+  end
+  if loss or meta[8] then
     return redis.error_reply('FENCED ' .. (meta[8] or loss))
   end
   if not_after > 0 and clock() > not_after then

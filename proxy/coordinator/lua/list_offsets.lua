@@ -15,19 +15,35 @@ local MOST_ROWS_SEARCHED, PAGE = 500, 16
 
 local request = ARGV[2]
 
+local function running_maximum_at(key, rank)
+  return parse('>i8', call('ZRANGE', key, rank, rank)[1], ROW_RUNNING_MAXIMUM_AT)
+end
+
 -- The rank of the first of `count` members whose running maximum reaches the timestamp; `count` where none does.
+--
+-- Times mostly rise evenly with ranks. So two of three steps guess from the maxima at both ends, and the third halves.
 local function rank_of_timestamp(key, count, timestamp)
-  local low, high = 0, count
-  while low < high do
-    local middle = math.floor((low + high) / 2)
-    local member = call('ZRANGE', key, middle, middle)[1]
-    if parse('>i8', member, ROW_RUNNING_MAXIMUM_AT) >= timestamp then
-      high = middle
+  local above = count > 0 and running_maximum_at(key, count - 1)
+  if not above or above < timestamp then
+    return count
+  end
+  local below = running_maximum_at(key, 0)
+  if below >= timestamp then
+    return 0
+  end
+  local low, high, step = 0, count - 1, 0
+  while high - low > 1 do
+    step = step + 1
+    local share = step % 3 == 0 and 0.5 or (timestamp - below) / (above - below)
+    local middle = math.max(low + 1, math.min(low + math.floor((high - low) * share), high - 1))
+    local found = running_maximum_at(key, middle)
+    if found >= timestamp then
+      high, above = middle, found
     else
-      low = middle + 1
+      low, below = middle, found
     end
   end
-  return low
+  return high
 end
 
 -- Give the rows whose maximum timestamp reaches a threshold, from that of the offset `from` on and not before the member of

@@ -23,10 +23,9 @@ local function bytes_for(number)
 end
 
 -- Collects neighbours until one does not fit.
-local function begin_group(row, flags, base, maximum, append_time)
+local function begin_group(flags, base, maximum, append_time)
   return {
-    rows = {}, flags = flags, base = base, last = base - 1,
-    first_maximum = parse('>i8', row, ROW_RUNNING_MAXIMUM_AT), maximum = nil,
+    rows = {}, flags = flags, base = base, last = base - 1, maximum = nil,
     lowest_timestamp = maximum, highest_timestamp = maximum, lowest_time = append_time, highest_time = append_time,
     highest_position = 0, highest_length = 0,
   }
@@ -59,7 +58,7 @@ local function build(group)
   local layout = '>I' .. a .. 'c16I' .. b .. 'I' .. c .. 'I' .. d .. 'I' .. e
   local parts = {
     pack(PACK, group.flags + PACK_FORMAT, group.base, group.last, group.base, group.lowest_timestamp, group.lowest_time,
-      group.first_maximum, #group.rows, a, b, c, d, e, group.maximum),
+      #group.rows, a, b, c, d, e, group.maximum),
   }
   for index, row in ipairs(group.rows) do
     local _, _, last, segment, position, length, maximum, append_time = parse(ROW, row)
@@ -113,7 +112,7 @@ local function pack_log(partition, from, high_watermark)
       if group and not fits(group, format - FORMAT, base, last, maximum, append_time) then
         end_group()
       end
-      group = group or begin_group(row, format - FORMAT, base, maximum, append_time)
+      group = group or begin_group(format - FORMAT, base, maximum, append_time)
       add(group, row, last, position, length, maximum, append_time)
     end
   end

@@ -11,11 +11,11 @@
 -- Whoever reads an index uses: is_pack, row_of_offset, row_of_timestamp, each_row. Whoever changes one: rows_in, without_first,
 -- member_bytes.
 
--- Format and flags; base and last offset; what last offsets, maximum timestamps and append times are told from; the
--- running maximum of the first row; rows; bytes of each of the five differences; the running maximum of the last row.
-local PACK, PACK_BYTES = '>Bi8i8i8i8i8i8I2BBBBBxi8', 65
+-- Format and flags; base and last offset; what last offsets, maximum timestamps and append times are told from; rows; bytes
+-- of each of the five differences; the running maximum of the last row.
+local PACK, PACK_BYTES = '>Bi8i8i8i8i8I8BBBBBxxxi8', 65
 local PACK_FORMAT, FORMATS = 2, 16 -- the flags of a member are in the four bits above its format
-local PACK_ROWS_AT = 50
+local PACK_ROWS_AT = 42
 local MEMBER_OVERHEAD_BYTES = 66 -- of the server, for each member of a sorted set
 local ROW_MEMBER_BYTES = 65 + MEMBER_OVERHEAD_BYTES
 
@@ -24,7 +24,7 @@ local function is_pack(member)
 end
 
 local function rows_in(member)
-  return is_pack(member) and parse('>I2', member, PACK_ROWS_AT) or 1
+  return is_pack(member) and parse('>I8', member, PACK_ROWS_AT) or 1
 end
 
 -- What a member takes in the server's memory, but for what its allocator rounds up.
@@ -32,16 +32,22 @@ local function member_bytes(member)
   return #member + MEMBER_OVERHEAD_BYTES
 end
 
+local opened, opened_member -- the newest, as it is mostly looked at more than once
+
 local function open_pack(member)
-  local flags, base, last, origin, origin_timestamp, origin_time, first_maximum, count, a, b, c, d, e, maximum =
+  if opened_member == member then
+    return opened
+  end
+  local flags, base, last, origin, origin_timestamp, origin_time, count, a, b, c, d, e, maximum =
     parse(PACK, member)
-  return {
+  opened_member, opened = member, {
     flags = flags, base = base, last = last, origin = origin, origin_timestamp = origin_timestamp,
-    origin_time = origin_time, first_maximum = first_maximum, count = count, maximum = maximum,
+    origin_time = origin_time, count = count, maximum = maximum,
     offset_bytes = a, position_bytes = b, length_bytes = c, timestamp_bytes = d, time_bytes = e,
     row_bytes = 16 + a + b + c + d + e,
     row = '>I' .. a .. 'c16I' .. b .. 'I' .. c .. 'I' .. d .. 'I' .. e,
   }
+  return opened
 end
 
 -- Which row of a member holds the offset, or is the first behind it; the offset is not behind the member.
@@ -113,15 +119,8 @@ end
 -- A pack without its first rows, of which it keeps at least one.
 local function without_first(member, dropped)
   local open = open_pack(member)
-  local first_maximum, base = open.first_maximum, nil
-  for number, row_base, _, _, _, _, maximum in each_row(member) do
-    first_maximum = math.max(first_maximum, maximum)
-    if number > dropped then
-      base = row_base
-      break
-    end
-  end
-  return pack(PACK, open.flags, base, open.last, open.origin, open.origin_timestamp, open.origin_time, first_maximum,
-    open.count - dropped, open.offset_bytes, open.position_bytes, open.length_bytes, open.timestamp_bytes, open.time_bytes,
-    open.maximum) .. sub(member, PACK_BYTES + 1 + dropped * open.row_bytes)
+  local _, base = each_row(member, dropped + 1)()
+  return pack(PACK, open.flags, base, open.last, open.origin, open.origin_timestamp, open.origin_time, open.count - dropped,
+    open.offset_bytes, open.position_bytes, open.length_bytes, open.timestamp_bytes, open.time_bytes, open.maximum)
+    .. sub(member, PACK_BYTES + 1 + dropped * open.row_bytes)
 end

@@ -43,7 +43,7 @@ for index = 1, #logs, 2 do
   local start, _, log_end, bytes, rows, maximum, created, last_append = parse(LOG, logs[index + 1])
   log_end = log_end + raise
   lives_here[logs[index]] = true
-  put(logs[index], pack(LOG, rows > 0 and start or log_end, log_end, log_end, bytes, rows, maximum, created, last_append, FORMAT))
+  put(logs[index], pack(LOG, start, log_end, log_end, bytes, rows, maximum, created, last_append, FORMAT))
   raised = raised + 1
 end
 for at = 1, #partitions, 20 do

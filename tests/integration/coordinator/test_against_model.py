@@ -98,7 +98,19 @@ class Histories(RuleBasedStateMachine):
             assert [without_times(answer) for answer in real] == [without_times(answer) for answer in model]
         else:
             assert real == model
+        if method == "commit":
+            self.ever_used |= self.use().keys()
         return real  # type: ignore[no-any-return]
+
+    def use(self) -> dict[tuple[int, bytes], list[int]]:
+        """Bytes and rows that live, by shard and segment."""
+        used: dict[tuple[int, bytes], list[int]] = {}
+        for log, kept in self.model.logs.items():
+            for row in kept.rows:
+                use = used.setdefault((shard_of(partition_key(*log), SHARDS), row.segment), [0, 0])
+                use[0] += row.length
+                use[1] += 1
+        return used
 
     @rule(
         chosen=st.lists(st.sampled_from(LOGS), min_size=1, max_size=6, unique=True),
@@ -176,7 +188,7 @@ class Histories(RuleBasedStateMachine):
         self.both("release", tombstoned)
 
     @rule(
-        log=st.sampled_from(LOGS), batches=st.lists(loose_batches, min_size=2, max_size=9), retain=st.integers(-1, 400)
+        log=st.sampled_from(LOGS), batches=st.lists(loose_batches, min_size=2, max_size=6), retain=st.integers(-1, 400)
     )
     def fill_and_pack(self, log: tuple[bytes, int], batches: list[ProposedBatch], retain: int) -> None:
         """Rows enough for packs, and a log start that moves into one of them."""
@@ -186,6 +198,10 @@ class Histories(RuleBasedStateMachine):
             self.both("commit", self.segments.to_bytes(16, "big"), [run])
         self.both("pack_rows", [log], 0)
         self.both("retain", [RetainRequest(*log, -1, retain, False)])
+        self.both("list_offsets", [ListRequest(*log, step * STEP_MS) for step in range(21)])
+        kept = self.model.logs.get(log)
+        if kept:
+            self.both("find", [FindRequest(*log, offset, 1) for offset in range(kept.start, kept.end)])
 
     @rule(logs=st.sets(st.sampled_from(LOGS), min_size=1))
     def pack(self, logs: set[tuple[bytes, int]]) -> None:
@@ -213,13 +229,7 @@ class Histories(RuleBasedStateMachine):
     @invariant()
     def books_are_kept(self) -> None:
         """Used bytes are the sum of live rows, by segment and shard; what nothing uses is garbage, and nothing else."""
-        used: dict[tuple[int, bytes], list[int]] = {}
-        for log, kept in self.model.logs.items():
-            for row in kept.rows:
-                use = used.setdefault((shard_of(partition_key(*log), SHARDS), row.segment), [0, 0])
-                use[0] += row.length
-                use[1] += 1
-        self.ever_used |= used.keys()
+        used = self.use()
         found: dict[tuple[int, bytes], list[int]] = {}
         garbage: set[tuple[int, bytes]] = set()
         rows, index_bytes = 0, 0

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 
 import pytest
 import structlog
 from redis.asyncio import Redis
 
 from proxy import config
-from proxy.coordinator.connect import StoreUnfit, check_store, connect
+from proxy.coordinator.connect import StoreUnfit, check_fitness, check_store, connect
 from proxy.coordinator.fleet_store import RedisFleetStore
 from proxy.coordinator.interface import CoordinatorUnavailable
 from tests.integration.coordinator.conftest import Store, free_port
+from tests.integration.coordinator.losses import coordinator_of
 
 
 @pytest.fixture
@@ -60,6 +62,58 @@ async def test_no_append_only_file_is_refused_where_it_is_required(opened) -> No
     client, settings, _ = await opened("--appendonly", "no")
     assert "appendonly is no" in await refusal(client, settings)
     await check_store(client, settings.model_copy(update={"require_append_only": False}))
+
+
+@pytest.mark.parametrize(("fsync", "least"), [("no", "everysec"), ("everysec", "always")])
+async def test_less_fsync_than_is_required_is_refused(opened, fsync: str, least: str) -> None:
+    client, settings, _ = await opened("--appendfsync", fsync, require_append_fsync=least)
+    text = await refusal(client, settings)
+    assert f"appendfsync is {fsync}" in text
+    assert f"redis.require_append_fsync allows; set it to {least}" in text
+    await check_store(client, settings.model_copy(update={"require_append_fsync": fsync}))
+    await check_store(client, settings.model_copy(update={"require_append_only": False}))
+
+
+async def test_a_replica_is_refused(opened) -> None:
+    _, _, primary = await opened()
+    client, settings, _ = await opened("--replicaof", f"127.0.0.1 {primary.port}")
+    assert f"the server is a replica (of 127.0.0.1:{primary.port})" in await refusal(client, settings)
+
+
+async def test_a_life_of_the_server_is_told_from_others(opened) -> None:
+    client, settings, store = await opened()
+    first = await check_fitness(client, settings)
+    assert await check_fitness(client, settings) == first
+    store.stop()
+    store.start()
+    with suppress(CoordinatorUnavailable):  # the connection broke
+        await check_fitness(client, settings)
+    assert await check_fitness(client, settings) != first
+
+
+async def test_a_user_who_may_not_ask_works_without_what_it_would_tell(opened) -> None:
+    client, _, store = await opened()
+    await client.acl_setuser(
+        "small",
+        enabled=True,
+        passwords=["+word"],
+        keys=["diskless:*"],
+        channels=["diskless:*"],
+        commands=["+@all", "-info"],
+    )
+    settings = config.Redis(url=f"redis://small:word@127.0.0.1:{store.port}/0", shards=2)
+    small = await connect(settings)
+    with structlog.testing.capture_logs() as logged:
+        await check_store(small, settings)
+    assert [entry["command"] for entry in logged] == ["INFO"]
+    coordinator = coordinator_of(small, settings)
+    await coordinator.create_logs(bytes(range(16)), range(20))
+    await coordinator.touch([0, 1])
+    assert not coordinator.fence.fenced
+    await client.flushdb()
+    await coordinator.touch([0, 1])
+    assert coordinator.fence.fenced.keys() == {0, 1}
+    await small.aclose()
 
 
 async def test_a_cluster_node_is_refused(opened) -> None:

@@ -337,6 +337,15 @@ async def test_what_comes_too_early_is_judged_again(coordinator) -> None:
     assert told(await commit(coordinator, *batches[::2])) == [(0, 12, True), (0, 17, True)]
 
 
+async def test_a_producer_that_was_early_in_an_empty_log_still_waits_for_its_first_batch(coordinator) -> None:
+    segment = os.urandom(16)
+    (early,) = await commit(coordinator, idempotent(1), segment=segment)
+    await commit(coordinator, plain())
+    assert await commit(coordinator, idempotent(1), segment=segment) == (early,)
+    await commit(coordinator, idempotent(0))
+    assert told(await commit(coordinator, idempotent(1), segment=segment)) == [(0, 2, False)]
+
+
 async def test_only_what_may_come_true_is_early(coordinator) -> None:
     await commit(coordinator, idempotent(0, 10, epoch=1))
     for sequence, epoch, early in (

@@ -1,21 +1,23 @@
-"""Histories of writes, losses and restarts with several proxies: no offset is acknowledged twice, no health is fenced."""
+"""Histories of writes, losses and restarts with several proxies: no offset is given twice, no health is fenced."""
 
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import redis as blocking_redis
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 from redis.asyncio import Redis
 
 from proxy import config
+from proxy.coordinator import scripts
 from proxy.coordinator.connect import connect
 from proxy.coordinator.interface import NO_PRODUCER_ID, FindRequest, PartitionRun, ProposedBatch
-from proxy.coordinator.redis import RedisCoordinator
 from proxy.errors import KAFKA_STORAGE_ERROR, NONE
 from tests.integration.coordinator.conftest import Store
 from tests.integration.coordinator.losses import LOSABLE, Losses, coordinator_of
@@ -86,6 +88,8 @@ class Histories(RuleBasedStateMachine):
     def find(self, proxy: int, log: int) -> None:
         (answer,) = self.run(self.proxies[proxy].find([FindRequest(TOPIC, log, 0, 1)]))
         assert answer.error_code == (KAFKA_STORAGE_ERROR if self.lost else NONE)
+        if answer.rows:
+            assert answer.rows[0].segment == self.told[log, answer.rows[0].base_offset]
 
     @rule()
     @precondition(lambda self: not self.lost)
@@ -116,7 +120,7 @@ class Histories(RuleBasedStateMachine):
     def accept(self) -> None:
         self.run(self.proxies[0].unfence(0, [], GAP, [(TOPIC, log) for log in range(LOGS)]))
         self.lost = False
-        # A copy from before would be one more loss, which all know of.
+        self.writes += 1  # a copy from before it is one more loss
         self.everyone_looks()
         self.copy()
 
@@ -173,12 +177,46 @@ def losable(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     store.stop()
 
 
-@pytest.mark.parametrize("machine", [Histories, Unwatched])
-def test_histories(losable: Store, machine: type[Histories]) -> None:
-    machine.store = losable
+def run_histories(store: Store, machine: type[Histories], *, planted: bool = False) -> None:
+    machine.store = store
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=25, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
+            max_examples=200 if planted else 40,
+            stateful_step_count=20,
+            deadline=None,
+            derandomize=planted,
+            phases=[Phase.generate] if planted else list(Phase),
+            suppress_health_check=list(HealthCheck),
         ),
     )
+
+
+@pytest.mark.parametrize("machine", [Histories, Unwatched])
+def test_histories(losable: Store, machine: type[Histories]) -> None:
+    run_histories(losable, machine)
+
+
+@pytest.mark.parametrize(
+    ("machine", "script", "right", "wrong"),
+    [
+        (Unwatched, "fence", "and lost_after() or nil", "and nil or nil"),
+        (Histories, "unfence", "log_end = log_end + raise", "log_end = log_end + 0"),
+        (Histories, "unfence", "HDEL', meta_key, 'fenced', 'known'", "HDEL', meta_key, 'known'"),
+    ],
+)
+def test_a_planted_error_is_found(
+    losable: Store, machine: type[Histories], script: str, right: str, wrong: str, tmp_path: Path, monkeypatch
+) -> None:
+    shutil.copytree(scripts._DIRECTORY, tmp_path / "lua")
+    planted = tmp_path / "lua" / f"{script}.lua"
+    text = planted.read_text()
+    assert text.count(right) == 1
+    planted.write_text(text.replace(right, wrong))
+    monkeypatch.setattr(scripts, "_DIRECTORY", tmp_path / "lua")
+    scripts.script.cache_clear()
+    try:
+        with pytest.raises((AssertionError, BaseExceptionGroup)):
+            run_histories(losable, machine, planted=True)
+    finally:
+        scripts.script.cache_clear()

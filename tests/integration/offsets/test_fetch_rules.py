@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ SIZE = len(make_batch())
 BATCHES = 6
 VERSION = 11
 """The last that names topics, with sessions, epochs and racks."""
-OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION = 1, 3
+OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION, FETCH_SESSION_ID_NOT_FOUND = 1, 3, 70
 
 Asked = tuple[str, int, int, int]
 """Topic, partition, offset and most bytes."""
@@ -32,19 +33,31 @@ def topics(running_stack: Stack) -> dict[str, str]:
         create_topic(running_stack, name, kind, assignment=[[NODE, 2, 3]] * 2)
         offsets(running_stack, name, 1)
         for _ in range(BATCHES):
-            data = [{"name": name, "partition_data": [{"index": 0, "records": bytes(make_batch())}]}]
-            answer = ask(listener(running_stack), PRODUCE, 9, acks=-1, timeout=30_000, topic_data=data)
-            assert answer["responses"][0]["partition_responses"][0]["error_code"] == 0
+            produce(running_stack, name)
     return made
 
 
-def listener(stack: Stack) -> str:
-    """Of the broker that leads the classic partitions, at the proxy of the first rack."""
-    return f"127.0.0.1:{stack.ports.broker_port_start(0) + NODE}"
+def listener(stack: Stack, rack: str = "rack-a") -> str:
+    """Of the broker that leads the classic partitions, at the rack's proxy."""
+    return f"127.0.0.1:{stack.ports.broker_port_start(list(stack.proxies).index(rack)) + NODE}"
 
 
-def fetch(address: str, *asked: Asked, version: int = VERSION, **values: Any) -> list[dict[str, Any]]:
+def produce(stack: Stack, name: str, rack: str = "rack-a") -> None:
+    """A batch of a record, to the first partition."""
+    data = [{"name": name, "partition_data": [{"index": 0, "records": bytes(make_batch())}]}]
+    answer = ask(listener(stack, rack), PRODUCE, 9, acks=-1, timeout=30_000, topic_data=data)
+    assert answer["responses"][0]["partition_responses"][0]["error_code"] == 0
+
+
+def fetch(address: str, *asked: Asked, **values: Any) -> list[dict[str, Any]]:
     """The partitions of the answer in order; each has its topic's name as `topic`."""
+    answer = whole_answer(address, *asked, **values)
+    assert answer.get("error_code", 0) == 0
+    return [{"topic": topic["topic"], **one} for topic in answer["responses"] for one in topic["partitions"]]
+
+
+def whole_answer(address: str, *asked: Asked, version: int = VERSION, **values: Any) -> dict[str, Any]:
+    """What a Fetch answers, sessions included."""
     topics = [
         {
             "topic": topic,
@@ -62,9 +75,7 @@ def fetch(address: str, *asked: Asked, version: int = VERSION, **values: Any) ->
         for topic, partition, offset, max_bytes in asked
     ]
     request = {"replica_id": -1, "max_wait": 0, "min_bytes": 1, "max_bytes": 1 << 20, "session_epoch": -1, **values}
-    answer = ask(address, FETCH, version, topics=topics, **request)
-    assert answer.get("error_code", 0) == 0
-    return [{"topic": topic["topic"], **one} for topic in answer["responses"] for one in topic["partitions"]]
+    return ask(address, FETCH, version, topics=topics, **request)
 
 
 @pytest.mark.parametrize("version", [4, 5, 7, 10, 11, 12])
@@ -85,7 +96,14 @@ def test_beside_an_error_and_beside_nothing_the_same_is_told(
             found.append({name: value for name, value in one.items() if name != "topic"})
         told.append(found)
     assert told[1] == told[0]
-    assert [one["error_code"] for one in told[1]] == [1, 1, 0, 0, 1, UNKNOWN_TOPIC_OR_PARTITION]
+    assert [one["error_code"] for one in told[1]] == [
+        OFFSET_OUT_OF_RANGE,
+        OFFSET_OUT_OF_RANGE,
+        0,
+        0,
+        OFFSET_OUT_OF_RANGE,
+        UNKNOWN_TOPIC_OR_PARTITION,
+    ]
 
 
 def test_a_partition_that_is_named_twice_is_answered_once_as_named_last(
@@ -128,3 +146,37 @@ def test_the_half_that_is_named_first_has_the_first_call_on_the_bytes(
         assert [len(one["records"]), len(other["records"])] == [6 * SIZE, 0 if second == DISKLESS else SIZE]
         one, other = fetch(address, *asked, max_bytes=9 * SIZE)
         assert [len(one["records"]), len(other["records"])] == [6 * SIZE, 3 * SIZE]
+
+
+def test_a_session_of_the_broker_ends_where_a_diskless_partition_comes_in(
+    running_stack: Stack, topics: dict[str, str]
+) -> None:
+    address = listener(running_stack)
+    classic, diskless = ((topics[kind], 0, 0, SIZE) for kind in (CLASSIC, DISKLESS))
+    for asked, session in (([classic], True), ([classic, diskless], False), ([diskless], False)):
+        begun = whole_answer(address, *asked, session_id=0, session_epoch=0)
+        assert begun["error_code"] == 0
+        assert (begun["session_id"] != 0) == session
+        assert [len(topic["partitions"][0]["records"]) for topic in begun["responses"]] == [SIZE] * len(asked)
+        if session:
+            going_on = {"session_id": begun["session_id"], "session_epoch": 1}
+            refused = whole_answer(address, diskless, **going_on)
+            assert (refused["error_code"], refused["responses"]) == (FETCH_SESSION_ID_NOT_FOUND, [])
+            kept = whole_answer(address, (topics[CLASSIC], 1, 0, SIZE), **going_on)
+            assert (kept["error_code"], kept["session_id"]) == (0, begun["session_id"])
+
+
+@pytest.mark.parametrize("order", [(CLASSIC, DISKLESS), (DISKLESS, CLASSIC)])
+def test_a_fetch_waits_for_both_halves_until_there_is_enough(running_stack: Stack, order: tuple[str, str]) -> None:
+    """A commit of any proxy, and an append of any broker, counts; it is asked for longer than the test may take."""
+    names = [f"fetch-waits-{'-'.join(order)}-{kind}" for kind in order]
+    for name, kind in zip(names, order, strict=True):
+        create_topic(running_stack, name, kind, assignment=[[NODE, 2, 3]])
+        offsets(running_stack, name)
+    asked = [(name, 0, 0, 1 << 20) for name in names]
+    with ThreadPoolExecutor() as pool:
+        waiting = pool.submit(fetch, listener(running_stack), *asked, min_bytes=2 * SIZE, max_wait=110_000)
+        for name in names:
+            assert not waiting.done()
+            produce(running_stack, name, "rack-b")
+        assert [len(one["records"]) for one in waiting.result()] == [SIZE] * 2

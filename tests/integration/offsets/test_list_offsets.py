@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ import pytest
 from proxy.demo.stack import Stack
 from tests.batches import GZIP, LZ4, SNAPPY, ZSTD, make_timed_batch
 from tests.support.questions import ask
+from tests.support.raw import Raw
 from tests.support.topics import CLASSIC, DISKLESS, KINDS, create_topic, new_topic, offsets
 
 PRODUCE, LIST_OFFSETS, DELETE_RECORDS, OFFSET_FOR_LEADER_EPOCH = 0, 2, 21, 23
@@ -32,11 +35,12 @@ RECORDS = sum(len(times) for _, times in BATCHES)
 
 
 class Side:
-    """A topic of one kind, and the address that serves it: of a classic one the broker itself."""
+    """A topic of one kind, and a connection to who serves it: of a classic one the broker itself."""
 
     def __init__(self, stack: Stack, kind: str, configs: dict[str, str]) -> None:
         self.name = f"times-{kind}-{time.monotonic_ns()}"
-        self.address = stack.bootstrap("rack-a") if kind == DISKLESS else f"127.0.0.1:{stack.ports.broker(NODE)}"
+        address = stack.bootstrap("rack-a") if kind == DISKLESS else f"127.0.0.1:{stack.ports.broker(NODE)}"
+        self.address = Raw(address)
         create_topic(stack, self.name, kind, configs=configs, assignment=[[NODE, 2, 3]] * 2)
         offsets(stack, self.name, 1)
 
@@ -73,23 +77,33 @@ class Side:
         return [tuple(one[field] for field in fields) for one in topic["partitions"]]
 
 
-@pytest.fixture(scope="module")
-def sides(running_stack: Stack) -> list[Side]:
-    """A topic of each kind with the same batches, each produced by itself."""
-    made = [Side(running_stack, kind, {"message.timestamp.before.max.ms": str(2**62)}) for kind in KINDS]
-    for codec, times in BATCHES:
-        batch = make_timed_batch([BASE_MS + one for one in times], codec=codec)
+@contextmanager
+def both(stack: Stack, configs: dict[str, str]) -> Iterator[list[Side]]:
+    """A topic of each kind."""
+    made = [Side(stack, kind, configs) for kind in KINDS]
+    try:
+        yield made
+    finally:
         for side in made:
-            side.produce(batch)
-    return made
+            side.address.close()
+
+
+@pytest.fixture(scope="module")
+def sides(running_stack: Stack) -> Iterator[list[Side]]:
+    """With the same batches, each produced by itself."""
+    with both(running_stack, {"message.timestamp.before.max.ms": str(2**62)}) as made:
+        for codec, times in BATCHES:
+            batch = make_timed_batch([BASE_MS + one for one in times], codec=codec)
+            for side in made:
+                side.produce(batch)
+        yield made
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_every_version_answers_every_time_alike(sides: list[Side], version: int) -> None:
-    for partition in (0, 1):
-        for timestamp in [*range(-8, 1), *(BASE_MS + after for after in range(-1, 44)), 2**62, 2**63 - 1]:
-            classic, diskless = (side.list_offsets(version, (partition, timestamp)) for side in sides)
-            assert diskless == classic, (partition, timestamp)
+    for timestamp in [*range(-8, 1), *(BASE_MS + after for after in range(-1, 44)), 2**62, 2**63 - 1]:
+        classic, diskless = (side.list_offsets(version, (0, timestamp), (1, timestamp)) for side in sides)
+        assert diskless == classic, timestamp
 
 
 @pytest.mark.parametrize("version", [1, 7, 11])
@@ -118,42 +132,52 @@ def test_no_epoch_tells_a_truncation(sides: list[Side], version: int) -> None:
 
 def test_times_after_records_were_deleted(running_stack: Stack) -> None:
     """Within a batch, within the row of a commit, and all of them."""
-    made = [Side(running_stack, kind, {}) for kind in KINDS]
-    now_ms = int(time.time() * 1000) - 1_000
-    for times in ([50, 60, 10, 40], [30, 20], [35]):
-        for side in made:
-            side.produce(make_timed_batch([now_ms + one for one in times]))
-    for before in (1, 2, 3, 5, 6, 7):
-        for side in made:
-            side.delete_before(before)
-        for timestamp in [EARLIEST, LATEST, *(now_ms + after for after in range(0, 65, 5))]:
-            classic, diskless = (side.list_offsets(11, (0, timestamp)) for side in made)
-            assert diskless == classic, (before, timestamp - now_ms)
-    maxima = [side.list_offsets(11, (0, MAX_TIMESTAMP))[0] for side in made]
-    assert [one[3] for one in maxima] == [1, -1], "a broker names a deleted record as long as its segment stays"
+    with both(running_stack, {}) as made:
+        now_ms = int(time.time() * 1000) - 1_000
+        for times in ([50, 60, 10, 40], [30, 20], [35]):
+            for side in made:
+                side.produce(make_timed_batch([now_ms + one for one in times]))
+        for before in (1, 2, 3, 5, 6, 7):
+            for side in made:
+                side.delete_before(before)
+            for timestamp in [EARLIEST, LATEST, *(now_ms + after for after in range(0, 65, 5))]:
+                classic, diskless = (side.list_offsets(11, (0, timestamp)) for side in made)
+                assert diskless == classic, (before, timestamp - now_ms)
+        maxima = [side.list_offsets(11, (0, MAX_TIMESTAMP))[0] for side in made]
+        assert [one[3] for one in maxima] == [1, -1], "a broker names a deleted record as long as its segment stays"
 
 
 def test_times_of_the_append(running_stack: Stack) -> None:
     """All records of a batch have its time: the first is answered, wherever in it the log starts."""
-    made = [Side(running_stack, kind, {"message.timestamp.type": "LogAppendTime"}) for kind in KINDS]
-    for side in made:
-        times = []
-        for _ in range(3):
-            times.append(side.produce(make_timed_batch([1, 2, 3], codec=GZIP))["log_append_time"])
-            time.sleep(0.01)
-        assert times == sorted(set(times))
-        wanted = [(0, times[0] - 1), (0, times[0]), (0, times[0] + 1), (0, times[2]), (0, times[2] + 1)]
-        found = [side.list_offsets(11, one)[0][1:4] for one in [*wanted, (0, MAX_TIMESTAMP)]]
-        assert found == [
-            (0, times[0], 0),
-            (0, times[0], 0),
-            (0, times[1], 3),
-            (0, times[2], 6),
-            (0, -1, -1),
-            (0, times[2], 6),
-        ]
-        side.delete_before(4)
-        assert side.list_offsets(11, (0, times[1]))[0][1:4] == (0, times[1], 4)
+    with both(running_stack, {"message.timestamp.type": "LogAppendTime"}) as made:
+        for side in made:
+            times = []
+            for _ in range(3):
+                times.append(side.produce(make_timed_batch([1, 2, 3], codec=GZIP))["log_append_time"])
+                time.sleep(0.01)
+            assert times == sorted(set(times))
+            wanted = [(0, times[0] - 1), (0, times[0]), (0, times[0] + 1), (0, times[2]), (0, times[2] + 1)]
+            found = [side.list_offsets(11, one)[0][1:4] for one in [*wanted, (0, MAX_TIMESTAMP)]]
+            assert found == [
+                (0, times[0], 0),
+                (0, times[0], 0),
+                (0, times[1], 3),
+                (0, times[2], 6),
+                (0, -1, -1),
+                (0, times[2], 6),
+            ]
+            side.delete_before(4)
+            assert side.list_offsets(11, (0, times[1]))[0][1:4] == (0, times[1], 4)
+
+
+@pytest.mark.parametrize("version", [10, 11])
+def test_a_timeout_of_nothing_is_none(sides: list[Side], version: int) -> None:
+    """As kafka-python sends it; brokers mean by it what they read from remote storage."""
+    for side in sides:
+        partitions = [{"partition_index": 0, "timestamp": BASE_MS + 41, "current_leader_epoch": -1}]
+        topics = [{"name": side.name, "partitions": partitions}]
+        answer = ask(side.address, LIST_OFFSETS, version, replica_id=-1, timeout=0, topics=topics)
+        assert answer["topics"][0]["partitions"][0]["error_code"] == 0
 
 
 def test_both_halves_of_a_request_are_answered(running_stack: Stack) -> None:

@@ -24,6 +24,11 @@ def secure_stack() -> Iterator[Stack]:
             "log_level": "debug",
             "authorization_cache_ms": 500,
             "certificate_reload_interval_ms": 100,
+            "brokers": {
+                "metadata_refresh_ms": 1_000,
+                "deleted_topics_confirm_ms": 4_000,
+                "stray_records_interval_ms": 1_000,
+            },
         },
         broker_properties={
             "listener.name.clients.scram-sha-512.connections.max.reauth.ms": str(REAUTHENTICATION_MS),

@@ -45,3 +45,21 @@ def test_what_is_said_to_one_that_has_ended_is_an_error_to_expect() -> None:
             write_message(writer, Ask.METRICS)
 
     uvloop.run(ask_after_its_end())
+
+
+async def test_what_one_worker_remarks_is_told_though_others_have_nothing_to_say() -> None:
+    class Told:
+        def __init__(self, answer: str | OSError | None) -> None:
+            self.answer = answer
+
+        async def ask(self, question: Ask) -> str | None:
+            assert question is Ask.REMARK
+            if isinstance(self.answer, OSError):
+                raise self.answer
+            return self.answer
+
+    workers = Workers(settings_of())
+    workers._workers = {1: Told(None), 2: Told(ConnectionError("it has ended"))}  # type: ignore[dict-item]
+    assert await workers.remark() is None
+    workers._workers[3] = Told("a shard is fenced")  # type: ignore[assignment]
+    assert await workers.remark() == "a shard is fenced"

@@ -8,12 +8,19 @@ from collections import defaultdict
 from functools import partial
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.cache import BlockCache
-from proxy.coordinator.interface import CoordinatorUnavailable
-from proxy.errors import KAFKA_STORAGE_ERROR, NONE, REQUEST_TIMED_OUT, UNKNOWN_TOPIC_OR_PARTITION
+from proxy.coordinator.interface import CoordinatorUnavailable, RunAnswer
+from proxy.errors import (
+    KAFKA_STORAGE_ERROR,
+    NONE,
+    REQUEST_TIMED_OUT,
+    THROTTLING_QUOTA_EXCEEDED,
+    UNKNOWN_TOPIC_OR_PARTITION,
+)
 from proxy.records import check_batch
 from proxy.stats import Stats
 from proxy.storage.interface import StorageError
@@ -70,7 +77,7 @@ class Coordinator(ModelCoordinator):
         turns, takes_effect, answers = self.plans.pop(0) if self.plans else (0, True, True)
         for _ in range(turns):
             await asyncio.sleep(0)
-        answered = await super().commit(segment, runs) if takes_effect or answers else []
+        answered = await super().commit(segment, runs, not_after_ms=not_after_ms) if takes_effect or answers else []
         if not answers:
             raise CoordinatorUnavailable("no")
         return answered
@@ -328,3 +335,86 @@ async def test_an_idempotent_producer_never_leaves_a_hole(uploads, size):
     codes = producer.codes()
     succeeded = [number for number in range(8) if codes[number] == NONE]
     assert succeeded == list(range(len(succeeded)))
+
+
+async def test_a_batch_that_comes_before_those_it_follows_is_held_and_delays_no_other():
+    coordinator = Coordinator()
+    wal = await make(coordinator=coordinator, out_of_order_hold_s=60.0)
+    other = await make(coordinator=coordinator)
+    producer = Producer(wal)
+    producer.appended[0] = 1
+    producer.append(0, idempotent=True)
+    wal.flush()
+    await _turns()
+    producer.append(0)
+    wal.flush()
+    await _turns()
+    assert producer.codes() == {2: NONE}, "one that is not idempotent goes past it"
+    assert wal.holds.held_batches == 1
+    Producer(other).append(0, idempotent=True)
+    await other.drain()
+    await wal.drain()
+    assert [(number, outcome.error_code, outcome.base_offset) for _, number, outcome in producer.outcomes] == [
+        (2, NONE, 0),
+        (1, NONE, 2),
+    ]
+
+
+async def test_a_run_under_log_append_time_says_so():
+    coordinator = Coordinator()
+    wal = await make(coordinator=coordinator)
+    told: list[Outcome] = []
+    wal.append(TOPIC, 0, BATCH, HEADER, told.append)
+    wal.append(TOPIC, 1, BATCH, HEADER, told.append, log_append_time=True)
+    await wal.drain()
+    plain, stamped = (coordinator.logs[TOPIC, partition].rows[0] for partition in range(2))
+    assert (plain.log_append_time, stamped.log_append_time) == (False, True)
+    assert [outcome.append_time_ms for outcome in told] == [-1, stamped.append_time_ms]
+
+
+@pytest.mark.parametrize(("late_ms", "error_code"), [(0, NONE), (1, KAFKA_STORAGE_ERROR)])
+async def test_a_segment_is_committed_until_its_object_may_be_taken_for_an_orphan(late_ms: int, error_code: int):
+    now_ms = 1_000_000
+    storage, coordinator = Storage(), Coordinator()
+    coordinator._clock = lambda: now_ms
+    storage.gated = True
+    wal = await make(storage, coordinator, max_age_s=60.0)
+    producer = Producer(wal)
+    producer.append()
+    wal.flush()
+    await _turns()
+    now_ms += 60_000 + late_ms  # this process was stopped
+    storage.gates[0].set()
+    await wal.drain()
+    assert producer.codes() == {0: error_code}
+    assert len(coordinator.logs[TOPIC, 0].rows) == (error_code == NONE)
+
+
+async def test_a_run_that_a_full_index_refuses_fails_with_what_its_producer_sent_after_it() -> None:
+    """Committed, the later batches would leave a hole in the producer's sequence. Other partitions go on."""
+
+    class Full(Coordinator):
+        full = frozenset({0})
+
+        async def commit(self, segment, runs, *, not_after_ms=0):
+            refused = [run for run in runs if run.partition in self.full]
+            self.full = frozenset()
+            taken = await super().commit(segment, [run for run in runs if run not in refused])
+            return [
+                RunAnswer(run.topic_id, run.partition, THROTTLING_QUOTA_EXCEEDED, (), 0, 0) for run in refused
+            ] + taken
+
+    coordinator = Full()
+    wal = await make(coordinator=coordinator, max_bytes=3 * ONE_BATCH)
+    producer = Producer(wal)
+    for partition in (0, 1, 0):
+        producer.append(partition)
+    producer.append(0)
+    producer.append(1)
+    await wal.drain()
+    assert producer.codes(0) == dict.fromkeys(range(3), KAFKA_STORAGE_ERROR)
+    assert producer.codes(1) == {0: NONE, 1: NONE}
+    producer.append(0)
+    await wal.drain()
+    assert producer.codes(0)[3] == NONE
+    assert wal._stats.index_full_batches == 2

@@ -15,8 +15,16 @@ from proxy.wire.errors import ProtocolError
 from proxy.wire.fetch import parse_fetch_request
 from proxy.wire.fetch_response import merge_fetch_response, parse_fetch_response, scan_fetch_response
 from proxy.wire.group_heartbeat import heartbeat_rack
-from proxy.wire.metadata import metadata_brokers, metadata_topics, parse_metadata_request, rewrite_metadata_response
+from proxy.wire.metadata import (
+    metadata_brokers,
+    metadata_cluster_id,
+    metadata_topics,
+    parse_metadata_request,
+    rewrite_metadata_response,
+    with_topic_errors,
+)
 from proxy.wire.partition_leaders import HASH_SLOTS, HashedLeaders, ReplicaLeaders, SoleLeader
+from proxy.wire.share import add_share_topics, share_error_and_topics
 from tests.unit.wire.trees import encode, request_type, response_type, trees
 
 
@@ -49,6 +57,7 @@ _PARSERS = [
     (_rewrite_metadata, response_type, 3, range(14)),
     (metadata_brokers, response_type, 3, (0, 8, 12)),
     (metadata_topics, response_type, 3, (0, 8, 12)),
+    (metadata_cluster_id, response_type, 3, (8, 12)),
     (partial(endpoints.rewrite_find_coordinator, address_of=told), response_type, 10, range(7)),
     (partial(endpoints.rewrite_describe_cluster, address_of=told), response_type, 60, range(3)),
     (_propose_metadata, response_type, 3, (13,)),
@@ -56,6 +65,15 @@ _PARSERS = [
     (endpoints.hide_controller_listeners, response_type, 55, (0, 2)),
     *((lambda body, version, key=key: heartbeat_rack(key, body), request_type, key, (0,)) for key in (68, 88)),
     (lambda body, version: heartbeat_rack(76, body), request_type, 76, (1,)),
+    (partial(with_topic_errors, errors={"orders": 29}), response_type, 3, (0, 8, 12)),
+    *(
+        (lambda body, version, key=key: share_error_and_topics(key, body, version), response_type, key, (1, 2))
+        for key in (78, 79)
+    ),
+    *(
+        (lambda body, version, key=key: add_share_topics(key, body, version, [b""]), response_type, key, (2,))
+        for key in (78, 79)
+    ),
     (clamp_api_versions, response_type, 18, range(5)),
     *(
         (

@@ -8,6 +8,7 @@ from proxy.wire.metadata import (
     build_metadata_request,
     encode_metadata_request,
     metadata_brokers,
+    metadata_cluster_id,
     metadata_topics,
     parse_metadata_request,
     rewrite_metadata_response,
@@ -121,6 +122,8 @@ def test_brokers_and_topics_are_read(version, data):
         )
         for topic in tree["topics"]
     ]
+    if version >= 2:
+        assert metadata_cluster_id(body, version) == tree["cluster_id"]
 
 
 @pytest.mark.parametrize("version", _VERSIONS)

@@ -1,0 +1,121 @@
+"""The coordinator's store comes back with less than it acknowledged: fenced, told of, accepted, gone on from."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from confluent_kafka import Producer
+
+from proxy.coordinator.shards import partition_key, shard_of
+from proxy.demo.stack import Stack
+from proxy.demo.waiting import wait_until
+from tests.support.confluent import produce, produce_to, read
+from tests.support.metrics import Metrics
+from tests.support.readiness import readiness
+from tests.support.records import samples
+from tests.support.topics import DISKLESS, new_topic, offsets
+
+RACK = "rack-a"
+BOTH = (RACK, f"{RACK}-2")
+SHARDS = 4
+QUICK = {
+    "redis": {"shards": SHARDS, "settle_ms": 1_500, "check_interval_ms": 200, "remember_interval_ms": 500},
+    "garbage": {"interval_ms": 300, "grace_ms": 500, "orphan_sweep_interval_ms": 500, "orphan_age_ms": 4_000},
+}
+
+
+def until(complaint: Callable[[], str]) -> None:
+    wait_until(complaint, 60, threading.Event(), str)
+
+
+def refused(stack: Stack, topic: str, partition: int) -> bool:
+    """Whether a record is not stored, where the producer gives up after a while."""
+    told: list[bool] = []
+    producer = Producer({"bootstrap.servers": stack.bootstrap(RACK), "message.timeout.ms": 3_000})
+    producer.produce(topic, b"lost", partition=partition, on_delivery=lambda error, _: told.append(error is not None))
+    producer.flush(30)
+    (failed,) = told
+    return failed
+
+
+def tool(stack: Stack, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "proxy", "coordinator", arguments[0], "--config", str(stack.config_path(RACK))]
+    return subprocess.run([*command, *arguments[1:]], capture_output=True, text=True, timeout=60, check=False)
+
+
+def checked(stack: Stack) -> dict[str, Any]:
+    told: dict[str, Any] = json.loads(tool(stack, "check", "--json").stdout)
+    return told
+
+
+def fenced(stack: Stack, rack: str) -> int:
+    return int(Metrics(stack, rack).value("fenced_shards"))
+
+
+@pytest.mark.timeout(300)
+def test_it_is_fenced_and_goes_on_when_the_loss_is_accepted(new_stack: Callable[..., Stack], tmp_path: Path) -> None:
+    stack = new_stack(racks=(RACK,), proxies_per_rack=2, overrides=QUICK, start_timeout_seconds=120.0)
+    data = stack.directory / "data" / "redis" / "appendonlydir"
+    topic = new_topic(stack, "loses", DISKLESS, partitions=SHARDS)
+    sent = samples(5, "none")
+    produce_to(stack.bootstrap(RACK), topic, dict.fromkeys(range(SHARDS), sent))
+    stack.stop_redis()
+    shutil.copytree(data, tmp_path / "older")
+    stack.start_redis()
+    later = samples(7, "none")
+    assert produce(stack.bootstrap(RACK), topic, later) == list(range(5, 12)), "a restart that loses nothing"
+    assert [fenced(stack, rack) for rack in BOTH] == [0, 0]
+    assert len(read(stack.bootstrap(RACK), topic)) == 12
+
+    stack.kill_redis()
+    shutil.rmtree(data)
+    shutil.copytree(tmp_path / "older", data)
+    stack.start_redis()
+    until(lambda: "" if [fenced(stack, rack) for rack in BOTH] == [1, 1] else "it is not fenced")
+    status, text = readiness(stack.admin_url(RACK))
+    assert status == 200
+    assert text.startswith(f"ready, but coordinator: 1 of {SHARDS} shards fenced")
+    told = checked(stack)
+    (shard,) = [one for one in told["shards"] if one["fenced"]]
+    assert shard["offsets_lost"] >= 7
+    assert not refused(stack, topic, _beside(told, topic, stack))
+    assert refused(stack, topic, 0)
+    for name in BOTH:
+        assert stack.log_tail(f"proxy-{name}", 10_000).count("shard_fenced") == 1, "said once"
+    # Longer than orphans live: what was lost is not swept while the shard is fenced.
+    objects = set((stack.directory / "wal").glob("??/*"))
+    threading.Event().wait(6)
+    assert set((stack.directory / "wal").glob("??/*")) >= objects
+
+    stack.kill_proxy(RACK)
+    stack.start_proxy(RACK)
+    assert fenced(stack, RACK) == 1, "a proxy that starts anew knows"
+    accepted = tool(stack, "unfence", "--shard", str(shard["shard"]), "--yes", "--gap", "100")
+    assert accepted.returncode == 0, accepted.stderr
+    until(lambda: "" if [fenced(stack, rack) for rack in BOTH] == [0, 0] else "it is fenced still")
+    (offset, *_) = produce(stack.bootstrap(RACK), topic, sent)
+    assert offset >= 12 + 100
+    found = [stored.offset for stored in read(stack.bootstrap(RACK), topic)]
+    assert found == [*range(5), *range(offset, offset + 5)], "a reader skips what was lost"
+    assert offsets(stack, topic) == (0, offset + 5)
+    assert checked(stack)["all_well"]
+    assert readiness(stack.admin_url(RACK)) == (200, "ready")
+
+
+def _beside(told: dict[str, Any], topic: str, stack: Stack) -> int:
+    """A partition of a shard that is not fenced."""
+    with redis.Redis.from_url(stack.redis.url) as client:
+        entry = client.hget("diskless:{registry}:topics", topic)
+    assert isinstance(entry, bytes)
+    topic_id = entry[1:17]
+    well = {one["shard"] for one in told["shards"] if not one["fenced"]}
+    return next(number for number in range(SHARDS) if shard_of(partition_key(topic_id, number), SHARDS) in well)

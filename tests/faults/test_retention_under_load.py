@@ -1,0 +1,22 @@
+"""Retention and deletions under load, the lease-holder killed in the middle; `python -m tests.retention_under_load` for
+long."""
+
+from __future__ import annotations
+
+import pytest
+
+from proxy.demo.stack import Stack
+from tests.retention_under_load.run import RunOptions, retention_under_load
+
+SECONDS = 20.0
+
+
+@pytest.mark.timeout(300)
+def test_the_bucket_follows_the_live_bytes_and_readers_get_what_is_there(stack: Stack) -> None:
+    report = retention_under_load(stack, RunOptions(SECONDS, seed=20))
+    assert report.problems == []
+    assert report.proxies_killed >= 1
+    assert report.records_deletions >= 1
+    assert report.topics_made > 5, "none was deleted and made again"
+    assert report.overtaken or report.bytes["most_waiting"] > 0, "nothing was given back"
+    assert min(report.read.values()) > 0

@@ -1,0 +1,61 @@
+"""While a shard is fenced nothing is tidied up, whoever holds the lease."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+from proxy.config import Settings
+from proxy.housekeeping import housekeeper
+from proxy.housekeeping.housekeeper import Housekeeper
+
+
+class Work:
+    """In the place of each part of the work: counts, whatever is asked of it."""
+
+    def __init__(self) -> None:
+        self.done = 0
+
+    def __getattr__(self, name: str) -> Any:
+        async def work(*_: object) -> None:
+            self.done += 1
+
+        return work
+
+
+async def test_it_waits_until_no_shard_is_fenced(monkeypatch) -> None:
+    monkeypatch.setattr(housekeeper, "_POLL_S", 0.0)
+    settings = Settings(
+        rack="a",
+        brokers={"bootstrap": ["127.0.0.1:1"]},
+        redis={"url": "redis://127.0.0.1:1"},
+        storage={"url": "file:///nowhere"},
+        garbage={"interval_ms": 10, "orphan_sweep_interval_ms": 10},
+    )
+    polls = 0
+
+    async def hold(*_: object) -> bool:
+        nonlocal polls
+        polls += 1
+        return True
+
+    async def polled(times: int) -> None:
+        until = polls + times
+        while polls < until:  # noqa: ASYNC110 (nobody tells of a poll)
+            await asyncio.sleep(0)
+
+    fenced = {3: "gone"}
+    garbage, others = Work(), Work()
+    fleet: Any = SimpleNamespace(hold=hold)
+    house = Housekeeper(settings, fleet, "me", others, others, garbage, others, others, others, fenced=lambda: fenced)  # type: ignore[arg-type]
+    keeping = asyncio.create_task(house.keep_house())
+    await asyncio.sleep(0.05)  # all is due by now
+    await polled(10)
+    assert house.holds_lease
+    assert garbage.done == 0
+    fenced.clear()
+    await polled(10)
+    assert garbage.done > 0
+    keeping.cancel()
+    await asyncio.gather(keeping, return_exceptions=True)

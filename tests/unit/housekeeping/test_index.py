@@ -1,0 +1,37 @@
+"""Which logs are offered for packing."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from proxy.coordinator.interface import Coordinator, DisklessTopic
+from proxy.housekeeping.index import IndexPacker
+from proxy.topics import Topics
+
+
+class Asked:
+    """A coordinator and a registry; remembers what it is to pack."""
+
+    def __init__(self, *topics: DisklessTopic) -> None:
+        self.topics = topics
+        self.packed: list[tuple[list[tuple[bytes, int]], int]] = []
+
+    def all(self) -> tuple[DisklessTopic, ...]:
+        return self.topics
+
+    async def pack_rows(self, logs: Any, older_than_ms: int) -> None:
+        self.packed.append((list(logs), older_than_ms))
+
+
+async def test_every_partition_of_the_live_topics_in_steps() -> None:
+    many, few, going = b"m" * 16, b"f" * 16, b"g" * 16
+    asked = Asked(
+        DisklessTopic("many", many, 1_500, "live"),
+        DisklessTopic("reserved", bytes(16), 3, "reserved"),
+        DisklessTopic("going", going, 3, "deleting"),
+        DisklessTopic("few", few, 2, "live"),
+    )
+    await IndexPacker(cast(Coordinator, asked), cast(Topics, asked), age_ms=7).sweep()
+    assert [(len(logs), age_ms) for logs, age_ms in asked.packed] == [(1_000, 7), (502, 7)]
+    logs = [log for some, _ in asked.packed for log in some]
+    assert logs == [*((many, partition) for partition in range(1_500)), (few, 0), (few, 1)]
