@@ -23,9 +23,9 @@ class Redis(Section):
     """Calls at a time."""
     max_index_bytes: int = Field(default=0, ge=0, le=2**53)
     """Memory of one shard's index above which produces to its partitions are throttled, with a retriable error, until
-    retention or deletion has made room; 0 for no bound. See the sizing page."""
+    retention or deletion has made room; 0 for no bound. See docs/sizing.md."""
     pack_age_ms: int = Field(default=60_000, ge=0)
-    """Rows of the index that were appended so long ago are packed into a third of their memory."""
+    """Rows of the index that were appended so long ago are packed into a quarter of their memory."""
     pack_interval_ms: int = Field(default=15_000, ge=10)
     """How often rows that have grown so old are looked for."""
     require_append_only: bool = True

@@ -209,7 +209,7 @@ class IndexSize(NamedTuple):
 
     rows: int
     size_bytes: int
-    """Memory of the store; packed rows take a third of what others take."""
+    """Memory of the store; packed rows take a quarter of what others take."""
 
 
 class Coordinator(Protocol):

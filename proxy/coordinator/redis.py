@@ -36,7 +36,7 @@ MAX_ROWS_PER_FIND = 500
 MAX_ROWS_PER_FIND_CALL = 2_000
 MAX_ROWS_PER_DELETE_CALL = 500
 MAX_SEGMENTS_PER_CALL = 200
-MAX_ROWS_PER_PACK_CALL = 512
+MAX_ROWS_PER_PACK_CALL = 256
 FEWEST_ROWS_PER_PACK = 32
 MOST_ROWS_PER_PACK = 64
 _RUN_WEIGHT = 4
@@ -309,7 +309,7 @@ class RedisCoordinator:
         return forgotten
 
     async def pack_rows(self, logs: Sequence[tuple[bytes, int]], older_than_ms: int) -> None:
-        """Keep rows that old in a third of the memory: MOST_ROWS_PER_PACK of neighbours in one member of the index.
+        """Keep rows that old in a quarter of the memory: MOST_ROWS_PER_PACK of neighbours in one member of the index.
 
         No answer of any other call changes. What is left are fewer than FEWEST_ROWS_PER_PACK old rows of a log.
         """

@@ -13,7 +13,7 @@ from proxy.coordinator.interface import Coordinator, DisklessTopic, FindRequest,
 from proxy.coordinator.packing import MAX_EXACT
 from proxy.coordinator.redis import RedisCoordinator
 from proxy.coordinator.registry import RedisTopicRegistry
-from proxy.errors import NONE, OFFSET_OUT_OF_RANGE
+from proxy.errors import KAFKA_STORAGE_ERROR, NONE, OFFSET_OUT_OF_RANGE
 from proxy.storage import ObjectStorage, open_storage
 from proxy.wal.segment import SEGMENT_KEY
 
@@ -99,6 +99,10 @@ async def rows_of(coordinator: Coordinator, topic: DisklessTopic, partition: int
         if answer.error_code == OFFSET_OUT_OF_RANGE and answer.log_start_offset > offset:
             offset = answer.log_start_offset
             continue
+        if answer.error_code == KAFKA_STORAGE_ERROR:
+            raise InspectionError(
+                f"{topic.name}-{partition} can't be read: its shard is fenced; see `diskless-proxy coordinator check`"
+            )
         if answer.error_code != NONE or not answer.rows:
             return
         yield answer.rows

@@ -109,6 +109,16 @@ def test_a_store_that_may_lose_commits_is_refused(tmp_path: Path, name: str, val
     assert remedy in line
 
 
+def test_a_store_that_knows_nothing_of_the_objects_is_refused(tmp_path: Path) -> None:
+    ports = Ports()
+    (tmp_path / "wal" / "coordinator").mkdir(parents=True)
+    (tmp_path / "wal" / "coordinator" / "identity").write_text("0123456789abcdef0123456789abcdef")
+    with store(tmp_path, ports.redis):
+        line = refusal(command(tmp_path, ports, {}))
+    assert "redis.url leads to a store that knows nothing of the objects under storage.url" in line
+    assert "mend redis.url" in line
+
+
 def test_it_waits_for_storage_then_store_then_brokers_and_says_for_which(stack: Stack, tmp_path: Path) -> None:
     ports = Ports()
     admin_url = f"http://{HOST}:{ports.admin}"

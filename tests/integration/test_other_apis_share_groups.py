@@ -17,18 +17,21 @@ from tests.support.raw import Raw
 from tests.support.records import samples
 from tests.support.topics import CLASSIC, DISKLESS, KINDS, admin, new_topic
 
-METADATA, SHARE_FETCH, SHARE_ACKNOWLEDGE, DESCRIBE_OFFSETS, ALTER_OFFSETS = 3, 78, 79, 90, 91
+METADATA, FIND_COORDINATOR, SHARE_GROUP_HEARTBEAT = 3, 10, 76
+SHARE_FETCH, SHARE_ACKNOWLEDGE, DESCRIBE_OFFSETS, ALTER_OFFSETS = 78, 79, 90, 91
 INVALID_TOPIC_EXCEPTION = 17
 RACK = "rack-b"
 MAX_WAIT_MS = 600
 """Of a fetch that finds nothing."""
+RECORDS = 6
+TIMEOUT_SECONDS = 60
 
 
 @pytest.fixture
 def topics(stack: Stack) -> dict[str, str]:
     made = {kind: new_topic(stack, "shared", kind) for kind in KINDS}
     for name in made.values():
-        produce(stack.bootstrap("rack-a"), name, samples(6, "shared", plain=True))
+        produce(stack.bootstrap("rack-a"), name, samples(RECORDS, "shared", plain=True))
     return made
 
 
@@ -41,6 +44,39 @@ def group(stack: Stack) -> str:
     client = admin(stack)
     client.incremental_alter_configs([resource])[resource].result(30)
     return name
+
+
+def coordinator(stack: Stack, group: str) -> str:
+    """Its address, once there is one."""
+    deadline = time.monotonic() + TIMEOUT_SECONDS
+    while True:
+        asked = ask(stack.bootstrap(RACK), FIND_COORDINATOR, 4, key_type=0, coordinator_keys=[group])
+        (found,) = asked["coordinators"]
+        if not found["error_code"]:
+            return f"{found['host']}:{found['port']}"
+        assert time.monotonic() < deadline, found
+        time.sleep(0.1)
+
+
+def join(stack: Stack, group: str, member: str, names: list[str]) -> None:
+    """Become a member, so that the group's state of the partitions is made."""
+    address, epoch = coordinator(stack, group), 0
+    deadline = time.monotonic() + TIMEOUT_SECONDS
+    while True:
+        told = ask(
+            address,
+            SHARE_GROUP_HEARTBEAT,
+            1,
+            group_id=group,
+            member_id=member,
+            member_epoch=epoch,
+            subscribed_topic_names=names if epoch == 0 else None,
+        )
+        epoch = told["member_epoch"] if not told["error_code"] else 0
+        if epoch and told["assignment"] and len(told["assignment"]["topic_partitions"]) == len(names):
+            return
+        assert time.monotonic() < deadline, told
+        time.sleep(0.2)
 
 
 def partition(**more: Any) -> dict[str, Any]:
@@ -56,6 +92,7 @@ def test_a_session_with_both_kinds(stack: Stack, topics: dict[str, str], group: 
     leader = known[topics[CLASSIC]]["partitions"][0]["leader_id"]
     address = next(f"{one['host']}:{one['port']}" for one in told["brokers"] if one["node_id"] == leader)
     member = str(uuid.uuid4())
+    join(stack, group, member, list(topics.values()))
 
     def fetch(epoch: int, *kinds: str) -> dict[str, Any]:
         """What was answered, by kind."""
@@ -88,13 +125,16 @@ def test_a_session_with_both_kinds(stack: Stack, topics: dict[str, str], group: 
         assert time.monotonic() - began >= MAX_WAIT_MS / 1000
         both = fetch(2, CLASSIC, DISKLESS)
         assert both[DISKLESS]["error_code"] == INVALID_TOPIC_EXCEPTION
-        epoch, got = 3, both.get(CLASSIC, {"acquired_records": []})
-        while not got["acquired_records"]:  # the share partition is made first
-            got = fetch(epoch).get(CLASSIC, got)
+        epoch, acquired = 3, list(both.get(CLASSIC, {}).get("acquired_records", ()))
+        deadline = time.monotonic() + TIMEOUT_SECONDS
+        while sum(one["last_offset"] + 1 - one["first_offset"] for one in acquired) < RECORDS:
+            assert time.monotonic() < deadline, acquired
+            acquired += fetch(epoch).get(CLASSIC, {}).get("acquired_records", ())
             epoch += 1
-        assert got["error_code"] == 0
-        assert [(one["first_offset"], one["last_offset"]) for one in got["acquired_records"]] == [(0, 5)]
-        accept = [{"first_offset": 0, "last_offset": 5, "acknowledge_types": [1]}]
+        accept = [
+            {"first_offset": one["first_offset"], "last_offset": one["last_offset"], "acknowledge_types": [1]}
+            for one in acquired
+        ]
         acknowledged = ask(
             raw,
             SHARE_ACKNOWLEDGE,
@@ -119,8 +159,8 @@ def test_a_share_consumer_of_both_kinds(stack: Stack, topics: dict[str, str], gr
     settings = {"bootstrap.servers": stack.bootstrap(RACK), "group.id": group}
     with ShareConsumer(settings) as consumer:
         consumer.subscribe(list(topics.values()))
-        deadline = time.monotonic() + 60
-        while len(read) < 6 or not errors:
+        deadline = time.monotonic() + TIMEOUT_SECONDS
+        while len(read) < RECORDS or not errors:
             assert time.monotonic() < deadline, f"read {read}, errors {errors}"
             try:
                 for message in consumer.poll(1.0):
@@ -131,7 +171,7 @@ def test_a_share_consumer_of_both_kinds(stack: Stack, topics: dict[str, str], gr
                         read.append(message.offset())
             except KafkaException as error:
                 errors.append(error.args[0].name())
-    assert sorted(read) == list(range(6))
+    assert sorted(read) == list(range(RECORDS))
     assert set(errors) == {"TOPIC_EXCEPTION"}
 
 
@@ -140,7 +180,7 @@ def test_offsets_of_share_groups(stack: Stack, topics: dict[str, str], group: st
     asked = [{"topic_name": name, "partitions": [partition(start_offset=2)]} for name in topics.values()]
     deadline = time.monotonic() + 30
     while True:
-        altered = ask(stack.bootstrap(RACK), ALTER_OFFSETS, 0, group_id=group, topics=asked)
+        altered = ask(coordinator(stack, group), ALTER_OFFSETS, 0, group_id=group, topics=asked)
         if altered["error_code"] == 0 or time.monotonic() > deadline:
             break
         time.sleep(0.1)
@@ -149,11 +189,11 @@ def test_offsets_of_share_groups(stack: Stack, topics: dict[str, str], group: st
     assert errors[topics[CLASSIC]]["error_code"] == 0
     assert errors[topics[DISKLESS]]["error_code"] == INVALID_TOPIC_EXCEPTION
     assert "not on the brokers" in errors[topics[DISKLESS]]["error_message"]
-    alone = ask(stack.bootstrap(RACK), ALTER_OFFSETS, 0, group_id=group, topics=asked[1:])
+    alone = ask(coordinator(stack, group), ALTER_OFFSETS, 0, group_id=group, topics=asked[1:])
     assert [one["topic_name"] for one in alone["responses"]] == [topics[DISKLESS]]
     for version in (0, 1):
         groups = [{"group_id": group, "topics": [{"topic_name": name, "partitions": [0]} for name in topics.values()]}]
-        (told,) = ask(stack.bootstrap(RACK), DESCRIBE_OFFSETS, version, groups=groups)["groups"]
+        (told,) = ask(coordinator(stack, group), DESCRIBE_OFFSETS, version, groups=groups)["groups"]
         found = {topic["topic_name"]: topic["partitions"][0] for topic in told["topics"]}
         assert [found[topics[kind]]["start_offset"] for kind in (CLASSIC, DISKLESS)] == [2, -1]
         if version:

@@ -26,7 +26,7 @@ class Sender:
         self._life = life
         self._problems = problems
         self._stop = threading.Event()
-        self._producer = Producer(
+        self._producer: Producer | None = Producer(
             {
                 "bootstrap.servers": bootstrap,
                 "enable.idempotence": True,
@@ -46,26 +46,31 @@ class Sender:
         self._thread.join()
 
     def _run(self) -> None:
+        producer = self._producer
+        assert producer is not None
         while not self._stop.is_set():
             for partition in range(PARTITIONS):
                 for _ in range(RECORDS_PER_TICK):
-                    self._send(partition)
+                    self._send(producer, partition)
             due = time.monotonic() + TICK_SECONDS
             while (left := due - time.monotonic()) > 0:
-                self._producer.poll(left)
+                producer.poll(left)
         if self._life.ending.is_set():
-            self._producer.purge()
-        if self._producer.flush(DELIVERY_SECONDS):
+            producer.purge()
+        if producer.flush(DELIVERY_SECONDS):
             self._problems.tell(f"{self._life}: a producer was not told what became of its records")
+        # It ends with its last reference. Until then it asks for its topic, and by that makes a classic one of the
+        # name when the topic is gone (`auto.create.topics.enable` of the brokers).
+        self._producer = None
 
-    def _send(self, partition: int) -> None:
-        if len(self._producer) > 5_000:  # a proxy is away: no more is taken than librdkafka's queue holds
+    def _send(self, producer: Producer, partition: int) -> None:
+        if len(producer) > 5_000:  # a proxy is away: no more is taken than librdkafka's queue holds
             return
         offset = len(self._life.partitions[partition].checksums)
         key, value, timestamp_ms = self._life.new_record(partition)
         report = partial(self._delivered, partition, offset)
         try:
-            self._producer.produce(self._life.topic, value, key, partition, timestamp=timestamp_ms, on_delivery=report)
+            producer.produce(self._life.topic, value, key, partition, timestamp=timestamp_ms, on_delivery=report)
         except (BufferError, KafkaException) as error:
             self._fail(partition, offset, str(error))
 

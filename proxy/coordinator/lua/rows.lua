@@ -1,6 +1,6 @@
 -- Members of an index, shared by the scripts of one shard; the loader puts it behind shard.lua.
 --
--- A member is a ROW, or a pack: the rows of old batches, without gaps between them, in a third of the memory. Its score is
+-- A member is a ROW, or a pack: the rows of old batches, without gaps between them, in a quarter of the memory. Its score is
 -- the last offset of its (last) row. Both have 65 bytes in front in which format, base offset, last offset and running
 -- maximum timestamp (each of the whole member) have the same places: ROW_LAST_AT and ROW_RUNNING_MAXIMUM_AT hold for both.
 --

@@ -511,7 +511,7 @@ async def test_expired_producers_are_not_told(make) -> None:
     coordinator = make(producer_id_expiration_ms=50)
     await coordinator.create_logs(TOPIC, [0])
     await commit(coordinator, idempotent(0))
-    while await coordinator.producers(TOPIC, 0):
+    while await coordinator.producers(TOPIC, 0):  # noqa: ASYNC110
         await asyncio.sleep(0.01)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from hypothesis import settings as hypothesis_settings
@@ -24,7 +25,7 @@ from proxy.coordinator.interface import CoordinatorUnavailable, PartitionRun, Pr
 from proxy.coordinator.redis import RedisCoordinator
 from proxy.coordinator.shards import partition_key
 from tests.integration.coordinator.conftest import Store
-from tests.integration.coordinator.test_against_model import LOGS, SHARDS, Histories, loose_batches, without_times
+from tests.integration.coordinator.test_against_model import LOGS, Histories, loose_batches, without_times
 
 MOST_CALLS_KEPT = 50
 
@@ -118,6 +119,9 @@ class FaultyHistories(Histories):
         self.network.sent.clear()
         self.granted: dict[tuple[bytes, int], dict[tuple[bytes, int], tuple[int, int]]] = {log: {} for log in LOGS}
         """Of the present life of each log, by segment and batch: base offset and count, as they were answered first."""
+        self.lives = dict.fromkeys(LOGS, 0)
+        self.first_life: dict[tuple[bytes, tuple[bytes, int]], int] = {}
+        """In which life of a log a segment was first committed to it."""
         super().__init__()
         self.another = RedisCoordinator(
             self.client, self.real._settings, producer_id_expiration_ms=86_400_000, producer_batches_remembered=5
@@ -141,12 +145,16 @@ class FaultyHistories(Histories):
         elif method == "delete_logs":
             for partition in arguments[1]:
                 self.granted[arguments[0], partition] = {}
+                self.lives[arguments[0], partition] += 1
         return real  # type: ignore[no-any-return]
 
     def note_granted(self, segment: bytes, runs: Sequence[PartitionRun], answers: Sequence[RunAnswer]) -> None:
         self.ever_used |= self.use().keys()
         for run, answer in zip(runs, answers, strict=True):
-            granted = self.granted[run.topic_id, run.partition]
+            log = run.topic_id, run.partition
+            if self.first_life.setdefault((segment, log), self.lives[log]) != self.lives[log]:
+                continue  # what was answered in an earlier life is answered again
+            granted = self.granted[log]
             for number, (batch, told) in enumerate(zip(run.batches, answer.batches, strict=False)):
                 if told.error_code or told.duplicate:
                     continue
@@ -162,12 +170,14 @@ class FaultyHistories(Histories):
         runs = [PartitionRun(*log, 1, tuple(some)) for log, some in zip(chosen, batches, strict=False)]
         return self.segments.to_bytes(16, "big"), runs
 
-    @staticmethod
-    def calls_of(runs: Sequence[PartitionRun]) -> list[list[PartitionRun]]:
-        """The runs that travel in each call of a commit, in the order of the calls."""
-        keys = [partition_key(run.topic_id, run.partition) for run in runs]
-        cuts = shard_calls._cut(keys, [len(run.batches) for run in runs], SHARDS)
-        return [[runs[item] for item in cut.items] for cut in cuts]
+    def carried_out(self, segments: dict[bytes, list[PartitionRun]]) -> list[tuple[bytes, list[PartitionRun]]]:
+        """Which runs of which segment were in each of the commits that the network has carried out, in order."""
+        done = []
+        for _, call in self.network.sent:
+            (segment,) = [one for one in segments if any(one in argument for argument in call.arguments[2:])]
+            runs = [run for run in segments[segment] if partition_key(run.topic_id, run.partition) in call.arguments[1]]
+            done.append((segment, runs))
+        return done
 
     @rule(faults=st.lists(st.builds(Fault, st.integers(0, 3), st.booleans()), min_size=1, max_size=4))
     def trouble_ahead(self, faults: list[Fault]) -> None:
@@ -191,17 +201,14 @@ class FaultyHistories(Histories):
         segment, runs = self.new_runs(chosen, batches)
         self.network.faults.clear()
         self.network.faults.append(fault)
-        calls = self.calls_of(runs)
-        done = calls[: fault.call + fault.carried_out]
-        try:
+        self.network.sent.clear()
+        with suppress(CoordinatorUnavailable):
             self.loop.run_until_complete(self.real.commit(segment, runs))
-            assert fault.call >= len(calls)
-        except CoordinatorUnavailable:
-            assert fault.call < len(calls)
-        for some in done:
+        done = self.carried_out({segment: runs})
+        for _, some in done:
             told = self.loop.run_until_complete(self.model.commit(segment, some))
             self.note_granted(segment, some, told)
-        self.committed.append((segment, [run for some in done for run in some]))
+        self.committed.append((segment, [run for _, some in done for run in some]))
         if again:
             self.segments += 1
             self.both("commit", self.segments.to_bytes(16, "big"), runs)
@@ -231,11 +238,8 @@ class FaultyHistories(Histories):
         self.network.sent.clear()
         work = [proxy.commit(*one) for proxy, one in zip(proxies, segments, strict=False)]
         real = self.loop.run_until_complete(self.network.crossing(work, order))
-        left = {segment: deque(self.calls_of(runs)) for segment, runs in segments}
         told: dict[bytes, dict[tuple[bytes, int], RunAnswer]] = {segment: {} for segment, _ in segments}
-        for _, call in self.network.sent:
-            (segment,) = [one for one in left if any(one in argument for argument in call.arguments[2:])]
-            some = left[segment].popleft()
+        for segment, some in self.carried_out(dict(segments)):
             answers = self.loop.run_until_complete(self.model.commit(segment, some))
             self.note_granted(segment, some, answers)
             told[segment] |= {(answer.topic_id, answer.partition): answer for answer in answers}
@@ -255,8 +259,7 @@ class FaultyHistories(Histories):
         if segment is None:
             return
         self.network.faults.clear()
-        runs = [run for some in self.calls_of(committed[segment]) for run in some]
-        carried = [run for run in runs if partition_key(run.topic_id, run.partition) in call.arguments[1]]
+        carried = [run for run in committed[segment] if partition_key(run.topic_id, run.partition) in call.arguments[1]]
         self.loop.run_until_complete(scripts.run_all(self.client, script.name, [call]))
         told = self.loop.run_until_complete(self.model.commit(segment, carried))
         self.note_granted(segment, carried, told)

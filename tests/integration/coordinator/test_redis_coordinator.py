@@ -189,7 +189,7 @@ async def test_payload_bytes_are_counted(coordinator) -> None:
     await coordinator.create_logs(TOPIC, [0])
     sent, received = coordinator.bytes_sent, coordinator.bytes_received
     await coordinator.commit(os.urandom(16), [run_of(0)])
-    assert (coordinator.bytes_sent - sent, coordinator.bytes_received - received) == (12 + 62 + 36, 16 + 18 + 19)
+    assert (coordinator.bytes_sent - sent, coordinator.bytes_received - received) == (65 + 63 + 36, 40 + 18 + 19)
 
 
 @pytest.mark.parametrize(
