@@ -186,7 +186,27 @@ class DeleteRecords:
     def apply(self, side: Side, expected: Any = None) -> Any:
         partitions = [{"partition_index": partition, "offset": offset} for partition, offset in self.asked]
         topics = [{"name": side.topic, "partitions": partitions}]
-        return View(side).of(side.ask(self.at, DELETE_RECORDS, self.version, topics=topics, timeout=TIMEOUT_MS))
+        answer = side.ask(self.at, DELETE_RECORDS, self.version, topics=topics, timeout=TIMEOUT_MS)
+        if isinstance(answer, dict):
+            told = [one for topic in answer["topics"] for one in topic["partitions"] if one["error_code"] == 0]
+            for one in told:
+                self._wait_seen(side, one["partition_index"], one["low_watermark"])
+        return View(side).of(answer)
+
+    def _wait_seen(self, side: Side, partition: int, log_start: int) -> None:
+        """A proxy hears a moment later of what another one has deleted."""
+        (end,) = side.ends(self.at, [partition])
+        if end == log_start:
+            return
+        for at in range(len(side.addresses)):
+            fetch = Fetch(at, 11, (Asked(partition, end - 1, 1),), max_wait_ms=0)
+
+            def seen(at: int = at, values: dict[str, Any] = fetch.values(side)) -> bool:
+                answer = side.ask(at, FETCH, 11, **values)
+                assert isinstance(answer, dict)
+                return bool(answer["responses"][0]["partitions"][0]["log_start_offset"] == log_start)
+
+            side.wait(seen, f"known to begin at {log_start}", SETTLE_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)

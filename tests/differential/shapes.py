@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import functools
+import gzip
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from aiokafka.codec import gzip_encode, lz4_encode, snappy_encode, zstd_encode
+from aiokafka.codec import lz4_encode, snappy_encode, zstd_encode
 from crc32c import crc32c
 
 ENCODE: dict[int, Callable[[bytes], bytes]] = {
     0: bytes,
-    1: gzip_encode,
+    # The time of compressing is in the bytes, which have to be the same for both sides.
+    1: functools.partial(gzip.compress, mtime=0),
     2: snappy_encode,
     3: lz4_encode,
     4: zstd_encode,

@@ -117,7 +117,8 @@ class Side:
         if answer["error_code"] == 0:
             for at in range(len(self.addresses)):
                 self.wait(lambda at=at: self._metadata(at)["error_code"] == 3, "gone")  # type: ignore[misc]
-                self.wait(lambda at=at: self.offsets(at, [0]) is None, "gone")  # type: ignore[misc]
+                for index in range(self.partitions):
+                    self.wait(lambda at=at, index=index: self.offsets(at, [index]) is None, "gone")  # type: ignore[misc]
         return int(answer["error_code"])
 
     def wait_served(self, partitions: int) -> None:
