@@ -21,13 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from proxy.coordinator.interface import DisklessTopic
 from proxy.diskless_reader import PartitionRead, ReadRequest
-from proxy.errors import (
-    FETCH_SESSION_ID_NOT_FOUND,
-    NONE,
-    UNKNOWN_TOPIC_ID,
-    UNKNOWN_TOPIC_OR_PARTITION,
-    UNSUPPORTED_COMPRESSION_TYPE,
-)
+from proxy.errors import FETCH_SESSION_ID_NOT_FOUND, NONE, UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION
 from proxy.rewrite_metadata import address_of, counted_rack
 from proxy.security.principal import user_of
 from proxy.security.rights import READ, rights_of
@@ -52,8 +46,6 @@ FETCH = 1
 _NO_SESSION = -1
 _FIRST_EPOCH = 0
 _FIRST_SESSION_VERSION = 7
-_FIRST_ZSTD_VERSION = 10
-_COMPRESSION_TYPE = "compression.type"
 _FIRST_NODE_ENDPOINTS_VERSION = 16
 
 
@@ -160,9 +152,6 @@ class _Fetching:
                     self._refused[asked.topic, partition.index] = UNKNOWN_TOPIC_OR_PARTITION
                 elif error_code != NONE:
                     self._refused[asked.topic, partition.index] = error_code
-                elif self._parsed.version < _FIRST_ZSTD_VERSION and entry.configs.get(_COMPRESSION_TYPE) == "zstd":
-                    # Brokers go by the topic's config, and give batches that producers compressed to anyone.
-                    self._refused[asked.topic, partition.index] = UNSUPPORTED_COMPRESSION_TYPE
                 else:
                     reads[entry.topic_id, partition.index] = ReadRequest(
                         entry.topic_id, partition.index, partition.fetch_offset, partition.partition_max_bytes
