@@ -25,8 +25,8 @@ WHOLE_BATCHES = "A Fetch of diskless partitions holds whole batches only"
 UNKNOWN_IDS = "While a diskless topic is being created, a Produce by a topic ID that the proxy has not seen"
 ENABLE = "DescribeConfigs of a topic shows `diskless.enable`"
 LOG_START = "The log start offset beside an error of Produce"
-DELETED_ELSEWHERE = "A Fetch through another proxy than the DeleteRecords before it"
-"""An operation waits until all proxies have heard of it."""
+LAGS = "A Fetch that is given records from a proxy's memory may show"
+"""It is asked again until it shows the newest; the records have to be there at once."""
 DELETED_MAXIMUM = "ListOffsets of the maximum timestamp (-3) answers of the records that are there"
 CODECS = "A batch whose codec nobody knows"
 DOCUMENTED = (
@@ -38,7 +38,7 @@ DOCUMENTED = (
     ENABLE,
     LOG_START,
     DELETED_MAXIMUM,
-    DELETED_ELSEWHERE,
+    LAGS,
 )
 LEFT_OUT = (
     "A producer that an empty log does not know",

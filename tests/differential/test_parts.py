@@ -23,6 +23,7 @@ from tests.differential.operations import (
     OffsetForLeaderEpoch,
     Operation,
     Produce,
+    lags,
 )
 from tests.differential.shapes import DAMAGES, Given, Shape
 from tests.differential.shrink import shrunk
@@ -143,3 +144,14 @@ def test_a_view_has_no_names_and_no_moments() -> None:
     assert View(side).of({"log_append_time": -1}) == {"log_append_time": -1}
     unsorted = {"partitions": [{"partition_index": 2}, {"partition_index": 0}]}
     assert View(side).of(unsorted) == {"partitions": [{"partition_index": 0}, {"partition_index": 2}]}
+
+
+def test_only_what_lies_beside_the_records_may_lag() -> None:
+    batch = PLAIN.build(BEGAN_MS)
+    now = partition(0, [batch]) | {"high_watermark": 9, "log_start_offset": 2}
+    assert not lags(fetched(now), fetched(now))
+    assert lags(fetched(now | {"high_watermark": 7}), fetched(now))
+    assert lags(fetched(now | {"log_start_offset": 1}), fetched(now))
+    assert not lags(fetched(now | {"high_watermark": 11}), fetched(now))
+    assert not lags(fetched(now | {"high_watermark": 7, BATCHES: []}), fetched(now))
+    assert not lags("closed", fetched(now))
