@@ -102,7 +102,8 @@ class Generator:
             acks = -1
         if acks == 2 and any(shape.damage or shape.codec == ZSTD for _, shape in batches):
             acks = 1
-        return Produce(self._at(), self._chance.randint(3, 13), acks, batches, self._former(model))
+        former = self._former(model) and not any(shape.damage for _, shape in batches)
+        return Produce(self._at(), self._chance.randint(3, 13), acks, batches, former)
 
     def _offset(self, log: Log) -> int:
         near = [-1, 0, 1]

@@ -26,13 +26,15 @@ class BatchMaker:
     def any(self, model: Model, partition: int) -> Shape:
         """To be appended, most of the time."""
         lot = self._chance.random()
+        if partition >= len(model.logs):
+            return self._plain()
         if lot < 0.10:
             return replace(self._plain(), codec=0, damage=self._chance.choice(DAMAGES))
         if lot < 0.16:
             return self._times_refused()
         if lot < 0.20:
             return replace(self._plain(), records=(Given(self._chance.choice((1_900, 2_500)), -60_000),), codec=0)
-        if lot < 0.55 or partition >= len(model.logs):
+        if lot < 0.55:
             return self._plain()
         return self._idempotent(model, partition)
 

@@ -116,6 +116,9 @@ def test_a_broker_may_cut_a_batch_and_leave_less_for_the_next_partition() -> Non
         (Produce(0, 9, -1, ()), "error_code", 87, 2, False),
         (Produce(0, 9, -1, ()), "error_code", 100, 56, False),
         (Produce(0, 13, -1, ()), "error_code", 100, 56, True),
+        (Produce(0, 9, -1, ()), "error_code", 76, 10, False),
+        (Produce(0, 6, -1, ()), "error_code", 76, 10, True),
+        (Produce(0, 6, -1, ()), "error_code", 76, 0, False),
         (Produce(0, 9, -1, ()), "base_offset", 5, 6, False),
         (Produce(0, 9, -1, ()), "log_append_time", -60_000, -1, False),
         (Produce(0, 9, -1, ()), "log_append_time", APPEND_TIME, 5, False),
@@ -146,7 +149,7 @@ def test_a_view_has_no_names_and_no_moments() -> None:
     assert View(side).of(unsorted) == {"partitions": [{"partition_index": 0}, {"partition_index": 2}]}
 
 
-def test_only_what_lies_beside_the_records_may_lag() -> None:
+def test_an_answer_with_records_may_lag() -> None:
     batch = PLAIN.build(BEGAN_MS)
     now = partition(0, [batch]) | {"high_watermark": 9, "log_start_offset": 2}
     assert not lags(fetched(now), fetched(now))
@@ -155,3 +158,6 @@ def test_only_what_lies_beside_the_records_may_lag() -> None:
     assert not lags(fetched(now | {"high_watermark": 11}), fetched(now))
     assert not lags(fetched(now | {"high_watermark": 7, BATCHES: []}), fetched(now))
     assert not lags("closed", fetched(now))
+    assert lags(fetched(now | {"high_watermark": 7}), fetched(now | {BATCHES: [*now[BATCHES]] * 2}))
+    other = partition(0, [Shape(PLAIN.records[:1]).build(BEGAN_MS)])[BATCHES]
+    assert not lags(fetched(now | {"high_watermark": 7, BATCHES: other}), fetched(now))
