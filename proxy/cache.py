@@ -18,6 +18,8 @@ from proxy.wal.segment import segment_key
 RUN_BYTES = 500
 """Memory that a remembered run takes beside its bytes, and each of its batches (`BATCH_BYTES`)."""
 BATCH_BYTES = 200
+_LIKELY_DECAY = 8
+"""Each smaller block that is read takes one part in so many off the size that the next one is taken to have."""
 
 
 class PatchedRun(NamedTuple):
@@ -49,10 +51,11 @@ class _Entry:
 class BlockCache:
     """Reads rows by way of blocks of `block_bytes`, and keeps at most `capacity_bytes`: what was used last.
 
-    A segment smaller than a block is read whole in one GET. Blocks that are being read count in full, and those beyond
-    the capacity wait their turn. A run that crosses blocks is joined into an entry of its own; only while that is done
-    may it stand above the capacity. `max_gets`: at a time, where fewer than fit. `leader_epoch`: the constant partition
-    leader epoch of all batches.
+    A segment smaller than a block is read whole in one GET. No more blocks are read at a time than fit in full. One
+    that is being read counts with the size that blocks had of late: what a storage of small segments is asked for would
+    else push out everything, to make room that it does not take. A run that crosses blocks is joined into an entry of
+    its own; only while that is done may it stand above the capacity. `max_gets`: at a time, where fewer than fit.
+    `leader_epoch`: the constant partition leader epoch of all batches.
     """
 
     def __init__(
@@ -65,8 +68,10 @@ class BlockCache:
         leader_epoch: int = 0,
     ) -> None:
         self._storage = storage
-        self._capacity_bytes = capacity_bytes
+        self.capacity_bytes = capacity_bytes
         self._block_bytes = min(block_bytes, capacity_bytes)
+        self._likely_bytes = self._block_bytes
+        """Of a block that is to be read: the largest of late, as many segments are smaller than a block."""
         self._leader_epoch = leader_epoch
         self._entries: OrderedDict[_Key, _Entry] = OrderedDict()
         self._loading: dict[_Key, asyncio.Task[_Entry]] = {}
@@ -94,6 +99,16 @@ class BlockCache:
             self._entries.move_to_end(key)
         self.hits += 1
         return run
+
+    def block_of(self, row: Row) -> tuple[bytes, int, int]:
+        """What has to be in memory for the row: rows with the same one come with the same read."""
+        return self._key(row)
+
+    def likely_bytes(self, row: Row) -> int:
+        """What the row's block takes when it has been read, as far as can be told before."""
+        _, position, length = self._key(row)
+        is_block = length == self._block_bytes and not position % length
+        return self._likely_bytes if is_block else self._likely_bytes + length
 
     async def run(self, row: Row) -> PatchedRun:
         """The row's batches, read from object storage where they are not in memory.
@@ -162,14 +177,17 @@ class BlockCache:
     async def _read_block(self, key: _Key) -> _Entry:
         segment, position, length = key
         async with self._block_reads:
-            self._make_room(length)
-            self.used_bytes += length
+            reserved = self._likely_bytes
+            self._make_room(reserved)
+            self.used_bytes += reserved
             try:
                 self.get_count += 1
                 data = await self._storage.fetch(segment_key(segment), position, position + length)
             finally:
-                self.used_bytes -= length
+                self.used_bytes -= reserved
             self.bytes_read += len(data)
+            self._likely_bytes = max(len(data), self._likely_bytes - self._likely_bytes // _LIKELY_DECAY)
+            self._make_room(len(data))
             entry = _Entry(position, data if isinstance(data, bytearray) else bytearray(data))
             return self._keep(key, entry)
 
@@ -239,10 +257,10 @@ class BlockCache:
 
     def _make_room(self, size: int) -> bool:
         """Let go of what was used longest ago, until `size` bytes more fit; False where they can't."""
-        while self.used_bytes + size > self._capacity_bytes and self._entries:
+        while self.used_bytes + size > self.capacity_bytes and self._entries:
             self._forget(next(iter(self._entries)))
             self.evictions += 1
-        return self.used_bytes + size <= self._capacity_bytes
+        return self.used_bytes + size <= self.capacity_bytes
 
     def _forget(self, key: _Key) -> None:
         entry = self._entries.pop(key, None)

@@ -61,6 +61,13 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> Buffer:
     if codec == NONE:
         return data
     chosen = DEFAULT_LEVELS.get(codec, 0) if level is None else level
+    try:
+        return _compressed(codec, data, chosen)
+    except cramjam.CompressionError as error:
+        raise CodecError(f"{NAMES[codec]} can't be compressed: {error}") from error
+
+
+def _compressed(codec: int, data: Buffer, chosen: int) -> Buffer:
     if codec == GZIP:
         return bytes(cramjam.gzip.compress(data, 6 if chosen == DEFAULT_LEVELS[GZIP] else chosen))
     if codec == SNAPPY:

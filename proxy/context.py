@@ -95,7 +95,9 @@ class Context:
         rows = RowReader(
             self.cache, self.cold_cache, cold_after_ms=settings.fetch.cold_after_ms, now_ms=self.wall_clock_ms
         )
-        self.reader = DisklessReader(Coordinates(self.coordinator), rows)
+        self.reader = DisklessReader(
+            Coordinates(self.coordinator), rows, shortest_wait_s=settings.fetch.shortest_read_wait_ms / 1000
+        )
         self.time_lookup = TimeLookup(
             self.coordinator,
             rows,
@@ -114,11 +116,14 @@ class Context:
             # Half of it is left for clocks that differ.
             max_age_s=max(settings.garbage.orphan_age_ms / 2, _SHORTEST_COMMIT_AGE_MS) / 1000,
             out_of_order_hold_s=settings.out_of_order_hold_ms / 1000,
+            max_held_batches=settings.max_held_batches,
         )
         self.topic_defaults = TopicDefaults(self.cluster, interval_s=settings.brokers.defaults_refresh_ms / 1000)
         self.intake = Intake(
             self.wal,
+            self.memory,
             max_decompressed_bytes=settings.max_decompressed_batch_bytes,
+            max_records=settings.max_prepared_batch_records,
             threads=settings.compression_threads,
         )
 

@@ -29,12 +29,14 @@ _MAX_ROWS_PER_TAIL = 256
 class _Tail:
     """Rows up to the high watermark, oldest first."""
 
-    __slots__ = ("high_watermark", "log_start_offset", "rows")
+    __slots__ = ("high_watermark", "known_high_watermark", "log_start_offset", "rows")
 
     def __init__(self, rows: list[Row], log_start_offset: int, high_watermark: int) -> None:
         self.rows = rows
         self.log_start_offset = log_start_offset
         self.high_watermark = high_watermark
+        self.known_high_watermark = high_watermark
+        """May be ahead of `high_watermark`, until the announcement comes of what this proxy itself has committed."""
 
 
 class Coordinates:
@@ -95,6 +97,16 @@ class Coordinates:
             else:
                 self._take(announcement)
 
+    def note(self, topic_id: bytes, partition: int, log_start_offset: int, high_watermark: int = -1) -> None:
+        """What the coordinator has said of a log beside `find`: no reader is told of less from now on.
+
+        Who was answered by this proxy reads here what it was answered, also before the announcement of it has come.
+        """
+        tail = self._tails.get((topic_id, partition))
+        if tail is not None:
+            tail.known_high_watermark = max(tail.known_high_watermark, high_watermark)
+            self._raise_log_start(tail, log_start_offset)
+
     def forget(self, topic_id: bytes) -> None:
         """A topic is gone."""
         for partition in [partition for partition in self._tails if partition[0] == topic_id]:
@@ -102,7 +114,7 @@ class Coordinates:
 
     def _remembered(self, request: FindRequest, trust_ends: bool) -> LogAnswer | None:
         tail = self._tails.get((request.topic_id, request.partition))
-        if tail is None:
+        if tail is None or tail.high_watermark < tail.known_high_watermark:
             return None
         if request.offset == tail.high_watermark and trust_ends:
             return LogAnswer(NONE, (), tail.log_start_offset, tail.high_watermark)
@@ -136,6 +148,8 @@ class Coordinates:
         if known is not None and known.high_watermark >= answer.high_watermark:
             return
         self._tails[partition] = _Tail(list(answer.rows), answer.log_start_offset, answer.high_watermark)
+        if known is not None:
+            self.note(*partition, known.log_start_offset, known.known_high_watermark)
         if len(self._tails) > _MAX_TAILS:
             self._tails.popitem(last=False)
 
@@ -146,17 +160,22 @@ class Coordinates:
             if news.rows and news.rows[0].base_offset == tail.high_watermark:
                 tail.rows.extend(news.rows)
                 tail.high_watermark = news.high_watermark
-                tail.log_start_offset = news.log_start_offset
+                self._raise_log_start(tail, news.log_start_offset)
                 if len(tail.rows) > _MAX_ROWS_PER_TAIL:
                     del tail.rows[: _MAX_ROWS_PER_TAIL // 2]
             else:
                 del self._tails[partition]
-        elif tail is not None and news.log_start_offset > tail.log_start_offset:
-            tail.log_start_offset = news.log_start_offset
-            del tail.rows[: bisect_left(tail.rows, news.log_start_offset, key=lambda row: row.last_offset)]
+        elif tail is not None:
+            self._raise_log_start(tail, news.log_start_offset)
         if partition in self._waiting:
             self._announced[partition] = news.high_watermark
             _wake(self._waiting[partition])
+
+    @staticmethod
+    def _raise_log_start(tail: _Tail, log_start_offset: int) -> None:
+        if log_start_offset > tail.log_start_offset:
+            tail.log_start_offset = log_start_offset
+            del tail.rows[: bisect_left(tail.rows, log_start_offset, key=lambda row: row.last_offset)]
 
 
 def _wake(events: Iterable[asyncio.Event]) -> None:

@@ -3,12 +3,15 @@
 Partitions are read in the request's order; the first batch of the whole answer is exempt from the limits, every other
 one must fit what is left of the request's and of its partition's (KIP-74).
 
+What is not in memory is read for all partitions at the same time, as much as the answer and the caches can hold, for a
+limited time. A partition's records then end at the first row that is not there, as long as the answer has something:
+the client asks for the rest, and rotates its partitions, so that each is the first at some time.
+
 A segment that is gone tells that its coordinates are old: the coordinator is asked where the records are now.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -18,13 +21,15 @@ from proxy.cache import PatchedRun
 from proxy.coordinates import Coordinates
 from proxy.coordinator.interface import FindRequest, LogAnswer, Row
 from proxy.errors import KAFKA_STORAGE_ERROR, NONE
-from proxy.row_reader import RowReader
+from proxy.records import empty_batch
+from proxy.row_reader import HeldRows, RowReader
 from proxy.storage.interface import ObjectMissing, StorageError
 from proxy.wire.primitives import Buffer
 
 log = structlog.get_logger()
 
 _UNKNOWN_OFFSET = -1
+_LEADER_EPOCH = 0
 _MAX_LOOKS = 2
 """More at the coordinates of a partition in one read, as long as each names another segment that is gone."""
 
@@ -51,49 +56,62 @@ class PartitionRead(NamedTuple):
 class DisklessReader:
     """Reads from the log that the coordinator orders and object storage holds."""
 
-    def __init__(self, coordinates: Coordinates, rows: RowReader) -> None:
+    def __init__(self, coordinates: Coordinates, rows: RowReader, *, shortest_wait_s: float = 0.2) -> None:
+        """`shortest_wait_s`: for object storage, whatever a reader says."""
         self.coordinates = coordinates
         self._rows = rows
+        self._shortest_wait_s = shortest_wait_s
 
     async def read(
-        self, requests: Sequence[ReadRequest], *, max_bytes: int, trust_ends: bool, first_exempt: bool
+        self,
+        requests: Sequence[ReadRequest],
+        *,
+        max_bytes: int,
+        trust_ends: bool,
+        first_exempt: bool,
+        wait_s: float = 0.0,
     ) -> list[PartitionRead]:
-        """Read once, without waiting for more. Errors are per partition.
+        """Read once, without waiting for records to come. Errors are per partition.
 
-        `trust_ends`: see `Coordinates.locate`. `first_exempt`: the first batch comes whatever its size.
+        `trust_ends`: see `Coordinates.locate`. `first_exempt`: the first batch comes whatever its size. `wait_s`: how
+        long object storage is waited for, but for the first records, which are waited for as long as it takes.
         """
         wanted = [
             FindRequest(request.topic_id, request.partition, request.offset, min(request.max_bytes, max_bytes))
             for request in requests
         ]
         answers = await self.coordinates.locate(wanted, trust_ends=trust_ends)
-        await self._load(answers, max_bytes)
-        reads, left = [], max_bytes
+        rows = self._choose(requests, answers, max_bytes, first_exempt)
+        await rows.load(max(wait_s, self._shortest_wait_s))
+        reads, left, has_something = [], max_bytes, False
         for request, answer in zip(requests, answers, strict=True):
             limit = min(request.max_bytes, left)
             try:
-                read = await self._partition(request, answer, limit, first_exempt)
+                read = await self._partition(request, answer, rows, limit, first_exempt, patient=not has_something)
             except _RowGone as gone:
                 read = await self._elsewhere(request, gone.row, limit, first_exempt)
             if read.size_bytes:
                 first_exempt = False
                 left = max(left - read.size_bytes, 0)
+            has_something = has_something or read.size_bytes > 0 or read.error_code == KAFKA_STORAGE_ERROR
             reads.append(read)
         return reads
 
-    async def _load(self, answers: Sequence[LogAnswer], max_bytes: int) -> None:
-        """Bring what the answer will need into memory at the same time, rather than partition by partition."""
-        missing: list[Row] = []
+    def _choose(
+        self, requests: Sequence[ReadRequest], answers: Sequence[LogAnswer], max_bytes: int, first_exempt: bool
+    ) -> HeldRows:
+        """The rows that the answer will be made of, as far as their lengths tell."""
+        chosen = HeldRows(self._rows)
         left = max_bytes
-        for answer in answers:
+        for request, answer in zip(requests, answers, strict=True):
+            limit, size = min(request.max_bytes, left), 0
             for row in answer.rows:
-                if left <= 0:
+                if (size >= limit and not first_exempt) or not chosen.want(row):
                     break
-                left -= row.length
-                if self._rows.cached(row) is None:
-                    missing.append(row)
-        if len(missing) > 1:
-            await asyncio.gather(*map(self._rows.run, missing), return_exceptions=True)
+                size += row.length
+                first_exempt = False
+            left -= min(size, limit)
+        return chosen
 
     async def _elsewhere(self, request: ReadRequest, gone: Row, limit: int, first_exempt: bool) -> PartitionRead:
         """The coordinates that were remembered are old: what the coordinator says now, or KAFKA_STORAGE_ERROR."""
@@ -107,24 +125,36 @@ class DisklessReader:
                 )
                 break
             try:
-                return await self._partition(request, answer, limit, first_exempt)
+                return await self._partition(request, answer, HeldRows(self._rows), limit, first_exempt, patient=True)
             except _RowGone as error:
                 gone = error.row
         return PartitionRead(KAFKA_STORAGE_ERROR, [], 0)
 
     async def _partition(
-        self, request: ReadRequest, answer: LogAnswer, limit: int, first_exempt: bool
+        self,
+        request: ReadRequest,
+        answer: LogAnswer,
+        rows: HeldRows,
+        limit: int,
+        first_exempt: bool,
+        *,
+        patient: bool,
     ) -> PartitionRead:
-        """Raises _RowGone where the first row's segment is gone. What lies before a later one that is gone is given."""
+        """Raises _RowGone where the first row's segment is gone. What lies before a later one that is gone is given.
+
+        `patient`: the first row is waited for.
+        """
         if answer.error_code != NONE:
             return PartitionRead(answer.error_code, [], 0, answer.log_start_offset, answer.high_watermark)
+        if not answer.rows and request.offset < answer.high_watermark:
+            return _gap(request.offset, answer, limit, first_exempt)
         records: list[Buffer] = []
         size, error_code = 0, NONE
         for row in answer.rows:
             if size >= limit and not (first_exempt and not size):
                 break
             try:
-                run = self._rows.cached(row) or await self._rows.run(row)
+                run = await rows.run(row) if patient and not size else rows.get(row)
             except StorageError as error:
                 log.warning("segment_unreadable", segment=row.segment.hex(), reason=str(error))
                 if isinstance(error, ObjectMissing):
@@ -132,6 +162,8 @@ class DisklessReader:
                         raise _RowGone(row) from error
                     self.coordinates.forget(request.topic_id)
                 error_code = NONE if size else KAFKA_STORAGE_ERROR
+                break
+            if run is None:
                 break
             start, end = _batches_that_fit(run, request.offset, limit - size, first_exempt and not size)
             if end == start:
@@ -141,6 +173,17 @@ class DisklessReader:
             if end < len(run.data):
                 break
         return PartitionRead(error_code, records, size, answer.log_start_offset, answer.high_watermark)
+
+
+def _gap(offset: int, answer: LogAnswer, limit: int, first_exempt: bool) -> PartitionRead:
+    """What leads a reader over offsets at the log's end that no record has: they are left when a loss is accepted.
+
+    A reader that got nothing would stay where it is until somebody writes, and never reach the end that it is told of.
+    """
+    batch = empty_batch(offset, answer.high_watermark, _LEADER_EPOCH)
+    records: list[Buffer] = [batch] if first_exempt or len(batch) <= limit else []
+    size = sum(map(len, records))
+    return PartitionRead(NONE, records, size, answer.log_start_offset, answer.high_watermark)
 
 
 class _RowGone(Exception):

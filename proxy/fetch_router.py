@@ -70,7 +70,7 @@ def fetch(connection: ClientConnection, request: Request) -> Coroutine[Any, Any,
     if parsed.session_epoch > _FIRST_EPOCH:
         slot.fill(build_fetch_response(parsed.version, 0, [], error_code=FETCH_SESSION_ID_NOT_FOUND))
         return None
-    return _Fetching(connection, request, parsed, diskless, slot).answer()
+    return _Fetching(connection, request, parsed, _each_once(diskless), slot).answer()
 
 
 def _forward(connection: ClientConnection, request: Request) -> None:
@@ -141,8 +141,6 @@ class _Fetching:
         unasked = rights.unasked(topic.entry.name for topic in self._diskless)
         if unasked:
             await rights.ask(self._connection, self._request, unasked)
-        # A partition that is named twice is read once, as brokers do: where it is named first, as it is named last.
-        reads: dict[tuple[bytes, int], ReadRequest] = {}
         for asked, entry in self._diskless:
             error_code = rights.error(entry.name, READ)
             for partition in asked.partitions:
@@ -153,10 +151,11 @@ class _Fetching:
                 elif error_code != NONE:
                     self._refused[asked.topic, partition.index] = error_code
                 else:
-                    reads[entry.topic_id, partition.index] = ReadRequest(
-                        entry.topic_id, partition.index, partition.fetch_offset, partition.partition_max_bytes
+                    self._reads.append(
+                        ReadRequest(
+                            entry.topic_id, partition.index, partition.fetch_offset, partition.partition_max_bytes
+                        )
                     )
-        self._reads = list(reads.values())
 
     async def _collect(
         self, due_s: float, news: asyncio.Event
@@ -170,7 +169,7 @@ class _Fetching:
             size, failed = 0, bool(self._refused) or not (self._reads or self._classic)
             reads: list[PartitionRead] = []
             if self._diskless_first:
-                reads = await self._read(self._max_bytes, trust_ends=not first_round)
+                reads = await self._read(self._max_bytes, due_s, trust_ends=not first_round)
                 size = sum(read.size_bytes for read in reads)
                 failed = failed or any(read.error_code for read in reads)
             if self._classic:
@@ -185,7 +184,7 @@ class _Fetching:
                 failed = failed or half.has_error or half.throttle_ms > 0
             if not self._diskless_first:
                 reads = await self._read(
-                    max(self._max_bytes - size, 0), trust_ends=not first_round, first_exempt=not size
+                    max(self._max_bytes - size, 0), due_s, trust_ends=not first_round, first_exempt=not size
                 )
                 size += sum(read.size_bytes for read in reads)
                 failed = failed or any(read.error_code for read in reads)
@@ -201,13 +200,16 @@ class _Fetching:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(news.wait(), wait_s)
 
-    async def _read(self, max_bytes: int, *, trust_ends: bool, first_exempt: bool = True) -> list[PartitionRead]:
+    async def _read(
+        self, max_bytes: int, due_s: float, *, trust_ends: bool, first_exempt: bool = True
+    ) -> list[PartitionRead]:
         """The proxy's half."""
         return await self._context.reader.read(
             self._reads,
             max_bytes=max_bytes,
             trust_ends=trust_ends,
             first_exempt=first_exempt,
+            wait_s=due_s - self._context.now(),
         )
 
     async def _ask_classic(self, wait_s: float, max_bytes: int) -> memoryview:
@@ -233,7 +235,9 @@ class _Fetching:
             size = 0
         else:
             topics = [
-                TopicFetched(asked.topic, [self._fetched(asked, entry, index, reads) for index in _indexes(asked)])
+                TopicFetched(
+                    asked.topic, [self._fetched(asked, entry, partition.index, reads) for partition in asked.partitions]
+                )
                 for asked, entry in self._diskless
             ]
         rack = counted_rack(self._connection, self._request.client_id)
@@ -279,6 +283,15 @@ class _Fetching:
         )
 
 
-def _indexes(asked: TopicFetch) -> list[int]:
-    """The partitions that are asked for, each once."""
-    return list(dict.fromkeys(partition.index for partition in asked.partitions))
+def _each_once(diskless: list[_Diskless]) -> list[_Diskless]:
+    """Each partition once, as brokers do (`FetchRequest.fetchData`): where it is named first, as it is named last."""
+    last = {(asked.topic, partition.index): partition for asked, _ in diskless for partition in asked.partitions}
+    if len(last) == sum(len(asked.partitions) for asked, _ in diskless):
+        return diskless
+    once = []
+    for asked, entry in diskless:
+        keys = dict.fromkeys((asked.topic, partition.index) for partition in asked.partitions)
+        partitions = [last.pop(key) for key in keys if key in last]
+        if partitions:
+            once.append(_Diskless(asked._replace(partitions=partitions), entry))
+    return once

@@ -34,6 +34,7 @@ from proxy.records import (
     INVALID_TIMESTAMP,
     LENGTH_END,
     MESSAGE_TOO_LARGE,
+    SMALLEST_RECORD_BYTES,
     BatchHeader,
     RecordsError,
 )
@@ -45,6 +46,8 @@ NO_BOUND_MS = 2**63 - 1
 NO_TIMESTAMP = -1
 CODECS = {"uncompressed": NONE, "gzip": GZIP, "snappy": SNAPPY, "lz4": LZ4, "zstd": ZSTD}
 """Values of `compression.type` but for `producer`, which leaves batches as they come."""
+MOST_RECORD_ERRORS = 100
+"""Records that an answer blames. A batch can hold millions, of a few bytes; nobody reads that many."""
 LEVEL_CONFIGS = {GZIP: "compression.gzip.level", LZ4: "compression.lz4.level", ZSTD: "compression.zstd.level"}
 
 _CODEC_MASK = 0x07
@@ -90,27 +93,49 @@ def rules_of(configs: Mapping[str, str]) -> ProduceRules:
 
 
 def prepare_batch(
-    batch: Buffer, header: BatchHeader, rules: ProduceRules, now_ms: int, *, max_decompressed_bytes: int
+    batch: Buffer,
+    header: BatchHeader,
+    rules: ProduceRules,
+    now_ms: int,
+    *,
+    max_decompressed_bytes: int,
+    max_records: int,
 ) -> tuple[memoryview, BatchHeader]:
     """The batch as a broker would store it, but for its offsets, and its header.
 
-    `header`: as `check_batch` gave it. Raises RecordsError: INVALID_TIMESTAMP with the records that are to blame,
-    INVALID_RECORD where the records are not what the header says, MESSAGE_TOO_LARGE where the batch has become larger
-    than `max.message.bytes` or its records than `max_decompressed_bytes`, UNKNOWN_SERVER_ERROR (so brokers answer)
-    where they can't be decompressed.
+    `header`: as `check_batch` gave it. Raises RecordsError: INVALID_TIMESTAMP with the first records that are to blame
+    (MOST_RECORD_ERRORS), INVALID_RECORD where the records are not what the header says, MESSAGE_TOO_LARGE where the
+    batch has become larger than `max.message.bytes`, its records larger than `max_decompressed_bytes` (or than
+    `max.message.bytes`, where that is more), or there are more than `max_records`, UNKNOWN_SERVER_ERROR (so brokers
+    answer) where they can't be decompressed or compressed.
     """
+    if header.record_count > max_records:
+        # Java's producer splits such a batch, and sends its halves.
+        raise RecordsError(
+            MESSAGE_TOO_LARGE,
+            f"record batch of {header.record_count} records is above the {max_records} that are looked at "
+            "(max_prepared_batch_records); send smaller batches",
+        )
+    max_bytes = max(max_decompressed_bytes, rules.max_message_bytes)
     try:
-        records = decompress(header.compression, memoryview(batch)[HEADER_BYTES:], max_decompressed_bytes)
+        records = decompress(header.compression, memoryview(batch)[HEADER_BYTES:], max_bytes)
     except TooLarge as error:
         raise RecordsError(MESSAGE_TOO_LARGE, str(error)) from error
     except CodecError as error:
         raise RecordsError(UNKNOWN_SERVER_ERROR, str(error)) from error
+    if header.record_count * SMALLEST_RECORD_BYTES > len(records):
+        raise RecordsError(
+            INVALID_RECORD, f"{header.record_count} records cannot lie in {len(records)} decompressed bytes"
+        )
     newest_ms = min(_checked_times(records, header, rules, now_ms), NO_BOUND_MS)
     if rules.log_append_time:
         newest_ms = header.max_timestamp_ms  # the commit sets it
     codec = header.compression if rules.codec is None else rules.codec
     if codec != header.compression:
-        batch = _compressed_anew(batch, records, header, codec, rules.level)
+        try:
+            batch = _compressed_anew(batch, records, header, codec, rules.level)
+        except CodecError as error:
+            raise RecordsError(UNKNOWN_SERVER_ERROR, str(error)) from error
     elif newest_ms != header.max_timestamp_ms:
         batch = bytearray(batch)
     else:
@@ -137,6 +162,8 @@ def _checked_times(records: Buffer, header: BatchHeader, rules: ProduceRules, no
                     f"The timestamp should be within [{earliest_ms}, {latest_ms}]"
                 )
                 wrong.append((place, text))
+                if len(wrong) == MOST_RECORD_ERRORS:
+                    break
             newest_ms = max(newest_ms, time_ms)
     except RecordsError as error:
         raise RecordsError(INVALID_RECORD, str(error)) from error

@@ -7,7 +7,7 @@ offset and maximum timestamp that its header tells: a reader who begins there mi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from proxy.cache import PatchedRun
@@ -15,6 +15,8 @@ from proxy.compression import Buffer, CodecError, decompress
 from proxy.records import CORRUPT_MESSAGE, HEADER_BYTES, BatchBounds, BatchHeader, RecordsError, read_header
 
 _LONGEST_VARINT_BITS = 70
+_RECORDS_BETWEEN_LOOKS = 1024
+"""A search looks so often whether it is to end."""
 
 
 class RecordTime(NamedTuple):
@@ -24,27 +26,50 @@ class RecordTime(NamedTuple):
     timestamp_ms: int
 
 
-def first_since(run: PatchedRun, timestamp_ms: int, from_offset: int, *, max_batch_bytes: int) -> RecordTime | None:
+class SearchStopped(Exception):
+    """Nobody waits for what is being searched for."""
+
+
+def _never() -> bool:
+    return False
+
+
+def first_since(
+    run: PatchedRun,
+    timestamp_ms: int,
+    from_offset: int,
+    *,
+    max_batch_bytes: int,
+    stopped: Callable[[], bool] = _never,
+) -> RecordTime | None:
     """The first record of the run, from the offset on, that has the timestamp or a later one; None where none has.
 
-    `max_batch_bytes`: what one batch may become when it is decompressed.
+    `max_batch_bytes`: what the batches that are searched may become, together, when they are decompressed. `stopped`:
+    asked now and then. Raises SearchStopped when that says yes.
     """
+    search = _Search(run, from_offset, max_batch_bytes, stopped)
     for batch, header in _batches(run, from_offset):
         if header.max_timestamp_ms >= timestamp_ms:
-            for record in _records(run, batch, header, from_offset, max_batch_bytes):
+            for record in search.records(batch, header):
                 if record.timestamp_ms >= timestamp_ms:
                     return record
     return None
 
 
-def newest(run: PatchedRun, from_offset: int, *, max_batch_bytes: int) -> RecordTime | None:
-    """The first of those records of the run, from the offset on, that have the highest timestamp."""
+def newest(
+    run: PatchedRun, from_offset: int, *, max_batch_bytes: int, stopped: Callable[[], bool] = _never
+) -> RecordTime | None:
+    """The first of those records of the run, from the offset on, that have the highest timestamp.
+
+    The rest is as in `first_since`.
+    """
+    search = _Search(run, from_offset, max_batch_bytes, stopped)
     best: RecordTime | None = None
     # The sort is stable: of batches with the same maximum the first comes first.
     for batch, header in sorted(_batches(run, from_offset), key=lambda one: -one[1].max_timestamp_ms):
         if best is not None and header.max_timestamp_ms <= best.timestamp_ms:
             break
-        for record in _records(run, batch, header, from_offset, max_batch_bytes):
+        for record in search.records(batch, header):
             if best is None or record.timestamp_ms > best.timestamp_ms:
                 best = record
     return best
@@ -56,11 +81,7 @@ def record_times(batch: Buffer, max_batch_bytes: int) -> Iterator[RecordTime]:
     Raises RecordsError (CORRUPT_MESSAGE) at the first record that can't be read.
     """
     header = read_header(batch, 0)
-    try:
-        records = decompress(header.compression, memoryview(batch)[HEADER_BYTES : header.length], max_batch_bytes)
-    except CodecError as error:
-        raise RecordsError(CORRUPT_MESSAGE, f"the records of a batch can't be read: {error}") from error
-    yield from times_of(records, header, int.from_bytes(batch[:8], "big"))
+    yield from times_of(_decompressed(batch, header, max_batch_bytes), header, int.from_bytes(batch[:8], "big"))
 
 
 def times_of(records: Buffer, header: BatchHeader, base_offset: int) -> Iterator[RecordTime]:
@@ -92,16 +113,38 @@ def _batches(run: PatchedRun, from_offset: int) -> Iterator[tuple[BatchBounds, B
             yield batch, read_header(run.data, batch.position)
 
 
-def _records(
-    run: PatchedRun, batch: BatchBounds, header: BatchHeader, from_offset: int, max_batch_bytes: int
-) -> Iterator[RecordTime]:
-    data = run.data[batch.position : batch.position + batch.length]
+def _decompressed(batch: Buffer, header: BatchHeader, max_bytes: int) -> Buffer:
+    """Raises RecordsError."""
     try:
-        for record in record_times(data, max_batch_bytes):
-            if record.offset >= from_offset:
-                yield record
-    except RecordsError:
-        yield RecordTime(max(batch.base_offset, from_offset), header.max_timestamp_ms)
+        return decompress(header.compression, memoryview(batch)[HEADER_BYTES : header.length], max_bytes)
+    except CodecError as error:
+        raise RecordsError(CORRUPT_MESSAGE, f"the records of a batch can't be read: {error}") from error
+
+
+class _Search:
+    """The records of a run's batches, as long as what is decompressed for them stays within bounds."""
+
+    def __init__(self, run: PatchedRun, from_offset: int, max_bytes: int, stopped: Callable[[], bool]) -> None:
+        self._run = run
+        self._from_offset = from_offset
+        self._left_bytes = max_bytes
+        self._stopped = stopped
+
+    def records(self, batch: BatchBounds, header: BatchHeader) -> Iterator[RecordTime]:
+        """Those of a batch. Raises SearchStopped."""
+        data = self._run.data[batch.position : batch.position + batch.length]
+        try:
+            if self._stopped():
+                raise SearchStopped
+            records = _decompressed(data, header, self._left_bytes)
+            self._left_bytes -= len(records)
+            for count, record in enumerate(times_of(records, header, batch.base_offset)):
+                if count % _RECORDS_BETWEEN_LOOKS == 0 and self._stopped():
+                    raise SearchStopped
+                if record.offset >= self._from_offset:
+                    yield record
+        except RecordsError:
+            yield RecordTime(max(batch.base_offset, self._from_offset), header.max_timestamp_ms)
 
 
 def _varint(data: Buffer, at: int) -> tuple[int, int]:

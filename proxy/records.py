@@ -43,6 +43,7 @@ _TIMESTAMP = struct.Struct(">q")
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _BOUNDS = struct.Struct(">8xi4xb6xi")
 """Of a header: length, magic, last offset delta."""
+_MAX_LAST_OFFSET_DELTA = 2**31 - 1
 _PATCH = struct.Struct(">qii")
 """The part before magic and CRC: base offset, length, partition leader epoch."""
 
@@ -211,6 +212,22 @@ def patch_offsets(
         position += total
         base_offset = last_offset + 1
     return bounds
+
+
+def empty_batch(base_offset: int, end_offset: int, leader_epoch: int) -> bytes:
+    """A batch without records that goes up to `end_offset`, or as near to it as one batch can (2**31 offsets).
+
+    Brokers leave such batches where compaction removes records (`DefaultRecordBatch.writeEmptyHeader`): a consumer goes
+    on behind the last offset that the header tells.
+    """
+    last_offset_delta = min(end_offset - base_offset - 1, _MAX_LAST_OFFSET_DELTA)
+    length = HEADER_BYTES - LENGTH_END
+    # No attributes, times, producer or records.
+    batch = bytearray(
+        _HEADER.pack(base_offset, length, leader_epoch, MAGIC, 0, 0, last_offset_delta, -1, -1, -1, -1, -1, 0)
+    )
+    _CRC.pack_into(batch, _CRC_POSITION, crc32c(batch[CRC_COVERS_FROM:]))
+    return bytes(batch)
 
 
 def _stamp(run: bytearray | memoryview, position: int, end: int, log_append_time_ms: int) -> None:

@@ -6,10 +6,17 @@ alone: a reader that goes through a whole log would push out of it what all othe
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 
 from proxy.cache import BlockCache, PatchedRun
 from proxy.coordinator.interface import Row
+from proxy.storage.interface import StorageError
+
+_READS_AT_A_TIME = 32
+"""Blocks that one answer asks the caches for. They read as many at a time as they may; who gives up leaves no more
+behind."""
 
 
 class RowReader:
@@ -34,5 +41,76 @@ class RowReader:
             return await self._tail.run(row)
         return self._tail.cached(row) or await self._cold.run(row)
 
+    def cache_of(self, row: Row) -> BlockCache:
+        """The cache that reads the row if it is in none."""
+        return self._cold if self._is_cold(row) else self._tail
+
     def _is_cold(self, row: Row) -> bool:
         return self._now_ms() - row.append_time_ms > self._cold_after_ms
+
+
+class HeldRows:
+    """The rows of one answer, held until it is made: what others read meanwhile may push them out of the caches.
+
+    As many are read as the caches can hold, so that a reader of many segments does not read them in vain.
+    """
+
+    def __init__(self, reader: RowReader) -> None:
+        self._reader = reader
+        self._found: dict[Row, PatchedRun | StorageError] = {}
+        self._missing: dict[tuple[BlockCache, tuple[bytes, int, int]], list[Row]] = {}
+        self._room: dict[BlockCache, int] = {}
+        """Bytes that may still be read, where any are."""
+
+    def want(self, row: Row) -> bool:
+        """Hold the row, or have `load` read it; False where its cache can't hold all that would be read."""
+        run = self._reader.cached(row)
+        if run is not None:
+            self._found[row] = run
+            return True
+        cache = self._reader.cache_of(row)
+        block = cache, cache.block_of(row)
+        rows = self._missing.get(block)
+        if rows is not None:
+            rows.append(row)
+            return True
+        size = cache.likely_bytes(row)
+        room = self._room.get(cache)
+        if room is not None and size > room:
+            return False
+        self._room[cache] = (cache.capacity_bytes if room is None else room) - size
+        self._missing[block] = [row]
+        return True
+
+    async def load(self, timeout_s: float) -> None:
+        """Read what is missing, in the order in which it was wanted, until time is up."""
+        if not self._missing:
+            return
+        blocks = iter(self._missing.values())
+
+        async def work() -> None:
+            for rows in blocks:
+                for row in rows:
+                    await self._load(row)
+
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s), asyncio.TaskGroup() as group:
+                for _ in range(min(len(self._missing), _READS_AT_A_TIME)):
+                    group.create_task(work())
+
+    def get(self, row: Row) -> PatchedRun | None:
+        """The row's batches if they are here or in memory. Raises what reading them raised: see `RowReader.run`."""
+        found = self._found.get(row)
+        if isinstance(found, StorageError):
+            raise found
+        return found or self._reader.cached(row)
+
+    async def run(self, row: Row) -> PatchedRun:
+        """The row's batches, however long that takes; raises as `RowReader.run` does."""
+        return self.get(row) or await self._reader.run(row)
+
+    async def _load(self, row: Row) -> None:
+        try:
+            self._found[row] = self._reader.cached(row) or await self._reader.run(row)
+        except StorageError as error:
+            self._found[row] = error

@@ -4,13 +4,17 @@ Follows `UnifiedLog.fetchOffsetByTimestamp`: by time, the first record from the 
 later one; for MAX_TIMESTAMP the first of those with the highest (of the records that are there: a broker may name one
 that was deleted, as long as the segment that held it stays).
 
-Rows are read as a Fetch reads them, a bounded number at a time however many clients ask.
+Rows are read as a Fetch reads them, a bounded number at a time however many clients ask. They are searched in threads
+of their own: a search that nobody waits for any more ends soon, and keeps its thread until then.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import NamedTuple
 
 import structlog
@@ -71,13 +75,20 @@ class _Place(NamedTuple):
 
 
 class TimeLookup:
-    """Answers ListOffsets. `max_rows`: searched at the same time; `max_batch_bytes`: of one decompressed batch."""
+    """Answers ListOffsets. `max_rows`: searched at a time; `max_batch_bytes`: what is decompressed for one of them."""
 
     def __init__(self, coordinator: Coordinator, rows: RowReader, *, max_rows: int, max_batch_bytes: int) -> None:
         self._coordinator = coordinator
         self._rows = rows
         self._reads = asyncio.Semaphore(max_rows)
         self._max_batch_bytes = max_batch_bytes
+        self._threads = ThreadPoolExecutor(max_rows, thread_name_prefix="time-lookup")
+        self._closed = threading.Event()
+
+    def close(self) -> None:
+        """End the searches under way."""
+        self._closed.set()
+        self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def list_offsets(self, requests: Sequence[ListRequest], timeout_s: float) -> list[OffsetAnswer]:
         """Offsets in the order of the requests; errors are per request.
@@ -143,16 +154,39 @@ class TimeLookup:
         search.go_on_behind(row)
 
     async def _search(self, place: _Place) -> RecordTime | None:
-        async with self._reads:
+        given_up = threading.Event()
+        timestamp_ms, limit = place.search.request.timestamp_ms, self._max_batch_bytes
+
+        def stopped() -> bool:
+            return given_up.is_set() or self._closed.is_set()
+
+        def look() -> RecordTime | None:
+            if timestamp_ms == MAX_TIMESTAMP:
+                return newest(run, place.from_offset, max_batch_bytes=limit, stopped=stopped)
+            return first_since(run, timestamp_ms, place.from_offset, max_batch_bytes=limit, stopped=stopped)
+
+        await self._reads.acquire()
+        under_way = None
+        try:
             run = self._rows.cached(place.row) or await self._rows.run(place.row)
-            timestamp_ms, limit = place.search.request.timestamp_ms, self._max_batch_bytes
+            if len(run.data) <= _INLINE_BYTES:
+                return look()
+            under_way = self._threads.submit(look)
+            return await asyncio.wrap_future(under_way)
+        finally:
+            given_up.set()
+            if under_way is None:
+                self._reads.release()
+            else:
+                # A thread can't be cancelled: the next row has its turn when this one's search has really ended.
+                under_way.add_done_callback(self._release_from(asyncio.get_running_loop()))
 
-            def look() -> RecordTime | None:
-                if timestamp_ms == MAX_TIMESTAMP:
-                    return newest(run, place.from_offset, max_batch_bytes=limit)
-                return first_since(run, timestamp_ms, place.from_offset, max_batch_bytes=limit)
+    def _release_from(self, loop: asyncio.AbstractEventLoop) -> Callable[[object], None]:
+        def release(_: object) -> None:
+            with suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(self._reads.release)
 
-            return look() if len(run.data) <= _INLINE_BYTES else await asyncio.to_thread(look)
+        return release
 
 
 def _place(search: _Search, answer: OffsetAnswer, log_answer: LogAnswer) -> _Place:

@@ -183,7 +183,11 @@ class ModelCoordinator:
         answers = self._answered.get(key)
         if answers is None and segment in self.tombstones:
             return RunAnswer(run.topic_id, run.partition, 56, (), log.start, log.end)
-        if answers is None or (segment not in self.tombstones and any(answer.early for answer in answers)):
+        if answers is not None and segment in self.tombstones:
+            refused = BatchAnswer(56, -1, -1, False)
+            answers = tuple(refused if answer.early else answer for answer in answers)
+            return RunAnswer(run.topic_id, run.partition, 0, answers, log.start, log.end)
+        if answers is None or any(answer.early for answer in answers):
             first_time, rows_before = answers is None, len(log.rows)
             answers = tuple(self._append(log, segment, run, answers))
             if first_time or len(log.rows) > rows_before:

@@ -129,6 +129,7 @@ def _as_json(verdict: Verdict) -> dict[str, Any]:
         "storage_identity": verdict.storage_identity,
         "registry_version": verdict.registry_version,
         "registry_version_remembered": verdict.remembered.registry_version,
+        "registry_version_seen": verdict.registry_version_seen,
         "shards": [
             {
                 "shard": one.shard,
@@ -167,6 +168,6 @@ def _print(verdict: Verdict) -> None:
     console.print(f"settings, role and identity: {verdict.unfit or 'as they should be'}", markup=False)
     went_back = ", so changes are lost" if verdict.registry_went_back else ""
     console.print(
-        f"registry of diskless topics: version {verdict.registry_version}, remembered "
-        f"{verdict.remembered.registry_version}{went_back}"
+        f"registry of diskless topics: version {verdict.registry_version}, highest known "
+        f"{verdict.registry_version_seen}{went_back}"
     )

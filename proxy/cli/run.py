@@ -15,9 +15,11 @@ from proxy.logs import configure_logging
 def run(config: Annotated[Path, typer.Option(help="The YAML file with the settings.")]) -> None:
     """Run a proxy until SIGTERM (drain) or a second one (at once)."""
     from proxy.process.ports import StartError
+    from proxy.process.threads import favour_the_event_loop
     from proxy.process.workers import Workers
     from proxy.server import Server
 
+    favour_the_event_loop()
     try:
         settings = load_settings(config)
         configure_logging(settings.log_level, settings.log_format)

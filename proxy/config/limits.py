@@ -70,11 +70,15 @@ class FetchSettings(Section):
     """Old records are read in aligned blocks of this size."""
     cold_max_gets: int = Field(default=8, ge=1)
     """GETs of old blocks at a time."""
+    shortest_read_wait_ms: int = Field(default=200, ge=1)
+    """A Fetch that has something to answer waits for what is still to be read from object storage as long as the
+    client's `max.wait.ms` allows, and at least so long."""
     time_lookup_max_rows: int = Field(default=4, ge=1)
     """ListOffsets by time, and of the maximum timestamp, reads the batches of so many commits at a time."""
     time_lookup_timeout_ms: int = Field(default=30_000, ge=1)
     """Longest time that such a ListOffsets takes. The client's own timeout (v10 and newer) may be shorter, unless 0."""
     max_decompressed_batch_bytes: int = Field(default=134_217_728, ge=1024)
-    """A batch that becomes larger is not searched for the record of a time: its first offset is answered."""
+    """What the batches of one commit may become when they are searched for the record of a time. Of one that goes
+    beyond, the first offset is answered."""
     mixed_wait_ms: int = Field(default=50, ge=1)
     """Longest wait for the brokers' half of a Fetch that names classic and diskless topics, per round."""

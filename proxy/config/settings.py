@@ -93,9 +93,15 @@ class Settings(BaseSettings):
     out_of_order_hold_ms: int = Field(default=2_000, ge=0)
     """How long a batch whose sequence is beyond the one expected waits for what comes between, which its producer may
     have sent to another proxy, before it is refused with OUT_OF_ORDER_SEQUENCE_NUMBER; 0 for no wait."""
-    max_decompressed_batch_bytes: int = Field(default=134_217_728, ge=1024)
+    max_held_batches: int = Field(default=1_000, ge=0)
+    """Batches that wait so at a time, of all producers; one beyond them is refused at once."""
+    max_decompressed_batch_bytes: int = Field(default=33_554_432, ge=1024)
     """What a batch may hold that has to be decompressed, for the sake of its topic's `compression.type` or
-    `message.timestamp.before.max.ms`; a larger one is refused with MESSAGE_TOO_LARGE."""
+    `message.timestamp.before.max.ms` or `after.max.ms`; a larger one is refused with MESSAGE_TOO_LARGE. Where its
+    topic's `max.message.bytes` is more, that counts."""
+    max_prepared_batch_records: int = Field(default=100_000, ge=1)
+    """Records of a batch that has to be decompressed so: each is looked at. One with more is refused with
+    MESSAGE_TOO_LARGE, at which Java's producer splits it."""
     compression_threads: int = Field(default=2, ge=1, le=64)
     """Batches that are decompressed or compressed at the same time."""
     log_retention_check_interval_ms: int = Field(default=300_000, ge=10)

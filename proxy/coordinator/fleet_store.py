@@ -13,6 +13,8 @@ from proxy.coordinator.interface import ListenersRecord, ProxyRecord
 from proxy.coordinator.packing import unpack_strings
 from proxy.coordinator.shards import FLEET_PREFIX
 
+_LEASE_BYTES = 8
+"""In front of a record: when its lease ends (`lua/fleet_beat.lua`)."""
 _FIELDS = frozenset(field.name for field in fields(ProxyRecord))
 _LISTENERS_FIELDS = frozenset(field.name for field in fields(ListenersRecord))
 
@@ -33,6 +35,12 @@ class RedisFleetStore:
         reply: bytes = await scripts.run(self._client, "fleet_beat", call)
         records = [_record(packed) for packed in unpack_strings(reply)]
         return tuple(sorted(records, key=lambda one: one.proxy_id))
+
+    async def newest_registry_version(self) -> int:
+        """The highest that any proxy has said that it obeys, also one whose lease has run out; -1 where none has."""
+        async with store_call(self._client, "reading the fleet's records"):
+            leases: list[bytes] = await self._client.hvals(f"{FLEET_PREFIX}leases")  # type: ignore[assignment]
+        return max((_record(lease[_LEASE_BYTES:]).registry_version for lease in leases), default=-1)
 
     async def hold(self, name: str, holder: str, lease_ms: int) -> bool:
         """Take or renew a lease on work that one proxy does for all; False where another one has it."""

@@ -68,7 +68,8 @@ class BatchAnswer(NamedTuple):
     duplicate: bool
     early: bool = False
     """Of a batch that is out of order: its sequence is beyond the one expected; what comes between may be on its way.
-    Committed again, as part of the same run of the same segment, it is judged anew."""
+    Committed again, as part of the same run of the same segment, it is judged anew; where that can't be, its answer is
+    the error that the run would have had (see `RunAnswer`), and it is not early any more."""
 
 
 class RunAnswer(NamedTuple):
@@ -100,7 +101,11 @@ class Row(NamedTuple):
 
 
 class LogAnswer(NamedTuple):
-    """What `find` knows of one partition. Rows ascend without gaps from the one that holds the offset asked for."""
+    """What `find` knows of one partition.
+
+    Rows ascend from the one that holds the offset asked for, or the next one. Gaps between them, and between the last
+    one and the high watermark, are left where the loss of records was accepted.
+    """
 
     error_code: int
     """0, OFFSET_OUT_OF_RANGE (1) or UNKNOWN_TOPIC_OR_PARTITION (3)."""

@@ -36,7 +36,7 @@ MAX_EXACT = 2**53 - 1
 LAST_SEQUENCE = 2**31 - 1
 """Of a producer; 0 comes after it."""
 
-_SHARD_HEADER = Struct(">8sIBIQ8sQ16sQ")
+_SHARD_HEADER = Struct(">8sIBIQ8sQ16sQ16s")
 _REPLY_HEADER = Struct(">8sQ16sQ")
 _KNOWN = Struct(">8sQQ")
 _LOOK = Struct(">qqI")
@@ -67,7 +67,7 @@ _DESCRIPTION = Struct(">Bqqqqq")
 _PRODUCERS_LIMITS = Struct(">IQ")
 _PRODUCER = Struct(">qhIq")
 _FORGET = Struct(">20sQ")
-_FORGOTTEN = Struct(">QI")
+_FORGOTTEN = Struct(">?QI")
 _ANNOUNCEMENT = Struct(">20sqqI")
 
 _NO_OFFSET = -2
@@ -75,6 +75,8 @@ _NO_RETENTION = -1
 
 REPLY_HEADER_BYTES = _REPLY_HEADER.size
 NO_INCARNATION = bytes(8)
+NO_IDENTITY = bytes(16)
+"""Of a store that may be any."""
 
 
 MAY_WRITE, READS, LOOKS = 0, 1, 2
@@ -122,10 +124,16 @@ class Unfenced(NamedTuple):
 
 
 def pack_shard_header(
-    new_incarnation: bytes, shards: int, mode: int, settle_ms: int, not_after_ms: int, known: ShardState
+    new_incarnation: bytes,
+    shards: int,
+    mode: int,
+    settle_ms: int,
+    not_after_ms: int,
+    known: ShardState,
+    identity: bytes = NO_IDENTITY,
 ) -> bytes:
     """The first argument of every script of a shard."""
-    return _SHARD_HEADER.pack(new_incarnation, shards, mode, settle_ms, not_after_ms, *known)
+    return _SHARD_HEADER.pack(new_incarnation, shards, mode, settle_ms, not_after_ms, *known, identity)
 
 
 def unpack_shard_state(reply: bytes) -> ShardState:
@@ -332,8 +340,8 @@ def pack_forget_limits(most: int, producer_id_expiration_ms: int) -> bytes:
     return _PRODUCERS_LIMITS.pack(most, min(producer_id_expiration_ms, MAX_EXACT))
 
 
-def unpack_forgotten(reply: bytes) -> Iterator[tuple[int, int]]:
-    """The reply of `forget_producers.lua`: the cursor to go on with, 0 at the end, and how many were forgotten."""
+def unpack_forgotten(reply: bytes) -> Iterator[tuple[bool, int, int]]:
+    """The reply of `forget_producers.lua`: whether there is more, the cursor to go on with, how many were forgotten."""
     return _FORGOTTEN.iter_unpack(reply[REPLY_HEADER_BYTES:])
 
 

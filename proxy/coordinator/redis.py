@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
+from itertools import islice
 
 from redis.asyncio import Redis
 
@@ -28,8 +29,8 @@ from proxy.coordinator.interface import (
     SegmentUse,
 )
 from proxy.coordinator.packing import ShardLook, ShardState, Unfenced
-from proxy.coordinator.shard_calls import Reply, ShardCalls, merge
-from proxy.coordinator.shards import announcement_channel, partition_key
+from proxy.coordinator.shard_calls import MAX_ITEMS_PER_CALL, Reply, ShardCalls, merge
+from proxy.coordinator.shards import announcement_channel, partition_key, shard_of
 from proxy.errors import KAFKA_STORAGE_ERROR
 
 MAX_ROWS_PER_FIND = 500
@@ -72,6 +73,14 @@ class RedisCoordinator:
     def refuse_writes(self, why: str | None) -> None:
         """Refuse whatever writes, as long as the store can't be trusted with it; None ends that."""
         self._calls.unfit = why
+
+    def refuse_all(self, is_foreign: bool) -> None:
+        """Refuse reads, too, as long as the store is another deployment's: what it has are not our records."""
+        self._calls.foreign = is_foreign
+
+    def expect_identity(self, identity: str) -> None:
+        """What the store is called (32 hex digits): what is known here is not held against any other one."""
+        self._calls.identity = bytes.fromhex(identity)
 
     def store_time_ms(self) -> int | None:
         """Milliseconds since 1970 by the store's clock, from its last answer to `touch` on; None before the first."""
@@ -297,15 +306,24 @@ class RedisCoordinator:
     async def forget_producers(self, logs: Sequence[tuple[bytes, int]]) -> int:
         """Drop the state of producers that have expired in these logs, a bounded number per call; of how many."""
         limits = packing.pack_forget_limits(MAX_PRODUCERS_PER_CALL, self._producer_id_expiration_ms)
-        left = {partition_key(topic_id, partition): 0 for topic_id, partition in logs}
+        by_shard: dict[int, dict[bytes, int]] = {}
+        for topic_id, partition in logs:
+            key = partition_key(topic_id, partition)
+            by_shard.setdefault(shard_of(key, self._settings.shards), {})[key] = 0
         forgotten = 0
-        while left:
-            keys = list(left)
-            packed = [packing.pack_forget(key, cursor) for key, cursor in left.items()]
-            replies = await self._run("forget_producers", keys, packed, limits)
-            told = merge(keys, replies, lambda reply, _: packing.unpack_forgotten(reply))
-            forgotten += sum(count for _, count in told)
-            left = {key: cursor for key, (cursor, _) in zip(keys, told, strict=True) if cursor}
+        for left in by_shard.values():
+            while left:
+                # One call at a time: those of a pipeline run one after another before anybody else is served.
+                keys = list(islice(left, MAX_ITEMS_PER_CALL))
+                packed = [packing.pack_forget(key, left[key]) for key in keys]
+                replies = await self._run("forget_producers", keys, packed, limits)
+                told = merge(keys, replies, lambda reply, _: packing.unpack_forgotten(reply))
+                for key, (more, cursor, count) in zip(keys, told, strict=True):
+                    forgotten += count
+                    if more:
+                        left[key] = cursor
+                    else:
+                        del left[key]
         return forgotten
 
     async def pack_rows(self, logs: Sequence[tuple[bytes, int]], older_than_ms: int) -> None:

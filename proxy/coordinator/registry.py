@@ -106,8 +106,10 @@ class RedisTopicRegistry:
     async def belongs_to(self, cluster_id: str) -> bool:
         """Whether the topics are those of that Kafka cluster: the first that was ever named. May be repeated."""
         async with store_call(self._client, "comparing the Kafka cluster's ID"):
-            await self._client.hsetnx(STORE_KEY, "cluster_id", cluster_id)
-            stored = await self._client.hget(STORE_KEY, "cluster_id")
+            # Not written where it is there: the server refuses even that when memory is short.
+            if (stored := await self._client.hget(STORE_KEY, "cluster_id")) is None:
+                await self._client.hsetnx(STORE_KEY, "cluster_id", cluster_id)
+                stored = await self._client.hget(STORE_KEY, "cluster_id")
         return (stored.decode() if isinstance(stored, bytes) else stored) == cluster_id
 
     async def changes(self) -> AsyncIterator[int]:

@@ -31,7 +31,10 @@ READING = frozenset(
 """Scripts that write nothing."""
 LOOKING = frozenset({"state", "index_size", "unfence"})
 """Scripts that run on a fenced shard, too."""
-_REFUSALS = ("FENCED", "SETTLING", "LATE")
+_REFUSALS = ("FENCED", "SETTLING", "LATE", "FOREIGN")
+_FOREIGN = (
+    "redis.url leads to the store of another deployment by now; mend it, or see `diskless-proxy coordinator check`"
+)
 _MOST_SETTLING = 3
 """Pauses in a row that a call waits for: the store may be restarted again meanwhile."""
 
@@ -68,6 +71,10 @@ class ShardCalls:
         """Payload of their replies."""
         self.unfit: str | None = None
         """Why nothing may be written at the moment."""
+        self.foreign = False
+        """Whether the store is another deployment's, so that nothing may be read either."""
+        self.identity = packing.NO_IDENTITY
+        """Of the store that all this is about."""
         self._client = client
         self._settings = settings
 
@@ -101,6 +108,8 @@ class ShardCalls:
 
         `known`: what is held against the store, by shard; what this process knows where None.
         """
+        if self.foreign and name not in LOOKING:
+            raise CoordinatorUnavailable(_FOREIGN)
         if self.unfit is not None and name not in READING | LOOKING | {"touch"}:
             raise CoordinatorUnavailable(f"the coordinator's store can't be trusted with writes: {self.unfit}")
         replies: dict[int, bytes | Refused] = {}
@@ -144,6 +153,7 @@ class ShardCalls:
                 self._settings.settle_ms,
                 not_after_ms,
                 self.fence.newest(shard) if known is None else known.get(shard, packing.NOTHING_KNOWN),
+                self.identity,
             )
             sent = (header, *arguments)
             self.bytes_sent += sum(map(len, sent))
@@ -161,6 +171,8 @@ class ShardCalls:
         if word == "FENCED":
             self.fence.refused(shard, text)
             return Refused.FENCED
+        if word == "FOREIGN":
+            raise CoordinatorUnavailable(_FOREIGN)
         return Refused.LATE if word == "LATE" else int(text)
 
     def heard(self, message: bytes) -> None:

@@ -13,11 +13,14 @@ from dataclasses import dataclass
 from proxy.coordinator.packing import NOTHING_KNOWN, Unfenced
 from proxy.coordinator.shards import partition_key, shard_of
 from proxy.guard.identity import adopt_identity
-from proxy.guard.remembered import Remembered, remember
+from proxy.guard.remembered import Remembered, read_remembered, remember
 from proxy.guard.verdict import Guarded, Verdict, examine
 
 _LOOKS_WAITED_FOR = 2.5
 """Of `redis.check_interval_ms`, in which every live proxy has said what it knows of a shard that is fenced."""
+
+_REGISTRY_GAP = 1_000_000
+"""Versions beyond those that anybody is known to have seen: whoever has just been cut off may know of a few more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +72,8 @@ async def accept_loss(guarded: Guarded, shard: int | None, gap: int) -> Accepted
     await guarded.coordinator.touch(shards)
     await asyncio.sleep(_LOOKS_WAITED_FOR * guarded.settings.redis.check_interval_ms / 1000)
     registry_version = -1
-    if shard is None and verdict.registry_went_back:
-        registry_version = await guarded.registry.accept_loss(verdict.remembered.registry_version)
+    if shard is None:
+        registry_version = await _accept_registry(guarded, verdict)
     logs = await _logs_by_shard(guarded)
     done = {}
     for one in shards:
@@ -82,6 +85,22 @@ async def accept_loss(guarded: Guarded, shard: int | None, gap: int) -> Accepted
         states = {one: looks[one].state for one in shards}
         await remember(guarded.storage, Remembered(verdict.storage_identity, states, registry_version))
     return Accepted(done, registry_version, identity_given)
+
+
+async def _accept_registry(guarded: Guarded, before: Verdict) -> int:
+    """Let the registry go on from behind all versions that anybody has seen, where it went back; -1 where it did not.
+
+    A proxy that has seen a higher one would distrust it for ever: they are asked for again, now that each had its say.
+    """
+    remembered = await read_remembered(guarded.storage, before.storage_identity or "")
+    seen = max(
+        before.registry_version_seen,
+        remembered.registry_version,
+        await guarded.fleet_store.newest_registry_version(),
+    )
+    if seen <= (await guarded.registry.load()).version:
+        return -1
+    return await guarded.registry.accept_loss(seen + _REGISTRY_GAP)
 
 
 async def _logs_by_shard(guarded: Guarded) -> dict[int, list[tuple[bytes, int]]]:

@@ -10,6 +10,7 @@ from redis.asyncio import Redis
 
 from proxy.config import Settings
 from proxy.coordinator.connect import StoreUnfit, check_fitness, connect
+from proxy.coordinator.fleet_store import RedisFleetStore
 from proxy.coordinator.packing import NOTHING_KNOWN, ShardLook, ShardState
 from proxy.coordinator.redis import RedisCoordinator
 from proxy.coordinator.registry import RedisTopicRegistry
@@ -26,6 +27,7 @@ class Guarded:
     client: Redis
     coordinator: RedisCoordinator
     registry: RedisTopicRegistry
+    fleet_store: RedisFleetStore
     storage: ObjectStorage
 
 
@@ -42,7 +44,8 @@ async def open_guarded(settings: Settings) -> AsyncIterator[Guarded]:
             producer_id_expiration_ms=settings.producer_id_expiration_ms,
             producer_batches_remembered=settings.producer_batches_remembered,
         )
-        yield Guarded(settings, client, coordinator, RedisTopicRegistry(client, settings.redis), storage)
+        registry = RedisTopicRegistry(client, settings.redis)
+        yield Guarded(settings, client, coordinator, registry, RedisFleetStore(client), storage)
     finally:
         await client.aclose()
         await storage.close()
@@ -79,13 +82,15 @@ class Verdict:
     """Of the store."""
     storage_identity: str | None
     registry_version: int
+    registry_version_seen: int
+    """The highest that anybody is known to have seen: by what is remembered, and by what live proxies say."""
     remembered: Remembered
     shards: tuple[ShardVerdict, ...]
 
     @property
     def registry_went_back(self) -> bool:
         """Whether changes of the registry are lost, and nobody has accepted that."""
-        return self.registry_version < self.remembered.registry_version
+        return self.registry_version < self.registry_version_seen
 
     @property
     def all_well(self) -> bool:
@@ -106,11 +111,12 @@ async def examine(guarded: Guarded) -> Verdict:
         unfit = _strangers(identity, storage_identity)
     remembered = await read_remembered(guarded.storage, storage_identity or "")
     looks = await guarded.coordinator.look(remembered.shards)
-    snapshot = await guarded.registry.load()
+    seen = max(remembered.registry_version, await guarded.fleet_store.newest_registry_version())
+    snapshot = await guarded.registry.load()  # after what was seen of it: it only grows
     shards = tuple(
         ShardVerdict(shard, look, remembered.shards.get(shard, NOTHING_KNOWN)) for shard, look in enumerate(looks)
     )
-    return Verdict(unfit, identity, storage_identity, snapshot.version, remembered, shards)
+    return Verdict(unfit, identity, storage_identity, snapshot.version, seen, remembered, shards)
 
 
 def _strangers(identity: str | None, storage_identity: str | None) -> str:

@@ -25,6 +25,8 @@ log = structlog.get_logger()
 
 SHARDS_PER_LOOK = 64
 """Of a server that stays the same, one after the other."""
+_LONGEST_KEEP_S = 60.0
+"""For a few small objects: storage that hangs for longer is asked anew."""
 
 
 class StoreWatch:
@@ -48,6 +50,7 @@ class StoreWatch:
         self._topics = topics
         self._holds_lease = holds_lease
         self._identity = ""
+        self._foreign = False
         self._server = ""
         self._next_shard = 0
         self._last_kept: Remembered | None = None
@@ -58,6 +61,7 @@ class StoreWatch:
         Raises StoreUnfit, StorageError and CoordinatorUnavailable.
         """
         self._identity = await settle_identity(self._client, self._storage)
+        self._coordinator.expect_identity(self._identity)
         remembered = await read_remembered(self._storage, self._identity)
         for shard, state in remembered.shards.items():
             self._coordinator.fence.learn(shard, state)
@@ -68,30 +72,43 @@ class StoreWatch:
 
     async def keep_watching(self) -> None:
         """For ever. What the store does not answer is not said here: heartbeats say it."""
-        loop = asyncio.get_running_loop()
-        keep_at_s = loop.time()
+        async with asyncio.TaskGroup() as tasks:
+            # Object storage may be slow, or away; looks must go on meanwhile.
+            tasks.create_task(self._keep_keeping())
+            while True:
+                await asyncio.sleep(self._settings.check_interval_ms / 1000)
+                try:
+                    await self.look()
+                except CoordinatorUnavailable:
+                    self._server = ""
+
+    async def _keep_keeping(self) -> None:
         while True:
-            await asyncio.sleep(self._settings.check_interval_ms / 1000)
+            await asyncio.sleep(self._settings.remember_interval_ms / 1000)
+            if not self._holds_lease() or self._foreign:
+                continue
             try:
-                await self.look()
-                if self._holds_lease() and loop.time() >= keep_at_s:
-                    keep_at_s = loop.time() + self._settings.remember_interval_ms / 1000
+                async with asyncio.timeout(_LONGEST_KEEP_S):
                     await self.keep_known()
-            except CoordinatorUnavailable:
-                self._server = ""
-            except StorageError as error:
-                log.warning("state_not_kept", reason=str(error), remedy="none: it is tried again")
+            except (StorageError, TimeoutError) as error:
+                reason = str(error) or f"object storage takes more than {_LONGEST_KEEP_S:g} s"
+                log.warning("state_not_kept", reason=reason, remedy="none: it is tried again")
 
     async def look(self) -> None:
-        """Once. Raises CoordinatorUnavailable."""
+        """Once. Raises CoordinatorUnavailable.
+
+        The store of another deployment is not held against what is known of ours: it is healthy, and would be fenced.
+        """
         try:
-            server = await check_fitness(self._client, self._settings)
             identity, _ = await store_identity(self._client)
+            self._foreign = identity is not None and identity != self._identity
+            self._coordinator.refuse_all(self._foreign)
             if identity != self._identity:
                 raise StoreUnfit(
                     f"the store has identity {identity}, and had {self._identity}: it was emptied, or redis.url leads "
                     "to another one by now; bring its data back, or see `diskless-proxy coordinator check`"
                 )
+            server = await check_fitness(self._client, self._settings)
         except StoreUnfit as error:
             if self.unfit != str(error):
                 log.error("store_unfit", reason=str(error), effect="nothing is committed until it is mended")
@@ -106,6 +123,8 @@ class StoreWatch:
                 log.info("store_server_changed", reason="it was started again, promoted, or could not be reached")
                 self._server = server
         self._coordinator.refuse_writes(self.unfit)
+        if self._foreign:
+            return
         if self._topics.gone_back:
             await self._topics.load()
         await self._coordinator.touch(self._some_shards())

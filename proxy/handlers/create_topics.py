@@ -62,8 +62,10 @@ _DEFAULT = -1
 _TIMEOUT_MS = 30_000
 """Of a creation of the proxy's own, as Admin clients have it."""
 _ACKNOWLEDGE_POLL_S = 0.02
-_OUTCOME_UNKNOWN = (-1, 7, 13)
-"""UNKNOWN_SERVER_ERROR, REQUEST_TIMED_OUT, NETWORK_EXCEPTION: the controller may make the shadow all the same."""
+_OUTCOME_UNKNOWN = (-1, 7, 13, 36, 41)
+"""UNKNOWN_SERVER_ERROR, REQUEST_TIMED_OUT, NETWORK_EXCEPTION, TOPIC_ALREADY_EXISTS, NOT_CONTROLLER: the controller may
+have made the shadow, or make it, all the same. The name was free before it was reserved; that it is taken now mostly
+means that a broker repeated what it had forwarded to a controller, which died after it had written the topic."""
 _SHADOW_WAIT_S = 5.0
 """For a shadow to show up in the brokers' metadata."""
 

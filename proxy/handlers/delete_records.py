@@ -45,6 +45,9 @@ async def _answer_mine(connection: ClientConnection, response_type: Any, mine: M
     except CoordinatorUnavailable as error:
         log.warning("records_not_deleted", reason=str(error))
         found = [LogStart(KAFKA_STORAGE_ERROR, -1)] * len(wanted)
+    for request, told in zip(wanted, found, strict=True):
+        if told.error_code == NONE:
+            connection.context.reader.coordinates.note(request.topic_id, request.partition, told.log_start_offset)
     answers = dict(zip(((one.topic_id, one.partition) for one in wanted), found, strict=True))
     topic_type = nested(response_type, "topics")
     partition_type = nested(topic_type, "partitions")

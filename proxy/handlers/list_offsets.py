@@ -76,17 +76,10 @@ async def _answer_mine(request: Request, connection: ClientConnection, response_
 
     topic_type = nested(response_type, "topics")
     partition_type = nested(topic_type, "partitions")
-    return [
-        topic_type(
-            name=name,
-            partitions=tuple(
-                _partition(partition_type, index, answer)
-                for (answered, index), answer in answers.items()
-                if answered == name
-            ),
-        )
-        for name in dict.fromkeys(entry.name for _, entry in mine)
-    ]
+    partitions: dict[str, list[Any]] = {entry.name: [] for _, entry in mine}
+    for (name, index), answer in answers.items():
+        partitions[name].append(_partition(partition_type, index, answer))
+    return [topic_type(name=name, partitions=tuple(answered)) for name, answered in partitions.items()]
 
 
 def _error(api_version: int, entry: DisklessTopic, asked: Any, times: int) -> int:

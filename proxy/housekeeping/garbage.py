@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Awaitable, Callable
 
 import structlog
 
@@ -26,6 +27,12 @@ from proxy.wal.segment import SEGMENT_KEY, segment_key
 log = structlog.get_logger()
 
 SEGMENTS_PER_STEP = 1_000
+_MUCH = SEGMENTS_PER_STEP // 2
+"""A step that does so much has more to follow: what somebody else left half done may have taken up the other places."""
+
+
+async def _never() -> bool:
+    return False
 
 
 class GarbageCollector:
@@ -39,8 +46,20 @@ class GarbageCollector:
         self._settings = settings
         self._stats = stats
 
-    async def collect(self) -> int:
-        """Tombstone what has become garbage, delete what was tombstoned long enough ago; how many objects went."""
+    async def collect(self, goes_on: Callable[[], Awaitable[bool]] = _never) -> int:
+        """Tombstone what has become garbage, delete what was tombstoned long enough ago; how many objects went.
+
+        `goes_on`: asked after each step that leaves more to do, whether to do that too.
+        """
+        deleted = 0
+        while True:
+            tombstoned, gone = await self._step()
+            deleted += gone
+            if max(tombstoned, gone) < _MUCH or not await goes_on():
+                return deleted
+
+    async def _step(self) -> tuple[int, int]:
+        """How many segments were garbage, and how many objects were deleted."""
         garbage = await self._coordinator.garbage(0, SEGMENTS_PER_STEP)
         if garbage:
             await self._coordinator.tombstone(garbage)
@@ -50,7 +69,7 @@ class GarbageCollector:
             await self._coordinator.release(dead)
             self._stats.segments_deleted += len(dead)
             log.debug("segments_deleted", count=len(dead))
-        return len(dead)
+        return len(garbage), len(dead)
 
     async def sweep_orphans(self) -> int:
         """Tombstone old objects that no row uses; how many. `collect` deletes them when their grace period is over.

@@ -57,6 +57,7 @@ class Housekeeper:
         self._cluster = cluster
         self._retention = retention
         self._garbage = garbage
+        self._garbage_interval_s = settings.garbage.interval_ms / 1000
         self.shadows = shadows
         self.holds_lease = False
         self._fallback = RetentionDefaults(settings.default_retention_ms, -1)
@@ -65,7 +66,7 @@ class Housekeeper:
             ("retention", settings.log_retention_check_interval_ms / 1000, self._retain),
             ("index", settings.redis.pack_interval_ms / 1000, index.sweep),
             ("producers", settings.producer_id_expiration_check_interval_ms / 1000, producers.sweep),
-            ("garbage", settings.garbage.interval_ms / 1000, garbage.collect),
+            ("garbage", settings.garbage.interval_ms / 1000, self._collect),
             ("shadows", settings.brokers.metadata_refresh_ms / 1000, shadows.compare),
             ("stray records", settings.brokers.stray_records_interval_ms / 1000, shadows.look_for_strays),
             ("orphans", settings.garbage.orphan_sweep_interval_ms / 1000, garbage.sweep_orphans),
@@ -76,7 +77,7 @@ class Housekeeper:
         loop = asyncio.get_running_loop()
         # The first round begins after each one's interval: a restart is no reason to do everything at once.
         due_s = {name: loop.time() + interval_s for name, interval_s, _ in self._work}
-        failing: set[str] = set()
+        failing: dict[str, type[Exception]] = {}
         while True:
             await asyncio.sleep(_POLL_S)
             await self._hold()
@@ -85,11 +86,21 @@ class Housekeeper:
                     continue
                 try:
                     await work()
-                    failing.discard(name)
+                    failing.pop(name, None)
                 except (CoordinatorUnavailable, StorageError, BrokerUnreachable, ProtocolError) as error:
                     if name not in failing:
                         log.warning("housekeeping_failed", work=name, reason=str(error), remedy="it is tried again")
-                    failing.add(name)
+                    failing[name] = type(error)
+                except Exception as error:
+                    # One piece of work, and one odd answer, must not end all the others: on every proxy in turn.
+                    if failing.get(name) is not type(error):
+                        log.exception(
+                            "housekeeping_broken",
+                            work=name,
+                            reason=f"{type(error).__name__}: {error}",
+                            remedy="it is tried again, and all else goes on; report it with this trace",
+                        )
+                    failing[name] = type(error)
                 due_s[name] = loop.time() + interval_s
 
     async def _hold(self) -> None:
@@ -99,6 +110,17 @@ class Housekeeper:
             self.holds_lease = False  # the fleet's heartbeats say it in the log
         if not self.holds_lease:
             self.shadows.lease_lost()
+
+    async def _collect(self) -> None:
+        """However much there is, until the time of a round is over: other work is due, too."""
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + self._garbage_interval_s
+
+        async def goes_on() -> bool:
+            await self._hold()
+            return self.holds_lease and not self._fenced() and loop.time() < until_s
+
+        await self._garbage.collect(goes_on)
 
     async def _retain(self) -> None:
         try:

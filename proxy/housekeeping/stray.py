@@ -96,7 +96,11 @@ class StrayRecords:
     async def _read(self, leader: ServiceConnection, partition: Partition, looked: _Looked, end: int) -> None:
         while looked.position < end and self._fetches_left:
             self._fetches_left -= 1
-            error_code, records = await _fetch(leader, partition, looked.position)
+            fetched = await _fetch(leader, partition, looked.position)
+            if fetched is None:
+                self._fetches_left = 0
+                return
+            error_code, records = fetched
             if error_code == OFFSET_OUT_OF_RANGE:
                 return  # its start has moved: the next look sees it
             if error_code != NONE:
@@ -161,8 +165,11 @@ async def _list_offsets(
     }
 
 
-async def _fetch(leader: ServiceConnection, partition: Partition, offset: int) -> tuple[int, bytes]:
-    """Error code and records. Raises BrokerUnreachable and ProtocolError."""
+async def _fetch(leader: ServiceConnection, partition: Partition, offset: int) -> tuple[int, bytes] | None:
+    """Error code and records; None where the broker leaves the partition out, as it does while a quota throttles it.
+
+    Raises BrokerUnreachable and ProtocolError.
+    """
     from kio.schema.fetch.v11.request import FetchRequest
 
     topic_type = nested(FetchRequest, "topics")
@@ -192,6 +199,7 @@ async def _fetch(leader: ServiceConnection, partition: Partition, offset: int) -
     response: Any = read_response(_FETCH, _FETCH_VERSION, body)
     if response.error_code.value != NONE:
         raise BrokerUnreachable(f"Fetch of shadow {partition[0]} answers error {response.error_code.value}")
-    (topic,) = response.responses
-    (answered,) = topic.partitions
-    return int(answered.error_code.value), bytes(answered.records or b"")
+    for topic in response.responses:
+        for answered in topic.partitions:
+            return int(answered.error_code.value), bytes(answered.records or b"")
+    return None

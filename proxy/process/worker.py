@@ -21,6 +21,7 @@ from proxy.admin.process_source import ProcessSource
 from proxy.config import Settings
 from proxy.logs import configure_logging
 from proxy.process.ports import StartError
+from proxy.process.threads import favour_the_event_loop
 from proxy.process.worker_messages import Answer, Ask, CantStart, read_message, write_message
 from proxy.server import Server
 
@@ -85,6 +86,7 @@ def main() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:  # it died before the signal was asked for
         sys.exit("the parent is gone")
+    favour_the_event_loop()
     sys.exit(uvloop.run(_run(number, descriptor)))
 
 

@@ -18,13 +18,13 @@ import asyncio
 import structlog
 
 from proxy.cache import BlockCache
-from proxy.coordinator.interface import Coordinator, CoordinatorUnavailable, RunAnswer, ShardFenced
+from proxy.coordinator.interface import Coordinator, CoordinatorUnavailable, PartitionRun, RunAnswer, ShardFenced
 from proxy.errors import KAFKA_STORAGE_ERROR, NONE, REQUEST_TIMED_OUT, THROTTLING_QUOTA_EXCEEDED
 from proxy.records import BatchHeader
 from proxy.stats import Stats
 from proxy.storage.interface import ObjectStorage, StorageError
 from proxy.wal.holds import Holds
-from proxy.wal.outcome import Outcome, Settle, tell
+from proxy.wal.outcome import Outcome, Settle, tell, told_code
 from proxy.wal.segment import BuiltSegment, SegmentBuilder, segment_key
 
 log = structlog.get_logger()
@@ -58,7 +58,7 @@ class WalBuffer:
 
     `interval_s` and `max_bytes`: whichever is reached first ends a segment (`diskless.append.commit.interval.ms`,
     `diskless.append.buffer.max.bytes`). `max_uploads` run at a time. A commit that gets no answer is tried again for
-    `commit_timeout_s`. `out_of_order_hold_s`: see `Holds`. A
+    `commit_timeout_s`. `out_of_order_hold_s` and `max_held_batches`: see `Holds`. A
     segment is not committed any more `max_age_s` after its upload began, however long this process was stopped; 0 for
     no limit.
     """
@@ -75,6 +75,7 @@ class WalBuffer:
         max_uploads: int,
         commit_timeout_s: float,
         out_of_order_hold_s: float = 0.0,
+        max_held_batches: int = 1_000,
         max_age_s: float = 0.0,
     ) -> None:
         self._storage = storage
@@ -86,7 +87,7 @@ class WalBuffer:
         self._commit_timeout_s = commit_timeout_s
         self._max_age_ms = round(1000 * max_age_s)
         self._uploads = asyncio.Semaphore(max_uploads)
-        self.holds = Holds(coordinator, hold_s=out_of_order_hold_s)
+        self.holds = Holds(coordinator, hold_s=out_of_order_hold_s, max_batches=max_held_batches)
         self._open: _Segment | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._underway: dict[int, _Segment] = {}
@@ -170,14 +171,19 @@ class WalBuffer:
                 await asyncio.wait(segment.before)
             if segment.waiting:
                 error_code = REQUEST_TIMED_OUT
-                self._settle(segment, built, await self._commit(segment, built))
-                error_code = KAFKA_STORAGE_ERROR
+                answers, ambiguous = await self._commit(segment, built)
+                self._settle(segment, built, answers)
+                if not ambiguous:
+                    error_code = KAFKA_STORAGE_ERROR
         except StorageError as error:
             self._stats.upload_failures += 1
             log.error("upload_failed", reason=str(error), remedy="producers are told to retry; see the bucket")
         except CoordinatorUnavailable as error:
             self._stats.commit_failures += 1
             log.error("commit_failed", reason=str(error), remedy="producers are told to retry; see the coordinator")
+        except Exception:
+            self._stats.commit_failures += 1
+            log.exception("segment_failed", remedy="producers are told to retry; report this error")
         finally:
             self._underway.pop(segment.number, None)
             self._fail(segment, error_code)
@@ -195,11 +201,16 @@ class WalBuffer:
             self._cache.insert(built.segment, built.data)
             return built
 
-    async def _commit(self, segment: _Segment, built: BuiltSegment) -> list[RunAnswer]:
-        """Commit what still has someone waiting; tried again while nobody knows whether it took effect."""
+    async def _commit(self, segment: _Segment, built: BuiltSegment) -> tuple[list[RunAnswer], bool]:
+        """Commit what still has someone waiting; tried again while nobody knows whether it took effect.
+
+        Also whether an earlier try may have taken effect where this one's answer refuses a run unseen, as a shard does
+        that is fenced, or was asked too late.
+        """
         runs = [run for run in built.runs if (run.topic_id, run.partition) in segment.waiting]
         loop = asyncio.get_running_loop()
         began_s, pause_s = loop.time(), _RETRY_FIRST_S
+        ambiguous = False
         while True:
             try:
                 answers = await self._coordinator.commit(built.segment, runs, not_after_ms=segment.not_after_ms)
@@ -208,40 +219,47 @@ class WalBuffer:
             except CoordinatorUnavailable as error:
                 if loop.time() - began_s + pause_s > self._commit_timeout_s:
                     raise
+                ambiguous = True
                 log.warning("commit_retried", reason=str(error))
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, _RETRY_LONGEST_S)
             else:
                 self._stats.commit_seconds.observe(loop.time() - began_s)
-                return answers
+                return answers, ambiguous
 
     def _settle(self, segment: _Segment, built: BuiltSegment, answers: list[RunAnswer]) -> None:
         """Tell the outcomes, but of what is held; and of runs that may be committed later, which `_fail` does."""
         told: list[tuple[Settle, Outcome]] = []
         proposed = {(run.topic_id, run.partition): run for run in built.runs}
-        for run in answers:
-            if run.error_code in _RETRIABLE_RUN_ERRORS:
-                if run.error_code == THROTTLING_QUOTA_EXCEEDED:
-                    self._stats.index_full_batches += len(segment.waiting[run.topic_id, run.partition])
-                continue
-            waiting = segment.waiting.pop((run.topic_id, run.partition))
-            if run.error_code != NONE:
-                told += [(settle, Outcome(run.error_code)) for settle in waiting]
-                continue
-            held = self.holds.take(
-                built.segment,
-                proposed[run.topic_id, run.partition],
-                run,
-                waiting,
-                not_after_ms=segment.not_after_ms,
-            )
-            for place, (settle, batch) in enumerate(zip(waiting, run.batches, strict=True)):
-                if place in held:
+        try:
+            for run in answers:
+                if run.error_code in _RETRIABLE_RUN_ERRORS:
+                    if run.error_code == THROTTLING_QUOTA_EXCEEDED:
+                        self._stats.index_full_batches += len(segment.waiting[run.topic_id, run.partition])
                     continue
-                self._stats.duplicate_batches += batch.duplicate
-                outcome = Outcome(batch.error_code, batch.base_offset, batch.append_time_ms, run.log_start_offset)
-                told.append((settle, outcome))
-        tell(told)
+                told += self._outcomes(segment, built.segment, proposed[run.topic_id, run.partition], run)
+        finally:
+            tell(told)
+
+    def _outcomes(
+        self, segment: _Segment, name: bytes, proposed: PartitionRun, run: RunAnswer
+    ) -> list[tuple[Settle, Outcome]]:
+        """Of one run that was looked at: whom to tell what. They wait no more, but where this raises."""
+        waiting = segment.waiting[run.topic_id, run.partition]
+        if run.error_code != NONE:
+            told = [(settle, Outcome(run.error_code)) for settle in waiting]
+        else:
+            pairs = list(zip(waiting, run.batches, strict=True))
+            held = self.holds.take(name, proposed, run, waiting, not_after_ms=segment.not_after_ms)
+            told = []
+            for place, (settle, batch) in enumerate(pairs):
+                if place not in held:
+                    self._stats.duplicate_batches += batch.duplicate
+                    error_code = told_code(batch.error_code)
+                    outcome = Outcome(error_code, batch.base_offset, batch.append_time_ms, run.log_start_offset)
+                    told.append((settle, outcome))
+        del segment.waiting[run.topic_id, run.partition]
+        return told
 
     def _fail(self, segment: _Segment, error_code: int) -> None:
         """Tell those that still wait, and the later batches of their partitions, which can't be committed any more.

@@ -17,22 +17,23 @@ import structlog
 
 from proxy.coordinator.interface import Coordinator, CoordinatorUnavailable, PartitionRun, RunAnswer
 from proxy.errors import KAFKA_STORAGE_ERROR, NONE, OUT_OF_ORDER_SEQUENCE_NUMBER, REQUEST_TIMED_OUT
-from proxy.wal.outcome import Outcome, Settle, tell
+from proxy.wal.outcome import Outcome, Settle, tell, told_code
 
 log = structlog.get_logger()
 
 _FIRST_PAUSE_S = 0.005
-_LONGEST_PAUSE_S = 0.1
+_LONGEST_PAUSE_S = 0.5
 _MAX_REFUSALS = 10_000
 _Producer = tuple[bytes, int, int]
 """Topic ID, partition, producer ID."""
 
 
 class Holds:
-    """Keeps batches for `hold_s` at most; 0 holds none."""
+    """Keeps batches for `hold_s` at most, 0 holds none; and no more than `max_batches` at a time."""
 
-    def __init__(self, coordinator: Coordinator, *, hold_s: float) -> None:
+    def __init__(self, coordinator: Coordinator, *, hold_s: float, max_batches: int) -> None:
         self._coordinator = coordinator
+        self._max_batches = max_batches
         self._hold_s = hold_s
         self._tasks: dict[asyncio.Task[None], dict[int, Settle]] = {}
         """With whom each has still to tell."""
@@ -55,11 +56,11 @@ class Holds:
 
         `waiting`: whom to tell, for each batch of the run. `not_after_ms`: see `Coordinator.commit`.
         """
-        held = {
-            place: waiting[place]
-            for place, batch in enumerate(answer.batches)
-            if batch.early and self._may_follow(run, place)
-        }
+        held: dict[int, Settle] = {}
+        for place, batch in enumerate(answer.batches):
+            full = self.held_batches + len(held) >= self._max_batches
+            if batch.early and not full and self._may_follow(run, place):
+                held[place] = waiting[place]
         if held:
             self.held_batches += len(held)
             task = asyncio.get_running_loop().create_task(self._wait(segment, run, held, not_after_ms))
@@ -94,6 +95,7 @@ class Holds:
         until_s, pause_s = loop.time() + self._hold_s, _FIRST_PAUSE_S
         last_error = OUT_OF_ORDER_SEQUENCE_NUMBER
         if_ended = KAFKA_STORAGE_ERROR
+        ambiguous = False
         try:
             while held and loop.time() < until_s:
                 await asyncio.sleep(min(pause_s, until_s - loop.time()))
@@ -103,8 +105,12 @@ class Holds:
                     (answer,) = await self._coordinator.commit(segment, [run], not_after_ms=not_after_ms)
                 except CoordinatorUnavailable as error:
                     log.warning("hold_not_tried", reason=str(error))
-                    last_error = REQUEST_TIMED_OUT
+                    last_error, ambiguous = REQUEST_TIMED_OUT, True
                     continue
+                if ambiguous and answer.error_code == KAFKA_STORAGE_ERROR:
+                    # This try was refused unseen; the one that was not answered may have taken effect.
+                    answer = answer._replace(error_code=REQUEST_TIMED_OUT)
+                ambiguous = False
                 last_error, if_ended = OUT_OF_ORDER_SEQUENCE_NUMBER, KAFKA_STORAGE_ERROR
                 self._tell_settled(answer, held)
             if_ended = last_error
@@ -113,14 +119,14 @@ class Holds:
 
     def _tell_settled(self, answer: RunAnswer, held: dict[int, Settle]) -> None:
         if answer.error_code != NONE:
-            self._tell(held, dict.fromkeys(held, Outcome(answer.error_code)))
+            self._tell(held, dict.fromkeys(held, Outcome(told_code(answer.error_code))))
             return
         outcomes = {}
         for place in held:
             batch = answer.batches[place]
             if not batch.early:
                 outcomes[place] = Outcome(
-                    batch.error_code, batch.base_offset, batch.append_time_ms, answer.log_start_offset
+                    told_code(batch.error_code), batch.base_offset, batch.append_time_ms, answer.log_start_offset
                 )
         self._tell(held, outcomes)
 

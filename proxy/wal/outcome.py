@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 import structlog
 
+from proxy.errors import KAFKA_STORAGE_ERROR, THROTTLING_QUOTA_EXCEEDED
+
 log = structlog.get_logger()
 
 
@@ -23,6 +25,11 @@ class Outcome(NamedTuple):
 
 
 Settle = Callable[[Outcome], None]
+
+
+def told_code(error_code: int) -> int:
+    """What a producer is told where the coordinator answers this: librdkafka gives up at THROTTLING_QUOTA_EXCEEDED."""
+    return KAFKA_STORAGE_ERROR if error_code == THROTTLING_QUOTA_EXCEEDED else error_code
 
 
 def tell(told: Iterable[tuple[Settle, Outcome]]) -> None:

@@ -95,6 +95,7 @@ class SegmentBuilder:
     def discard(self, topic_id: bytes, partition: int) -> None:
         """Take a partition's batches out again."""
         self._parts.pop((topic_id, partition), None)
+        self._stamped.discard((topic_id, partition))
         for batch in self._proposed.pop((topic_id, partition), ()):
             self.bytes_buffered -= batch.length
             self.batch_count -= 1

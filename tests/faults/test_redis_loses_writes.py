@@ -7,22 +7,32 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
+import warnings
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import KafkaError, Producer, TopicPartition
 
 from proxy.coordinator.shards import partition_key, shard_of
 from proxy.demo.stack import Stack
 from proxy.demo.waiting import wait_until
 from tests.support.confluent import consumer, produce, produce_to, read
+from tests.support.java_tools import TOOLS, JavaTools, compile_launcher
 from tests.support.metrics import Metrics
 from tests.support.readiness import readiness
 from tests.support.records import samples
 from tests.support.topics import DISKLESS, new_topic, offsets
+
+with warnings.catch_warnings():
+    # Importing it warns of what it uses; that is not for us to mend.
+    warnings.simplefilter("ignore", DeprecationWarning)
+    from kafka import KafkaConsumer
+    from kafka import TopicPartition as KafkaPartition
 
 RACK = "rack-a"
 BOTH = (RACK, f"{RACK}-2")
@@ -58,6 +68,31 @@ def offsets_read(stack: Stack, topic: str, last: int) -> list[int]:
             assert message.error() is None
             found.append(message.offset() or 0)
     return found
+
+
+def read_to_the_end(stack: Stack, topic: str, end: int, java: JavaTools) -> None:
+    """By three kinds of clients, of partition 0, whose last records' offsets are lost, and to which nobody writes."""
+    bootstrap = stack.bootstrap(RACK)
+    with consumer(bootstrap, enable_partition_eof=True) as reader:
+        reader.assign([TopicPartition(topic, 0, 0)])
+        while not ((message := reader.poll(60)) and message.error()):
+            assert message is not None, "the end is not reached"
+        error = message.error()
+        assert error is not None
+        assert (error.code(), message.offset()) == (KafkaError._PARTITION_EOF, end)
+    with closing(KafkaConsumer(bootstrap_servers=bootstrap)) as client:
+        partition = KafkaPartition(topic, 0)
+        client.assign([partition])
+        client.seek(partition, 0)
+        deadline = time.monotonic() + 60
+        while client.position(partition) < end:
+            assert time.monotonic() < deadline, f"it stays at {client.position(partition)}"
+            client.poll(timeout_ms=500)
+    asked = ["--topic", topic, "--group", topic, "--from-beginning", "--timeout-ms", "10000"]
+    java.check(f"{TOOLS}.consumer.ConsoleConsumer", "--bootstrap-server", bootstrap, *asked)
+    with consumer(bootstrap, group_id=topic) as member:
+        (committed,) = member.committed([TopicPartition(topic, 0)], 30)
+    assert committed.offset == end
 
 
 def tool(stack: Stack, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -115,7 +150,11 @@ def test_it_is_fenced_and_goes_on_when_the_loss_is_accepted(new_stack: Callable[
     accepted = tool(stack, "unfence", "--shard", str(shard["shard"]), "--yes", "--gap", "100")
     assert accepted.returncode == 0, accepted.stderr
     until(lambda: "" if [fenced(stack, rack) for rack in BOTH] == [0, 0] else "it is fenced still")
+    _, end = offsets(stack, topic)
+    with JavaTools(compile_launcher(tmp_path / "launcher")) as java:
+        read_to_the_end(stack, topic, end, java)
     (offset, *_) = produce(stack.bootstrap(RACK), topic, sent)
+    assert offset == end
     assert offset >= 12 + 100
     found = offsets_read(stack, topic, offset + 4)
     assert found == [*range(5), *range(offset, offset + 5)], "a reader skips what was lost"

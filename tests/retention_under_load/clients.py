@@ -158,18 +158,20 @@ class Reader:
         self._consumer.assign(positions)
 
     def _read(self) -> None:
-        overtaken: set[int] = set()
+        overtaken: dict[int, int] = {}
         for message in self._consumer.consume(_MAX_MESSAGES, 0.2):
             error, partition = message.error(), message.partition()
             if error is None:
                 assert partition is not None
                 self._take(partition, message)
             elif error.code() == KafkaError._AUTO_OFFSET_RESET:
+                offset = message.offset()
                 assert partition is not None
-                overtaken.add(partition)
+                assert offset is not None
+                overtaken[partition] = offset
         # Behind the records that came with it: to begin anew somewhere concerns all partitions.
-        for partition in overtaken:
-            self._overtaken(partition)
+        for partition, offset in overtaken.items():
+            self._overtaken(partition, offset)
         if overtaken:
             self._assign()
 
@@ -186,16 +188,21 @@ class Reader:
         self._next[partition] = offset + 1
         self.records += 1
 
-    def _overtaken(self, partition: int) -> None:
-        """Offset out of range, which only the log start can be the reason of."""
+    def _overtaken(self, partition: int, asked: int) -> None:
+        """The offset asked for is out of range, which only the log start can be the reason of.
+
+        It may be told once more when the reader has gone on: the client had asked already.
+        """
         log_start = self._start(partition)
         if log_start is None or self.life.ending.is_set():
             return  # asked again, it is told again
-        if log_start <= self._next[partition]:
+        if log_start <= asked:
             self._tell(
-                f"was told that offset {self._next[partition]} of partition {partition} is out of range, where the log "
-                f"starts at {log_start}"
+                f"was told that offset {asked} of partition {partition} is out of range, where the log starts at "
+                f"{log_start}"
             )
+        elif log_start <= self._next[partition]:
+            return
         elif wrong := self.life.wrong_start(partition, log_start):
             self._tell(f"partition {partition}: {wrong}")
         else:

@@ -373,3 +373,23 @@ async def test_model(sizes, block_bytes, capacity_blocks, seed):
     assert cache.used_bytes == sum(entry.size_bytes for entry in cache._entries.values())
     await cache.close()
     assert cache.used_bytes == 0
+
+
+async def test_blocks_of_small_segments_are_read_without_pushing_out_what_fits():
+    names = [bytes([number]) * 16 for number in range(40)]
+    built = [build_segment([[100]], name) for name in names]
+    storage = await stored(*(data for data, _ in built), names=names)
+    block_bytes = 4096
+    cache = BlockCache(storage, capacity_bytes=8 * block_bytes, block_bytes=block_bytes)
+    rows = [rows[0] for _, rows in built]
+    for row in rows:
+        await cache.run(row)
+    kept = rows[-20:]
+    assert await asyncio.gather(*map(cache.run, kept))
+    assert cache.get_count == 40
+    names = [bytes([100 + number]) * 16 for number in range(8)]
+    others = [build_segment([[100]], name) for name in names]
+    for name, (data, _) in zip(names, others, strict=True):
+        await storage.upload(segment_key(name), data, len(data))
+    await asyncio.gather(*(cache.run(rows[0]) for _, rows in others))
+    assert all(cache.cached(row) for row in kept)

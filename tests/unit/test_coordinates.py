@@ -92,6 +92,23 @@ async def test_the_end_of_a_log_is_asked_for_unless_it_is_trusted():
         assert len((await locate(coordinates, 1)).rows) == 1
 
 
+async def test_what_this_proxy_was_told_is_not_forgotten_before_its_announcement():
+    async with following() as (coordinator, coordinates):
+        await coordinator.append(records=2)
+        await locate(coordinates, 0)
+        await coordinator.append(heard=False)
+        assert (await locate(coordinates, 0)).high_watermark == 2
+        coordinates.note(TOPIC, 0, 0, 3)
+        assert (await locate(coordinates, 0)).high_watermark == 3
+        assert (await locate(coordinates, 0)).high_watermark == 3
+        assert coordinator.asked == 2
+        coordinates.note(TOPIC, 0, 2)
+        coordinates.note(TOPIC, 0, 1)
+        await locate(coordinates, 1)
+        assert coordinator.asked == 3, "what lies before the log start is the coordinator's to tell"
+        assert (await locate(coordinates, 2)).log_start_offset == 2
+
+
 async def test_an_announcement_that_does_not_fit_throws_the_tail_away():
     async with following() as (coordinator, coordinates):
         await coordinator.append()

@@ -77,6 +77,38 @@ async def test_the_first_batch_is_that_of_the_first_partition_with_records():
     assert [len(offsets(read)) for read in reads] == [0, 1, 0]
 
 
+async def test_a_reader_gets_over_a_gap_at_the_end_and_over_one_between_records():
+    """As `coordinator unfence` leaves them; an empty batch reaches 2**31 offsets."""
+    log = await new_log()
+    await log.write([(0, make_batch([b"a", b"b"]))])
+    end = log.coordinator.logs[TOPIC, 0].end = 2 + 2**31 + 5
+    position, positions = 1, []
+    while position < end:
+        (read,) = await log.read((0, position))
+        assert (read.error_code, read.high_watermark, read.size_bytes > 0) == (NONE, end, True)
+        data = b"".join(read.records)
+        batch = DefaultRecordBatch(data)
+        assert (batch.validate_crc(), batch.is_control_batch, batch.producer_id) == (True, False, -1)
+        assert len(list(batch)) == (2 if not positions else 0)
+        position = batch.next_offset
+        positions.append(position)
+    assert positions == [2, 2 + 2**31, end]
+    (read,) = await log.read((0, end))
+    assert (read.error_code, read.records, read.high_watermark) == (NONE, [], end)
+    await log.write([(0, make_batch([b"c"]))])
+    for offset in (2, end - 1, end):
+        (read,) = await log.read((0, offset))
+        assert offsets(read) == [end]
+
+
+async def test_what_leads_over_a_gap_is_under_the_limits_of_batches():
+    log = await new_log()
+    for partition in (0, 1):
+        log.coordinator.logs[TOPIC, partition].end = 5
+    reads = await log.read((0, 0), (1, 0), max_bytes=0)
+    assert [len(read.records) for read in reads] == [1, 0]
+
+
 async def test_errors_stay_with_their_partition():
     log = await new_log(2)
     await log.write([(0, make_batch())])
@@ -163,3 +195,65 @@ async def test_without_the_coordinator_every_partition_has_a_retriable_error():
     log.coordinator.find = down
     reads = await log.read((0, 0), (1, 0))
     assert [read.error_code for read in reads] == [KAFKA_STORAGE_ERROR] * 2
+
+
+async def cold_log(segments: int = 40, partitions: int = 20):
+    """Old segments, each with a batch of every partition, of which the cold cache holds about half."""
+    log = await new_log(partitions)
+    for _ in range(segments):
+        await log.write([(partition, make_batch([b"x" * 500])) for partition in range(partitions)])
+    log.now_ms += 100_000
+    size = len(next(iter(log.storage.objects.values())))
+    log.cold.capacity_bytes = segments // 2 * size
+    log.cold._likely_bytes = size
+    return log
+
+
+async def test_a_reader_of_many_partitions_reads_no_block_in_vain():
+    log = await cold_log()
+    positions = dict.fromkeys(range(20), 0)
+    for _ in range(10):
+        order = sorted(positions, key=positions.__getitem__)
+        reads = await log.read(*((partition, positions[partition]) for partition in order))
+        assert any(read.size_bytes for read in reads)
+        for partition, read in zip(order, reads, strict=True):
+            found = offsets(read)
+            assert found == list(range(positions[partition], positions[partition] + len(found)))
+            positions[partition] += len(found)
+        if set(positions.values()) == {40}:
+            break
+    assert set(positions.values()) == {40}
+    assert log.cold.get_count < 2 * 40
+
+
+async def test_rows_are_held_for_the_answer_though_the_cache_lets_go_of_them():
+    log = await cold_log(segments=6)
+    read_block = log.cold._read_block
+
+    async def push_out(key):
+        entry = await read_block(key)
+        asyncio.get_running_loop().call_later(0.01, log.forget_bytes)
+        return entry
+
+    log.cold._read_block = push_out
+    (read,) = await log.read((0, 0))
+    assert len(offsets(read)) == 3
+    assert log.cold.get_count == 3
+
+
+async def test_an_answer_that_has_something_does_not_wait_for_slow_blocks_but_an_empty_one_does():
+    log = await cold_log(segments=4)
+    log.cold.capacity_bytes = LARGE
+    fetch, slow = log.storage.fetch, set(list(log.storage.objects)[1:])
+
+    async def gated(key, start=0, end=None):
+        await asyncio.sleep(0.5 if key in slow else 0)
+        return await fetch(key, start, end)
+
+    log.storage.fetch = gated
+    log.reader._shortest_wait_s = 0.01
+    reads = await log.read((1, 0), (2, 1), (0, 0))
+    assert [offsets(read) for read in reads] == [[0], [], [0]]
+    assert [read.error_code for read in reads] == [NONE] * 3
+    (read,) = await log.read((2, 1))
+    assert offsets(read)[0] == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import cramjam
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatch
 from hypothesis import given
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 from proxy.compression import LZ4, NAMES, NONE, SNAPPY, ZSTD, compress
 from proxy.produce_rules import (
+    MOST_RECORD_ERRORS,
     NO_BOUND_MS,
     UNKNOWN_SERVER_ERROR,
     ProduceRules,
@@ -27,7 +29,7 @@ codecs = st.integers(0, 4)
 
 def prepare(batch: bytearray, rules: ProduceRules, limit: int = LARGE):
     header = check_batch(memoryview(batch), max_message_bytes=LARGE)
-    return prepare_batch(memoryview(batch), header, rules, NOW_MS, max_decompressed_bytes=limit)
+    return prepare_batch(memoryview(batch), header, rules, NOW_MS, max_decompressed_bytes=limit, max_records=100_000)
 
 
 def refused(batch: bytearray, rules: ProduceRules, limit: int = LARGE) -> RecordsError:
@@ -125,7 +127,7 @@ def test_what_has_become_too_large_is_refused(codec: int) -> None:
     fits = DEFAULT._replace(codec=other, max_message_bytes=header.length)
     assert bytes(prepare(batch, fits)[0]) == bytes(made)
     assert refused(batch, fits._replace(max_message_bytes=header.length - 1)).error_code == MESSAGE_TOO_LARGE
-    assert refused(batch, fits, 3_999).error_code == MESSAGE_TOO_LARGE
+    assert refused(batch, fits._replace(max_message_bytes=3_999), 3_999).error_code == MESSAGE_TOO_LARGE
 
 
 def test_records_that_are_not_what_the_header_says() -> None:
@@ -140,3 +142,37 @@ def test_records_that_are_not_what_the_header_says() -> None:
     ):
         batch = make_timed_batch(times, codec=codec, payload=payload)
         assert refused(batch, DEFAULT._replace(codec=LZ4)).error_code == code
+
+
+def test_a_batch_of_more_records_than_are_looked_at_is_refused_before_it_is_decompressed() -> None:
+    batch = make_timed_batch([NOW_MS] * 4, codec=GZIP, payload=b"no gzip")
+    header = check_batch(memoryview(batch), max_message_bytes=LARGE)
+    limits = {"max_decompressed_bytes": LARGE, "max_records": 3}
+    with pytest.raises(RecordsError, match="max_prepared_batch_records") as caught:
+        prepare_batch(memoryview(batch), header, DEFAULT._replace(codec=LZ4), NOW_MS, **limits)
+    assert caught.value.error_code == MESSAGE_TOO_LARGE
+
+
+def test_what_a_topic_takes_without_compression_is_not_too_large_with_it() -> None:
+    batch = make_batch([b"x" * 4_000], codec=GZIP, timestamp_ms=NOW_MS)
+    made, _ = prepare(batch, DEFAULT._replace(codec=NONE), 1_024)
+    assert len(made) > 4_000
+
+
+def test_only_the_first_records_that_are_wrong_are_named() -> None:
+    error = refused(make_timed_batch([NOW_MS + 2 * 3_600_000] * (MOST_RECORD_ERRORS + 5)), DEFAULT)
+    assert (error.error_code, len(error.record_errors)) == (INVALID_TIMESTAMP, MOST_RECORD_ERRORS)
+
+
+def test_records_that_cannot_be_there_are_not_looked_for() -> None:
+    batch = make_timed_batch([NOW_MS] * 50, codec=GZIP, payload=bytes(compress(GZIP, b"\0" * 100)))
+    error = refused(batch, DEFAULT._replace(codec=LZ4))
+    assert (error.error_code, str(error)) == (INVALID_RECORD, "50 records cannot lie in 100 decompressed bytes")
+
+
+def test_what_cannot_be_compressed_is_an_error_of_the_batch(monkeypatch) -> None:
+    def fail(*_):
+        raise cramjam.CompressionError("no")
+
+    monkeypatch.setattr("proxy.compression._lz4_compressed", fail)
+    assert refused(make_batch(timestamp_ms=NOW_MS), DEFAULT._replace(codec=LZ4)).error_code == UNKNOWN_SERVER_ERROR

@@ -10,8 +10,9 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proxy import record_times as record_times_module
 from proxy.cache import PatchedRun
-from proxy.record_times import RecordTime, first_since, newest, record_times
+from proxy.record_times import RecordTime, SearchStopped, first_since, newest, record_times
 from proxy.records import HEADER_BYTES, RecordsError, patch_offsets
 
 LARGE = 1 << 20
@@ -100,3 +101,27 @@ def test_bytes_that_are_no_records_are_the_one_error(noise, count, codec):
     batch[ATTRIBUTES_AT + 1] = codec
     with suppress(RecordsError):
         assert len(list(record_times(batch, 1 << 16))) == count
+
+
+def test_what_is_decompressed_for_one_search_is_bounded_however_many_batches_it_looks_at():
+    """Headers that claim a later time than their records have make a search look at one batch after the other."""
+    written = [build(4, [1] * 20) for _ in range(3)]
+    for batch in written:
+        struct.pack_into(">q", batch, MAX_TIMESTAMP_AT, 99)
+    run = as_run(written)
+    assert first_since(run, 50, 0, max_batch_bytes=LARGE) is None
+    assert first_since(run, 50, 0, max_batch_bytes=4_000) == (40, 99)
+
+
+def test_a_search_ends_when_it_is_told_to(monkeypatch):
+    monkeypatch.setattr(record_times_module, "_RECORDS_BETWEEN_LOOKS", 10)
+    run = as_run([build(0, [1] * 100)])
+    asked = 0
+
+    def stopped() -> bool:
+        nonlocal asked
+        asked += 1
+        return asked > 2
+
+    with pytest.raises(SearchStopped):
+        first_since(run, 1, 99, max_batch_bytes=LARGE, stopped=stopped)

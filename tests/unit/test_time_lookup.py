@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from time import sleep
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from proxy import time_lookup
 from proxy.coordinator.interface import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
@@ -168,3 +171,29 @@ async def test_batches_of_any_size_are_searched():
         NOTHING,
         OffsetAnswer(0, 1_999, 1_999),
     ]
+
+
+async def test_a_search_that_nobody_waits_for_ends_and_keeps_its_turn_until_then(monkeypatch):
+    log = await new_log(1)
+    await log.write([(0, make_batch([b"x" * 100] * 100, timestamp_ms=0))])
+    under_way, most = 0, 0
+    lock = threading.Lock()
+
+    def slow(*_, stopped, **__):
+        nonlocal under_way, most
+        with lock:
+            under_way += 1
+            most = max(most, under_way)
+        while not stopped():
+            sleep(0.001)
+        sleep(0.05)
+        with lock:
+            under_way -= 1
+
+    monkeypatch.setattr(time_lookup, "first_since", slow)
+    for _ in range(8):
+        assert await ask(log, 5, timeout_s=0.02) == [OffsetAnswer(REQUEST_TIMED_OUT, -1, -1)]
+    assert most == 2
+    monkeypatch.undo()
+    assert await ask(log, 5) == [OffsetAnswer(0, 5, 5)]
+    log.lookup.close()

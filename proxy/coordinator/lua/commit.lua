@@ -9,7 +9,7 @@
 -- Answers, per run: i16 error, i64 log start, i64 high watermark, then without error one BATCH_ANSWER per batch.
 --
 -- A retry gets the answers of the first time, but what was EARLY then is judged again: a batch whose sequence is beyond the
--- one expected, as its producer sent what comes between to another proxy.
+-- one expected, as its producer sent what comes between to another proxy. Where it can't be judged, it is answered why.
 --
 -- Producer rules: ProducerAppendInfo, ProducerStateEntry of Kafka 4.x, and KAFKA-15591 for a log that never held a record.
 -- Sequences are only ever compared, so they stay bytes.
@@ -231,14 +231,27 @@ local function work_out(index, log, known)
   }
 end
 
+-- What was answered the last time, but for what was EARLY, which is answered the error.
+local function with_early_as(error_code, known)
+  local changed = {}
+  for at = 1, #known, BATCH_ANSWER_BYTES do
+    local answer = sub(known, at, at + BATCH_ANSWER_BYTES - 1)
+    changed[#changed + 1] = any_early(answer) and pack(BATCH_ANSWER, error_code, -1, -1, 0) or answer
+  end
+  return table.concat(changed)
+end
+
 local parts, accepted = {}, {}
 local more_rows, more_bytes, more_offsets = 0, 0, 0
 for index = 1, run_count do
   local log, known = logs[index], answered[partitions[index]]
   if not log then
     parts[index] = pack('>i2i8i8', UNKNOWN_TOPIC_OR_PARTITION, -1, -1)
-  elseif known and (tombstoned or full or not any_early(known)) then
+  elseif known and not any_early(known) then
     parts[index] = '\0\0' .. sub(log, 1, 16) .. known
+  elseif known and (tombstoned or full) then
+    local why = tombstoned and KAFKA_STORAGE_ERROR or THROTTLING_QUOTA_EXCEEDED
+    parts[index] = '\0\0' .. sub(log, 1, 16) .. with_early_as(why, known)
   elseif tombstoned then
     parts[index] = pack('>i2', KAFKA_STORAGE_ERROR) .. sub(log, 1, 16)
   elseif full then

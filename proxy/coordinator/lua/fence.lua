@@ -3,8 +3,9 @@
 --
 -- ARGV[1]  behind what shard.lua reads: u8: 0 the script may write, 1 it only reads, 2 it only looks, whatever is wrong;
 --          u32: how long to settle, in ms; u64: the time in ms after which it is too late, 0 for none; then the newest state
---          that the caller knows: incarnation (8 bytes), u64 sequence, life (16 bytes), u64 offsets given
--- Errors: FENCED why; SETTLING ms to wait; LATE.
+--          that the caller knows: incarnation (8 bytes), u64 sequence, life (16 bytes), u64 offsets given; the identity of
+--          the store that the caller knows it of (16 bytes), zeros for any
+-- Errors: FENCED why; SETTLING ms to wait; LATE; FOREIGN: this is the store of another deployment.
 --
 -- A *life* is the time between two starts or promotions of a server: each has a replication ID of its own. The first
 -- write of a life is preceded by a pause in which all proxies have the time to say what they know (by any script), and then
@@ -22,8 +23,8 @@ local MOST_LIVES = 256
 local MOST_KNOWN = 32
 
 local meta_key = prefix .. 'meta'
-local mode, settle_ms, not_after, known_incarnation, known_sequence, known_life, known_offsets =
-  parse('>BI4I8c8I8c16I8', ARGV[1], 13)
+local mode, settle_ms, not_after, known_incarnation, known_sequence, known_life, known_offsets, known_identity =
+  parse('>BI4I8c8I8c16I8c16', ARGV[1], 13)
 
 local function server_life()
   local told = redis.pcall('INFO', 'replication')
@@ -88,6 +89,15 @@ local function with_known(list, more_incarnation, more_sequence, more_offsets)
   return sub(table.concat(entries), -MOST_KNOWN * KNOWN_BYTES)
 end
 
+-- Whether this is the store of another deployment: what the caller knows is not held against that. One without an identity
+-- was emptied.
+local function is_foreign()
+  local identity = known_identity ~= NO_LIFE and call('HGET', 'diskless:{registry}:store', 'identity')
+  return identity and identity ~= string.gsub(known_identity, '.', function(byte)
+    return string.format('%02x', string.byte(byte))
+  end)
+end
+
 -- A replica refuses it, and then nobody can write to this store anyway.
 local function note_loss(why)
   redis.pcall('HDEL', meta_key, 'settling') -- a removal comes first: the server allows it when memory is short
@@ -97,6 +107,20 @@ local function note_loss(why)
   if more ~= known then
     redis.pcall('HSET', meta_key, 'known', more)
   end
+end
+
+-- Make room in a list of lives that has become too long. One in which nothing was written goes first, the oldest of them: it
+-- tells of no loss that its successor does not tell of, and hardly anybody knows it, while an idle shard's last writer is
+-- what all know, however often its server is started.
+local function without_one(lives)
+  for at = 1, #lives - LIFE_BYTES, LIFE_BYTES do
+    local _, began_with = parse(LIFE, lives, at)
+    local _, next_began_with = parse(LIFE, lives, at + LIFE_BYTES)
+    if began_with == next_began_with then
+      return sub(lives, 1, at - 1) .. sub(lives, at + LIFE_BYTES)
+    end
+  end
+  return sub(lives, LIFE_BYTES + 1)
 end
 
 -- See that the life of this server is written down; how many ms to wait before that may be done, nil where it is.
@@ -111,6 +135,7 @@ local function enter_life()
     if settling and sub(settling, 1, 16) == here then
       left = math.min(parse('>i8', settling, 17) + settle_ms - now, settle_ms)
     else
+      call('HDEL', meta_key, 'settling') -- a removal comes first: see above
       call('HSET', meta_key, 'settling', here .. pack('>i8', now))
     end
     if left > 0 then
@@ -119,13 +144,19 @@ local function enter_life()
   end
   life = here
   local lives = (call('HGET', meta_key, 'lives') or '') .. pack(LIFE, life, sequence)
+  if #lives > MOST_LIVES * LIFE_BYTES then
+    lives = without_one(lives)
+  end
   call('HDEL', meta_key, 'settling') -- a removal comes first: see above
-  call('HSET', meta_key, 'life', life, 'lives', sub(lives, -MOST_LIVES * LIFE_BYTES))
+  call('HSET', meta_key, 'life', life, 'lives', lives)
   return nil
 end
 
 local loss = find_loss()
 if mode ~= LOOKS then
+  if loss and is_foreign() then
+    return redis.error_reply('FOREIGN')
+  end
   if loss then
     note_loss(loss)
   end

@@ -2,7 +2,8 @@
 --
 -- ARGV[2]  requests: topic ID and partition (20 bytes), i64 offset, i64 most bytes
 -- ARGV[3]  u32: most rows per request; u32: most rows in all (each request gets its first row all the same)
--- Answers, per request: i16 error, i64 log start, i64 high watermark, u32 count, then `count` rows.
+-- Answers, per request: i16 error, i64 log start, i64 high watermark, u32 count, then `count` rows. None for an offset below the
+-- high watermark: what is left of the log is a gap that unfence.lua made.
 
 local REQUEST, REQUEST_BYTES = '>c20i8i8', 36
 local OFFSET_OUT_OF_RANGE = 1

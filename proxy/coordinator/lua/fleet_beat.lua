@@ -7,6 +7,8 @@
 local key = KEYS[1] .. 'leases'
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
+-- A removal comes first: the server allows it when memory is short, and then also the writes after it.
+redis.call('HDEL', key, ARGV[1])
 redis.call('HSET', key, ARGV[1], struct.pack('>I8', now + tonumber(ARGV[3])) .. ARGV[2])
 
 local parts = {}

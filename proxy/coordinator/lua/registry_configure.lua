@@ -11,6 +11,9 @@ end
 local _, _, _, owner_bytes = parse(ENTRY, entry)
 local changed = sub(entry, 1, ENTRY_BYTES + owner_bytes) .. ARGV[3]
 if changed ~= entry then
+  -- A removal comes first: the server allows it when memory is short, and then also the writes after it. A shorter retention
+  -- is how an operator makes room.
+  call('HDEL', prefix .. 'topics', ARGV[1])
   note_change()
   call('HSET', prefix .. 'topics', ARGV[1], changed)
 end

@@ -96,6 +96,9 @@ for at = 1, #request, REQUEST_BYTES do
       if log.start > start or count > 0 then
         changed = true
         local packed = pack(LOG, log.start, high_watermark, log_end, log.bytes, rows - count, maximum, created, last_append, FORMAT)
+        if count == 0 then
+          call('HDEL', prefix .. 'logs', partition) -- a removal comes first, here too
+        end
         call('HSET', prefix .. 'logs', partition, packed)
         trimmed[#trimmed + 1] = partition .. sub(packed, 1, 16) .. pack('>I4', 0)
       end

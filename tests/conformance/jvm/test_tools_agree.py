@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -43,13 +44,27 @@ class Question(NamedTuple):
 
 
 def without_moments(text: str) -> str:
-    """Without the offsets and times of the brokers' own metadata log, which never stands still."""
-    return re.sub(r"\d{2,}|(?<=Lag: )\d+|(?<=LagTimeMs: )\d+|(?<=\S{22} # )\d+", "#", text)
+    """Without the offsets, lags and times of the brokers' own metadata log, which never stands still."""
+    offset_and_lag = r"(?<= \S{22} )\d+ \d+"  # in the columns behind a directory's ID
+    return re.sub(offset_and_lag + r"|\d{2,}|(?<=Lag: )\d+|(?<=LagTimeMs: )\d+", "#", text)
 
 
 def without_controllers(text: str) -> str:
     """Without the controllers' own listeners too, which the proxy does not show."""
     return without_moments(re.sub(r', "endpoints": \[.*?\]', "", text))
+
+
+def without_object_storage(text: str) -> str:
+    """Without the log directory more that a proxy tells of: the tool asks of all topics, whatever it prints."""
+    lines = []
+    for line in text.splitlines():
+        if line.startswith("{"):
+            told = json.loads(line)
+            for broker in told["brokers"]:
+                broker["logDirs"] = [one for one in broker["logDirs"] if "://" not in one["logDir"]]
+            line = json.dumps(told, separators=(",", ":"))
+        lines.append(line)
+    return "\n".join(lines)
 
 
 def without_coordinator(text: str) -> str:
@@ -66,7 +81,9 @@ QUESTIONS = {
     "unknown group": Question(GROUPS, "--describe --group nobody", "GroupIdNotFoundException"),
     "groups": Question(f"{TOOLS}.GroupsCommand", "--list", "<name>-readers"),
     "no authorizer": Question(f"{TOOLS}.AclCommand", "--list", "SecurityDisabledException", exit_code=1),
-    "log directories": Question(f"{TOOLS}.LogDirsCommand", "--describe --topic-list {name}", '"isFuture":false'),
+    "log directories": Question(
+        f"{TOOLS}.LogDirsCommand", "--describe --topic-list {name}", '"isFuture":false', without_object_storage
+    ),
     "transactions": Question(f"{TOOLS}.TransactionsCommand", "list", "TransactionalId"),
     "of the maximum": Question(f"{TOOLS}.GetOffsetShell", "--topic-partitions {name} --time -3", "<name>:1:9"),
     "producers": Question(

@@ -183,6 +183,36 @@ async def test_restores_that_lose_nothing_fence_nothing(proxies, losses) -> None
         assert not one.fence.fenced
 
 
+async def test_the_store_of_another_deployment_is_not_fenced_by_who_is_led_there(
+    proxies, losses, client, settings
+) -> None:
+    """An address may lead to another server from one call to the next."""
+    assert await commit(proxies[0]) == 0
+    proxies[0].expect_identity("0a" * 16)
+    losses.empty()
+    await client.hset("diskless:{registry}:store", "identity", "0b" * 16)
+    healthy = coordinator_of(client, settings)
+    await healthy.create_logs(TOPIC, ON.values())
+    for use in (proxies[0].touch([0]), proxies[0].find([FindRequest(TOPIC, ON[0], 0, 1)]), commit(proxies[0])):
+        with pytest.raises(CoordinatorUnavailable, match="leads to the store of another deployment"):
+            await use
+    assert await commit(healthy) == 0
+    assert not healthy.fence.fenced
+    await client.hset("diskless:{registry}:store", "identity", "0a" * 16)
+    await proxies[0].touch([0])
+    assert proxies[0].fence.fenced, "its own, made anew"
+
+
+async def test_an_idle_shard_is_known_however_often_its_server_is_started(proxies, client) -> None:
+    assert await commit(proxies[0]) == 0
+    for _ in range(300):
+        await client.execute_command("DEBUG", "CHANGE-REPL-ID")
+        await proxies[0].touch([0])
+    assert not proxies[0].fence.fenced
+    assert len(await client.hget("diskless:{d0}:meta", "lives")) == 256 * 24
+    assert await commit(proxies[0]) == 2
+
+
 async def test_a_commit_that_comes_too_late_is_refused_for_certain(proxies) -> None:
     runs = [PartitionRun(TOPIC, ON[shard], 1, (BATCH,)) for shard in (1, 0)]
     now_ms = proxies[0].store_time_ms()

@@ -272,3 +272,20 @@ async def test_a_retry_of_a_commit_is_answered_though_the_index_is_full(limited)
     first = await limited.commit(segment, [run])
     assert await limited.commit(segment, [run]) == first
     assert (await limited.commit(os.urandom(16), [run]))[0].error_code == INDEX_FULL
+
+
+async def test_what_was_early_is_refused_while_the_index_is_full_and_what_was_accepted_is_not(limited) -> None:
+    await limited.create_logs(TOPIC, [0])
+    await append(limited, *range(98))
+    batches = tuple(ProposedBatch(100, 1, 0, *producer) for producer in [(7, 0, 0), (7, 0, 2)])
+    run, segment = PartitionRun(TOPIC, 0, 1, batches), os.urandom(16)
+    (first,) = await limited.commit(segment, [run])
+    assert [batch.early for batch in first.batches] == [False, True]
+    await append(limited, 99)
+    (again,) = await limited.commit(segment, [run])
+    assert again.error_code == 0
+    assert again.batches[0] == first.batches[0]
+    assert (again.batches[1].error_code, again.batches[1].early) == (INDEX_FULL, False)
+    assert (await limited.delete_records([DeleteRequest(*LOG, 2)]))[0].error_code == 0
+    (later,) = await limited.commit(segment, [run])
+    assert later.batches == first.batches, "with room it is judged anew"

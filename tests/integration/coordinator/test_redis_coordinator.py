@@ -189,7 +189,7 @@ async def test_payload_bytes_are_counted(coordinator) -> None:
     await coordinator.create_logs(TOPIC, [0])
     sent, received = coordinator.bytes_sent, coordinator.bytes_received
     await coordinator.commit(os.urandom(16), [run_of(0)])
-    assert (coordinator.bytes_sent - sent, coordinator.bytes_received - received) == (65 + 63 + 36, 40 + 18 + 19)
+    assert (coordinator.bytes_sent - sent, coordinator.bytes_received - received) == (81 + 63 + 36, 40 + 18 + 19)
 
 
 @pytest.mark.parametrize(
@@ -338,3 +338,19 @@ async def test_cancellation_is_never_swallowed(settings) -> None:
         await asyncio.wait([task], timeout=1)
         assert task.cancelled(), f"after {turns} turns of the loop"
         await client.aclose()
+
+
+async def test_a_call_looks_at_a_bounded_number_of_producers_of_all_logs_together(make_coordinator, client) -> None:
+    """Each log with as many as one call may look at: the store serves nobody else meanwhile."""
+    coordinator = make_coordinator(producer_id_expiration_ms=1)
+    logs = [(TOPIC, partition) for partition in range(30)]
+    await coordinator.create_logs(TOPIC, [partition for _, partition in logs])
+    producers = {number.to_bytes(8, "big"): bytes(10 + 24 * 5) for number in range(400)}
+    for key in (partition_key(*log) for log in logs):
+        await client.hset(shard_prefix(shard_of(key, 3)).encode() + b"producers:" + key, mapping=producers)
+    await client.config_resetstat()
+    assert await coordinator.forget_producers(logs) == 400 * len(logs)
+    statistics = await client.info("commandstats")
+    calls = statistics["cmdstat_evalsha"]["calls"]
+    assert calls >= 400 * len(logs) / 600, "a call may look at a few more than 500"
+    assert await coordinator.forget_producers(logs) == 0

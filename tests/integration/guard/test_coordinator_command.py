@@ -14,14 +14,18 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from proxy.cli import app
+from proxy.coordinator.fleet_store import RedisFleetStore
 from proxy.coordinator.interface import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
     NO_PRODUCER_ID,
+    DeleteRequest,
     FindRequest,
     ListRequest,
     PartitionRun,
     ProposedBatch,
+    ProxyRecord,
+    RetainRequest,
 )
 from proxy.coordinator.redis import RedisCoordinator
 from proxy.coordinator.shards import partition_key, shard_of
@@ -120,6 +124,15 @@ async def test_a_partial_loss_is_accepted_and_no_offset_is_given_twice(start_pro
     assert (await verdict(config_file))["all_well"]
     (answer,) = await second.coordinator.find([FindRequest(TOPIC, PARTITIONS[0], lost[1], 1)])
     assert (answer.error_code, answer.rows[0].base_offset) == (NONE, 2 + 6 + GAP), "a reader skips the gap"
+    (answer,) = await second.coordinator.find([FindRequest(TOPIC, PARTITIONS[2], 3, 1)])
+    assert answer == (NONE, (), 0, 6 + GAP), "a gap at the end has no rows"
+    asked = [ListRequest(TOPIC, PARTITIONS[0], 1_000, lost[1]), ListRequest(TOPIC, PARTITIONS[2], 1_000)]
+    assert [dated.offset for dated in await second.coordinator.list_offsets(asked)] == [2 + 6 + GAP, -1]
+    starts = []
+    for most_bytes in (BATCH.length, 0):
+        starts += await second.coordinator.retain([RetainRequest(TOPIC, PARTITIONS[0], -1, most_bytes, False)])
+    assert starts == [(NONE, 2), (NONE, 2 + 6 + GAP + 2)], "retention goes on behind it"
+    assert await second.coordinator.delete_records([DeleteRequest(TOPIC, PARTITIONS[2], 3)]) == [(NONE, 3)]
     stranger = await start_proxy()
     assert await commit(stranger.coordinator) == 2 + 6 + GAP + 2
     assert not stranger.coordinator.fence.fenced
@@ -220,3 +233,27 @@ async def test_a_store_that_does_not_answer(tmp_path, config_file) -> None:
     told = await tool(config_file, "check")
     assert told.exit_code == 1
     assert "see whether it runs and redis.url is right" in told.output
+
+
+async def test_proxies_that_saw_more_of_the_registry_than_is_remembered_trust_it_again(
+    config_file, start_proxy, losses, client
+) -> None:
+    proxy = await start_proxy()
+    old = losses.copy()
+    for number in range(10):
+        await proxy.topics.registry.reserve(f"t{number}", 1, {}, "me")
+        if number == 5:
+            await proxy.topics.load()
+            await proxy.watch.keep_known()
+    await proxy.topics.load()
+    losses.restore(old)
+    await RedisFleetStore(client).beat(ProxyRecord("me", "a", (), proxy.topics.version), 60_000)
+    await proxy.watch.look()
+    await proxy.topics.load()
+    assert proxy.topics.gone_back
+    assert (await verdict(config_file))["registry_version_seen"] == 10
+    done = await tool(config_file, "unfence", "--all", "--yes")
+    assert done.exit_code == 0, done.output
+    await proxy.topics.load()
+    assert not proxy.topics.gone_back
+    assert proxy.topics.version > 1_000_000

@@ -14,6 +14,7 @@ from proxy.coordinator.redis import RedisCoordinator
 from proxy.guard.identity import IDENTITY_KEY, settle_identity, store_identity, stored_identity
 from proxy.guard.remembered import KEYS, read_remembered
 from proxy.storage.interface import StorageError
+from tests.integration.coordinator.losses import coordinator_of
 
 TOPIC = bytes(range(16))
 BATCH = ProposedBatch(100, 2, 1_000, NO_PRODUCER_ID, -1, -1)
@@ -216,3 +217,45 @@ async def test_a_store_that_is_another_one_by_now(start_proxy, client, losses) -
     assert "the store has identity None" in str(proxy.watch.unfit)
     with pytest.raises(CoordinatorUnavailable, match="it was emptied"):
         await proxy.coordinator.create_logs(TOPIC, range(4))
+
+
+async def test_looks_go_on_while_object_storage_hangs(start_proxy, losses, storage, monkeypatch) -> None:
+    proxy = await start_proxy()
+    await proxy.coordinator.create_logs(TOPIC, range(4))
+    hangs = asyncio.Event()
+
+    async def hang(*_: object) -> None:
+        hangs.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(storage, "fetch", hang)
+    watching = asyncio.create_task(proxy.watch.keep_watching())
+    async with asyncio.timeout(20):
+        await hangs.wait()
+        losses.empty()
+        while not proxy.coordinator.fence.fenced:  # noqa: ASYNC110 (nobody tells of it)
+            await asyncio.sleep(0.01)
+    watching.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await watching
+
+
+async def test_the_store_of_another_deployment_is_left_alone_and_not_read(
+    start_proxy, losses, client, settings
+) -> None:
+    proxy = await start_proxy()
+    await proxy.coordinator.create_logs(TOPIC, range(4))
+    own = losses.copy()
+    losses.empty()
+    await client.hset("diskless:{registry}:store", "identity", "0b" * 16)
+    healthy = coordinator_of(client, settings)
+    await healthy.create_logs(TOPIC, range(4))
+    await proxy.watch.look()
+    assert f"the store has identity {'0b' * 16}" in (proxy.watch.unfit or "")
+    with pytest.raises(CoordinatorUnavailable, match="leads to the store of another deployment"):
+        await proxy.coordinator.describe(TOPIC, [0])
+    assert await commit(healthy) == 0
+    losses.restore(own)
+    await proxy.watch.look()
+    assert proxy.watch.unfit is None
+    assert await commit(proxy.coordinator) == 0

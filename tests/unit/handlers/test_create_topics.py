@@ -79,6 +79,8 @@ def answered(error: ErrorCode, topic_id: uuid.UUID | None = None, partitions: in
         (ErrorCode.request_timed_out, "settled"),
         (ErrorCode.unknown_server_error, "settled"),
         (ErrorCode.network_exception, "settled"),
+        (ErrorCode.topic_already_exists, "settled"),
+        (ErrorCode.not_controller, "settled"),
         (ErrorCode.policy_violation, "undone"),
     ],
 )

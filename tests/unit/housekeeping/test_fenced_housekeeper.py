@@ -1,10 +1,12 @@
-"""While a shard is fenced nothing is tidied up, whoever holds the lease."""
+"""While a shard is fenced nothing is tidied up, and a piece of work that breaks ends no other."""
 
 from __future__ import annotations
 
 import asyncio
 from types import SimpleNamespace
 from typing import Any
+
+import structlog
 
 from proxy.config import Settings
 from proxy.housekeeping import housekeeper
@@ -22,6 +24,41 @@ class Work:
             self.done += 1
 
         return work
+
+
+async def test_one_that_breaks_is_told_of_once_and_ends_no_other(monkeypatch) -> None:
+    monkeypatch.setattr(housekeeper, "_POLL_S", 0.0)
+    settings = Settings(
+        rack="a",
+        brokers={"bootstrap": ["127.0.0.1:1"]},
+        redis={"url": "redis://127.0.0.1:1"},
+        storage={"url": "file:///nowhere"},
+        garbage={"interval_ms": 10},
+        producer_id_expiration_check_interval_ms=10,
+    )
+    broken = 0
+
+    class Broken(Work):
+        async def sweep(self) -> None:
+            nonlocal broken
+            broken += 1
+            raise ValueError("not enough values to unpack")
+
+    async def hold(*_: object) -> bool:
+        return True
+
+    garbage, others = Work(), Work()
+    fleet: Any = SimpleNamespace(hold=hold)
+    house = Housekeeper(settings, fleet, "me", others, others, garbage, others, others, Broken(), fenced=dict)  # type: ignore[arg-type]
+    with structlog.testing.capture_logs() as logged:
+        keeping = asyncio.create_task(house.keep_house())
+        async with asyncio.timeout(20):
+            while broken < 3 or garbage.done < 2:  # noqa: ASYNC110 (nobody tells of it)
+                await asyncio.sleep(0.005)
+    assert not keeping.done()
+    assert [entry["work"] for entry in logged if entry["event"] == "housekeeping_broken"] == ["producers"]
+    keeping.cancel()
+    await asyncio.gather(keeping, return_exceptions=True)
 
 
 async def test_it_waits_until_no_shard_is_fenced(monkeypatch) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from proxy.config import Garbage
 from proxy.coordinator.interface import NO_PRODUCER_ID, CoordinatorUnavailable, PartitionRun, ProposedBatch
+from proxy.housekeeping import garbage
 from proxy.housekeeping.garbage import GarbageCollector
 from proxy.stats import Stats
 from proxy.storage.interface import StorageError, StoredObject
@@ -72,6 +73,23 @@ async def test_only_what_nothing_uses_is_deleted():
     assert shop.left() == {2}
     assert await shop.collector.collect() == 0
     assert shop.stats.segments_deleted == 2
+
+
+async def test_one_round_takes_all_there_is_step_by_step_as_long_as_it_may(monkeypatch):
+    monkeypatch.setattr(garbage, "SEGMENTS_PER_STEP", 10)
+    monkeypatch.setattr(garbage, "_MUCH", 5)
+    shop = await Shop(*range(1, 61)).fill()
+    await shop.coordinator.delete_logs(TOPIC, list(range(1, 61)))
+    asked = 0
+
+    async def goes_on() -> bool:
+        nonlocal asked
+        asked += 1
+        return asked != 2
+
+    assert await shop.collector.collect(goes_on) == 20
+    assert await shop.collector.collect(goes_on) == 40
+    assert shop.left() == set()
 
 
 async def test_a_deletion_that_failed_is_done_again():

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from proxy.housekeeping.stray import _count
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+from kio.schema.fetch.v11.response import FetchResponse
+
+from proxy.housekeeping.stray import StrayRecords, _count, _Looked
+from proxy.wire.cold import encode, milliseconds
 from tests.batches import make_batch
 
 
@@ -34,3 +40,26 @@ def test_a_batch_that_is_cut_off_is_left_for_the_next_fetch() -> None:
     for cut in (1, 30, 61, len(at(2, 5)) - 1):
         assert _count(log[: len(at(0, 2)) + cut], 0) == (2, 2)
     assert _count(b"", 7) == (0, 7)
+
+
+async def test_a_broker_that_throttles_ends_the_look() -> None:
+    """Kafka answers a Fetch over its quota without any partition."""
+    asked = 0
+
+    class Throttling:
+        async def ask(self, *_: object) -> bytes:
+            nonlocal asked
+            asked += 1
+            response: Any = FetchResponse
+            return encode(
+                response(throttle_time=milliseconds(5_000), error_code=ErrorCode(0), session_id=0, responses=())
+            )
+
+    leader: Any = Throttling()
+    cluster: Any = None
+    stray = StrayRecords(cluster)
+    stray._fetches_left = 9
+    looked = _Looked(bytes(16))
+    for partition in (0, 1):
+        await stray._read(leader, ("t", partition), looked, 5)
+    assert (asked, looked.position, stray.refused) == (1, 0, None)

@@ -418,3 +418,38 @@ async def test_a_run_that_a_full_index_refuses_fails_with_what_its_producer_sent
     await wal.drain()
     assert producer.codes(0)[3] == NONE
     assert wal._stats.index_full_batches == 2
+
+
+async def test_nobody_knows_where_a_refusal_follows_a_commit_that_was_not_answered() -> None:
+    """The first try may have taken effect: told that it surely did not, someone may produce the same again."""
+
+    class FencedMeanwhile(Coordinator):
+        async def commit(self, segment, runs, *, not_after_ms=0):
+            await super().commit(segment, runs)  # the first plan: takes effect, no answer
+            return [RunAnswer(run.topic_id, run.partition, KAFKA_STORAGE_ERROR, (), -1, -1) for run in runs]
+
+    coordinator = FencedMeanwhile([(0, True, False)])
+    wal = await make(coordinator=coordinator, commit_timeout_s=60.0)
+    producer = Producer(wal)
+    producer.append()
+    await wal.drain()
+    assert producer.codes() == {0: REQUEST_TIMED_OUT}
+    producer.append()
+    await wal.drain()
+    assert producer.codes()[1] == KAFKA_STORAGE_ERROR
+
+
+async def test_answers_that_make_no_sense_leave_nobody_untold() -> None:
+    class Short(Coordinator):
+        async def commit(self, segment, runs, *, not_after_ms=0):
+            answers = await super().commit(segment, runs)
+            return [one if not one.partition else one._replace(batches=one.batches[1:]) for one in answers]
+
+    wal = await make(coordinator=Short())
+    producer = Producer(wal)
+    for partition in (0, 1, 1, 2):
+        producer.append(partition)
+    await wal.drain()
+    assert producer.codes(0) == {0: NONE}
+    assert producer.codes(1) == {0: REQUEST_TIMED_OUT, 1: REQUEST_TIMED_OUT}
+    assert producer.codes(2) == {0: REQUEST_TIMED_OUT}

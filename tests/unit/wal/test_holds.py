@@ -10,8 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.coordinator.interface import CoordinatorUnavailable, PartitionRun, ProposedBatch
-from proxy.errors import KAFKA_STORAGE_ERROR, NONE, OUT_OF_ORDER_SEQUENCE_NUMBER, REQUEST_TIMED_OUT
+from proxy.coordinator.interface import CoordinatorUnavailable, PartitionRun, ProposedBatch, RunAnswer
+from proxy.errors import (
+    KAFKA_STORAGE_ERROR,
+    NONE,
+    OUT_OF_ORDER_SEQUENCE_NUMBER,
+    REQUEST_TIMED_OUT,
+    THROTTLING_QUOTA_EXCEEDED,
+)
 from proxy.wal.holds import Holds
 from proxy.wal.outcome import Outcome
 from tests.coordinator_model import ModelCoordinator
@@ -29,6 +35,8 @@ class Coordinator(ModelCoordinator):
         super().__init__()
         self.commits = 0
         self.failure: Exception | None = None
+        self.refusal = NONE
+        """Run error of the next ones, which are not looked at."""
         self.tried = asyncio.Event()
 
     async def commit(self, segment, runs, *, not_after_ms=0):
@@ -36,15 +44,17 @@ class Coordinator(ModelCoordinator):
         self.tried.set()
         if self.failure is not None:
             raise self.failure
+        if self.refusal:
+            return [RunAnswer(run.topic_id, run.partition, self.refusal, (), -1, -1) for run in runs]
         return await super().commit(segment, runs, not_after_ms=not_after_ms)
 
 
 class Proxy:
     """Commits runs as the WAL buffer does, and gives what is early to its holds."""
 
-    def __init__(self, coordinator: Coordinator, hold_s: float = LONG_S) -> None:
+    def __init__(self, coordinator: Coordinator, hold_s: float = LONG_S, max_batches: int = 100) -> None:
         self.coordinator = coordinator
-        self.holds = Holds(coordinator, hold_s=hold_s)
+        self.holds = Holds(coordinator, hold_s=hold_s, max_batches=max_batches)
         self.told: dict[int, Outcome] = {}
 
     async def commit(self, *sequences: int, producer_id: int = PRODUCER, epoch: int = 0) -> None:
@@ -92,6 +102,13 @@ async def test_when_nothing_comes_the_answer_is_that_it_is_out_of_order() -> Non
     assert proxy.coordinator.logs[TOPIC, 0].end == 0
 
 
+async def test_the_longer_it_takes_the_more_seldom_the_store_is_asked() -> None:
+    proxy = await make(hold_s=1.0)
+    await proxy.commit(3)
+    await proxy.holds.drain()
+    assert proxy.coordinator.commits <= 9, "after 5 ms, and each time after twice as long"
+
+
 async def test_what_can_not_come_true_is_not_held() -> None:
     proxy = await make()
     await proxy.commit(0, producer_id=8)  # the log is to hold records
@@ -135,6 +152,34 @@ async def test_a_store_that_never_answers_leaves_it_open_what_became_of_it() -> 
     proxy.coordinator.failure = _DOWN
     await proxy.holds.drain()
     assert proxy.codes() == {1: REQUEST_TIMED_OUT}
+
+
+@pytest.mark.parametrize("error_code", [KAFKA_STORAGE_ERROR, THROTTLING_QUOTA_EXCEEDED])
+async def test_a_run_that_is_refused_meanwhile_is_surely_not_stored(error_code: int) -> None:
+    proxy = await make()
+    await proxy.commit(1)
+    proxy.coordinator.refusal = error_code
+    await proxy.holds.drain()
+    assert proxy.codes() == {1: KAFKA_STORAGE_ERROR}
+
+
+async def test_nobody_knows_where_a_refusal_follows_a_try_that_was_not_answered() -> None:
+    proxy = await make()
+    await proxy.commit(1)
+    proxy.coordinator.failure = _DOWN
+    proxy.coordinator.tried.clear()
+    await proxy.coordinator.tried.wait()
+    proxy.coordinator.failure, proxy.coordinator.refusal = None, KAFKA_STORAGE_ERROR
+    await proxy.holds.drain()
+    assert proxy.codes() == {1: REQUEST_TIMED_OUT}
+
+
+async def test_no_more_are_held_than_may_be() -> None:
+    proxy = Proxy((await make()).coordinator, max_batches=2)
+    await proxy.commit(1, 2, 3)
+    await proxy.commit(4)
+    assert (proxy.codes(), proxy.holds.held_batches) == ({3: _OUT_OF_ORDER, 4: _OUT_OF_ORDER}, 2)
+    await proxy.holds.close()
 
 
 async def test_a_topic_that_is_deleted_meanwhile_is_told() -> None:

@@ -12,6 +12,7 @@ import pytest
 from proxy.compression import GZIP, NONE, ZSTD
 from proxy.errors import KAFKA_STORAGE_ERROR
 from proxy.errors import NONE as NO_ERROR
+from proxy.memory import MemoryBudget
 from proxy.produce_rules import ProduceRules, rules_of
 from proxy.records import INVALID_TIMESTAMP, MESSAGE_TOO_LARGE, BatchHeader, RecordsError, check_batch
 from proxy.wal import intake as intake_module
@@ -30,6 +31,9 @@ class Buffer:
     """Takes batches where the WAL buffer is."""
 
     def __init__(self) -> None:
+        self.kept: list[Any] | None = None
+        """Where outcomes are not told at once: whom to tell."""
+        self.came = asyncio.Event()
         self.appended: list[tuple[int, int, int, bool]] = []
         """(partition, value's number, codec, whether under LogAppendTime)."""
         self.refusals: list[tuple[bytes, int, int]] = []
@@ -43,29 +47,44 @@ class Buffer:
     ) -> None:
         check_batch(batch, max_message_bytes=LARGE)
         self.appended.append((partition, header.base_sequence, header.compression, rest["log_append_time"]))
-        settle(Outcome(NO_ERROR))
+        if self.kept is None:
+            settle(Outcome(NO_ERROR))
+        else:
+            self.kept.append(settle)
+        self.came.set()
 
 
 class Producer:
-    def __init__(self) -> None:
+    def __init__(self, *, threads: int = 4) -> None:
         self.buffer = Buffer()
+        self.memory = MemoryBudget(LARGE)
         wal: Any = self.buffer
-        self.intake = Intake(wal, max_decompressed_bytes=LARGE, threads=4)
+        limits = {"max_decompressed_bytes": LARGE, "max_records": 1_000}
+        self.intake = Intake(wal, self.memory, threads=threads, **limits)
         self.outcomes: dict[int, Outcome] = {}
 
     def append(
-        self, number: int, rules: ProduceRules, *, partition: int = 0, codec: int = NONE, size: int = 10
+        self,
+        number: int,
+        rules: ProduceRules,
+        *,
+        partition: int = 0,
+        codec: int = NONE,
+        size: int = 10,
+        topic: bytes = TOPIC,
     ) -> None:
         batch = make_batch(
             [b"x" * size], codec=codec, timestamp_ms=NOW_MS, producer_id=7, producer_epoch=0, base_sequence=number
         )
-        self.give(number, batch, rules, partition)
+        self.give(number, batch, rules, partition, topic)
 
-    def give(self, number: int, batch: bytearray, rules: ProduceRules, partition: int = 0) -> None:
+    def give(
+        self, number: int, batch: bytearray, rules: ProduceRules, partition: int = 0, topic: bytes = TOPIC
+    ) -> None:
         view = memoryview(batch)
         header = check_batch(view, max_message_bytes=LARGE)
         settle = partial(self.outcomes.__setitem__, number)
-        self.intake.append(TOPIC, partition, view, header, rules, NOW_MS, settle)
+        self.intake.append(topic, partition, view, header, rules, NOW_MS, settle)
 
 
 @pytest.fixture
@@ -149,3 +168,67 @@ async def test_closing_tells_everyone(monkeypatch) -> None:
         0: KAFKA_STORAGE_ERROR,
         1: KAFKA_STORAGE_ERROR,
     }
+
+
+@pytest.mark.parametrize("error", [MemoryError("x"), ValueError("x"), BaseException("as a library's panic")])
+async def test_an_unexpected_error_is_one_batchs_own(producer: Producer, monkeypatch, error: BaseException) -> None:
+    prepare = intake_module.prepare_batch
+
+    def fail_first(batch, header, *rest, **limits):
+        if header.base_sequence == 0:
+            raise error
+        return prepare(batch, header, *rest, **limits)
+
+    monkeypatch.setattr(intake_module, "prepare_batch", fail_first)
+    producer.append(0, TO_ZSTD, codec=GZIP)
+    producer.append(1, PLAIN)
+    async with asyncio.timeout(10):
+        await producer.intake.drain()
+    assert {number: one.error_code for number, one in producer.outcomes.items()} == {
+        0: KAFKA_STORAGE_ERROR,
+        1: NO_ERROR,
+    }
+    assert producer.buffer.refusals == [(TOPIC, 0, 7)]
+
+
+async def test_what_a_batch_has_become_is_charged_until_it_is_settled(producer: Producer) -> None:
+    producer.buffer.kept = []
+    producer.append(0, rules_of({"compression.type": "uncompressed"}), codec=ZSTD, size=100_000)
+    await producer.intake.drain()
+    assert producer.memory.used_bytes > 100_000
+    producer.buffer.kept[0](Outcome(NO_ERROR))
+    assert (producer.memory.used_bytes, producer.outcomes[0].error_code) == (0, NO_ERROR)
+
+
+async def test_above_the_memory_budget_batches_are_made_one_after_another(producer: Producer) -> None:
+    producer.buffer.kept = []
+    producer.memory.take(LARGE)
+    for number in range(3):
+        producer.append(number, TO_ZSTD, codec=GZIP, partition=number)
+    for told in range(3):
+        async with asyncio.timeout(10):
+            await producer.buffer.came.wait()
+        producer.buffer.came.clear()
+        await asyncio.sleep(0.01)
+        assert len(producer.buffer.kept) == told + 1
+        producer.buffer.kept[told](Outcome(NO_ERROR))
+    assert producer.memory.used_bytes == LARGE
+
+
+async def test_topics_take_turns(monkeypatch) -> None:
+    producer = Producer(threads=1)
+    gate = Event()
+    prepare = intake_module.prepare_batch
+
+    def slowly(*arguments, **limits):
+        gate.wait(30)
+        return prepare(*arguments, **limits)
+
+    monkeypatch.setattr(intake_module, "prepare_batch", slowly)
+    for number in range(5):
+        producer.append(number, TO_ZSTD, codec=GZIP)
+    producer.append(9, TO_ZSTD, codec=GZIP, partition=1, topic=b"u" * 16)
+    gate.set()
+    await producer.intake.drain()
+    assert [number for _, number, _, _ in producer.buffer.appended] == [0, 1, 9, 2, 3, 4]
+    await producer.intake.close()

@@ -69,6 +69,17 @@ def test_the_same_batches_under_a_second_name():
     assert len(first.segment) == 16
 
 
+def test_what_is_taken_out_leaves_nothing_behind():
+    batch = make_batch()
+    header = check_batch(memoryview(batch), max_message_bytes=1 << 20)
+    builder = SegmentBuilder()
+    builder.add(TOPICS[0], 0, memoryview(batch), header, log_append_time=True)
+    builder.discard(TOPICS[0], 0)
+    assert (builder.batch_count, builder.bytes_buffered) == (0, 0)
+    builder.add(TOPICS[0], 0, memoryview(batch), header)
+    assert [run.log_append_time for run in builder.build().runs] == [False]
+
+
 def test_batches_are_not_copied_before_they_are_built():
     batch = make_batch([b"value"])
     builder = SegmentBuilder()

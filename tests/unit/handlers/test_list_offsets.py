@@ -1,0 +1,49 @@
+"""The proxy's half of ListOffsets: every topic with its own partitions."""
+
+from __future__ import annotations
+
+import time
+from types import SimpleNamespace
+from typing import Any
+
+from kio.schema.list_offsets.v9 import request, response
+
+from proxy.coordinator.interface import LATEST_TIMESTAMP, DisklessTopic, OffsetAnswer
+from proxy.errors import INVALID_REQUEST, NONE
+from proxy.handlers.list_offsets import _answer_mine
+from proxy.request import Request
+from proxy.security.rights import Rights
+
+
+def asked(name: str, *partitions: int) -> tuple[Any, DisklessTopic]:
+    wanted = tuple(
+        request.ListOffsetsPartition(partition_index=index, timestamp=LATEST_TIMESTAMP) for index in partitions
+    )
+    return (
+        request.ListOffsetsTopic(name=name, partitions=wanted),
+        DisklessTopic(name, name.encode().rjust(16), 4, "live"),
+    )
+
+
+async def answer(mine: list[tuple[Any, DisklessTopic]]) -> list[Any]:
+    async def list_offsets(wanted: Any, timeout_s: float) -> list[OffsetAnswer]:
+        return [OffsetAnswer(NONE, int(one.topic_id) * 10 + one.partition, -1) for one in wanted]
+
+    context = SimpleNamespace(
+        settings=SimpleNamespace(fetch=SimpleNamespace(time_lookup_timeout_ms=1_000)),
+        time_lookup=SimpleNamespace(list_offsets=list_offsets),
+    )
+    rights = Rights(1.0, time.monotonic)
+    rights.error = lambda *_: NONE  # type: ignore[method-assign]
+    connection: Any = SimpleNamespace(context=context, remembered={Rights: rights})
+    empty = memoryview(b"")
+    asking = Request(2, 9, 1, "client", empty, empty)
+    return await _answer_mine(asking, connection, response.ListOffsetsResponse, mine)
+
+
+async def test_every_topic_has_its_own_partitions_though_it_is_named_twice():
+    topics = await answer([asked("1", 0, 1), asked("2", 3), asked("1", 2, 0)])
+    assert [
+        (topic.name, [(one.partition_index, one.error_code, one.offset) for one in topic.partitions])
+        for topic in topics
+    ] == [("1", [(0, INVALID_REQUEST, -1), (1, NONE, 11), (2, NONE, 12)]), ("2", [(3, NONE, 23)])]
