@@ -117,6 +117,7 @@ class Context:
             max_age_s=max(settings.garbage.orphan_age_ms / 2, _SHORTEST_COMMIT_AGE_MS) / 1000,
             out_of_order_hold_s=settings.out_of_order_hold_ms / 1000,
             max_held_batches=settings.max_held_batches,
+            heard=self.reader.coordinates.note_committed,
         )
         self.topic_defaults = TopicDefaults(self.cluster, interval_s=settings.brokers.defaults_refresh_ms / 1000)
         self.intake = Intake(

@@ -14,7 +14,15 @@ from collections.abc import Iterable, Sequence
 
 import structlog
 
-from proxy.coordinator.interface import Announcement, Coordinator, CoordinatorUnavailable, FindRequest, LogAnswer, Row
+from proxy.coordinator.interface import (
+    Announcement,
+    Coordinator,
+    CoordinatorUnavailable,
+    FindRequest,
+    LogAnswer,
+    Row,
+    RunAnswer,
+)
 from proxy.errors import KAFKA_STORAGE_ERROR, NONE
 
 log = structlog.get_logger()
@@ -106,6 +114,11 @@ class Coordinates:
         if tail is not None:
             tail.known_high_watermark = max(tail.known_high_watermark, high_watermark)
             self._raise_log_start(tail, log_start_offset)
+
+    def note_committed(self, answers: Iterable[RunAnswer]) -> None:
+        """As `note`, of what commits answer."""
+        for answer in answers:
+            self.note(answer.topic_id, answer.partition, answer.log_start_offset, answer.high_watermark)
 
     def forget(self, topic_id: bytes) -> None:
         """A topic is gone."""

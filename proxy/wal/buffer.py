@@ -14,6 +14,7 @@ Whoever appends gets an `Outcome` per batch, through the callback that came with
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Sequence
 
 import structlog
 
@@ -60,7 +61,7 @@ class WalBuffer:
     `diskless.append.buffer.max.bytes`). `max_uploads` run at a time. A commit that gets no answer is tried again for
     `commit_timeout_s`. `out_of_order_hold_s` and `max_held_batches`: see `Holds`. A
     segment is not committed any more `max_age_s` after its upload began, however long this process was stopped; 0 for
-    no limit.
+    no limit. `heard` is called with what commits answer, before anyone is told.
     """
 
     def __init__(
@@ -77,6 +78,7 @@ class WalBuffer:
         out_of_order_hold_s: float = 0.0,
         max_held_batches: int = 1_000,
         max_age_s: float = 0.0,
+        heard: Callable[[Sequence[RunAnswer]], None] = lambda answers: None,
     ) -> None:
         self._storage = storage
         self._coordinator = coordinator
@@ -87,7 +89,8 @@ class WalBuffer:
         self._commit_timeout_s = commit_timeout_s
         self._max_age_ms = round(1000 * max_age_s)
         self._uploads = asyncio.Semaphore(max_uploads)
-        self.holds = Holds(coordinator, hold_s=out_of_order_hold_s, max_batches=max_held_batches)
+        self._heard = heard
+        self.holds = Holds(coordinator, hold_s=out_of_order_hold_s, max_batches=max_held_batches, heard=heard)
         self._open: _Segment | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._underway: dict[int, _Segment] = {}
@@ -225,6 +228,7 @@ class WalBuffer:
                 pause_s = min(2 * pause_s, _RETRY_LONGEST_S)
             else:
                 self._stats.commit_seconds.observe(loop.time() - began_s)
+                self._heard(answers)
                 return answers, ambiguous
 
     def _settle(self, segment: _Segment, built: BuiltSegment, answers: list[RunAnswer]) -> None:

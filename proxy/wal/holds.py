@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
+from collections.abc import Callable, Sequence
 
 import structlog
 
@@ -29,10 +30,21 @@ _Producer = tuple[bytes, int, int]
 
 
 class Holds:
-    """Keeps batches for `hold_s` at most, 0 holds none; and no more than `max_batches` at a time."""
+    """Keeps batches for `hold_s` at most, 0 holds none; and no more than `max_batches` at a time.
 
-    def __init__(self, coordinator: Coordinator, *, hold_s: float, max_batches: int) -> None:
+    `heard` is called with what commits answer, before anyone is told.
+    """
+
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        *,
+        hold_s: float,
+        max_batches: int,
+        heard: Callable[[Sequence[RunAnswer]], None] = lambda answers: None,
+    ) -> None:
         self._coordinator = coordinator
+        self._heard = heard
         self._max_batches = max_batches
         self._hold_s = hold_s
         self._tasks: dict[asyncio.Task[None], dict[int, Settle]] = {}
@@ -107,6 +119,7 @@ class Holds:
                     log.warning("hold_not_tried", reason=str(error))
                     last_error, ambiguous = REQUEST_TIMED_OUT, True
                     continue
+                self._heard([answer])
                 if ambiguous and answer.error_code == KAFKA_STORAGE_ERROR:
                     # This try was refused unseen; the one that was not answered may have taken effect.
                     answer = answer._replace(error_code=REQUEST_TIMED_OUT)

@@ -144,6 +144,17 @@ async def test_batches_wait_no_longer_than_the_interval():
     assert producer.codes() == {0: NONE}
 
 
+async def test_what_a_commit_answers_is_heard_before_anyone_is_told():
+    heard = []
+    wal = await make(
+        heard=lambda answers: heard.extend((run.high_watermark, len(producer.outcomes)) for run in answers)
+    )
+    producer = Producer(wal)
+    producer.append()
+    await wal.drain()
+    assert (heard, producer.codes()) == ([(1, 0)], {0: NONE})
+
+
 async def test_nothing_is_answered_before_the_upload_and_the_commit():
     storage = Storage()
     storage.gated = True
