@@ -238,11 +238,6 @@ def _stamp(run: bytearray | memoryview, position: int, end: int, log_append_time
         _CRC.pack_into(run, position + _CRC_POSITION, crc32c(view[position + CRC_COVERS_FROM : end]))
 
 
-def codec_at(run: bytes | bytearray | memoryview, position: int) -> int:
-    """The codec of the batch at `position`, 0 to 4: a zstd batch needs a Fetch v10 or newer."""
-    return run[position + _CODEC_POSITION] & _CODEC_MASK
-
-
 def _check_attributes(attributes: int) -> None:
     if attributes & _CODEC_MASK > CODEC_ZSTD:
         raise RecordsError(UNSUPPORTED_COMPRESSION_TYPE, f"compression codec {attributes & _CODEC_MASK} is not known")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import struct
 
+import pytest
 import redis as blocking_redis
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
@@ -258,6 +259,7 @@ class Histories(RuleBasedStateMachine):
         return members
 
 
+@pytest.mark.timeout(300)
 def test_random_histories(store: Store, monkeypatch) -> None:
     # Small limits, so that calls are cut and deletions take several.
     monkeypatch.setattr(shard_calls, "MAX_ITEMS_PER_CALL", 2)

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
+import pytest
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule, run_state_machine_as_test
@@ -276,6 +277,7 @@ class FaultyHistories(Histories):
             assert described is None or described.log_end_offset == end
 
 
+@pytest.mark.timeout(300)
 def test_random_histories_with_faults(store: Store, monkeypatch) -> None:
     monkeypatch.setattr(shard_calls, "MAX_ITEMS_PER_CALL", 2)
     monkeypatch.setattr(shard_calls, "MAX_BATCHES_PER_CALL", 5)
