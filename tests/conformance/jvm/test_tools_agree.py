@@ -49,6 +49,11 @@ def without_moments(text: str) -> str:
     return re.sub(offset_and_lag + r"|\d{2,}|(?<=Lag: )\d+|(?<=LagTimeMs: )\d+", "#", text)
 
 
+def without_epoch(text: str) -> str:
+    """Without the epoch of finalized features: an offset of that log."""
+    return re.sub(r"(?<=Epoch: )\d+", "#", text)
+
+
 def without_controllers(text: str) -> str:
     """Without the controllers' own listeners too, which the proxy does not show."""
     return without_moments(re.sub(r', "endpoints": \[.*?\]', "", text))
@@ -93,7 +98,7 @@ QUESTIONS = {
     "quorum replicas": Question(
         f"{TOOLS}.MetadataQuorumCommand", "describe --replication", "Observer", without_moments
     ),
-    "features": Question(f"{TOOLS}.FeatureCommand", "describe", "transaction.version"),
+    "features": Question(f"{TOOLS}.FeatureCommand", "describe", "transaction.version", without_epoch),
     "cluster": Question(f"{TOOLS}.ClusterTool", "cluster-id --bootstrap-server {bootstrap}", "Cluster ID"),
     "endpoints": Question(f"{TOOLS}.ClusterTool", "list-endpoints --bootstrap-server {bootstrap}", "rack-c"),
     "elected": Question(
