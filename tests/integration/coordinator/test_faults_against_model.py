@@ -290,6 +290,6 @@ def test_random_histories_with_faults(store: Store, monkeypatch) -> None:
     FaultyHistories.network.install(monkeypatch)
     run_state_machine_as_test(
         FaultyHistories,
-        settings=hypothesis_settings(max_examples=25, stateful_step_count=25, deadline=None, database=None),
+        settings=hypothesis_settings(max_examples=60, stateful_step_count=25, deadline=None, database=None),
     )
     assert FaultyHistories.network.hits > 20, "hardly any call was lost"
