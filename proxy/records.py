@@ -28,7 +28,6 @@ SMALLEST_RECORD_BYTES = 7
 SMALLEST_LEGACY_BYTES = 14
 """Kafka's `LegacyRecord.RECORD_OVERHEAD_V0`: no batch of any format says a smaller length."""
 
-CODEC_NONE = 0
 CODEC_ZSTD = 4
 _CODEC_MASK = 0x07
 _LOG_APPEND_TIME = 0x08

@@ -75,6 +75,15 @@ class Topics:
         """Every entry."""
         return tuple(self._by_name.values())
 
+    def live_logs(self) -> list[tuple[bytes, int]]:
+        """Topic ID and partition of every log of a live topic."""
+        return [
+            (topic.topic_id, index)
+            for topic in self.all()
+            if topic.state == "live"
+            for index in range(topic.partitions)
+        ]
+
     async def load(self) -> None:
         """Read the registry. Raises CoordinatorUnavailable."""
         known = max(self.version, self.version_remembered)

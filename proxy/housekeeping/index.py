@@ -21,11 +21,6 @@ class IndexPacker:
 
     async def sweep(self) -> None:
         """All topics, once. Raises CoordinatorUnavailable; what was done by then stays."""
-        logs = [
-            (topic.topic_id, partition)
-            for topic in self._topics.all()
-            if topic.state == "live"
-            for partition in range(topic.partitions)
-        ]
+        logs = self._topics.live_logs()
         for start in range(0, len(logs), PARTITIONS_PER_STEP):
             await self._coordinator.pack_rows(logs[start : start + PARTITIONS_PER_STEP], self._age_ms)

@@ -24,12 +24,7 @@ class ProducerExpiry:
 
     async def sweep(self) -> int:
         """All topics, once; of how many producers. Raises CoordinatorUnavailable; what was done by then stays."""
-        logs = [
-            (topic.topic_id, partition)
-            for topic in self._topics.all()
-            if topic.state == "live"
-            for partition in range(topic.partitions)
-        ]
+        logs = self._topics.live_logs()
         forgotten = 0
         for start in range(0, len(logs), PARTITIONS_PER_STEP):
             forgotten += await self._coordinator.forget_producers(logs[start : start + PARTITIONS_PER_STEP])

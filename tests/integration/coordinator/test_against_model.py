@@ -259,15 +259,19 @@ class Histories(RuleBasedStateMachine):
         return members
 
 
-@pytest.mark.timeout(300)
-def test_random_histories(store: Store, monkeypatch) -> None:
-    # Small limits, so that calls are cut and deletions take several.
+def cut_calls_small(monkeypatch) -> None:
+    """Small limits, so that calls are cut, and deletions and packing take several."""
     monkeypatch.setattr(shard_calls, "MAX_ITEMS_PER_CALL", 2)
     monkeypatch.setattr(shard_calls, "MAX_BATCHES_PER_CALL", 5)
     monkeypatch.setattr(coordinator_redis, "MAX_ROWS_PER_DELETE_CALL", 2)
     monkeypatch.setattr(coordinator_redis, "FEWEST_ROWS_PER_PACK", 2)
     monkeypatch.setattr(coordinator_redis, "MOST_ROWS_PER_PACK", 4)
     monkeypatch.setattr(coordinator_redis, "MAX_ROWS_PER_PACK_CALL", 4)
+
+
+@pytest.mark.timeout(300)
+def test_random_histories(store: Store, monkeypatch) -> None:
+    cut_calls_small(monkeypatch)
     Histories.store = store
     run_state_machine_as_test(
         Histories, settings=hypothesis_settings(max_examples=40, stateful_step_count=25, deadline=None, database=None)

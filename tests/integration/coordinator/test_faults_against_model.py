@@ -20,13 +20,18 @@ from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as StoreConnectionError
 from redis.exceptions import NoScriptError
 
-from proxy.coordinator import redis as coordinator_redis
 from proxy.coordinator import scripts, shard_calls
 from proxy.coordinator.interface import CoordinatorUnavailable, PartitionRun, ProposedBatch, RunAnswer
 from proxy.coordinator.redis import RedisCoordinator
 from proxy.coordinator.shards import partition_key
 from tests.integration.coordinator.conftest import Store
-from tests.integration.coordinator.test_against_model import LOGS, Histories, loose_batches, without_times
+from tests.integration.coordinator.test_against_model import (
+    LOGS,
+    Histories,
+    cut_calls_small,
+    loose_batches,
+    without_times,
+)
 
 MOST_CALLS_KEPT = 50
 
@@ -279,12 +284,7 @@ class FaultyHistories(Histories):
 
 @pytest.mark.timeout(300)
 def test_random_histories_with_faults(store: Store, monkeypatch) -> None:
-    monkeypatch.setattr(shard_calls, "MAX_ITEMS_PER_CALL", 2)
-    monkeypatch.setattr(shard_calls, "MAX_BATCHES_PER_CALL", 5)
-    monkeypatch.setattr(coordinator_redis, "MAX_ROWS_PER_DELETE_CALL", 2)
-    monkeypatch.setattr(coordinator_redis, "FEWEST_ROWS_PER_PACK", 2)
-    monkeypatch.setattr(coordinator_redis, "MOST_ROWS_PER_PACK", 4)
-    monkeypatch.setattr(coordinator_redis, "MAX_ROWS_PER_PACK_CALL", 4)
+    cut_calls_small(monkeypatch)
     FaultyHistories.store = store
     FaultyHistories.network = Network()
     FaultyHistories.network.install(monkeypatch)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -28,7 +28,7 @@ from proxy.coordinator.redis import RedisCoordinator
 from proxy.coordinator.shards import partition_key, shard_of
 from proxy.errors import KAFKA_STORAGE_ERROR, NONE
 from tests.integration.coordinator.conftest import Store
-from tests.integration.coordinator.losses import LOSABLE, Losses, coordinator_of, copy_files, put_files
+from tests.integration.coordinator.losses import Losses, coordinator_of, copy_files, put_files
 
 TOPIC = bytes(range(16))
 BATCH = ProposedBatch(100, 2, 1_000, NO_PRODUCER_ID, -1, -1)
@@ -39,25 +39,9 @@ ON = {
 """A partition of each shard."""
 
 
-@pytest.fixture(scope="module")
-def losable(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
-    store = Store(tmp_path_factory.mktemp("losable"), *LOSABLE)
-    store.start()
-    yield store
-    store.stop()
-
-
 @pytest.fixture
 def settings(losable: Store) -> config.Redis:
     return config.Redis(url=losable.url, shards=SHARDS, settle_ms=0)
-
-
-@pytest.fixture
-def losses(losable: Store) -> Iterator[Losses]:
-    losses = Losses(losable.port)
-    losses.empty()
-    yield losses
-    losses.close()
 
 
 @pytest.fixture
@@ -267,17 +251,22 @@ async def test_a_restart_that_loses_nothing_is_no_fence(start_store, clients, fs
     assert not coordinator.fence.fenced
 
 
+async def lose_a_commit(store: Store, knows: RedisCoordinator, knows_less: RedisCoordinator, copy: Path) -> None:
+    """The store comes back with its files of before the commit; of the proxies, who knows less is back first."""
+    await knows.create_logs(TOPIC, ON.values())
+    await knows_less.touch(range(SHARDS))
+    copy_files(store.directory, copy)
+    assert await commit(knows) == 0
+    store.stop()
+    put_files(copy, store.directory)
+    store.start()
+    await reconnected(knows_less)
+
+
 async def test_an_older_append_only_file_is_noticed(start_store, clients, tmp_path: Path) -> None:
     store = start_store("--appendfsync", "always")
     knows, knows_less = await clients(store.url), await clients(store.url)
-    await knows.create_logs(TOPIC, ON.values())
-    await knows_less.touch(range(SHARDS))
-    copy_files(store.directory, tmp_path / "copy")
-    assert await commit(knows) == 0
-    store.stop()
-    put_files(tmp_path / "copy", store.directory)
-    store.start()
-    await reconnected(knows_less)
+    await lose_a_commit(store, knows, knows_less, tmp_path / "copy")
     assert [await commit(knows_less) for _ in range(2)] == [0, 2]
     await reconnected(knows)
     await refused_everywhere([knows, knows_less], 0, "1 of its writes are gone")
@@ -292,14 +281,7 @@ async def test_an_older_append_only_file_is_noticed(start_store, clients, tmp_pa
 async def test_no_offset_is_given_twice_as_all_have_their_say_before_a_write(start_store, clients, tmp_path) -> None:
     store = start_store("--appendfsync", "always")
     knows, knows_less = await clients(store.url, 800), await clients(store.url, 800)
-    await knows.create_logs(TOPIC, ON.values())
-    await knows_less.touch(range(SHARDS))
-    copy_files(store.directory, tmp_path / "copy")
-    assert await commit(knows) == 0
-    store.stop()
-    put_files(tmp_path / "copy", store.directory)
-    store.start()
-    await reconnected(knows_less)
+    await lose_a_commit(store, knows, knows_less, tmp_path / "copy")
     early = [asyncio.create_task(commit(knows_less, shard)) for shard in (0, 1)]
     await reconnected(knows)
     await knows.touch(range(SHARDS))

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import redis as blocking_redis
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
@@ -20,7 +18,7 @@ from proxy.coordinator.connect import connect
 from proxy.coordinator.interface import NO_PRODUCER_ID, FindRequest, PartitionRun, ProposedBatch
 from proxy.errors import KAFKA_STORAGE_ERROR, NONE
 from tests.integration.coordinator.conftest import Store
-from tests.integration.coordinator.losses import LOSABLE, Losses, coordinator_of
+from tests.integration.coordinator.losses import Losses, coordinator_of
 
 TOPIC = bytes(16)
 LOGS = 3
@@ -165,16 +163,6 @@ class Unwatched(Histories):
         self.everyone_looks()  # the first of them may have looked before the one who knew
         assert [bool(one.fence.fenced) for one in self.proxies] == [True] * PROXIES
         super().accept()
-
-
-@pytest.fixture(scope="module")
-def losable(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
-    store = Store(tmp_path_factory.mktemp("losable"), *LOSABLE)
-    store.start()
-    with blocking_redis.Redis(port=store.port) as client:
-        client.ping()
-    yield store
-    store.stop()
 
 
 def run_histories(store: Store, machine: type[Histories], *, planted: bool = False) -> None:

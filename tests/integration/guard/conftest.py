@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,25 +18,9 @@ from proxy.guard.watch import StoreWatch
 from proxy.storage.file import FileStorage
 from proxy.topics import Topics
 from tests.integration.coordinator.conftest import Store
-from tests.integration.coordinator.losses import LOSABLE, Losses, coordinator_of
+from tests.integration.coordinator.losses import Losses, coordinator_of
 
 SHARDS = 2
-
-
-@pytest.fixture(scope="session")
-def losable(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
-    store = Store(tmp_path_factory.mktemp("losable"), *LOSABLE)
-    store.start()
-    yield store
-    store.stop()
-
-
-@pytest.fixture
-def losses(losable: Store) -> Iterator[Losses]:
-    losses = Losses(losable.port)
-    losses.empty()
-    yield losses
-    losses.close()
 
 
 @pytest.fixture

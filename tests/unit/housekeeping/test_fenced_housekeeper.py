@@ -26,13 +26,19 @@ class Work:
         return work
 
 
-async def test_one_that_breaks_is_told_of_once_and_ends_no_other(monkeypatch) -> None:
-    monkeypatch.setattr(housekeeper, "_POLL_S", 0.0)
-    settings = Settings(
+def settings_of(**intervals: Any) -> Settings:
+    return Settings(
         rack="a",
         brokers={"bootstrap": ["127.0.0.1:1"]},
         redis={"url": "redis://127.0.0.1:1"},
         storage={"url": "file:///nowhere"},
+        **intervals,
+    )
+
+
+async def test_one_that_breaks_is_told_of_once_and_ends_no_other(monkeypatch) -> None:
+    monkeypatch.setattr(housekeeper, "_POLL_S", 0.0)
+    settings = settings_of(
         garbage={"interval_ms": 10},
         producer_id_expiration_check_interval_ms=10,
     )
@@ -63,11 +69,7 @@ async def test_one_that_breaks_is_told_of_once_and_ends_no_other(monkeypatch) ->
 
 async def test_it_waits_until_no_shard_is_fenced(monkeypatch) -> None:
     monkeypatch.setattr(housekeeper, "_POLL_S", 0.0)
-    settings = Settings(
-        rack="a",
-        brokers={"bootstrap": ["127.0.0.1:1"]},
-        redis={"url": "redis://127.0.0.1:1"},
-        storage={"url": "file:///nowhere"},
+    settings = settings_of(
         garbage={"interval_ms": 10, "orphan_sweep_interval_ms": 10},
     )
     polls = 0

@@ -6,18 +6,14 @@ from typing import Any, cast
 
 from proxy.coordinator.interface import Coordinator, DisklessTopic
 from proxy.housekeeping.index import IndexPacker
-from proxy.topics import Topics
+from tests.unit.housekeeping.registry import topics_of
 
 
 class Asked:
-    """A coordinator and a registry; remembers what it is to pack."""
+    """A coordinator; remembers what it is to pack."""
 
-    def __init__(self, *topics: DisklessTopic) -> None:
-        self.topics = topics
+    def __init__(self) -> None:
         self.packed: list[tuple[list[tuple[bytes, int]], int]] = []
-
-    def all(self) -> tuple[DisklessTopic, ...]:
-        return self.topics
 
     async def pack_rows(self, logs: Any, older_than_ms: int) -> None:
         self.packed.append((list(logs), older_than_ms))
@@ -25,13 +21,14 @@ class Asked:
 
 async def test_every_partition_of_the_live_topics_in_steps() -> None:
     many, few, going = b"m" * 16, b"f" * 16, b"g" * 16
-    asked = Asked(
+    asked = Asked()
+    topics = topics_of(
         DisklessTopic("many", many, 1_500, "live"),
         DisklessTopic("reserved", bytes(16), 3, "reserved"),
         DisklessTopic("going", going, 3, "deleting"),
         DisklessTopic("few", few, 2, "live"),
     )
-    await IndexPacker(cast(Coordinator, asked), cast(Topics, asked), age_ms=7).sweep()
+    await IndexPacker(cast(Coordinator, asked), topics, age_ms=7).sweep()
     assert [(len(logs), age_ms) for logs, age_ms in asked.packed] == [(1_000, 7), (502, 7)]
     logs = [log for some, _ in asked.packed for log in some]
     assert logs == [*((many, partition) for partition in range(1_500)), (few, 0), (few, 1)]

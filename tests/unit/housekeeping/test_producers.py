@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any
-
 from proxy.coordinator.interface import DisklessTopic, PartitionRun, ProposedBatch
 from proxy.housekeeping import producers
 from proxy.housekeeping.producers import ProducerExpiry
 from tests.coordinator_model import ModelCoordinator
+from tests.unit.housekeeping.registry import topics_of
 
 TOPICS = [DisklessTopic(f"topic-{number}", bytes([number]) * 16, 3, "live") for number in range(1, 4)]
 
@@ -25,8 +23,7 @@ async def test_all_partitions_are_looked_at_step_by_step(monkeypatch) -> None:
         batch = ProposedBatch(100, 1, 1_000, number, 0, 0)
         await coordinator.commit(bytes([number]) * 16, [PartitionRun(*log, 1, (batch,))])
     deleting = DisklessTopic("deleting", b"d" * 16, 1, "deleting")
-    topics: Any = SimpleNamespace(all=lambda: (*TOPICS, deleting))
-    expiry = ProducerExpiry(coordinator, topics)
+    expiry = ProducerExpiry(coordinator, topics_of(*TOPICS, deleting))
     for clock[0], forgotten in ((99, 0), (100, 1), (149, 4), (179, 3), (180, 1), (1_000, 0)):
         assert await expiry.sweep() == forgotten
     assert not any(coordinator.logs[log].producers for log in logs)

@@ -1,0 +1,16 @@
+"""A registry as a proxy has loaded it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from proxy.coordinator.interface import DisklessTopic, RegistrySnapshot
+from proxy.topics import Topics
+
+
+def topics_of(*entries: DisklessTopic) -> Topics:
+    """What a proxy knows of topics that has read these entries."""
+    store: Any = None
+    topics = Topics(store, lease_runs=lambda: True)
+    topics._take(RegistrySnapshot(1, entries))
+    return topics
