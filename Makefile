@@ -5,7 +5,7 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test differential lint format bench retention-run lock-jars clean
+.PHONY: help setup demo test differential lint format bench retention-run moves-run lock-jars clean
 
 help: ## Show this list.
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | while IFS="$$(printf '\t')" read -r name text; do \
@@ -38,6 +38,9 @@ bench: setup ## Measure, and write benchmarks/results; ARGS are passed on.
 
 retention-run: setup ## Retention and deletions under load for ten minutes; make retention-run ARGS="--minutes 1 --seed 7".
 	@.venv/bin/python -m tests.retention_under_load $(ARGS)
+
+moves-run: setup ## Reads while leaders, replicas and brokers move, for ten minutes; make moves-run ARGS="--seconds 60 --seed 7".
+	@.venv/bin/python -m tests.moves_under_load $(ARGS)
 
 lock-jars: ## Renew the jars.lock files after a change of a pom.xml in deploy/kafka.
 	@.venv/bin/python scripts/fetch_servers.py --lock

@@ -109,7 +109,9 @@ def end_to_end(
     """Milliseconds from before a produce to the record's arrival at a consumer that waits for it."""
     producer, consumer = RawClient(produce_address), RawClient(fetch_address)
     producer.produce(topic, partition, one_record(b"first"))
-    offset, _ = consumer.fetch(topic, partition, 0)
+    offset, came = 0, 1
+    while came:
+        offset, came = consumer.fetch(topic, partition, offset)
     sent: dict[int, float] = {}
     taken: list[float] = []
     done = threading.Event()
@@ -117,15 +119,14 @@ def end_to_end(
     def read() -> None:
         at = offset
         while not done.is_set():
-            high_watermark, records = consumer.fetch(topic, partition, at)
+            end, _ = consumer.fetch(topic, partition, at)
             now = time.perf_counter()
-            if records:
-                while at < high_watermark:
-                    # The producer may still be writing down when it sent what has already arrived.
-                    while at not in sent:
-                        time.sleep(0)
-                    taken.append((now - sent[at]) * 1000)
-                    at += 1
+            while at < end:
+                # The producer may still be writing down when it sent what has already arrived.
+                while at not in sent:
+                    time.sleep(0)
+                taken.append((now - sent[at]) * 1000)
+                at += 1
 
     reader = threading.Thread(target=read)
     reader.start()
@@ -147,6 +148,49 @@ def end_to_end(
     return _percentiles(taken)
 
 
+def read_raw(address: str, topic: str, partitions: int, megabytes: int, version: int) -> dict[str, float]:
+    """Throughput of one reader that is too simple to cost much, of all partitions at once, again and again."""
+    client, offsets, size = RawClient(address), dict.fromkeys(((topic, index) for index in range(partitions)), 0), 0
+    client.fetch_all(offsets, version, 1)
+    began = time.perf_counter()
+    while size < megabytes * 1_000_000:
+        came = client.fetch_all(offsets, version)
+        size += sum(part for _, part in came.values())
+        # Those that are not answered, as there is no room for them, come first in the next one.
+        keys = sorted(offsets, key=lambda key: came.get(key, (0, 0))[1])
+        offsets = {key: came.get(key, (offsets[key], 0))[0] for key in keys}
+        if not any(part for _, part in came.values()):
+            offsets = dict.fromkeys(offsets, 0)
+    seconds = time.perf_counter() - began
+    client.close()
+    return {"seconds": seconds, "bytes": size}
+
+
+def wait_for_nothing(address: str, topics: list[str], connections: int, seconds: float) -> dict[str, float]:
+    """Readers that wait at the ends of the topics' first partitions, each with a connection, and get nothing."""
+    answers = 0
+
+    def wait() -> None:
+        nonlocal answers
+        client, offsets = RawClient(address), dict.fromkeys(((topic, 0) for topic in topics), 0)
+        came = client.fetch_all(offsets, 12)
+        while any(size for _, size in came.values()):
+            offsets = {key: end for key, (end, _) in came.items()}
+            came = client.fetch_all(offsets, 12)
+        end = time.perf_counter() + seconds
+        while time.perf_counter() < end:
+            client.fetch_all(offsets, 12)
+            answers += 1
+        client.close()
+
+    waiting = [threading.Thread(target=wait) for _ in range(connections)]
+    for one in waiting:
+        one.start()
+    for one in waiting:
+        one.join()
+    return {"answers": answers, "seconds": seconds}
+
+
 def _at_rate(per_second: float, seconds: float, work: Callable[[], None]) -> list[float]:
     """Milliseconds that each call took; a late call does not make the next ones early."""
     taken = []
@@ -165,7 +209,7 @@ def _percentiles(taken: list[float]) -> dict[str, float]:
 
 
 JOBS: dict[str, Callable[..., dict[str, float]]] = {
-    job.__name__: job for job in (produce, consume, produce_latency, end_to_end)
+    job.__name__: job for job in (produce, consume, produce_latency, end_to_end, read_raw, wait_for_nothing)
 }
 
 if __name__ == "__main__":

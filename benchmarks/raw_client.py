@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import struct
+from collections.abc import Mapping, Sequence
 
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
@@ -11,9 +12,12 @@ from proxy.wire.fetch import FetchRequest, PartitionFetch, TopicFetch, build_fet
 from proxy.wire.fetch_response import parse_fetch_response
 from proxy.wire.header import request_header, response_header_length
 from proxy.wire.metadata import build_metadata_request, metadata_brokers
+from proxy.wire.primitives import Buffer
 from proxy.wire.produce import PartitionProduce, ProduceRequest, TopicProduce, build_produce_request
 
 _SIZE = struct.Struct(">i")
+_BATCH = struct.Struct(">qi11xi")
+"""Base offset, length, and the last offset's distance."""
 _METADATA, _METADATA_VERSION = 3, 9
 _PRODUCE, _PRODUCE_VERSION = 0, 9
 _FETCH, _FETCH_VERSION = 1, 12
@@ -24,6 +28,21 @@ def one_record(value: bytes) -> bytes:
     builder = DefaultRecordBatchBuilder(2, 0, 0, -1, -1, -1, 1 << 30)
     builder.append(0, timestamp=None, key=None, value=value, headers=[])
     return bytes(builder.build())
+
+
+def _read(records: Sequence[Buffer], offset: int) -> tuple[int, int]:
+    """The offset behind the last whole batch, and the bytes up to there."""
+    size = 0
+    for buffer in records:
+        at = 0
+        while len(buffer) - at >= _BATCH.size:
+            base_offset, length, last_offset_delta = _BATCH.unpack_from(buffer, at)
+            if at + 12 + length > len(buffer):
+                break
+            at += 12 + length
+            offset = base_offset + last_offset_delta + 1
+        size += at
+    return offset, size
 
 
 class RawClient:
@@ -53,14 +72,29 @@ class RawClient:
         (error_code,) = struct.unpack_from(">h", answer, 1 + 1 + len(topic) + 1 + 4)
         assert error_code == 0, f"produce answered error {error_code}"
 
-    def fetch(self, topic: str, partition: int, offset: int) -> tuple[int, bytes]:
-        """Records from `offset` on, waited for up to 500 ms; the high watermark and the bytes."""
-        wanted = [TopicFetch(topic, [PartitionFetch(partition, -1, offset, -1, -1, 1 << 20)])]
-        request = FetchRequest(_FETCH_VERSION, -1, 500, 1, 1 << 24, 0, 0, -1, wanted, [], "")
-        answer = self._ask(_FETCH, _FETCH_VERSION, build_fetch_request(request))
-        fetched = parse_fetch_response(answer, _FETCH_VERSION).topics[0].partitions[0]
-        assert fetched.error_code == 0, f"fetch answered error {fetched.error_code}"
-        return fetched.high_watermark, b"".join(map(bytes, fetched.records))
+    def fetch(self, topic: str, partition: int, offset: int) -> tuple[int, int]:
+        """Records from `offset` on, waited for up to 500 ms; the offset behind them and their number of bytes."""
+        (read,) = self.fetch_all({(topic, partition): offset}, _FETCH_VERSION).values()
+        return read
+
+    def fetch_all(
+        self, offsets: Mapping[tuple[str, int], int], version: int, max_bytes: int = 1 << 24
+    ) -> dict[tuple[str, int], tuple[int, int]]:
+        """The same of several partitions at once, by (topic, partition), in their order; up to 1 MiB of each."""
+        wanted: dict[str, list[PartitionFetch]] = {}
+        for (topic, partition), offset in offsets.items():
+            wanted.setdefault(topic, []).append(PartitionFetch(partition, -1, offset, -1, -1, 1 << 20))
+        topics = [TopicFetch(topic, partitions) for topic, partitions in wanted.items()]
+        request = FetchRequest(version, -1, 500, 1, max_bytes, 0, 0, -1, topics, [], "")
+        answer = self._ask(_FETCH, version, build_fetch_request(request))
+        found = {}
+        for topic in parse_fetch_response(answer, version).topics:
+            assert isinstance(topic.topic, str)
+            for fetched in topic.partitions:
+                assert fetched.error_code == 0, f"fetch answered error {fetched.error_code}"
+                key = topic.topic, fetched.index
+                found[key] = _read(fetched.records, offsets[key])
+        return found
 
     def _ask(self, api_key: int, version: int, body: bytes) -> memoryview:
         frame = request_header(api_key, version, 1, "bench") + body

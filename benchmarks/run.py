@@ -18,6 +18,7 @@ from typing import Any
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from benchmarks import classic_reads
 from benchmarks.measure import client, cpu_seconds, memory_mib, spread
 from benchmarks.raw_client import RawClient
 from benchmarks.table import markdown
@@ -51,6 +52,7 @@ def main() -> None:
             for rack in stack.options.racks:
                 pid = stack.pid(f"proxy-{rack}")
                 figures[f"proxy_peak_rss_mib_{storage}"].append(memory_mib(pid, "VmHWM"))
+    classic_reads.measure(figures, arguments.rounds, arguments.megabytes, arguments.seconds)
     result = {
         "when": datetime.now(UTC).isoformat(timespec="seconds"),
         "machine": {"cpus": len(os.sched_getaffinity(0)), "python": platform.python_version()},

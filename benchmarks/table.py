@@ -17,6 +17,41 @@ GB than passing a classic one through: segments are read, and their bytes copied
 """
 
 
+WAYS = ("direct", "follower", "plain", "rerouted")
+"""At the leader, at the follower, through the proxy to the leader, through the proxy to the follower."""
+
+
+def classic_reads(figures: dict[str, Any]) -> list[str]:
+    """Classic topics that are read by a replica in the reader's rack, beside the leader in another."""
+
+    def cell(name: str, digits: int) -> str:
+        if name not in figures:
+            return "–"
+        value = figures[name]
+        return f"{value['median']:.{digits}f} ({value['min']:.{digits}f}–{value['max']:.{digits}f})"
+
+    lines = [
+        "| classic topics, read in another rack than the leader's | leader, direct | follower, direct | proxied to the "
+        "leader | proxied to the near replica |",
+        "|---|---|---|---|---|",
+    ]
+    readers = {"librdkafka": "librdkafka", "v12": "Fetch v12, simplest reader", "v4": "Fetch v4, simplest reader"}
+    rows = [(f"{title}, MB/s", f"{reader}_{{way}}_mb_s", 0) for reader, title in readers.items()]
+    rows += [(f"proxy's CPU s/GB, {title}", f"{reader}_{{way}}_cpu_s_gb", 2) for reader, title in readers.items()]
+    for label, title in (("e2e", "end to end at 200/s"), ("seldom", "end to end at 5/s")):
+        rows += [(f"{title}, {percentile}, ms", f"{label}_{{way}}_{percentile}_ms", 2) for percentile in ("p50", "p99")]
+    rows += [
+        (f"CPU of 100 readers that wait, {count} near {sources}", f"idle_{count}_{{way}}_cpu_share", 3)
+        for count, sources in (("one", "replica"), ("two", "replicas"))
+    ]
+    for title, name, digits in rows:
+        of_proxy = "cpu" in name
+        cells = ["" if of_proxy and way in WAYS[:2] else cell(name.format(way=way), digits) for way in WAYS]
+        lines.append(f"| {title} | {' | '.join(cells)} |")
+    times = ", ".join(f"{cell(f'{reader}_cpu_ratio', 2)} with {title}" for reader, title in readers.items())
+    return [*lines, "", f"CPU time to the near replica ÷ to the leader, pair by pair: {times}.", ""]
+
+
 def markdown(result: dict[str, Any]) -> str:
     """Everything of `bench.json` for a reader."""
     figures = result["figures"]
@@ -63,5 +98,5 @@ def markdown(result: dict[str, Any]) -> str:
     for title, name, digits in rows:
         lines.append(f"| {title} | {cell(f'diskless_file_{name}', digits)} | {cell(f'diskless_s3_{name}', digits)} |")
     peak = " | ".join(cell(f"proxy_peak_rss_mib_{storage}") for storage in ("file", "s3"))
-    lines += [f"| peak resident memory of a proxy, MiB | {peak} |", "", PEERS]
+    lines += [f"| peak resident memory of a proxy, MiB | {peak} |", "", *classic_reads(figures), PEERS]
     return "\n".join(lines)

@@ -13,6 +13,7 @@ import os
 import platform
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from statistics import median
 from types import SimpleNamespace
@@ -31,6 +32,7 @@ from proxy.leaders import LeaderChoice
 from proxy.racks import Racks
 from proxy.request import Request
 from proxy.rewrite_metadata import metadata
+from proxy.stats import Stats
 from proxy.topics import Topics
 from proxy.wire.fetch_response import (
     PartitionFetched,
@@ -50,20 +52,24 @@ from proxy.wire.produce import (
     build_produce_request,
     parse_produce_request,
 )
+from proxy.wire.produce_stream import ProduceStream, count_produced
 
 RESULTS = Path(__file__).parent / "results" / "wire.json"
 RECORDS = bytes(16_384)
 CHUNK_BYTES = 65_536
 CALLS = 300
+PRODUCE_TOPICS_AT = 7
+"""Behind a null transactional ID, acks and timeout."""
+COUNTED = partial(Stats().count_records, "classic", "produce", "rack-a", "rack-b")
 
 
 def told(node_id: int) -> tuple[str, int]:
     return "127.0.0.1", 19100 + node_id
 
 
-def produce_body() -> bytes:
-    """Produce v9 with 50 batches of 16 KiB."""
-    partitions = [PartitionProduce(index, memoryview(RECORDS)) for index in range(50)]
+def produce_body(count: int = 50) -> bytes:
+    """Produce v9 with batches of 16 KiB."""
+    partitions = [PartitionProduce(index, memoryview(RECORDS)) for index in range(count)]
     request = ProduceRequest(9, None, -1, 30_000, [TopicProduce("orders", partitions)])
     return b"".join(build_produce_request(request))
 
@@ -143,6 +149,19 @@ def stream(body: bytes) -> None:
     through.finish()
 
 
+def count_streamed(body: bytes) -> None:
+    """The topics of a request in chunks as a socket gives them."""
+    through, view = ProduceStream(9, COUNTED, begins_at=PRODUCE_TOPICS_AT), memoryview(body)
+    for at in range(0, len(body), CHUNK_BYTES):
+        through.feed(view[at : at + CHUNK_BYTES])
+    through.count()
+
+
+def count_at_once(body: memoryview) -> None:
+    """The topics of a request that has come whole."""
+    count_produced(body, len(body), PRODUCE_TOPICS_AT, 9, COUNTED)
+
+
 def cases() -> dict[str, Callable[[], object]]:
     produce, answer, topics = produce_body(), metadata_body(), fetch_topics()
     fetch = b"".join(build_fetch_response(17, 0, topics))
@@ -164,12 +183,16 @@ def cases() -> dict[str, Callable[[], object]]:
         for choice in ("sticky", "round_robin", "partition_hash", "replica")
     }
     parsed = parse_produce_request(produce, 9)
+    whole_produce, one_produce = memoryview(produce), memoryview(produce_body(1))
     kio_produce = entity_reader(load_request_schema(0, 9))
     kio_fetch = entity_reader(load_response_schema(1, 17))
     kio_metadata = entity_reader(load_response_schema(3, 12))
     return {
         "Produce v9, 50 x 16 KiB: parse": lambda: parse_produce_request(produce, 9),
         "Produce v9, 50 x 16 KiB: build": lambda: build_produce_request(parsed),
+        "Produce v9, 50 x 16 KiB: count in 64 KiB chunks": lambda: count_streamed(produce),
+        "Produce v9, 50 x 16 KiB: count at once": lambda: count_at_once(whole_produce),
+        "Produce v9, 1 x 16 KiB: count at once": lambda: count_at_once(one_produce),
         "Produce v9, 50 x 16 KiB: kio decodes": lambda: kio_produce(produce, 0),
         "Fetch v17, 100 x 16 KiB: scan": lambda: scan_fetch_response(fetch, 17),
         "Fetch v17, 100 x 16 KiB: parse": lambda: parse_fetch_response(fetch, 17),

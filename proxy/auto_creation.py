@@ -3,7 +3,9 @@
 A topic whose name `default_diskless_topics` makes diskless is created by the proxy, as the client would with
 CreateTopics, if the brokers create topics on demand. A name in the registry is never left to the brokers, whatever
 state it is in: they would make a classic topic of a reserved name before its creator does, or beside logs that are
-being deleted. With all other names the brokers go on as they do.
+being deleted. With all other names the brokers go on as they do; but while fewer of them live than new topics have
+replicas the proxy creates those, too, if the brokers create topics on demand, so that they can be made with the live
+ones (KIP-409, `replication/creation.py`).
 
 Version notes: Metadata v0 to v3 always create (v4 has the flag), so the brokers are asked v4 for them.
 """
@@ -42,19 +44,21 @@ log = structlog.get_logger()
 FIRST_FLAG_VERSION = 4
 _SAME_AS_FLAG_VERSION = 3
 _AUTO_CREATE = "auto.create.topics.enable"
+_INTERNAL = ("__consumer_offsets", "__transaction_state", "__share_group_state")
+"""Brokers make them with configs of their own."""
 _MAY_BE_OVER = (NONE, UNKNOWN_TOPIC_OR_PARTITION)
 """While a topic is being created; the next answer knows better."""
 
 
 def creating_request(context: Context, body: Buffer, version: int) -> MetadataRequest | None:
-    """A request that might create a topic that is diskless, or is to be; None for any other, and for an unreadable."""
-    if not context.settings.default_diskless_topics and not context.topics.all():
+    """A request that might create a topic that the proxy is to create; None for any other, and for an unreadable."""
+    if not context.settings.default_diskless_topics and not context.topics.all() and not _brokers_are_missing(context):
         return None
     try:
         asked = parse_metadata_request(body, version)
     except ProtocolError:
         return None  # the broker's to refuse
-    if not asked.allow_auto_topic_creation or not any(_is_guarded(context, name) for name in _names(asked)):
+    if not asked.allow_auto_topic_creation or not any(_is_mine(context, name) for name in _names(asked)):
         return None
     return asked
 
@@ -94,10 +98,10 @@ async def answer(
 async def _create(
     connection: ClientConnection, request: Request, asked: MetadataRequest, missing: list[str]
 ) -> dict[str, int]:
-    """Let the brokers create classic topics, and create diskless ones; Kafka's errors that the client is to hear of."""
+    """Let the brokers create what is theirs, and create the others; Kafka's errors that the client is to hear of."""
     context, version = connection.context, _version(asked)
     errors: dict[str, int] = {}
-    theirs = [name for name in missing if not _is_guarded(context, name)]
+    theirs = [name for name in missing if not _is_mine(context, name)]
     if theirs:
         again = asked._replace(
             version=version, topics=[topic for topic in asked.topics or () if topic.name in set(theirs)]
@@ -105,13 +109,13 @@ async def _create(
         body = await connection.ask(request, METADATA, version, encode_metadata_request(again))
         told = {topic.name: topic.error_code for topic in metadata_topics(body, version) if topic.name is not None}
         errors = {name: error_code for name, error_code in told.items() if error_code not in _MAY_BE_OVER}
-    mine = [name for name in missing if _is_guarded(context, name) and context.topics.find(name) is None]
+    mine = [name for name in missing if _is_mine(context, name) and context.topics.find(name) is None]
     if mine and await _brokers_create(context):
-        errors |= await _create_diskless(connection, request, mine)
+        errors |= await _create_as_client(connection, request, mine)
     return errors
 
 
-async def _create_diskless(connection: ClientConnection, request: Request, names: list[str]) -> dict[str, int]:
+async def _create_as_client(connection: ClientConnection, request: Request, names: list[str]) -> dict[str, int]:
     from proxy.handlers.create_topics import create_by_name
 
     errors = {}
@@ -121,7 +125,7 @@ async def _create_diskless(connection: ClientConnection, request: Request, names
             errors[name] = error_code
         elif error_code not in (NONE, TOPIC_ALREADY_EXISTS):
             log.warning(
-                "diskless_topic_not_auto_created",
+                "topic_not_auto_created",
                 topic=name,
                 error=result.error_code.name,
                 reason=result.error_message,
@@ -138,7 +142,8 @@ async def _brokers_create(context: Context) -> bool:
         log.warning(
             "auto_creation_unknown",
             reason=str(error),
-            effect="topics that default_diskless_topics names are not created on demand",
+            effect="topics that default_diskless_topics names are not created on demand, nor any while brokers are "
+            "missing",
             remedy="let the proxy's principal describe the configs of the cluster",
         )
         return False
@@ -147,6 +152,17 @@ async def _brokers_create(context: Context) -> bool:
 def _is_guarded(context: Context, name: str) -> bool:
     patterns = context.settings.default_diskless_topics
     return context.topics.find(name) is not None or diskless_by_name(name, patterns)
+
+
+def _is_mine(context: Context, name: str) -> bool:
+    return _is_guarded(context, name) or (_brokers_are_missing(context) and name not in _INTERNAL)
+
+
+def _brokers_are_missing(context: Context) -> bool:
+    """Whether the brokers may refuse what they create on demand: fewer live than it has replicas by default."""
+    return context.under_replicated.enabled and (
+        0 < len(context.cluster.view.brokers) < context.topic_defaults.replication_factor
+    )
 
 
 def _names(asked: MetadataRequest) -> list[str]:

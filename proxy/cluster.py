@@ -13,7 +13,7 @@ from proxy.process.keep_alive import keep_alive
 from proxy.service import BrokerAccess, ServiceConnection
 from proxy.upstream import BrokerConnection, BrokerUnreachable
 from proxy.wire.errors import ProtocolError
-from proxy.wire.metadata import Broker, metadata_brokers
+from proxy.wire.metadata import Broker, metadata_brokers, metadata_cluster_id
 
 log = structlog.get_logger()
 
@@ -45,15 +45,12 @@ class Cluster:
         self._settings = settings
         self._bootstrap = [parse_address(address) for address in settings.brokers.bootstrap]
         self.view = ClusterView({})
+        self.cluster_id = ""
+        """Of the Kafka cluster; empty before the first answer."""
         self.failure: str | None = "not asked yet"
         """Why the brokers can't be reached, for `/readyz`; None when they can."""
         self.access = BrokerAccess(settings)
-        self.service = ServiceConnection(
-            self._service_addresses,
-            self.access,
-            request_timeout_s=settings.brokers.request_timeout_ms / 1000,
-            max_frame_bytes=2**31 - 1,
-        )
+        self.service = self.connection_to_any(settings.brokers.request_timeout_ms / 1000)
         self._warned: set[int] = set()
 
     async def refresh(self) -> None:
@@ -61,6 +58,7 @@ class Cluster:
         try:
             body = await self.service.ask(METADATA, _METADATA_VERSION, _NO_TOPICS)
             self.learn(metadata_brokers(body, _METADATA_VERSION))
+            self.cluster_id = metadata_cluster_id(body, _METADATA_VERSION) or self.cluster_id
         except ProtocolError as error:
             self.failure = f"the bootstrap address does not answer as a Kafka broker: {error}"
             raise BrokerUnreachable(self.failure) from error
@@ -122,6 +120,12 @@ class Cluster:
         if transport is not None and not transport.is_closing():
             keep_alive(transport.get_extra_info("socket"), limits)
             transport.set_write_buffer_limits(high=limits.write_buffer_bytes)
+
+    def connection_to_any(self, request_timeout_s: float) -> ServiceConnection:
+        """A service connection to any broker, of the proxy's rack first; the caller closes it."""
+        return ServiceConnection(
+            self._service_addresses, self.access, request_timeout_s=request_timeout_s, max_frame_bytes=2**31 - 1
+        )
 
     def connection_to(self, node_id: int) -> ServiceConnection:
         """A service connection of the caller's own to one broker, who closes it; made when it is first used."""

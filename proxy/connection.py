@@ -31,6 +31,7 @@ from proxy.wire.primitives import Buffer
 if TYPE_CHECKING:
     from proxy.config import Listeners
     from proxy.context import Context
+    from proxy.wire.produce_stream import ProduceStream
 
 log = structlog.get_logger()
 
@@ -74,6 +75,8 @@ class ClientConnection(asyncio.Protocol):
         self.last_active_s = context.now()
         self.remembered: dict[Any, Any] = {}
         """What handlers keep for the life of the connection, under keys of their own."""
+        self._looked_through: ProduceStream | None = None
+        """The request that streams, where its records are counted as they pass."""
         self.authentication = Authentication(context.settings.brokers.with_sasl, context.now)
         limits = context.settings.limits
         self._max_in_flight = limits.max_in_flight_requests
@@ -94,6 +97,8 @@ class ClientConnection(asyncio.Protocol):
         """When the frame that is being received began; None between frames and while reading is paused."""
         self._held_response_bytes = 0
         """Of answers that are whole and wait for their turn."""
+        self._not_taken: list[Callable[[], None]] = []
+        """`Slot.let_go` of answers that are written, and not all taken by the client."""
         self._muted: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._admitted = False
@@ -124,6 +129,7 @@ class ClientConnection(asyncio.Protocol):
         self._transport = None
         self._paused |= _ENDING
         self._reader.stop()
+        self._end_looking_through()
         if self._muted is not None:
             self._muted.cancel()
         for task in self._tasks:
@@ -132,7 +138,9 @@ class ClientConnection(asyncio.Protocol):
             self.upstream.close()
         for slot in [slot for slot in self._slots if isinstance(slot, BrokerSlot)]:
             slot.lose()
+        self._not_taken.extend(slot.let_go for slot in self._slots if slot.let_go is not None)
         self._slots.clear()
+        self._let_go()
         self.context.memory.give_back(self._charge_bytes)
         self._charge_bytes = 0
         if self._granted:
@@ -149,6 +157,7 @@ class ClientConnection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         """asyncio: room again."""
+        self._let_go()
         self._unpause(_CLIENT_FULL)
         self._resume_broker()
 
@@ -216,6 +225,11 @@ class ClientConnection(asyncio.Protocol):
             self._start_behind_barrier(waiting, slot)
         self._check_in_flight()
 
+    def _end_looking_through(self) -> None:
+        if self._looked_through is not None:
+            self._looked_through.count()
+            self._looked_through = None
+
     def _pass_token(self, token: memoryview) -> None:
         slot = Slot(self, _SASL_HANDSHAKE, 0, 0)
         slot.charge_bytes, self._charge_bytes = self._charge_bytes, 0
@@ -224,6 +238,10 @@ class ClientConnection(asyncio.Protocol):
 
     def frame_part(self, part: memoryview, last: bool) -> None:
         """More of a streamed request."""
+        if self._looked_through is not None:
+            self._looked_through.feed(part)
+            if last:
+                self._end_looking_through()
         if self.upstream is not None:
             self.upstream.write(part)
 
@@ -250,8 +268,12 @@ class ClientConnection(asyncio.Protocol):
             self._slots.append(slot)
         self.send_upstream([request.frame], slot)
 
-    def begin_stream(self, api_key: int, slot: BrokerSlot | None) -> None:
-        """A request of which nothing is held begins to stream; its slot, None where the broker won't answer."""
+    def begin_stream(self, api_key: int, slot: BrokerSlot | None, looked_through: ProduceStream | None = None) -> None:
+        """A request of which nothing is held begins to stream; its slot, None where the broker won't answer.
+
+        `looked_through` is shown all of it, from the frame's size on.
+        """
+        self._looked_through = looked_through
         self.context.stats.count_request(api_key)
         if slot is not None and self.upstream is not None:
             self._slots.append(slot)
@@ -310,6 +332,8 @@ class ClientConnection(asyncio.Protocol):
         self.last_active_s = self.context.now()
         if self._slots and self._slots[0] is slot:
             self._flush()
+        elif self._transport is None and slot.let_go is not None:
+            slot.let_go()
         if self._held_response_bytes > self._max_held_response_bytes:
             self._pause(_ANSWERS_WAIT)
 
@@ -512,6 +536,10 @@ class ClientConnection(asyncio.Protocol):
             if not head.done:
                 break
             slots.popleft()
+            if head.let_go is not None:
+                self._not_taken.append(head.let_go)
+        if self._not_taken and not self._paused & _CLIENT_FULL:
+            self._let_go()
         if self._paused & _ANSWERS_WAIT and self._held_response_bytes <= self._max_held_response_bytes:
             self._unpause(_ANSWERS_WAIT)
         if self._paused & _IN_FLIGHT and len(slots) < self._max_in_flight:
@@ -528,6 +556,11 @@ class ClientConnection(asyncio.Protocol):
         if self._transport is not None:
             self.context.stats.client_bytes_sent += size
             self._transport.writelines(buffers)
+
+    def _let_go(self) -> None:
+        not_taken, self._not_taken = self._not_taken, []
+        for let_go in not_taken:
+            let_go()
 
     def _close_if_done(self) -> None:
         busy = self._paused & _BARRIER and not self._slots

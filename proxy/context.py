@@ -31,12 +31,22 @@ from proxy.leaders import LeaderChoice
 from proxy.memory import MemoryBudget
 from proxy.quotas.quotas import Quotas
 from proxy.racks import Racks
+from proxy.replicas.knowledge import Replicas
+from proxy.replicas.near import NearBrokers
+from proxy.replicas.pool import ReplicaConnections
+from proxy.replicas.selector import ReplicaSelector
+from proxy.replicas.shunned import Shunned
+from proxy.replication.completion import Completion
+from proxy.replication.creation import UnderReplicatedTopics
+from proxy.replication.keeper import ReplicationKeeper
+from proxy.replication.store import RedisPendingTopics
 from proxy.reservations import Reservations
 from proxy.row_reader import RowReader
 from proxy.stats import Stats
 from proxy.storage.interface import ObjectStorage
 from proxy.time_lookup import TimeLookup
 from proxy.topic_defaults import TopicDefaults
+from proxy.topic_names import TopicNames
 from proxy.topics import Topics
 from proxy.wal.buffer import WalBuffer
 from proxy.wal.intake import Intake
@@ -46,6 +56,8 @@ if TYPE_CHECKING:
 
 
 _SHORTEST_COMMIT_AGE_MS = 1_000
+_REPLICAS_ANSWER_WITHIN_S = 3.0
+"""A broker that has not told leaders and replicas by then is not asked again before the others."""
 
 
 class Context:
@@ -62,7 +74,7 @@ class Context:
         self.handlers = handlers
         self.now: Callable[[], float] = asyncio.get_running_loop().time
         """Monotonic seconds."""
-        self.stats = Stats()
+        self.stats = Stats(settings.limits.max_counted_topics)
         self.quotas = Quotas(self.now, self.stats.throttled_seconds)
         self.memory = MemoryBudget(settings.limits.max_request_bytes_in_memory)
         self.connections = Connections(settings.limits, self.stats)
@@ -83,6 +95,29 @@ class Context:
             settings, fleet_racks=self.fleet.racks, view=lambda: self.cluster.view, now=lambda: self.now()
         )
         self.leader_choice = LeaderChoice(settings.leader_choice)
+        self.api_versions_learnt: dict[int, bytes] = {}
+        """The body of the last answer to ApiVersions without error, by version, as clients were told it."""
+        self.near_brokers = NearBrokers(settings.rack, lambda: self.cluster.view)
+        self.shunned = Shunned(self.now, shun_s=settings.fetch.replica_shun_ms / 1000)
+        # Its own connection: what clients' Fetches wait for does not stand in line behind other questions.
+        self.replicas_service = self.cluster.connection_to_any(_REPLICAS_ANSWER_WITHIN_S)
+        self.replicas = Replicas(
+            self.replicas_service.ask,
+            self.now,
+            interval_s=settings.brokers.metadata_refresh_ms / 1000,
+            max_topics=settings.fetch.replica_topics_remembered,
+        )
+        self.topic_names = TopicNames(self.stats, self.replicas, self.now)
+        self.replica_selector = ReplicaSelector(self.cluster, interval_s=settings.brokers.defaults_refresh_ms / 1000)
+        self.replica_memory = MemoryBudget(settings.fetch.replica_answer_bytes_max)
+        self.replica_connections = ReplicaConnections(
+            self.cluster,
+            settings.fetch,
+            self.shunned,
+            self.replica_memory,
+            self.now,
+            longest_read_s=settings.brokers.request_timeout_ms / 1000,
+        )
         self.cache = BlockCache(
             storage, capacity_bytes=settings.fetch.cache_bytes, block_bytes=settings.fetch.block_bytes
         )
@@ -131,6 +166,8 @@ class Context:
         self.store_watch = StoreWatch(
             settings.redis, store, self.coordinator, storage, self.topics, lambda: self.housekeeper.holds_lease
         )
+        self.pending_topics = RedisPendingTopics(store, lambda: self.cluster.cluster_id)
+        self.under_replicated = UnderReplicatedTopics(self)
         self.reservations = Reservations(self)
         self.housekeeper = Housekeeper(
             settings,
@@ -148,6 +185,21 @@ class Context:
             IndexPacker(self.coordinator, self.topics, age_ms=settings.redis.pack_age_ms),
             ProducerExpiry(self.coordinator, self.topics),
             fenced=lambda: self.coordinator.fence.fenced,
+        )
+        self.replication_keeper = ReplicationKeeper(
+            Completion(
+                self.cluster,
+                self.pending_topics,
+                owners=lambda: self.fleet.records.keys(),
+                now_ms=self.wall_clock_ms,
+                confirm_s=settings.brokers.deleted_topics_confirm_ms / 1000,
+                settle_s=(settings.fleet.lease_ms + settings.fleet.create_topic_timeout_ms) / 1000,
+                partitions_at_once=settings.replication.partitions_at_once,
+            ),
+            fleet_store,
+            self.fleet.identity,
+            self.cluster,
+            interval_s=settings.replication.check_interval_ms / 1000,
         )
         self._seen_through: set[asyncio.Task[None]] = set()
 

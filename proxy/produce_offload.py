@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import structlog
 
+from proxy.accounting import count_classic, count_diskless
 from proxy.coordinator.interface import DisklessTopic
 from proxy.errors import (
     KAFKA_STORAGE_ERROR,
@@ -32,7 +33,7 @@ from proxy.errors import (
 from proxy.index_watch import FULL_MESSAGE, FULL_THROTTLE_MS
 from proxy.produce_checks import check_produced
 from proxy.records import RecordsError, producer_id_of
-from proxy.rewrite_metadata import address_of, counted_rack
+from proxy.rewrite_metadata import address_of
 from proxy.security.rights import WRITE, rights_of
 from proxy.slots import BrokerSlot, Slot
 from proxy.wire.endpoints import rewrite_node_endpoints
@@ -50,7 +51,8 @@ from proxy.wire.produce import (
     merge_produce_response,
     parse_produce_request,
 )
-from proxy.wire.produce_prefix import acks_of_prefix, client_id_of_prefix
+from proxy.wire.produce_prefix import client_id_of_prefix, read_produce_prefix
+from proxy.wire.produce_stream import ProduceStream, count_produced
 
 if TYPE_CHECKING:
     from proxy.connection import ClientConnection
@@ -63,6 +65,7 @@ log = structlog.get_logger()
 
 PRODUCE = 0
 _HEAD = struct.Struct(">hhi")
+_SIZE_BYTES = 4
 _FIRST_PARSED_VERSION = 3
 _MAX_PREFIX_BYTES = 131_072
 """Two strings of 32,767 bytes and some tagged fields come before the acks."""
@@ -83,17 +86,20 @@ class _DisklessPart(NamedTuple):
 def begin_classic_produce(connection: ClientConnection, size: int, head: memoryview) -> Decision:
     """A Produce begins while every topic is classic: stream it. `head` is what has come of its `size` bytes."""
     _, version, correlation_id = _HEAD.unpack_from(head)
-    acks = acks_of_prefix(head, version)
-    if acks is None:
+    prefix = read_produce_prefix(head, version)
+    if prefix is None:
         if len(head) < min(size, _MAX_PREFIX_BYTES):
             return Decision.NEED_MORE
         raise ProtocolError("a Produce request ends before its acks, or has an endless client or transactional ID")
     client_id = client_id_of_prefix(head)
-    _count_classic(connection, client_id, size)
+    count = count_classic(connection, client_id, "produce")
+    stream = None
+    if not count_produced(head, size, prefix.topics_at, version, count):
+        stream = ProduceStream(version, count, begins_at=_SIZE_BYTES + prefix.topics_at)
     slot = None
-    if acks != 0:
+    if prefix.acks != 0:
         slot = BrokerSlot(connection, PRODUCE, version, correlation_id, _rewriter(connection, client_id, version))
-    connection.begin_stream(PRODUCE, slot)
+    connection.begin_stream(PRODUCE, slot, stream)
     return Decision.STREAM
 
 
@@ -104,7 +110,7 @@ def produce(connection: ClientConnection, request: Request) -> Coroutine[Any, An
         raise ProtocolError(f"Produce v{request.api_version} is not served where diskless topics are")
     parsed = parse_produce_request(request.body, request.api_version)
     if not _split(connection, parsed)[1]:
-        _count_classic(connection, request.client_id, len(request.frame))
+        _count_produced(connection, request.client_id, parsed)
         rewriter = _rewriter(connection, request.client_id, request.api_version)
         connection.forward(request, rewriter, answered=parsed.acks != 0)
         return None
@@ -223,9 +229,7 @@ class _PendingProduce:
             answers[place] = PartitionProduced(partition.index, KAFKA_STORAGE_ERROR, error_message=FULL_MESSAGE)
             self._throttle_ms = max(self._throttle_ms, FULL_THROTTLE_MS)
             return
-        context.stats.record_bytes[
-            "diskless", "produce", counted_rack(self._connection, self._request.client_id), context.settings.rack
-        ] += header.length
+        count_diskless(self._connection, self._request.client_id, "produce")(entry.name, header.length)
         self._open += 1
         settle = partial(self._settle, answers, place)
         now_ms = context.wall_clock_ms()
@@ -236,7 +240,7 @@ class _PendingProduce:
         header_length = len(self._request.frame) - len(self._request.body)
         buffers: list[Buffer] = [self._request.frame[:header_length], *build_produce_request(classic)]
         size = sum(map(len, buffers))
-        _count_classic(self._connection, self._request.client_id, size)
+        _count_produced(self._connection, self._request.client_id, classic)
         expected = None
         if classic.acks != 0:
             self._open += 1
@@ -361,8 +365,8 @@ def _rewriter(connection: ClientConnection, client_id: str | None, version: int)
     return lambda body: rewrite_node_endpoints(PRODUCE, body, version, address_of(connection, client_id))
 
 
-def _count_classic(connection: ClientConnection, client_id: str | None, size: int) -> None:
-    """Bytes of classic records by the client's rack and the broker's."""
-    context = connection.context
-    serving = context.cluster.rack_of(connection.node_id)
-    context.stats.record_bytes["classic", "produce", counted_rack(connection, client_id), serving] += size
+def _count_produced(connection: ClientConnection, client_id: str | None, classic: ProduceRequest) -> None:
+    """Records of classic topics, by topic, between the client's rack and the broker's."""
+    count = count_classic(connection, client_id, "produce")
+    for topic, partitions, _ in classic.topics:
+        count(topic, sum(len(partition.records) for partition in partitions if partition.records is not None))

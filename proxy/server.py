@@ -146,6 +146,7 @@ class Server:
         await self._healing("coordinator", context.fleet.beat)  # the first one loaded the registry, this one says so
         await self._healing("brokers", context.cluster.refresh)
         await context.topic_defaults.refresh()
+        await context.replica_selector.refresh()
         for work in (
             context.store_watch.keep_watching(),
             context.fleet.keep_beating(),
@@ -154,14 +155,19 @@ class Server:
             context.cluster.keep_fresh(),
             context.quotas.keep_fresh(
                 context.cluster.service.ask,
-                lambda: bool(context.topics.all()),
+                lambda: self.settings.fetch.read_near_replicas or bool(context.topics.all()),
                 self.settings.brokers.quotas_refresh_ms / 1000,
             ),
             context.connections.sweep(context.memory),
             context.reservations.keep_settling(),
             context.housekeeper.keep_house(),
+            context.replication_keeper.keep_completing(),
             context.index_watch.keep_watching(),
             context.topic_defaults.follow(),
+            context.replica_selector.follow(),
+            context.replicas.follow(),
+            context.replica_connections.tend(),
+            context.topic_names.follow(),
             keep_fresh(
                 [*self._tls.values(), *([context.cluster.access.tls] if context.cluster.access.tls else [])],
                 self.settings.certificate_reload_interval_ms / 1000,
@@ -265,6 +271,8 @@ class Server:
         context.connections.abort()
         await context.intake.close()
         await context.wal.close()
+        context.replica_connections.close()
+        context.replicas_service.close()
         context.cluster.service.close()
         context.time_lookup.close()
         await context.cache.close()

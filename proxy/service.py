@@ -78,7 +78,8 @@ class BrokerAccess:
 class ServiceConnection:
     """The proxy's own connection to any of several brokers, made anew when it ends.
 
-    `addresses` gives the candidates at each attempt, best first.
+    `addresses` gives the candidates at each attempt, best first. One that accepted and did not answer in time (a
+    machine that hangs) is tried last the next time, or it would be asked for ever.
     """
 
     def __init__(
@@ -94,6 +95,8 @@ class ServiceConnection:
         self._request_timeout_s = request_timeout_s
         self._max_frame_bytes = max_frame_bytes
         self._connection: BrokerConnection | None = None
+        self._address: tuple[str, int] | None = None
+        self._silent: tuple[str, int] | None = None
         self._renew_at_s: float | None = None
         self._connecting = asyncio.Lock()
 
@@ -106,6 +109,9 @@ class ServiceConnection:
                 return await connection.ask(api_key, api_version, body, SERVICE_CLIENT_ID)
         except TimeoutError:
             connection.close()
+            if self._connection is connection:  # it is known as lost only in the loop's next step
+                self._connection = None
+                self._silent = self._address
             name = apis.API_TABLE[api_key].name
             raise BrokerUnreachable(f"no answer to {name} within {self._request_timeout_s:g} s") from None
 
@@ -122,7 +128,7 @@ class ServiceConnection:
                 self._renew_at_s = await self._access.authenticate(self._connection)
                 return self._connection
             failures = []
-            for host, port in self._addresses():
+            for host, port in sorted(self._addresses(), key=lambda address: address == self._silent):
                 connection = BrokerConnection(max_frame_bytes=self._max_frame_bytes)
                 try:
                     self._renew_at_s = await self._access.connect_as_service(host, port, connection)
@@ -130,5 +136,6 @@ class ServiceConnection:
                     failures.append(str(error))
                 else:
                     self._connection = connection
+                    self._address = host, port
                     return connection
             raise BrokerUnreachable("; ".join(failures) or "no broker address is known")

@@ -11,26 +11,41 @@ import struct
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from proxy.apis import response_is_flexible
 from proxy.wire.errors import ProtocolError
+from proxy.wire.fetch_stream import FetchEndpointStream, count_plain
 from proxy.wire.frames import Decision
 from proxy.wire.header import response_header, response_header_length
 from proxy.wire.primitives import Buffer
 
 if TYPE_CHECKING:
     from proxy.connection import ClientConnection
-    from proxy.wire.fetch_stream import FetchEndpointStream
+    from proxy.wire.metadata import AddressOf
+    from proxy.wire.topic_walk import CountTopic
 
 _SIZE = struct.Struct(">i")
 _CORRELATION = struct.Struct(">i")
-_FETCH_HEAD_BYTES = 9
-"""Frame size, correlation ID, and the empty tagged fields of response header v1."""
+_HEAD_BYTES = 8
+"""Frame size and correlation ID."""
+_TAGGED_HEAD_BYTES = 9
+"""The same with the empty tagged fields of response header v1."""
 Rewrite = Callable[[memoryview], "list[Buffer]"]
 
 
 class Slot:
     """The place of one answer. `charge_bytes` of the memory budget are given back when it is finished."""
 
-    __slots__ = ("api_key", "api_version", "buffers", "charge_bytes", "connection", "correlation_id", "done", "lost")
+    __slots__ = (
+        "api_key",
+        "api_version",
+        "buffers",
+        "charge_bytes",
+        "connection",
+        "correlation_id",
+        "done",
+        "let_go",
+        "lost",
+    )
 
     def __init__(self, connection: ClientConnection, api_key: int, api_version: int, correlation_id: int) -> None:
         self.connection = connection
@@ -39,6 +54,8 @@ class Slot:
         self.correlation_id = correlation_id
         self.buffers: list[Buffer] = []
         self.charge_bytes = 0
+        self.let_go: Callable[[], None] | None = None
+        """Called, where it is set before `fill`, when the client has taken the answer, or never will."""
         self.done = False
         self.lost = False
 
@@ -77,7 +94,7 @@ class BrokerSlot(Slot):
     `rewrite`, where given, turns the answer's body into what the client gets; such an answer is held whole.
     """
 
-    __slots__ = ("_rewrite", "counted_as")
+    __slots__ = ("_rewrite",)
 
     def __init__(
         self,
@@ -89,8 +106,6 @@ class BrokerSlot(Slot):
     ) -> None:
         super().__init__(connection, api_key, api_version, correlation_id)
         self._rewrite = rewrite
-        self.counted_as: tuple[str, str, str, str] | None = None
-        """Under which key of `Stats.record_bytes` the answer's bytes are counted, if at all."""
 
     def response_begins(self, size: int) -> Decision:
         """Streamed when nothing is ahead of it."""
@@ -100,14 +115,12 @@ class BrokerSlot(Slot):
 
     def response_part(self, part: memoryview, last: bool) -> None:
         """Bytes for the client, at once."""
-        self._count(part)
         self.connection.write(part)
         if last:
             self.finish()
 
     def response_held(self, frame: memoryview) -> None:
         """A whole answer."""
-        self._count(frame)
         if self._rewrite is None:
             self.buffers = [_SIZE.pack(len(frame)), frame]
         else:
@@ -125,15 +138,14 @@ class BrokerSlot(Slot):
         """The broker connection ended."""
         self.lose()
 
-    def _count(self, part: memoryview) -> None:
-        if self.counted_as is not None:
-            self.connection.context.stats.record_bytes[self.counted_as] += len(part)
-
 
 class StreamedFetchSlot(BrokerSlot):
-    """A Fetch answer whose node endpoints are rewritten while it streams through (`wire.fetch_stream`)."""
+    """A Fetch answer that is looked through as it streams: its records are counted, its node endpoints rewritten.
 
-    __slots__ = ("_head", "_stream")
+    Most small answers come whole and plain, and need no stream (`wire.fetch_stream`).
+    """
+
+    __slots__ = ("_address_of", "_count", "_head", "_head_bytes", "_stream")
 
     def __init__(
         self,
@@ -141,22 +153,29 @@ class StreamedFetchSlot(BrokerSlot):
         api_key: int,
         api_version: int,
         correlation_id: int,
-        stream: FetchEndpointStream,
+        address_of: AddressOf,
+        count: CountTopic,
     ) -> None:
         super().__init__(connection, api_key, api_version, correlation_id)
-        self._stream = stream
+        self._address_of = address_of
+        self._count = count
+        self._stream: FetchEndpointStream | None = None
         self._head = b""
+        self._head_bytes = _TAGGED_HEAD_BYTES if response_is_flexible(api_key, api_version) else _HEAD_BYTES
 
     def response_part(self, part: memoryview, last: bool) -> None:
         """Bytes for the client, through the stream; none once it could not be read."""
         if self.done:
             return
-        self._count(part)
+        if last and not self._head and self._is_plain(part, self._head_bytes):
+            self.connection.write(part)
+            self.finish()
+            return
         try:
             for buffer in self._through(part):
                 self.connection.write(buffer)
             if last:
-                self._stream.finish()
+                self._end()
         except ProtocolError as error:
             self.connection.broker_answer_unreadable(self, error)
             return
@@ -165,24 +184,44 @@ class StreamedFetchSlot(BrokerSlot):
 
     def response_held(self, frame: memoryview) -> None:
         """A whole answer that had to wait for an earlier one."""
-        self._count(frame)
-        try:
-            self.buffers = [*self._through(memoryview(_SIZE.pack(len(frame)))), *self._through(frame)]
-            self._stream.finish()
-        except ProtocolError as error:
-            self.connection.broker_answer_unreadable(self, error)
-            return
+        if self._is_plain(frame, self._head_bytes - _SIZE.size):
+            self.buffers = [_SIZE.pack(len(frame)), frame]
+        else:
+            try:
+                self.buffers = [*self._through(memoryview(_SIZE.pack(len(frame)))), *self._through(frame)]
+                self._end()
+            except ProtocolError as error:
+                self.connection.broker_answer_unreadable(self, error)
+                return
         self.connection.hold_response(self)
         self.finish()
 
+    def finish(self) -> None:
+        """Nothing more comes, also where the answer is not whole: count what has come."""
+        if not self.done and self._stream is not None:
+            self._stream.count()
+        super().finish()
+
+    def _is_plain(self, frame: memoryview, body_at: int) -> bool:
+        """Whether a whole answer may pass as it is; then it is counted. `body_at`: where its body begins."""
+        if body_at > len(frame) or (self._head_bytes == _TAGGED_HEAD_BYTES and frame[body_at - 1]):
+            return False
+        return count_plain(frame[body_at:], self.api_version, self._count)
+
     def _through(self, part: memoryview) -> list[Buffer]:
         """Size and header as they are, then the body through the stream."""
-        if len(self._head) == _FETCH_HEAD_BYTES:
+        if self._stream is not None:
             return self._stream.feed(part)
-        missing = _FETCH_HEAD_BYTES - len(self._head)
+        missing = self._head_bytes - len(self._head)
         self._head += bytes(part[:missing])
-        if len(self._head) < _FETCH_HEAD_BYTES:
+        if len(self._head) < self._head_bytes:
             return []
-        if self._head[-1]:
+        if self._head_bytes == _TAGGED_HEAD_BYTES and self._head[-1]:
             raise ProtocolError("the broker put tagged fields into a Fetch response header")
+        self._stream = FetchEndpointStream(self.api_version, self._address_of, self._count)
         return [self._head, *self._stream.feed(part[missing:])]
+
+    def _end(self) -> None:
+        if self._stream is None:
+            raise ProtocolError("the Fetch response ends too early")
+        self._stream.finish()

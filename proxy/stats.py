@@ -7,6 +7,14 @@ from collections import defaultdict
 
 LATENCY_BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 SIZE_BOUNDS_BYTES = (1024, 16_384, 65_536, 262_144, 1_048_576, 2_097_152, 4_194_304, 8_388_608, 67_108_864)
+OTHER_TOPICS = "(others)"
+"""In the place of a topic's name: those beyond a limit."""
+UNKNOWN_TOPIC = "(unknown)"
+"""In the place of a topic's name: what no topic can be called, and IDs that the brokers don't know."""
+_LONGEST_TOPIC_NAME = 249
+RecordKey = tuple[str, str, str, str, str | bytes]
+"""Kind (classic or diskless), direction (produce or fetch), client's rack, serving rack, and the topic as the client
+named it: from Produce and Fetch v13 on by its ID (KIP-516)."""
 
 
 class Histogram:
@@ -28,7 +36,8 @@ class Histogram:
 class Stats:
     """All counters of one proxy."""
 
-    def __init__(self) -> None:
+    def __init__(self, max_counted_topics: int = 200) -> None:
+        """`max_counted_topics`: so many topics' record bytes are counted by their names, the others' in one sum."""
         self.requests: defaultdict[int, int] = defaultdict(int)
         """By API key."""
         self.client_bytes_received = 0
@@ -38,8 +47,19 @@ class Stats:
         self.protocol_errors = 0
         self.tls_handshakes_failed = 0
         self.upstream_failures = 0
-        self.record_bytes: defaultdict[tuple[str, str, str, str], int] = defaultdict(int)
-        """By (kind: classic or diskless, direction: produce or fetch, client's rack, serving rack)."""
+        self.record_bytes: defaultdict[RecordKey, int] = defaultdict(int)
+        """Of record batches, without what frames have around them; counted by `count_records`."""
+        self.topic_names: dict[bytes, str] = {}
+        """Names of those topics that were counted by their IDs, as far as they are known."""
+        self.unnamed_topics: set[bytes] = set()
+        """IDs that were counted and have no name yet."""
+        self.near_read_bytes: defaultdict[tuple[str, str], int] = defaultdict(int)
+        """Part of the fetched record bytes of classic topics: from a replica in the proxy's rack instead of the broker
+        that the client asked, which is in another one. By (client's rack, serving rack)."""
+        self.leader_reads: defaultdict[str, int] = defaultdict(int)
+        """Partitions that clients asked a broker of another rack for and that their leader answered, by reason."""
+        self.leader_read_bytes: defaultdict[str, int] = defaultdict(int)
+        """Record bytes of them."""
         self.partition_errors: defaultdict[tuple[str, int], int] = defaultdict(int)
         """Errors that the proxy itself answered, by (API name, error code)."""
         self.produce_seconds = Histogram(LATENCY_BOUNDS_S)
@@ -55,6 +75,33 @@ class Stats:
         self.segments_deleted = 0
         self.throttled_seconds = {"produce": 0.0, "fetch": 0.0}
         """For which clients of diskless topics were muted by the brokers' quotas, by direction."""
+
+        self._max_counted_topics = max_counted_topics
+        self._counted_topics: set[str | bytes] = set()
+
+    def count_records(
+        self, kind: str, direction: str, client_rack: str, serving_rack: str, topic: str | bytes, size: int
+    ) -> None:
+        """Bytes of records of one topic that went between a client and the rack that served it."""
+        key = kind, direction, client_rack, serving_rack, topic
+        if key in self.record_bytes:
+            self.record_bytes[key] += size
+        elif size:
+            key = kind, direction, client_rack, serving_rack, self._counted_topic(topic)
+            self.record_bytes[key] += size
+
+    def _counted_topic(self, topic: str | bytes) -> str | bytes:
+        """What a topic is counted under: clients may make up names, and must not fill memory by that."""
+        if topic in self._counted_topics:
+            return topic
+        if len(topic) > _LONGEST_TOPIC_NAME:
+            return UNKNOWN_TOPIC
+        if len(self._counted_topics) >= self._max_counted_topics:
+            return OTHER_TOPICS
+        self._counted_topics.add(topic)
+        if isinstance(topic, bytes):
+            self.unnamed_topics.add(topic)
+        return topic
 
     def count_request(self, api_key: int) -> None:
         """One request of a client."""

@@ -29,6 +29,7 @@ OF_BROKERS = {
     **{name: name for name in LEVEL_CONFIGS.values()},
 }
 """Configs of topics by the brokers' names for their defaults."""
+_REPLICATION_FACTOR = "default.replication.factor"
 _MAX_REMEMBERED = 10_000
 
 
@@ -39,6 +40,8 @@ class TopicDefaults:
         self._cluster = cluster
         self._interval_s = interval_s
         self._failing = False
+        self.replication_factor = 0
+        """`default.replication.factor`; 0 where it is not known."""
         self._defaults: dict[str, str] = {}
         self._rules: dict[bytes, tuple[Mapping[str, str], ProduceRules]] = {}
 
@@ -55,7 +58,8 @@ class TopicDefaults:
 
     async def load(self) -> None:
         """Ask a broker. Raises BrokerUnreachable, ProtocolError and DefaultsRefused; what was known stays then."""
-        told = await broker_configs(self._cluster, tuple(OF_BROKERS))
+        told = await broker_configs(self._cluster, (*OF_BROKERS, _REPLICATION_FACTOR))
+        self.replication_factor = int(told.get(_REPLICATION_FACTOR) or 0)
         defaults = {OF_BROKERS[name]: value for name, value in told.items() if name in OF_BROKERS and value is not None}
         rules_of(defaults)
         if defaults != self._defaults:

@@ -18,7 +18,7 @@ from proxy.config import Settings
 
 DOCS = Path(__file__).parent.parent / "docs"
 
-_KAFKA_NAMES = ("diskless_", "producer_id_expiration_ms")
+_KAFKA_NAMES = ("diskless_", "enable_under_replicated_topic_creation", "producer_id_expiration_ms")
 
 _CONFIGURATION = """\
 # Configuration

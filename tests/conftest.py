@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from proxy.demo.stack import Stack, StackOptions
+from tests.support.java_tools import JavaTools, compile_launcher
 
 QUICK_HOUSEKEEPING = {
     "garbage": {"interval_ms": 500, "grace_ms": 3_000, "orphan_sweep_interval_ms": 2_000},
     "log.retention.check.interval.ms": 500,
+    "limits": {"max_counted_topics": 10_000},
     "brokers": {"metadata_refresh_ms": 1_000, "deleted_topics_confirm_ms": 4_000, "stray_records_interval_ms": 1_000},
 }
 """Every test runs beside retention and deletions that come all the time."""
@@ -45,7 +48,9 @@ def running_stack() -> Iterator[Stack]:
     """For fixtures that live as long; tests take `stack`."""
     keeping = {"log.retention.ms": "-1"}  # tests write records of any time
     with Stack(
-        StackOptions(overrides=QUICK_HOUSEKEEPING, broker_properties=keeping, start_timeout_seconds=120.0)
+        StackOptions(
+            overrides=QUICK_HOUSEKEEPING, broker_properties=keeping, broker_jmx=True, start_timeout_seconds=120.0
+        )
     ) as running:
         yield running
 
@@ -69,3 +74,16 @@ def new_stack() -> Iterator[Callable[..., Stack]]:
             return stacks.enter_context(Stack(StackOptions(**options)))
 
         yield start
+
+
+@pytest.fixture(scope="session")
+def launcher(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What runs Java tools one after the other, compiled."""
+    return compile_launcher(tmp_path_factory.mktemp("launcher"))
+
+
+@pytest.fixture(scope="session")
+def tools(launcher: Path) -> Iterator[JavaTools]:
+    """The tools of the newest Kafka, in a JVM that all tests share."""
+    with JavaTools(launcher) as running:
+        yield running

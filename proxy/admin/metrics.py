@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from proxy.admin.record_metrics import record_metrics, storage_cost
 from proxy.apis import API_TABLE
-from proxy.stats import Histogram
+from proxy.stats import OTHER_TOPICS, Histogram
 
 if TYPE_CHECKING:
     from proxy.context import Context
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 _PREFIX = "diskless_proxy_"
 MAX_TOPICS_NAMED = 20
 """Values of the label `topic`, beside the one for all others."""
-OTHER_TOPICS = "(others)"
 
 
 class ProxyCollector(Collector):
@@ -44,26 +44,8 @@ class ProxyCollector(Collector):
         moved.add_metric(["received"], stats.client_bytes_received)
         moved.add_metric(["sent"], stats.client_bytes_sent)
         yield moved
-        records = CounterMetricFamily(
-            f"{_PREFIX}record_bytes",
-            "Bytes of produced and fetched records, by kind of topic, client's rack and serving rack.",
-            labels=["kind", "direction", "client_rack", "serving_rack"],
-        )
-        crossing = {"classic": 0, "diskless": 0}
-        for labels, size in sorted(stats.record_bytes.items()):
-            records.add_metric(list(labels), size)
-            kind, _, client_rack, serving_rack = labels
-            if client_rack != serving_rack:
-                crossing[kind] += size
-        yield records
-        cross_rack = CounterMetricFamily(
-            f"{_PREFIX}cross_rack_bytes",
-            "Bytes of records between a client and a broker or proxy of another rack.",
-            labels=["kind"],
-        )
-        for kind, size in crossing.items():
-            cross_rack.add_metric([kind], size)
-        yield cross_rack
+        settings = self._context.settings
+        yield from record_metrics(stats, settings.rack, settings.prices)
         errors = CounterMetricFamily(
             f"{_PREFIX}partition_errors", "Errors that the proxy itself answered.", labels=["api", "error_code"]
         )
@@ -104,6 +86,8 @@ class ProxyCollector(Collector):
         yield counter("storage_bytes_read", "Bytes they brought.", cache.bytes_read + cold.bytes_read)
         yield counter("cold_storage_gets", "Those of them that were for old records.", cold.get_count)
         yield counter("cold_storage_bytes_read", "Bytes they brought.", cold.bytes_read)
+        puts = sum(stats.segment_bytes.counts) + stats.upload_failures
+        yield storage_cost(puts, cache.get_count + cold.get_count, self._context.settings.prices)
         coordination = CounterMetricFamily(
             f"{_PREFIX}coordination_bytes",
             "Payload from and to the coordinator's store: all that crosses racks for a diskless topic.",
@@ -130,6 +114,12 @@ class ProxyCollector(Collector):
         yield gauge("tasks", "Tasks of the event loop.", len(asyncio.all_tasks()))
         yield gauge("held_request_bytes", "Requests held in memory.", context.memory.used_bytes)
         yield gauge("held_request_bytes_limit", "Their limit.", context.memory.limit_bytes)
+        yield gauge("replica_connections", "To near replicas, open or being made.", len(context.replica_connections))
+        yield gauge(
+            "replica_answer_bytes", "Answers of near replicas held in memory.", context.replica_memory.used_bytes
+        )
+        yield gauge("replica_topics", "Classic topics whose replicas are known.", len(context.replicas))
+        yield gauge("replica_brokers_shunned", "Near brokers that did not answer.", len(context.shunned.brokers))
         yield gauge("wal_buffer_bytes", "In the WAL segment being filled.", context.wal.buffered_bytes)
         yield gauge("held_batches", "Out of order, waiting for what comes between.", context.wal.holds.held_batches)
         yield gauge("intake_batches", "Being looked into, or waiting behind such.", context.intake.waiting_batches)
@@ -153,6 +143,7 @@ class ProxyCollector(Collector):
         for topic, count in named_topics(context.housekeeper.shadows.stray_records).items():
             strays.add_metric([topic], count)
         yield strays
+        yield from self._under_replicated()
         fleet = GaugeMetricFamily(f"{_PREFIX}fleet_proxies", "Live proxies that clients are told of.", labels=["rack"])
         racks = [record.rack for record in context.fleet.records.values() if record.serving]
         for rack in sorted(set(racks)):
@@ -165,6 +156,16 @@ class ProxyCollector(Collector):
         for direction, quota in (("produce", context.quotas.produce), ("fetch", context.quotas.fetch)):
             limits.add_metric([direction], len(quota.limits))
         yield limits
+
+    def _under_replicated(self) -> Iterator[Metric]:
+        """Of topics that were made while brokers were missing; told by the proxy that completes them."""
+        left = self._context.replication_keeper.completion.left
+        yield gauge("under_replicated_topics", "Topics that still lack replicas they are to get.", left.topics)
+        yield gauge("under_replicated_partitions", "Partitions that still lack replicas.", left.partitions)
+        age_s = 0.0
+        if left.oldest_since_ms is not None:
+            age_s = max(0.0, (self._context.wall_clock_ms() - left.oldest_since_ms) / 1000)
+        yield gauge("under_replicated_oldest_seconds", "For how long the oldest of them has lacked them.", age_s)
 
 
 def named_topics(counts: Mapping[str, int]) -> dict[str, int]:

@@ -26,9 +26,19 @@ def list_topics(
     diskless: Annotated[
         bool, typer.Option("--diskless", help="Diskless topics only; no broker is asked then.")
     ] = False,
+    under_replicated: Annotated[
+        bool,
+        typer.Option(
+            "--under-replicated",
+            help="Partitions short of replicas: those that a proxy is to give more, and those out of sync.",
+        ),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """List all topics that the proxy's principal may see, classic and diskless."""
+    if under_replicated:
+        _list_under_replicated(config, diskless, as_json)
+        return
     rows = run_command(lambda: _listed(config, diskless))
     if as_json:
         typer.echo(json.dumps({"topics": rows}))
@@ -39,6 +49,56 @@ def list_topics(
     for row in rows:
         table.add_row(row["topic"], row["kind"], str(row["partitions"]), row["state"], row["topic_id"])
     output().print(table)
+
+
+def _list_under_replicated(config: Path, diskless_only: bool, as_json: bool) -> None:
+    rows = run_command(lambda: _short_of_replicas(config, diskless_only))
+    if as_json:
+        typer.echo(json.dumps({"partitions": rows}))
+        return
+    from rich.table import Table
+
+    table = Table("topic", "kind", "partition", "replicas", "in sync", "wanted", "missing", "why", "pending since")
+    for row in rows:
+        why = [row["state"]] if row["pending"] else []
+        why += ["out of sync"] if row["out_of_sync"] else []
+        replicas, in_sync = (", ".join(map(str, row[key])) for key in ("replicas", "in_sync"))
+        counts = [_bytes(row[key]) for key in ("wanted", "missing")]
+        table.add_row(
+            row["topic"],
+            row["kind"],
+            _bytes(row["partition"]),
+            replicas,
+            in_sync,
+            *counts,
+            ", ".join(why),
+            row["since"] or "",
+        )
+    output().print(table)
+
+
+async def _short_of_replicas(config: Path, diskless_only: bool) -> list[dict[str, Any]]:
+    from proxy.config import load_settings
+    from proxy.inspection.under_replicated import DISKLESS, under_replicated
+
+    return [
+        {
+            "topic": one.topic,
+            "kind": one.kind,
+            "topic_id": uuid_text(one.topic_id),
+            "partition": one.partition,
+            "replicas": list(one.replicas),
+            "in_sync": list(one.in_sync),
+            "pending": one.pending,
+            "out_of_sync": one.out_of_sync,
+            "wanted": one.wanted,
+            "missing": one.missing,
+            "since": one.since,
+            "state": one.state,
+        }
+        for one in await under_replicated(load_settings(config))
+        if one.kind == DISKLESS or not diskless_only
+    ]
 
 
 @app.command("describe")

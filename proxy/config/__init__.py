@@ -6,7 +6,9 @@ from proxy.config.brokers import Brokers
 from proxy.config.limits import FetchSettings, Limits
 from proxy.config.listeners import Admin, Listeners
 from proxy.config.load import ConfigError, load_settings
+from proxy.config.prices import Prices
 from proxy.config.racks import Fleet, Racks
+from proxy.config.replication import Replication
 from proxy.config.security import BrokerSasl, BrokerTls, ListenerTls, SecurityProtocol
 from proxy.config.settings import Settings
 from proxy.config.stores import Garbage, Redis, Storage
@@ -24,8 +26,10 @@ __all__ = [
     "Limits",
     "ListenerTls",
     "Listeners",
+    "Prices",
     "Racks",
     "Redis",
+    "Replication",
     "SecurityProtocol",
     "Settings",
     "Storage",

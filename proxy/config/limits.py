@@ -13,8 +13,8 @@ class Limits(Section):
     max_frame_bytes: int = Field(default=104_857_600, ge=1024)
     """`socket.request.max.bytes` of the brokers."""
     max_connections: int = Field(default=10_000, ge=1)
-    """Client connections in all. Each takes two file descriptors; where the hard limit of open files allows fewer, it
-    is lowered at the start, with a log line."""
+    """Client connections in all. Each takes two file descriptors, three with `fetch.read_near_replicas`; where the
+    hard limit of open files allows fewer, it is lowered at the start, with a log line."""
     max_connections_per_ip: int = Field(default=10_000, ge=1)
     """Client connections from one address."""
     idle_timeout_ms: int = Field(default=600_000, ge=100)
@@ -50,10 +50,12 @@ class Limits(Section):
     drain_pause_ms: int = Field(default=250, ge=0)
     """In a drain, between closing the connections to one broker and those to the next: so long a client has to ask on
     another connection where its brokers are now. All pauses together take eight times this at most."""
+    max_counted_topics: int = Field(default=200, ge=0)
+    """So many topics' record bytes are counted by their names, those that come first; the others' as `(others)`."""
 
 
 class FetchSettings(Section):
-    """Reads of diskless topics."""
+    """Reads of diskless topics, and of classic ones from near replicas."""
 
     max_bytes: int = Field(default=57_671_680, ge=1024)
     """`fetch.max.bytes` of the brokers."""
@@ -82,3 +84,25 @@ class FetchSettings(Section):
     beyond, the first offset is answered."""
     mixed_wait_ms: int = Field(default=50, ge=1)
     """Longest wait for the brokers' half of a Fetch that names classic and diskless topics, per round."""
+    read_near_replicas: bool = True
+    """Read classic topics from replicas in the proxy's own rack for clients that come to a listener of another rack's
+    broker (KIP-392 without the client's help). Off, brokers' answers pass as they are."""
+    replica_connections_max: int = Field(default=1_000, ge=1)
+    """Connections of the proxy's own to each broker of its rack, for such reads; one that finds none free goes to the
+    leader."""
+    replica_idle_ms: int = Field(default=60_000, ge=10)
+    """Such a connection is closed when it was not used for so long."""
+    replica_answer_bytes_max: int = Field(default=268_435_456, ge=1024)
+    """Answers of replicas that are held until clients have taken them; above it, reading from replicas pauses."""
+    replica_grace_ms: int = Field(default=1_000, ge=10)
+    """A replica that has not begun to answer so long after the client's `max.wait.ms` is given up, and the leader is
+    asked."""
+    replica_shun_ms: int = Field(default=1_000, ge=10)
+    """For so long a replica is not asked after an error that says that it is no longer one, or does not have its
+    records; and so often a broker that did not answer is tried again."""
+    api_versions_wait_ms: int = Field(default=1_000, ge=1)
+    """At a listener of another rack's broker, how long that one's answer to ApiVersions is waited for before a client
+    is told what any broker answered last: so that new connections, too, read from near replicas while it hangs."""
+    replica_topics_remembered: int = Field(default=10_000, ge=1)
+    """Classic topics that are being read of which leaders and replicas are remembered; those beyond are read from
+    their leaders."""

@@ -17,7 +17,9 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from proxy.config.brokers import Brokers
 from proxy.config.limits import FetchSettings, Limits
 from proxy.config.listeners import Admin, Listeners
+from proxy.config.prices import Prices
 from proxy.config.racks import Fleet, Racks
+from proxy.config.replication import Replication
 from proxy.config.security import check_principals
 from proxy.config.stores import Garbage, Redis, Storage
 
@@ -51,6 +53,8 @@ class Settings(BaseSettings):
     limits: Limits = Limits()
     fetch: FetchSettings = FetchSettings()
     garbage: Garbage = Garbage()
+    replication: Replication = Replication()
+    prices: Prices = Prices()
     leader_choice: Literal["sticky", "round_robin", "partition_hash", "replica"] = "sticky"
     """Which live broker of the client's rack leads its diskless partitions: `sticky`, one for all of them, kept as long
     as it lives; `round_robin`, one for all of them, another with each Metadata (KAFKA-19257 to the letter);
@@ -80,6 +84,11 @@ class Settings(BaseSettings):
     """Regular expressions: topics whose whole name matches one are created diskless unless `diskless.enable=false` is
     asked for, also those that come on demand (`auto.create.topics.enable`). For tools that check config names
     themselves, as `kafka-topics` does."""
+    enable_under_replicated_topic_creation: bool = True
+    """`enable.under.replicated.topic.creation` (KIP-409): topics and partitions that the brokers refuse because fewer
+    brokers are registered than they are to have replicas are made with the live ones, at least `min.insync.replicas` of
+    them, and get the missing replicas when brokers join. Off, the brokers' refusal stands; topics that were made so
+    before are still completed."""
     diskless_storage_class_name: str = ""
     """`diskless.storage.class.name` (KIP-1163): `file`, `s3` or `module:Class`; told by `storage.url` where empty."""
     diskless_append_commit_interval_ms: int = Field(default=250, ge=1)

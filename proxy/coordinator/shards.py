@@ -10,6 +10,7 @@ PARTITION_BYTES = _PARTITION.size
 
 REGISTRY_PREFIX = "diskless:{registry}:"
 FLEET_PREFIX = "diskless:{fleet}:"
+REPLICATION_PREFIX = "diskless:{replication}:"
 STORE_KEY = "diskless:{registry}:store"
 """A hash of what must stay as it was when the store was first used."""
 

@@ -1,4 +1,4 @@
-"""Unmodified Kafka brokers in KRaft mode: one controller, and one broker per rack.
+"""Unmodified Kafka brokers in KRaft mode: one controller, and one or more brokers per rack.
 
 The controller is a process of its own, so that any broker can be stopped or killed without the cluster losing its head.
 """
@@ -68,8 +68,13 @@ class Kafka:
         properties: Mapping[str, str],
         version: str = "",
         security: StackSecurity | None = None,
+        *,
+        jmx: bool = False,
     ) -> None:
-        """`properties` are put over those of every broker; `version` is the newest of the brokers where empty."""
+        """`properties` are put over those of every broker; `version` is the newest of the brokers where empty.
+
+        With `jmx` every broker tells its metrics at `Ports.broker_jmx`.
+        """
         self._security = security
         self._directory = directory
         self._ports = ports
@@ -79,7 +84,8 @@ class Kafka:
         self._overrides = dict(properties)
         self.racks = dict(enumerate(racks, start=1))
         self.controller = self._server(CONTROLLER, CONTROLLER_HEAP_MB, SMALL_JVM)
-        self.brokers = {node: self._server(f"broker-{node}", BROKER_HEAP_MB, BROKER_JVM) for node in self.racks}
+        flags = {node: (*BROKER_JVM, *(_jmx_flags(ports.broker_jmx(node)) if jmx else ())) for node in self.racks}
+        self.brokers = {node: self._server(f"broker-{node}", BROKER_HEAP_MB, flags[node]) for node in self.racks}
 
     def address(self, node_id: int) -> str:
         """`host:port` of a broker."""
@@ -241,6 +247,12 @@ def _run(command: Sequence[str], stdin: str, timeout_seconds: float) -> subproce
     return subprocess.run(
         bound(command), input=stdin, capture_output=True, text=True, timeout=timeout_seconds, check=False
     )
+
+
+def _jmx_flags(port: int) -> tuple[str, ...]:
+    names = {"port": port, "rmi.port": port, "host": HOST, "authenticate": "false", "ssl": "false"}
+    settings = (f"-Dcom.sun.management.jmxremote.{name}={value}" for name, value in names.items())
+    return (*settings, f"-Djava.rmi.server.hostname={HOST}")
 
 
 def _random_id() -> str:

@@ -14,6 +14,8 @@ CONTROLLER, BROKERS, REDIS, S3, RESERVATION, PROXIES = 0, 1, 10, 11, 19, 20
 """Offsets from the base. Broker n is at `BROKERS + n - 1`, each proxy has `PORTS_PER_PROXY` from `PROXIES` on."""
 S3_PORTS = 8
 PORTS_PER_PROXY = 20
+BROKER_JMX = 2
+"""Among those of the proxy with the same place: there is one at least for every broker."""
 MAX_PROXIES = 9
 MAX_BROKERS = 9
 
@@ -37,6 +39,10 @@ class Ports:
     def broker(self, node_id: int) -> int:
         """Of a broker; node IDs start at 1."""
         return self.base + BROKERS + node_id - 1
+
+    def broker_jmx(self, node_id: int) -> int:
+        """The metrics of a broker, where the stack offers them."""
+        return self.bootstrap(node_id - 1) + BROKER_JMX
 
     @property
     def redis(self) -> int:
@@ -69,7 +75,8 @@ class Ports:
         """What in the stack would use the port."""
         offset = port - self.base
         if offset >= PROXIES:
-            return f"proxy {(offset - PROXIES) // PORTS_PER_PROXY + 1}"
+            place, of_place = divmod(offset - PROXIES, PORTS_PER_PROXY)
+            return f"{'the JMX of broker' if of_place == BROKER_JMX else 'proxy'} {place + 1}"
         if offset >= S3:
             return "the S3 server" if offset < RESERVATION else "the reservation of the range"
         return {CONTROLLER: "the controller", REDIS: "the Redis-compatible server"}.get(offset, f"broker {offset}")

@@ -44,7 +44,12 @@ class StackOptions:
     """The first of a range of ports, see `ports.py`; where None, a free range is looked for."""
     storage: Literal["file", "s3"] = "file"
     racks: tuple[str, ...] = ("rack-a", "rack-b", "rack-c")
-    """One broker (node IDs from 1) and one or more proxies for each."""
+    """One or more brokers (node IDs from 1) and one or more proxies for each."""
+    brokers_per_rack: int = 1
+    """Node IDs go around the racks: with two racks of two, brokers 1 and 3 are in the first one."""
+    brokers_started: int | None = None
+    """So many of the brokers, the first ones by node ID; the others never were members of the cluster until
+    `start_broker`. All where None."""
     proxies: bool = True
     proxies_per_rack: int = 1
     """Named after the rack: `rack-a`, `rack-a-2`, …"""
@@ -60,6 +65,8 @@ class StackOptions:
     broker_version: str = ""
     """Of the Kafka brokers, as far as its jars are fetched: `3.3.2`, the oldest that is supported; the newest where
     empty. Kafka's tools are always the newest."""
+    broker_jmx: bool = False
+    """Brokers tell their metrics over JMX (RMI), each at `Ports.broker_jmx`: to anybody on this machine."""
     start_timeout_seconds: float = 60.0
     """For each part, from its start until it is ready."""
 
@@ -78,6 +85,8 @@ class Stack:
         self.options = options or StackOptions()
         if not 1 <= len(self.options.racks) <= MAX_BROKERS or len(set(self.options.racks)) < len(self.options.racks):
             raise StackError(f"a stack has 1 to {MAX_BROKERS} different racks, not {', '.join(self.options.racks)}")
+        if not 1 <= len(self.options.racks) * self.options.brokers_per_rack <= MAX_BROKERS:
+            raise StackError(f"a stack has 1 to {MAX_BROKERS} brokers in all; choose fewer brokers_per_rack")
         if not 1 <= len(self.options.racks) * self.options.proxies_per_rack <= MAX_PROXIES:
             raise StackError(f"a stack has 1 to {MAX_PROXIES} proxies in all; choose fewer proxies_per_rack")
         self._cancelled = cancelled or Event()
@@ -118,7 +127,8 @@ class Stack:
         else:
             self.directory = options.directory.resolve()
         self._laid_out = True
-        self._reserved = ReservedPorts(options.port_base, len(options.racks) * options.proxies_per_rack)
+        of_rack = max(options.proxies_per_rack, options.brokers_per_rack)
+        self._reserved = ReservedPorts(options.port_base, len(options.racks) * of_rack)
         ports = self._reserved.ports
         for name in DIRECTORIES:
             (self.directory / name).mkdir(parents=True, exist_ok=True)
@@ -127,10 +137,11 @@ class Stack:
         self.kafka = Kafka(
             self.directory,
             ports,
-            options.racks,
+            options.racks * options.brokers_per_rack,
             options.broker_properties,
             options.broker_version,
             self.security if options.security != "plaintext" else None,
+            jmx=options.broker_jmx,
         )
         self.redis = Valkey(self.directory, ports.redis)
         self.s3 = SeaweedFS(self.directory, ports.s3) if options.storage == "s3" else None
@@ -177,7 +188,7 @@ class Stack:
         self._progress("storage of the Kafka cluster")
         self.kafka.prepare()
         self.kafka.controller.start()
-        for broker in self.kafka.brokers.values():
+        for broker in list(self.kafka.brokers.values())[: self.options.brokers_started]:
             broker.start()
         for proxy in self.proxies.values():
             proxy.prepare()

@@ -1,7 +1,9 @@
 """ApiVersions (API key 18): what the brokers offer, as far as the proxy's table knows it.
 
 Behaviour: the broker's answer is cut down to `proxy.apis`; an API or version that nobody here has classified is not
-offered, so a new broker release can't make clients send what would pass unexamined.
+offered, so a new broker release can't make clients send what would pass unexamined. Where near replicas are read, a
+broker of another rack that accepts connections and hangs is not waited for: a new connection is told what any broker
+answered last, and reads on.
 
 Version notes: a request newer than the table's is answered here, with UNSUPPORTED_VERSION in a v0 body and the versions
 of ApiVersions itself, as KIP-511 says; the client then asks again.
@@ -9,24 +11,53 @@ of ApiVersions itself, as KIP-511 says; the client then asks again.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any
 
 from proxy.apis import API_TABLE
+from proxy.errors import NONE
 from proxy.wire.api_versions import clamp_api_versions, unsupported_api_versions_response
-
-_CORRELATION_BYTES = 4
+from proxy.wire.primitives import INT16, Buffer
 
 if TYPE_CHECKING:
     from proxy.connection import ClientConnection
+    from proxy.context import Context
     from proxy.request import Request
+    from proxy.slots import Slot
+
+_CORRELATION_BYTES = 4
 
 
-def api_versions(connection: ClientConnection, request: Request) -> None:
+def api_versions(connection: ClientConnection, request: Request) -> Coroutine[Any, Any, None] | None:
     """Answer or rewrite."""
-    if request.api_version > API_TABLE[request.api_key].highest_version:
+    context, version = connection.context, request.api_version
+    if version > API_TABLE[request.api_key].highest_version:
         connection.open_slot(request).fill(
             [unsupported_api_versions_response(request.correlation_id)[_CORRELATION_BYTES:]]
         )
-        return
-    kip1163_api = connection.context.settings.kip1163_api
-    connection.forward(request, lambda body: clamp_api_versions(body, request.api_version, kip1163_api=kip1163_api))
+        return None
+    fetch = context.settings.fetch
+    learnt = context.api_versions_learnt.get(version)
+    if learnt is not None and fetch.read_near_replicas and context.near_brokers.is_foreign(connection.node_id):
+        return _in_time(connection, request, connection.open_slot(request), learnt, fetch.api_versions_wait_ms / 1000)
+    connection.forward(request, lambda body: _clamp(context, body, version))
+    return None
+
+
+async def _in_time(connection: ClientConnection, request: Request, slot: Slot, learnt: bytes, wait_s: float) -> None:
+    """The broker's answer, or what was learnt. Raises BrokerUnreachable and ProtocolError."""
+    try:
+        async with asyncio.timeout(wait_s):
+            body = await connection.ask(request, request.api_key, request.api_version, [request.body])
+    except TimeoutError:
+        slot.fill([learnt])
+    else:
+        slot.fill(_clamp(connection.context, body, request.api_version))
+
+
+def _clamp(context: Context, body: memoryview, version: int) -> list[Buffer]:
+    clamped = clamp_api_versions(body, version, kip1163_api=context.settings.kip1163_api)
+    if INT16.unpack_from(body)[0] == NONE:
+        context.api_versions_learnt[version] = b"".join(clamped)
+    return clamped

@@ -1,7 +1,8 @@
 """CreatePartitions (API key 37): the shadow grows first, with the client's rights, then the diskless topic's logs.
 
 Behaviour: as a broker's, which decides and answers. A proxy that dies in between leaves a shadow with more partitions
-than the topic has; the fleet's housekeeping brings that in line.
+than the topic has; the fleet's housekeeping brings that in line. Partitions that the brokers refuse because too few are
+registered, of classic topics or shadows, are made with those that live (KIP-409, `replication/growth.py`).
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from kio.schema.errors import ErrorCode
 
 from proxy.coordinator.interface import CoordinatorUnavailable, DisklessTopic
 from proxy.errors import NONE, REQUEST_TIMED_OUT
+from proxy.replication.growth import PartitionGrowth
 from proxy.wire.cold import encode, read_request, read_response
+from proxy.wire.errors import ProtocolError
 
 if TYPE_CHECKING:
     from proxy.connection import ClientConnection
@@ -26,30 +29,45 @@ log = structlog.get_logger()
 
 
 def create_partitions(connection: ClientConnection, request: Request) -> Coroutine[Any, Any, None] | None:
-    """Forward what is about no diskless topic."""
-    topics = connection.context.topics
-    if not topics.all():
+    """Forward what is about no diskless topic, where new partitions are never made with fewer replicas (KIP-409)."""
+    topics, may_lack_replicas = connection.context.topics, connection.context.under_replicated.enabled
+    if not topics.all() and not may_lack_replicas:
         connection.forward(request)
         return None
-    asked = read_request(request.api_key, request.api_version, request.body)
+    try:
+        asked = read_request(request.api_key, request.api_version, request.body)
+    except ProtocolError:
+        if topics.all():
+            raise
+        connection.forward(request)
+        return None
     counts = {str(topic.name): int(topic.count) for topic in asked.topics}
-    diskless = {name: entry for name in counts if (entry := topics.find(name)) is not None and entry.state == "live"}
-    if not diskless or asked.validate_only:
+    diskless = {}
+    if not asked.validate_only:
+        diskless = {name: one for name in counts if (one := topics.find(name)) is not None and one.state == "live"}
+    if not diskless and not may_lack_replicas:
         connection.forward(request)
         return None
-    return _grow(connection, request, connection.open_slot(request), diskless, counts)
+    return _grow(connection, request, connection.open_slot(request), asked, diskless)
 
 
 async def _grow(
-    connection: ClientConnection,
-    request: Request,
-    slot: Slot,
-    diskless: dict[str, DisklessTopic],
-    counts: dict[str, int],
+    connection: ClientConnection, request: Request, slot: Slot, asked: Any, diskless: dict[str, DisklessTopic]
 ) -> None:
     """Raises BrokerUnreachable and ProtocolError."""
     body = await connection.ask(request, request.api_key, request.api_version, [request.body])
-    response = read_response(request.api_key, request.api_version, body)
+    try:
+        told = read_response(request.api_key, request.api_version, body)
+    except ProtocolError:
+        if diskless:
+            raise
+        slot.fill([body])
+        return
+    response = await PartitionGrowth(connection, request, asked).make(told)
+    if not diskless and response is told:
+        slot.fill([body])
+        return
+    counts = {str(topic.name): int(topic.count) for topic in asked.topics}
     results = []
     for result in response.results:
         entry = diskless.get(str(result.name))

@@ -10,6 +10,9 @@ Behaviour (design: registry before shadow):
 Before a name is reserved the brokers are asked whether they would create the shadow (`validate_only`). What fails on
 the way is undone or, where nobody knows, settled by what the brokers say (`reservations.py`).
 
+What the brokers refuse because too few are registered, a classic topic or a shadow, is made with those that live
+(KIP-409, `replication/creation.py`).
+
 Version notes: the brokers are asked with v7 for the sake of the topic ID; the answer is given in the client's version.
 """
 
@@ -37,6 +40,7 @@ from proxy.errors import (
     TOPIC_ALREADY_EXISTS,
     TOPIC_AUTHORIZATION_FAILED,
 )
+from proxy.replication.creation import OUTCOME_UNKNOWN
 from proxy.topic_configs import (
     DISKLESS_ENABLE,
     ConfigRefused,
@@ -62,16 +66,12 @@ _DEFAULT = -1
 _TIMEOUT_MS = 30_000
 """Of a creation of the proxy's own, as Admin clients have it."""
 _ACKNOWLEDGE_POLL_S = 0.02
-_OUTCOME_UNKNOWN = (-1, 7, 13, 36, 41)
-"""UNKNOWN_SERVER_ERROR, REQUEST_TIMED_OUT, NETWORK_EXCEPTION, TOPIC_ALREADY_EXISTS, NOT_CONTROLLER: the controller may
-have made the shadow, or make it, all the same. The name was free before it was reserved; that it is taken now mostly
-means that a broker repeated what it had forwarded to a controller, which died after it had written the topic."""
 _SHADOW_WAIT_S = 5.0
 """For a shadow to show up in the brokers' metadata."""
 
 
 def create_topics(connection: ClientConnection, request: Request) -> Coroutine[Any, Any, None] | None:
-    """Forward what is all classic."""
+    """Forward what is all classic and needs no more brokers than live."""
     try:
         parsed = read_request(request.api_key, request.api_version, request.body)
     except ProtocolError:
@@ -86,10 +86,18 @@ def create_topics(connection: ClientConnection, request: Request) -> Coroutine[A
         or topics.find(str(topic.name)) is not None
         for topic in parsed.topics
     )
+    under_replicated = connection.context.under_replicated
+    if not concerned and under_replicated.enabled and any(map(under_replicated.may_be_refused, parsed.topics)):
+        return _create_classic(connection, request, connection.open_slot(request), parsed)
     if not concerned:
         connection.forward(request)
         return None
     return _Creating(connection, request, parsed).answer(connection.open_slot(request))
+
+
+async def _create_classic(connection: ClientConnection, request: Request, slot: Slot, parsed: Any) -> None:
+    """Raises BrokerUnreachable."""
+    slot.fill([await connection.context.under_replicated.create(connection, request, parsed)])
 
 
 async def create_by_name(connection: ClientConnection, request: Request, names: Iterable[str]) -> dict[str, Any]:
@@ -262,7 +270,7 @@ class _Creating:
 
     async def _open(self, name: str, result: Any) -> Any:
         """The result for the client, after the topic was opened; after undoing it where the brokers refused it."""
-        if result.error_code.value in _OUTCOME_UNKNOWN:
+        if result.error_code.value in OUTCOME_UNKNOWN:
             await self._settle(name)
             return result
         if result.error_code.value != NONE:
@@ -328,7 +336,9 @@ class _Creating:
             response = read_response(self._request.api_key, _ASKED_VERSION, body)
         except ProtocolError as error:
             raise BrokerUnreachable(f"the answer to CreateTopics can't be read: {error}") from error
-        return {str(result.name): result for result in response.topics}
+        results = {str(result.name): result for result in response.topics}
+        under_replicated = self._context.under_replicated
+        return await under_replicated.make(self._connection, self._request, asked, results, shadows=self._wanted)
 
     def _refuse(self, name: str, error_code: int, message: str) -> None:
         self._asked.pop(name, None)

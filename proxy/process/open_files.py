@@ -1,4 +1,4 @@
-"""File descriptors: every client connection takes two, its own and the one to its broker.
+"""File descriptors: every client connection takes two, its own and the one to its broker; and one to a near replica.
 
 A process that runs out of them can neither accept nor connect. So the soft limit is raised to the hard one at the start
 (what it guards against, `select` with high descriptors, is not used here), and the number of connections is kept to
@@ -20,6 +20,7 @@ log = structlog.get_logger()
 
 REMEDY = "raise the limit of open files (ulimit -n, LimitNOFILE of systemd, ulimits of compose)"
 _DESCRIPTORS_PER_CONNECTION = 2
+_DESCRIPTORS_PER_NEAR_READ = 1
 _DESCRIPTORS_OF_A_PROCESS = 64
 """Standard streams, event loop, admin port and its clients, service connections, files of the file storage."""
 
@@ -28,7 +29,8 @@ def connections_allowed(settings: Settings, open_files: int) -> int:
     """How many client connections so many open files allow; at least one."""
     own = _DESCRIPTORS_OF_A_PROCESS + settings.redis.max_connections + settings.storage.max_connections
     own += sum(len(listeners.ports) for listeners in settings.all_listeners)
-    return max(1, (open_files - own) // _DESCRIPTORS_PER_CONNECTION)
+    each = _DESCRIPTORS_PER_CONNECTION + (_DESCRIPTORS_PER_NEAR_READ if settings.fetch.read_near_replicas else 0)
+    return max(1, (open_files - own) // each)
 
 
 def raise_limit() -> int:

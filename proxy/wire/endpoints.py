@@ -175,6 +175,15 @@ def rewrite_node_endpoints(api_key: int, body: Buffer, version: int, address_of:
 
 
 @parsing
+def rewrite_endpoint_section(section: Buffer, address_of: AddressOf) -> bytes:
+    """As `rewrite_endpoint_fields`, of the whole section of a response's tagged fields."""
+    data = memoryview(section)
+    fields, at = read_tags(data, 0)
+    check_end(data, at)
+    return write_tags(rewrite_endpoint_fields(data, fields, address_of))
+
+
+@parsing
 def rewrite_endpoint_fields(
     data: memoryview, fields: list[tuple[int, int, int]], address_of: AddressOf
 ) -> list[tuple[int, Buffer]]:

@@ -108,35 +108,32 @@ def _write_topic(fetched: TopicFetched, version: int, small: bytearray, buffers:
     flexible = version >= FIRST_FLEXIBLE
     small += write_topic(fetched.topic, version)
     small += write_count(len(fetched.partitions), flexible)
-    for (
-        index,
-        error_code,
-        high_watermark,
-        last_stable,
-        log_start,
-        records,
-        length,
-        aborted,
-        preferred,
-    ) in fetched.partitions:
-        if version >= 5:
-            small += _PARTITION_WITH_LOG_START.pack(index, error_code, high_watermark, last_stable, log_start)
-        else:
-            small += _PARTITION.pack(index, error_code, high_watermark, last_stable)
-        small += write_count(-1 if aborted is None else len(aborted), flexible)
-        for transaction in aborted or ():
-            small += _ABORTED.pack(*transaction)
-            if flexible:
-                small += NO_TAGS
-        if version >= FIRST_RACK:
-            small += INT32.pack(preferred)
-        small += write_count(length, flexible)
-        if length > 0:
-            buffers.append(bytes(small))
-            buffers += records
-            small.clear()
+    for partition in fetched.partitions:
+        write_partition(partition, version, small, buffers)
+    if flexible:
+        small += NO_TAGS
+
+
+def write_partition(fetched: PartitionFetched, version: int, small: bytearray, buffers: list[Buffer]) -> None:
+    """Encode one partition's answer into `small`, which goes to `buffers` wherever records come between."""
+    flexible = version >= FIRST_FLEXIBLE
+    index, error_code, high_watermark, last_stable, log_start, records, length, aborted, preferred = fetched
+    if version >= 5:
+        small += _PARTITION_WITH_LOG_START.pack(index, error_code, high_watermark, last_stable, log_start)
+    else:
+        small += _PARTITION.pack(index, error_code, high_watermark, last_stable)
+    small += write_count(-1 if aborted is None else len(aborted), flexible)
+    for transaction in aborted or ():
+        small += _ABORTED.pack(*transaction)
         if flexible:
             small += NO_TAGS
+    if version >= FIRST_RACK:
+        small += INT32.pack(preferred)
+    small += write_count(length, flexible)
+    if length > 0:
+        buffers.append(bytes(small))
+        buffers += records
+        small.clear()
     if flexible:
         small += NO_TAGS
 
@@ -167,11 +164,11 @@ def scan_fetch_response(body: Buffer, version: int) -> FetchScan:
     """Walk over the body of a response. Raises ProtocolError."""
     data = memoryview(body)
     flexible = version >= FIRST_FLEXIBLE
-    head, error_code, session_id, count, at = _read_head(data, version)
+    head, error_code, session_id, count, at = read_head(data, version)
     has_error, record_bytes, slices = error_code != 0, 0, []
     for _ in range(count):
         topic_start = at
-        topic, partition_count, at = _read_topic(data, at, version)
+        topic, partition_count, at = read_topic(data, at, version)
         if flexible:
             failed, topic_bytes, at = _scan_partitions(data, at, partition_count)
             at = skip_tags(data, at)
@@ -179,7 +176,7 @@ def scan_fetch_response(body: Buffer, version: int) -> FetchScan:
             record_bytes += topic_bytes
         else:
             for _ in range(partition_count):
-                fields, _, _, start, records_end, at = _read_partition(data, at, version)
+                fields, _, _, start, records_end, at = read_partition(data, at, version)
                 has_error |= fields[1] != 0
                 record_bytes += max(records_end - start, 0)
         check_end(data, at)
@@ -228,13 +225,13 @@ def parse_fetch_response(body: Buffer, version: int) -> FetchResponse:
     """Parse the body of a response; tagged fields are skipped. Raises ProtocolError."""
     data = memoryview(body)
     flexible = version >= FIRST_FLEXIBLE
-    _, error_code, session_id, count, at = _read_head(data, version)
+    _, error_code, session_id, count, at = read_head(data, version)
     topics = []
     for _ in range(count):
-        topic, partition_count, at = _read_topic(data, at, version)
+        topic, partition_count, at = read_topic(data, at, version)
         partitions = []
         for _ in range(partition_count):
-            fields, aborted, preferred, start, end, at = _read_partition(data, at, version)
+            fields, aborted, preferred, start, end, at = read_partition(data, at, version)
             records = (data[start:end],) if end > start else ()
             partitions.append(PartitionFetched(*fields, records, end - start, aborted, preferred))
         if flexible:
@@ -246,7 +243,16 @@ def parse_fetch_response(body: Buffer, version: int) -> FetchResponse:
     return FetchResponse(INT32.unpack_from(data)[0], error_code, session_id, topics)
 
 
-def _read_head(data: memoryview, version: int) -> tuple[int, int, int, int, int]:
+@parsing
+def parse_partition(piece: Buffer, version: int) -> PartitionFetched:
+    """Parse the answer for one partition; tagged fields are skipped. Raises ProtocolError."""
+    data = memoryview(piece)
+    fields, aborted, preferred, start, end, at = read_partition(data, 0, version)
+    check_end(data, at)
+    return PartitionFetched(*fields, (data[start:end],) if end > start else (), end - start, aborted, preferred)
+
+
+def read_head(data: memoryview, version: int) -> tuple[int, int, int, int, int]:
     """Where the number of topics stands, error code, session ID, number of topics, position."""
     _check_version(version)
     head, error_code, session_id = 4, 0, 0
@@ -257,7 +263,7 @@ def _read_head(data: memoryview, version: int) -> tuple[int, int, int, int, int]
     return head, error_code, session_id, max(count, 0), at
 
 
-def _read_topic(data: memoryview, at: int, version: int) -> tuple[str | bytes, int, int]:
+def read_topic(data: memoryview, at: int, version: int) -> tuple[str | bytes, int, int]:
     """Topic, number of partitions, position."""
     topic: str | bytes
     if version >= FIRST_TOPIC_ID:
@@ -270,7 +276,7 @@ def _read_topic(data: memoryview, at: int, version: int) -> tuple[str | bytes, i
     return topic, max(count, 0), at
 
 
-def _read_partition(
+def read_partition(
     data: memoryview, at: int, version: int
 ) -> tuple[tuple[int, int, int, int, int], list[tuple[int, int]] | None, int, int, int, int]:
     """The fixed fields, aborted transactions, preferred replica, start and end of the records, position.
@@ -362,7 +368,7 @@ def _scan_partitions(data: memoryview, at: int, count: int) -> tuple[bool, int, 
         else:
             start = 0
         if not start:
-            _, _, _, start, end, at = _read_partition(data, at, FIRST_FLEXIBLE)
+            _, _, _, start, end, at = read_partition(data, at, FIRST_FLEXIBLE)
             record_bytes += max(end - start, 0)
             continue
         at = start

@@ -1,8 +1,9 @@
-"""The acks of a Produce request from its first bytes, so that a Produce for classic topics can be streamed."""
+"""What the first bytes of a Produce request say, so that a Produce for classic topics can be streamed."""
 
 from __future__ import annotations
 
 import struct
+from typing import NamedTuple
 
 from proxy.wire.errors import ProtocolError
 from proxy.wire.primitives import read_unsigned_varint
@@ -10,10 +11,19 @@ from proxy.wire.primitives import read_unsigned_varint
 _INT16 = struct.Struct(">h")
 _FIRST_WITH_TRANSACTIONAL_ID = 3
 _FIRST_FLEXIBLE = 9
+_ACKS_TIMEOUT_BYTES = 6
 
 
-def acks_of_prefix(frame: memoryview, api_version: int) -> int | None:
-    """`acks` of a Produce frame (without its size) that may not be whole; None where more bytes are needed."""
+class ProducePrefix(NamedTuple):
+    """The beginning of a Produce request."""
+
+    acks: int
+    topics_at: int
+    """Where in the frame (without its size) the array of topics begins."""
+
+
+def read_produce_prefix(frame: memoryview, api_version: int) -> ProducePrefix | None:
+    """The beginning of a Produce frame (without its size) that may not be whole; None where more bytes are needed."""
     try:
         (client_id_length,) = _INT16.unpack_from(frame, 8)
         at = 10 + max(client_id_length, 0)
@@ -28,7 +38,7 @@ def acks_of_prefix(frame: memoryview, api_version: int) -> int | None:
         elif api_version >= _FIRST_WITH_TRANSACTIONAL_ID:
             (length,) = _INT16.unpack_from(frame, at)
             at += 2 + max(length, 0)
-        return int(_INT16.unpack_from(frame, at)[0])
+        return ProducePrefix(_INT16.unpack_from(frame, at)[0], at + _ACKS_TIMEOUT_BYTES)
     except (struct.error, IndexError, ProtocolError):
         return None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Sequence
 from functools import partial
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
@@ -20,11 +21,21 @@ _ASK_SECONDS = 5.0
 
 
 class Sender:
-    """One idempotent producer for all partitions."""
+    """One idempotent producer for some partitions, or all."""
 
-    def __init__(self, life: Life, bootstrap: str, problems: Problems) -> None:
-        self._life = life
+    def __init__(
+        self,
+        life: Life,
+        bootstrap: str,
+        problems: Problems,
+        partitions: Sequence[int] = range(PARTITIONS),
+        records_per_tick: int = RECORDS_PER_TICK,
+    ) -> None:
+        """`life` may be of any kind that has the books of these partitions; `records_per_tick` to each of them."""
+        self.life = life
         self._problems = problems
+        self._partitions = partitions
+        self._records_per_tick = records_per_tick
         self._stop = threading.Event()
         self._producer: Producer | None = Producer(
             {
@@ -49,16 +60,16 @@ class Sender:
         producer = self._producer
         assert producer is not None
         while not self._stop.is_set():
-            for partition in range(PARTITIONS):
-                for _ in range(RECORDS_PER_TICK):
+            for partition in self._partitions:
+                for _ in range(self._records_per_tick):
                     self._send(producer, partition)
             due = time.monotonic() + TICK_SECONDS
             while (left := due - time.monotonic()) > 0:
                 producer.poll(left)
-        if self._life.ending.is_set():
+        if self.life.ending.is_set():
             producer.purge()
         if producer.flush(DELIVERY_SECONDS):
-            self._problems.tell(f"{self._life}: a producer was not told what became of its records")
+            self._problems.tell(f"{self.life}: a producer was not told what became of its records")
         # It ends with its last reference. Until then it asks for its topic, and by that makes a classic one of the
         # name when the topic is gone (`auto.create.topics.enable` of the brokers).
         self._producer = None
@@ -66,11 +77,11 @@ class Sender:
     def _send(self, producer: Producer, partition: int) -> None:
         if len(producer) > 5_000:  # a proxy is away: no more is taken than librdkafka's queue holds
             return
-        offset = len(self._life.partitions[partition].checksums)
-        key, value, timestamp_ms = self._life.new_record(partition)
+        offset = len(self.life.partitions[partition].checksums)
+        key, value, timestamp_ms = self.life.new_record(partition)
         report = partial(self._delivered, partition, offset)
         try:
-            producer.produce(self._life.topic, value, key, partition, timestamp=timestamp_ms, on_delivery=report)
+            producer.produce(self.life.topic, value, key, partition, timestamp=timestamp_ms, on_delivery=report)
         except (BufferError, KafkaException) as error:
             self._fail(partition, offset, str(error))
 
@@ -79,15 +90,19 @@ class Sender:
             self._fail(partition, offset, error.str())
             return
         # librdkafka does not know the offset of what it sent twice, where it was told that it was a duplicate.
-        if message.offset() not in (offset, None, -1, -1001):
+        told = message.offset()
+        self._acknowledge(partition, offset, None if told in (-1, -1001) else told)
+
+    def _acknowledge(self, partition: int, sequence: int, offset: int | None) -> None:
+        if offset not in (sequence, None):
             self._problems.tell(
-                f"{self._life}: record {offset} of partition {partition} was acknowledged at offset {message.offset()}"
+                f"{self.life}: record {sequence} of partition {partition} was acknowledged at offset {offset}"
             )
-        self._life.partitions[partition].acknowledged += 1
+        self.life.partitions[partition].acknowledged += 1
 
     def _fail(self, partition: int, offset: int, error: str) -> None:
-        if not self._life.ending.is_set():
-            self._problems.tell(f"{self._life}: record {offset} of partition {partition} failed: {error}")
+        if not self.life.ending.is_set():
+            self._problems.tell(f"{self.life}: record {offset} of partition {partition} failed: {error}")
 
     def _complain(self, error: KafkaError) -> None:
         if error.fatal():

@@ -15,6 +15,8 @@ from proxy.demo import kafka, servers
 from proxy.demo.process import Process, bound
 
 SOURCE = Path(__file__).parents[1] / "conformance" / "jvm" / "Tools.java"
+TOOL_SOURCES = (Path(__file__).with_name("JmxCounts.java"),)
+"""Tools of the tests' own, by the name of the file."""
 EXTRA_JARS = "extra-4.3.1"
 HEAP_MB = 256
 TIMEOUT_SECONDS = 60
@@ -33,14 +35,24 @@ class Printed(NamedTuple):
 
 
 def compile_launcher(directory: Path) -> Path:
-    """Compile `Tools.java` into the directory: a Java runtime alone has no compiler, so a jar of one is used."""
+    """Compile `Tools.java`, and our own tools, into the directory."""
+    compile_java([SOURCE, *TOOL_SOURCES], directory)
+    return directory
+
+
+def compile_java(sources: Sequence[Path], directory: Path) -> None:
+    """Compile into the directory. A Java runtime alone has no compiler, so a jar of one is used."""
     # The compiler does not expand the wildcard of a class path.
     clients = next(Path(servers.kafka_class_path()).parent.glob("kafka-clients-*.jar"))
     options = ["-source", "17", "-target", "17", "-nowarn", "-cp", str(clients), "-d", str(directory)]
     compiler = ["-cp", servers.class_path(EXTRA_JARS), "org.eclipse.jdt.internal.compiler.batch.Main"]
-    command = [servers.java(), *kafka.SMALL_JVM, *compiler, *options, str(SOURCE)]
+    command = [servers.java(), *kafka.SMALL_JVM, *compiler, *options, *map(str, sources)]
     subprocess.run(command, check=True, timeout=COMPILE_TIMEOUT_SECONDS)
-    return directory
+
+
+def java_command(classes: Path, main_class: str, *arguments: str) -> list[str]:
+    """The command of a program that `compile_java` made, with Kafka's own classes; its log goes to its output."""
+    return [*_java("ERROR", classes), "-cp", f"{classes}:{servers.class_path('kafka')}", main_class, *arguments]
 
 
 def java_program(

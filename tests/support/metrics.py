@@ -5,6 +5,7 @@ from __future__ import annotations
 import urllib.request
 
 from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
 
 from proxy.demo.stack import Stack
 
@@ -24,6 +25,10 @@ class Metrics:
             for sample in self._samples
             if sample.name == f"diskless_proxy_{name}" and labels.items() <= sample.labels.items()
         )
+
+    def samples(self, name: str, **labels: str) -> list[Sample]:
+        """Those of that whole name that carry these labels."""
+        return [one for one in self._samples if one.name == name and labels.items() <= one.labels.items()]
 
     def labels(self, name: str, label: str) -> set[str]:
         """The values that a label has in the samples of that whole name."""

@@ -24,11 +24,21 @@ from tests.unit.wire.trees import decode, encode, response_type
 STATES = {"live": "live", "reserved": "reserved", "deleting": "deleting"}
 
 
-def context(*, patterns: tuple[str, ...] = (r"diskless\..*",), registry: bool = True) -> Any:
+def context(
+    *,
+    patterns: tuple[str, ...] = (r"diskless\..*",),
+    registry: bool = True,
+    under_replicated: bool = True,
+    live: int = 3,
+    replicas: int = 3,
+) -> Any:
     entries = {name: SimpleNamespace(state=state) for name, state in STATES.items()} if registry else {}
     return SimpleNamespace(
         settings=SimpleNamespace(default_diskless_topics=patterns),
         topics=SimpleNamespace(all=lambda: tuple(entries.values()), find=entries.get),
+        under_replicated=SimpleNamespace(enabled=under_replicated),
+        cluster=SimpleNamespace(view=SimpleNamespace(brokers=dict.fromkeys(range(live)))),
+        topic_defaults=SimpleNamespace(replication_factor=replicas),
     )
 
 
@@ -75,13 +85,28 @@ def test_kafkas_internal_topics_are_the_brokers() -> None:
     assert asked(["__consumer_offsets"], patterns=(".*",), registry=False) is None
 
 
+@pytest.mark.parametrize("version", range(15))
+def test_while_brokers_are_missing_the_proxy_creates_all_but_internal_topics(version: int) -> None:
+    world: dict[str, Any] = {"patterns": (), "registry": False}
+    short = asked(["a"], version, live=2, **world)
+    assert short is not None
+    assert not auto_creation.is_all_known(context(live=2, **world), short)
+    assert asked(list(auto_creation._INTERNAL), version, live=2, **world) is None
+    assert asked(["a"], version, live=3, **world) is None
+    assert asked(["a"], version, live=2, under_replicated=False, **world) is None
+    assert asked(["a"], version, live=2, replicas=0, **world) is None
+    assert asked(["a"], version, live=0, **world) is None
+
+
 class Brokers:
     """A client's connection to brokers that create topics, or don't; a proxy beside them that makes diskless ones."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, create: bool | None, refuse: bool = False) -> None:
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, *, create: bool | None, refuse: bool = False, **world: Any
+    ) -> None:
         self.classic: set[str] = set()
         self.diskless: set[str] = set()
-        self.context = context()
+        self.context = context(**world)
         self._refuse = refuse
 
         async def configs(cluster: object, names: tuple[str, ...]) -> dict[str, str | None]:
@@ -91,7 +116,6 @@ class Brokers:
 
         monkeypatch.setattr(auto_creation, "broker_configs", configs)
         monkeypatch.setattr(import_module("proxy.handlers.create_topics"), "create_by_name", self.create)
-        self.context.cluster = None
         self._creates = bool(create)
 
     async def create(self, connection: object, request: object, names: list[str]) -> dict[str, Any]:
@@ -143,3 +167,13 @@ async def test_brokers_that_create_nothing_or_do_not_say_are_obeyed(
 async def test_a_client_without_the_right_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     brokers = Brokers(monkeypatch, create=True, refuse=True)
     assert await brokers.answer(9, "diskless.a", "classic") == {"diskless.a": 29, "classic": 0}
+
+
+async def test_while_brokers_are_missing_topics_are_created_as_with_an_admin_client(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    brokers = Brokers(monkeypatch, create=True, live=2, patterns=(), registry=False)
+    assert await brokers.answer(9, "a", "__consumer_offsets") == {"a": 0, "__consumer_offsets": 0}
+    assert brokers.classic == {"__consumer_offsets"}
+    brokers = Brokers(monkeypatch, create=False, live=2, patterns=(), registry=False)
+    assert await brokers.answer(9, "a") == {"a": 3}

@@ -18,6 +18,7 @@ from proxy.memory import MemoryBudget
 from proxy.stats import Stats
 from proxy.upstream import BrokerUnreachable
 from proxy.wire.header import request_header
+from proxy.wire.produce import PartitionProduce, ProduceRequest, TopicProduce, build_produce_request
 
 METADATA, HEARTBEAT, PRODUCE, FETCH = 3, 12, 0, 1
 """APIs that the table rewrites, passes, intercepts, intercepts."""
@@ -420,6 +421,30 @@ async def test_a_classic_produce_streams_and_only_its_acks_make_a_slot(acks):
     assert sent.broker.taken() == produce(1, acks)
     assert sent.connection.busy is (acks != 0)
     assert sent.stats.requests[PRODUCE] == 1
+
+
+@pytest.mark.parametrize("version", [3, 9])
+@pytest.mark.parametrize("pieces", [[10_000], [40, 60, 10_000], [120], [1000]])
+async def test_records_of_a_classic_produce_are_counted_as_it_streams(version, pieces):
+    sent = await connected()
+    partitions = [PartitionProduce(index, memoryview(bytes(700))) for index in range(3)]
+    parsed = ProduceRequest(version, None, -1, 1000, [TopicProduce("orders", partitions), TopicProduce("events", [])])
+    sending = request(PRODUCE, 1, b"".join(build_produce_request(parsed)), version=version)
+    at, turn = 0, 0
+    while at < len(sending):
+        part = sending[at : at + pieces[min(turn, len(pieces) - 1)]]
+        at, turn = at + len(part), turn + 1
+        sent.send(part)
+    assert sent.broker.taken() == sending
+    assert sent.stats.record_bytes == {("classic", "produce", "rack-a", "rack-a", "orders"): 2100}
+
+
+async def test_a_produce_whose_client_goes_away_is_counted_as_far_as_it_came():
+    sent = await connected()
+    parsed = ProduceRequest(3, None, -1, 1000, [TopicProduce("orders", [PartitionProduce(0, memoryview(bytes(700)))])])
+    sent.send(request(PRODUCE, 1, b"".join(build_produce_request(parsed)), version=3)[:-100])
+    sent.client.protocol.connection_lost(None)
+    assert sent.stats.record_bytes == {("classic", "produce", "rack-a", "rack-a", "orders"): 700}
 
 
 @pytest.mark.parametrize("size", range(10))

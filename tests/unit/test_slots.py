@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -13,10 +14,10 @@ from proxy.slots import BrokerSlot, Slot, StreamedFetchSlot
 from proxy.stats import Stats
 from proxy.wire.errors import ProtocolError
 from proxy.wire.fetch_response import PartitionFetched, TopicFetched, build_fetch_response
-from proxy.wire.fetch_stream import FetchEndpointStream
 from proxy.wire.frames import Decision
 
 FETCH, FETCH_VERSION = 1, 16
+TOPIC_ID = bytes(range(16))
 
 
 class Connection:
@@ -62,16 +63,23 @@ def test_an_answer_without_header_is_counted_as_held_before_it_is_written():
     assert b"".join(slot.buffers) == b"\0\0\0\5token"
 
 
-def fetch_frame(records=b"r" * 50):
+def fetch_frame(records=b"r" * 50, version=FETCH_VERSION):
     partition = PartitionFetched(0, 0, 1, 1, 0, [records], len(records))
-    body = b"".join(build_fetch_response(FETCH_VERSION, 0, [TopicFetched(bytes(16), [partition])]))
-    return struct.pack(">i", 7) + b"\0" + body
+    topic = TOPIC_ID if version >= 13 else "orders"
+    body = b"".join(build_fetch_response(version, 0, [TopicFetched(topic, [partition])]))
+    return struct.pack(">i", 7) + (b"\0" if version >= 12 else b"") + body
 
 
-def streamed_fetch(connection):
-    return StreamedFetchSlot(
-        connection, FETCH, FETCH_VERSION, 7, FetchEndpointStream(FETCH_VERSION, lambda node: ("proxy", 1))
-    )
+def streamed_fetch(connection, version=FETCH_VERSION):
+    count = partial(connection.context.stats.count_records, "classic", "fetch", "rack-a", "rack-b")
+    return StreamedFetchSlot(connection, FETCH, version, 7, lambda node: ("proxy", 1), count)
+
+
+def counted(connection):
+    """By topic."""
+    counts = connection.context.stats.record_bytes
+    assert {key[:4] for key in counts} <= {("classic", "fetch", "rack-a", "rack-b")}
+    return {topic: size for (*_, topic), size in counts.items()}
 
 
 @pytest.mark.parametrize(("version", "header"), [(0, b""), (9, b"\0")])
@@ -145,11 +153,12 @@ def test_an_answer_that_can_not_be_rewritten_is_lost_rather_than_passed_on():
     assert (slot.lost, slot.buffers, connection.unreadable) == (True, [], [slot])
 
 
-@given(st.lists(st.integers(1, 30), min_size=1, max_size=5))
-def test_a_fetch_answer_streams_through_in_any_parts(cuts):
+@pytest.mark.parametrize("version", [4, 11, 12, 16])
+@given(st.lists(st.integers(1, 300), min_size=1, max_size=5))
+def test_a_fetch_answer_streams_through_in_any_parts(version, cuts):
     connection = Connection()
-    slot = streamed_fetch(connection)
-    frame = struct.pack(">i", len(fetch_frame())) + fetch_frame()
+    slot = streamed_fetch(connection, version)
+    frame = struct.pack(">i", len(fetch_frame(version=version))) + fetch_frame(version=version)
     at, turn = 0, 0
     while at < len(frame):
         part = frame[at : at + cuts[turn % len(cuts)]]
@@ -157,14 +166,40 @@ def test_a_fetch_answer_streams_through_in_any_parts(cuts):
         slot.response_part(memoryview(part), at == len(frame))
     assert connection.written == frame
     assert connection.finished == [slot]
+    assert counted(connection) == {TOPIC_ID if version >= 13 else "orders": 50}
 
 
-def test_a_fetch_answer_that_had_to_wait_is_the_same():
+@pytest.mark.parametrize("version", [4, 11, 12, 16])
+def test_a_fetch_answer_that_had_to_wait_is_the_same(version):
     connection = Connection(head=False)
-    slot = streamed_fetch(connection)
-    slot.response_held(memoryview(fetch_frame()))
-    assert b"".join(slot.buffers) == struct.pack(">i", len(fetch_frame())) + fetch_frame()
+    slot = streamed_fetch(connection, version)
+    frame = fetch_frame(version=version)
+    slot.response_held(memoryview(frame))
+    assert b"".join(slot.buffers) == struct.pack(">i", len(frame)) + frame
     assert connection.held == [slot]
+    assert counted(connection) == {TOPIC_ID if version >= 13 else "orders": 50}
+
+
+def test_an_answer_that_the_broker_does_not_end_is_counted_as_far_as_it_came():
+    connection = Connection()
+    slot = streamed_fetch(connection)
+    slot.response_part(memoryview(struct.pack(">i", len(fetch_frame())) + fetch_frame()[:-10]), False)
+    slot.response_lost()
+    slot.response_lost()
+    assert slot.lost
+    assert counted(connection) == {TOPIC_ID: 50}
+
+
+@pytest.mark.parametrize("version", [4, 12])
+def test_an_older_answer_that_can_not_be_read_passes(version):
+    connection = Connection()
+    frame = struct.pack(">ii", 100, 7) + b"\0" * (version >= 12) + bytes(10) + b"\xff" * 90
+    slot = streamed_fetch(connection, version)
+    for at in range(0, len(frame), 25):
+        slot.response_part(memoryview(frame)[at : at + 25], at + 25 >= len(frame))
+    assert connection.written == frame
+    assert connection.finished == [slot]
+    assert not slot.lost
 
 
 def test_what_is_no_fetch_answer_is_reported_once_and_ends_there():
@@ -175,11 +210,3 @@ def test_what_is_no_fetch_answer_is_reported_once_and_ends_there():
     slot.response_part(memoryview(b"last"), True)
     assert connection.unreadable == [slot]
     assert connection.written == b""
-
-
-def test_bytes_are_counted_under_their_key():
-    connection = Connection()
-    slot = heartbeat(connection)
-    slot.counted_as = ("classic", "fetch", "rack-a", "rack-b")
-    slot.response_part(memoryview(b"12345"), True)
-    assert connection.context.stats.record_bytes[slot.counted_as] == 5

@@ -52,9 +52,10 @@ def test_every_rack_reads_all_that_is_acknowledged(stack: Stack) -> None:
         assert set(topic.read.values()) == {topic.produced}
         assert topic.produce_p50_ms
         assert topic.e2e_p50_ms
-        # Written once, read in three racks, with the key and the frame of a batch besides.
+        # Written once, read in three racks, with the key and the head of a batch besides.
         assert traffic.record_bytes(kind) > 4 * topic.produced * LIGHT.record_bytes
-    assert traffic.cross_rack_bytes("classic") > tally.classic.produced * LIGHT.record_bytes
+    # Two of three partitions are led in another rack; they are read from replicas in the readers' own.
+    assert tally.classic.produced * LIGHT.record_bytes / 3 < traffic.cross_rack_bytes("classic")
     assert traffic.cross_rack_bytes("diskless") == 0
     assert traffic.coordination_bytes() > 0
     assert seen
@@ -92,8 +93,8 @@ def test_a_record_that_is_stored_twice_or_by_a_stranger_is_found(stack: Stack) -
 
 
 def test_a_load_that_cannot_begin_says_why_and_leaves_nothing(stack: Stack) -> None:
-    too_many = LoadOptions(kinds=("classic",), replication_factor=9)
-    load = Load(bootstraps(stack), too_many)
+    none_at_all = LoadOptions(kinds=("classic",), replication_factor=0)
+    load = Load(bootstraps(stack), none_at_all)
     with pytest.raises(StackError, match="can't create the topic demo-classic-"):
         load.start()
 

@@ -20,6 +20,7 @@ def secure_stack() -> Iterator[Stack]:
     options = StackOptions(
         security="sasl_ssl",
         racks=RACKS,
+        broker_jmx=True,
         overrides={
             "log_level": "debug",
             "authorization_cache_ms": 500,

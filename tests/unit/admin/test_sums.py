@@ -5,11 +5,15 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from proxy.admin import metrics as served
+from proxy.admin.record_metrics import record_metrics
 from proxy.admin.sums import ADDED_UP, SEEN_BY_ALL, WorkerMetrics, metrics_page
+from proxy.config import Prices
+from proxy.stats import Stats
 
 
 def worker(name: str, connections: float, brokers: float, produced: float) -> WorkerMetrics:
@@ -46,6 +50,24 @@ def test_counters_and_histograms_are_added_up_by_their_labels() -> None:
     assert found[of("produce_seconds_bucket", le="0.5")] == 30
     assert found[of("produce_seconds_count")] == 32
     assert found[of("produce_seconds_sum")] == 30
+
+
+def test_records_that_workers_counted_are_added_up_by_racks_and_topics() -> None:
+    told = []
+    for number, size in (("1", 10), ("2", 20)):
+        stats = Stats()
+        stats.count_records("classic", "fetch", "rack-a", "rack-b", "orders", size)
+        stats.count_records("classic", "fetch", "rack-a", "rack-b", f"only-{number}", 1)
+        stats.leader_reads["shunned"] += 1
+        told.append(WorkerMetrics(number, list(record_metrics(stats, "rack-a", Prices())), []))
+    found = samples(*told)
+    labels = {"kind": "classic", "direction": "fetch"}
+    assert found[of("record_bytes_total", client_rack="rack-a", serving_rack="rack-b", **labels)] == 32
+    assert found[of("cross_rack_bytes_total", client_rack="rack-a", serving_rack="rack-b", **labels)] == 32
+    assert found[of("topic_record_bytes_total", topic="orders", **labels)] == 30
+    assert found[of("topic_cross_rack_bytes_total", topic="only-1", **labels)] == 1
+    assert found[of("cross_rack_cost_usd_total", **labels)] == pytest.approx(32 * 0.02 / 1e9)
+    assert found[of("leader_reads_total", reason="shunned")] == 2
 
 
 def test_what_workers_have_is_added_up_and_what_they_see_is_not() -> None:

@@ -24,6 +24,7 @@ def test_no_port_is_used_twice_and_all_are_in_the_range(base: int, brokers: int,
     ports = Ports(base, proxies)
     used = [ports.controller, ports.redis, base + RESERVATION, *ports.s3]
     used += [ports.broker(node) for node in range(1, brokers + 1)]
+    used += [ports.broker_jmx(node) for node in range(1, min(brokers, proxies) + 1)]
     for proxy in range(proxies):
         used += [ports.bootstrap(proxy), ports.admin(proxy)]
         used += [ports.broker_port_start(proxy) + node for node in range(1, MAX_BROKERS + 1)]

@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 import structlog
 
-from proxy.config import Limits, Listeners
+from proxy.config import FetchSettings, Limits, Listeners
 from proxy.process import open_files
 
 
-def settings(max_connections: int) -> Any:
+def settings(max_connections: int, *, near_reads: bool = False) -> Any:
     return SimpleNamespace(
+        fetch=FetchSettings(read_near_replicas=near_reads),
         limits=Limits(max_connections=max_connections),
         redis=SimpleNamespace(max_connections=32),
         storage=SimpleNamespace(max_connections=32),
@@ -28,6 +29,12 @@ def test_each_connection_takes_two_descriptors_beside_the_processs_own():
     allowed = open_files.connections_allowed(settings(1), 20_000)
     assert 9_900 < allowed < 9_950
     assert open_files.connections_allowed(settings(1), 20_200) == allowed + 100
+
+
+def test_where_near_replicas_are_read_each_takes_one_more():
+    allowed = open_files.connections_allowed(settings(1), 20_000)
+    with_near_reads = open_files.connections_allowed(settings(1, near_reads=True), 20_000)
+    assert with_near_reads == 2 * allowed // 3
 
 
 def test_there_is_always_room_for_one():

@@ -12,13 +12,14 @@ with warnings.catch_warnings():
     from kafka.protocol.api_key import ApiKey
     from kafka.protocol.consumer import FetchResponse
     from kafka.protocol.metadata import ApiVersionsResponse, MetadataResponse
-    from kafka.protocol.producer import ProduceResponse
+    from kafka.protocol.producer import ProduceRequest, ProduceResponse
 
 __all__ = [
     "ApiKey",
     "ApiVersionsResponse",
     "FetchResponse",
     "MetadataResponse",
+    "ProduceRequest",
     "ProduceResponse",
     "request_versions",
     "response_kinds",

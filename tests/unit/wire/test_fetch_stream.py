@@ -1,11 +1,13 @@
 """A Fetch response that streams through keeps its length, loses no record, and names no broker's own address."""
 
+from collections import Counter
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.wire.errors import ProtocolError
-from proxy.wire.fetch_stream import HELD_BYTES_MAX, FetchEndpointStream
+from proxy.wire.fetch_stream import HELD_BYTES_MAX, FetchEndpointStream, count_fetched, count_plain
 from tests.unit.wire.kafka_python import FetchResponse
 from tests.unit.wire.trees import UNKNOWN_TAGS, decode, encode, response_type, trees, varint
 
@@ -19,7 +21,8 @@ def _told(host):
 
 def _pass(body, version, sizes, host="h"):
     """The output for chunks of the sizes, in turn; each byte must come out as early as it may."""
-    stream = FetchEndpointStream(version, _told(host))
+    topics = Counter()
+    stream = FetchEndpointStream(version, _told(host), lambda topic, size: topics.update({topic: size}))
     out, at, turn = [], 0, 0
     while at < len(body):
         size = sizes[turn % len(sizes)]
@@ -27,7 +30,8 @@ def _pass(body, version, sizes, host="h"):
         at, turn = at + size, turn + 1
     stream.finish()
     assert stream.ended
-    return b"".join(out), stream
+    assert topics.total() == stream.record_bytes
+    return b"".join(out), topics
 
 
 @pytest.mark.parametrize("version", range(4, 19))
@@ -38,13 +42,16 @@ def test_any_chunks_give_what_the_whole_gives(version, data):
     tree = data.draw(trees(entity))
     body = encode(entity, tree)
     host = data.draw(st.sampled_from(["", "h", "proxy-a", "h" * 130]))
-    whole, stream = _pass(body, version, [len(body)], host)
+    whole, topics = _pass(body, version, [len(body)], host)
     assert len(whole) == len(body)
-    assert stream.record_bytes == sum(
-        len(p["records"] or b"") for topic in tree["responses"] for p in topic["partitions"]
-    )
     sizes = data.draw(st.lists(st.integers(1, 40) | st.integers(100, 9000), min_size=1, max_size=5))
-    assert _pass(body, version, sizes, host)[0] == whole
+    assert _pass(body, version, sizes, host) == (whole, topics)
+    expected, counted = Counter(), Counter()
+    for topic in tree["responses"]:
+        size = sum(len(partition["records"] or b"") for partition in topic["partitions"])
+        expected[topic.get("topic_id", topic.get("topic"))] += size
+    count_fetched(body, version, lambda topic, size: counted.update({topic: size}))
+    assert topics == counted == +expected
     read = decode(entity, whole)
     endpoints = read.pop("node_endpoints", [])
     sent = tree.pop("node_endpoints", [])
@@ -152,6 +159,42 @@ def test_a_frame_that_ends_too_early_is_told():
         stream.feed(body[:size])
         with pytest.raises(ProtocolError, match="too early"):
             stream.finish()
+
+
+def test_only_what_has_nothing_to_rewrite_is_plain():
+    entity = response_type(1, 16)
+    counted = Counter()
+
+    def plain(tree):
+        return count_plain(memoryview(encode(entity, tree)), 16, lambda topic, size: counted.update({topic: size}))
+
+    partition = {
+        "partition_index": 0,
+        "error_code": 0,
+        "high_watermark": 5,
+        "last_stable_offset": 5,
+        "log_start_offset": 0,
+        "aborted_transactions": None,
+        "preferred_read_replica": -1,
+        "records": b"batches",
+    }
+    without = {key: value for key, value in _with_endpoints([], [partition]).items() if key != "node_endpoints"}
+    assert not plain(_with_endpoints(["broker-1.local"], [partition]))
+    assert not plain(without | {UNKNOWN_TAGS: {3: b"x"}})
+    assert not plain(_with_endpoints([], [partition | {UNKNOWN_TAGS: {9: b"x"}}]))
+    assert not counted
+    assert plain(without)
+    assert counted == {bytes(16): 7}
+
+
+@pytest.mark.parametrize("version", [4, 7, 11, 12, 15])
+def test_before_v16_what_can_not_be_read_passes(version):
+    head = bytes(10 if version >= 7 else 4)
+    body = head + (b"\xff" * 5 if version >= 12 else b"\xff\xff\xff\x00") + b"whatever comes"
+    stream = FetchEndpointStream(version, _told("h"))
+    assert b"".join(part for at in range(0, len(body), 3) for part in stream.feed(body[at : at + 3])) == body
+    stream.finish()
+    assert not count_plain(memoryview(body), version, lambda topic, size: None)
 
 
 _ENDLESS_TAG = bytes(10) + b"\x01" + varint(1) + varint(0) + varint(1 << 30)

@@ -1,0 +1,131 @@
+"""What a source has answered, and how several answers become the client's one.
+
+Every partition's answer is a *piece*, encoded for the client's version, with its records by reference. Pieces stand in
+the request's order, and what comes over `max_bytes` in sum is cut as one broker would have done it (KIP-74).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from proxy.errors import NONE
+from proxy.fetching.asked import Key
+from proxy.wire.fetch import FIRST_FLEXIBLE, TopicFetch, write_topic
+from proxy.wire.fetch_response import PartitionFetched, parse_partition, write_partition
+from proxy.wire.fetch_walk import response_head
+from proxy.wire.primitives import NO_TAGS, Buffer, write_count
+
+DISKLESS = "diskless"
+CLASSIC = "classic"
+_BATCH_HEAD = struct.Struct(">8xi")
+"""Of a record batch: the length of what follows."""
+
+
+class Piece(NamedTuple):
+    """The answer for one partition: encoded already, or still to be."""
+
+    error_code: int
+    record_bytes: int
+    encoded: list[Buffer]
+    fetched: PartitionFetched | None = None
+    """In place of `encoded`."""
+
+
+def piece_of(fetched: PartitionFetched) -> Piece:
+    """An answer of the proxy's own."""
+    return Piece(fetched.error_code, max(fetched.records_length, 0), [], fetched)
+
+
+class Answer(NamedTuple):
+    """What one source answered in one round."""
+
+    kind: str
+    """CLASSIC or DISKLESS."""
+    serving: str
+    """The rack that it comes from."""
+    near: bool
+    """Whether the proxy read it on its own, so that the client's quota is the proxy's to hold."""
+    pieces: dict[Key, Piece]
+    record_bytes: int
+    failed: bool
+    """Whether waiting for more is no use: an error, or a throttled client."""
+    throttle_ms: int = 0
+    error_code: int = NONE
+    tail: Buffer = NO_TAGS
+    """What is to stand behind the topics, from v12 on."""
+
+
+def merge(
+    version: int, topics: Sequence[TopicFetch], pieces: dict[Key, Piece], answers: Iterable[Answer], throttle_ms: int
+) -> list[Buffer]:
+    """The whole response, with session 0, in the order of `topics`, each partition of which is there once."""
+    flexible, error_code, tail = version >= FIRST_FLEXIBLE, NONE, memoryview(NO_TAGS)
+    for answer in answers:
+        error_code = error_code or answer.error_code
+        tail = memoryview(answer.tail) if answer.tail != NO_TAGS else tail
+    parts = []
+    for asked in topics:
+        found = [
+            piece for partition in asked.partitions if (piece := pieces.get((asked.topic, partition.index))) is not None
+        ]
+        if found:
+            parts.append((asked.topic, found))
+    small, buffers = bytearray(response_head(version, throttle_ms, error_code)), list[Buffer]()
+    small += write_count(len(parts), flexible)
+    for topic, found in parts:
+        small += write_topic(topic, version)
+        small += write_count(len(found), flexible)
+        for piece in found:
+            if piece.fetched is not None:
+                write_partition(piece.fetched, version, small, buffers)
+            elif piece.record_bytes:
+                buffers.append(bytes(small))
+                buffers += piece.encoded
+                small.clear()
+            else:
+                for buffer in piece.encoded:
+                    small += buffer
+        if flexible:
+            small += NO_TAGS
+    if flexible:
+        small += tail
+    if small:
+        buffers.append(bytes(small))
+    return buffers
+
+
+def empty_response(version: int, throttle_ms: int) -> list[Buffer]:
+    """What a throttled client gets (KIP-219): nothing but the time."""
+    return merge(version, (), {}, (), throttle_ms)
+
+
+def cut(version: int, keys: Sequence[Key], pieces: dict[Key, Piece], max_bytes: int) -> dict[Key, Piece]:
+    """As many records as `max_bytes` allow in the order of `keys`, which is the request's; the first batch in any case.
+
+    What is left for a partition may end within a batch: so do brokers' answers, and clients leave such a rest alone.
+    """
+    left = max_bytes
+    if sum(piece.record_bytes for piece in pieces.values()) <= left:
+        return pieces
+    pieces = dict(pieces)
+    first = True
+    for key in keys:
+        piece = pieces.get(key)
+        if piece is None or not piece.record_bytes:
+            continue
+        if piece.record_bytes > left:
+            piece = pieces[key] = _shortened(version, piece, left, first_exempt=first)
+        left = max(left - piece.record_bytes, 0)
+        first = False
+    return pieces
+
+
+def _shortened(version: int, piece: Piece, size: int, *, first_exempt: bool) -> Piece:
+    fetched = piece.fetched or parse_partition(b"".join(piece.encoded), version)
+    records = memoryview(b"".join(fetched.records))
+    if first_exempt and len(records) >= _BATCH_HEAD.size:
+        size = max(size, _BATCH_HEAD.size + _BATCH_HEAD.unpack_from(records)[0])
+    records = records[:size]
+    return piece_of(fetched._replace(records=(records,), records_length=len(records)))

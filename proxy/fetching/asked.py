@@ -1,0 +1,50 @@
+"""What a Fetch asks for, partition by partition."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable
+from typing import NamedTuple
+
+from proxy.coordinator.interface import DisklessTopic
+from proxy.wire.fetch import TopicFetch
+
+Key = tuple[str | bytes, int]
+"""A topic as the client names it, and a partition's index."""
+
+
+class DisklessAsked(NamedTuple):
+    """A diskless topic of the request."""
+
+    asked: TopicFetch
+    entry: DisklessTopic
+
+
+def each_once(topics: list[TopicFetch]) -> list[TopicFetch]:
+    """Each partition once, as brokers do (`FetchRequest.fetchData`): where it is named first, as it is named last."""
+    last = {(asked.topic, partition.index): partition for asked in topics for partition in asked.partitions}
+    if len(last) == sum(len(asked.partitions) for asked in topics):
+        return topics
+    once = []
+    for asked in topics:
+        keys = dict.fromkeys((asked.topic, partition.index) for partition in asked.partitions)
+        partitions = [last.pop(key) for key in keys if key in last]
+        if partitions:
+            once.append(asked._replace(partitions=partitions))
+    return once
+
+
+def keys_of(topics: Iterable[TopicFetch]) -> list[Key]:
+    """All partitions."""
+    return [(asked.topic, partition.index) for asked in topics for partition in asked.partitions]
+
+
+def only(topics: Iterable[TopicFetch], keys: Container[Key]) -> list[TopicFetch]:
+    """Those partitions, in the request's order."""
+    picked = []
+    for asked in topics:
+        partitions = [partition for partition in asked.partitions if (asked.topic, partition.index) in keys]
+        if len(partitions) == len(asked.partitions):
+            picked.append(asked)
+        elif partitions:
+            picked.append(asked._replace(partitions=partitions))
+    return picked

@@ -1,0 +1,193 @@
+"""A near replica as a source: asked on a connection of the proxy's own, as the leader would be (KIP-392).
+
+Followers serve consumers from Fetch v11 on, so older versions are asked as v11 and answered down. What the leader would
+not say never gets to the client: an error, a redirect, a tagged field or a missing partition is *absorbed*: the leader
+is to be asked for that partition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from proxy.errors import INVALID_REQUEST, NONE, OFFSET_OUT_OF_RANGE
+from proxy.fetching.answer import CLASSIC, Answer, Piece
+from proxy.fetching.asked import Key, keys_of
+from proxy.fetching.watermarks import Watermarks
+from proxy.replicas.answers import ReplicaAnswer, ReplicaUnavailable
+from proxy.replicas.choice import LeaderReason
+from proxy.replicas.states import ClassicTopic
+from proxy.wire.errors import ProtocolError
+from proxy.wire.fetch import CONSUMER_REPLICA_ID, FIRST_RACK, FetchRequest, TopicFetch, build_fetch_request
+from proxy.wire.fetch_walk import FetchWalk, has_no_tail, lowered, piece, walk_fetch_response
+from proxy.wire.primitives import Buffer
+
+if TYPE_CHECKING:
+    from proxy.connection import ClientConnection
+
+_NO_SESSION = -1
+_UNKNOWN_SERVER_ERROR = -1
+_FENCED_LEADER_EPOCH = 74
+_UNKNOWN_LEADER_EPOCH = 75
+_OFFSET_NOT_AVAILABLE = 78
+_BLAMELESS = frozenset(
+    {
+        NONE,
+        OFFSET_OUT_OF_RANGE,
+        INVALID_REQUEST,
+        _UNKNOWN_SERVER_ERROR,
+        _FENCED_LEADER_EPOCH,
+        _UNKNOWN_LEADER_EPOCH,
+        _OFFSET_NOT_AVAILABLE,
+    }
+)
+"""Told by what this client asked for (offset, epoch, limits), or soon over: the replica is good for others. NONE is an
+answer with a redirect or tagged fields, as for the last fetched epoch that a client may name."""
+_STALE = frozenset({3, 5, 6, 9, 56, _FENCED_LEADER_EPOCH, _UNKNOWN_LEADER_EPOCH, 100, 103})
+"""UNKNOWN_TOPIC_OR_PARTITION, LEADER_NOT_AVAILABLE, NOT_LEADER_OR_FOLLOWER, REPLICA_NOT_AVAILABLE, KAFKA_STORAGE_ERROR,
+the two of epochs, UNKNOWN_TOPIC_ID, INCONSISTENT_TOPIC_ID: what is known of the topic may be old."""
+
+
+class ReplicaReply(NamedTuple):
+    """What a replica answered in one round. Of what is absorbed nothing is counted."""
+
+    serving: str
+    absorbed: dict[Key, LeaderReason]
+    record_bytes: int
+    by_topic: list[tuple[str | bytes, int]]
+    """Record bytes of each topic."""
+    walk: FetchWalk | None = None
+    """None where there is no answer."""
+    raised: dict[Key, int] | None = None
+    """High watermarks to be told in place of the replica's."""
+    throttle_ms: int = 0
+
+    def whole(self, version: int) -> list[Buffer] | None:
+        """The response as a client of that version is to get it; None where it must be put together anew."""
+        walk = self.walk
+        if walk is None or self.absorbed or self.raised:
+            return None
+        if version < walk.version:
+            return lowered(walk, version)
+        return [walk.body] if not walk.session_id and has_no_tail(walk) else None
+
+    def answer(self, version: int) -> Answer:
+        """The same partition by partition."""
+        walk, pieces, raised = self.walk, dict[Key, Piece](), self.raised or {}
+        if walk is not None:
+            for topic, partitions in walk.topics:
+                for at in partitions:
+                    key = topic, at.index
+                    if key not in self.absorbed:
+                        encoded = piece(walk, at, version, raised.get(key, at.high_watermark))
+                        pieces[key] = Piece(NONE, at.record_bytes, encoded)
+        return Answer(CLASSIC, self.serving, True, pieces, self.record_bytes, self.throttle_ms > 0, self.throttle_ms)
+
+
+class ReplicaSource:
+    """One broker of the proxy's rack, for one Fetch.
+
+    `known` is what the choice of replicas was made from, by topic as the client names it; `hold` is told of each answer
+    that takes memory.
+    """
+
+    def __init__(
+        self,
+        connection: ClientConnection,
+        client_id: str | None,
+        parsed: FetchRequest,
+        broker: int,
+        known: dict[str | bytes, ClassicTopic],
+        watermarks: Watermarks,
+        hold: Callable[[ReplicaAnswer], None],
+    ) -> None:
+        self._context = connection.context
+        self._client_id = client_id
+        self._parsed = parsed
+        self._version = max(parsed.version, FIRST_RACK)
+        self._broker = broker
+        self._known = known
+        self._watermarks = watermarks
+        self._hold = hold
+        self._rack = self._context.settings.rack
+        self._grace_s = self._context.settings.fetch.replica_grace_ms / 1000
+
+    async def ask(self, topics: list[TopicFetch], *, wait_ms: int, min_bytes: int, max_bytes: int) -> ReplicaReply:
+        """Ask once; never raises for what the replica does or does not do."""
+        body = build_fetch_request(
+            FetchRequest(
+                self._version,
+                CONSUMER_REPLICA_ID,
+                wait_ms,
+                min_bytes,
+                max_bytes,
+                self._parsed.isolation_level,
+                0,
+                _NO_SESSION,
+                topics,
+                [],
+                "",
+            )
+        )
+        timeout_s = wait_ms / 1000 + self._grace_s
+        try:
+            answer = await self._context.replica_connections.fetch(
+                self._broker, self._version, body, self._client_id, timeout_s
+            )
+        except ReplicaUnavailable as error:
+            return self._nothing(topics, error.reason)
+        self._hold(answer)
+        try:
+            walk = walk_fetch_response(answer.body, self._version)
+        except ProtocolError:
+            return self._nothing(topics, LeaderReason.REPLICA_ERROR, shun=True)
+        if walk.throttle_ms:
+            return ReplicaReply(self._rack, {}, 0, [], throttle_ms=walk.throttle_ms)
+        if walk.error_code != NONE:
+            return self._nothing(topics, LeaderReason.REPLICA_ERROR, shun=walk.error_code not in _BLAMELESS)
+        return self._look_through(topics, walk)
+
+    def _look_through(self, topics: list[TopicFetch], walk: FetchWalk) -> ReplicaReply:
+        absorbed, raised, by_topic = dict[Key, LeaderReason](), dict[Key, int](), []
+        told, record_bytes, count = self._watermarks.told, 0, 0
+        for topic, partitions in walk.topics:
+            known = self._known[topic].partitions if topic in self._known else {}
+            of_topic = 0
+            for index, error_code, high_watermark, plain, _, _, size, _ in partitions:
+                state = known.get(index)
+                if error_code or not plain or state is None:
+                    absorbed[topic, index] = self._absorb(topic, index, error_code)
+                    continue
+                best = told(topic, index, state.leader_epoch, high_watermark)
+                if best != high_watermark:
+                    raised[topic, index] = best
+                of_topic += size
+            record_bytes += of_topic
+            by_topic.append((topic, of_topic))
+            count += len(partitions)
+        if count != sum(len(asked.partitions) for asked in topics):
+            answered = {(topic, at.index) for topic, partitions in walk.topics for at in partitions}
+            for key in keys_of(topics):
+                if key not in answered:
+                    self._shun(*key)
+                    absorbed[key] = LeaderReason.REPLICA_ERROR
+        return ReplicaReply(self._rack, absorbed, record_bytes, by_topic, walk, raised)
+
+    def _absorb(self, topic: str | bytes, partition: int, error_code: int) -> LeaderReason:
+        """Why the leader is asked; others are not to run into the same, unless it is this client's own matter."""
+        if error_code not in _BLAMELESS:
+            self._shun(topic, partition)
+        if error_code in _STALE:
+            self._context.replicas.stale([topic])
+        return LeaderReason.OUT_OF_RANGE if error_code == OFFSET_OUT_OF_RANGE else LeaderReason.REPLICA_ERROR
+
+    def _shun(self, topic: str | bytes, partition: int) -> None:
+        known = self._known.get(topic)
+        if known is not None:
+            self._context.shunned.shun(self._broker, known.name, partition)
+
+    def _nothing(self, topics: list[TopicFetch], reason: LeaderReason, *, shun: bool = False) -> ReplicaReply:
+        if shun:
+            for topic, partition in keys_of(topics):
+                self._shun(topic, partition)
+        return ReplicaReply(self._rack, dict.fromkeys(keys_of(topics), reason), 0, [])

@@ -1,0 +1,253 @@
+"""One Fetch that the proxy answers, from its first round to the merged answer.
+
+A single classic source gets the client's own `max_wait`, `min_bytes` and limits: one long poll. Several sources are
+asked at the same time, in rounds: at first without waiting, then for 5 ms, 10 ms and so on up to `fetch.mixed_wait_ms`,
+until `min_bytes` are there, something fails, or time is up. A partition that a replica can't answer is the leader's for
+the rest of the Fetch, and the leader is asked for it in the same round.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from proxy.fetching.answer import Answer
+from proxy.fetching.asked import DisklessAsked, Key, keys_of, only
+from proxy.fetching.diskless import DisklessSource
+from proxy.fetching.fill import Filling
+from proxy.fetching.leader import LeaderSource
+from proxy.fetching.replica import ReplicaReply, ReplicaSource
+from proxy.fetching.route import Route, router_of
+from proxy.replicas.answers import ReplicaAnswer
+from proxy.replicas.choice import LeaderReason
+from proxy.security.principal import user_of
+from proxy.slots import Slot
+from proxy.wire.fetch import FetchRequest, TopicFetch
+
+if TYPE_CHECKING:
+    from proxy.connection import ClientConnection
+    from proxy.request import Request
+
+_FIRST_WAIT_S = 0.005
+_DISKLESS = "diskless"
+_LEADER = "leader"
+"""Sources beside replicas, which are called by their node ID."""
+
+
+class Fetching:
+    """One Fetch, until it is answered. `topics` are the request's, each partition once."""
+
+    def __init__(
+        self,
+        connection: ClientConnection,
+        request: Request,
+        parsed: FetchRequest,
+        topics: list[TopicFetch],
+        diskless: list[DisklessAsked],
+        route: Route,
+    ) -> None:
+        """`parsed` names the rack that brokers may redirect to (KIP-392), or none."""
+        self._connection = connection
+        self._context = connection.context
+        self._request = request
+        self._parsed = parsed
+        self._topics = topics
+        self._known = route.known
+        self._near = dict(route.near)
+        self._leader_topics = route.leader
+        self._reasons = dict(route.reasons)
+        self._diskless: DisklessSource | None = None
+        if diskless:
+            self._diskless = DisklessSource(connection, diskless, read_committed=parsed.isolation_level > 0)
+        self._diskless_first = bool(diskless) and topics[0].topic == diskless[0].asked.topic
+        self._leader = LeaderSource(connection, request, parsed, self._leader_told)
+        self._replicas: dict[int, ReplicaSource] = {}
+        settings = self._context.settings
+        self._available_bytes = self._context.quotas.fetch.available_bytes(user_of(connection), request.client_id)
+        self._max_bytes = min(
+            parsed.max_bytes,
+            settings.fetch.max_bytes,
+            settings.limits.max_response_bytes_per_connection,
+            int(min(self._available_bytes, parsed.max_bytes)),
+        )
+        self._min_bytes = min(parsed.min_bytes, self._max_bytes)
+        self._filling = Filling(connection, request.client_id, parsed.version, topics, diskless, self._max_bytes)
+        self._held: list[ReplicaAnswer] = []
+        """Answers whose memory is to be given back."""
+        self._sizes: dict[str | int, int] = {}
+        """Record bytes that each source had in the last round."""
+
+    async def answer(self, slot: Slot) -> None:
+        """Read, wait while there is too little, answer. Raises BrokerUnreachable and ProtocolError."""
+        began_s = self._context.now()
+        due_s = began_s + self._parsed.max_wait_ms / 1000
+        if self._near and self._available_bytes <= 0:
+            # Nothing is read that may not be answered.
+            self._filling.throttled(slot)
+            return
+        if self._diskless is None:
+            try:
+                await self._collect(slot, due_s, None)
+            finally:
+                self._release()
+            return
+        await self._diskless.check(self._request)
+        listened = self._diskless.partitions
+        news = self._context.reader.coordinates.listen(listened)
+        try:
+            await self._collect(slot, due_s, news)
+        finally:
+            self._release()
+            self._context.reader.coordinates.unlisten(listened, news)
+        self._context.stats.fetch_seconds.observe(self._context.now() - began_s)
+
+    async def _collect(self, slot: Slot, due_s: float, news: asyncio.Event | None) -> None:
+        """Round after round, until the answer is due; then give it."""
+        now, longest_s = self._context.now, self._context.settings.fetch.mixed_wait_ms / 1000
+        wait_s, first = 0.0, True
+        while True:
+            if news is not None:
+                news.clear()
+            left_s = max(0.0, due_s - now())
+            alone = self._diskless is None and len(self._near) + bool(self._leader_topics) <= 1
+            ends_s = now() + (left_s if alone else min(wait_s, left_s))
+            answers, replies = await self._ask_all(ends_s, left_s, alone=alone, first=first)
+            absorbed = {key: reason for reply in replies for key, reason in reply.absorbed.items()}
+            if alone and not absorbed:
+                self._fill(slot, answers, replies)
+                return
+            if absorbed:
+                self._move_to_leader(absorbed)
+                if not self._near and self._diskless is None:
+                    # Nothing is left but the leader: it is asked for all of it, as long as the client waits.
+                    self._release()
+                    continue
+            size = sum(answer.record_bytes for answer in answers) + sum(reply.record_bytes for reply in replies)
+            failed = any(answer.failed for answer in answers) or any(reply.throttle_ms for reply in replies)
+            if absorbed:
+                moved = only(self._topics, absorbed)
+                rest = await self._leader.ask(moved, wait_ms=0, min_bytes=0, max_bytes=self._max_bytes)
+                answers.append(rest)
+                size += rest.record_bytes
+                failed = failed or rest.failed
+            if size >= self._min_bytes or failed or due_s <= now():
+                self._fill(slot, answers, replies)
+                return
+            self._release()
+            if first:
+                wait_s, first = _FIRST_WAIT_S, False
+            else:
+                wait_s = min(2 * wait_s, longest_s)
+            await self._wait(news, due_s, ends_s)
+
+    async def _ask_all(
+        self, ends_s: float, left_s: float, *, alone: bool, first: bool
+    ) -> tuple[list[Answer], list[ReplicaReply]]:
+        """One round: every source once. Raises BrokerUnreachable and ProtocolError.
+
+        The half, diskless or classic, that the request names first has the first call on the bytes, so that neither
+        starves where the client rotates its partitions.
+        """
+        diskless: Answer | None = None
+        size = 0
+        if self._diskless is not None and self._diskless_first:
+            diskless = await self._diskless.ask(max_bytes=self._max_bytes, wait_s=left_s, trust_ends=not first)
+            size = diskless.record_bytes
+            if diskless.failed or size >= self._min_bytes:
+                ends_s = 0.0
+        classic = await self._ask_classic(ends_s, max(self._max_bytes - size, 0), alone=alone)
+        if self._diskless is not None and diskless is None:
+            size = sum(one.record_bytes for one in classic)
+            diskless = await self._diskless.ask(
+                max_bytes=max(self._max_bytes - size, 0), first_exempt=not size, wait_s=left_s, trust_ends=not first
+            )
+        answers = [one for one in classic if isinstance(one, Answer)]
+        self._sizes[_DISKLESS] = diskless.record_bytes if diskless is not None else 0
+        if diskless is not None:
+            answers.append(diskless)
+        return answers, [one for one in classic if isinstance(one, ReplicaReply)]
+
+    async def _ask_classic(self, ends_s: float, max_bytes: int, *, alone: bool) -> list[Answer | ReplicaReply]:
+        """The brokers, all at the same time. Each may take all of the bytes; partitions mostly set a lower limit."""
+        wait_ms = int(max(0.0, ends_s - self._context.now()) * 1000)
+        missing = self._min_bytes - sum(self._sizes.values())
+        asked: dict[str | int, Coroutine[Any, Any, Answer | ReplicaReply]] = {}
+        for source in (*self._near, *([_LEADER] if self._leader_topics else ())):
+            # A source that is not alone is to wait until it alone has what all of them lack.
+            min_bytes = self._min_bytes if alone else max(1, self._sizes.get(source, 0) + missing)
+            limits = {"wait_ms": wait_ms, "min_bytes": min_bytes, "max_bytes": max_bytes}
+            if isinstance(source, int):
+                asked[source] = self._replica(source).ask(self._near[source], **limits)
+            else:
+                asked[source] = self._leader.ask(self._leader_topics, **limits)
+        answered = await _all(list(asked.values()))
+        self._sizes = {source: one.record_bytes for source, one in zip(asked, answered, strict=True)}
+        return answered
+
+    def _replica(self, broker: int) -> ReplicaSource:
+        source = self._replicas.get(broker)
+        if source is None:
+            source = self._replicas[broker] = ReplicaSource(
+                self._connection,
+                self._request.client_id,
+                self._parsed,
+                broker,
+                self._known,
+                router_of(self._connection).watermarks,
+                self._held.append,
+            )
+        return source
+
+    def _leader_told(self, topic: str | bytes, partition: int, high_watermark: int) -> None:
+        """No replica is to tell less later."""
+        state = self._known[topic].partitions.get(partition) if topic in self._known else None
+        if state is not None:
+            router_of(self._connection).watermarks.told(topic, partition, state.leader_epoch, high_watermark)
+
+    def _move_to_leader(self, absorbed: dict[Key, LeaderReason]) -> None:
+        self._reasons |= absorbed
+        self._leader_topics = only(self._topics, self._reasons)
+        near = {
+            broker: only(topics, {key for key in keys_of(topics) if key not in absorbed})
+            for broker, topics in self._near.items()
+        }
+        self._near = {broker: topics for broker, topics in near.items() if topics}
+
+    async def _wait(self, news: asyncio.Event | None, due_s: float, ends_s: float) -> None:
+        """For news of the diskless half; where brokers are asked too, no longer than to the end of the round.
+
+        Brokers wait for us, but for those that had something, too little, and so answered at once.
+        """
+        until_s = due_s if not (self._near or self._leader_topics) else min(due_s, ends_s)
+        wait_s = until_s - self._context.now()
+        if wait_s <= 0:
+            return
+        if news is None:
+            await asyncio.sleep(wait_s)
+            return
+        with suppress(TimeoutError):
+            await asyncio.wait_for(news.wait(), wait_s)
+
+    def _fill(self, slot: Slot, answers: list[Answer], replies: list[ReplicaReply]) -> None:
+        held, self._held[:] = list(self._held), []
+        self._filling.fill(slot, answers, replies, self._reasons, held)
+
+    def _release(self) -> None:
+        for answer in self._held:
+            answer.release()
+        self._held.clear()
+
+
+async def _all(
+    asked: list[Coroutine[Any, Any, Answer | ReplicaReply]],
+) -> list[Answer | ReplicaReply]:
+    """All results; where one raises, its exception, when all have ended."""
+    if len(asked) <= 1:
+        return [await one for one in asked]
+    results = await asyncio.gather(*asked, return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+    return [result for result in results if not isinstance(result, BaseException)]

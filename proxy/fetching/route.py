@@ -1,0 +1,165 @@
+"""Where each classic partition of a Fetch on a foreign listener is read from: a near replica, or the leader.
+
+A client asks for the same partitions again and again, so the choices are remembered with its connection: those of a
+topic until something else is known of it, all of them until the near brokers or those shunned are others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple
+
+from proxy.errors import NONE
+from proxy.fetching.asked import Key, only
+from proxy.fetching.watermarks import Watermarks
+from proxy.racks import client_key
+from proxy.replicas.choice import Choice, LeaderReason, near_replica
+from proxy.replicas.near import Near
+from proxy.replicas.states import ClassicTopic
+from proxy.security.rights import READ, rights_of
+from proxy.wire.fetch import CONSUMER_REPLICA_ID, FIRST_RACK, FetchRequest, TopicFetch
+
+if TYPE_CHECKING:
+    from proxy.connection import ClientConnection
+    from proxy.request import Request
+
+_MAX_TOPICS = 10_000
+_NOT_KNOWN = Choice(None, LeaderReason.NOT_KNOWN)
+_RIGHTS_WAIT_S = 1.0
+"""For the client's own broker, which says what the client may read; later the Fetch itself goes there."""
+
+
+class Route(NamedTuple):
+    """Which topics and partitions go where; each is in the request's order, and no partition there twice."""
+
+    near: dict[int, list[TopicFetch]]
+    """By the broker that has the replica."""
+    leader: list[TopicFetch]
+    reasons: dict[Key, LeaderReason]
+    """Of those that go to the leader."""
+    known: dict[str | bytes, ClassicTopic]
+    """What the choices were made from."""
+
+
+NOWHERE_NEAR = Route({}, [], {}, {})
+"""On listeners that are not foreign."""
+
+
+class _TopicChoices(NamedTuple):
+    known: ClassicTopic
+    of_partition: dict[int, Choice]
+
+
+class Router:
+    """Chooses for one connection, and remembers what its client was told of high watermarks."""
+
+    def __init__(self, connection: ClientConnection) -> None:
+        self._connection = connection
+        self._context = connection.context
+        self.watermarks = Watermarks()
+        self._made_from: tuple[Near, int] | None = None
+        self._choices: dict[str | bytes, _TopicChoices] = {}
+
+    def knows(self, topics: list[TopicFetch]) -> bool:
+        """Whether nothing must be asked first."""
+        return not self._unknown(topics) and not self._unasked(topics)
+
+    async def learn(self, request: Request, topics: list[TopicFetch]) -> None:
+        """Ask for what is not known of the topics, and whether the client may read them; for a bounded time.
+
+        Raises BrokerUnreachable and ProtocolError.
+        """
+        unknown = self._unknown(topics)
+        if unknown:
+            await self._context.replicas.know(unknown)
+        unasked = self._unasked(topics)
+        if unasked:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_RIGHTS_WAIT_S):
+                    await rights_of(self._connection).ask(self._connection, request, unasked)
+
+    def route(self, topics: list[TopicFetch], client_id: str | None) -> Route:
+        """By what is known now."""
+        self._forget_old()
+        near, reasons = dict[int, set[Key]](), dict[Key, LeaderReason]()
+        known_topics = dict[str | bytes, ClassicTopic]()
+        client = client_key(self._connection.host, client_id)
+        for asked in topics:
+            topic = asked.topic
+            known = self._context.replicas.topic(topic)
+            if known is None or not self._may_read(known.name):
+                reason = LeaderReason.NOT_KNOWN if known is None else LeaderReason.NOT_ALLOWED
+                reasons |= dict.fromkeys(((topic, partition.index) for partition in asked.partitions), reason)
+                continue
+            known_topics[topic] = known
+            choices = self._choices_of(topic, known)
+            for partition in asked.partitions:
+                index = partition.index
+                choice = choices.get(index) or self._choose(known, index, client, choices)
+                if choice.broker is not None:
+                    near.setdefault(choice.broker, set()).add((topic, index))
+                else:
+                    reasons[topic, index] = choice.reason or LeaderReason.NOT_KNOWN
+        if len(near) == 1 and not reasons:
+            return Route(dict.fromkeys(near, topics), [], reasons, known_topics)
+        parts = {broker: only(topics, keys) for broker, keys in near.items()}
+        return Route(parts, only(topics, reasons) if near else topics, reasons, known_topics)
+
+    def _unknown(self, topics: list[TopicFetch]) -> list[str | bytes]:
+        topic_of = self._context.replicas.topic
+        return [asked.topic for asked in topics if topic_of(asked.topic) is None]
+
+    def _unasked(self, topics: list[TopicFetch]) -> list[str]:
+        """Where all are the same principal to the brokers, nobody is asked."""
+        if not self._context.settings.brokers.with_sasl:
+            return []
+        found = (self._context.replicas.topic(asked.topic) for asked in topics)
+        return rights_of(self._connection).unasked(known.name for known in found if known is not None)
+
+    def _forget_old(self) -> None:
+        made_from = self._context.near_brokers.now(), self._context.shunned.version
+        if made_from != self._made_from or len(self._choices) > _MAX_TOPICS:
+            self._choices.clear()
+            self._made_from = made_from
+
+    def _may_read(self, topic: str) -> bool:
+        return not self._context.settings.brokers.with_sasl or rights_of(self._connection).error(topic, READ) == NONE
+
+    def _choices_of(self, topic: str | bytes, known: ClassicTopic) -> dict[int, Choice]:
+        choices = self._choices.get(topic)
+        if choices is None or choices.known is not known:
+            choices = self._choices[topic] = _TopicChoices(known, {})
+        return choices.of_partition
+
+    def _choose(self, known: ClassicTopic, partition: int, client: str, choices: dict[int, Choice]) -> Choice:
+        state = known.partitions.get(partition)
+        if state is None:
+            return _NOT_KNOWN
+        near, shunned = self._context.near_brokers.now(), self._context.shunned.of(known.name, partition)
+        choice = near_replica(state, near.live, shunned, client, known.name, partition, down=near.down)
+        choices[partition] = choice
+        return choice
+
+
+def router_of(connection: ClientConnection) -> Router:
+    """The router of a connection."""
+    router = connection.remembered.get(Router)
+    if router is None:
+        router = connection.remembered[Router] = Router(connection)
+    assert isinstance(router, Router)
+    return router
+
+
+def is_routed(connection: ClientConnection, parsed: FetchRequest) -> bool:
+    """Whether classic partitions of this Fetch may be read from near replicas instead of the client's own broker.
+
+    Not where that is near, nor where the client names its rack and the brokers redirect it (KIP-392 as it is), nor
+    where it says that it is a replica itself.
+    """
+    context = connection.context
+    if not context.settings.fetch.read_near_replicas or not context.near_brokers.is_foreign(connection.node_id):
+        return False
+    if parsed.replica_id != CONSUMER_REPLICA_ID:
+        return False
+    return parsed.version < FIRST_RACK or not parsed.rack_id or not context.replica_selector.redirects

@@ -1,0 +1,138 @@
+"""Partitions that have fewer replicas than they should: what is remembered of them, and what the brokers tell.
+
+Two things that look alike are told apart. *Pending*: a topic was made while brokers were missing, and a proxy gives it
+the rest (`proxy/replication`). *Out of sync*: a replica is there and lags, or its broker is down; that is what
+`kafka-topics --under-replicated-partitions` lists, and the brokers mend it themselves. A partition may be both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from proxy.cluster import Cluster
+from proxy.config import Settings
+from proxy.coordinator.connect import connect
+from proxy.inspection.stores import open_registry
+from proxy.replicas.states import PartitionState
+from proxy.replication.interface import Pending
+from proxy.replication.progress import PartitionWish, Progress, partition_wishes
+from proxy.replication.reassignments import TopicReplicas, ask_replicas
+from proxy.replication.store import RedisPendingTopics
+
+CLASSIC, DISKLESS = "classic", "diskless"
+BEING_MADE = "being made"
+UNKNOWN = "not known to the brokers"
+_STATES = {
+    Progress.WAITING: "waiting for brokers",
+    Progress.SYNCING: "copying",
+    Progress.LOWERED: "made smaller",
+    Progress.COMPLETE: "complete",
+}
+
+
+class ShortPartition(NamedTuple):
+    """One partition; or a topic of which no partition is known, its figures then empty."""
+
+    topic: str
+    kind: str
+    topic_id: bytes
+    partition: int | None
+    replicas: tuple[int, ...]
+    in_sync: tuple[int, ...]
+    out_of_sync: bool
+    wanted: int | None
+    """How many replicas it is to have, where it is pending; else None."""
+    missing: int
+    """That it lacks, or that are not in sync."""
+    since: str | None
+    """ISO 8601, where it is pending; else None: the brokers don't tell."""
+    state: str
+    """Of what is pending; else empty."""
+
+    @property
+    def pending(self) -> bool:
+        """Whether a proxy is to give it more replicas."""
+        return self.wanted is not None
+
+
+async def under_replicated(settings: Settings) -> list[ShortPartition]:
+    """Both kinds, by topic and partition.
+
+    Raises BrokerUnreachable, ProtocolError and CoordinatorUnavailable.
+    """
+    diskless = {topic.name for topic in await open_registry(settings)}
+    cluster = Cluster(settings)
+    client = await connect(settings.redis)
+    try:
+        await cluster.refresh()
+        topics = (await ask_replicas(cluster.service, None)).topics
+        wishes = await RedisPendingTopics(client, lambda: cluster.cluster_id).all()
+    finally:
+        cluster.service.close()
+        await client.aclose()
+    return sorted(short_partitions(topics, wishes, diskless), key=lambda one: (one.topic, one.partition or 0))
+
+
+def short_partitions(
+    topics: Sequence[TopicReplicas], wishes: Sequence[Pending], diskless: set[str]
+) -> Iterator[ShortPartition]:
+    """Those of the topics; `diskless`: names of diskless topics."""
+    known = {topic.topic_id for topic in topics}
+    for topic in topics:
+        of_topic = [wish for wish in wishes if wish.topic_id == topic.topic_id]
+        since = _moment(min((wish.since_ms for wish in of_topic), default=0))
+        pending = partition_wishes(topic, of_topic)
+        for number, partition in topic.partitions.items():
+            open_wish = pending.get(number)
+            if open_wish is not None and open_wish.progress is Progress.COMPLETE:
+                open_wish = None
+            if open_wish is not None or _lags(partition):
+                yield _short(topic, number, partition, open_wish, since, _kind(topic.name, diskless, of_topic))
+    for wish in wishes:
+        if wish.is_intent or wish.topic_id not in known:
+            yield ShortPartition(
+                wish.name,
+                _kind(wish.name, diskless, [wish]),
+                wish.topic_id,
+                None,
+                (),
+                (),
+                False,
+                wish.replication_factor or max(map(len, wish.assignment)),
+                0,
+                _moment(wish.since_ms),
+                BEING_MADE if wish.is_intent else UNKNOWN,
+            )
+
+
+def _short(
+    topic: TopicReplicas, number: int, partition: PartitionState, wish: PartitionWish | None, since: str, kind: str
+) -> ShortPartition:
+    lagging = len(set(partition.replicas) - set(partition.isr))
+    return ShortPartition(
+        topic.name,
+        kind,
+        topic.topic_id,
+        number,
+        partition.replicas,
+        partition.isr,
+        _lags(partition),
+        wish.wanted if wish is not None else None,
+        wish.missing if wish is not None else lagging,
+        since if wish is not None else None,
+        _STATES[wish.progress] if wish is not None else "",
+    )
+
+
+def _lags(partition: PartitionState) -> bool:
+    return not set(partition.replicas) <= set(partition.isr)
+
+
+def _kind(name: str, diskless: set[str], wishes: Sequence[Pending]) -> str:
+    return DISKLESS if name in diskless or any(wish.shadow for wish in wishes) else CLASSIC
+
+
+def _moment(since_ms: int) -> str:
+    return datetime.fromtimestamp(since_ms / 1000, UTC).isoformat(timespec="seconds")

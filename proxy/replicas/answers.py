@@ -1,0 +1,148 @@
+"""An answer of a replica, held whole: the memory for it is taken when it begins and given back when it has gone on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from proxy.memory import MemoryBudget
+from proxy.replicas.choice import LeaderReason
+from proxy.upstream import BrokerConnection
+from proxy.wire.frames import Decision
+from proxy.wire.primitives import INT32
+
+CORRELATION_ID = 0x6E656172
+
+
+class ReplicaUnavailable(Exception):
+    """A replica gave no answer that can be used; the leader is to be asked. `reason` says why, the text more of it."""
+
+    def __init__(self, reason: LeaderReason, text: str = "") -> None:
+        super().__init__(text or reason.value)
+        self.reason = reason
+
+
+class TimeOver(Exception):
+    """An answer did not begin in time, or stopped coming."""
+
+
+class ReplicaAnswer:
+    """The body of a Fetch response (without its header), and the memory that it takes until `release`."""
+
+    __slots__ = ("_charge_bytes", "_memory", "body", "throttle_ms")
+
+    def __init__(self, body: memoryview, memory: MemoryBudget, charge_bytes: int) -> None:
+        """`charge_bytes` of `memory` are taken already."""
+        self.body = body
+        self.throttle_ms: int = INT32.unpack_from(body)[0] if len(body) >= INT32.size else 0
+        """For how long the broker throttles the client, milliseconds; the connection rests for so long by itself."""
+        self._memory = memory
+        self._charge_bytes = charge_bytes
+
+    def release(self) -> None:
+        """Give the memory back: the body has gone on to the client, or is not needed. Repeatable."""
+        charge_bytes, self._charge_bytes = self._charge_bytes, 0
+        if charge_bytes:
+            self._memory.give_back(charge_bytes)
+
+
+class AwaitedAnswer:
+    """What a connection to a replica expects (`upstream.Expected`): an answer that is held, within the memory budget.
+
+    `answer` is its whole frame, from the correlation ID on; ConnectionError where the connection ended first.
+    """
+
+    __slots__ = ("_charge_bytes", "_granted", "_memory", "_resume", "_waits", "answer", "correlation_id")
+
+    def __init__(self, memory: MemoryBudget, resume: Callable[[], None]) -> None:
+        """`resume` lets the connection go on reading when there is memory."""
+        self.answer: asyncio.Future[memoryview] = asyncio.get_running_loop().create_future()
+        self.correlation_id: int | None = CORRELATION_ID
+        self._memory = memory
+        self._resume = resume
+        self._charge_bytes = 0
+        self._waits = False
+        self._granted = False
+
+    @property
+    def waits_for_memory(self) -> bool:
+        """Whether the answer is there and can't be taken in."""
+        return self._waits and not self._granted
+
+    def response_begins(self, size: int) -> Decision:
+        """Held as soon as there is memory for it."""
+        self._charge_bytes = size
+        if not self._waits:
+            self._granted = self._memory.try_take(size, self._memory_granted)
+            self._waits = not self._granted
+        return Decision.HOLD if self._granted else Decision.WAIT
+
+    def response_held(self, frame: memoryview) -> None:
+        """The whole answer. Where nobody waits for it any more its memory is given back."""
+        if self.answer.done():
+            self.give_up()
+        else:
+            self.answer.set_result(frame)
+
+    def response_part(self, part: memoryview, last: bool) -> None:
+        """Never streamed."""
+        raise AssertionError("a replica's answer is held")
+
+    def response_lost(self) -> None:
+        """No answer comes."""
+        if self.answer.done():
+            return  # whoever took or gave up the answer has its memory
+        self.give_up()
+        self.answer.set_exception(ConnectionError("the broker closed the connection"))
+        self.answer.exception()
+
+    def take(self) -> int:
+        """The bytes of memory that are taken for the answer; whoever calls this gives them back."""
+        charge_bytes, self._charge_bytes = self._charge_bytes, 0
+        return charge_bytes
+
+    def give_up(self) -> None:
+        """Nobody waits for the answer any more: give back the memory that it has. Repeatable."""
+        if self._granted:
+            self._memory.give_back(self.take())
+        self._charge_bytes = 0
+
+    def _memory_granted(self) -> bool:
+        if self.answer.done() or not self._charge_bytes:
+            return False
+        self._granted = True
+        # In a step of its own: whoever made room is not to read our answer.
+        self.answer.get_loop().call_soon(self._resume)
+        return True
+
+
+class ReadWatch:
+    """Ends a read whose answer does not begin by its time, or stops coming then: one timer, without a task."""
+
+    __slots__ = ("_answer", "_broker", "_grace_s", "_last_s", "_loop", "_seen_bytes", "_timer")
+
+    def __init__(
+        self, broker: BrokerConnection, awaited: AwaitedAnswer, *, due_s: float, grace_s: float, longest_s: float
+    ) -> None:
+        """`due_s`: the loop's time by which it is to begin; bytes are to come every `grace_s` then, for `longest_s`."""
+        self._loop = asyncio.get_running_loop()
+        self._broker = broker
+        self._answer = awaited.answer
+        self._grace_s = grace_s
+        self._last_s = due_s + longest_s
+        self._seen_bytes = broker.bytes_received
+        self._timer = self._loop.call_at(due_s, self._look)
+
+    def end(self) -> None:
+        """The read is over."""
+        self._timer.cancel()
+
+    def _look(self) -> None:
+        if self._answer.done():
+            return
+        received_bytes, now_s = self._broker.bytes_received, self._loop.time()
+        if received_bytes == self._seen_bytes or now_s >= self._last_s:
+            self._answer.set_exception(TimeOver())
+            return
+        self._seen_bytes = received_bytes
+        self._timer = self._loop.call_at(min(now_s + self._grace_s, self._last_s), self._look)

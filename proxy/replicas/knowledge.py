@@ -1,0 +1,253 @@
+"""Who has the partitions of the classic topics that clients read: leader, replicas, ISR, asked of the brokers.
+
+One task asks for all (`follow`), so that a question is never under way twice: first what a Fetch waits for, then what
+an answer showed to be old, then, one step at a time, everything in use. A topic that nobody has read for some rounds is
+forgotten.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
+from typing import NamedTuple
+
+import structlog
+
+from proxy.cluster import METADATA
+from proxy.errors import NONE
+from proxy.replicas.states import ClassicTopic
+from proxy.upstream import BrokerUnreachable
+from proxy.wire.errors import ProtocolError
+from proxy.wire.metadata import MetadataRequest, MetadataRequestTopic, encode_metadata_request
+from proxy.wire.partition_states import VERSION, TopicPartitions, read_partitions, split_topics
+from proxy.wire.primitives import ZERO_UUID, Buffer
+
+log = structlog.get_logger()
+
+Key = str | bytes
+"""A topic's name or its ID."""
+Ask = Callable[[int, int, "list[Buffer] | bytes"], Awaitable[memoryview]]
+"""`ServiceConnection.ask`."""
+
+_WAIT_S = 1.0
+"""The longest that a Fetch waits for what it does not know."""
+_STALE_AGAIN_S = 0.1
+"""Between two questions that errors of replicas ask for: in an election all partitions of a broker have them."""
+_ROUNDS_UNUSED = 10
+_TOPICS_PER_STEP = 100
+_PARTITIONS_PER_STEP = 500
+"""That have changed; so many are read without yielding."""
+
+
+class _Known:
+    """A topic in use."""
+
+    __slots__ = ("encoded", "topic", "used")
+
+    def __init__(self, topic: ClassicTopic, encoded: bytes, used: int) -> None:
+        self.topic = topic
+        self.encoded = encoded
+        """Its partitions, as brokers told them last."""
+        self.used = used
+        """The last round in which somebody looked."""
+
+
+class _Wanted(NamedTuple):
+    """What is to be asked next, and who waits for it."""
+
+    topics: set[Key]
+    asked: asyncio.Future[None]
+
+
+class Replicas:
+    """What is known of the topics in use. `now` tells monotonic seconds."""
+
+    def __init__(self, ask: Ask, now: Callable[[], float], *, interval_s: float, max_topics: int) -> None:
+        """`interval_s`: how often topics in use are asked for; of at most `max_topics` something is known."""
+        self.version = 0
+        """Another number whenever anything that is known has changed: for who remembers what followed from it."""
+        self._ask = ask
+        self._now = now
+        self._interval_s = interval_s
+        self._max_topics = max_topics
+        self._known: dict[Key, _Known] = {}
+        """Each topic twice: by name and by ID."""
+        self._unknown: dict[Key, float] = {}
+        """Asked for in vain, and until when nobody asks again."""
+        self._round = 0
+        self._wanted: _Wanted | None = None
+        self._stale: set[Key] = set()
+        self._stale_asked_s = now() - _STALE_AGAIN_S
+        self._due: list[str] = []
+        """Topics in use that this round has not asked for yet."""
+        self._woken = asyncio.Event()
+        self._failing = False
+        self._full = False
+
+    def __len__(self) -> int:
+        """How many topics are known."""
+        return len(self._known) // 2
+
+    def topic(self, topic: Key) -> ClassicTopic | None:
+        """What is known now, by name or ID; None where nothing is. No I/O; notes that the topic is in use."""
+        known = self._known.get(topic)
+        if known is None:
+            return None
+        known.used = self._round
+        return known.topic
+
+    async def know(self, topics: Iterable[Key]) -> None:
+        """Ask for those of the topics that are not known, and wait for it, at most a second.
+
+        Whoever asks at the same time shares one question. Afterwards `topic` tells them, or still None: where nobody
+        answered, or the brokers know no such topic, or don't let the proxy see it. Never raises.
+        """
+        missing = [topic for topic in topics if topic not in self._known and not self._is_unknown(topic)]
+        if not missing:
+            return
+        if self._wanted is None:
+            self._wanted = _Wanted(set(), asyncio.get_running_loop().create_future())
+        self._wanted.topics.update(missing)
+        self._woken.set()
+        await asyncio.wait([self._wanted.asked], timeout=_WAIT_S)
+
+    def stale(self, topics: Iterable[Key]) -> None:
+        """An answer says that what is known of the topics is old: ask again soon, in the background."""
+        self._stale.update(topic for topic in topics if topic in self._known)
+        if self._stale:
+            self._woken.set()
+
+    async def follow(self) -> None:
+        """Ask for ever: what is wanted at once, and what is in use now and again."""
+        next_round_s = self._now() + self._interval_s
+        while True:
+            await self._wait(next_round_s)
+            if self._wanted is not None:
+                await self._ask_wanted()
+            elif self._stale and self._now() >= self._stale_asked_s + _STALE_AGAIN_S:
+                stale, self._stale = self._stale, set()
+                self._stale_asked_s = self._now()
+                await self._ask_known(stale)
+            elif self._now() >= next_round_s:
+                next_round_s = self._now() + self._interval_s
+                self._begin_round()
+            elif self._due:
+                step, self._due = self._due[:_TOPICS_PER_STEP], self._due[_TOPICS_PER_STEP:]
+                await self._ask_known(step)
+
+    async def _wait(self, next_round_s: float) -> None:
+        """Until there is something to ask, or time for the next round."""
+        self._woken.clear()
+        if self._wanted is not None or self._due:
+            # Of a long round's steps each may keep the loop busy for a while.
+            await asyncio.sleep(0)
+            return
+        until_s = next_round_s
+        if self._stale:
+            until_s = min(until_s, self._stale_asked_s + _STALE_AGAIN_S)
+        wait_s = until_s - self._now()
+        if wait_s > 0:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    await self._woken.wait()
+
+    def _begin_round(self) -> None:
+        self._round += 1
+        oldest = self._round - _ROUNDS_UNUSED
+        for known in [known for key, known in self._known.items() if isinstance(key, str) and known.used < oldest]:
+            self._forget(known)
+        self._due = [key for key in self._known if isinstance(key, str)]
+        now_s = self._now()
+        self._unknown = {key: until_s for key, until_s in self._unknown.items() if until_s > now_s}
+
+    async def _ask_wanted(self) -> None:
+        """What Fetches wait for; in the end they go on, whatever came of it."""
+        wanted, self._wanted = self._wanted, None
+        assert wanted is not None
+        try:
+            topics = [topic for topic in wanted.topics if topic not in self._known]
+            for start in range(0, len(topics), _TOPICS_PER_STEP):
+                step = topics[start : start + _TOPICS_PER_STEP]
+                await self._ask_known(step)
+                until_s = self._now() + self._interval_s
+                self._unknown.update((topic, until_s) for topic in step if topic not in self._known)
+            while len(self._unknown) > self._max_topics:
+                del self._unknown[next(iter(self._unknown))]
+        finally:
+            if not wanted.asked.done():
+                wanted.asked.set_result(None)
+
+    async def _ask_known(self, topics: Iterable[Key]) -> None:
+        """Ask for some topics and take over what comes; what was known stays where nothing does."""
+        names = [MetadataRequestTopic(topic) for topic in topics if isinstance(topic, str)]
+        topic_ids = [MetadataRequestTopic(None, topic) for topic in topics if isinstance(topic, bytes)]
+        try:
+            # A broker looks at the names of a question only where there are no IDs in it.
+            for asked in (names, topic_ids):
+                if asked:
+                    request = MetadataRequest(VERSION, asked, allow_auto_topic_creation=False)
+                    answer = await self._ask(METADATA, VERSION, encode_metadata_request(request))
+                    await self._learn(split_topics(answer))
+        except (BrokerUnreachable, ProtocolError) as error:
+            if not self._failing:
+                log.warning(
+                    "replicas_unknown",
+                    reason=str(error),
+                    effect="classic topics are read by what was known last, or from their leaders",
+                    remedy="see whether the brokers can be reached",
+                )
+            self._failing = True
+        else:
+            self._failing = False
+
+    async def _learn(self, told: list[TopicPartitions]) -> None:
+        read = 0
+        for one in told:
+            if read > _PARTITIONS_PER_STEP:
+                read = 0
+                await asyncio.sleep(0)
+            known = self._known.get(one.topic_id if one.name is None else one.name)
+            if one.error_code != NONE or one.name is None or one.topic_id == ZERO_UUID:
+                # Deleted, or hidden. While it is neither, a broker that lags may say so: it is asked for again.
+                if known is not None:
+                    self._forget(known)
+                continue
+            if known is not None and known.encoded == one.encoded and known.topic.topic_id == one.topic_id:
+                continue
+            if known is not None:
+                self._forget(known)
+            elif not self._make_room():
+                continue
+            topic = ClassicTopic(one.name, one.topic_id, read_partitions(one.encoded))
+            known = _Known(topic, one.encoded, self._round if known is None else known.used)
+            self._known[one.name] = self._known[one.topic_id] = known
+            self.version += 1
+            read += len(topic.partitions)
+
+    def _forget(self, known: _Known) -> None:
+        for key in (known.topic.name, known.topic.topic_id):
+            if self._known.get(key) is known:
+                del self._known[key]
+        self.version += 1
+
+    def _make_room(self) -> bool:
+        """Whether one more topic may be known: one that nobody has read in this round and the last makes room."""
+        if len(self) < self._max_topics:
+            return True
+        unused = [known for key, known in self._known.items() if isinstance(key, str) and known.used < self._round - 1]
+        for known in unused:
+            self._forget(known)
+        if not unused and not self._full:
+            self._full = True
+            log.warning(
+                "replicas_forgotten",
+                reason=f"more than {self._max_topics} classic topics are being read",
+                effect="further ones are read from their leaders",
+                remedy="raise fetch.replica_topics_remembered",
+            )
+        return bool(unused)
+
+    def _is_unknown(self, topic: Key) -> bool:
+        until_s = self._unknown.get(topic)
+        return until_s is not None and self._now() < until_s

@@ -1,0 +1,51 @@
+"""Whether the brokers redirect consumers to replicas by themselves: their config `replica.selector.class` (KIP-392)."""
+
+from __future__ import annotations
+
+import asyncio
+
+import structlog
+
+from proxy.cluster import Cluster
+from proxy.housekeeping.broker_defaults import DefaultsRefused, broker_configs
+from proxy.upstream import BrokerUnreachable
+from proxy.wire.errors import ProtocolError
+
+log = structlog.get_logger()
+
+_SELECTOR_CLASS = "replica.selector.class"
+
+
+class ReplicaSelector:
+    """Asks one of the brokers now and again: their configs are taken to be alike."""
+
+    def __init__(self, cluster: Cluster, *, interval_s: float) -> None:
+        self._cluster = cluster
+        self._interval_s = interval_s
+        self._failing = False
+        self.redirects = False
+        """Whether brokers redirect a consumer that names a rack. False until a broker has said it, and where the proxy
+        may not ask: its own near reads are right in either case."""
+
+    async def refresh(self) -> None:
+        """Ask, or keep what was known. Failures are logged once until they end."""
+        try:
+            configs = await broker_configs(self._cluster, (_SELECTOR_CLASS,))
+        except (BrokerUnreachable, ProtocolError, DefaultsRefused) as error:
+            if not self._failing:
+                log.warning(
+                    "replica_selector_unknown",
+                    reason=str(error),
+                    effect="clients that name their rack are served as the last that was known, or by near reads",
+                    remedy="let the proxy's principal describe the configs of the cluster",
+                )
+            self._failing = True
+            return
+        self._failing = False
+        self.redirects = bool(configs.get(_SELECTOR_CLASS))
+
+    async def follow(self) -> None:
+        """Refresh for ever."""
+        while True:
+            await asyncio.sleep(self._interval_s)
+            await self.refresh()

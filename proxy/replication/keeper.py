@@ -1,0 +1,89 @@
+"""When topics that lack replicas are looked at, and by whom: one proxy of the fleet, which holds a lease of its own.
+
+Apart from the other housekeeping, as that may be busy for minutes, or hold still while the store is in doubt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import structlog
+
+from proxy.cluster import Cluster
+from proxy.coordinator.interface import CoordinatorUnavailable, FleetStore
+from proxy.replication.completion import Completion
+from proxy.replication.reassignments import ReassignmentsRefused
+from proxy.upstream import BrokerUnreachable
+from proxy.wire.errors import ProtocolError
+
+log = structlog.get_logger()
+
+LEASE = "replication"
+LEASE_MS = 5_000
+_POLL_S = 1.0
+_REFUSED_AGAIN_S = 60.0
+"""After the brokers have refused for lack of rights."""
+_SHARE = 0.2
+"""Of its time that this may take where there is much to look at."""
+
+
+class ReplicationKeeper:
+    """Holds the lease when it can, and then has wishes fulfilled, often and whenever a broker comes or goes."""
+
+    def __init__(
+        self, completion: Completion, fleet_store: FleetStore, identity: str, cluster: Cluster, *, interval_s: float
+    ) -> None:
+        self.completion = completion
+        self._store = fleet_store
+        self._identity = identity
+        self._cluster = cluster
+        self._interval_s = interval_s
+        self.holds_lease = False
+
+    async def keep_completing(self) -> None:
+        """For ever. Failures are logged once until they end."""
+        loop = asyncio.get_running_loop()
+        due_s, looked_at, failing = 0.0, frozenset[int](), ""
+        while True:
+            await asyncio.sleep(min(_POLL_S, self._interval_s))
+            await self._hold()
+            live = frozenset(self._cluster.view.brokers)
+            if not self.holds_lease or (loop.time() < due_s and live == looked_at):
+                continue
+            looked_at, pause_s, began_s = live, self._interval_s, loop.time()
+            try:
+                await self.completion.complete()
+                failing = ""
+            except ReassignmentsRefused as error:
+                pause_s = _REFUSED_AGAIN_S if error.rights else pause_s
+                if failing != str(error):
+                    log.warning(
+                        "topics_stay_under_replicated",
+                        reason=str(error),
+                        remedy="allow the proxy's principal Alter and Describe on the cluster; it is tried again"
+                        if error.rights
+                        else "it is tried again",
+                    )
+                failing = str(error)
+            except (CoordinatorUnavailable, BrokerUnreachable, ProtocolError) as error:
+                if failing != type(error).__name__:
+                    log.warning("topics_stay_under_replicated", reason=str(error), remedy="it is tried again")
+                failing = type(error).__name__
+            except Exception as error:
+                # One odd answer must not end this for good, on every proxy in turn.
+                if failing != type(error).__name__:
+                    log.exception(
+                        "replication_keeper_broken",
+                        reason=f"{type(error).__name__}: {error}",
+                        remedy="it is tried again, and all else goes on; report it with this trace",
+                    )
+                failing = type(error).__name__
+            due_s = loop.time() + max(pause_s, (loop.time() - began_s) * (1 / _SHARE - 1))
+
+    async def _hold(self) -> None:
+        try:
+            self.holds_lease = await self._store.hold(LEASE, self._identity, LEASE_MS)
+        except CoordinatorUnavailable:
+            self.holds_lease = False  # the fleet's heartbeats say it in the log
+        if not self.holds_lease:
+            self.completion.lease_lost()

@@ -1,0 +1,118 @@
+"""Produce requests of every version that stream through: how many bytes of records each topic has.
+
+Nothing is changed and nothing held: a request that can't be read is the broker's to refuse.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from proxy.wire.errors import ProtocolError
+from proxy.wire.primitives import INT32
+from proxy.wire.produce import FIRST_FLEXIBLE, FIRST_TOPIC_ID
+from proxy.wire.topic_walk import CountTopic, TopicWalk, count_whole
+
+_INDEX_VARINT = struct.Struct(">4xBBBB")
+_INDEX_LENGTH = struct.Struct(">4xi")
+_TOPICS_NAME = struct.Struct(">ih")
+_PARTITIONS_LENGTH = struct.Struct(">i4xi")
+_COMPACT_ONE = 2
+_EMPTY_TAGS = 3
+"""Sections of tagged fields behind the records of the last partition, a byte for each that is empty."""
+
+
+class ProduceStream(TopicWalk):
+    """Takes one Produce request from its topics on, in chunks of any size; `count` is told of each topic."""
+
+    __slots__ = ("ended",)
+
+    def __init__(self, version: int, count: CountTopic, *, begins_at: int = 0) -> None:
+        """`begins_at`: so many bytes of what will be fed come before the topics."""
+        flexible = version >= FIRST_FLEXIBLE
+        super().__init__(version, locate_records if flexible else locate_plain_records, count, flexible=flexible)
+        self.ended = False
+        """Nothing more needs to be looked at: the topics have come, or what is no Produce request."""
+        self._skip = begins_at
+
+    def feed(self, part: memoryview) -> None:
+        """Look through the next bytes."""
+        if self.ended or self.is_within_records(part):
+            return
+        try:
+            self.ended = self.walk(part) >= 0
+        except ProtocolError:
+            self.ended = True
+
+    def _begin_records(self, data: memoryview, at: int) -> int:
+        size, at = self._length(data, at + INT32.size)
+        self._records_begin(size)
+        return at
+
+
+def locate_records(data: memoryview, at: int) -> tuple[int, int]:
+    """Start and length of the records, -1 where null, of a partition, v9 and later, that begins at `at`.
+
+    Start 0 says that the length takes five bytes, and must be read as any varint.
+    """
+    first, second, third, fourth = _INDEX_VARINT.unpack_from(data, at)
+    if first < 0x80:
+        return at + 5, first - 1
+    if second < 0x80:
+        return at + 6, first + (second << 7) - 0x81
+    if third < 0x80:
+        return at + 7, first + (second << 7) + (third << 14) - 0x4081
+    if fourth < 0x80:
+        return at + 8, first + (second << 7) + (third << 14) + (fourth << 21) - 0x204081
+    return 0, 0
+
+
+def locate_plain_records(data: memoryview, at: int) -> tuple[int, int]:
+    """The same before v9; -1 where null."""
+    return at + _INDEX_LENGTH.size, _INDEX_LENGTH.unpack_from(data, at)[0]
+
+
+def count_produced(head: memoryview, size: int, topics_at: int, version: int, count: CountTopic) -> bool:
+    """Tell `count` of each topic of a request frame of which `head` has come, of `size` bytes in all.
+
+    False where only the rest of the frame tells, and a `ProduceStream` has to see all of it.
+    """
+    if _count_single(head, size, topics_at, version, count):
+        return True
+    if len(head) < size:
+        return False
+    flexible = version >= FIRST_FLEXIBLE
+    locate = locate_records if flexible else locate_plain_records
+    if not count_whole(head, topics_at, version, locate, count, flexible=flexible):
+        walk = ProduceStream(version, count, begins_at=topics_at)
+        walk.feed(head)
+        walk.count()
+    return True
+
+
+def _count_single(head: memoryview, size: int, at: int, version: int, count: CountTopic) -> bool:
+    """Whether it is a batch for one partition, as many clients send them: then lengths add up to the frame's size."""
+    try:
+        if version >= FIRST_FLEXIBLE:
+            name_bytes = head[at + 1] - 1 if version < FIRST_TOPIC_ID else 16
+            name_at = at + 2 if version < FIRST_TOPIC_ID else at + 1
+            partitions_at = name_at + name_bytes
+            if head[at] != _COMPACT_ONE or head[partitions_at] != _COMPACT_ONE or not 0 < name_bytes < 0x7F:
+                return False
+            records_at, length = locate_records(head, partitions_at + 1)
+            end = records_at + length + _EMPTY_TAGS
+        else:
+            topics, name_bytes = _TOPICS_NAME.unpack_from(head, at)
+            name_at = at + _TOPICS_NAME.size
+            partitions_at = name_at + name_bytes
+            partitions, length = _PARTITIONS_LENGTH.unpack_from(head, partitions_at)
+            if topics != 1 or name_bytes < 1 or partitions != 1:
+                return False
+            end = partitions_at + _PARTITIONS_LENGTH.size + length
+        if length < 1 or end != size:
+            return False
+        name = head[name_at:partitions_at]
+        topic = name.tobytes() if version >= FIRST_TOPIC_ID else str(name, "utf-8")
+    except (IndexError, struct.error, UnicodeDecodeError):
+        return False
+    count(topic, length)
+    return True

@@ -1,0 +1,298 @@
+"""Walking over the topics of a message while it streams through: how many bytes of records each topic has.
+
+What Produce requests and Fetch responses have in common: an array of topics (name, or ID from v13 on), each with an
+array of partitions, each with records. Nothing is held but the beginning of a piece that a chunk has cut.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from contextlib import suppress
+
+from proxy.wire.errors import ProtocolError
+from proxy.wire.primitives import INT16, INT32, Buffer, read_length, skip_string, skip_tags
+
+_SMALL_WINDOW_BYTES = 512
+_FIRST_TOPIC_ID = 13
+"""Of Produce and of Fetch (KIP-516)."""
+_FEW_TOPICS = 100
+CountTopic = Callable[[str | bytes, int], None]
+"""Told of each topic, by name or ID as in the message, and the bytes of its records; nothing of those without any."""
+Locate = Callable[[memoryview, int], tuple[int, int]]
+"""Start and length of the records of the partition that begins at a position, -1 where null; start 0 where only
+looking at every field tells. Raises IndexError or struct.error where too little has come."""
+
+
+class TopicWalk:
+    """Takes a message in chunks of any size, and counts; a subclass knows what comes before the records.
+
+    Pieces are methods that take data and a position and return the position behind the piece. They raise IndexError or
+    struct.error where it is not whole, before they change anything, and ProtocolError for what no sender may write.
+    """
+
+    held_bytes_max = 65_536
+    """Of a piece that is not whole; more is refused."""
+
+    __slots__ = (
+        "_carry",
+        "_count_topic",
+        "_flexible",
+        "_locate",
+        "_partitions",
+        "_skip",
+        "_state",
+        "_topic",
+        "_topic_began",
+        "_topic_ids",
+        "_topics",
+        "record_bytes",
+        "walked",
+    )
+
+    def __init__(self, version: int, locate: Locate, count: CountTopic, *, flexible: bool) -> None:
+        self.record_bytes = 0
+        """Bytes of records that have begun to come; of the whole message after its end."""
+        self.walked = False
+        """The end of the topics was reached."""
+        self._count_topic = count
+        self._locate = locate
+        self._flexible = flexible
+        self._topic_ids = version >= _FIRST_TOPIC_ID
+        self._state: Callable[[memoryview, int], int] = self._array_of_topics
+        self._carry = b""
+        self._skip = 0
+        self._topics = 0
+        self._partitions = 0
+        self._topic: bytes | None = None
+        self._topic_began = 0
+
+    def count(self) -> None:
+        """Count what has come of the present topic: where the message ends before its end."""
+        if self._topic is not None and (size := self.record_bytes - self._topic_began):
+            self._topic_began = self.record_bytes
+            self._count_topic(self._topic if self._topic_ids else str(self._topic, "utf-8", "replace"), size)
+
+    def is_within_records(self, view: memoryview) -> bool:
+        """Whether the next bytes are records and nothing else, of which nothing is to be told; then they are taken."""
+        if self._skip < len(view):
+            return False
+        self._skip -= len(view)
+        return True
+
+    def walk(self, view: memoryview) -> int:
+        """Take the next bytes; where in them the topics end, -1 where they go on. Raises ProtocolError."""
+        start = self._walk_carry(view) if self._carry else 0
+        if start < 0:
+            return -1
+        at = start + self._walk(view[start:] if start else view)
+        if self.walked:
+            return at
+        if at < len(view):
+            self._carry = view[at:].tobytes()
+        return -1
+
+    def _walk_carry(self, view: memoryview) -> int:
+        """Walk over the piece that an earlier chunk began; where it ends in `view`, -1 where that is further on."""
+        carry = self._carry
+        window = _SMALL_WINDOW_BYTES
+        while True:
+            taken = self._walk(memoryview(carry + view[:window]))
+            if taken:
+                self._carry = b""
+                return taken - len(carry)
+            if window >= len(view):
+                self._carry = carry + view
+                if len(self._carry) > self.held_bytes_max:
+                    raise ProtocolError(f"a partition has {len(self._carry)} bytes before records")
+                return -1
+            window *= 8
+
+    def _walk(self, data: memoryview) -> int:
+        """Walk over whole pieces, and over records as far as they go; how many bytes that was."""
+        at, end = 0, len(data)
+        while True:
+            if self._skip:
+                step = min(self._skip, end - at)
+                self._skip -= step
+                at += step
+                if self._skip:
+                    return at
+            if self.walked:
+                return at
+            try:
+                at = self._state(data, at)
+            except (IndexError, struct.error):
+                return at
+
+    def _array_of_topics(self, data: memoryview, at: int) -> int:
+        self._topics, at = self._length(data, at)
+        self._next_topic()
+        return at
+
+    def _begin_topic(self, data: memoryview, at: int) -> int:
+        start = at
+        at = at + 16 if self._topic_ids else skip_string(data, at, self._flexible)
+        name_ends = at
+        self._partitions, at = self._length(data, at)
+        if self._topic_ids:
+            self._topic = data[start:name_ends].tobytes()
+        else:
+            _, start = read_length(data, start) if self._flexible else (0, start + 2)
+            self._topic = data[start:name_ends].tobytes()
+        self._topic_began = self.record_bytes
+        self._next_partition()
+        return at
+
+    def _partition(self, data: memoryview, at: int) -> int:
+        return self._whole_partitions(data, at) or self._begin_records(data, at)
+
+    def _begin_records(self, data: memoryview, at: int) -> int:
+        """To the first byte of the records of a partition, field by field; it ends with `_records_begin`."""
+        raise NotImplementedError
+
+    def _whole_partitions(self, data: memoryview, at: int) -> int:
+        """The hot loop: over partitions that are whole and plain, as nearly all are; 0 where not even one is."""
+        begin, left, end, flexible, locate, record_bytes = (
+            at,
+            self._partitions,
+            len(data),
+            self._flexible,
+            self._locate,
+            0,
+        )
+        with suppress(IndexError, struct.error):
+            while left:
+                start, length = locate(data, at)
+                behind = start + length if length > 0 else start
+                if not start or length < -1 or behind > end:
+                    break
+                if flexible:
+                    if data[behind]:
+                        break
+                    behind += 1
+                at = behind
+                left -= 1
+                record_bytes += length if length > 0 else 0
+        if at == begin:
+            return 0
+        self._partitions = left
+        self.record_bytes += record_bytes
+        if not left:
+            self._next_partition()
+        return at
+
+    def _records_begin(self, size: int) -> None:
+        self._skip = size
+        self.record_bytes += size
+        if self._flexible:
+            self._state = self._partition_tags
+        else:
+            self._partition_ends()
+
+    def _partition_tags(self, data: memoryview, at: int) -> int:
+        at = whole_tags(data, at)
+        self._partition_ends()
+        return at
+
+    def _topic_tags(self, data: memoryview, at: int) -> int:
+        at = whole_tags(data, at)
+        self._topic_ends()
+        return at
+
+    def _length(self, data: memoryview, at: int) -> tuple[int, int]:
+        """An array's or the records' length; 0 where null."""
+        if self._flexible:
+            count, at = read_length(data, at)
+        else:
+            (count,) = INT32.unpack_from(data, at)
+            at += 4
+        if count < -1:
+            raise ProtocolError(f"a length is {count}")
+        return max(count, 0), at
+
+    def _next_topic(self) -> None:
+        if self._topics:
+            self._state = self._begin_topic
+        else:
+            self.walked = True
+
+    def _next_partition(self) -> None:
+        if self._partitions:
+            self._state = self._partition
+        elif self._flexible:
+            self._state = self._topic_tags
+        else:
+            self._topic_ends()
+
+    def _partition_ends(self) -> None:
+        self._partitions -= 1
+        self._next_partition()
+
+    def _topic_ends(self) -> None:
+        self.count()
+        self._topics -= 1
+        self._next_topic()
+
+
+def whole_tags(data: Buffer, at: int) -> int:
+    """As `skip_tags`; IndexError where they are not whole."""
+    at = skip_tags(data, at)
+    if at > len(data):
+        raise IndexError
+    return at
+
+
+def count_whole(data: memoryview, at: int, version: int, locate: Locate, count: CountTopic, *, flexible: bool) -> bool:
+    """Count a message that is whole, from its array of topics on, without the steps of a walk.
+
+    Whether it was plain: few topics, no tagged fields, nothing behind them. Where it was not, nothing is counted.
+    """
+    found = []
+    try:
+        topics, at = (data[at] - 1, at + 1) if flexible else (INT32.unpack_from(data, at)[0], at + 4)
+        if not 0 <= topics <= _FEW_TOPICS:
+            return False
+        for _ in range(topics):
+            if version >= _FIRST_TOPIC_ID:
+                start, at = at, at + 16
+            elif flexible:
+                length = data[at]
+                if not 0 < length < 0x80:
+                    return False
+                start, at = at + 1, at + length
+            else:
+                (length,) = INT16.unpack_from(data, at)
+                start, at = at + 2, at + 2 + max(length, 0)
+            name, size = data[start:at], 0
+            partitions, at = read_length(data, at) if flexible else (INT32.unpack_from(data, at)[0], at + 4)
+            for _ in range(partitions):
+                start, length = locate(data, at)
+                if not start or length < -1:
+                    return False
+                at = start
+                if length > 0:
+                    at += length
+                    size += length
+                if flexible:
+                    if data[at]:
+                        return False
+                    at += 1
+            if flexible:
+                if data[at]:
+                    return False
+                at += 1
+            if size:
+                found.append((name, size))
+        if flexible:
+            if data[at]:
+                return False
+            at += 1
+        if at != len(data):
+            return False
+        named = [(one.tobytes() if version >= _FIRST_TOPIC_ID else str(one, "utf-8"), size) for one, size in found]
+    except (IndexError, struct.error, UnicodeDecodeError, ProtocolError):
+        return False
+    for topic, size in named:
+        count(topic, size)
+    return True

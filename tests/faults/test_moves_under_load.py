@@ -1,0 +1,27 @@
+"""Leaders and replicas that move, brokers and proxies that die, while classic topics are read through the proxies and
+directly; `python -m tests.moves_under_load` for long."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from proxy.demo.stack import Stack
+from tests.moves_under_load.run import BROKER_PROPERTIES, RunOptions, moves_under_load
+
+MOVES = ("elect", "freeze out of the ISR", "grow", "kill broker", "kill proxy", "reassign", "renew")
+"""Each once."""
+
+
+@pytest.mark.timeout(300)
+def test_reads_go_on_and_are_those_of_a_direct_client(new_stack: Callable[..., Stack]) -> None:
+    stack = new_stack(
+        racks=("rack-a", "rack-b"), brokers_per_rack=2, broker_properties=BROKER_PROPERTIES, start_timeout_seconds=180.0
+    )
+    kinds = ("aiokafka", "fetch-v4")
+    report = moves_under_load(stack, RunOptions(0.0, seed=7, kinds=kinds, moves=MOVES))
+    assert report.problems == []
+    assert report.moves == dict.fromkeys(MOVES, 1)
+    assert min(report.read.values()) > 0
+    assert report.fetched_bytes["near"] > report.fetched_bytes["far"], report.leader_reads

@@ -1,0 +1,349 @@
+"""Topics that are made while a broker has never been there are complete soon after it has come, whoever dies meanwhile.
+
+Three racks, of which one has no broker at first. What is asked of the brokers past the proxies tells how it stands.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+import redis
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from typer.testing import CliRunner
+
+from proxy.cli import app
+from proxy.cluster import Cluster
+from proxy.config import load_settings
+from proxy.coordinator.connect import connect
+from proxy.coordinator.shards import FLEET_PREFIX
+from proxy.demo.stack import Stack, StackOptions
+from proxy.replication import completion as module
+from proxy.replication.completion import Completion
+from proxy.replication.interface import Pending
+from proxy.replication.keeper import LEASE
+from proxy.replication.store import RedisPendingTopics
+from tests.conftest import QUICK_HOUSEKEEPING
+from tests.support.confluent import produce_to, read_partitions
+from tests.support.metrics import Metrics
+from tests.support.readiness import wait_ready
+from tests.support.records import Sample, samples, stored
+from tests.support.topics import CLASSIC, DISKLESS, create_topic
+
+WAIT_SECONDS = 60.0
+COMPLETE_SECONDS = 30.0
+"""From the start of the broker that was missing."""
+AT_ONCE = 2
+LATE_NODE = 3
+TOPICS = {("whole", CLASSIC): 6, ("whole", DISKLESS): 3, ("grown", CLASSIC): 2, ("grown", DISKLESS): 2}
+"""Partitions of each; those of `grown` become GROWN."""
+GROWN = 4
+EXACT = [[1, 3, 2], [3, 2, 1]]
+"""Replicas of the partitions that the classic one gets: the brokers refuse it."""
+RECORDS = 20
+LIST = ["topics", "list", "--under-replicated"]
+
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
+
+Replicas = dict[str, list[tuple[list[int], list[int]]]]
+"""Replicas and those in sync of each partition, by topic."""
+
+
+@pytest.fixture(scope="module")
+def two_of_three() -> Iterator[Stack]:
+    settings = QUICK_HOUSEKEEPING | {
+        "replication": {"check_interval_ms": 300, "partitions_at_once": AT_ONCE},
+        "fleet": {"create_topic_timeout_ms": 3_000},
+    }
+    with Stack(StackOptions(brokers_started=2, overrides=settings)) as stack:
+        yield stack
+
+
+def until(condition: Callable[[], bool], what: str, seconds: float = WAIT_SECONDS) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.1)
+
+
+def replicas(direct: AdminClient, topics: Sequence[str]) -> Replicas:
+    """As a broker tells it; empty for one that it does not know."""
+    known = direct.list_topics(timeout=WAIT_SECONDS).topics
+    return {
+        topic: [(list(one.replicas), list(one.isrs)) for _, one in sorted(known[topic].partitions.items())]
+        for topic in topics
+        if topic in known
+    }
+
+
+def lease_holder(stack: Stack) -> str:
+    """The rack of the proxy that completes topics."""
+    with redis.Redis.from_url(stack.redis.url) as store:
+        holder: Any = store.get(f"{FLEET_PREFIX}lease:{LEASE}")
+    rack = holder.decode().partition("/")[0] if holder else ""
+    return rack if rack in stack.proxies else ""
+
+
+def kill_lease_holder(stack: Stack) -> str:
+    """SIGKILL to a proxy that is alive and completes topics; its rack."""
+
+    def alive() -> bool:
+        rack = lease_holder(stack)
+        return bool(rack) and stack.process(f"proxy-{rack}").running
+
+    until(alive, "nobody holds the lease")
+    rack = lease_holder(stack)
+    stack.kill_proxy(rack)
+    return rack
+
+
+def listed(stack: Stack) -> dict[str, list[dict[str, Any]]]:
+    """What `topics list --under-replicated` tells, by topic."""
+    config = str(stack.config_path("rack-a"))
+    done = CliRunner().invoke(app, [*LIST, "--json", "--config", config])
+    assert done.exit_code == 0, f"{done.stderr}\n{done.exception!r}"
+    rows: dict[str, list[dict[str, Any]]] = {}
+    for row in json.loads(done.stdout)["partitions"]:
+        rows.setdefault(row["topic"], []).append(row)
+    return rows
+
+
+def gauges(stack: Stack) -> list[float]:
+    """Topics and partitions that lack replicas, and whether they have an age, as all running proxies tell it."""
+    told = [Metrics(stack, rack) for rack in stack.proxies if stack.process(f"proxy-{rack}").running]
+    names = ("under_replicated_topics", "under_replicated_partitions", "under_replicated_oldest_seconds")
+    topics, partitions, age_s = (sum(metrics.value(name) for metrics in told) for name in names)
+    return [topics, partitions, float(age_s > 0)]
+
+
+def test_complete_after_the_broker_has_come_though_proxies_are_killed(two_of_three: Stack) -> None:
+    stack = two_of_three
+    direct = AdminClient({"bootstrap.servers": stack.direct_bootstrap})
+    client = AdminClient({"bootstrap.servers": stack.bootstrap("rack-b")})
+    sent: dict[str, dict[int, list[Sample]]] = {}
+    for (label, kind), partitions in TOPICS.items():
+        name = f"{label}-{kind}"
+        diskless = {"diskless.enable": "true"} if kind == DISKLESS else {}
+        client.create_topics([NewTopic(name, partitions, 3, config=diskless)], request_timeout=30)[name].result(40)
+        if label == "grown":
+            grown = {"replica_assignment": EXACT} if kind == CLASSIC else {}
+            client.create_partitions([NewPartitions(name, GROWN, **grown)], request_timeout=30)[name].result(40)
+            partitions = GROWN
+        sent[name] = {number: samples(RECORDS, f"{name}-{number}") for number in range(partitions)}
+    brokers = [AdminClient({"bootstrap.servers": stack.kafka.address(node)}) for node in (1, 2)]
+    counts = {name: len(of_topic) for name, of_topic in sent.items()}
+
+    def heard_of() -> bool:
+        told = [replicas(broker, list(sent)) for broker in brokers]
+        return all({name: len(of_topic) for name, of_topic in found.items()} == counts for found in told)
+
+    until(heard_of, "not every broker knows all partitions")
+    for name, of_topic in sent.items():
+        produce_to(stack.bootstrap("rack-a"), name, of_topic)
+    count = sum(map(len, sent.values()))
+    assert all(sorted(has) == [1, 2] for of_topic in replicas(direct, list(sent)).values() for has, _ in of_topic)
+    until(lambda: gauges(stack) == [len(sent), count, 1.0], "the metrics do not tell what is missing")
+    rows = listed(stack)
+    assert {name: len(of_topic) for name, of_topic in rows.items() if name in sent} == counts
+    for row in (row for name in sent for row in rows[name]):
+        assert (row["pending"], row["out_of_sync"], row["wanted"], row["missing"]) == (True, False, 3, 1), row
+        assert row["kind"] in row["topic"]
+        assert row["state"] == "waiting for brokers"
+
+    table = CliRunner().invoke(app, [*LIST, "--diskless", "--config", str(stack.config_path("rack-a"))])
+    assert table.exit_code == 0
+    assert [name for name in sent if name in table.stdout] == ["whole-diskless", "grown-diskless"]
+    assert table.stdout.count("waiting for brokers") == counts["whole-diskless"] + counts["grown-diskless"]
+
+    killed = [kill_lease_holder(stack)]
+    stack.start_broker(LATE_NODE, wait=False)
+    deadline = time.monotonic() + COMPLETE_SECONDS
+
+    def moved() -> int:
+        return sum(LATE_NODE in has for of_topic in replicas(direct, list(sent)).values() for has, _ in of_topic)
+
+    until(lambda: moved() > 0, "no replica was added", deadline - time.monotonic())
+    assert moved() < count, "all at once"
+    killed.append(kill_lease_holder(stack))
+    for rack in killed:
+        stack.start_proxy(rack, wait=False)
+
+    def complete() -> bool:
+        found = replicas(direct, list(sent))
+        return all(sorted(has) == sorted(in_sync) == [1, 2, 3] for one in found.values() for has, in_sync in one)
+
+    until(complete, f"not complete: {replicas(direct, list(sent))}", deadline - time.monotonic())
+    for name, found in replicas(direct, list(sent)).items():
+        leads = Counter(has[0] for has, _ in found)
+        assert max(leads.values()) - min(leads[node] for node in (1, 2, 3)) <= 1, f"{name}: {leads}"
+    assert [has for has, _ in replicas(direct, ["grown-classic"])["grown-classic"][-len(EXACT) :]] == EXACT
+    until(lambda: not wishes(stack), "what is complete is not forgotten")
+    for rack in killed:
+        wait_ready(stack.admin_url(rack))
+    until(lambda: gauges(stack) == [0.0, 0.0, 0.0], "the metrics still tell of something missing")
+    assert not listed(stack).keys() & sent.keys()
+    for node in (1, 2):
+        stack.stop_broker(node)  # all that is left has come to the third one
+    for name, of_topic in sent.items():
+        got = read_partitions(stack.bootstrap("rack-c"), name, len(of_topic))
+        assert got == [stored(of_topic[number]) for number in sorted(of_topic)], name
+    stack.heal()
+
+
+def wishes(stack: Stack) -> list[Pending]:
+    """What is remembered of topics that lack replicas."""
+
+    async def ask() -> list[Pending]:
+        settings = load_settings(stack.config_path("rack-a"))
+        store, cluster = await connect(settings.redis), Cluster(settings)
+        try:
+            await cluster.refresh()
+            return list(await RedisPendingTopics(store, lambda: cluster.cluster_id).all())
+        finally:
+            cluster.service.close()
+            await store.aclose()
+
+    return asyncio.run(ask())
+
+
+class Killed(BaseException):
+    """In the place of SIGKILL: nothing catches it."""
+
+
+class Victim:
+    """A proxy, in this process, that completes one topic and dies after so many writes."""
+
+    def __init__(self, stack: Stack, topic: str, writes: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._settings = load_settings(stack.config_path("rack-a"))
+        self._topic = topic
+        self._left = writes
+        self._monkeypatch = monkeypatch
+        self.writes = 0
+
+    async def write(self, do: Callable[[], Awaitable[Any]]) -> Any:
+        """Carry out, and perhaps die of it."""
+        done = await do()
+        self.writes += 1
+        if self.writes == self._left:
+            raise Killed
+        return done
+
+    async def run(self) -> None:
+        """Until nothing is left to do, or death."""
+        store, cluster = await connect(self._settings.redis), Cluster(self._settings)
+        self._monkeypatch.setattr(module, "reassign", self._reassign)
+        try:
+            await cluster.refresh()
+            pending = _OfOneTopic(RedisPendingTopics(store, lambda: cluster.cluster_id), self._topic, self)
+            completion = Completion(
+                cluster,
+                pending,
+                owners=lambda: (),
+                now_ms=lambda: time.time_ns() // 1_000_000,
+                confirm_s=0.0,
+                settle_s=0.0,
+                partitions_at_once=1,
+            )
+            async with asyncio.timeout(WAIT_SECONDS):
+                while await pending.all():
+                    await completion.complete()
+        finally:
+            self._monkeypatch.undo()
+            cluster.service.close()
+            await store.aclose()
+
+    async def _reassign(self, *told: Any) -> Any:
+        return await self.write(lambda: REASSIGN(*told))
+
+
+REASSIGN = module.reassign
+
+
+class _OfOneTopic:
+    """The store, as if nothing else were remembered."""
+
+    def __init__(self, store: RedisPendingTopics, topic: str, victim: Victim) -> None:
+        self._store = store
+        self._topic = topic
+        self._victim = victim
+
+    async def remember(self, wishes: Sequence[Pending]) -> None:
+        await self._victim.write(lambda: self._store.remember(wishes))
+
+    async def bind(self, pending: Pending, topic_id: bytes) -> Pending:
+        bound: Pending = await self._victim.write(lambda: self._store.bind(pending, topic_id))
+        return bound
+
+    async def all(self) -> tuple[Pending, ...]:
+        return tuple(wish for wish in await self._store.all() if wish.name == self._topic)
+
+    async def forget(self, wishes: Sequence[Pending]) -> None:
+        if wishes:
+            await self._victim.write(lambda: self._store.forget(wishes))
+
+
+def test_the_next_one_goes_on_wherever_the_first_was_killed(
+    two_of_three: Stack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With two replicas of three, and an intent that nobody has seen through; on the brokers, and the store."""
+    stack = two_of_three
+    stack.heal()
+    if not stack.process(f"broker-{LATE_NODE}").running:
+        stack.start_broker(LATE_NODE)
+    direct = AdminClient({"bootstrap.servers": stack.direct_bootstrap})
+    with redis.Redis.from_url(stack.redis.url) as store:
+
+        def hold(milliseconds: int) -> None:
+            """So that no proxy of the stack completes anything."""
+            store.set(f"{FLEET_PREFIX}lease:{LEASE}", "the test", px=milliseconds)
+
+        hold(240_000)
+        unharmed = Victim(stack, wish_for(stack, "unharmed"), None, monkeypatch)
+        asyncio.run(unharmed.run())
+        assert unharmed.writes >= 4
+        assert complete_of(direct, ["unharmed"]) == ["unharmed"]
+        left = []
+        for writes in range(1, unharmed.writes + 1):
+            victim = Victim(stack, wish_for(stack, f"victim-{writes}"), writes, monkeypatch)
+            with pytest.raises(Killed):
+                asyncio.run(victim.run())
+            assert victim.writes == writes
+            left.append(f"victim-{writes}")
+        assert {wish.name for wish in wishes(stack)} >= set(left[:-1])
+        hold(1)
+    until(lambda: complete_of(direct, left) == left, "what a victim left is not complete")
+    until(lambda: not wishes(stack), "what is complete is not forgotten")
+
+
+def wish_for(stack: Stack, topic: str) -> str:
+    """A topic of two partitions with two replicas each, and the intent that they have three; its name."""
+    create_topic(stack, topic, CLASSIC, assignment=[[1, 2], [2, 1]])
+    long_ago_ms = time.time_ns() // 1_000_000 - 3_600_000
+
+    async def remember() -> None:
+        settings = load_settings(stack.config_path("rack-a"))
+        store, cluster = await connect(settings.redis), Cluster(settings)
+        try:
+            await cluster.refresh()
+            wish = Pending(topic, topic, 3, 2, long_ago_ms, owner="one that is no more")
+            await RedisPendingTopics(store, lambda: cluster.cluster_id).remember([wish])
+        finally:
+            cluster.service.close()
+            await store.aclose()
+
+    asyncio.run(remember())
+    return topic
+
+
+def complete_of(direct: AdminClient, topics: Sequence[str]) -> list[str]:
+    """Those of the topics that have three replicas, in sync."""
+    return [
+        name
+        for name, partitions in replicas(direct, topics).items()
+        if all(sorted(has) == sorted(in_sync) == [1, 2, 3] for has, in_sync in partitions)
+    ]

@@ -1,0 +1,107 @@
+"""Classic topics are read in the client's own rack, by every client, as the brokers themselves count (KIP-392).
+
+The brokers have no `replica.selector.class` here: none of them would send a client to a follower.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from proxy.demo.stack import Stack
+from tests.support.java_tools import JavaTools
+from tests.support.local_reads import Filled, Oracle, filled_topic, warm_up, whole
+from tests.support.metrics import Metrics
+from tests.support.whole_topics import (
+    Partitions,
+    Whole,
+    aio_kafka,
+    by_hand,
+    confluent_kafka,
+    franz_go,
+    java,
+    kafka_python,
+    kcat,
+    old_java,
+)
+
+Reader = Callable[[Whole], Partitions | Awaitable[Partitions]]
+
+READERS: dict[str, Reader] = {
+    "java": java,
+    "java 0.11.0.3": old_java("client-0.11.0.3"),
+    "java 2.0.1": old_java("client-2.0.1"),
+    "confluent-kafka": confluent_kafka,
+    "kcat": kcat,
+    "kafka-python": kafka_python,
+    "kafka-python 1.4": by_hand(4),
+    "fetch v10": by_hand(10),
+    "aiokafka": aio_kafka,
+    "franz-go": franz_go,
+}
+SAYS_ITS_RACK = ("java", "confluent-kafka", "kcat", "kafka-python", "aiokafka", "franz-go")
+CASES = {name: (reader, False) for name, reader in READERS.items()}
+CASES |= {f"{name} with client.rack": (READERS[name], True) for name in SAYS_ITS_RACK}
+FAR_RACKS = ("rack-b", "rack-c")
+"""The clients take turns between them."""
+
+
+@pytest.fixture(scope="module")
+def classic(running_stack: Stack, tools: JavaTools, tmp_path_factory: pytest.TempPathFactory) -> Filled:
+    """A topic that every rack's proxy has read once."""
+    topic = filled_topic(running_stack, "local")
+    warm_up(running_stack, topic, tools, tmp_path_factory.mktemp("warm-up"))
+    return topic
+
+
+async def read(reader: Reader, what: Whole) -> Partitions:
+    """Read it all."""
+    got = reader(what)
+    return await got if inspect.isawaitable(got) else got
+
+
+@pytest.mark.parametrize("case", CASES)
+async def test_every_record_byte_comes_from_the_clients_rack(
+    stack: Stack, tools: JavaTools, classic: Filled, tmp_path: Path, case: str
+) -> None:
+    reader, says_rack = CASES[case]
+    rack = FAR_RACKS[list(CASES).index(case) % len(FAR_RACKS)]
+    oracle = Oracle(stack, tools, classic.name)
+    what = whole(stack, rack, classic, tools, tmp_path, client_rack=rack if says_rack else "")
+    assert await read(reader, what) == classic.records
+    served = oracle.by_rack()
+    assert list(served) == [rack], served
+    assert served[rack] >= classic.value_bytes
+    assert oracle.leader_bytes() == 0
+
+
+def test_the_rack_that_a_client_id_names_counts_wherever_it_came_in(
+    stack: Stack, tools: JavaTools, classic: Filled, tmp_path: Path
+) -> None:
+    oracle = Oracle(stack, tools, classic.name)
+    what = whole(stack, "rack-a", classic, tools, tmp_path, client_id="app,diskless_rack_id=rack-c")
+    assert confluent_kafka(what) == classic.records
+    assert list(oracle.by_rack()) == ["rack-c"]
+    assert oracle.leader_bytes() == 0
+
+
+def test_the_proxies_count_what_the_brokers_count(
+    stack: Stack, tools: JavaTools, classic: Filled, tmp_path: Path
+) -> None:
+    """By topic and rack, where a Fetch takes no more than its answer holds: as asked by hand."""
+    labels = {"direction": "fetch", "kind": "classic", "topic": classic.name}
+    rack = "rack-b"
+    at_home = {"client_rack": rack, "serving_rack": rack}
+    before = Metrics(stack, rack)
+    oracle = Oracle(stack, tools, classic.name)
+    assert by_hand(4)(whole(stack, rack, classic, tools, tmp_path)) == classic.records
+    after = Metrics(stack, rack)
+    counted = after.value("record_bytes_total", **labels) - before.value("record_bytes_total", **labels)
+    local = [metrics.value("record_bytes_total", **labels, **at_home) for metrics in (before, after)]
+    assert oracle.by_rack() == {rack: counted}
+    assert local[1] - local[0] == counted
+    crossed = [metrics.value("cross_rack_bytes_total", kind="classic") for metrics in (before, after)]
+    assert crossed[0] == crossed[1]

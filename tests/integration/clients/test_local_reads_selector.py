@@ -1,0 +1,109 @@
+"""Brokers with `replica.selector.class`: clients that name a rack are sent to it by the brokers, as KIP-392 is.
+
+All others are read for, as where the brokers have none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proxy.demo.stack import Stack, StackOptions
+from tests.support.java_tools import JavaTools
+from tests.support.local_reads import Filled, Oracle, filled_topic, warm_up, whole
+from tests.support.questions import ask
+from tests.support.whole_topics import FETCH, Partitions, Whole, by_hand, confluent_kafka, franz_go, java, kcat
+
+SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+CASES: dict[str, tuple[Callable[[Whole], Partitions], bool]] = {
+    "java with client.rack": (java, True),
+    "confluent-kafka with client.rack": (confluent_kafka, True),
+    "kcat with client.rack": (kcat, True),
+    "franz-go with client.rack": (franz_go, True),
+    "java": (java, False),
+    "confluent-kafka": (confluent_kafka, False),
+    "kafka-python 1.4": (by_hand(4), False),
+}
+"""Clients, and whether they name their rack."""
+FAR_RACK, FAR_NODE = "rack-b", 2
+
+pytestmark = pytest.mark.stack
+
+
+@pytest.fixture(scope="module")
+def selecting() -> Iterator[Stack]:
+    """Brokers that send clients to their rack."""
+    with Stack(StackOptions(broker_properties={"replica.selector.class": SELECTOR}, broker_jmx=True)) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def classic(selecting: Stack, tools: JavaTools, tmp_path_factory: pytest.TempPathFactory) -> Filled:
+    """A topic that every rack's proxy has read once."""
+    topic = filled_topic(selecting, "selected")
+    warm_up(selecting, topic, tools, tmp_path_factory.mktemp("warm-up"))
+    return topic
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_record_byte_comes_from_the_clients_rack(
+    selecting: Stack,
+    tools: JavaTools,
+    classic: Filled,
+    tmp_path: Path,
+    case: str,
+) -> None:
+    reader, says_rack = CASES[case]
+    oracle = Oracle(selecting, tools, classic.name)
+    what = whole(selecting, FAR_RACK, classic, tools, tmp_path, client_rack=FAR_RACK if says_rack else "")
+    assert reader(what) == classic.records
+    served = oracle.by_rack()
+    assert list(served) == [FAR_RACK], served
+    assert served[FAR_RACK] >= classic.value_bytes
+    assert oracle.leader_bytes() == 0
+
+
+def test_the_brokers_choose_for_a_client_that_names_a_rack_of_no_proxy_that_it_meets(
+    selecting: Stack, tools: JavaTools, classic: Filled, tmp_path: Path
+) -> None:
+    """It came in at the proxy of one rack and names another: the brokers' answer stands."""
+    oracle = Oracle(selecting, tools, classic.name)
+    assert (
+        confluent_kafka(whole(selecting, "rack-a", classic, tools, tmp_path, client_rack="rack-c")) == classic.records
+    )
+    assert list(oracle.by_rack()) == ["rack-c"]
+
+
+@pytest.mark.parametrize("says_rack", [True, False])
+def test_only_who_names_a_rack_is_sent_elsewhere(
+    selecting: Stack, tools: JavaTools, classic: Filled, says_rack: bool
+) -> None:
+    """On the leader's listener in another rack: a redirect without records, or records without a redirect."""
+    partition = next(index for index, leader in enumerate(classic.leaders) if leader != FAR_NODE)
+    oracle = Oracle(selecting, tools, classic.name)
+    proxy = list(selecting.proxies).index(FAR_RACK)
+    address = f"127.0.0.1:{selecting.ports.broker_port_start(proxy) + classic.leaders[partition]}"
+    told = fetched(address, classic.name, partition, rack_id=FAR_RACK if says_rack else "")
+    assert told["error_code"] == 0
+    assert told["preferred_read_replica"] == (FAR_NODE if says_rack else -1)
+    assert bool(told["records"]) != says_rack
+    assert list(oracle.by_rack()) == ([] if says_rack else [FAR_RACK])
+
+
+def fetched(address: str, topic: str, partition: int, **more: Any) -> dict[str, Any]:
+    """What a Fetch v11 without a session answers of the partition, from its beginning."""
+    asked = {
+        "partition": partition,
+        "current_leader_epoch": -1,
+        "fetch_offset": 0,
+        "log_start_offset": -1,
+        "partition_max_bytes": 65_536,
+    }
+    limits = {"max_wait": 500, "min_bytes": 1, "max_bytes": 1 << 20, "replica_id": -1, "session_epoch": -1}
+    answer = ask(address, FETCH, 11, topics=[{"topic": topic, "partitions": [asked]}], **limits, **more)
+    assert answer["error_code"] == 0
+    told: dict[str, Any] = answer["responses"][0]["partitions"][0]
+    return told

@@ -1,0 +1,94 @@
+"""What is remembered of topics that lack replicas, on the real store."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from redis.asyncio import Redis
+
+from proxy.coordinator.interface import NO_TOPIC_ID, CoordinatorUnavailable
+from proxy.replication import store as module
+from proxy.replication.interface import Pending
+from proxy.replication.store import RedisPendingTopics
+
+ID = b"\xff\x00" * 8
+
+
+@pytest.fixture
+def pending_topics(client: Redis) -> RedisPendingTopics:
+    return RedisPendingTopics(client, lambda: "cluster")
+
+
+def wish(pending_id: str, since_ms: int = 1, **values) -> Pending:
+    return Pending(pending_id, "töpic", 3, 2, since_ms, **values)
+
+
+async def test_the_life_of_a_wish(pending_topics: RedisPendingTopics) -> None:
+    assert await pending_topics.all() == ()
+    intent, other = wish("1", 2, owner="öwner", shadow=True), wish("2", 1)
+    await pending_topics.remember([intent, other])
+    assert await pending_topics.all() == (other, intent)
+    bound = await pending_topics.bind(intent, ID)
+    assert bound == replace(intent, topic_id=ID)
+    assert intent.is_intent
+    assert not bound.is_intent
+    assert await pending_topics.all() == (other, bound)
+    await pending_topics.forget([intent, other])
+    assert await pending_topics.all() == ()
+    await pending_topics.forget([intent])
+    await pending_topics.forget([])
+
+
+async def test_an_exact_assignment_is_kept_as_it_was_asked_for(pending_topics: RedisPendingTopics) -> None:
+    exact = replace(wish("1"), replication_factor=0, assignment=((3, 1), (2, 3)), first_partition=4)
+    await pending_topics.remember([exact])
+    (kept,) = await pending_topics.all()
+    assert kept == exact
+    assert kept.topic_id == NO_TOPIC_ID
+    assert [kept.wanted(partition) for partition in (3, 4, 5, 6)] == [None, (3, 1), (2, 3), None]
+    assert wish("2").wanted(0) == wish("2").wanted(99) == 3
+
+
+async def test_a_wish_that_was_forgotten_can_be_bound_and_one_that_is_there_replaced(
+    pending_topics: RedisPendingTopics,
+) -> None:
+    await pending_topics.bind(wish("1"), ID)
+    await pending_topics.remember([wish("1", 5)])
+    assert await pending_topics.all() == (wish("1", 5),)
+
+
+async def test_clusters_share_nothing(client: Redis, pending_topics: RedisPendingTopics) -> None:
+    await pending_topics.remember([wish("1")])
+    assert await RedisPendingTopics(client, lambda: "another").all() == ()
+
+
+async def test_without_the_clusters_id_nothing_is_written(client: Redis) -> None:
+    with pytest.raises(CoordinatorUnavailable, match="cluster's ID"):
+        await RedisPendingTopics(client, lambda: "").remember([wish("1")])
+    assert await client.keys("*replication*") == []
+
+
+async def test_no_more_than_so_many(pending_topics: RedisPendingTopics, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_PENDING", 2)
+    await pending_topics.remember([wish("1"), wish("2")])
+    with pytest.raises(CoordinatorUnavailable, match="at most 2"):
+        await pending_topics.remember([wish("3")])
+    assert len(await pending_topics.all()) == 2
+
+
+async def test_fields_of_a_newer_release_are_left_out(client: Redis, pending_topics: RedisPendingTopics) -> None:
+    await pending_topics.remember([wish("1")])
+    (key,) = await client.keys("*replication*")
+    packed = await client.hget(key, "1")
+    await client.hset(key, "1", packed[:-1] + b', "colour": "red"}')
+    assert await pending_topics.all() == (wish("1"),)
+
+
+async def test_a_store_that_is_gone_is_said(client: Redis, pending_topics: RedisPendingTopics) -> None:
+    await client.config_set("maxmemory", "1")
+    try:
+        with pytest.raises(CoordinatorUnavailable, match="out of memory"):
+            await pending_topics.remember([wish("1")])
+    finally:
+        await client.config_set("maxmemory", "0")

@@ -1,0 +1,109 @@
+"""Record bytes by topic are those that clients moved, in every form of Produce and Fetch, and cross where they do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pytest
+
+from proxy.demo.stack import Stack
+from tests.batches import make_batch
+from tests.support.metrics import Metrics
+from tests.support.questions import ask
+from tests.support.raw import Raw
+from tests.support.routed import (
+    FIRST_ID_VERSION,
+    LEADER,
+    NEAR,
+    PRODUCE,
+    RACK,
+    RACK_OF_LEADER,
+    Asked,
+    fetch,
+    listener,
+    records_of,
+    settle,
+    topic_id,
+    wait_until,
+)
+from tests.support.topics import CLASSIC, DISKLESS, create_topic, delete_topic
+
+PRODUCE_VERSIONS = (3, 7, 9, 12, 13)
+FETCH_VERSIONS = (4, 7, 11, 12, 13, 17)
+TOPICS = {"counted-near": (CLASSIC, NEAR), "counted-far": (CLASSIC, LEADER), "counted-diskless": (DISKLESS, LEADER)}
+"""Kind, and whose listener is asked."""
+
+
+@pytest.fixture
+def ids(stack: Stack) -> Iterator[dict[str, bytes]]:
+    """The topics' IDs."""
+    for topic, (kind, node) in TOPICS.items():
+        replicas = sorted(stack.kafka.racks, key=lambda one: one != node)
+        create_topic(stack, topic, kind, assignment=[replicas, replicas] if kind == CLASSIC else None, partitions=2)
+    yield {topic: topic_id(stack, topic) for topic in TOPICS}
+    for topic in TOPICS:
+        delete_topic(stack, topic)
+
+
+def test_bytes_by_topic_are_what_clients_moved(stack: Stack, ids: dict[str, bytes]) -> None:
+    before = Metrics(stack, RACK)
+    produced, fetched = {}, {}
+    for topic, (kind, node) in TOPICS.items():
+        with Raw(listener(stack, node, RACK)) as connection:
+            produced[topic] = produce(connection, topic, ids)
+            asked = Asked(topic, 0, 0), Asked(topic, 1, 0)
+            if kind == CLASSIC:
+                settle(stack, ids, *asked)
+            fetched[topic] = read(connection, ids, asked)
+        assert fetched[topic] == len(FETCH_VERSIONS) * produced[topic]
+
+    def more(name: str, **labels: str) -> float:
+        return Metrics(stack, RACK).value(name, **labels) - before.value(name, **labels)
+
+    for topic, (kind, _) in TOPICS.items():
+        for direction, moved in (("produce", produced[topic]), ("fetch", fetched[topic])):
+            labels = {"kind": kind, "direction": direction, "topic": topic}
+            # Names of topics that clients gave by ID come a little later.
+            wait_until(
+                lambda labels=labels, moved=moved: more("topic_record_bytes_total", **labels) >= moved,  # type: ignore[misc]
+                f"{moved} bytes are counted: {labels}",
+            )
+            assert more("topic_record_bytes_total", **labels) == moved, labels
+    for kind in (CLASSIC, DISKLESS):
+        for direction, by_topic in (("produce", produced), ("fetch", fetched)):
+            moved = sum(size for topic, size in by_topic.items() if TOPICS[topic][0] == kind)
+            assert more("record_bytes_total", kind=kind, direction=direction, client_rack=RACK) == moved
+
+    far = {"kind": CLASSIC, "topic": "counted-far"}
+    assert more("topic_cross_rack_bytes_total", direction="produce", **far) == produced["counted-far"]
+    from_leader = more("leader_read_bytes_total")
+    assert more("topic_cross_rack_bytes_total", direction="fetch", **far) == from_leader
+    assert more("near_read_bytes_total", serving_rack=RACK) == fetched["counted-far"] - from_leader
+    assert more("near_read_bytes_total") > 0
+    crossed = {"client_rack": RACK, "serving_rack": RACK_OF_LEADER}
+    assert more("cross_rack_bytes_total", direction="produce", **crossed) == produced["counted-far"]
+    assert more("cross_rack_bytes_total") == produced["counted-far"] + from_leader
+    assert more("cross_rack_cost_usd_total") == pytest.approx(more("cross_rack_bytes_total") * 0.02 / 1e9)
+    assert more("near_read_saved_usd_total") == pytest.approx(more("near_read_bytes_total") * 0.02 / 1e9)
+
+
+def produce(connection: Raw, topic: str, ids: dict[str, bytes]) -> int:
+    """To both partitions in every form; how many bytes of records."""
+    moved = 0
+    for version in PRODUCE_VERSIONS:
+        batches = [bytes(make_batch([bytes(version * 100 + index)])) for index in range(2)]
+        name = {"topic_id": ids[topic]} if version >= FIRST_ID_VERSION else {"name": topic}
+        partitions = [{"index": index, "records": batch} for index, batch in enumerate(batches)]
+        data = [{**name, "partition_data": partitions}]
+        answer = ask(connection, PRODUCE, version, acks=-1, timeout=30_000, topic_data=data)
+        told = [one["error_code"] for one in answer["responses"][0]["partition_responses"]]
+        assert told == [0, 0], (version, answer)
+        moved += sum(map(len, batches))
+    return moved
+
+
+def read(connection: Raw, ids: dict[str, bytes], asked: Sequence[Asked]) -> int:
+    """All of both partitions in every form; how many bytes of records."""
+    return sum(
+        sum(map(len, records_of(fetch(connection, version, asked, ids, max_wait=500)))) for version in FETCH_VERSIONS
+    )

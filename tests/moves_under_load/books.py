@@ -1,0 +1,216 @@
+"""What was written to each topic, and what a reader makes of it: the checker.
+
+Every partition has one idempotent producer, which numbers its records. Whoever is first told what is at an offset, by
+an acknowledgement or a reader, enters it in the books that all are held against: what is missing, doubled, reordered,
+or another topic's shows in the first record that a reader gets, and so does that two readers get different records at
+one offset.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from proxy.demo import payload
+from tests.retention_under_load.books import Problems
+
+RECORD_BYTES = 200
+MAX_PARTITIONS = 64
+"""Of a topic; with the number of the life it makes the number of a producer."""
+MANY_TWICE = 20
+"""Records of a partition that may be in its log twice, as their producer sent them twice."""
+CONNECTION = "connection"
+"""That a connection is lost, or nothing answers: kinds of error that depend on where a client is connected to."""
+RETRIABLE = "retriable: "
+"""Before the name of an error that no client library tells its application, as the next attempt may succeed."""
+
+Place = tuple[str, int]
+"""Topic and partition."""
+
+
+@dataclass
+class PartitionBooks:
+    """One partition. Written by its producer's thread and by the one that listens to readers."""
+
+    writer: payload.Writer
+    checksums: list[int] = field(default_factory=list)
+    """By number of the record, of key and value."""
+    log: dict[int, int] = field(default_factory=dict)
+    """By offset: the number of the record that somebody was told to be there."""
+    acknowledged: set[int] = field(default_factory=set)
+    """Numbers of records."""
+    failed: int = 0
+    """Records of which the producer was told that they are not stored, or may not be."""
+    end: int = 0
+    """Behind the highest offset that was acknowledged."""
+
+    def acknowledge(self, number: int, offset: int | None) -> None:
+        """The producer was told; `offset` may be unknown."""
+        self.acknowledged.add(number)
+        if offset is not None:
+            self.log.setdefault(offset, number)
+            self.end = max(self.end, offset + 1)
+
+    def twice(self) -> int:
+        """Records that are in the log more than once."""
+        return len(self.log) - len(set(self.log.values()))
+
+    def wrong(self) -> Iterator[str]:
+        """What is wrong with the log, once its readers have read all of it."""
+        if lost := self.acknowledged - set(self.log.values()):
+            yield f"{len(lost)} acknowledged records are not in the log, {min(lost)} is the first"
+        in_order = [self.log[offset] for offset in sorted(self.log)]
+        first_ones = list(dict.fromkeys(in_order))
+        if first_ones != sorted(first_ones):
+            yield "records are not in the order in which they were sent"
+
+
+class Life:
+    """One topic from its creation to its deletion. Written by its producers' threads, read by all."""
+
+    def __init__(self, run: bytes, topic: str, number: int, partitions: int) -> None:
+        """`number`: no other life of the run has it."""
+        self.run = run
+        self.topic = topic
+        self.number = number
+        self.partitions: list[PartitionBooks] = []
+        self.ending = threading.Event()
+        """The topic is about to be deleted: from now on clients may be told that it is unknown."""
+        self.grow(partitions)
+
+    def __str__(self) -> str:
+        return f"{self.topic} (life {self.number})"
+
+    def grow(self, partitions: int) -> None:
+        """So many partitions from now on, in all."""
+        for partition in range(len(self.partitions), partitions):
+            producer = self.number * MAX_PARTITIONS + partition
+            self.partitions.append(PartitionBooks(payload.Writer(self.run, producer, RECORD_BYTES)))
+
+    def new_record(self, partition: int) -> tuple[bytes, bytes, int]:
+        """Key, value and timestamp of the next record, which is in the books from now on."""
+        books = self.partitions[partition]
+        key, value = books.writer.record(len(books.checksums))
+        books.checksums.append(payload.checksum(key, value))
+        return key, value, time.time_ns() // 1_000_000
+
+    def wrong(self) -> Iterator[str]:
+        """What is wrong with its log, once its readers have read all of it."""
+        for partition, books in enumerate(self.partitions):
+            yield from (f"partition {partition} of {self}: {complaint}" for complaint in books.wrong())
+
+
+class Reset(NamedTuple):
+    """A reader was told OFFSET_OUT_OF_RANGE."""
+
+    topic: str
+    partition: int
+    life: int
+    """The one that it was reading, 0 before any record."""
+
+
+class ReaderBooks:
+    """What one reader was told, checked as it comes."""
+
+    def __init__(self, name: str, lives: dict[str, list[Life]], problems: Problems) -> None:
+        """`lives`: of each topic, the present one last; they come while the reader reads."""
+        self.name = name
+        self.records = 0
+        self.by_topic: Counter[str] = Counter()
+        self.latencies_ms: list[float] = []
+        self.errors: Counter[str] = Counter()
+        """By kind, as the application was told them."""
+        self.expected_resets = 0
+        """The topic is another one, and shorter."""
+        self.resets: Counter[Reset] = Counter()
+        """All others."""
+        self._lives = lives
+        self._problems = problems
+        self._position: dict[Place, tuple[int, int]] = {}
+        """By topic and partition: number of the life, and the offset that comes next."""
+
+    def position(self, life: Life, partition: int) -> int:
+        """Records of a life that it has read, from the beginning on."""
+        number, following = self._position.get((life.topic, partition), (0, 0))
+        return following if number == life.number else 0
+
+    def behind(self, life: Life) -> dict[int, tuple[int, int]]:
+        """Partitions of which acknowledged records are missing: how many it has, of how many."""
+        counts = {index: (self.position(life, index), books.end) for index, books in enumerate(life.partitions)}
+        return {index: (has, of) for index, (has, of) in counts.items() if has < of}
+
+    def take(self, event: dict[str, Any]) -> str | None:
+        """What its program says; the text, where that is no event."""
+        if event["event"] == "record":
+            self._record(event)
+        elif event["event"] == "reset":
+            self._reset(event["topic"], event["partition"])
+        elif event["event"] == "error":
+            self.errors[event["kind"]] += 1
+        else:
+            return str(event)
+        return None
+
+    def _record(self, event: dict[str, Any]) -> None:
+        topic, partition, offset = event["topic"], event["partition"], event["offset"]
+        number, of_partition = divmod(event["producer"], MAX_PARTITIONS)
+        where = f"{self.name}: offset {offset} of partition {partition} of {topic}"
+        life = next((one for one in self._lives.get(topic, ()) if one.number == number), None)
+        if life is None or of_partition != partition:
+            self._problems.tell(f"{where} was written by producer {event['producer']}, to another partition")
+            return
+        self._check(life, partition, offset, event, where)
+        self.records += 1
+        self.by_topic[topic] += 1
+        self.latencies_ms.append(event["ms"])
+
+    def _check(self, life: Life, partition: int, offset: int, event: dict[str, Any], where: str) -> None:
+        place = (life.topic, partition)
+        number, expected = self._position.get(place, (life.number, 0))
+        if number > life.number:
+            self._problems.tell(f"{where} is of life {life.number}, after records of life {number}")
+            return
+        if number < life.number:
+            expected = 0
+        if offset < expected:
+            self._problems.tell(f"{where} came behind {expected - 1}: it came twice, or late")
+            return
+        if offset > expected:
+            self._problems.tell(f"{where} came in the place of {expected}: {offset - expected} records are lost")
+        books, record = life.partitions[partition], event["sequence"]
+        if (told := books.log.setdefault(offset, record)) != record:
+            self._problems.tell(f"{where} is record {record}, and {told} to others")
+        elif record >= len(books.checksums):
+            self._problems.tell(f"{where} was never written")
+        elif event["checksum"] != books.checksums[record]:
+            self._problems.tell(f"{where} has other bytes than were sent")
+        high = event.get("high")
+        if high is not None and high > len(books.checksums) + MANY_TWICE:
+            self._problems.tell(f"{where} came with high watermark {high}, of {len(books.checksums)} records")
+        self._position[place] = (life.number, offset + 1)
+
+    def _reset(self, topic: str, partition: int) -> None:
+        number, _ = self._position.get((topic, partition), (0, 0))
+        present = self._lives[topic][-1]
+        if number < present.number or present.ending.is_set():
+            self.expected_resets += 1
+            return
+        self.resets[Reset(topic, partition, number)] += 1
+        self._position[topic, partition] = (number, 0)
+
+
+def compare(proxied: ReaderBooks, direct: ReaderBooks, problems: Problems) -> None:
+    """Tell what a reader met that its twin at the brokers did not: kinds of errors, offsets out of range."""
+    for kind in sorted(proxied.errors.keys() - direct.errors.keys()):
+        if kind != CONNECTION and not kind.startswith(RETRIABLE):
+            problems.tell(f"{proxied.name} was told {kind!r} {proxied.errors[kind]} times, its twin never")
+    for reset, count in sorted(proxied.resets.items()):
+        if not direct.resets[reset]:
+            problems.tell(
+                f"{proxied.name} was told {count} times that its offset of partition {reset.partition} of "
+                f"{reset.topic} is out of range, its twin never"
+            )

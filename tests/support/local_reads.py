@@ -1,0 +1,127 @@
+"""Classic topics that are read in the rack of whoever reads, and the oracle: who has served their bytes."""
+
+from __future__ import annotations
+
+import random
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from proxy.demo.stack import Stack
+from tests.support.broker_metrics import Served
+from tests.support.java_tools import JavaTools
+from tests.support.metrics import Metrics
+from tests.support.whole_topics import Partitions, Read, Whole, by_hand
+
+PARTITIONS = 12
+RECORDS = 250
+"""Of each partition."""
+VALUE_BYTES = 1_200
+SMALL_BATCHES = {"batch.size": 32_768, "linger.ms": 20, "enable.idempotence": True}
+TIMEOUT_SECONDS = 60.0
+
+
+class Filled(NamedTuple):
+    """A topic with records that nobody will add to."""
+
+    name: str
+    leaders: Sequence[int]
+    """Of each partition."""
+    records: Partitions
+
+    @property
+    def counts(self) -> dict[int, int]:
+        """Records by partition."""
+        return {partition: len(records) for partition, records in self.records.items()}
+
+    @property
+    def value_bytes(self) -> int:
+        """Those of all values: brokers have at least so many bytes to give, as nothing is compressed."""
+        return sum(len(one.value or b"") for records in self.records.values() for one in records)
+
+
+def rotated_topic(stack: Stack, label: str, partitions: int, direct: Mapping[str, Any]) -> tuple[str, list[int]]:
+    """Create a topic of which every broker has all partitions and leads its share; its name and the leaders."""
+    name, nodes = f"{label}-{uuid.uuid4().hex[:6]}", list(stack.kafka.racks)
+    assignment = [nodes[turn % len(nodes) :] + nodes[: turn % len(nodes)] for turn in range(partitions)]
+    client = AdminClient(dict(direct))
+    client.create_topics([NewTopic(name, partitions, replica_assignment=assignment)], request_timeout=30)[name].result(
+        40
+    )
+    leaders = wait_in_sync(client, name, len(nodes))
+    assert set(leaders) == set(nodes), leaders
+    return name, leaders
+
+
+def filled_topic(stack: Stack, label: str, settings: Mapping[str, Any] | None = None) -> Filled:
+    """Create it and send its records past the proxies; every replica has them all, and every broker leads some.
+
+    `settings` are the writer's, where brokers want more than an address.
+    """
+    direct = {"bootstrap.servers": stack.direct_bootstrap, **(settings or {})}
+    name, leaders = rotated_topic(stack, label, PARTITIONS, direct)
+    chance = random.Random(name)
+    producer = Producer({**direct, **SMALL_BATCHES})
+    sent: Partitions = {partition: [] for partition in range(PARTITIONS)}
+    for number in range(RECORDS):
+        for partition, records in sent.items():
+            key = b"%d" % (number % 7)
+            value = b"%s/%d/%d/%s" % (
+                name.encode(),
+                partition,
+                number,
+                chance.randbytes(VALUE_BYTES // 2).hex().encode(),
+            )
+            producer.produce(name, value, key, partition)
+            records.append(Read(number, key, value))
+        producer.poll(0)
+    assert producer.flush(TIMEOUT_SECONDS) == 0
+    wait_in_sync(AdminClient(direct), name, len(stack.kafka.racks))
+    return Filled(name, leaders, sent)
+
+
+def wait_in_sync(client: AdminClient, name: str, replicas: int) -> list[int]:
+    """Until so many replicas of every partition are in sync; the leaders."""
+    deadline = time.monotonic() + TIMEOUT_SECONDS
+    while True:
+        partitions = client.list_topics(name, timeout=30).topics[name].partitions
+        if partitions and all(len(one.isrs) == replicas and one.leader > 0 for one in partitions.values()):
+            return [partitions[index].leader for index in sorted(partitions)]
+        assert time.monotonic() < deadline, {index: one.isrs for index, one in partitions.items()}
+        time.sleep(0.1)
+
+
+def whole(stack: Stack, rack: str, topic: Filled, tools: JavaTools, directory: Path, **more: Any) -> Whole:
+    """The topic as it is read through the rack's proxy."""
+    return Whole(stack.bootstrap(rack), topic.name, topic.counts, tools, directory, **more)
+
+
+def warm_up(stack: Stack, topic: Filled, tools: JavaTools, directory: Path) -> None:
+    """Read it once through every rack's proxy, which then knows it."""
+    for rack in stack.kafka.racks.values():
+        assert by_hand(4)(whole(stack, rack, topic, tools, directory)) == topic.records
+
+
+class Oracle:
+    """Who has given records of the topic since this was made, and what the proxies say that leaders had to give."""
+
+    def __init__(self, stack: Stack, tools: JavaTools, topic: str) -> None:
+        self._stack = stack
+        self._served = Served(stack, tools, topic)
+        self._before = self._leader_bytes()
+
+    def _leader_bytes(self) -> float:
+        return sum(Metrics(self._stack, proxy).value("leader_read_bytes_total") for proxy in self._stack.proxies)
+
+    def by_rack(self) -> dict[str, int]:
+        """By the brokers' own metrics."""
+        return self._served.by_rack()
+
+    def leader_bytes(self) -> float:
+        """By the proxies' metrics: of all topics, read from a leader of another rack."""
+        return self._leader_bytes() - self._before

@@ -1,0 +1,266 @@
+"""The same Fetch twice: at the broker that leads, and at its listener in a proxy of another rack.
+
+The partitions of a *foreign listener* (its broker is in another rack than the proxy) are to be read from replicas of
+the proxy's rack, and no client may tell that from what it is answered.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Self
+
+from proxy.demo.stack import Stack
+from tests.support.metrics import Metrics
+from tests.support.questions import ask
+from tests.support.raw import Raw
+
+PRODUCE, FETCH, METADATA, DELETE_RECORDS, ELECT_LEADERS, REASSIGN = 0, 1, 3, 21, 43, 45
+FIRST_ID_VERSION, HIGHEST_VERSION = 13, 18
+ON_A_REPLICA = 11
+"""The first version of Fetch that a follower answers."""
+LEADER, NEAR = 2, 1
+"""Node IDs: the leader's, in RACK_OF_LEADER, and that of the replica which is in the proxy's rack."""
+RACK, RACK_OF_LEADER = "rack-a", "rack-b"
+CLOSED = "the connection is closed"
+NO_ID = bytes(16)
+SETTLE_SECONDS = 30.0
+LEADER_READS = "leader_reads_total"
+
+Answer = dict[str, Any] | str
+
+
+class Asked(NamedTuple):
+    """What is asked of one partition."""
+
+    topic: str | bytes
+    """A name, which is asked for by its ID where the version wants one, or an ID that nobody has."""
+    partition: int
+    offset: int
+    max_bytes: int = 1 << 20
+    epoch: int = -1
+    last_epoch: int = -1
+
+
+@dataclass(slots=True)
+class Twins:
+    """A connection to the leader, and one to its listener at the proxy of another rack. A context."""
+
+    stack: Stack
+    ids: dict[str, bytes]
+    rack: str = RACK
+    client_id: str = "twins"
+    _connections: dict[str, Raw] = field(default_factory=dict)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for connection in self._connections.values():
+            connection.close()
+
+    def fetch(self, version: int, *asked: Asked, **values: Any) -> tuple[Answer, Answer]:
+        """How both answer, as trees of plain values in the same form."""
+        told = self.directly(version, *asked, **values), self.routed(version, *asked, **values)
+        return self._comparable(told[0]), self._comparable(told[1])
+
+    def directly(self, version: int, *asked: Asked, **values: Any) -> Answer:
+        """What the leader itself answers."""
+        return self._ask(broker_address(self.stack, LEADER), version, asked, values)
+
+    def routed(self, version: int, *asked: Asked, **values: Any) -> Answer:
+        """What the proxy answers at the leader's listener."""
+        answer = self._ask(listener(self.stack, LEADER, self.rack), version, asked, values)
+        if isinstance(answer, dict):
+            self._check_own(answer)
+        return answer
+
+    def _ask(self, address: str, version: int, asked: Sequence[Asked], values: dict[str, Any]) -> Answer:
+        if address not in self._connections:
+            self._connections[address] = Raw(address)
+        try:
+            return fetch(self._connections[address], version, asked, self.ids, self.client_id, **values)
+        except ConnectionError:
+            self._connections.pop(address).close()
+            return CLOSED
+
+    def _check_own(self, answer: dict[str, Any]) -> None:
+        """What only a proxy's answer has to be."""
+        assert answer.get("session_id", 0) == 0, "the proxy keeps no sessions"
+        brokers = {self.stack.ports.broker(node) for node in self.stack.kafka.racks}
+        for endpoint in answer.get("node_endpoints", ()):
+            assert endpoint["port"] not in brokers, f"a broker's own address is told: {endpoint}"
+        for one in partitions(answer):
+            assert one.get("preferred_read_replica", -1) == -1, "the client is sent elsewhere"
+
+    def _comparable(self, answer: Answer) -> Answer:
+        if isinstance(answer, str):
+            return answer
+        told = {name: value for name, value in answer.items() if name not in ("session_id", "node_endpoints")}
+        told["nodes"] = [endpoint["node_id"] for endpoint in answer.get("node_endpoints", ())]
+        return told
+
+
+def fetch(
+    connection: Raw | str,
+    version: int,
+    asked: Sequence[Asked],
+    ids: dict[str, bytes],
+    client_id: str = "twins",
+    **values: Any,
+) -> dict[str, Any]:
+    """The answer as a tree; by default nothing is waited for. Raises ConnectionError where there is none."""
+    topics: list[dict[str, Any]] = []
+    for one in asked:
+        named = one.topic if isinstance(one.topic, bytes) else ids.get(one.topic, NO_ID)
+        name = {"topic_id": named} if version >= FIRST_ID_VERSION else {"topic": one.topic}
+        if not topics or {key: topics[-1][key] for key in name} != name:
+            topics.append({**name, "partitions": []})
+        topics[-1]["partitions"].append(
+            {
+                "partition": one.partition,
+                "current_leader_epoch": one.epoch,
+                "fetch_offset": one.offset,
+                "last_fetched_epoch": one.last_epoch,
+                "log_start_offset": -1,
+                "partition_max_bytes": one.max_bytes,
+            }
+        )
+    request = {"replica_id": -1, "max_wait": 0, "min_bytes": 1, "max_bytes": 1 << 24, "session_epoch": -1}
+    return ask(connection, FETCH, version, client_id, **{**request, "topics": topics, **values})
+
+
+def partitions(answer: Answer) -> list[dict[str, Any]]:
+    """Those of all topics, in order."""
+    assert isinstance(answer, dict), answer
+    return [one for topic in answer["responses"] for one in topic["partitions"]]
+
+
+def records_of(answer: Answer) -> list[bytes]:
+    """The records of each partition, in order."""
+    return [one["records"] or b"" for one in partitions(answer)]
+
+
+def broker_address(stack: Stack, node: int) -> str:
+    """Of a broker itself."""
+    return f"127.0.0.1:{stack.ports.broker(node)}"
+
+
+def listener(stack: Stack, node: int, rack: str) -> str:
+    """Where a rack's proxy stands for a broker."""
+    return f"127.0.0.1:{stack.ports.broker_port_start(list(stack.proxies).index(rack)) + node}"
+
+
+def topic_id(stack: Stack, topic: str) -> bytes:
+    """The ID of a topic, once its leader's broker has heard of it."""
+    found = NO_ID
+
+    def heard_of() -> bool:
+        nonlocal found
+        asked = [{"name": topic, "topic_id": NO_ID}]
+        answer = ask(broker_address(stack, LEADER), METADATA, 12, topics=asked, allow_auto_topic_creation=False)
+        found = answer["topics"][0]["topic_id"]
+        return found != NO_ID
+
+    wait_until(heard_of, f"broker {LEADER} has heard of {topic}")
+    return found
+
+
+def produce(stack: Stack, topic: str, partition: int, batch: bytes, *, node: int = LEADER, acks: int = -1) -> int:
+    """A batch to the broker that leads; its first offset."""
+    data = [{"name": topic, "partition_data": [{"index": partition, "records": bytes(batch)}]}]
+    answer = ask(broker_address(stack, node), PRODUCE, 9, acks=acks, timeout=30_000, topic_data=data)
+    told = answer["responses"][0]["partition_responses"][0]
+    assert told["error_code"] == 0, told
+    return int(told["base_offset"])
+
+
+def lead(stack: Stack, topic: str, partition: int, replicas: Sequence[int]) -> None:
+    """Have the first of the replicas, which stay the same ones in another order, lead the partition from now on."""
+    address = broker_address(stack, LEADER)
+    moves = [{"name": topic, "partitions": [{"partition_index": partition, "replicas": list(replicas)}]}]
+    answer = ask(address, REASSIGN, 0, timeout=30_000, topics=moves)
+    assert answer["error_code"] == 0, answer
+    elected = [{"topic": topic, "partitions": [partition]}]
+
+    def leads() -> bool:
+        ask(address, ELECT_LEADERS, 1, election_type=0, topic_partitions=elected, timeout=30_000)
+        asked = [{"name": topic, "topic_id": NO_ID}]
+        known = ask(broker_address(stack, replicas[0]), METADATA, 12, topics=asked)["topics"][0]
+        told = {one["partition_index"]: one["leader_id"] for one in known["partitions"]}
+        return told.get(partition) == replicas[0]
+
+    wait_until(leads, f"broker {replicas[0]} leads {topic}-{partition}")
+
+
+def delete_records(stack: Stack, topic: str, partition: int, before: int) -> None:
+    """Move the log's start; done when the live replicas have done it."""
+    asked = [{"name": topic, "partitions": [{"partition_index": partition, "offset": before}]}]
+    answer = ask(broker_address(stack, LEADER), DELETE_RECORDS, 1, topics=asked, timeout=30_000)
+    assert answer["topics"][0]["partitions"][0]["error_code"] == 0, answer
+
+
+def settle(stack: Stack, ids: dict[str, bytes], *asked: Asked) -> None:
+    """Wait until the near replica tells the same as the leader: records, watermarks, log start."""
+
+    def told(node: int) -> list[dict[str, Any]]:
+        return partitions(fetch(broker_address(stack, node), ON_A_REPLICA, asked, ids))
+
+    wait_until(lambda: told(LEADER) == told(NEAR), "the replica is as far as the leader")
+
+
+def wait_until(condition: Callable[[], bool], what: str, seconds: float = SETTLE_SECONDS) -> None:
+    """Fails when time is up."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"after {seconds:g} s still not: {what}"
+        time.sleep(0.02)
+
+
+class Served(NamedTuple):
+    """What the proxy has counted of classic reads since `began`."""
+
+    stack: Stack
+    before: Metrics
+
+    @classmethod
+    def begin(cls, stack: Stack) -> Served:
+        """Count from now on."""
+        return cls(stack, Metrics(stack, RACK))
+
+    def record_bytes(self) -> dict[str, float]:
+        """Of classic records that were fetched through it, by the rack that served them."""
+        now = Metrics(self.stack, RACK)
+        asked = {"kind": "classic", "direction": "fetch"}
+        moved = {
+            rack: now.value("record_bytes_total", serving_rack=rack, **asked)
+            - self.before.value("record_bytes_total", serving_rack=rack, **asked)
+            for rack in self.stack.options.racks
+        }
+        return {rack: size for rack, size in moved.items() if size}
+
+    def leader_reads(self) -> dict[str, float]:
+        """Partitions that were read from a leader of another rack, by the reason."""
+        now = Metrics(self.stack, RACK)
+        counted = {
+            reason: now.value(LEADER_READS, reason=reason) - self.before.value(LEADER_READS, reason=reason)
+            for reason in now.labels(f"diskless_proxy_{LEADER_READS}", "reason")
+        }
+        return {reason: count for reason, count in counted.items() if count}
+
+
+def requests(stack: Stack) -> float:
+    """Fetches that the proxy has got so far."""
+    return Metrics(stack, RACK).value("requests_total", api="Fetch")
+
+
+def warm_up(stack: Stack, ids: dict[str, bytes], *asked: Asked) -> None:
+    """Wait until all that is asked for is read in the proxy's own rack: what is known of a topic comes with its use."""
+
+    def is_near() -> bool:
+        served = Served.begin(stack)
+        fetch(listener(stack, LEADER, RACK), ON_A_REPLICA, asked, ids)
+        return set(served.record_bytes()) == {RACK}
+
+    wait_until(is_near, "what is asked for is read in the proxy's own rack")

@@ -1,0 +1,218 @@
+"""Brokers in memory that answer Fetches by Kafka's rules, and a client connection that reads from them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+from proxy.cluster import ClusterView
+from proxy.config import FetchSettings
+from proxy.fetch_router import fetch
+from proxy.memory import MemoryBudget
+from proxy.replicas.answers import ReplicaAnswer, ReplicaUnavailable
+from proxy.replicas.choice import LeaderReason
+from proxy.replicas.near import NearBrokers
+from proxy.replicas.shunned import Shunned
+from proxy.replicas.states import ClassicTopic, PartitionState
+from proxy.request import Request
+from proxy.stats import Stats
+from proxy.wire.fetch import FetchRequest, build_fetch_request, parse_fetch_request
+from proxy.wire.fetch_response import (
+    FetchResponse,
+    PartitionFetched,
+    TopicFetched,
+    build_fetch_response,
+    parse_fetch_response,
+)
+from proxy.wire.header import request_header
+from proxy.wire.metadata import Broker
+
+LEADER, NEAR, ALSO_NEAR = 1, 2, 3
+"""Node IDs: the client's own broker, in another rack, and two in the proxy's."""
+OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION = 1, 3
+
+
+@dataclass
+class Log:
+    """One replica's: batches of (base offset, last offset, bytes), the end being behind the last."""
+
+    batches: list[tuple[int, int, bytes]] = field(default_factory=list)
+    log_start: int = 0
+    high_watermark: int = 0
+    error_code: int = 0
+    """Answered whatever is asked."""
+    preferred: int = -1
+    hidden: bool = False
+    """Left out of answers."""
+
+    @property
+    def end(self) -> int:
+        return self.batches[-1][1] + 1 if self.batches else self.log_start
+
+    def read(self, offset: int, max_bytes: int, first_exempt: bool) -> tuple[int, bytes]:
+        """Error code and records."""
+        if self.error_code:
+            return self.error_code, b""
+        if not self.log_start <= offset <= self.end:
+            return OFFSET_OUT_OF_RANGE, b""
+        records = b""
+        for _, last, data in self.batches:
+            if last < offset:
+                continue
+            fits = len(records) + len(data) <= max_bytes or (first_exempt and not records)
+            if last >= self.high_watermark or not fits:
+                break
+            records += data
+        return 0, records
+
+
+@dataclass
+class ModelBroker:
+    """What one broker has, by topic and partition."""
+
+    logs: dict[tuple[str | bytes, int], Log] = field(default_factory=dict)
+    reason: LeaderReason | None = None
+    """Why it can't be asked."""
+    garbage: bytes | None = None
+    """Answered in place of a response."""
+    error_code: int = 0
+    throttle_ms: int = 0
+    asked: list[FetchRequest] = field(default_factory=list)
+
+    def answer(self, version: int, body: bytes) -> bytes:
+        """The body of the response."""
+        request = parse_fetch_request(body, version)
+        self.asked.append(request)
+        if self.garbage is not None:
+            return self.garbage
+        if self.throttle_ms:
+            return b"".join(build_fetch_response(version, 0, [], self.throttle_ms))
+        left, first_exempt, topics = request.max_bytes, True, []
+        for asked in request.topics:
+            partitions = []
+            for partition in asked.partitions:
+                log = self.logs.get((asked.topic, partition.index), Log(error_code=UNKNOWN_TOPIC_OR_PARTITION))
+                if log.hidden:
+                    continue
+                limit = min(left, partition.partition_max_bytes)
+                error_code, records = log.read(partition.fetch_offset, limit, first_exempt)
+                first_exempt = first_exempt and not records
+                left = max(left - len(records), 0)
+                told = (-1, -1, -1) if error_code else (log.high_watermark, log.high_watermark, log.log_start)
+                partitions.append(
+                    PartitionFetched(
+                        partition.index,
+                        error_code,
+                        *told,
+                        [records],
+                        len(records),
+                        None,
+                        preferred_read_replica=log.preferred,
+                    )
+                )
+            topics.append(TopicFetched(asked.topic, partitions))
+        return b"".join(build_fetch_response(version, 0, topics, 0, self.error_code))
+
+
+class Proxied:
+    """A client at the leader's listener of a proxy in the followers' rack."""
+
+    def __init__(self, topics: dict[str, dict[int, PartitionState]], **settings: Any) -> None:
+        self.brokers = {node: ModelBroker() for node in (LEADER, NEAR, ALSO_NEAR)}
+        self.known = {
+            name: ClassicTopic(name, name.encode().ljust(16, b"\0"), partitions) for name, partitions in topics.items()
+        }
+        self.known |= {known.topic_id: known for known in self.known.values()}
+        self.stale: list[str | bytes] = []
+        self.stats = Stats()
+        self.memory = MemoryBudget(1 << 40)
+        self.muted_s = 0.0
+        self.response: list[Any] = []
+        self.forwarded: list[Request] = []
+        now = asyncio.get_running_loop().time
+        view = ClusterView(
+            {node: Broker(node, "", 0, "far" if node == LEADER else "near") for node in (LEADER, NEAR, ALSO_NEAR)}
+        )
+        limits = SimpleNamespace(max_response_bytes_per_connection=1 << 40)
+        self.context: Any = SimpleNamespace(
+            settings=SimpleNamespace(
+                rack="near",
+                fetch=FetchSettings(**{"mixed_wait_ms": 1, **settings}),
+                limits=limits,
+                brokers=SimpleNamespace(with_sasl=False),
+            ),
+            now=now,
+            stats=self.stats,
+            topics=SimpleNamespace(find=lambda topic: None),
+            racks=SimpleNamespace(learn=lambda *_: None, counted=lambda *_: "near", of=lambda *_: "near"),
+            fleet=SimpleNamespace(listener=lambda *_: ("proxy", 1)),
+            cluster=SimpleNamespace(rack_of=lambda node: "far" if node == LEADER else "near", view=view),
+            near_brokers=NearBrokers("near", lambda: view),
+            shunned=Shunned(now, shun_s=0.0),
+            replica_selector=SimpleNamespace(redirects=False),
+            replicas=SimpleNamespace(topic=self.known.get, know=self._know, stale=self.stale.extend),
+            replica_connections=SimpleNamespace(fetch=self._fetch),
+            quotas=SimpleNamespace(
+                fetch=SimpleNamespace(available_bytes=lambda *_: float("inf")), throttle_fetch=lambda *_: 0
+            ),
+        )
+        self.remembered: dict[Any, Any] = {}
+        self.host, self.node_id, self.listeners = "10.0.0.1", LEADER, None
+
+    async def fetch(self, asked: FetchRequest) -> FetchResponse | None:
+        """The answer; None where the request was forwarded as it is."""
+        self.response = []
+        body = build_fetch_request(asked)
+        frame = memoryview(request_header(1, asked.version, 7, "client") + body)
+        request = Request(1, asked.version, 7, "client", frame, frame[len(frame) - len(body) :])
+        waiting = fetch(self, request)  # type: ignore[arg-type]
+        if waiting is not None:
+            await waiting
+        if not self.response:
+            return None
+        return parse_fetch_response(b"".join(self.response), asked.version)
+
+    # What a connection is to a handler.
+
+    def open_slot(self, request: Request) -> Any:
+        slot = SimpleNamespace(let_go=None)
+
+        def fill(body: list[Any]) -> None:
+            self.response = [bytes(part) for part in body]
+            if slot.let_go is not None:
+                slot.let_go()
+
+        slot.fill = fill
+        return slot
+
+    def forward_slot(self, request: Request, slot: object) -> None:
+        self.forwarded.append(request)
+
+    def mute(self, seconds: float) -> None:
+        self.muted_s = seconds
+
+    async def ask(self, request: Request, api_key: int, version: int, body: Any) -> memoryview:
+        await asyncio.sleep(0)
+        return memoryview(self.brokers[LEADER].answer(version, bytes(body)))
+
+    async def _fetch(
+        self, node: int, version: int, body: bytes, client_id: str | None, timeout_s: float
+    ) -> ReplicaAnswer:
+        await asyncio.sleep(0)
+        broker = self.brokers[node]
+        if broker.reason is not None:
+            raise ReplicaUnavailable(broker.reason)
+        answer = broker.answer(version, body)
+        self.memory.take(len(answer))
+        return ReplicaAnswer(memoryview(answer), self.memory, len(answer))
+
+    async def _know(self, topics: Any) -> None:
+        return None
+
+
+def leader_reads(proxied: Proxied) -> dict[str, int]:
+    """Partitions by reason."""
+    return defaultdict(int, {str(reason): count for reason, count in proxied.stats.leader_reads.items() if count})

@@ -1,0 +1,341 @@
+"""Classic partitions on a foreign listener: read near, and answered as their leader would."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from proxy.replicas.choice import LeaderReason
+from proxy.replicas.states import PartitionState
+from proxy.wire.fetch import FetchRequest, PartitionFetch, TopicFetch, parse_fetch_request
+from proxy.wire.fetch_response import FetchResponse
+from tests.unit.fetching.broker_model import ALSO_NEAR, LEADER, NEAR, Log, Proxied, leader_reads
+
+FETCH_SESSION_ID_NOT_FOUND, OFFSET_OUT_OF_RANGE, NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH, UNKNOWN_SERVER_ERROR = (
+    70,
+    1,
+    6,
+    74,
+    -1,
+)
+_IN_SYNC = PartitionState(LEADER, 5, (LEADER, NEAR), (LEADER, NEAR))
+
+
+def batches(*sizes: int) -> list[tuple[int, int, bytes]]:
+    """Of three offsets each."""
+    made = []
+    for number, size in enumerate(sizes):
+        head = (3 * number).to_bytes(8, "big") + (size - 12).to_bytes(4, "big")
+        made.append((3 * number, 3 * number + 2, head + bytes([number]) * (size - 12)))
+    return made
+
+
+def asked(version: int, *partitions: tuple[str, int, int], **values: Any) -> FetchRequest:
+    """`partitions`: (topic, index, offset)."""
+    topics = [
+        TopicFetch(
+            topic if version < 13 else topic.encode().ljust(16, b"\0"),
+            [PartitionFetch(index, -1, offset, -1, -1, values.get("partition_max_bytes", 1 << 20))],
+        )
+        for topic, index, offset in partitions
+    ]
+    request = FetchRequest(version, -1, 0, 1, 1 << 20, 0, 0, -1, topics, [], "")
+    return request._replace(**{name: value for name, value in values.items() if name != "partition_max_bytes"})
+
+
+def one_partition(version: int = 12) -> tuple[Proxied, Log, Log]:
+    """Partition 0 of topic `t`, the leader's log and the follower's, alike."""
+    proxied = Proxied({"t": {0: _IN_SYNC}})
+    logs = [Log(batches(100, 200, 300), high_watermark=9) for _ in range(2)]
+    for node, log in zip((LEADER, NEAR), logs, strict=True):
+        for topic in ("t", b"t".ljust(16, b"\0")):
+            proxied.brokers[node].logs[topic, 0] = log
+    return proxied, logs[0], logs[1]
+
+
+def only_partition(response: FetchResponse | None) -> Any:
+    assert response is not None
+    ((partition,),) = (topic.partitions for topic in response.topics)
+    return partition
+
+
+@pytest.mark.parametrize("version", range(4, 19))
+async def test_every_version_is_read_near(version: int) -> None:
+    proxied, leader, follower = one_partition()
+    follower.high_watermark = leader.high_watermark = 6
+    found = only_partition(await proxied.fetch(asked(version, ("t", 0, 1))))
+    assert b"".join(found.records) == b"".join(data for _, _, data in batches(100, 200))
+    assert (found.error_code, found.high_watermark) == (0, 6)
+    assert not proxied.brokers[LEADER].asked
+    assert not proxied.forwarded
+    (near,) = proxied.brokers[NEAR].asked
+    assert near.version == max(version, 11)
+    assert (near.replica_id, near.session_id, near.session_epoch, near.rack_id) == (-1, 0, -1, "")
+    assert proxied.stats.record_bytes == {("classic", "fetch", "near", "near", near.topics[0].topic): 300}
+    assert proxied.stats.near_read_bytes == {("near", "near"): 300}
+    assert not leader_reads(proxied)
+    assert not proxied.memory.used_bytes
+
+
+@pytest.mark.parametrize("version", [4, 12, 16])
+async def test_out_of_range_is_the_leaders_word(version: int) -> None:
+    proxied, leader, follower = one_partition()
+    del follower.batches[1:]
+    follower.high_watermark = 3
+    found = only_partition(await proxied.fetch(asked(version, ("t", 0, 6))))
+    assert (found.error_code, b"".join(found.records)) == (0, batches(100, 200, 300)[2][2])
+    found = only_partition(await proxied.fetch(asked(version, ("t", 0, 10))))
+    assert found.error_code == OFFSET_OUT_OF_RANGE
+    assert leader_reads(proxied) == {LeaderReason.OUT_OF_RANGE: 2}
+    assert proxied.stats.leader_read_bytes[LeaderReason.OUT_OF_RANGE] == 300
+    assert not proxied.stale
+    assert not proxied.memory.used_bytes
+    assert leader.high_watermark == 9
+
+
+@pytest.mark.parametrize(
+    ("what", "reason"),
+    [
+        ({"reason": LeaderReason.UNREACHABLE}, LeaderReason.UNREACHABLE),
+        ({"reason": LeaderReason.NO_CONNECTION}, LeaderReason.NO_CONNECTION),
+        ({"garbage": b"\0\0"}, LeaderReason.REPLICA_ERROR),
+        ({"garbage": bytes(4) + b"\xff" * 40}, LeaderReason.REPLICA_ERROR),
+        ({"error_code": 35}, LeaderReason.REPLICA_ERROR),
+    ],
+)
+async def test_a_replica_that_gives_no_answer_costs_a_look_at_the_leader(what: dict[str, Any], reason: str) -> None:
+    proxied, _, _ = one_partition()
+    vars(proxied.brokers[NEAR]).update(what)
+    found = only_partition(await proxied.fetch(asked(12, ("t", 0, 0), max_wait_ms=50)))
+    assert (found.error_code, found.records_length) == (0, 600)
+    assert leader_reads(proxied) == {reason: 1}
+    assert [request.topics for request in proxied.brokers[LEADER].asked] == [asked(12, ("t", 0, 0)).topics]
+    assert not proxied.memory.used_bytes
+
+
+@pytest.mark.parametrize("what", [{"error_code": 6}, {"preferred": 3}, {"hidden": True}, {"error_code": 29}])
+async def test_what_only_a_follower_says_is_absorbed(what: dict[str, Any]) -> None:
+    proxied, _, follower = one_partition()
+    vars(follower).update(what)
+    found = only_partition(await proxied.fetch(asked(12, ("t", 0, 0))))
+    assert (found.error_code, found.records_length, found.preferred_read_replica) == (0, 600, -1)
+    assert leader_reads(proxied) == {LeaderReason.REPLICA_ERROR: 1}
+    assert proxied.stale == (["t"] if what == {"error_code": 6} else [])
+
+
+async def test_what_a_client_brings_about_itself_shuns_nobody() -> None:
+    """Made-up epochs and limits; else any reader could send the others to the leader."""
+    proxied, leader, follower = one_partition()
+    version = proxied.context.shunned.version
+    for error_code in (FENCED_LEADER_EPOCH, UNKNOWN_SERVER_ERROR):
+        leader.error_code = follower.error_code = error_code
+        assert only_partition(await proxied.fetch(asked(12, ("t", 0, 0)))).error_code == error_code
+    assert proxied.context.shunned.version == version
+    follower.error_code = NOT_LEADER_OR_FOLLOWER
+    await proxied.fetch(asked(12, ("t", 0, 0)))
+    assert proxied.context.shunned.version != version
+
+
+async def test_the_high_watermark_does_not_go_back_while_the_leader_stays() -> None:
+    proxied, leader, follower = one_partition()
+    follower.error_code = NOT_LEADER_OR_FOLLOWER
+    assert only_partition(await proxied.fetch(asked(12, ("t", 0, 0)))).high_watermark == 9
+    follower.error_code = 0
+    for high_watermark, told in ((6, 9), (9, 9), (3, 9), (12, 12), (9, 12)):
+        follower.high_watermark = high_watermark
+        for version in (4, 10, 11, 12):
+            found = only_partition(await proxied.fetch(asked(version, ("t", 0, 0))))
+            assert (found.high_watermark, found.records_length) == (told, sum((100, 200, 300)[: high_watermark // 3]))
+    proxied.known["t"] = proxied.known["t"]._replace(partitions={0: _IN_SYNC._replace(leader_epoch=6)})
+    follower.high_watermark = 3
+    assert only_partition(await proxied.fetch(asked(12, ("t", 0, 0)))).high_watermark == 3
+    assert leader.high_watermark == 9
+
+
+async def test_sessions_end_on_a_foreign_listener() -> None:
+    proxied, _, _ = one_partition()
+    response = await proxied.fetch(asked(12, ("t", 0, 0), session_id=77, session_epoch=1))
+    assert response is not None
+    assert (response.error_code, response.session_id, response.topics) == (FETCH_SESSION_ID_NOT_FOUND, 0, [])
+    response = await proxied.fetch(asked(12, ("t", 0, 0), session_id=0, session_epoch=0))
+    assert response is not None
+    assert (response.error_code, response.session_id, response.topics[0].partitions[0].records_length) == (0, 0, 600)
+
+
+@pytest.mark.parametrize("version", [4, 6, 7, 12, 14, 15, 18])
+async def test_what_only_the_leader_can_answer_goes_there_as_it_came_but_for_the_session(version: int) -> None:
+    proxied, _, _ = one_partition()
+    topic = "t" if version < 13 else b"t".ljust(16, b"\0")
+    for known in ("t", b"t".ljust(16, b"\0")):
+        proxied.known[known] = proxied.known[known]._replace(partitions={0: _IN_SYNC._replace(isr=(LEADER,))})
+    request = asked(version, ("t", 0, 5), max_wait_ms=70, session_epoch=0)
+    assert await proxied.fetch(request) is None
+    (forwarded,) = proxied.forwarded
+    assert parse_fetch_request(forwarded.body, version) == request._replace(session_epoch=-1)
+    assert leader_reads(proxied) == {LeaderReason.NOT_IN_ISR: 1}
+    assert parse_fetch_request(forwarded.body, version).topics[0].topic == topic
+
+
+async def test_a_client_that_the_brokers_redirect_is_left_to_them() -> None:
+    proxied, _, _ = one_partition()
+    request = asked(12, ("t", 0, 5), rack_id="near", session_id=5, session_epoch=3)
+    proxied.context.replica_selector.redirects = True
+    assert await proxied.fetch(request) is None
+    assert parse_fetch_request(proxied.forwarded[0].body, 12) == request
+    proxied.context.replica_selector.redirects = False
+    assert only_partition(await proxied.fetch(request._replace(session_epoch=0))).records_length == 500
+    assert proxied.brokers[NEAR].asked[0].rack_id == ""
+
+
+async def test_near_listeners_and_switched_off_reads_pass_as_they_are() -> None:
+    proxied, _, _ = one_partition()
+    proxied.node_id = NEAR
+    assert await proxied.fetch(asked(12, ("t", 0, 5), session_id=5, session_epoch=3)) is None
+    proxied.node_id = LEADER
+    proxied.context.settings.fetch = proxied.context.settings.fetch.model_copy(update={"read_near_replicas": False})
+    assert await proxied.fetch(asked(12, ("t", 0, 5), session_id=5, session_epoch=3)) is None
+    assert len(proxied.forwarded) == 2
+    assert not proxied.brokers[NEAR].asked
+
+
+@pytest.mark.parametrize("version", [4, 14])
+async def test_who_says_that_it_is_a_replica_is_the_brokers_to_answer(version: int) -> None:
+    proxied, _, _ = one_partition()
+    assert await proxied.fetch(asked(version, ("t", 0, 5), replica_id=2)) is None
+    assert not proxied.brokers[NEAR].asked
+
+
+async def test_a_throttled_replica_throttles_the_client() -> None:
+    proxied, _, _ = one_partition()
+    proxied.brokers[NEAR].throttle_ms = 300
+    response = await proxied.fetch(asked(12, ("t", 0, 5)))
+    assert response is not None
+    assert (response.throttle_ms, response.topics, proxied.muted_s) == (300, [], 0.3)
+    assert not proxied.brokers[LEADER].asked
+
+
+async def test_over_its_quota_nothing_is_read_for_a_client() -> None:
+    proxied, _, _ = one_partition()
+    proxied.context.quotas.fetch.available_bytes = lambda *_: 0.0
+    proxied.context.quotas.throttle_fetch = lambda connection, client_id, size: 200
+    response = await proxied.fetch(asked(12, ("t", 0, 5)))
+    assert response is not None
+    assert (response.throttle_ms, response.topics) == (200, [])
+    assert not proxied.brokers[NEAR].asked
+
+
+async def test_a_client_that_leaves_gives_everything_back() -> None:
+    proxied, _, _ = one_partition()
+    proxied.known["t"].partitions[1] = PartitionState(LEADER, 5, (LEADER, ALSO_NEAR), (LEADER, ALSO_NEAR))
+    never, held = asyncio.Event(), asyncio.Event()
+    reading = proxied.context.replica_connections.fetch
+
+    async def fetch(node: int, *rest: Any) -> Any:
+        if node == ALSO_NEAR:
+            await never.wait()
+        answer = await reading(node, *rest)
+        held.set()
+        return answer
+
+    proxied.context.replica_connections.fetch = fetch
+    task = asyncio.create_task(proxied.fetch(asked(12, ("t", 0, 0), ("t", 1, 0))))
+    await held.wait()
+    assert proxied.memory.used_bytes
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert not proxied.memory.used_bytes
+
+
+_ERRORS = st.sampled_from([0, 0, 0, 1, 3, 5, 6, 9, 29, 56, 74, 75, 78, 100, -1])
+_SIZES = st.lists(st.integers(20, 200), max_size=6)
+
+
+@st.composite
+def _partitions(draw: st.DrawFn) -> tuple[Log, dict[int, Log]]:
+    """A leader's log, and followers' that lag, have another log start, or are at odds with it."""
+    whole = batches(*draw(_SIZES))
+    committed = draw(st.integers(0, len(whole)))
+    leader = Log(whole, high_watermark=3 * committed, log_start=3 * draw(st.integers(0, committed)))
+    leader.error_code = draw(st.sampled_from([0, 0, 0, 0, 6]))
+    followers = {}
+    for node in draw(st.sets(st.sampled_from([NEAR, ALSO_NEAR]))):
+        replicated = draw(st.integers(0, len(whole)))
+        told = 3 * draw(st.integers(0, min(committed, replicated)))
+        followers[node] = Log(
+            whole[:replicated],
+            log_start=draw(st.sampled_from([0, 0, min(leader.log_start, 3 * replicated)])),
+            high_watermark=told,
+            error_code=draw(_ERRORS),
+            preferred=draw(st.sampled_from([-1, -1, -1, 2])),
+            hidden=draw(st.integers(0, 9)) == 0,
+        )
+    return leader, followers
+
+
+@settings(max_examples=80, deadline=None)
+@given(data=st.data(), version=st.integers(4, 18), logs=st.lists(_partitions(), min_size=1, max_size=5))
+def test_the_answer_is_one_that_the_leader_could_have_given(
+    data: st.DataObject, version: int, logs: list[tuple[Log, dict[int, Log]]]
+) -> None:
+    """At that or an earlier high watermark of the same log, whatever the replicas say."""
+    offsets = [data.draw(st.integers(0, leader.end + 4)) for leader, _ in logs]
+    places = data.draw(st.permutations([("tu"[index % 2], index) for index in range(len(logs))]))
+    max_bytes = data.draw(st.integers(0, 1200))
+    failing = data.draw(
+        st.dictionaries(st.sampled_from([NEAR, ALSO_NEAR]), st.sampled_from(["reason", "garbage"]), max_size=1)
+    )
+
+    async def run() -> None:
+        states = {
+            index: PartitionState(LEADER, 5, (LEADER, *followers), (LEADER, *followers))
+            for index, (_, followers) in enumerate(logs)
+        }
+        proxied = Proxied({name: {index: states[index] for _, index in places} for name in "tu"})
+        for name, index in places:
+            for node, log in ((LEADER, logs[index][0]), *logs[index][1].items()):
+                proxied.brokers[node].logs[name, index] = log
+                proxied.brokers[node].logs[name.encode().ljust(16, b"\0"), index] = log
+        for node, how in failing.items():
+            setattr(proxied.brokers[node], how, LeaderReason.TIMED_OUT if how == "reason" else b"\1")
+        request = asked(
+            version,
+            *((name, index, offsets[index]) for name, index in places),
+            max_bytes=max_bytes,
+            partition_max_bytes=data.draw(st.integers(1, 1200)),
+            min_bytes=data.draw(st.integers(0, 300)),
+            max_wait_ms=data.draw(st.sampled_from([0, 2])),
+        )
+        response = await proxied.fetch(request)
+        assert not proxied.memory.used_bytes
+        if response is None:
+            assert not any(followers for _, followers in logs)
+            return
+        assert (response.error_code, response.session_id, response.throttle_ms) == (0, 0, 0)
+        found = [(topic.topic, one) for topic in response.topics for one in topic.partitions]
+        assert [(topic, one.index) for topic, one in found] == [
+            (topic.topic, one.index) for topic in request.topics for one in topic.partitions
+        ]
+        total = sum(max(one.records_length, 0) for _, one in found)
+        full = [one for _, one in found if one.records_length > 0]
+        for _, one in found:
+            leader, offset = logs[one.index][0], offsets[one.index]
+            error_code, _ = leader.read(offset, 1 << 20, True)
+            # A follower hears of a new log start, and of new leaders, a little later.
+            assert one.error_code == error_code or (one.error_code == 0 and offset <= leader.end)
+            earlier = replace(leader, log_start=0, error_code=0)
+            assert earlier.read(offset, 1 << 20, True)[1].startswith(b"".join(one.records))
+            assert one.high_watermark <= leader.high_watermark
+            assert one.preferred_read_replica == -1
+        if total > max_bytes:
+            assert len(full) == 1
+            (_, _, first) = next(
+                batch for batch in logs[full[0].index][0].batches if batch[1] >= offsets[full[0].index]
+            )
+            assert total == len(first)
+
+    asyncio.run(run())

@@ -1,0 +1,90 @@
+"""ApiVersions at a listener whose broker hangs: what any broker said last, and never before one has."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from proxy.config import FetchSettings
+from proxy.handlers.api_versions import api_versions
+from proxy.request import Request
+
+API_VERSIONS, FETCH = 18, 1
+ANSWER = struct.pack(">hihhhhhh", 0, 2, FETCH, 4, 99, API_VERSIONS, 0, 4)
+CLAMPED = struct.pack(">hihhhhhh", 0, 2, FETCH, 4, 18, API_VERSIONS, 0, 4)
+"""v0: error code, and key, lowest and highest version of each API."""
+
+
+class Client:
+    """A connection as the handler sees it; `broker_answers` None: it hangs."""
+
+    def __init__(self, *, foreign: bool, near_reads: bool = True) -> None:
+        self.context: Any = SimpleNamespace(
+            settings=SimpleNamespace(
+                fetch=FetchSettings(api_versions_wait_ms=10, read_near_replicas=near_reads), kip1163_api=False
+            ),
+            near_brokers=SimpleNamespace(is_foreign=lambda node_id: foreign),
+            api_versions_learnt={},
+        )
+        self.node_id = 1
+        self.broker_answers: bytes | None = ANSWER
+        self.told: bytes | None = None
+
+    async def ask_version(self, version: int = 0) -> bytes | None:
+        """What the client is told; None for nothing yet."""
+        self.told = None
+        request = Request(API_VERSIONS, version, 7, "client", memoryview(b""), memoryview(b""))
+        waiting = api_versions(self, request)  # type: ignore[arg-type]
+        if waiting is not None:
+            await waiting
+        return self.told
+
+    def forward(self, request: Request, rewrite: Any) -> None:
+        if self.broker_answers is not None:
+            self.told = b"".join(rewrite(memoryview(self.broker_answers)))
+
+    def open_slot(self, request: Request) -> Any:
+        def fill(body: list[bytes]) -> None:
+            self.told = b"".join(body)
+
+        return SimpleNamespace(fill=fill)
+
+    async def ask(self, *_: object) -> memoryview:
+        if self.broker_answers is None:
+            await asyncio.Event().wait()
+        return memoryview(self.broker_answers)
+
+
+async def test_a_hanging_broker_of_another_rack_is_not_waited_for() -> None:
+    client = Client(foreign=True)
+    assert await client.ask_version() == CLAMPED
+    client.broker_answers = None
+    assert await client.ask_version() == CLAMPED
+    client.broker_answers = ANSWER.replace(struct.pack(">hhh", FETCH, 4, 99), struct.pack(">hhh", FETCH, 4, 12))
+    narrower = CLAMPED.replace(struct.pack(">hhh", FETCH, 4, 18), struct.pack(">hhh", FETCH, 4, 12))
+    assert await client.ask_version() == narrower
+    client.broker_answers = None
+    assert await client.ask_version() == narrower
+
+
+@pytest.mark.parametrize("options", [{"foreign": False}, {"foreign": True, "near_reads": False}])
+async def test_others_wait_for_their_broker(options) -> None:
+    client = Client(**options)
+    assert await client.ask_version() == CLAMPED
+    client.broker_answers = None
+    assert await client.ask_version() is None
+
+
+async def test_nothing_is_told_that_no_broker_said_in_that_version() -> None:
+    client = Client(foreign=True)
+    client.broker_answers = struct.pack(">hi", 35, 0)
+    assert await client.ask_version() == client.broker_answers
+    client.broker_answers = None
+    assert await client.ask_version() is None
+    client.broker_answers = ANSWER
+    assert await client.ask_version() == CLAMPED
+    assert list(client.context.api_versions_learnt) == [0]

@@ -1,0 +1,302 @@
+"""Connections to replicas: used again, bounded, given up, parked, tried again; and memory that is always given back."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import pytest
+import structlog
+
+from proxy.cluster import Cluster, ClusterView
+from proxy.config import FetchSettings, Settings
+from proxy.memory import MemoryBudget
+from proxy.replicas.answers import ReplicaAnswer, ReplicaUnavailable
+from proxy.replicas.choice import LeaderReason
+from proxy.replicas.pool import ReplicaConnections
+from proxy.replicas.shunned import Shunned
+from proxy.service import BrokerAccess
+from proxy.upstream import BrokerConnection, BrokerUnreachable
+from proxy.wire.metadata import Broker
+from tests.unit.replicas.fetch_server import CLOSE, FetchServer, fetch_server, fetched
+
+NODE = 7
+LONG_S = 30.0
+SOON_S = 0.05
+
+
+class Pooled:
+    """The connections of a proxy to one broker."""
+
+    def __init__(self, server: FetchServer, memory_bytes: int, **settings: Any) -> None:
+        base: dict[str, Any] = {
+            "brokers": {"bootstrap": ["127.0.0.1:1"]},
+            "redis": {"url": "redis://unused"},
+            "storage": {"url": "file:///unused"},
+        }
+        self.settings = Settings(rack="rack-a", **base)
+        self.cluster = Cluster(self.settings)
+        self.listens_at(server.port)
+        now = asyncio.get_running_loop().time
+        self.shunned = Shunned(now, shun_s=60)
+        self.memory = MemoryBudget(memory_bytes)
+        quick = {"replica_shun_ms": 10, "replica_grace_ms": 50} | settings
+        self.connections = ReplicaConnections(
+            self.cluster, FetchSettings(**quick), self.shunned, self.memory, now, longest_read_s=LONG_S
+        )
+
+    def listens_at(self, port: int) -> None:
+        self.cluster.view = ClusterView({NODE: Broker(NODE, "127.0.0.1", port, "rack-a")})
+
+    async def fetch(self, timeout_s: float = LONG_S, version: int = 12, client_id: str | None = "me") -> ReplicaAnswer:
+        return await self.connections.fetch(NODE, version, b"body", client_id, timeout_s)
+
+    async def read(self, **options: Any) -> bytes:
+        """What was answered, as bytes; its memory is given back."""
+        answer = await self.fetch(**options)
+        body = bytes(answer.body)
+        answer.release()
+        return body
+
+    async def refused(self, **options: Any) -> LeaderReason:
+        with pytest.raises(ReplicaUnavailable) as refused:
+            await self.fetch(**options)
+        return refused.value.reason
+
+
+@asynccontextmanager
+async def pooled(memory_bytes: int = 1 << 20, **settings: Any) -> AsyncIterator[tuple[Pooled, FetchServer]]:
+    async with fetch_server() as server:
+        pool = Pooled(server, memory_bytes, **settings)
+        tending = asyncio.create_task(pool.connections.tend())
+        try:
+            yield pool, server
+        finally:
+            tending.cancel()
+            with suppress(asyncio.CancelledError):
+                await tending
+            pool.connections.close()
+        await until(lambda: pool.memory.used_bytes == 0)
+        assert len(pool.connections) == 0
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(10):
+        while not condition():  # noqa: ASYNC110 (nobody tells of it)
+            await asyncio.sleep(0.001)
+
+
+async def test_a_read_is_asked_under_the_clients_id_and_a_connection_is_used_again() -> None:
+    async with pooled() as (pool, server):
+        for version, client_id in ((11, "one"), (12, None), (17, "three")):
+            assert await pool.read(version=version, client_id=client_id) == fetched()
+        assert [(header.api_version, header.client_id) for header in server.fetches] == [
+            (11, "one"),
+            (12, None),
+            (17, "three"),
+        ]
+        assert len(server.connections) == len(pool.connections) == 1
+
+
+async def test_the_connection_that_was_used_last_is_used_first_and_the_others_grow_old() -> None:
+    async with pooled(replica_idle_ms=200) as (pool, server):
+        server.answering.clear()
+        waiting = [asyncio.create_task(pool.read()) for _ in range(3)]
+        await until(lambda: len(server.fetches) == 3)
+        server.answering.set()
+        await asyncio.gather(*waiting)
+        assert len(pool.connections) == 3
+        while len(pool.connections) > 1:
+            await pool.read()
+            await asyncio.sleep(0.005)
+        assert len(server.connections) == 3
+        await until(lambda: len(pool.connections) == 0)
+        assert await pool.read() == fetched()
+
+
+async def test_there_are_no_more_connections_than_allowed() -> None:
+    async with pooled(replica_connections_max=2) as (pool, server):
+        server.answering.clear()
+        waiting = [asyncio.create_task(pool.read()) for _ in range(2)]
+        await until(lambda: len(server.fetches) == 2)
+        assert await pool.refused() is LeaderReason.NO_CONNECTION
+        assert not pool.shunned.brokers
+        server.answering.set()
+        await asyncio.gather(*waiting)
+        assert await pool.read() == fetched()
+
+
+async def test_a_cancelled_read_ends_its_connection() -> None:
+    async with pooled() as (pool, server):
+        server.answering.clear()
+        reading = asyncio.create_task(pool.read())
+        await until(lambda: server.fetches)
+        reading.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await reading
+        assert len(pool.connections) == 0
+        server.answering.set()
+        await until(lambda: server.open == 0)
+        assert await pool.read() == fetched()
+        assert len(server.connections) == 2
+
+
+async def test_a_broker_that_does_not_answer_is_shunned_until_it_does() -> None:
+    async with pooled() as (pool, server):
+        await pool.read()
+        server.answering.clear()
+        with structlog.testing.capture_logs() as logged:
+            assert await pool.refused(timeout_s=SOON_S) is LeaderReason.TIMED_OUT
+            assert pool.shunned.brokers == {NODE}
+            fetches = len(server.fetches)
+            assert await pool.refused() is LeaderReason.UNREACHABLE
+            await until(lambda: len(server.asked) >= fetches + 3)  # trials, not clients' reads
+            assert len(server.fetches) == fetches
+            assert pool.shunned.brokers == {NODE}
+            server.answering.set()
+            await until(lambda: not pool.shunned.brokers)
+        assert [line["event"] for line in logged] == ["replica_unavailable", "replica_forgiven"]
+        assert await pool.read() == fetched()
+
+
+async def test_a_broker_that_is_not_there_is_shunned_and_costs_one_attempt() -> None:
+    async with pooled() as (pool, server):
+        with socket.socket() as nobody:
+            nobody.bind(("127.0.0.1", 0))
+            pool.listens_at(nobody.getsockname()[1])
+            assert await pool.refused() is LeaderReason.UNREACHABLE
+            assert pool.shunned.brokers == {NODE}
+        pool.listens_at(server.port)
+        await until(lambda: not pool.shunned.brokers)
+        assert await pool.read() == fetched()
+
+
+async def test_one_that_has_left_the_cluster_is_not_asked_and_comes_back_as_a_new_one() -> None:
+    async with pooled() as (pool, server):
+        await pool.read()
+        pool.shunned.shun_broker(NODE)
+        view, pool.cluster.view = pool.cluster.view, ClusterView({})
+        assert await pool.refused() is LeaderReason.NOT_ALIVE
+        await until(lambda: not pool.shunned.brokers and len(pool.connections) == 0)
+        pool.cluster.view = view
+        assert await pool.read() == fetched()
+        assert len(server.connections) >= 2
+
+
+async def test_connections_to_a_former_address_are_not_used_again() -> None:
+    async with pooled() as (pool, server), fetch_server() as moved:
+        await pool.read()
+        pool.listens_at(moved.port)
+        assert await pool.read() == fetched()
+        assert (len(server.fetches), len(moved.fetches)) == (1, 1)
+        await until(lambda: server.open == 0)
+        assert len(pool.connections) == 1
+
+
+async def test_a_connection_that_the_broker_closes_meanwhile_is_replaced_without_shunning() -> None:
+    async with pooled() as (pool, server):
+        await pool.read()
+        server.closing = 1
+        assert await pool.read() == fetched()
+        assert len(server.fetches) == 3
+        assert not pool.shunned.brokers
+
+
+async def test_a_broker_that_closes_new_connections_too_is_shunned_and_asked_what_it_knows() -> None:
+    async with pooled() as (pool, server):
+        server.answer, server.highest_fetch = CLOSE, 12
+        assert await pool.refused(version=17) is LeaderReason.UNREACHABLE
+        await until(lambda: not pool.shunned.brokers)
+        server.answer = fetched()
+        assert await pool.refused(version=17) is LeaderReason.REPLICA_ERROR
+        assert await pool.read(version=12) == fetched()
+
+
+async def test_a_throttled_connection_rests() -> None:
+    async with pooled(replica_connections_max=2) as (pool, server):
+        server.answer = fetched(throttle_ms=300)
+        (await pool.fetch()).release()
+        answer = await pool.fetch()
+        assert answer.throttle_ms == 300
+        answer.release()
+        assert len(server.connections) == 2
+        assert await pool.refused() is LeaderReason.THROTTLED
+        server.answer = fetched()
+        await asyncio.sleep(0.35)
+        assert await pool.read() == fetched()
+        assert len(server.connections) == 2
+
+
+async def test_an_answer_waits_for_memory_and_is_charged_until_it_is_released() -> None:
+    async with pooled(memory_bytes=1000) as (pool, server):
+        server.answer = fetched(records=bytes(700))
+        first = await pool.fetch()
+        assert pool.memory.used_bytes > 700
+        second = asyncio.create_task(pool.fetch())
+        await until(lambda: pool.memory.contended)
+        first.release()
+        answer = await second
+        assert len(answer.body) == 704
+        answer.release()
+        assert pool.memory.used_bytes == 0
+
+
+async def test_one_that_gets_no_memory_in_time_goes_elsewhere_and_nobody_is_shunned() -> None:
+    async with pooled(memory_bytes=1000) as (pool, server):
+        server.answer = fetched(records=bytes(700))
+        first = await pool.fetch()
+        assert await pool.refused(timeout_s=SOON_S) is LeaderReason.TIMED_OUT
+        assert not pool.shunned.brokers
+        reading = asyncio.create_task(pool.fetch())
+        await until(lambda: pool.memory.contended)
+        reading.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await reading
+        first.release()
+        assert pool.memory.used_bytes == 0
+
+
+async def test_many_reads_that_are_cancelled_at_any_step_leave_nothing_behind() -> None:
+    async with pooled(memory_bytes=2000, replica_connections_max=5) as (pool, server):
+        server.answer = fetched(records=bytes(700))
+        for steps in range(40):
+            reads = [asyncio.create_task(pool.fetch()) for _ in range(3)]
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            for read in reads:
+                read.cancel()
+            for ended in await asyncio.gather(*reads, return_exceptions=True):
+                if isinstance(ended, ReplicaAnswer):
+                    ended.release()
+            assert pool.memory.used_bytes == 0
+        assert len(await pool.read()) == 704
+
+
+class ShortSessions(BrokerAccess):
+    """Sessions that end at once; `failure` is what authenticating again ends in."""
+
+    again = 0
+    failure: Exception | None = None
+
+    async def authenticate(self, connection: BrokerConnection) -> float | None:
+        self.again += 1
+        if self.failure is not None:
+            raise self.failure
+        return 0.0
+
+
+async def test_a_connection_whose_session_has_ended_authenticates_before_it_is_used_again() -> None:
+    async with pooled() as (pool, server):
+        access = pool.cluster.access = ShortSessions(pool.settings)
+        for _ in range(3):
+            assert await pool.read() == fetched()
+        assert (access.again, len(server.connections)) == (3, 1)  # the first one as it connected
+        access.failure = BrokerUnreachable("the broker refuses the proxy's credentials")
+        assert await pool.refused() is LeaderReason.UNREACHABLE
+        assert len(pool.connections) == 0
+        access.failure = None
+        await until(lambda: not pool.shunned.brokers)
+        assert await pool.read() == fetched()

@@ -1,0 +1,63 @@
+"""Replicas are shunned for a time, brokers until they are forgiven, and never too many are remembered."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from proxy.replicas.shunned import Shunned
+
+SHUN_S = 5
+MAX_REPLICAS = 4
+brokers, topics, partitions = st.integers(1, 3), st.sampled_from(["a", "b"]), st.integers(0, 1)
+
+
+class ShunnedModel(RuleBasedStateMachine):
+    """Against lists of who was shunned when."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now_s = 0
+        self.shunned = Shunned(lambda: self.now_s, shun_s=SHUN_S, max_replicas=MAX_REPLICAS)
+        self.replicas: list[tuple[int, str, int, int]] = []
+        self.brokers: set[int] = set()
+        self.seen: tuple[object, int] = (self.all(), self.shunned.version)
+
+    def all(self) -> object:
+        return {(topic, partition): self.shunned.of(topic, partition) for topic in "ab" for partition in (0, 1)}
+
+    @rule(broker=brokers, topic=topics, partition=partitions)
+    def shun(self, broker, topic, partition):
+        self.shunned.shun(broker, topic, partition)
+        self.replicas = [one for one in self.replicas if one[:3] != (broker, topic, partition) and one[3] > self.now_s]
+        self.replicas = [*self.replicas, (broker, topic, partition, self.now_s + SHUN_S)][-MAX_REPLICAS:]
+
+    @rule(broker=brokers)
+    def shun_broker(self, broker):
+        self.shunned.shun_broker(broker)
+        self.brokers.add(broker)
+
+    @rule(broker=brokers)
+    def forgive(self, broker):
+        self.shunned.forgive(broker)
+        self.brokers.discard(broker)
+
+    @rule(seconds=st.integers(1, SHUN_S))
+    def time_passes(self, seconds):
+        self.now_s += seconds
+
+    @invariant()
+    def is_as_the_model_says(self):
+        for (topic, partition), shunned in self.all().items():
+            of_partition = {one[0] for one in self.replicas if one[1:3] == (topic, partition) and one[3] > self.now_s}
+            assert shunned == of_partition | self.brokers
+        assert self.shunned.brokers == self.brokers
+
+    @invariant()
+    def whatever_changes_has_another_version(self):
+        now = self.all(), self.shunned.version
+        assert now[0] == self.seen[0] or now[1] != self.seen[1]
+        self.seen = now
+
+
+TestShunned = ShunnedModel.TestCase

@@ -1,0 +1,186 @@
+"""The records of a Produce request are counted by topic as it passes, in whatever pieces it comes."""
+
+from __future__ import annotations
+
+import struct
+from collections import Counter
+from itertools import cycle
+from uuid import UUID
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from proxy.wire.produce_prefix import client_id_of_prefix, read_produce_prefix
+from proxy.wire.produce_stream import ProduceStream, count_produced
+from tests.unit.wire.kafka_python import ProduceRequest
+from tests.unit.wire.trees import encode, request_type, trees, varint
+
+_MODEST = settings(max_examples=10, deadline=None)
+_OLD_FIELDS = {"transactional_id": None, "acks": 1, "timeout_ms": 1000}
+
+
+class Counts(Counter):
+    """As much as is told of each topic."""
+
+    def __call__(self, topic, size):
+        self[topic] += size
+
+
+def frame_of(body, version, client_id=b"app", tags=b"\0"):
+    header = struct.pack(">hhih", 0, version, 7, len(client_id)) + client_id
+    return header + (tags if version >= 9 else b"") + body
+
+
+def in_pieces(frame, version, sizes):
+    """The frame behind its size, as it streams; the counts."""
+    prefix = read_produce_prefix(memoryview(frame), version)
+    counts = Counts()
+    stream = ProduceStream(version, counts, begins_at=4 + prefix.topics_at)
+    sent, at = memoryview(struct.pack(">i", len(frame)) + frame), 0
+    for size in cycle(sizes):
+        if at >= len(sent):
+            break
+        stream.feed(sent[at : at + size])
+        at += size
+    stream.count()
+    return counts, stream
+
+
+def at_once(frame, version):
+    counts = Counts()
+    view = memoryview(frame)
+    assert count_produced(view, len(frame), read_produce_prefix(view, version).topics_at, version, counts)
+    return counts
+
+
+def of_tree(tree):
+    """What is to be counted of a message."""
+    counts = Counts()
+    for topic in tree["topic_data"]:
+        size = sum(len(partition["records"] or b"") for partition in topic["partition_data"])
+        counts(topic.get("topic_id", topic.get("name")), size)
+    return +counts
+
+
+_SIZES = st.lists(st.integers(1, 30) | st.integers(100, 9000), min_size=1, max_size=5)
+
+
+@pytest.mark.parametrize("version", range(3, 14))
+@_MODEST
+@given(data=st.data())
+def test_any_pieces_count_what_the_message_holds(version, data):
+    entity = request_type(0, version)
+    tree = data.draw(trees(entity))
+    frame = frame_of(encode(entity, tree), version, data.draw(st.binary(max_size=40)))
+    counts, stream = in_pieces(frame, version, data.draw(_SIZES))
+    assert counts == at_once(frame, version) == of_tree(tree)
+    assert stream.ended
+    assert read_produce_prefix(memoryview(frame), version).acks == tree["acks"]
+
+
+_REQUEST = ProduceRequest.TopicProduceData
+_PARTITIONS = st.lists(st.none() | st.binary(min_size=1, max_size=200), min_size=1, max_size=4)
+
+
+@pytest.mark.parametrize("version", [0, 1, 2, 3, 5, 7, 8, 9, 12])
+@_MODEST
+@given(
+    topics=st.dictionaries(st.text(st.characters(codec="ascii"), min_size=1, max_size=30), _PARTITIONS, max_size=4),
+    sizes=_SIZES,
+)
+def test_what_kafka_python_writes_is_counted(version, topics, sizes):
+    data = [
+        _REQUEST(
+            name=name,
+            partition_data=[
+                _REQUEST.PartitionProduceData(index=index, records=records) for index, records in enumerate(partitions)
+            ],
+        )
+        for name, partitions in topics.items()
+    ]
+    body = bytes(ProduceRequest(topic_data=data, **_OLD_FIELDS).encode(version=version))
+    frame = frame_of(body, version)
+    expected = Counts({name: sum(len(one or b"") for one in partitions) for name, partitions in topics.items()})
+    assert in_pieces(frame, version, sizes)[0] == +expected
+    assert at_once(frame, version) == +expected
+
+
+def one_batch(version, size=50_000):
+    data = _REQUEST(
+        name="orders",
+        topic_id=UUID(bytes=bytes(range(16))),
+        partition_data=[_REQUEST.PartitionProduceData(index=0, records=bytes(size))],
+    )
+    return frame_of(bytes(ProduceRequest(topic_data=[data], **_OLD_FIELDS).encode(version=version)), version)
+
+
+@pytest.mark.parametrize("version", range(13))
+def test_a_request_that_stops_in_its_records_is_counted_as_far_as_they_were_announced(version):
+    frame = one_batch(version)
+    assert in_pieces(frame[:1000], version, [300])[0] == {"orders": 50_000}
+
+
+@pytest.mark.parametrize("version", range(14))
+def test_a_batch_for_one_partition_is_counted_from_its_beginning(version):
+    frame, counts = one_batch(version), Counts()
+    beginning = memoryview(frame)[:100]
+    topics_at = read_produce_prefix(beginning, version).topics_at
+    assert not count_produced(beginning, len(frame) + 1, topics_at, version, counts)
+    assert not count_produced(beginning[:30], len(frame), topics_at, version, counts)
+    assert not counts
+    assert count_produced(beginning, len(frame), topics_at, version, counts)
+    assert counts == {bytes(range(16)) if version == 13 else "orders": 50_000}
+
+
+@pytest.mark.parametrize("version", [3, 9, 13])
+def test_what_comes_behind_the_topics_is_not_looked_at(version):
+    frame = one_batch(version)
+    topic = bytes(range(16)) if version == 13 else "orders"
+    assert at_once(frame + bytes(100), version) == {topic: 50_000}
+    assert in_pieces(frame + bytes(100), version, [40_000])[0] == {topic: 50_000}
+
+
+@pytest.mark.parametrize(
+    "topics",
+    [
+        varint(2) + varint(7) + b"orders" + varint(2) + bytes(4) + b"\xff\xff\xff\xff\xff",
+        varint(2) + varint(2) + b"\xff" + varint(2) + bytes(4) + varint(4) + b"abc" + bytes(3),
+        varint(2) + varint(70_000) + bytes(66_000),
+    ],
+    ids=["an endless length", "a name that is no text", "a name that is too long"],
+)
+def test_what_can_not_be_read_ends_the_counting_and_nothing_else(topics):
+    frame = frame_of(b"\0" + bytes(6) + topics, 9)
+    counts, stream = in_pieces(frame, 9, [1000])
+    assert counts == at_once(frame, 9)
+    assert counts in ({}, {"\ufffd": 3})
+    assert stream.ended
+
+
+@_MODEST
+@given(data=st.data())
+def test_damaged_requests_raise_nothing(data):
+    version = data.draw(st.sampled_from([0, 3, 8, 9, 13]))
+    body = bytearray(one_batch(version, 200))
+    for _ in range(data.draw(st.integers(1, 3))):
+        body[data.draw(st.integers(13, len(body) - 1))] = data.draw(st.integers(0, 255))
+    frame = bytes(body[: data.draw(st.integers(13, len(body)))])
+    if read_produce_prefix(memoryview(frame), version) is not None:
+        in_pieces(frame, version, data.draw(_SIZES))
+        at_once(frame, version)
+
+
+@pytest.mark.parametrize("version", range(14))
+@given(client_id=st.binary(max_size=300), tags=st.dictionaries(st.integers(0, 300), st.binary(max_size=9), max_size=3))
+@_MODEST
+def test_the_beginning_is_read_as_soon_as_it_is_there(version, client_id, tags):
+    section = varint(len(tags)) + b"".join(varint(tag) + varint(len(one)) + one for tag, one in tags.items())
+    request = ProduceRequest(topic_data=[], **_OLD_FIELDS | {"transactional_id": "t" * 20 if version >= 3 else None})
+    body = bytes(request.encode(version=version))
+    frame = memoryview(frame_of(body, version, client_id, section))
+    topics_at = len(frame) - (2 if version >= 9 else 4)
+    assert read_produce_prefix(frame, version) == (1, topics_at)
+    for length in range(10 + len(client_id), topics_at - 4):
+        assert read_produce_prefix(frame[:length], version) is None
+    assert client_id_of_prefix(frame) == str(client_id, "utf-8", "replace")
