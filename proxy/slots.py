@@ -142,10 +142,10 @@ class BrokerSlot(Slot):
 class StreamedFetchSlot(BrokerSlot):
     """A Fetch answer that is looked through as it streams: its records are counted, its node endpoints rewritten.
 
-    Most small answers come whole and plain, and need no stream (`wire.fetch_stream`).
+    Small answers, and those of one partition, are most often plain, and need no stream (`wire.fetch_stream`).
     """
 
-    __slots__ = ("_address_of", "_count", "_head", "_head_bytes", "_stream")
+    __slots__ = ("_address_of", "_count", "_head", "_head_bytes", "_plain", "_stream")
 
     def __init__(
         self,
@@ -160,6 +160,7 @@ class StreamedFetchSlot(BrokerSlot):
         self._address_of = address_of
         self._count = count
         self._stream: FetchEndpointStream | None = None
+        self._plain = False
         self._head = b""
         self._head_bytes = _TAGGED_HEAD_BYTES if response_is_flexible(api_key, api_version) else _HEAD_BYTES
 
@@ -167,9 +168,18 @@ class StreamedFetchSlot(BrokerSlot):
         """Bytes for the client, through the stream; none once it could not be read."""
         if self.done:
             return
-        if last and not self._head and self._is_plain(part, self._head_bytes):
+        stream = self._stream
+        if stream is None:
+            if not self._plain and not self._head and len(part) > _SIZE.size:
+                (size,) = _SIZE.unpack_from(part)
+                self._plain = self._is_plain(part[_SIZE.size :], size)
+            passes = self._plain
+        else:
+            passes = not last and stream.is_within_records(part)
+        if passes:
             self.connection.write(part)
-            self.finish()
+            if last:
+                self.finish()
             return
         try:
             for buffer in self._through(part):
@@ -184,7 +194,7 @@ class StreamedFetchSlot(BrokerSlot):
 
     def response_held(self, frame: memoryview) -> None:
         """A whole answer that had to wait for an earlier one."""
-        if self._is_plain(frame, self._head_bytes - _SIZE.size):
+        if self._is_plain(frame, len(frame)):
             self.buffers = [_SIZE.pack(len(frame)), frame]
         else:
             try:
@@ -202,11 +212,12 @@ class StreamedFetchSlot(BrokerSlot):
             self._stream.count()
         super().finish()
 
-    def _is_plain(self, frame: memoryview, body_at: int) -> bool:
-        """Whether a whole answer may pass as it is; then it is counted. `body_at`: where its body begins."""
-        if body_at > len(frame) or (self._head_bytes == _TAGGED_HEAD_BYTES and frame[body_at - 1]):
+    def _is_plain(self, frame: memoryview, size: int) -> bool:
+        """Whether an answer may pass as it is, by what has come of its `size` bytes; then it is counted."""
+        at = self._head_bytes - _SIZE.size
+        if at > len(frame) or (self._head_bytes == _TAGGED_HEAD_BYTES and frame[at - 1]):
             return False
-        return count_plain(frame[body_at:], self.api_version, self._count)
+        return count_plain(frame[at:], size - at, self.api_version, self._count)
 
     def _through(self, part: memoryview) -> list[Buffer]:
         """Size and header as they are, then the body through the stream."""

@@ -126,6 +126,23 @@ def describe_topics(
         raise typer.Exit(FAILED)
 
 
+@app.command("accept-replicas")
+def accept_replicas(
+    config: ConfigFile,
+    topics: Annotated[list[str], typer.Argument(help="Names, as `list --under-replicated` tells them.")],
+) -> None:
+    """Be content with the replicas that topics have, which were made while brokers were missing.
+
+    No proxy gives them more from then on. Nothing changes on the brokers.
+    """
+    from proxy.config import load_settings
+    from proxy.inspection import under_replicated
+
+    run_command(lambda: under_replicated.accept_replicas(load_settings(config), topics))
+    for topic in dict.fromkeys(topics):
+        typer.echo(f"{topic} stays as it is")
+
+
 async def _listed(config: Path, diskless_only: bool) -> list[dict[str, Any]]:
     from proxy.config import load_settings
     from proxy.inspection.shadows import all_topics

@@ -151,14 +151,15 @@ class ReplicaSource:
         absorbed, raised, by_topic = dict[Key, LeaderReason](), dict[Key, int](), []
         told, record_bytes, count = self._watermarks.told, 0, 0
         for topic, partitions in walk.topics:
-            known = self._known[topic].partitions if topic in self._known else {}
+            of_known = self._known.get(topic)
+            topic_id, known = (of_known.topic_id, of_known.partitions) if of_known is not None else (b"", {})
             of_topic = 0
             for index, error_code, high_watermark, plain, _, _, size, _ in partitions:
                 state = known.get(index)
                 if error_code or not plain or state is None:
                     absorbed[topic, index] = self._absorb(topic, index, error_code)
                     continue
-                best = told(topic, index, state.leader_epoch, high_watermark)
+                best = told(topic_id, index, state.leader_epoch, high_watermark)
                 if best != high_watermark:
                     raised[topic, index] = best
                 of_topic += size

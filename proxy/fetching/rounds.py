@@ -201,10 +201,16 @@ class Fetching:
         return source
 
     def _leader_told(self, topic: str | bytes, partition: int, high_watermark: int) -> None:
-        """No replica is to tell less later."""
-        state = self._known[topic].partitions.get(partition) if topic in self._known else None
-        if state is not None:
-            router_of(self._connection).watermarks.told(topic, partition, state.leader_epoch, high_watermark)
+        """No replica is to tell less later; beside an error there is none."""
+        known = self._known.get(topic)
+        state = known.partitions.get(partition) if known is not None else None
+        if known is None or state is None:
+            return
+        watermarks = router_of(self._connection).watermarks
+        if high_watermark < 0:
+            watermarks.forget(known.topic_id, partition)
+        else:
+            watermarks.told(known.topic_id, partition, state.leader_epoch, high_watermark)
 
     def _move_to_leader(self, absorbed: dict[Key, LeaderReason]) -> None:
         self._reasons |= absorbed

@@ -7,14 +7,15 @@ the rest (`proxy/replication`). *Out of sync*: a replica is there and lags, or i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import NamedTuple
 
 from proxy.cluster import Cluster
 from proxy.config import Settings
 from proxy.coordinator.connect import connect
-from proxy.inspection.stores import open_registry
+from proxy.inspection.stores import InspectionError, open_registry
 from proxy.replicas.states import PartitionState
 from proxy.replication.interface import Pending
 from proxy.replication.progress import PartitionWish, Progress, partition_wishes
@@ -63,16 +64,37 @@ async def under_replicated(settings: Settings) -> list[ShortPartition]:
     Raises BrokerUnreachable, ProtocolError and CoordinatorUnavailable.
     """
     diskless = {topic.name for topic in await open_registry(settings)}
+    async with _opened(settings) as (cluster, pending):
+        topics = (await ask_replicas(cluster.service, None)).topics
+        wishes = await pending.all()
+    return sorted(short_partitions(topics, wishes, diskless), key=lambda one: (one.topic, one.partition or 0))
+
+
+async def accept_replicas(settings: Settings, names: Sequence[str]) -> None:
+    """Be content with the replicas that these topics have: what was wished for them is forgotten.
+
+    Raises InspectionError where one is not pending, and then forgets nothing; BrokerUnreachable and
+    CoordinatorUnavailable.
+    """
+    async with _opened(settings) as (_, pending):
+        wishes = [wish for wish in await pending.all() if wish.name in names]
+        for name in set(names) - {wish.name for wish in wishes}:
+            raise InspectionError(
+                f"no more replicas are waited for of {name}; `topics list --under-replicated` names those topics"
+            )
+        await pending.forget(wishes)
+
+
+@asynccontextmanager
+async def _opened(settings: Settings) -> AsyncIterator[tuple[Cluster, RedisPendingTopics]]:
     cluster = Cluster(settings)
     client = await connect(settings.redis)
     try:
         await cluster.refresh()
-        topics = (await ask_replicas(cluster.service, None)).topics
-        wishes = await RedisPendingTopics(client, lambda: cluster.cluster_id).all()
+        yield cluster, RedisPendingTopics(client, lambda: cluster.cluster_id)
     finally:
         cluster.service.close()
         await client.aclose()
-    return sorted(short_partitions(topics, wishes, diskless), key=lambda one: (one.topic, one.partition or 0))
 
 
 def short_partitions(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from proxy.replicas.answers import ReplicaUnavailable
 from proxy.replicas.choice import LeaderReason
+from proxy.replicas.receiver import receive_in_place
 from proxy.upstream import BrokerConnection
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ class PooledConnection:
         """Connect and authenticate as the proxy. Raises BrokerUnreachable; failed or cancelled, it has ended."""
         try:
             self._session_ends_s = await cluster.access.connect_as_service(*self.address, self.broker)
+            receive_in_place(self.broker)
         except BaseException:
             self.close()
             raise

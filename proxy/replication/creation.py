@@ -7,6 +7,7 @@ remembered before anything is made (`interface.py`), so no topic is made so whil
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -197,7 +198,8 @@ class UnderReplicatedTopics:
             log.warning("under_replicated_topic_not_made", topics=sorted(refused), reason=str(error))
             return {}
         defaults = await self.defaults()
-        plans = {name: plan_topic(topic, racks, defaults) for name, topic in refused.items()}
+        # Thousands of partitions take their time.
+        plans = {name: await asyncio.to_thread(plan_topic, topic, racks, defaults) for name, topic in refused.items()}
         return {name: plan for name, plan in plans.items() if plan is not None}
 
     async def _bind(self, wishes: Sequence[Pending], plan: Plan, result: Any) -> None:

@@ -37,9 +37,10 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 _DESCRIBE_CONFIGS, _DESCRIBE_CONFIGS_VERSION, _TOPIC = 32, 4, 2
-_HEARD_TRIES, _HEARD_POLL_S = 20, 0.25
 _DESCRIBE_CLUSTER, _DESCRIBE_CLUSTER_VERSION, _BROKERS = 60, 2, 1
 """The first version that names brokers that are registered and do not live (KIP-1073)."""
+_HEARD_TRIES, _HEARD_POLL_S = 20, 0.25
+"""For a broker to hear of a topic that another one knows."""
 
 
 class _NotMade(Exception):
@@ -114,7 +115,8 @@ class PartitionGrowth:
         asked: list[Replicas] | None = None
         if topic.assignments is not None:
             asked = [tuple(map(int, one.broker_ids)) for one in topic.assignments]
-        return plan_partitions(
+        return await asyncio.to_thread(
+            plan_partitions,
             found.name,
             existing,
             int(topic.count),

@@ -31,7 +31,7 @@ from proxy.wire.fetch import (
 from proxy.wire.fetch_response import locate_records
 from proxy.wire.metadata import AddressOf
 from proxy.wire.primitives import Buffer, read_tags, skip_tags, write_tags
-from proxy.wire.topic_walk import CountTopic, Locate, TopicWalk, count_whole
+from proxy.wire.topic_walk import CountTopic, Locate, TopicWalk, count_single, count_whole
 
 FIRST_NODE_ENDPOINTS = 16
 HELD_BYTES_MAX = 1 << 20
@@ -141,19 +141,25 @@ class FetchEndpointStream(TopicWalk):
 
 def count_fetched(body: Buffer, version: int, count: CountTopic) -> None:
     """Tell `count` of each topic of a whole response's body; what can't be read is not counted."""
-    if count_plain(memoryview(body), version, count):
-        return
-    walk = FetchEndpointStream(version, lambda node_id: None, count)
-    with suppress(ProtocolError):
-        walk.walk(memoryview(body))
-    walk.count()
+    view = memoryview(body)
+    if not count_plain(view, len(view), version, count):
+        walk = FetchEndpointStream(version, lambda node_id: None, count)
+        with suppress(ProtocolError):
+            walk.walk(view)
+        walk.count()
 
 
-def count_plain(body: memoryview, version: int, count: CountTopic) -> bool:
-    """The same where the body is plain, and whether it is: then it has no endpoints either, and may pass as it is."""
+def count_plain(head: memoryview, size: int, version: int, count: CountTopic) -> bool:
+    """Count a response's body of `size` bytes of which `head` has come, where it is plain; whether it is.
+
+    A plain one has no endpoints, and may pass as it is: it has records of one partition, or is whole, and has no tagged
+    fields.
+    """
     topics_at = 10 if version >= FIRST_SESSION else 4
-    flexible = version >= FIRST_FLEXIBLE
-    return count_whole(body, topics_at, version, _LOCATE[version], count, flexible=flexible)
+    flexible, locate = version >= FIRST_FLEXIBLE, _LOCATE[version]
+    if count_single(head, size, topics_at, version, locate, count, flexible=flexible):
+        return True
+    return len(head) == size and count_whole(head, topics_at, version, locate, count, flexible=flexible)
 
 
 def _rewrite_in_place(section: bytes, fields: list[tuple[int, int, int]], address_of: AddressOf) -> bytes:

@@ -15,6 +15,8 @@ from proxy.wire.errors import ProtocolError
 _SIZE = struct.Struct(">i")
 _MAX_HELD_PARTS = 4096
 """Of a frame that is being held; more are joined, as a sender of single bytes would make each cost fifty."""
+_IN_PLACE_BYTES = 65_536
+"""Frames from this size on are worth a buffer of their own that they are received into."""
 
 
 class Decision(Enum):
@@ -60,6 +62,7 @@ class FrameReader:
         "_rest",
         "_stopped",
         "_stream_left",
+        "_whole",
     )
 
     def __init__(self, listener: FrameListener, *, head_bytes: int, max_frame_bytes: int) -> None:
@@ -72,6 +75,7 @@ class FrameReader:
         self._stream_left = 0
         self._held_parts: list[bytes | memoryview] = []
         self._held_bytes = 0
+        self._whole: bytearray | None = None
         self._begun = 0
         self._asking = 0
 
@@ -122,6 +126,30 @@ class FrameReader:
             self._feeding = False
         if taken < len(data):
             self._rest = data[taken:] if taken else data
+
+    def room(self) -> memoryview | None:
+        """Where the rest of a large frame that is being held may be written, to be told by `filled` instead of `feed`.
+
+        None where no such frame is under way. Who has once written to it goes on so to the frame's end.
+        """
+        if self._begun < _IN_PLACE_BYTES:
+            return None
+        if self._whole is None:
+            self._whole = bytearray(self._begun)
+            self._whole[: self._held_bytes] = b"".join(self._held_parts)
+            self._held_parts = []
+        return memoryview(self._whole)[self._held_bytes :]
+
+    def filled(self, size: int) -> None:
+        """So many bytes have been written to `room`."""
+        self._held_bytes += size
+        if self._held_bytes < self._begun:
+            return
+        frame, self._whole = self._whole, None
+        assert frame is not None
+        self._held_parts = []
+        self._begun = self._held_bytes = 0
+        self._listener.frame_held(memoryview(frame).toreadonly())
 
     def _continue_held(self, data: bytes) -> bytes:
         missing = self._begun - self._held_bytes

@@ -9,16 +9,11 @@ import struct
 
 from proxy.wire.errors import ProtocolError
 from proxy.wire.primitives import INT32
-from proxy.wire.produce import FIRST_FLEXIBLE, FIRST_TOPIC_ID
-from proxy.wire.topic_walk import CountTopic, TopicWalk, count_whole
+from proxy.wire.produce import FIRST_FLEXIBLE
+from proxy.wire.topic_walk import CountTopic, TopicWalk, count_single, count_whole
 
 _INDEX_VARINT = struct.Struct(">4xBBBB")
 _INDEX_LENGTH = struct.Struct(">4xi")
-_TOPICS_NAME = struct.Struct(">ih")
-_PARTITIONS_LENGTH = struct.Struct(">i4xi")
-_COMPACT_ONE = 2
-_EMPTY_TAGS = 3
-"""Sections of tagged fields behind the records of the last partition, a byte for each that is empty."""
 
 
 class ProduceStream(TopicWalk):
@@ -76,43 +71,14 @@ def count_produced(head: memoryview, size: int, topics_at: int, version: int, co
 
     False where only the rest of the frame tells, and a `ProduceStream` has to see all of it.
     """
-    if _count_single(head, size, topics_at, version, count):
+    flexible = version >= FIRST_FLEXIBLE
+    locate = locate_records if flexible else locate_plain_records
+    if count_single(head, size, topics_at, version, locate, count, flexible=flexible):
         return True
     if len(head) < size:
         return False
-    flexible = version >= FIRST_FLEXIBLE
-    locate = locate_records if flexible else locate_plain_records
     if not count_whole(head, topics_at, version, locate, count, flexible=flexible):
         walk = ProduceStream(version, count, begins_at=topics_at)
         walk.feed(head)
         walk.count()
-    return True
-
-
-def _count_single(head: memoryview, size: int, at: int, version: int, count: CountTopic) -> bool:
-    """Whether it is a batch for one partition, as many clients send them: then lengths add up to the frame's size."""
-    try:
-        if version >= FIRST_FLEXIBLE:
-            name_bytes = head[at + 1] - 1 if version < FIRST_TOPIC_ID else 16
-            name_at = at + 2 if version < FIRST_TOPIC_ID else at + 1
-            partitions_at = name_at + name_bytes
-            if head[at] != _COMPACT_ONE or head[partitions_at] != _COMPACT_ONE or not 0 < name_bytes < 0x7F:
-                return False
-            records_at, length = locate_records(head, partitions_at + 1)
-            end = records_at + length + _EMPTY_TAGS
-        else:
-            topics, name_bytes = _TOPICS_NAME.unpack_from(head, at)
-            name_at = at + _TOPICS_NAME.size
-            partitions_at = name_at + name_bytes
-            partitions, length = _PARTITIONS_LENGTH.unpack_from(head, partitions_at)
-            if topics != 1 or name_bytes < 1 or partitions != 1:
-                return False
-            end = partitions_at + _PARTITIONS_LENGTH.size + length
-        if length < 1 or end != size:
-            return False
-        name = head[name_at:partitions_at]
-        topic = name.tobytes() if version >= FIRST_TOPIC_ID else str(name, "utf-8")
-    except (IndexError, struct.error, UnicodeDecodeError):
-        return False
-    count(topic, length)
     return True

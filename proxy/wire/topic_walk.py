@@ -17,6 +17,9 @@ _SMALL_WINDOW_BYTES = 512
 _FIRST_TOPIC_ID = 13
 """Of Produce and of Fetch (KIP-516)."""
 _FEW_TOPICS = 100
+_TOPICS_NAME = struct.Struct(">ih")
+_COMPACT_ONE = 2
+_EMPTY_TAGS = 3
 CountTopic = Callable[[str | bytes, int], None]
 """Told of each topic, by name or ID as in the message, and the bytes of its records; nothing of those without any."""
 Locate = Callable[[memoryview, int], tuple[int, int]]
@@ -241,6 +244,41 @@ def whole_tags(data: Buffer, at: int) -> int:
     if at > len(data):
         raise IndexError
     return at
+
+
+def count_single(
+    head: memoryview, size: int, at: int, version: int, locate: Locate, count: CountTopic, *, flexible: bool
+) -> bool:
+    """Count a message of `size` bytes of which `head` has come, where it has records of one partition and nothing else.
+
+    Whether it has: then lengths add up to its size, with an empty section of tagged fields behind partition, topic and
+    topics. `at` is where the array of topics begins.
+    """
+    try:
+        if flexible:
+            name_bytes = 16 if version >= _FIRST_TOPIC_ID else head[at + 1] - 1
+            name_at = at + 1 if version >= _FIRST_TOPIC_ID else at + 2
+            partitions_at = name_at + name_bytes
+            if head[at] != _COMPACT_ONE or head[partitions_at] != _COMPACT_ONE or not 0 < name_bytes < 0x7F:
+                return False
+            start, length = locate(head, partitions_at + 1)
+            if length < 1 or start + length + _EMPTY_TAGS != size:
+                return False
+        else:
+            topics, name_bytes = _TOPICS_NAME.unpack_from(head, at)
+            name_at = at + _TOPICS_NAME.size
+            partitions_at = name_at + name_bytes
+            if topics != 1 or name_bytes < 1 or INT32.unpack_from(head, partitions_at)[0] != 1:
+                return False
+            start, length = locate(head, partitions_at + INT32.size)
+            if length < 1 or start + length != size:
+                return False
+        name = head[name_at:partitions_at]
+        topic = name.tobytes() if version >= _FIRST_TOPIC_ID else str(name, "utf-8")
+    except (IndexError, struct.error, UnicodeDecodeError):
+        return False
+    count(topic, length)
+    return True
 
 
 def count_whole(data: memoryview, at: int, version: int, locate: Locate, count: CountTopic, *, flexible: bool) -> bool:

@@ -33,7 +33,7 @@ from tests.support.confluent import produce_to, read_partitions
 from tests.support.metrics import Metrics
 from tests.support.readiness import wait_ready
 from tests.support.records import Sample, samples, stored
-from tests.support.topics import CLASSIC, DISKLESS, create_topic
+from tests.support.topics import CLASSIC, DISKLESS, create_topic, delete_topic
 
 WAIT_SECONDS = 60.0
 COMPLETE_SECONDS = 30.0
@@ -315,13 +315,24 @@ def test_the_next_one_goes_on_wherever_the_first_was_killed(
             assert victim.writes == writes
             left.append(f"victim-{writes}")
         assert {wish.name for wish in wishes(stack)} >= set(left[:-1])
+        for name in ("smaller", "gone"):
+            with pytest.raises(Killed):
+                asyncio.run(Victim(stack, wish_for(stack, name), 1, monkeypatch).run())  # it has found out the ID
+        asyncio.run(make_smaller(stack, "smaller"))
+        delete_topic(stack, "gone")
         hold(1)
     until(lambda: complete_of(direct, left) == left, "what a victim left is not complete")
-    until(lambda: not wishes(stack), "what is complete is not forgotten")
+    wish_for(stack, "never", wanted=4)  # there are three brokers
+    until(lambda: complete_of(direct, ["never"]) == ["never"], "not even three replicas")
+    until(lambda: 3 in (wish.made_replicas for wish in wishes(stack)), "that it has three is not remembered")
+    accept = ["topics", "accept-replicas", "--config", str(stack.config_path("rack-b")), "never"]
+    assert CliRunner().invoke(app, accept).exit_code == 0
+    until(lambda: not wishes(stack), "what is complete, gone or made smaller is not forgotten")
+    assert [sorted(has) for has, _ in replicas(direct, ["smaller"])["smaller"]] == [[1], [2]]
 
 
-def wish_for(stack: Stack, topic: str) -> str:
-    """A topic of two partitions with two replicas each, and the intent that they have three; its name."""
+def wish_for(stack: Stack, topic: str, wanted: int = 3) -> str:
+    """A topic of two partitions with two replicas each, and the intent that they have more; its name."""
     create_topic(stack, topic, CLASSIC, assignment=[[1, 2], [2, 1]])
     long_ago_ms = time.time_ns() // 1_000_000 - 3_600_000
 
@@ -330,7 +341,7 @@ def wish_for(stack: Stack, topic: str) -> str:
         store, cluster = await connect(settings.redis), Cluster(settings)
         try:
             await cluster.refresh()
-            wish = Pending(topic, topic, 3, 2, long_ago_ms, owner="one that is no more")
+            wish = Pending(topic, topic, wanted, 2, long_ago_ms, owner="one that is no more")
             await RedisPendingTopics(store, lambda: cluster.cluster_id).remember([wish])
         finally:
             cluster.service.close()
@@ -338,6 +349,16 @@ def wish_for(stack: Stack, topic: str) -> str:
 
     asyncio.run(remember())
     return topic
+
+
+async def make_smaller(stack: Stack, topic: str) -> None:
+    """Somebody leaves it one replica of each partition."""
+    cluster = Cluster(load_settings(stack.config_path("rack-a")))
+    try:
+        await cluster.refresh()
+        assert await REASSIGN(cluster.service, {(topic, 0): [1], (topic, 1): [2]}) == {}
+    finally:
+        cluster.service.close()
 
 
 def complete_of(direct: AdminClient, topics: Sequence[str]) -> list[str]:

@@ -98,6 +98,21 @@ async def test_out_of_range_is_the_leaders_word(version: int) -> None:
     assert leader.high_watermark == 9
 
 
+@pytest.mark.parametrize("is_heard_of", [True, False])
+async def test_a_topic_made_again_under_its_name_has_high_watermarks_of_its_own(is_heard_of: bool) -> None:
+    proxied, leader, follower = one_partition()
+    assert only_partition(await proxied.fetch(asked(11, ("t", 0, 0)))).high_watermark == 9
+    for log in (leader, follower):
+        del log.batches[1:]
+        log.high_watermark = 3
+    if is_heard_of:
+        proxied.known["t"] = proxied.known["t"]._replace(topic_id=bytes(15) + b"2")
+    else:
+        assert only_partition(await proxied.fetch(asked(11, ("t", 0, 9)))).error_code == OFFSET_OUT_OF_RANGE
+    found = only_partition(await proxied.fetch(asked(11, ("t", 0, 0))))
+    assert (found.records_length, found.high_watermark) == (100, 3)
+
+
 @pytest.mark.parametrize(
     ("what", "reason"),
     [

@@ -2,9 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
-from proxy.inspection.under_replicated import BEING_MADE, CLASSIC, DISKLESS, UNKNOWN, ShortPartition, short_partitions
+import pytest
+
+from proxy.inspection import under_replicated as module
+from proxy.inspection.stores import InspectionError
+from proxy.inspection.under_replicated import (
+    BEING_MADE,
+    CLASSIC,
+    DISKLESS,
+    UNKNOWN,
+    ShortPartition,
+    accept_replicas,
+    short_partitions,
+)
 from proxy.replicas.states import PartitionState
 from proxy.replication.interface import Pending
 from proxy.replication.reassignments import TopicReplicas
@@ -64,3 +78,33 @@ def test_topics_that_the_brokers_do_not_know() -> None:
         ("intent", None, 3, BEING_MADE),
         ("exact", None, 4, UNKNOWN),
     ]
+
+
+class Opened:
+    """In the place of the store."""
+
+    def __init__(self, *wishes: Pending) -> None:
+        self.wishes = list(wishes)
+
+    async def all(self) -> tuple[Pending, ...]:
+        return tuple(self.wishes)
+
+    async def forget(self, wishes: list[Pending]) -> None:
+        self.wishes = [one for one in self.wishes if one not in wishes]
+
+
+async def test_replicas_are_accepted_for_all_of_the_named_topics_or_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, again, other = wish("t"), wish("t", topic_id=ID), wish("other")
+    store = Opened(first, again, other)
+
+    @asynccontextmanager
+    async def opened(_: object) -> AsyncIterator[tuple[None, Opened]]:
+        yield None, store
+
+    monkeypatch.setattr(module, "_opened", opened)
+    settings: Any = None
+    with pytest.raises(InspectionError, match="unknown"):
+        await accept_replicas(settings, ["t", "unknown"])
+    assert store.wishes == [first, again, other]
+    await accept_replicas(settings, ["t", "t"])
+    assert store.wishes == [other]

@@ -11,7 +11,7 @@ from proxy.wire.fetch_response import parse_fetch_response
 from proxy.wire.fetch_walk import LOWERED_FROM, has_no_tail, lowered, piece, response_tail, walk_fetch_response
 from tests.unit.wire.trees import decode_joined, encode, response_type, trees
 
-_MODEST = settings(max_examples=15, deadline=None)
+_MODEST = settings(max_examples=5, deadline=None)
 _VERSIONS = range(4, 19)
 
 
@@ -88,7 +88,7 @@ def test_other_versions_are_not_lowered():
 
 
 @pytest.mark.parametrize("version", _VERSIONS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(data=st.data())
 def test_what_is_cut_or_changed_is_read_or_refused(version, data):
     body = bytearray(encode(response_type(1, version), data.draw(trees(response_type(1, version)))))

@@ -178,3 +178,50 @@ def test_single_bytes_of_a_held_frame_are_joined():
         parts = max(parts, len(listener.reader._held_parts))
     assert listener.frames == [body]
     assert parts < 5000
+
+
+@given(
+    st.lists(st.integers(0, 150_000), min_size=1, max_size=4),
+    st.lists(st.integers(1_000, 150_000), min_size=1, max_size=20),
+    st.integers(1_000, 70_000),
+)
+def test_large_frames_that_are_received_in_place_are_the_same(sizes, reads, scratch_bytes):
+    """As a protocol with buffers does it: each read goes to `room`, or, where there is none, to `feed`."""
+    bodies = [bytes([number % 251]) * size for number, size in enumerate(sizes)]
+    listener = Listener()
+    listener.reader = reader = FrameReader(listener, head_bytes=HEAD, max_frame_bytes=10**6)
+    data, at = memoryview(framed(*bodies)), 0
+    for number in range(10**6):
+        if at == len(data):
+            break
+        room = reader.room()
+        part = data[at : at + min(reads[number % len(reads)], scratch_bytes if room is None else len(room))]
+        at += len(part)
+        if room is None:
+            reader.feed(bytes(part))
+        else:
+            room[: len(part)] = part
+            reader.filled(len(part))
+    assert listener.frames == bodies
+    assert not reader.partial
+
+
+def test_a_frame_received_in_place_ends_a_stopped_reader_as_any_other():
+    listener = Listener()
+    listener.reader = reader = FrameReader(listener, head_bytes=HEAD, max_frame_bytes=10**6)
+    large, small = bytes(100_000), b"small"
+    data = framed(large, small)
+    reader.feed(data[:10])
+    reader.stop()
+    reader.resume()
+    reader.stop()
+    room = reader.room()
+    assert room is not None
+    room[:] = data[10 : 10 + len(room)]
+    reader.filled(len(room))
+    assert listener.frames == [large]
+    assert reader.room() is None
+    reader.feed(framed(small))
+    assert listener.frames == [large]
+    reader.resume()
+    assert listener.frames == [large, small]

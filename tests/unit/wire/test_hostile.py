@@ -24,6 +24,7 @@ from proxy.wire.metadata import (
     with_topic_errors,
 )
 from proxy.wire.partition_leaders import HASH_SLOTS, HashedLeaders, ReplicaLeaders, SoleLeader
+from proxy.wire.partition_states import read_partitions, split_topics
 from proxy.wire.share import add_share_topics, share_error_and_topics
 from tests.unit.wire.trees import encode, request_type, response_type, trees
 
@@ -45,6 +46,10 @@ def _propose_metadata(body, version):
     return rewrite_metadata_response(body, 14, address_of=told, is_diskless=_all_are, leaders=replicas)
 
 
+def _states_of_metadata(body, version):
+    return [read_partitions(topic.encoded) for topic in split_topics(body)]
+
+
 _HASHED = HashedLeaders((1, 2) * (HASH_SLOTS // 2))
 _PARSERS = [
     (produce.parse_produce_request, request_type, 0, range(3, 14)),
@@ -58,6 +63,7 @@ _PARSERS = [
     (metadata_brokers, response_type, 3, (0, 8, 12)),
     (metadata_topics, response_type, 3, (0, 8, 12)),
     (metadata_cluster_id, response_type, 3, (8, 12)),
+    (_states_of_metadata, response_type, 3, (12,)),
     (partial(endpoints.rewrite_find_coordinator, address_of=told), response_type, 10, range(7)),
     (partial(endpoints.rewrite_describe_cluster, address_of=told), response_type, 60, range(3)),
     (_propose_metadata, response_type, 3, (13,)),

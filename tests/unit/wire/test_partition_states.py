@@ -33,21 +33,6 @@ def test_every_topic_and_partition_is_read(data):
         assert {index: tuple(state) for index, state in read_partitions(topic.encoded).items()} == states
 
 
-@_MODEST
-@given(data=st.data())
-def test_whatever_a_broker_sends_is_read_or_refused(data):
-    entity = response_type(METADATA, VERSION)
-    body = bytearray(encode(entity, data.draw(trees(entity))))
-    for _ in range(data.draw(st.integers(0, 3))):
-        body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.integers(0, 255))
-    body = body[: data.draw(st.integers(0, len(body)))]
-    try:
-        for topic in split_topics(bytes(body)):
-            read_partitions(topic.encoded)
-    except ProtocolError:
-        pass
-
-
 def test_a_short_answer_is_refused():
     with pytest.raises(ProtocolError):
         split_topics(bytes(5))

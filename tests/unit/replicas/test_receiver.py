@@ -1,0 +1,61 @@
+"""What is received in place is what was sent, on both kinds of event loops."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+import uvloop
+
+from proxy.replicas.receiver import InPlaceReceiver, receive_in_place
+from proxy.upstream import BrokerConnection, BrokerUnreachable, connect_broker
+
+SIZES = (0, 10, 65_531, 65_532, 65_536, 3_000_000, 70_000, 5)
+"""Of bodies, around the size from which on a frame is received in place."""
+Run = Callable[[Coroutine[Any, Any, None]], None]
+
+
+async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """The body of a request says how many bytes to answer; -1 for the beginning of an answer, and the end."""
+    while size := await reader.read(4):
+        frame = await reader.readexactly(struct.unpack(">i", size)[0])
+        (wanted,) = struct.unpack(">i", frame[-4:])
+        correlation_id = frame[4:8]
+        writer.write(struct.pack(">i", 4 + (wanted if wanted >= 0 else 1_000_000)) + correlation_id + body_of(wanted))
+        if wanted < 0:
+            break
+    writer.close()
+
+
+def body_of(size: int) -> bytes:
+    return bytes(range(251)) * (size // 251) + bytes(size % 251) if size >= 0 else bytes(300_000)
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
+def test_answers_of_any_size_come_whole(run: Run) -> None:
+    async def ask_all() -> None:
+        server = await asyncio.start_server(answer, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        broker = await connect_broker("127.0.0.1", port, BrokerConnection(max_frame_bytes=1 << 30), 5.0)
+        receive_in_place(broker)
+        assert broker.transport is not None
+        assert isinstance(broker.transport.get_protocol(), InPlaceReceiver)
+        for size in SIZES:
+            assert await broker.ask(3, 0, struct.pack(">i", size), "test") == body_of(size)
+        together = [asyncio.ensure_future(broker.ask(3, 0, struct.pack(">i", size), "test")) for size in SIZES]
+        assert [bytes(body) for body in await asyncio.gather(*together)] == [body_of(size) for size in SIZES]
+        assert broker.bytes_received == 2 * sum(8 + size for size in SIZES)
+        with pytest.raises(BrokerUnreachable):
+            await broker.ask(3, 0, struct.pack(">i", -1), "test")
+        assert broker.lost
+        server.close()
+        await server.wait_closed()
+
+    run(ask_all())
+
+
+def test_a_connection_that_is_gone_is_left_alone() -> None:
+    receive_in_place(BrokerConnection(max_frame_bytes=1 << 30))
