@@ -31,6 +31,8 @@ RACK = "rack-a"
 CLASSIC_PRODUCER = {"producers": 1, "batch_bytes": 262_144}
 DISKLESS_PRODUCERS = {"producers": 4, "batch_bytes": 1_000_000}
 """Each request is a round trip to object storage, so throughput wants larger batches and more than one connection."""
+CLASSIC_READ_ROUNDS = 3
+"""At most: a round takes more than a minute."""
 
 Figures = dict[str, list[float]]
 
@@ -52,7 +54,7 @@ def main() -> None:
             for rack in stack.options.racks:
                 pid = stack.pid(f"proxy-{rack}")
                 figures[f"proxy_peak_rss_mib_{storage}"].append(memory_mib(pid, "VmHWM"))
-    classic_reads.measure(figures, arguments.rounds, arguments.megabytes, arguments.seconds)
+    classic_reads.measure(figures, min(arguments.rounds, CLASSIC_READ_ROUNDS), arguments.megabytes, arguments.seconds)
     result = {
         "when": datetime.now(UTC).isoformat(timespec="seconds"),
         "machine": {"cpus": len(os.sched_getaffinity(0)), "python": platform.python_version()},

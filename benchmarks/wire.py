@@ -157,11 +157,6 @@ def count_streamed(body: bytes) -> None:
     through.count()
 
 
-def count_at_once(body: memoryview) -> None:
-    """The topics of a request that has come whole."""
-    count_produced(body, len(body), PRODUCE_TOPICS_AT, 9, COUNTED)
-
-
 def cases() -> dict[str, Callable[[], object]]:
     produce, answer, topics = produce_body(), metadata_body(), fetch_topics()
     fetch = b"".join(build_fetch_response(17, 0, topics))
@@ -191,8 +186,8 @@ def cases() -> dict[str, Callable[[], object]]:
         "Produce v9, 50 x 16 KiB: parse": lambda: parse_produce_request(produce, 9),
         "Produce v9, 50 x 16 KiB: build": lambda: build_produce_request(parsed),
         "Produce v9, 50 x 16 KiB: count in 64 KiB chunks": lambda: count_streamed(produce),
-        "Produce v9, 50 x 16 KiB: count at once": lambda: count_at_once(whole_produce),
-        "Produce v9, 1 x 16 KiB: count at once": lambda: count_at_once(one_produce),
+        "Produce v9, 50 x 16 KiB: count at once": lambda: count_produced(whole_produce, PRODUCE_TOPICS_AT, 9, COUNTED),
+        "Produce v9, 1 x 16 KiB: count at once": lambda: count_produced(one_produce, PRODUCE_TOPICS_AT, 9, COUNTED),
         "Produce v9, 50 x 16 KiB: kio decodes": lambda: kio_produce(produce, 0),
         "Fetch v17, 100 x 16 KiB: scan": lambda: scan_fetch_response(fetch, 17),
         "Fetch v17, 100 x 16 KiB: parse": lambda: parse_fetch_response(fetch, 17),

@@ -94,7 +94,9 @@ def begin_classic_produce(connection: ClientConnection, size: int, head: memoryv
     client_id = client_id_of_prefix(head)
     count = count_classic(connection, client_id, "produce")
     stream = None
-    if not count_produced(head, size, prefix.topics_at, version, count):
+    if len(head) == size:
+        count_produced(head, prefix.topics_at, version, count)
+    else:
         stream = ProduceStream(version, count, begins_at=_SIZE_BYTES + prefix.topics_at)
     slot = None
     if prefix.acks != 0:

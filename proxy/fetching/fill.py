@@ -41,10 +41,12 @@ class Filling:
         self._names = {asked.topic: entry.name for asked, entry in diskless}
         self._max_bytes = max_bytes
 
-    def throttled(self, slot: Slot) -> None:
-        """Answer a client that is over its quota already."""
+    def throttled(self, slot: Slot) -> bool:
+        """Answer a client that is over its quota already; whether it is."""
         throttle_ms = self._context.quotas.throttle_fetch(self._connection, self._client_id, 1)
-        slot.fill(empty_response(self._version, throttle_ms))
+        if throttle_ms:
+            slot.fill(empty_response(self._version, throttle_ms))
+        return throttle_ms > 0
 
     def fill(
         self,

@@ -83,9 +83,8 @@ class Fetching:
         """Read, wait while there is too little, answer. Raises BrokerUnreachable and ProtocolError."""
         began_s = self._context.now()
         due_s = began_s + self._parsed.max_wait_ms / 1000
-        if self._near and self._available_bytes <= 0:
+        if self._near and self._available_bytes <= 0 and self._filling.throttled(slot):
             # Nothing is read that may not be answered.
-            self._filling.throttled(slot)
             return
         if self._diskless is None:
             try:

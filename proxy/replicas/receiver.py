@@ -19,10 +19,11 @@ class InPlaceReceiver(asyncio.BufferedProtocol):
 
     def __init__(self, broker: BrokerConnection) -> None:
         self._broker = broker
-        self._scratch = bytearray(_SCRATCH_BYTES)
+        # A view also for the sake of asyncio's TLS, which writes to slices of what it is given.
+        self._scratch = memoryview(bytearray(_SCRATCH_BYTES))
         self._in_place = False
 
-    def get_buffer(self, sizehint: int) -> memoryview | bytearray:
+    def get_buffer(self, sizehint: int) -> memoryview:
         """asyncio: where the next bytes are to go."""
         room = self._broker.reader.room()
         self._in_place = room is not None
@@ -34,7 +35,7 @@ class InPlaceReceiver(asyncio.BufferedProtocol):
             self._broker.bytes_received += nbytes
             self._broker.reader.filled(nbytes)
         else:
-            self._broker.data_received(bytes(memoryview(self._scratch)[:nbytes]))
+            self._broker.data_received(bytes(self._scratch[:nbytes]))
 
     def eof_received(self) -> bool | None:
         """asyncio: the broker sends no more."""

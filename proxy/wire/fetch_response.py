@@ -1,7 +1,7 @@
-"""Fetch responses (API key 1), v4 to v18: build, merge, parse, and look through.
+"""Fetch responses (API key 1), v4 to v18: build, parse, and look through.
 
-Behaviour: records are never copied: a response is a list of buffers, and a parsed one holds memoryviews. Merging keeps
-a broker's answer topic by topic as it came, with tagged fields (diverging epoch, current leader) and node endpoints.
+Behaviour: records are never copied: a response is a list of buffers, and a parsed one holds memoryviews. What is put
+together of several answers is made of their pieces: see `fetch_walk`.
 
 Version notes: v5 log start offset, v7 error code and session ID, v11 preferred read replica (KIP-392), v12 flexible,
 v13 topic IDs for names, v16 node endpoints as a tagged field (KIP-951).
@@ -10,7 +10,6 @@ v13 topic IDs for names, v16 node endpoints as a tagged field (KIP-951).
 from __future__ import annotations
 
 import struct
-from collections import defaultdict, deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -185,39 +184,6 @@ def scan_fetch_response(body: Buffer, version: int) -> FetchScan:
     if flexible:
         check_end(data, skip_tags(data, at))
     return FetchScan(error_code, session_id, has_error, record_bytes, slices, data[:head], tail)
-
-
-def merge_fetch_response(
-    body: Buffer, version: int, order: Sequence[str | bytes], own: Sequence[TopicFetched], throttle_ms: int = 0
-) -> list[Buffer]:
-    """Add topics of the proxy's own to a broker's response, all in the order of the client's request.
-
-    `order` names the request's topics; one that is named twice gets its first part at the first place. Topics that it
-    does not name come last. The rest of the broker's response is kept; the throttle time is the longer of the broker's
-    and ours. Raises ProtocolError.
-    """
-    scan = scan_fetch_response(body, version)
-    pieces: dict[str | bytes, deque[list[Buffer]]] = defaultdict(deque)
-    for topic, part in scan.slices:
-        pieces[topic].append([part])
-    for fetched in own:
-        small, buffers = bytearray(), list[Buffer]()
-        _write_topic(fetched, version, small, buffers)
-        buffers.append(bytes(small))
-        pieces[fetched.topic].append(buffers)
-    merged: list[Buffer] = [
-        INT32.pack(max(scan.throttle_ms, throttle_ms))
-        + scan.head[4:]
-        + write_count(len(scan.slices) + len(own), version >= FIRST_FLEXIBLE),
-    ]
-    for topic in order:
-        if pieces.get(topic):
-            merged += pieces[topic].popleft()
-    for left in pieces.values():
-        for piece in left:
-            merged += piece
-    merged.append(scan.tail)
-    return merged
 
 
 @parsing

@@ -66,19 +66,13 @@ def locate_plain_records(data: memoryview, at: int) -> tuple[int, int]:
     return at + _INDEX_LENGTH.size, _INDEX_LENGTH.unpack_from(data, at)[0]
 
 
-def count_produced(head: memoryview, size: int, topics_at: int, version: int, count: CountTopic) -> bool:
-    """Tell `count` of each topic of a request frame of which `head` has come, of `size` bytes in all.
-
-    False where only the rest of the frame tells, and a `ProduceStream` has to see all of it.
-    """
+def count_produced(frame: memoryview, topics_at: int, version: int, count: CountTopic) -> None:
+    """Tell `count` of each topic of a request frame that is whole; what can't be read is not counted."""
     flexible = version >= FIRST_FLEXIBLE
     locate = locate_records if flexible else locate_plain_records
-    if count_single(head, size, topics_at, version, locate, count, flexible=flexible):
-        return True
-    if len(head) < size:
-        return False
-    if not count_whole(head, topics_at, version, locate, count, flexible=flexible):
+    if count_single(frame, len(frame), topics_at, version, locate, count, flexible=flexible):
+        return
+    if not count_whole(frame, topics_at, version, locate, count, flexible=flexible):
         walk = ProduceStream(version, count, begins_at=topics_at)
-        walk.feed(head)
+        walk.feed(frame)
         walk.count()
-    return True

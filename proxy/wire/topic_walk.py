@@ -55,7 +55,7 @@ class TopicWalk:
 
     def __init__(self, version: int, locate: Locate, count: CountTopic, *, flexible: bool) -> None:
         self.record_bytes = 0
-        """Bytes of records that have begun to come; of the whole message after its end."""
+        """Bytes of records that have come, behind the first topic's name."""
         self.walked = False
         """The end of the topics was reached."""
         self._count_topic = count
@@ -81,6 +81,7 @@ class TopicWalk:
         if self._skip < len(view):
             return False
         self._skip -= len(view)
+        self.record_bytes += len(view)
         return True
 
     def walk(self, view: memoryview) -> int:
@@ -118,6 +119,7 @@ class TopicWalk:
             if self._skip:
                 step = min(self._skip, end - at)
                 self._skip -= step
+                self.record_bytes += step
                 at += step
                 if self._skip:
                     return at
@@ -186,12 +188,13 @@ class TopicWalk:
         return at
 
     def _records_begin(self, size: int) -> None:
+        # Counted as they come: what a client announces may never do.
         self._skip = size
-        self.record_bytes += size
-        if self._flexible:
-            self._state = self._partition_tags
-        else:
-            self._partition_ends()
+        self._state = self._partition_tags if self._flexible else self._records_end
+
+    def _records_end(self, data: memoryview, at: int) -> int:
+        self._partition_ends()
+        return at
 
     def _partition_tags(self, data: memoryview, at: int) -> int:
         at = whole_tags(data, at)

@@ -16,7 +16,8 @@ import org.apache.kafka.common.errors.TimeoutException;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 
 /**
- * Kafka's own consumer as an application that reads topics from their beginning: {@code TopicReader RUN BOOTSTRAP TOPIC…}.
+ * Kafka's own consumer as an application that reads topics from their beginning:
+ * {@code TopicReader RUN BOOTSTRAP CLIENT_RACK TOPIC…}.
  *
  * <p>Says what it is told as the programs in Python do, see {@code voice.py}; ends at SIGTERM.
  */
@@ -30,11 +31,12 @@ public final class TopicReader {
     private final KafkaConsumer<byte[], byte[]> client;
     private final Map<TopicPartition, Boolean> known = new HashMap<>();
 
-    private TopicReader(byte[] run, String bootstrap, List<String> topics) {
+    private TopicReader(byte[] run, String bootstrap, String clientRack, List<String> topics) {
         this.run = run;
         this.topics = topics;
         Map<String, Object> settings = new HashMap<>();
         settings.put("bootstrap.servers", bootstrap);
+        settings.put("client.rack", clientRack);
         settings.put("enable.auto.commit", false);
         settings.put("auto.offset.reset", "none");
         settings.put("allow.auto.create.topics", false);
@@ -43,8 +45,8 @@ public final class TopicReader {
     }
 
     public static void main(String[] arguments) {
-        List<String> topics = Arrays.asList(arguments).subList(2, arguments.length);
-        new TopicReader(HexFormat.of().parseHex(arguments[0]), arguments[1], topics).read();
+        List<String> topics = Arrays.asList(arguments).subList(3, arguments.length);
+        new TopicReader(HexFormat.of().parseHex(arguments[0]), arguments[1], arguments[2], topics).read();
     }
 
     private void read() {

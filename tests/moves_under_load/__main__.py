@@ -9,7 +9,15 @@ import sys
 from dataclasses import asdict
 
 from proxy.demo.stack import Stack, StackOptions
-from tests.moves_under_load.run import BROKER_PROPERTIES, KINDS, Report, RunOptions, moves_under_load
+from tests.moves_under_load.run import (
+    BROKER_PROPERTIES,
+    KINDS,
+    RACK_KINDS,
+    SELECTOR,
+    Report,
+    RunOptions,
+    moves_under_load,
+)
 
 
 def told(report: Report) -> str:
@@ -42,7 +50,12 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=None, help="of all that is chosen at random; printed")
     parser.add_argument("--racks", type=int, default=3, help="with two brokers and a proxy each")
     parser.add_argument("--reading-racks", type=int, default=2, help="racks with a reader of each kind")
-    parser.add_argument("--kinds", default=",".join(KINDS), help="kinds of readers")
+    parser.add_argument("--kinds", default=",".join(KINDS), help="kinds of readers, with commas between")
+    parser.add_argument(
+        "--selector",
+        action="store_true",
+        help=f"brokers redirect clients that name their rack, as {' and '.join(RACK_KINDS)} then do",
+    )
     parser.add_argument("--moves", default="", help="only these, with commas between")
     parser.add_argument("--json", action="store_true", help="the report as one line of JSON")
     arguments = parser.parse_args()
@@ -53,13 +66,14 @@ def main() -> int:
         print(f"\r{text:<70}", end="", file=sys.stderr, flush=True)
 
     racks = tuple(f"rack-{letter}" for letter in "abcd"[: arguments.racks])
+    properties = BROKER_PROPERTIES | (SELECTOR if arguments.selector else {})
     stack_options = StackOptions(
-        racks=racks, brokers_per_rack=2, broker_properties=BROKER_PROPERTIES, start_timeout_seconds=180.0
+        racks=racks, brokers_per_rack=2, broker_properties=properties, start_timeout_seconds=180.0
     )
     options = RunOptions(
         arguments.seconds,
         seed,
-        tuple(arguments.kinds.split(",")),
+        (*arguments.kinds.split(","), *(RACK_KINDS if arguments.selector else ())),
         reading_racks=min(arguments.reading_racks, len(racks)),
         moves=tuple(arguments.moves.split(",")) if arguments.moves else (),
     )

@@ -29,11 +29,12 @@ class ConfluentReader:
     long as the leader epoch of the new one is below that of the old one.
     """
 
-    def __init__(self, voice: Voice, bootstrap: str, topics: list[str]) -> None:
+    def __init__(self, voice: Voice, bootstrap: str, client_rack: str, topics: list[str]) -> None:
         self._voice = voice
         self._topics = topics
         self._settings = {
             "bootstrap.servers": bootstrap,
+            "client.rack": client_rack,
             "group.id": "unused",
             "enable.auto.commit": False,
             "auto.offset.reset": "error",

@@ -1,7 +1,9 @@
-"""A client of one kind as an application that reads topics from their beginning: `reader.py KIND RUN BOOTSTRAP TOPIC…`.
+"""A client of one kind as an application that reads topics from their beginning:
+`reader.py KIND RUN BOOTSTRAP CLIENT_RACK TOPIC…`.
 
 Prints what it is told as JSON, a line per record, error, or offset that is out of range (which it answers by beginning
-anew); takes in partitions that topics gain; ends at SIGTERM. RUN is the run's ID in hexadecimal, which values carry.
+anew); takes in partitions that topics gain; ends at SIGTERM. RUN is the run's ID in hexadecimal, which values carry;
+CLIENT_RACK may be empty.
 """
 
 from __future__ import annotations
@@ -63,12 +65,12 @@ async def read_by_aiokafka(voice: Voice, bootstrap: str, topics: list[str]) -> N
 
 
 def main() -> None:
-    kind, run, bootstrap, *topics = sys.argv[1:]
+    kind, run, bootstrap, client_rack, *topics = sys.argv[1:]
     logging.disable()  # what a library says to itself is no error of the application's
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     voice = Voice(run)
     if kind == "librdkafka":
-        ConfluentReader(voice, bootstrap, topics).read()
+        ConfluentReader(voice, bootstrap, client_rack, topics).read()
     elif kind == "aiokafka":
         asyncio.run(read_by_aiokafka(voice, bootstrap, topics))
     else:

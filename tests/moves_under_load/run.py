@@ -29,6 +29,8 @@ from tests.support.metrics import Metrics
 
 JAVA = "java"
 JAVA_SOURCE = Path(__file__).with_name("TopicReader.java")
+RACK_KINDS = ("java+rack", "librdkafka+rack")
+"""Those that can name their rack, doing so."""
 KINDS = (JAVA, "librdkafka", "aiokafka", "fetch-v4", "fetch-v10")
 REPLICAS = 3
 RENEWED_PARTITIONS = 3
@@ -37,7 +39,7 @@ READ_SECONDS = 90.0
 BEHIND_SECONDS = 1.3
 LONG = 20
 """Records of a partition that is deleted: more than the first ones of the one after it."""
-PAUSE_SECONDS = 1.0
+PAUSE_SECONDS = 0.5
 """Between moves."""
 WAYS = ("directly", "through a proxy")
 """That partitions are written, in turns."""
@@ -47,6 +49,8 @@ BROKER_PROPERTIES = {
     "leader.imbalance.check.interval.seconds": "3600",
 }
 """What a run needs of its stack: a follower that hangs is out of the ISR before its session ends."""
+SELECTOR = {"replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector"}
+"""Where brokers are to redirect clients that name their rack (KIP-392)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,11 +105,13 @@ class Reader:
         self.is_direct = not rack
         self.books = ReaderBooks(f"{kind} {'of ' + rack if rack else 'at the brokers'}", run.lives, run.problems)
         bootstrap = stack.bootstrap(rack) if rack else stack.direct_bootstrap
-        arguments = [run.id.hex(), bootstrap, *run.lives]
-        if kind == JAVA:
+        client, _, with_rack = kind.partition("+")
+        client_rack = (rack or stack.options.racks[0]) if with_rack else ""
+        arguments = [run.id.hex(), bootstrap, client_rack, *run.lives]
+        if client == JAVA:
             command = java_command(run.classes, JAVA_SOURCE.stem, *arguments)
         else:
-            command = [sys.executable, "-m", "tests.moves_under_load.reader", kind, *arguments]
+            command = [sys.executable, "-m", "tests.moves_under_load.reader", client, *arguments]
         name = f"reader-{kind}-{rack or 'direct'}"
         self.program = Application(name, command, stack.directory / "logs" / f"{name}.log", self.books.take)
 
@@ -136,7 +142,7 @@ class Run:
         """All of it. Raises StackError or NotSettled where the stack breaks."""
         began_s = time.monotonic()
         first = [self._begin(self._moving, self.options.partitions), self._begin(self._renewed, RENEWED_PARTITIONS)]
-        if JAVA in self.options.kinds:
+        if any(kind.startswith(JAVA) for kind in self.options.kinds):
             compile_java([JAVA_SOURCE], self.classes)
         racks = list(self.stack.options.racks)
         for place, kind in enumerate(self.options.kinds):

@@ -21,15 +21,11 @@ def bytes_out(stack: Stack, tools: JavaTools, topic: str) -> dict[str, int]:
 
 
 class Served:
-    """What was served of a topic since this was made, or since `again`."""
+    """What was served of a topic since this was made."""
 
     def __init__(self, stack: Stack, tools: JavaTools, topic: str) -> None:
         self._stack, self._tools, self._topic = stack, tools, topic
-        self.again()
-
-    def again(self) -> None:
-        """Begin anew."""
-        self._before = bytes_out(self._stack, self._tools, self._topic)
+        self._before = bytes_out(stack, tools, topic)
 
     def by_rack(self) -> dict[str, int]:
         """Record bytes by the rack of the broker that gave them; racks that gave none are left out."""

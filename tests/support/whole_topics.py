@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 import uuid
@@ -134,8 +135,12 @@ def kafka_python(whole: Whole) -> Partitions:
     return by_partition(got)
 
 
-async def aio_kafka(whole: Whole) -> Partitions:
+def aio_kafka(whole: Whole) -> Partitions:
     """aiokafka of today."""
+    return asyncio.run(_aio_kafka(whole))
+
+
+async def _aio_kafka(whole: Whole) -> Partitions:
     settings = {"client_rack": whole.client_rack} if whole.client_rack else {}
     got: list[tuple[int, Read]] = []
     async with aiokafka.AIOKafkaConsumer(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 import struct
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
+import trustme
 import uvloop
 
 from proxy.replicas.receiver import InPlaceReceiver, receive_in_place
@@ -34,12 +36,24 @@ def body_of(size: int) -> bytes:
     return bytes(range(251)) * (size // 251) + bytes(size % 251) if size >= 0 else bytes(300_000)
 
 
+def contexts() -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """The server's and the client's."""
+    authority = trustme.CA()
+    server, client = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context()
+    authority.issue_cert("127.0.0.1").configure_cert(server)
+    authority.configure_trust(client)
+    return server, client
+
+
+@pytest.mark.parametrize("secure", [False, True], ids=["plaintext", "TLS"])
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
-def test_answers_of_any_size_come_whole(run: Run) -> None:
+def test_answers_of_any_size_come_whole(run: Run, secure: bool) -> None:
     async def ask_all() -> None:
-        server = await asyncio.start_server(answer, "127.0.0.1", 0)
+        of_server, of_client = contexts() if secure else (None, None)
+        server = await asyncio.start_server(answer, "127.0.0.1", 0, ssl=of_server)
         port = server.sockets[0].getsockname()[1]
-        broker = await connect_broker("127.0.0.1", port, BrokerConnection(max_frame_bytes=1 << 30), 5.0)
+        broker = BrokerConnection(max_frame_bytes=1 << 30)
+        await connect_broker("127.0.0.1", port, broker, 20.0, of_client)
         receive_in_place(broker)
         assert broker.transport is not None
         assert isinstance(broker.transport.get_protocol(), InPlaceReceiver)

@@ -1,4 +1,4 @@
-"""Fetch responses: built ones read back, merged ones keep the broker's part and the request's order."""
+"""Fetch responses: built ones read back."""
 
 import pytest
 from hypothesis import given, settings
@@ -8,7 +8,6 @@ from proxy.wire.fetch_response import (
     PartitionFetched,
     TopicFetched,
     build_fetch_response,
-    merge_fetch_response,
     parse_fetch_response,
     scan_fetch_response,
 )
@@ -101,35 +100,6 @@ def test_what_a_broker_sends_is_read(version, data):
     assert scan_fetch_response(body, version).record_bytes == sum(len(each or b"") for each in records)
     codes = [p["error_code"] for topic in tree["responses"] for p in topic["partitions"]]
     assert scan_fetch_response(body, version).has_error == any([tree.get("error_code", 0), *codes])
-
-
-@pytest.mark.parametrize("version", _VERSIONS)
-@_MODEST
-@given(data=st.data())
-def test_merging_keeps_the_brokers_part_and_the_order_of_the_request(version, data):
-    entity, name = response_type(1, version), _topic_name(version)
-    tree = data.draw(trees(entity))
-    classic = [f"classic-{n}" for n in range(len(tree["responses"]))]
-    if version >= 13:
-        classic = [topic.encode().ljust(16, b"\0") for topic in classic]
-    tree["responses"] = [part | {name: topic} for topic, part in zip(classic, tree["responses"], strict=True)]
-    own = data.draw(_own_topics(version, st.sampled_from("abc")))
-    order = data.draw(st.permutations([*classic, *(topic.topic for topic in own)]))
-    merged = decode_joined(entity, merge_fetch_response(encode(entity, tree), version, order, own))
-    assert [topic[name] for topic in merged["responses"]] == order
-    by_name = [(topic[name], topic) for topic in tree["responses"]]
-    by_name += [(topic.topic, _as_tree(version, topic)) for topic in own]
-    for topic in set(order):
-        expected = [part for each, part in by_name if each == topic]
-        assert [part for part in merged["responses"] if part[name] == topic] == expected
-    assert {**merged, "responses": None} == {**tree, "responses": None}
-
-
-def test_topics_that_the_request_does_not_name_come_last():
-    own = [TopicFetched("mine", [])]
-    body = b"".join(build_fetch_response(11, 0, [TopicFetched("theirs", [])]))
-    merged = parse_fetch_response(b"".join(merge_fetch_response(body, 11, ["mine"], own)), 11)
-    assert [topic.topic for topic in merged.topics] == ["mine", "theirs"]
 
 
 @pytest.mark.parametrize("length", [1, 127, 128, 16383, 16384, 2097151, 2097152])

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.wire.errors import ProtocolError
+from proxy.wire.fetch_response import PartitionFetched, TopicFetched, build_fetch_response
 from proxy.wire.fetch_stream import HELD_BYTES_MAX, FetchEndpointStream, count_fetched, count_plain
 from tests.unit.wire.kafka_python import FetchResponse
 from tests.unit.wire.trees import UNKNOWN_TAGS, decode, encode, response_type, trees, varint
@@ -166,7 +167,8 @@ def test_only_what_has_nothing_to_rewrite_is_plain():
     counted = Counter()
 
     def plain(tree):
-        return count_plain(memoryview(encode(entity, tree)), 16, lambda topic, size: counted.update({topic: size}))
+        body = encode(entity, tree)
+        return count_plain(memoryview(body), len(body), 16, lambda topic, size: counted.update({topic: size}))
 
     partition = {
         "partition_index": 0,
@@ -185,6 +187,27 @@ def test_only_what_has_nothing_to_rewrite_is_plain():
     assert not counted
     assert plain(without)
     assert counted == {bytes(16): 7}
+    many = {**without, "responses": [{"topic_id": bytes(16), "partitions": [partition] * 3}]}
+    assert plain(many)
+    assert counted == {bytes(16): 28}
+
+
+@pytest.mark.parametrize("version", [4, 5, 7, 11, 12, 13, 18])
+def test_one_partition_is_counted_from_the_beginning_of_the_answer(version):
+    records = bytes(50_000)
+    topic = bytes(16) if version >= 13 else "orders"
+    answer = [TopicFetched(topic, [PartitionFetched(0, 0, 5, 5, 0, [records], len(records))])]
+    body = b"".join(build_fetch_response(version, 0, answer))
+    counted = Counter()
+
+    def plain(head, size):
+        return count_plain(memoryview(head), size, version, lambda topic, size: counted.update({topic: size}))
+
+    assert not plain(body[:100], len(body) + 1)
+    assert not plain(body[:20], len(body))
+    assert not counted
+    assert plain(body[:100], len(body))
+    assert counted == {topic: 50_000}
 
 
 @pytest.mark.parametrize("version", [4, 7, 11, 12, 15])
@@ -194,7 +217,7 @@ def test_before_v16_what_can_not_be_read_passes(version):
     stream = FetchEndpointStream(version, _told("h"))
     assert b"".join(part for at in range(0, len(body), 3) for part in stream.feed(body[at : at + 3])) == body
     stream.finish()
-    assert not count_plain(memoryview(body), version, lambda topic, size: None)
+    assert not count_plain(memoryview(body), len(body), version, lambda topic, size: None)
 
 
 _ENDLESS_TAG = bytes(10) + b"\x01" + varint(1) + varint(0) + varint(1 << 30)

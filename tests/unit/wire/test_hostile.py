@@ -13,7 +13,8 @@ from proxy.wire.api_versions import clamp_api_versions
 from proxy.wire.describe_topic_partitions import rewrite_response as rewrite_topic_partitions
 from proxy.wire.errors import ProtocolError
 from proxy.wire.fetch import parse_fetch_request
-from proxy.wire.fetch_response import merge_fetch_response, parse_fetch_response, scan_fetch_response
+from proxy.wire.fetch_response import parse_fetch_response, scan_fetch_response
+from proxy.wire.fetch_walk import walk_fetch_response
 from proxy.wire.group_heartbeat import heartbeat_rack
 from proxy.wire.metadata import (
     metadata_brokers,
@@ -57,7 +58,7 @@ _PARSERS = [
     (parse_fetch_request, request_type, 1, range(4, 19)),
     (scan_fetch_response, response_type, 1, (4, 11, 12, 16)),
     (parse_fetch_response, response_type, 1, (4, 11, 12, 16)),
-    (partial(merge_fetch_response, order=[], own=[]), response_type, 1, (4, 12, 16)),
+    (walk_fetch_response, response_type, 1, (4, 11, 12, 16)),
     (parse_metadata_request, request_type, 3, range(14)),
     (_rewrite_metadata, response_type, 3, range(14)),
     (metadata_brokers, response_type, 3, (0, 8, 12)),
