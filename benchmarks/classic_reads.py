@@ -4,7 +4,7 @@ Two racks of two brokers. All partitions are led in rack-b and read in rack-a, w
 of its own rack (`rerouted`), or passes the requests on to the leader (`plain`, with `fetch.read_near_replicas` off); or
 the reader asks the leader itself (`direct`) or the follower itself (`follower`). The proxy is started anew for each
 way, the ways alternate, and each figure is the median of the rounds with its extremes. Writes
-`benchmarks/results/classic_reads.json`; `make bench` includes it.
+`classic_reads.json` and `.md` in `benchmarks/results`; `make bench` includes it.
 """
 
 from __future__ import annotations
@@ -65,7 +65,11 @@ def main() -> None:
     }
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / "classic_reads.json").write_text(json.dumps(result, indent=1) + "\n")
-    print("\n".join(classic_reads(result["figures"])))
+    table = "\n".join(
+        ["# Classic topics read in another rack than their leaders'", "", *classic_reads(result["figures"])]
+    )
+    (RESULTS / "classic_reads.md").write_text(table)
+    print(table)
 
 
 def measure(figures: Figures, rounds: int, megabytes: int, seconds: float) -> None:

@@ -63,14 +63,15 @@ class RawClient:
         answer = self._ask(_METADATA, _METADATA_VERSION, build_metadata_request(9, []))
         return {broker.node_id: f"{broker.host}:{broker.port}" for broker in metadata_brokers(answer, 9)}
 
-    def produce(self, topic: str, partition: int, batch: bytes, acks: int = -1) -> None:
-        """One batch; returns when it is acknowledged."""
+    def produce(self, topic: str, partition: int, batch: bytes, acks: int = -1) -> int:
+        """One batch; its first offset, when it is acknowledged."""
         records = [TopicProduce(topic, [PartitionProduce(partition, memoryview(batch))])]
         request = ProduceRequest(_PRODUCE_VERSION, None, acks, 30_000, records)
         answer = self._ask(_PRODUCE, _PRODUCE_VERSION, b"".join(map(bytes, build_produce_request(request))))
         # A compact array of one topic (name, one partition: index, error code, …).
-        (error_code,) = struct.unpack_from(">h", answer, 1 + 1 + len(topic) + 1 + 4)
+        error_code, base_offset = struct.unpack_from(">hq", answer, 1 + 1 + len(topic) + 1 + 4)
         assert error_code == 0, f"produce answered error {error_code}"
+        return int(base_offset)
 
     def fetch(self, topic: str, partition: int, offset: int) -> tuple[int, int]:
         """Records from `offset` on, waited for up to 500 ms; the offset behind them and their number of bytes."""

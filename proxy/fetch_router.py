@@ -23,7 +23,7 @@ from proxy.errors import FETCH_SESSION_ID_NOT_FOUND
 from proxy.fetching.asked import DisklessAsked, Key, each_once
 from proxy.fetching.leader import without_session
 from proxy.fetching.rounds import Fetching
-from proxy.fetching.route import NOWHERE_NEAR, Route, is_routed, router_of
+from proxy.fetching.route import NOWHERE_NEAR, Route, is_routed, never_near, router_of
 from proxy.replicas.choice import LeaderReason
 from proxy.rewrite_metadata import address_of
 from proxy.slots import StreamedFetchSlot
@@ -47,7 +47,7 @@ def fetch(connection: ClientConnection, request: Request) -> Coroutine[Any, Any,
     with_diskless = any(find(asked.topic) is not None for asked in parsed.topics)
     routed = is_routed(connection, parsed)
     if not with_diskless and not routed:
-        _forward(connection, request)
+        _forward(connection, request, {}, never_near(connection))
         return None
     if parsed.session_epoch > _FIRST_EPOCH:
         body = build_fetch_response(parsed.version, 0, [], error_code=FETCH_SESSION_ID_NOT_FOUND)
@@ -100,17 +100,24 @@ def _routed(
     return None
 
 
-def _forward(connection: ClientConnection, request: Request, reasons: dict[Key, LeaderReason] | None = None) -> None:
-    """All of it is the broker's; `reasons` say why no near replica is read."""
+def _forward(
+    connection: ClientConnection,
+    request: Request,
+    reasons: dict[Key, LeaderReason],
+    otherwise: LeaderReason | None = None,
+) -> None:
+    """All of it is the broker's; `reasons` say why no near replica is read, of other topics it is `otherwise`."""
     key, version, correlation_id = request.api_key, request.api_version, request.correlation_id
     count = count_classic(connection, request.client_id, "fetch")
-    if reasons:
-        count = _counting_reasons(connection, count, reasons)
+    if reasons or otherwise is not None:
+        count = _counting_reasons(connection, count, reasons, otherwise)
     told = address_of(connection, request.client_id)
     connection.forward_slot(request, StreamedFetchSlot(connection, key, version, correlation_id, told, count))
 
 
-def _counting_reasons(connection: ClientConnection, count: CountTopic, reasons: dict[Key, LeaderReason]) -> CountTopic:
+def _counting_reasons(
+    connection: ClientConnection, count: CountTopic, reasons: dict[Key, LeaderReason], otherwise: LeaderReason | None
+) -> CountTopic:
     """Counts also why; a topic's bytes under the reason of the first of its partitions."""
     of_topic: dict[str | bytes, LeaderReason] = {}
     for (topic, _), reason in reasons.items():
@@ -118,7 +125,8 @@ def _counting_reasons(connection: ClientConnection, count: CountTopic, reasons: 
 
     def counted(topic: str | bytes, size: int) -> None:
         count(topic, size)
-        if topic in of_topic:
-            connection.context.stats.leader_read_bytes[of_topic[topic]] += size
+        reason = of_topic.get(topic, otherwise)
+        if reason is not None:
+            connection.context.stats.leader_read_bytes[reason] += size
 
     return counted

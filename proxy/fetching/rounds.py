@@ -1,9 +1,10 @@
 """One Fetch that the proxy answers, from its first round to the merged answer.
 
 A single classic source gets the client's own `max_wait`, `min_bytes` and limits: one long poll. Several sources are
-asked at the same time, in rounds: at first without waiting, then for 5 ms, 10 ms and so on up to `fetch.mixed_wait_ms`,
-until `min_bytes` are there, something fails, or time is up. A partition that a replica can't answer is the leader's for
-the rest of the Fetch, and the leader is asked for it in the same round.
+asked at the same time, in rounds: at first without waiting, then for 5 ms, 10 ms and so on up to `fetch.mixed_wait_ms`
+(at once for so long, where the last Fetch got nothing), until `min_bytes` are there, something fails, or time is up. A
+partition that a replica can't answer is the leader's for the rest of the Fetch, and the leader is asked for it in the
+same round.
 """
 
 from __future__ import annotations
@@ -54,6 +55,7 @@ class Fetching:
         self._request = request
         self._parsed = parsed
         self._topics = topics
+        self._router = router_of(connection)
         self._known = route.known
         self._near = dict(route.near)
         self._leader_topics = route.leader
@@ -106,6 +108,8 @@ class Fetching:
         """Round after round, until the answer is due; then give it."""
         now, longest_s = self._context.now, self._context.settings.fetch.mixed_wait_ms / 1000
         wait_s, first = 0.0, True
+        if self._diskless is None and self._router.idle:
+            wait_s = longest_s
         while True:
             if news is not None:
                 news.clear()
@@ -132,13 +136,11 @@ class Fetching:
                 size += rest.record_bytes
                 failed = failed or rest.failed
             if size >= self._min_bytes or failed or due_s <= now():
+                self._router.idle = not size and not failed
                 self._fill(slot, answers, replies)
                 return
             self._release()
-            if first:
-                wait_s, first = _FIRST_WAIT_S, False
-            else:
-                wait_s = min(2 * wait_s, longest_s)
+            first, wait_s = False, min(max(2 * wait_s, _FIRST_WAIT_S), longest_s)
             await self._wait(news, due_s, ends_s)
 
     async def _ask_all(
@@ -194,7 +196,7 @@ class Fetching:
                 self._parsed,
                 broker,
                 self._known,
-                router_of(self._connection).watermarks,
+                self._router.watermarks,
                 self._held.append,
             )
         return source
@@ -205,7 +207,7 @@ class Fetching:
         state = known.partitions.get(partition) if known is not None else None
         if known is None or state is None:
             return
-        watermarks = router_of(self._connection).watermarks
+        watermarks = self._router.watermarks
         if high_watermark < 0:
             watermarks.forget(known.topic_id, partition)
         else:

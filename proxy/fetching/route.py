@@ -58,6 +58,8 @@ class Router:
         self._connection = connection
         self._context = connection.context
         self.watermarks = Watermarks()
+        self.idle = False
+        """Whether the last Fetch of several sources found nothing until its time was up."""
         self._made_from: tuple[Near, int] | None = None
         self._choices: dict[str | bytes, _TopicChoices] = {}
 
@@ -154,12 +156,22 @@ def router_of(connection: ClientConnection) -> Router:
 def is_routed(connection: ClientConnection, parsed: FetchRequest) -> bool:
     """Whether classic partitions of this Fetch may be read from near replicas instead of the client's own broker.
 
-    Not where that is near, nor where the client names its rack and the brokers redirect it (KIP-392 as it is), nor
-    where it says that it is a replica itself.
+    Not where that is near, or the proxy's rack has no broker at all; nor where the client names its rack and the
+    brokers redirect it (KIP-392 as it is), nor where it says that it is a replica itself.
     """
     context = connection.context
     if not context.settings.fetch.read_near_replicas or not context.near_brokers.is_foreign(connection.node_id):
         return False
-    if parsed.replica_id != CONSUMER_REPLICA_ID:
+    if parsed.replica_id != CONSUMER_REPLICA_ID or not any(context.near_brokers.now()):
         return False
     return parsed.version < FIRST_RACK or not parsed.rack_id or not context.replica_selector.redirects
+
+
+def never_near(connection: ClientConnection) -> LeaderReason | None:
+    """Why no Fetch on a foreign listener is read from near replicas; None where some are."""
+    context = connection.context
+    if not context.near_brokers.is_foreign(connection.node_id):
+        return None
+    if not context.settings.fetch.read_near_replicas:
+        return LeaderReason.SWITCHED_OFF
+    return None if any(context.near_brokers.now()) else LeaderReason.NO_NEAR_REPLICA

@@ -77,8 +77,8 @@ class TopicWalk:
             self._count_topic(self._topic if self._topic_ids else str(self._topic, "utf-8", "replace"), size)
 
     def is_within_records(self, view: memoryview) -> bool:
-        """Whether the next bytes are records and nothing else, of which nothing is to be told; then they are taken."""
-        if self._skip < len(view):
+        """Whether the next bytes are records, and not the last of their partition; then they are taken."""
+        if self._skip <= len(view):
             return False
         self._skip -= len(view)
         self.record_bytes += len(view)
@@ -158,14 +158,8 @@ class TopicWalk:
 
     def _whole_partitions(self, data: memoryview, at: int) -> int:
         """The hot loop: over partitions that are whole and plain, as nearly all are; 0 where not even one is."""
-        begin, left, end, flexible, locate, record_bytes = (
-            at,
-            self._partitions,
-            len(data),
-            self._flexible,
-            self._locate,
-            0,
-        )
+        begin, end, left, record_bytes = at, len(data), self._partitions, 0
+        flexible, locate = self._flexible, self._locate
         with suppress(IndexError, struct.error):
             while left:
                 start, length = locate(data, at)

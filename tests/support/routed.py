@@ -23,6 +23,7 @@ ON_A_REPLICA = 11
 LEADER, NEAR = 2, 1
 """Node IDs: the leader's, in RACK_OF_LEADER, and that of the replica which is in the proxy's rack."""
 RACK, RACK_OF_LEADER = "rack-a", "rack-b"
+NOT_LEADER_OR_FOLLOWER = 6
 CLOSED = "the connection is closed"
 NO_ID = bytes(16)
 SETTLE_SECONDS = 30.0
@@ -167,13 +168,30 @@ def topic_id(stack: Stack, topic: str) -> bytes:
     return found
 
 
-def produce(stack: Stack, topic: str, partition: int, batch: bytes, *, node: int = LEADER, acks: int = -1) -> int:
+def produce(stack: Stack, topic: str, partition: int, batch: bytes, *, acks: int = -1) -> int:
     """A batch to the broker that leads; its first offset."""
     data = [{"name": topic, "partition_data": [{"index": partition, "records": bytes(batch)}]}]
-    answer = ask(broker_address(stack, node), PRODUCE, 9, acks=acks, timeout=30_000, topic_data=data)
-    told = answer["responses"][0]["partition_responses"][0]
+    told: dict[str, Any] = {}
+
+    def taken() -> bool:
+        node = leader_of(stack, topic, partition)
+        answer = ask(broker_address(stack, node), PRODUCE, 9, acks=acks, timeout=30_000, topic_data=data)
+        told.update(answer["responses"][0]["partition_responses"][0])
+        # On a machine that is very busy a leader may just have moved.
+        return bool(told["error_code"] != NOT_LEADER_OR_FOLLOWER)
+
+    wait_until(taken, f"{topic}-{partition} has a leader")
     assert told["error_code"] == 0, told
     return int(told["base_offset"])
+
+
+def leader_of(stack: Stack, topic: str, partition: int, node: int = LEADER) -> int:
+    """Who leads, as a broker knows it; the broker itself where nobody does."""
+    asked = [{"name": topic, "topic_id": NO_ID}]
+    known = ask(broker_address(stack, node), METADATA, 12, topics=asked, allow_auto_topic_creation=False)["topics"][0]
+    told = {one["partition_index"]: one["leader_id"] for one in known["partitions"]}
+    leader = int(told.get(partition, -1))
+    return leader if leader >= 0 else node
 
 
 def lead(stack: Stack, topic: str, partition: int, replicas: Sequence[int]) -> None:
@@ -186,10 +204,7 @@ def lead(stack: Stack, topic: str, partition: int, replicas: Sequence[int]) -> N
 
     def leads() -> bool:
         ask(address, ELECT_LEADERS, 1, election_type=0, topic_partitions=elected, timeout=30_000)
-        asked = [{"name": topic, "topic_id": NO_ID}]
-        known = ask(broker_address(stack, replicas[0]), METADATA, 12, topics=asked)["topics"][0]
-        told = {one["partition_index"]: one["leader_id"] for one in known["partitions"]}
-        return told.get(partition) == replicas[0]
+        return all(leader_of(stack, topic, partition, node) == replicas[0] for node in replicas)
 
     wait_until(leads, f"broker {replicas[0]} leads {topic}-{partition}")
 

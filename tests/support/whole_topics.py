@@ -171,7 +171,8 @@ def old_java(jars: str) -> Callable[[Whole], Partitions]:
 
     def read(whole: Whole) -> Partitions:
         arguments = ["--broker-list", whole.bootstrap, *verifiable(whole, "--consumer.config")]
-        program = java_program(jars, whole.directory, VERIFIABLE_CONSUMER, *arguments, jars=(jars,))
+        name = f"{jars}-{uuid.uuid4().hex[:6]}"  # what an earlier one has printed stays
+        program = java_program(name, whole.directory, VERIFIABLE_CONSUMER, *arguments, jars=(jars,))
         program.start()
         try:
             deadline = time.monotonic() + TIMEOUT_SECONDS

@@ -59,7 +59,7 @@ def logs(running_stack: Stack) -> Iterator[Logs]:
     _wait_served(running_stack, made)
     for partition in (PLAIN, FENCED):
         for codec in CODECS:
-            produce(running_stack, topic, partition, make_batch([VALUE] * RECORDS, codec=codec), node=1)
+            produce(running_stack, topic, partition, make_batch([VALUE] * RECORDS, codec=codec))
         lead(running_stack, topic, partition, REPLICAS)
         for _ in range(3):
             produce(running_stack, topic, partition, BATCH)

@@ -27,7 +27,7 @@ from proxy.wire.fetch_response import (
     build_fetch_response,
     parse_fetch_response,
 )
-from proxy.wire.header import request_header
+from proxy.wire.header import request_header, response_header
 from proxy.wire.metadata import Broker
 
 LEADER, NEAR, ALSO_NEAR = 1, 2, 3
@@ -132,6 +132,7 @@ class Proxied:
         self.muted_s = 0.0
         self.response: list[Any] = []
         self.forwarded: list[Request] = []
+        self.streamed = bytearray()
         now = asyncio.get_running_loop().time
         view = ClusterView(
             {node: Broker(node, "", 0, "far" if node == LEADER else "near") for node in (LEADER, NEAR, ALSO_NEAR)}
@@ -188,8 +189,18 @@ class Proxied:
         slot.fill = fill
         return slot
 
-    def forward_slot(self, request: Request, slot: object) -> None:
+    def forward_slot(self, request: Request, slot: Any) -> None:
+        """The broker's answer streams through in one part."""
         self.forwarded.append(request)
+        body = self.brokers[LEADER].answer(request.api_version, bytes(request.body))
+        frame = response_header(1, request.api_version, 7) + body
+        slot.response_part(memoryview(len(frame).to_bytes(4, "big") + frame), True)
+
+    def write(self, part: Any) -> None:
+        self.streamed += part
+
+    def slot_finished(self, slot: Any) -> None:
+        assert slot.done
 
     def mute(self, seconds: float) -> None:
         self.muted_s = seconds

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.replicas.choice import LeaderReason
+from proxy.replicas.near import NearBrokers
 from proxy.replicas.states import PartitionState
 from proxy.wire.fetch import FetchRequest, PartitionFetch, TopicFetch, parse_fetch_request
 from proxy.wire.fetch_response import FetchResponse
@@ -193,6 +194,9 @@ async def test_what_only_the_leader_can_answer_goes_there_as_it_came_but_for_the
     (forwarded,) = proxied.forwarded
     assert parse_fetch_request(forwarded.body, version) == request._replace(session_epoch=-1)
     assert leader_reads(proxied) == {LeaderReason.NOT_IN_ISR: 1}
+    assert proxied.stats.leader_read_bytes == {LeaderReason.NOT_IN_ISR: 500}
+    assert proxied.stats.record_bytes == {("classic", "fetch", "near", "far", topic): 500}
+    assert batches(100, 200, 300)[2][2] in proxied.streamed
     assert parse_fetch_request(forwarded.body, version).topics[0].topic == topic
 
 
@@ -216,6 +220,16 @@ async def test_near_listeners_and_switched_off_reads_pass_as_they_are() -> None:
     assert await proxied.fetch(asked(12, ("t", 0, 5), session_id=5, session_epoch=3)) is None
     assert len(proxied.forwarded) == 2
     assert not proxied.brokers[NEAR].asked
+    assert proxied.stats.leader_read_bytes == {LeaderReason.SWITCHED_OFF: 500}
+
+
+async def test_where_the_rack_has_no_broker_the_brokers_keep_their_sessions() -> None:
+    proxied, _, _ = one_partition()
+    proxied.context.near_brokers = NearBrokers("elsewhere", lambda: proxied.context.cluster.view)
+    request = asked(12, ("t", 0, 5), session_id=5, session_epoch=3)
+    assert await proxied.fetch(request) is None
+    assert parse_fetch_request(proxied.forwarded[0].body, 12) == request
+    assert proxied.stats.leader_read_bytes == {LeaderReason.NO_NEAR_REPLICA: 500}
 
 
 @pytest.mark.parametrize("version", [4, 14])

@@ -40,7 +40,13 @@ class Pooled:
         self.settings = Settings(rack="rack-a", **base)
         self.cluster = Cluster(self.settings)
         self.listens_at(server.port)
-        now = asyncio.get_running_loop().time
+        self.ahead_s = 0.0
+        """For how long time has gone on that nobody waited for."""
+        clock = asyncio.get_running_loop().time
+
+        def now() -> float:
+            return clock() + self.ahead_s
+
         self.shunned = Shunned(now, shun_s=60)
         self.memory = MemoryBudget(memory_bytes)
         quick = {"replica_shun_ms": 10, "replica_grace_ms": 50} | settings
@@ -102,17 +108,20 @@ async def test_a_read_is_asked_under_the_clients_id_and_a_connection_is_used_aga
 
 
 async def test_the_connection_that_was_used_last_is_used_first_and_the_others_grow_old() -> None:
-    async with pooled(replica_idle_ms=200) as (pool, server):
+    async with pooled(replica_idle_ms=60_000) as (pool, server):
         server.answering.clear()
         waiting = [asyncio.create_task(pool.read()) for _ in range(3)]
         await until(lambda: len(server.fetches) == 3)
         server.answering.set()
         await asyncio.gather(*waiting)
         assert len(pool.connections) == 3
-        while len(pool.connections) > 1:
-            await pool.read()
-            await asyncio.sleep(0.005)
+        pool.ahead_s = 40
+        await pool.read()
+        pool.ahead_s = 80
+        await until(lambda: len(pool.connections) == 1)
+        await pool.read()
         assert len(server.connections) == 3
+        pool.ahead_s = 160
         await until(lambda: len(pool.connections) == 0)
         assert await pool.read() == fetched()
 
@@ -217,15 +226,15 @@ async def test_a_broker_that_closes_new_connections_too_is_shunned_and_asked_wha
 
 async def test_a_throttled_connection_rests() -> None:
     async with pooled(replica_connections_max=2) as (pool, server):
-        server.answer = fetched(throttle_ms=300)
+        server.answer = fetched(throttle_ms=50_000)
         (await pool.fetch()).release()
         answer = await pool.fetch()
-        assert answer.throttle_ms == 300
+        assert answer.throttle_ms == 50_000
         answer.release()
         assert len(server.connections) == 2
         assert await pool.refused() is LeaderReason.THROTTLED
         server.answer = fetched()
-        await asyncio.sleep(0.35)
+        pool.ahead_s = 51
         assert await pool.read() == fetched()
         assert len(server.connections) == 2
 
@@ -248,7 +257,7 @@ async def test_one_that_gets_no_memory_in_time_goes_elsewhere_and_nobody_is_shun
     async with pooled(memory_bytes=1000) as (pool, server):
         server.answer = fetched(records=bytes(700))
         first = await pool.fetch()
-        assert await pool.refused(timeout_s=SOON_S) is LeaderReason.TIMED_OUT
+        assert await pool.refused(timeout_s=1.0) is LeaderReason.TIMED_OUT
         assert not pool.shunned.brokers
         reading = asyncio.create_task(pool.fetch())
         await until(lambda: pool.memory.contended)

@@ -1,0 +1,150 @@
+"""Several sources in one Fetch: rounds until enough is there, whoever has it."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from proxy.coordinator.interface import DisklessTopic
+from proxy.diskless_reader import PartitionRead
+from proxy.replicas.choice import LeaderReason
+from proxy.replicas.states import PartitionState
+from proxy.security.rights import READ, Rights
+from tests.unit.fetching.broker_model import ALSO_NEAR, LEADER, NEAR, Log, Proxied, leader_reads
+from tests.unit.fetching.test_routed import asked, batches
+
+LONG_MS = 60_000
+_REPLICAS = {0: NEAR, 1: ALSO_NEAR, 2: None}
+
+
+def proxied_with(*partitions: int) -> Proxied:
+    """Partition 0 of topic `t` has one near replica, 1 another, 2 none; all are empty."""
+    states = {}
+    for partition in partitions:
+        replicas = tuple(node for node in (LEADER, _REPLICAS[partition]) if node is not None)
+        states[partition] = PartitionState(LEADER, 5, replicas, replicas)
+    proxied = Proxied({"t": states})
+    for partition, state in states.items():
+        for node in state.replicas:
+            proxied.brokers[node].logs["t", partition] = Log()
+    return proxied
+
+
+def append(proxied: Proxied, node: int, partition: int, *sizes: int) -> None:
+    log = proxied.brokers[node].logs["t", partition]
+    log.batches, log.high_watermark = batches(*sizes), 3 * len(sizes)
+
+
+def lengths(response: Any) -> list[tuple[str, int, int]]:
+    return [
+        (topic.topic, one.index, max(one.records_length, 0)) for topic in response.topics for one in topic.partitions
+    ]
+
+
+async def until_asked(proxied: Proxied, node: int, times: int) -> None:
+    """Let the Fetch go on until a broker was asked so often."""
+    for _ in range(10_000):
+        if len(proxied.brokers[node].asked) >= times:
+            return
+        await asyncio.sleep(0.001)
+    pytest.fail(f"broker {node} was asked {len(proxied.brokers[node].asked)} times, not {times}")
+
+
+@pytest.mark.parametrize(("node", "partition"), [(NEAR, 0), (ALSO_NEAR, 1), (LEADER, 2)])
+async def test_whoever_has_something_ends_the_wait(node: int, partition: int) -> None:
+    proxied = proxied_with(0, 1, 2)
+    names = [("t", 2, 0), ("t", 0, 0), ("t", 1, 0)]
+    waiting = asyncio.create_task(proxied.fetch(asked(12, *names, max_wait_ms=LONG_MS)))
+    await until_asked(proxied, LEADER, 3)
+    assert not waiting.done()
+    append(proxied, node, partition, 100)
+    assert lengths(await waiting) == [("t", index, 100 if index == partition else 0) for _, index, _ in names]
+    assert leader_reads(proxied) == {LeaderReason.NO_NEAR_REPLICA: 1}
+    assert not proxied.memory.used_bytes
+    assert {tuple(topic.topic for topic in one.topics) for one in proxied.brokers[NEAR].asked} == {("t",)}
+
+
+async def test_enough_is_what_all_have_together() -> None:
+    proxied = proxied_with(0, 1)
+    append(proxied, NEAR, 0, 100)
+    waiting = asyncio.create_task(
+        proxied.fetch(asked(12, ("t", 0, 0), ("t", 1, 0), min_bytes=250, max_wait_ms=LONG_MS))
+    )
+    await until_asked(proxied, ALSO_NEAR, 3)
+    assert not waiting.done()
+    # A source is to wait until it has what is missing, or it would answer with the same again and again.
+    assert proxied.brokers[NEAR].asked[-1].min_bytes == 250
+    assert proxied.brokers[ALSO_NEAR].asked[-1].min_bytes == 150
+    append(proxied, ALSO_NEAR, 1, 150)
+    assert lengths(await waiting) == [("t", 0, 100), ("t", 1, 150)]
+
+
+async def test_after_a_fetch_that_got_nothing_the_rounds_are_long_from_the_start() -> None:
+    proxied = proxied_with(0, 1)
+    proxied.context.settings.fetch = proxied.context.settings.fetch.model_copy(update={"mixed_wait_ms": 5_000})
+    broker = proxied.brokers[NEAR]
+    request = asked(12, ("t", 0, 0), ("t", 1, 0), max_wait_ms=1)
+    await proxied.fetch(request)
+    assert broker.asked[0].max_wait_ms == 0
+    before = len(broker.asked)
+    append(proxied, NEAR, 0, 100)
+    await proxied.fetch(request._replace(max_wait_ms=LONG_MS))
+    assert 4_000 < broker.asked[before].max_wait_ms <= 5_000
+    assert len(broker.asked) == before + 1
+    await proxied.fetch(request)
+    assert broker.asked[-1].max_wait_ms == 0
+
+
+async def test_a_replica_that_fails_between_rounds_leaves_its_part_to_the_leader() -> None:
+    proxied = proxied_with(0, 1)
+    waiting = asyncio.create_task(proxied.fetch(asked(12, ("t", 0, 0), ("t", 1, 0), max_wait_ms=LONG_MS)))
+    await until_asked(proxied, NEAR, 2)
+    proxied.brokers[NEAR].reason = LeaderReason.UNREACHABLE
+    await until_asked(proxied, LEADER, 2)
+    assert not waiting.done()
+    append(proxied, LEADER, 0, 100, 50)
+    assert lengths(await waiting) == [("t", 0, 150), ("t", 1, 0)]
+    assert leader_reads(proxied) == {LeaderReason.UNREACHABLE: 1}
+    assert proxied.stats.leader_read_bytes == {LeaderReason.UNREACHABLE: 150}
+
+
+@pytest.mark.parametrize("order", [("t", "d"), ("d", "t")])
+@pytest.mark.parametrize("diskless_first_has_it", [True, False])
+async def test_a_diskless_half_beside_a_near_replica(order: tuple[str, str], diskless_first_has_it: bool) -> None:
+    proxied = proxied_with(0)
+    entry = DisklessTopic("d", b"d" * 16, 1, "live")
+    news = asyncio.Event()
+    records: list[bytes] = []
+
+    async def read(requests: Any, **limits: Any) -> list[PartitionRead]:
+        assert [request.topic_id for request in requests] == [entry.topic_id]
+        return [PartitionRead(0, list(records), sum(map(len, records)), 0, 3)]
+
+    listening: list[Any] = []
+    coordinates = SimpleNamespace(
+        listen=lambda partitions: listening.append(partitions) or news,
+        unlisten=lambda partitions, event: listening.remove(partitions),
+    )
+    proxied.context.reader = SimpleNamespace(read=read, coordinates=coordinates)
+    proxied.context.topics.find = {"d": entry}.get
+    rights = Rights(1e9, proxied.context.now)
+    rights._known["d"] = (float("inf"), 0, READ)
+    proxied.remembered[Rights] = rights
+    waiting = asyncio.create_task(proxied.fetch(asked(12, *((name, 0, 0) for name in order), max_wait_ms=LONG_MS)))
+    await until_asked(proxied, NEAR, 3)
+    assert not waiting.done()
+    if diskless_first_has_it:
+        records.append(b"r" * 70)
+        news.set()
+    else:
+        append(proxied, NEAR, 0, 100)
+    sizes = {"d": 70, "t": 0} if diskless_first_has_it else {"d": 0, "t": 100}
+    assert lengths(await waiting) == [(name, 0, sizes[name]) for name in order]
+    assert not listening
+    assert not proxied.brokers[LEADER].asked
+    near = {key: size for key, size in proxied.stats.record_bytes.items() if size}
+    kind, name = ("diskless", "d") if diskless_first_has_it else ("classic", "t")
+    assert near == {(kind, "fetch", "near", "near", name): sizes[name]}
