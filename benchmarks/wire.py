@@ -130,6 +130,8 @@ class Asking:
             cluster=cluster,
             racks=racks,
             leader_choice=LeaderChoice(leader_choice),
+            under_replicated=SimpleNamespace(enabled=True),
+            topic_defaults=SimpleNamespace(replication_factor=0),
         )
         self._body = memoryview(body)
 

@@ -141,6 +141,7 @@ def _moved(traffic: Traffic) -> report.Moved:
     return report.Moved(
         cross_rack_bytes={kind: traffic.cross_rack_bytes(kind) for kind in KINDS},
         record_bytes={kind: traffic.record_bytes(kind) for kind in KINDS},
+        near_read_bytes=traffic.near_read_bytes(),
         coordination_bytes=traffic.coordination_bytes(),
     )
 

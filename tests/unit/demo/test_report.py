@@ -14,6 +14,7 @@ RACKS = ("rack-a", "rack-b")
 MOVED = report.Moved(
     cross_rack_bytes={"classic": 3_000_000, "diskless": 0},
     record_bytes={"classic": 4_000_000, "diskless": 4_000_000},
+    near_read_bytes=2_000_000,
     coordination_bytes=20_000,
 )
 

@@ -144,6 +144,8 @@ class _Connection:
             topics=SimpleNamespace(all=lambda: (), is_diskless=None),
             racks=SimpleNamespace(of=lambda *_: "rack-a", learn=lambda *_: None),
             leader_choice=LeaderChoice("sticky"),
+            under_replicated=SimpleNamespace(enabled=True),
+            topic_defaults=SimpleNamespace(replication_factor=3),
         )
         self.rewrite = None
 
