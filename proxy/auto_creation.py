@@ -5,13 +5,16 @@ CreateTopics, if the brokers create topics on demand. A name in the registry is 
 state it is in: they would make a classic topic of a reserved name before its creator does, or beside logs that are
 being deleted. With all other names the brokers go on as they do; but while fewer of them live than new topics have
 replicas the proxy creates those, too, if the brokers create topics on demand, so that they can be made with the live
-ones (KIP-409, `replication/creation.py`).
+ones (KIP-409, `replication/creation.py`). As with brokers, who asks while a topic is being created hears that there is
+none yet.
 
 Version notes: Metadata v0 to v3 always create (v4 has the flag), so the brokers are asked v4 for them.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 import structlog
@@ -19,6 +22,7 @@ import structlog
 from proxy.cluster import METADATA
 from proxy.errors import NONE, TOPIC_ALREADY_EXISTS, TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_OR_PARTITION
 from proxy.housekeeping.broker_defaults import DefaultsRefused, broker_configs
+from proxy.replication.plan import DEFAULT_REPLICATION_FACTOR, NUM_PARTITIONS
 from proxy.topic_configs import diskless_by_name
 from proxy.upstream import BrokerUnreachable
 from proxy.wire.cold import at_version, encode, read_response
@@ -44,10 +48,55 @@ log = structlog.get_logger()
 FIRST_FLAG_VERSION = 4
 _SAME_AS_FLAG_VERSION = 3
 _AUTO_CREATE = "auto.create.topics.enable"
+_AGAIN_S, _WARN_AGAIN_S = 1.0, 60.0
+_MAX_REMEMBERED = 10_000
 _INTERNAL = ("__consumer_offsets", "__transaction_state", "__share_group_state")
 """Brokers make them with configs of their own."""
 _MAY_BE_OVER = (NONE, UNKNOWN_TOPIC_OR_PARTITION)
 """While a topic is being created; the next answer knows better."""
+
+
+class OnDemand:
+    """Which topics this proxy is creating on demand, or was refused: clients ask again every 100 ms."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        """`now`: monotonic seconds."""
+        self._now = now
+        self._under_way: set[str] = set()
+        self._refused: dict[str, float] = {}
+        self._warned: dict[str, float] = {}
+
+    def begin(self, names: Iterable[str]) -> list[str]:
+        """Those that are to be tried now; the caller sees that `end` is called."""
+        now_s = self._now()
+        chosen = [
+            name
+            for name in names
+            if name not in self._under_way and now_s - self._refused.get(name, -math.inf) >= _AGAIN_S
+        ]
+        self._under_way.update(chosen)
+        return chosen
+
+    def end(self, names: Iterable[str], *, refused: Iterable[str]) -> None:
+        """Of what was begun; what was refused, whoever asks, is not tried again at once."""
+        self._under_way.difference_update(names)
+        for name in refused:
+            _remember(self._refused, name, self._now())
+
+    def warns(self, name: str) -> bool:
+        """Whether the log is to say again that it was refused."""
+        due = self._now() - self._warned.get(name, -math.inf) >= _WARN_AGAIN_S
+        if due:
+            _remember(self._warned, name, self._now())
+        return due
+
+
+def _remember(times: dict[str, float], name: str, now_s: float) -> None:
+    """The latest last, and not too many."""
+    times.pop(name, None)
+    times[name] = now_s
+    while len(times) > _MAX_REMEMBERED:
+        del times[next(iter(times))]
 
 
 def creating_request(context: Context, body: Buffer, version: int) -> MetadataRequest | None:
@@ -110,20 +159,41 @@ async def _create(
         told = {topic.name: topic.error_code for topic in metadata_topics(body, version) if topic.name is not None}
         errors = {name: error_code for name, error_code in told.items() if error_code not in _MAY_BE_OVER}
     mine = [name for name in missing if _is_mine(context, name) and context.topics.find(name) is None]
-    if mine and await _brokers_create(context):
-        errors |= await _create_as_client(connection, request, mine)
+    mine, refused = context.on_demand.begin(mine), []
+    try:
+        defaults = await _brokers_create(context) if mine else None
+        if defaults is None:
+            refused = mine
+        else:
+            results = await _create_as_client(connection, request, mine, defaults)
+            refused = [name for name, error_code in results.items() if error_code != TOPIC_AUTHORIZATION_FAILED]
+            errors |= {name: error_code for name, error_code in results.items() if name not in refused}
+    finally:
+        context.on_demand.end(mine, refused=refused)
     return errors
 
 
-async def _create_as_client(connection: ClientConnection, request: Request, names: list[str]) -> dict[str, int]:
+async def _create_as_client(
+    connection: ClientConnection, request: Request, names: list[str], defaults: Mapping[str, str | None]
+) -> dict[str, int]:
+    """Kafka's errors, of those that are not there now. As brokers do it: with their own numbers of partitions and of
+    replicas, for those that a request leaves out are the controllers', which may have others."""
     from proxy.handlers.create_topics import create_by_name
 
     errors = {}
-    for name, result in (await create_by_name(connection, request, names)).items():
+    results = await create_by_name(
+        connection,
+        request,
+        names,
+        partitions=_number(defaults.get(NUM_PARTITIONS)),
+        replication_factor=_number(defaults.get(DEFAULT_REPLICATION_FACTOR)),
+    )
+    for name, result in results.items():
         error_code = result.error_code.value
-        if error_code == TOPIC_AUTHORIZATION_FAILED:
-            errors[name] = error_code
-        elif error_code not in (NONE, TOPIC_ALREADY_EXISTS):
+        if error_code in (NONE, TOPIC_ALREADY_EXISTS):
+            continue
+        errors[name] = error_code
+        if error_code != TOPIC_AUTHORIZATION_FAILED and connection.context.on_demand.warns(name):
             log.warning(
                 "topic_not_auto_created",
                 topic=name,
@@ -134,10 +204,11 @@ async def _create_as_client(connection: ClientConnection, request: Request, name
     return errors
 
 
-async def _brokers_create(context: Context) -> bool:
-    """Whether the brokers create topics on demand; no where they don't say."""
+async def _brokers_create(context: Context) -> Mapping[str, str | None] | None:
+    """The brokers' defaults if they create topics on demand; None where they don't, or don't say."""
     try:
-        return (await broker_configs(context.cluster, (_AUTO_CREATE,))).get(_AUTO_CREATE) == "true"
+        told = await broker_configs(context.cluster, (_AUTO_CREATE, NUM_PARTITIONS, DEFAULT_REPLICATION_FACTOR))
+        return told if told.get(_AUTO_CREATE) == "true" else None
     except (BrokerUnreachable, ProtocolError, DefaultsRefused) as error:
         log.warning(
             "auto_creation_unknown",
@@ -146,7 +217,12 @@ async def _brokers_create(context: Context) -> bool:
             "missing",
             remedy="let the proxy's principal describe the configs of the cluster",
         )
-        return False
+        return None
+
+
+def _number(value: str | None) -> int:
+    """-1, the controllers' own, where it is not known."""
+    return int(value) if value is not None and value.isdecimal() else -1
 
 
 def _is_guarded(context: Context, name: str) -> bool:

@@ -21,6 +21,7 @@ METADATA = 3
 _METADATA_VERSION = 9
 _NO_TOPICS = b"\x01\x00\x00\x00\x00"
 """Metadata v9: an empty list of topics, no auto-creation, no authorized operations, no tagged fields."""
+_MAX_RACKS_SEEN = 10_000
 
 
 class ClusterView(NamedTuple):
@@ -52,6 +53,8 @@ class Cluster:
         self.access = BrokerAccess(settings)
         self.service = self.connection_to_any(settings.brokers.request_timeout_ms / 1000)
         self._warned: set[int] = set()
+        self.racks_seen: dict[int, str] = {}
+        """Racks of brokers that live, or have lived since this process began."""
 
     async def refresh(self) -> None:
         """Ask the brokers for their list. Raises BrokerUnreachable."""
@@ -88,6 +91,12 @@ class Cluster:
         if not live or live == self.view.brokers:
             return
         self.view = ClusterView(live)
+        for node, broker in live.items():
+            self.racks_seen.pop(node, None)  # the last one seen is the last one forgotten
+            if broker.rack:
+                self.racks_seen[node] = broker.rack
+        while len(self.racks_seen) > _MAX_RACKS_SEEN:
+            del self.racks_seen[next(iter(self.racks_seen))]
         for node in live.keys() - set(self._settings.listeners.node_ids) - self._warned:
             self._warned.add(node)
             log.error(
@@ -121,10 +130,13 @@ class Cluster:
             keep_alive(transport.get_extra_info("socket"), limits)
             transport.set_write_buffer_limits(high=limits.write_buffer_bytes)
 
-    def connection_to_any(self, request_timeout_s: float) -> ServiceConnection:
-        """A service connection to any broker, of the proxy's rack first; the caller closes it."""
+    def connection_to_any(self, request_timeout_s: float, *, near_first: bool = True) -> ServiceConnection:
+        """A service connection to any broker, of the proxy's rack first or last; the caller closes it."""
         return ServiceConnection(
-            self._service_addresses, self.access, request_timeout_s=request_timeout_s, max_frame_bytes=2**31 - 1
+            lambda: self._service_addresses(near_first=near_first),
+            self.access,
+            request_timeout_s=request_timeout_s,
+            max_frame_bytes=2**31 - 1,
         )
 
     def connection_to(self, node_id: int) -> ServiceConnection:
@@ -142,12 +154,12 @@ class Cluster:
         )
 
     def rack_of(self, node_id: int | None) -> str:
-        """A broker's rack; empty where unknown."""
-        broker = self.view.brokers.get(node_id) if node_id is not None else None
-        return (broker.rack or "") if broker else ""
+        """A broker's rack, also of one that is down; empty where unknown."""
+        return self.racks_seen.get(node_id, "") if node_id is not None else ""
 
-    def _service_addresses(self) -> list[tuple[str, int]]:
-        """Brokers of this rack first, then the others, then the bootstrap list."""
-        brokers = sorted(self.view.brokers.values(), key=lambda broker: broker.rack != self._settings.rack)
+    def _service_addresses(self, *, near_first: bool = True) -> list[tuple[str, int]]:
+        """Brokers of this rack first, then the others, or the other way round; then the bootstrap list."""
+        rack = self._settings.rack
+        brokers = sorted(self.view.brokers.values(), key=lambda broker: (broker.rack == rack) is not near_first)
         live = [(broker.host, broker.port) for broker in brokers]
         return live + [address for address in self._bootstrap if address not in live]

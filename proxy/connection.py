@@ -22,7 +22,7 @@ from proxy.produce_offload import PRODUCE, begin_classic_produce
 from proxy.request import Request
 from proxy.security.authentication import Authentication
 from proxy.slots import BrokerSlot, Rewrite, Slot
-from proxy.upstream import BrokerConnection, BrokerUnreachable, Expected
+from proxy.upstream import Awaiting, BrokerConnection, BrokerUnreachable, Expected
 from proxy.wire.errors import ProtocolError
 from proxy.wire.frames import Decision, FrameReader
 from proxy.wire.header import parse_request_header
@@ -285,14 +285,30 @@ class ClientConnection(asyncio.Protocol):
         if self.upstream is not None:
             self.upstream.send([_SIZE.pack(sum(map(len, buffers))), *buffers], expected)
 
-    async def ask(self, request: Request, api_key: int, api_version: int, body: list[Buffer] | bytes) -> memoryview:
-        """Ask the client's own broker something as the client; the answer's body. Raises BrokerUnreachable."""
+    def forward_in_place(self, request: Request, slot: Slot, into: BrokerSlot) -> None:
+        """As `forward_slot`, where a slot was opened already: `into` takes its place, and its memory."""
+        self._slots[self._slots.index(slot)] = into
+        into.charge_bytes, slot.charge_bytes = slot.charge_bytes, 0
+        self.send_upstream([request.frame], into)
+
+    async def ask(
+        self,
+        request: Request,
+        api_key: int,
+        api_version: int,
+        body: list[Buffer] | bytes,
+        question: Awaiting | None = None,
+    ) -> memoryview:
+        """Ask the client's own broker something as the client; the answer's body. Raises BrokerUnreachable.
+
+        `question` as in `BrokerConnection.ask`.
+        """
         if self.upstream is None:
             raise BrokerUnreachable("the client's connection is ending")
         if self.authentication.under_way:
             # The broker would take it for a token, and close the connection.
             raise BrokerUnreachable("the client is authenticating")
-        return await self.upstream.ask(api_key, api_version, body, request.client_id)
+        return await self.upstream.ask(api_key, api_version, body, request.client_id, question)
 
     def mute(self, seconds: float) -> None:
         """Look at no further request for so long (KIP-219); what is answered goes out, and a drain does not wait."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import redis.asyncio
 
+from proxy.auto_creation import OnDemand
 from proxy.cache import BlockCache
 from proxy.cluster import Cluster
 from proxy.config import Settings
@@ -97,10 +98,11 @@ class Context:
         self.leader_choice = LeaderChoice(settings.leader_choice)
         self.api_versions_learnt: dict[int, bytes] = {}
         """The body of the last answer to ApiVersions without error, by version, as clients were told it."""
-        self.near_brokers = NearBrokers(settings.rack, lambda: self.cluster.view)
+        self.near_brokers = NearBrokers(settings.rack, self.cluster)
         self.shunned = Shunned(self.now, shun_s=settings.fetch.replica_shun_ms / 1000)
-        # Its own connection: what clients' Fetches wait for does not stand in line behind other questions.
-        self.replicas_service = self.cluster.connection_to_any(_REPLICAS_ANSWER_WITHIN_S)
+        # Its own connection: what clients' Fetches wait for does not stand in line behind other questions. A replica
+        # that is cut off goes on calling itself in sync: those are not asked first of whom it is said.
+        self.replicas_service = self.cluster.connection_to_any(_REPLICAS_ANSWER_WITHIN_S, near_first=False)
         self.replicas = Replicas(
             self.replicas_service.ask,
             self.now,
@@ -168,6 +170,7 @@ class Context:
         )
         self.pending_topics = RedisPendingTopics(store, lambda: self.cluster.cluster_id)
         self.under_replicated = UnderReplicatedTopics(self)
+        self.on_demand = OnDemand(lambda: self.now())
         self.reservations = Reservations(self)
         self.housekeeper = Housekeeper(
             settings,

@@ -18,22 +18,18 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
-from proxy.accounting import count_classic
 from proxy.errors import FETCH_SESSION_ID_NOT_FOUND
-from proxy.fetching.asked import DisklessAsked, Key, each_once
+from proxy.fetching.asked import DisklessAsked, each_once
+from proxy.fetching.forward import forward
 from proxy.fetching.leader import without_session
 from proxy.fetching.rounds import Fetching
 from proxy.fetching.route import NOWHERE_NEAR, Route, is_routed, never_near, router_of
-from proxy.replicas.choice import LeaderReason
-from proxy.rewrite_metadata import address_of
-from proxy.slots import StreamedFetchSlot
 from proxy.wire.fetch import FetchRequest, TopicFetch, parse_fetch_request
 from proxy.wire.fetch_response import build_fetch_response
 
 if TYPE_CHECKING:
     from proxy.connection import ClientConnection
     from proxy.request import Request
-    from proxy.wire.topic_walk import CountTopic
 
 _FIRST_EPOCH = 0
 
@@ -47,7 +43,7 @@ def fetch(connection: ClientConnection, request: Request) -> Coroutine[Any, Any,
     with_diskless = any(find(asked.topic) is not None for asked in parsed.topics)
     routed = is_routed(connection, parsed)
     if not with_diskless and not routed:
-        _forward(connection, request, {}, never_near(connection))
+        forward(connection, request, {}, never_near(connection))
         return None
     if parsed.session_epoch > _FIRST_EPOCH:
         body = build_fetch_response(parsed.version, 0, [], error_code=FETCH_SESSION_ID_NOT_FOUND)
@@ -94,39 +90,5 @@ def _routed(
     """Read from near replicas what can be; where that is nothing, the leader's answer streams through."""
     if route.near or diskless:
         return Fetching(connection, request, parsed, topics, diskless, route).answer(connection.open_slot(request))
-    for reason in route.reasons.values():
-        connection.context.stats.leader_reads[reason] += 1
-    _forward(connection, without_session(request, parsed), route.reasons)
+    forward(connection, without_session(request, parsed), route.reasons)
     return None
-
-
-def _forward(
-    connection: ClientConnection,
-    request: Request,
-    reasons: dict[Key, LeaderReason],
-    otherwise: LeaderReason | None = None,
-) -> None:
-    """All of it is the broker's; `reasons` say why no near replica is read, of other topics it is `otherwise`."""
-    key, version, correlation_id = request.api_key, request.api_version, request.correlation_id
-    count = count_classic(connection, request.client_id, "fetch")
-    if reasons or otherwise is not None:
-        count = _counting_reasons(connection, count, reasons, otherwise)
-    told = address_of(connection, request.client_id)
-    connection.forward_slot(request, StreamedFetchSlot(connection, key, version, correlation_id, told, count))
-
-
-def _counting_reasons(
-    connection: ClientConnection, count: CountTopic, reasons: dict[Key, LeaderReason], otherwise: LeaderReason | None
-) -> CountTopic:
-    """Counts also why; a topic's bytes under the reason of the first of its partitions."""
-    of_topic: dict[str | bytes, LeaderReason] = {}
-    for (topic, _), reason in reasons.items():
-        of_topic.setdefault(topic, reason)
-
-    def counted(topic: str | bytes, size: int) -> None:
-        count(topic, size)
-        reason = of_topic.get(topic, otherwise)
-        if reason is not None:
-            connection.context.stats.leader_read_bytes[reason] += size
-
-    return counted

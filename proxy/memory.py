@@ -33,6 +33,11 @@ class MemoryBudget:
         self._waiting.append((size, granted))
         return False
 
+    def withdraw(self, granted: Callable[[], bool]) -> None:
+        """Wait no longer, where `try_take` was told `granted`; those behind may fit now."""
+        self._waiting = deque(one for one in self._waiting if one[1] != granted)
+        self.give_back(0)
+
     def take(self, size: int) -> None:
         """Take `size` bytes that are there already, also above the limit: whoever asks next waits the longer."""
         self.used_bytes += size

@@ -162,6 +162,7 @@ class Server:
             context.reservations.keep_settling(),
             context.housekeeper.keep_house(),
             context.replication_keeper.keep_completing(),
+            context.under_replicated.unmade.keep_forgetting(),
             context.index_watch.keep_watching(),
             context.topic_defaults.follow(),
             context.replica_selector.follow(),

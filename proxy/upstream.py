@@ -52,6 +52,13 @@ class Expected(Protocol):
         """The connection ended first."""
 
 
+class Awaiting(Expected, Protocol):
+    """Waits for the answer to a question of the proxy's own."""
+
+    answer: asyncio.Future[memoryview]
+    """The whole answer; BrokerUnreachable or ConnectionError where none comes."""
+
+
 class BrokerConnection(asyncio.Protocol):
     """One connection to a broker."""
 
@@ -179,18 +186,29 @@ class BrokerConnection(asyncio.Protocol):
             self.transport.abort()
 
     async def ask(
-        self, api_key: int, api_version: int, body: list[Buffer] | bytes, client_id: str | None
+        self,
+        api_key: int,
+        api_version: int,
+        body: list[Buffer] | bytes,
+        client_id: str | None,
+        question: Awaiting | None = None,
     ) -> memoryview:
         """Send a request of the proxy's own; the body of the answer, without its header.
 
-        Raises BrokerUnreachable. Cancelling it leaves the answer to be read and dropped.
+        `question`: who waits for the answer, where it is not simply to be held. Raises BrokerUnreachable. Cancelling it
+        leaves the answer to be read and dropped.
         """
-        question = Question(asyncio.get_running_loop().create_future())
-        header = request_header(api_key, api_version, _OWN_CORRELATION_ID, client_id)
+        if question is None:
+            question = Question(asyncio.get_running_loop().create_future())
+        assert question.correlation_id is not None
+        header = request_header(api_key, api_version, question.correlation_id, client_id)
         parts: list[Buffer] = [body] if isinstance(body, bytes) else body
         size = len(header) + sum(len(part) for part in parts)
         self.send([_FRAME.pack(size), header, *parts], question)
-        frame = await question.answer
+        try:
+            frame = await question.answer
+        except ConnectionError as error:
+            raise BrokerUnreachable(str(error)) from None
         return frame[response_header_length(api_key, api_version, frame) :]
 
     async def exchange_token(self, token: Buffer) -> memoryview:

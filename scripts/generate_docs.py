@@ -94,7 +94,8 @@ def _rows(model: type[BaseModel], prefix: str) -> list[str]:
             continue
         shown = name.replace("_", ".") if name.startswith(_KAFKA_NAMES) else f"{prefix}{name}"
         text = " ".join((field.description or "").split())
-        rows.append(f"| `{shown}` | {_default(field.default)} | {text} |\n")
+        default = field.get_default(call_default_factory=True, validated_data={})
+        rows.append(f"| `{shown}` | {_default(default)} | {text} |\n")
     return rows
 
 

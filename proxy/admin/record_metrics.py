@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from prometheus_client.core import CounterMetricFamily, Metric
 
+from proxy.replicas.choice import LeaderReason
 from proxy.stats import Stats
 
 if TYPE_CHECKING:
@@ -47,11 +48,21 @@ def record_metrics(stats: Stats, own_rack: str, prices: Prices) -> Iterator[Metr
         "cross_rack_bytes", "Bytes of records, for each time that they cross racks.", racks_labels, crossed.items()
     )
     yield _counter("topic_record_bytes", "Bytes of records by topic.", topic_labels, topic_moved.items())
-    yield _counter("topic_cross_rack_bytes", "Those that cross racks, by topic.", topic_labels, topic_crossed.items())
+    yield _counter(
+        "topic_cross_rack_bytes",
+        "Bytes of records by topic, for each time that they cross racks.",
+        topic_labels,
+        topic_crossed.items(),
+    )
     cost: defaultdict[tuple[str, ...], float] = defaultdict(float)
     for (kind, direction, *_), size in crossed.items():
         cost[kind, direction] += size * prices.cross_rack_usd_per_gb / _GIGABYTE
-    yield _counter("cross_rack_cost_usd", "What they cost by the setting prices.", ["kind", "direction"], cost.items())
+    yield _counter(
+        "cross_rack_cost_usd",
+        "What records that cross racks cost, by the setting prices.",
+        ["kind", "direction"],
+        cost.items(),
+    )
     yield from _near_reads(stats, prices)
 
 
@@ -76,15 +87,28 @@ def storage_cost(puts: int, gets: int, prices: Prices) -> Metric:
 def _near_reads(stats: Stats, prices: Prices) -> Iterator[Metric]:
     near = stats.near_read_bytes
     labels = ["client_rack", "serving_rack"]
-    text = "Bytes of records fetched from replicas in the proxy's rack instead of another rack's broker."
-    yield _counter("near_read_bytes", text, labels, near.items())
+    yield _counter(
+        "near_read_bytes",
+        "Bytes of records fetched from replicas in the proxy's rack instead of another rack's broker.",
+        labels,
+        near.items(),
+    )
     # Between proxy and broker each would have crossed; between client and proxy all is as it would have been.
     saved = sum(near.values()) * prices.cross_rack_usd_per_gb / _GIGABYTE
-    yield _counter("near_read_saved_usd", "What near reads saved by the setting prices.", [], [((), saved)])
-    text = "Partitions that were to be read from a near replica and were read from their leader."
-    for name, counts in (("leader_reads", stats.leader_reads), ("leader_read_bytes", stats.leader_read_bytes)):
-        yield _counter(name, text, ["reason"], (((reason,), count) for reason, count in counts.items()))
-        text = "Bytes of their records."
+    yield _counter(
+        "near_read_saved_usd",
+        "What reads from replicas in the proxy's rack saved, by the setting prices.",
+        [],
+        [((), saved)],
+    )
+    partitions = "partitions that were to be read from a near replica and were read from their leader"
+    for name, text, counts in (
+        ("leader_reads", f"Reads of {partitions}.", stats.leader_reads),
+        ("leader_read_bytes", f"Bytes of records of {partitions}.", stats.leader_read_bytes),
+    ):
+        # Each reason from the beginning: a series that begins with its first event has no rate then.
+        by_reason = [((reason.value,), counts.get(reason, 0)) for reason in LeaderReason]
+        yield _counter(name, text, ["reason"], by_reason)
 
 
 def _counter(name: str, text: str, labels: list[str], values: Iterable[tuple[tuple[str, ...], float]]) -> Metric:

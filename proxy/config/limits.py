@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
-from proxy.config.section import Section
+from proxy.config.section import Section, checked_patterns
 
 
 class Limits(Section):
@@ -87,6 +87,9 @@ class FetchSettings(Section):
     read_near_replicas: bool = True
     """Read classic topics from replicas in the proxy's own rack for clients that come to a listener of another rack's
     broker (KIP-392 without the client's help). Off, brokers' answers pass as they are."""
+    leader_read_topics: tuple[str, ...] = ()
+    """Regular expressions: classic topics whose whole name matches one are always read from their leaders, in whatever
+    rack these are. For topics with few records that are wanted at once: a follower has them a little later."""
     replica_connections_max: int = Field(default=1_000, ge=1)
     """Connections of the proxy's own to each broker of its rack, for such reads; one that finds none free goes to the
     leader."""
@@ -106,3 +109,8 @@ class FetchSettings(Section):
     replica_topics_remembered: int = Field(default=10_000, ge=1)
     """Classic topics that are being read of which leaders and replicas are remembered; those beyond are read from
     their leaders."""
+
+    @field_validator("leader_read_topics")
+    @classmethod
+    def _patterns(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        return checked_patterns(value)

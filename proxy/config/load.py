@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,8 @@ from pydantic_settings import SettingsError
 
 from proxy.config.settings import Settings
 
+_PREFIX: str = Settings.model_config["env_prefix"]
+_DELIMITER = Settings.model_config["env_nested_delimiter"] or ""
 _SECRETIVE = ("secret", "password", "token", "sasl", "tls")
 
 
@@ -44,16 +48,44 @@ def _field_names(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def _explain(path: Path, error: ValidationError) -> str:
-    findings = []
+    in_file, in_environment = list[str](), list[str]()
     for finding in error.errors(include_url=False):
         name = ".".join(str(part) for part in finding["loc"]) or "settings"
         if finding["type"] == "extra_forbidden":
-            findings.append(f"{name}: no such setting; see docs/configuration.md for the names")
+            text = f"{name}: no such setting; see docs/configuration.md for the names"
         elif finding["type"] == "missing":
-            findings.append(f"{name}: is missing; add it, see docs/configuration.md for an example")
+            text = f"{name}: is missing; add it, see docs/configuration.md for an example"
+        elif finding["type"] == "model_type":
+            text = f"{name}: has to be a section with settings{_shown(name, finding['input'])}"
         else:
-            findings.append(f"{name}: {finding['msg'].removeprefix('Value error, ')}{_shown(name, finding['input'])}")
-    return f"{path}: " + "; ".join(findings)
+            text = f"{name}: {finding['msg'].removeprefix('Value error, ')}{_shown(name, finding['input'])}"
+        variable = _variable_of(finding["loc"])
+        if variable is None:
+            in_file.append(text)
+        else:
+            in_environment.append(f"environment variable {variable}: {text}")
+    return "; ".join([*([f"{path}: " + "; ".join(in_file)] if in_file else []), *in_environment])
+
+
+def _variable_of(setting: tuple[str | int, ...]) -> str | None:
+    """The environment variable that says what the setting is; None where none does."""
+    variables = {name.upper(): name for name in os.environ}
+    for end in range(len(setting), 0, -1):
+        name = variables.get((_PREFIX + _DELIMITER.join(map(str, setting[:end]))).upper())
+        if name is not None and _says(os.environ[name], setting[end:]):
+            return name
+    return None
+
+
+def _says(value: str, inner: tuple[str | int, ...]) -> bool:
+    """Whether a variable's JSON has something at that place in it."""
+    try:
+        found: Any = json.loads(value) if inner else None
+        for part in inner:
+            found = found[part]
+    except (ValueError, LookupError, TypeError):
+        return False
+    return True
 
 
 def _shown(name: str, value: object) -> str:

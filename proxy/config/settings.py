@@ -8,7 +8,6 @@ An environment variable is `DISKLESS_PROXY_` and the field's path joined by two 
 
 from __future__ import annotations
 
-import re
 from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -20,6 +19,7 @@ from proxy.config.listeners import Admin, Listeners
 from proxy.config.prices import Prices
 from proxy.config.racks import Fleet, Racks
 from proxy.config.replication import Replication
+from proxy.config.section import checked_patterns
 from proxy.config.security import check_principals
 from proxy.config.stores import Garbage, Redis, Storage
 
@@ -143,12 +143,7 @@ class Settings(BaseSettings):
     @field_validator("default_diskless_topics")
     @classmethod
     def _patterns(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        for pattern in value:
-            try:
-                re.compile(pattern)
-            except re.error as error:
-                raise ValueError(f"{pattern!r} is no regular expression: {error}") from error
-        return value
+        return checked_patterns(value)
 
     @model_validator(mode="after")
     def _listeners_differ(self) -> Settings:

@@ -104,7 +104,8 @@ def empty_response(version: int, throttle_ms: int) -> list[Buffer]:
 def cut(version: int, keys: Sequence[Key], pieces: dict[Key, Piece], max_bytes: int) -> dict[Key, Piece]:
     """As many records as `max_bytes` allow in the order of `keys`, which is the request's; the first batch in any case.
 
-    What is left for a partition may end within a batch: so do brokers' answers, and clients leave such a rest alone.
+    What is left for a partition may end within a batch, but the first: so do brokers' answers, and clients leave such a
+    rest alone.
     """
     left = max_bytes
     if sum(piece.record_bytes for piece in pieces.values()) <= left:
@@ -125,7 +126,11 @@ def cut(version: int, keys: Sequence[Key], pieces: dict[Key, Piece], max_bytes: 
 def _shortened(version: int, piece: Piece, size: int, *, first_exempt: bool) -> Piece:
     fetched = piece.fetched or parse_partition(b"".join(piece.encoded), version)
     records = memoryview(b"".join(fetched.records))
-    if first_exempt and len(records) >= _BATCH_HEAD.size:
-        size = max(size, _BATCH_HEAD.size + _BATCH_HEAD.unpack_from(records)[0])
+    first_bytes = len(records)
+    if first_bytes >= _BATCH_HEAD.size:
+        first_bytes = _BATCH_HEAD.size + _BATCH_HEAD.unpack_from(records)[0]
+    if size < first_bytes:
+        # Nothing in place of a part of a batch, as brokers (`firstEntryIncomplete`): Java's consumer fails over one.
+        size = first_bytes if first_exempt else 0
     records = records[:size]
     return piece_of(fetched._replace(records=(records,), records_length=len(records)))

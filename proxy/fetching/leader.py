@@ -1,17 +1,26 @@
-"""The leaders' part of a Fetch: asked of the client's own broker, as the client, without a session."""
+"""The leaders' part of a Fetch: asked of the client's own broker, as the client, without a session.
+
+A broker that hangs is waited for as a client of its own would wait. Where others have something for the same Fetch, it
+is for a short time only; its partitions are then answered as those without news. All are there, as Java's consumer
+drops an answer without a session that lacks one; and an error would make clients ask for metadata at every Fetch.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import struct
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from proxy.errors import NONE
-from proxy.fetching.answer import CLASSIC, Answer, Piece
-from proxy.fetching.asked import Key
+from proxy.fetching.answer import CLASSIC, Answer, Piece, piece_of
+from proxy.fetching.asked import Key, keys_of
+from proxy.replicas.answers import AwaitedAnswer, ReplicaAnswer
 from proxy.rewrite_metadata import address_of
+from proxy.upstream import BrokerUnreachable
 from proxy.wire.endpoints import rewrite_endpoint_section
 from proxy.wire.fetch import FIRST_REPLICA_TAG, FIRST_SESSION, FetchRequest, TopicFetch, build_fetch_request
+from proxy.wire.fetch_response import PartitionFetched
 from proxy.wire.fetch_walk import response_tail, walk_fetch_response
 from proxy.wire.primitives import INT32, NO_TAGS
 
@@ -27,6 +36,15 @@ _SESSION_AT = 17
 """Of a request from v7 on: session ID and epoch, behind replica ID, waits and limits, and isolation level."""
 
 
+class LeaderSilence:
+    """Since when a connection's broker owes an answer that nobody waits for any more."""
+
+    def __init__(self) -> None:
+        self.since_s: float | None = None
+        self.received_bytes = 0
+        """How much the broker had said until then."""
+
+
 class LeaderSource:
     """The broker that the client's connection is to."""
 
@@ -36,16 +54,38 @@ class LeaderSource:
         request: Request,
         parsed: FetchRequest,
         told: Callable[[str | bytes, int, int], None],
+        last_told: Callable[[str | bytes, int], int],
+        silence: LeaderSilence,
+        hold: Callable[[ReplicaAnswer], None],
     ) -> None:
-        """`parsed` names the rack that brokers may redirect to (KIP-392), or none; `told` hears of high watermarks."""
+        """`parsed` names the rack that brokers may redirect to (KIP-392), or none.
+
+        `told` hears of high watermarks, `last_told` knows them; `silence` is the connection's; `hold` is told of each
+        answer that takes memory.
+        """
+        self._hold = hold
         self._told = told
+        self._last_told = last_told
+        self._silence = silence
         self._connection = connection
         self._request = request
         self._parsed = parsed
         self._serving = connection.context.cluster.rack_of(connection.node_id)
 
-    async def ask(self, topics: list[TopicFetch], *, wait_ms: int, min_bytes: int, max_bytes: int) -> Answer:
-        """Ask once. Raises BrokerUnreachable and ProtocolError."""
+    async def ask(
+        self,
+        topics: list[TopicFetch],
+        *,
+        wait_ms: int,
+        min_bytes: int,
+        max_bytes: int,
+        patience_s: float | None = None,
+    ) -> Answer:
+        """Ask once. Raises BrokerUnreachable and ProtocolError.
+
+        An answer that does not begin within `wait_ms` and `brokers.request_timeout_ms` ends the connection; one that
+        does not within `patience_s` leaves the partitions without news.
+        """
         version = self._parsed.version
         half = self._parsed._replace(
             max_wait_ms=wait_ms,
@@ -56,8 +96,11 @@ class LeaderSource:
             topics=topics,
             forgotten=[],
         )
-        body = await self._connection.ask(self._request, FETCH, version, build_fetch_request(half))
-        walk = walk_fetch_response(body, version)
+        answer = await self._answer(build_fetch_request(half), wait_ms / 1000, patience_s)
+        if answer is None:
+            return Answer(CLASSIC, self._serving, False, {key: self._no_news(*key) for key in keys_of(topics)}, 0, True)
+        self._hold(answer)
+        walk = walk_fetch_response(answer.body, version)
         pieces: dict[Key, Piece] = {}
         size, failed = 0, walk.error_code != NONE or walk.throttle_ms > 0
         for topic, partitions in walk.topics:
@@ -74,6 +117,48 @@ class LeaderSource:
         return Answer(
             CLASSIC, self._serving, False, pieces, size, failed, walk.throttle_ms, walk.error_code, tail or NO_TAGS
         )
+
+    async def _answer(self, body: bytes, wait_s: float, patience_s: float | None) -> ReplicaAnswer | None:
+        """None where it does not come within `patience_s`; one that has begun may take its time."""
+        context, silence = self._connection.context, self._silence
+        if silence.received_bytes != self._bytes_received:
+            silence.since_s = None
+        asked_s = context.now() if silence.since_s is None else silence.since_s
+        limit_s = asked_s + wait_s + context.settings.brokers.request_timeout_ms / 1000 - context.now()
+        pause_s = limit_s if patience_s is None else min(limit_s, patience_s)
+        awaited = AwaitedAnswer(context.replica_memory, self._resume)
+        question = asyncio.ensure_future(
+            self._connection.ask(self._request, FETCH, self._parsed.version, body, awaited)
+        )
+        try:
+            while True:
+                seen_bytes = self._bytes_received
+                await asyncio.wait([question], timeout=max(pause_s, 0.0))
+                if question.done():
+                    silence.since_s = None
+                    return ReplicaAnswer(question.result(), context.replica_memory, awaited.take())
+                if self._bytes_received == seen_bytes:
+                    break
+        finally:
+            question.cancel()
+            awaited.give_up()
+        silence.since_s, silence.received_bytes = asked_s, self._bytes_received
+        if patience_s is None or patience_s >= limit_s:
+            raise BrokerUnreachable("the broker does not answer a Fetch")
+        return None
+
+    def _resume(self) -> None:
+        if self._connection.upstream is not None:
+            self._connection.upstream.resume_reading()
+
+    @property
+    def _bytes_received(self) -> int:
+        upstream = self._connection.upstream
+        return 0 if upstream is None else upstream.bytes_received
+
+    def _no_news(self, topic: str | bytes, partition: int) -> Piece:
+        aborted = () if self._parsed.isolation_level else None
+        return piece_of(PartitionFetched(partition, NONE, self._last_told(topic, partition), -1, -1, (), 0, aborted))
 
 
 def without_session(request: Request, parsed: FetchRequest) -> Request:

@@ -1,30 +1,39 @@
 """A near replica as a source: asked on a connection of the proxy's own, as the leader would be (KIP-392).
 
-Followers serve consumers from Fetch v11 on, so older versions are asked as v11 and answered down. What the leader would
-not say never gets to the client: an error, a redirect, a tagged field or a missing partition is *absorbed*: the leader
-is to be asked for that partition.
+Topics are asked for by their IDs, so older versions are asked as v13 and answered down: a replica that has not heard
+yet that a topic was deleted and made again is not to answer from the old one. What the leader would not say never gets
+to the client: an error, a redirect, a tagged field or a missing partition is *absorbed*: the leader is to be asked for
+that partition.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import isinf
 from typing import TYPE_CHECKING, NamedTuple
 
-from proxy.errors import INVALID_REQUEST, NONE, OFFSET_OUT_OF_RANGE
-from proxy.fetching.answer import CLASSIC, Answer, Piece
+import structlog
+
+from proxy.errors import INVALID_REQUEST, NONE, OFFSET_OUT_OF_RANGE, TOPIC_AUTHORIZATION_FAILED
+from proxy.fetching.answer import CLASSIC, Answer, Piece, piece_of
 from proxy.fetching.asked import Key, keys_of
 from proxy.fetching.watermarks import Watermarks
 from proxy.replicas.answers import ReplicaAnswer, ReplicaUnavailable
 from proxy.replicas.choice import LeaderReason
 from proxy.replicas.states import ClassicTopic
+from proxy.security.principal import user_of
 from proxy.wire.errors import ProtocolError
-from proxy.wire.fetch import CONSUMER_REPLICA_ID, FIRST_RACK, FetchRequest, TopicFetch, build_fetch_request
-from proxy.wire.fetch_walk import FetchWalk, has_no_tail, lowered, piece, walk_fetch_response
-from proxy.wire.primitives import Buffer
+from proxy.wire.fetch import CONSUMER_REPLICA_ID, FetchRequest, PartitionFetch, TopicFetch, build_fetch_request
+from proxy.wire.fetch_response import PartitionFetched
+from proxy.wire.fetch_walk import LOWERED_FROM, FetchWalk, TopicAt, has_no_tail, lowered, piece, walk_fetch_response
+from proxy.wire.primitives import NO_TAGS, Buffer
 
 if TYPE_CHECKING:
     from proxy.connection import ClientConnection
 
+log = structlog.get_logger()
+
+NOTHING: frozenset[Key] = frozenset()
 _NO_SESSION = -1
 _UNKNOWN_SERVER_ERROR = -1
 _FENCED_LEADER_EPOCH = 74
@@ -36,16 +45,15 @@ _BLAMELESS = frozenset(
         OFFSET_OUT_OF_RANGE,
         INVALID_REQUEST,
         _UNKNOWN_SERVER_ERROR,
-        _FENCED_LEADER_EPOCH,
         _UNKNOWN_LEADER_EPOCH,
         _OFFSET_NOT_AVAILABLE,
     }
 )
 """Told by what this client asked for (offset, epoch, limits), or soon over: the replica is good for others. NONE is an
 answer with a redirect or tagged fields, as for the last fetched epoch that a client may name."""
-_STALE = frozenset({3, 5, 6, 9, 56, _FENCED_LEADER_EPOCH, _UNKNOWN_LEADER_EPOCH, 100, 103})
+_STALE = frozenset({3, 5, 6, 9, 56, _UNKNOWN_LEADER_EPOCH, 100, 103})
 """UNKNOWN_TOPIC_OR_PARTITION, LEADER_NOT_AVAILABLE, NOT_LEADER_OR_FOLLOWER, REPLICA_NOT_AVAILABLE, KAFKA_STORAGE_ERROR,
-the two of epochs, UNKNOWN_TOPIC_ID, INCONSISTENT_TOPIC_ID: what is known of the topic may be old."""
+UNKNOWN_LEADER_EPOCH, UNKNOWN_TOPIC_ID, INCONSISTENT_TOPIC_ID: what is known of the topic may be old."""
 
 
 class ReplicaReply(NamedTuple):
@@ -57,15 +65,17 @@ class ReplicaReply(NamedTuple):
     by_topic: list[tuple[str | bytes, int]]
     """Record bytes of each topic."""
     walk: FetchWalk | None = None
-    """None where there is no answer."""
+    """None where there is no answer; its topics are called as the client calls them."""
     raised: dict[Key, int] | None = None
     """High watermarks to be told in place of the replica's."""
     throttle_ms: int = 0
+    fenced: frozenset[Key] = NOTHING
+    """Partitions that are answered with FENCED_LEADER_EPOCH."""
 
     def whole(self, version: int) -> list[Buffer] | None:
         """The response as a client of that version is to get it; None where it must be put together anew."""
         walk = self.walk
-        if walk is None or self.absorbed or self.raised:
+        if walk is None or self.absorbed or self.raised or self.fenced:
             return None
         if version < walk.version:
             return lowered(walk, version)
@@ -78,10 +88,20 @@ class ReplicaReply(NamedTuple):
             for topic, partitions in walk.topics:
                 for at in partitions:
                     key = topic, at.index
-                    if key not in self.absorbed:
+                    if key in self.fenced:
+                        pieces[key] = piece_of(PartitionFetched(at.index, _FENCED_LEADER_EPOCH, -1, -1, -1, (), 0))
+                    elif key not in self.absorbed:
                         encoded = piece(walk, at, version, raised.get(key, at.high_watermark))
                         pieces[key] = Piece(NONE, at.record_bytes, encoded)
-        return Answer(CLASSIC, self.serving, True, pieces, self.record_bytes, self.throttle_ms > 0, self.throttle_ms)
+        failed = self.throttle_ms > 0 or bool(self.fenced)
+        return Answer(CLASSIC, self.serving, True, pieces, self.record_bytes, failed, self.throttle_ms)
+
+
+def _untagged(topic_id: bytes, partitions: list[PartitionFetch]) -> TopicFetch:
+    """Without the client's tagged fields: consumers need none, and brokers end connections over unreadable ones."""
+    if any(partition.tagged is not NO_TAGS for partition in partitions):
+        partitions = [partition._replace(tagged=NO_TAGS) for partition in partitions]
+    return TopicFetch(topic_id, partitions)
 
 
 class ReplicaSource:
@@ -103,8 +123,9 @@ class ReplicaSource:
     ) -> None:
         self._context = connection.context
         self._client_id = client_id
+        self._user = user_of(connection)
         self._parsed = parsed
-        self._version = max(parsed.version, FIRST_RACK)
+        self._version = max(parsed.version, LOWERED_FROM)
         self._broker = broker
         self._known = known
         self._watermarks = watermarks
@@ -114,6 +135,7 @@ class ReplicaSource:
 
     async def ask(self, topics: list[TopicFetch], *, wait_ms: int, min_bytes: int, max_bytes: int) -> ReplicaReply:
         """Ask once; never raises for what the replica does or does not do."""
+        called: dict[str | bytes, str | bytes] = {self._known[asked.topic].topic_id: asked.topic for asked in topics}
         body = build_fetch_request(
             FetchRequest(
                 self._version,
@@ -124,7 +146,7 @@ class ReplicaSource:
                 self._parsed.isolation_level,
                 0,
                 _NO_SESSION,
-                topics,
+                [_untagged(self._known[asked.topic].topic_id, asked.partitions) for asked in topics],
                 [],
                 "",
             )
@@ -139,9 +161,14 @@ class ReplicaSource:
         self._hold(answer)
         try:
             walk = walk_fetch_response(answer.body, self._version)
-        except ProtocolError:
+            if self._parsed.version < LOWERED_FROM:
+                walk = walk._replace(topics=[TopicAt(called[topic], partitions) for topic, partitions in walk.topics])
+        except (KeyError, ProtocolError):
             return self._nothing(topics, LeaderReason.REPLICA_ERROR, shun=True)
         if walk.throttle_ms:
+            if isinf(self._context.quotas.fetch.available_bytes(self._user, self._client_id)):
+                # Not a quota of the client's own, but of the proxy's principal, or on its requests.
+                return self._nothing(topics, LeaderReason.THROTTLED)
             return ReplicaReply(self._rack, {}, 0, [], throttle_ms=walk.throttle_ms)
         if walk.error_code != NONE:
             return self._nothing(topics, LeaderReason.REPLICA_ERROR, shun=walk.error_code not in _BLAMELESS)
@@ -149,13 +176,18 @@ class ReplicaSource:
 
     def _look_through(self, topics: list[TopicFetch], walk: FetchWalk) -> ReplicaReply:
         absorbed, raised, by_topic = dict[Key, LeaderReason](), dict[Key, int](), []
-        told, record_bytes, count = self._watermarks.told, 0, 0
+        told, record_bytes, count, fenced = self._watermarks.told, 0, 0, set[Key]()
         for topic, partitions in walk.topics:
             of_known = self._known.get(topic)
             topic_id, known = (of_known.topic_id, of_known.partitions) if of_known is not None else (b"", {})
             of_topic = 0
             for index, error_code, high_watermark, plain, _, _, size, _ in partitions:
                 state = known.get(index)
+                if error_code == _FENCED_LEADER_EPOCH:
+                    # The leader's epoch is as high or higher, so it would say the same, and may hang.
+                    fenced.add((topic, index))
+                    self._context.replicas.stale([topic])
+                    continue
                 if error_code or not plain or state is None:
                     absorbed[topic, index] = self._absorb(topic, index, error_code)
                     continue
@@ -166,16 +198,19 @@ class ReplicaSource:
             record_bytes += of_topic
             by_topic.append((topic, of_topic))
             count += len(partitions)
-        if count != sum(len(asked.partitions) for asked in topics):
+        if absorbed or count != sum(len(asked.partitions) for asked in topics):
             answered = {(topic, at.index) for topic, partitions in walk.topics for at in partitions}
             for key in keys_of(topics):
                 if key not in answered:
                     self._shun(*key)
                     absorbed[key] = LeaderReason.REPLICA_ERROR
-        return ReplicaReply(self._rack, absorbed, record_bytes, by_topic, walk, raised)
+        return ReplicaReply(self._rack, absorbed, record_bytes, by_topic, walk, raised, fenced=frozenset(fenced))
 
     def _absorb(self, topic: str | bytes, partition: int, error_code: int) -> LeaderReason:
         """Why the leader is asked; others are not to run into the same, unless it is this client's own matter."""
+        if error_code == TOPIC_AUTHORIZATION_FAILED:
+            self._refuse(topic)
+            return LeaderReason.NOT_ALLOWED
         if error_code not in _BLAMELESS:
             self._shun(topic, partition)
         if error_code in _STALE:
@@ -186,6 +221,20 @@ class ReplicaSource:
         known = self._known.get(topic)
         if known is not None:
             self._context.shunned.shun(self._broker, known.name, partition)
+
+    def _refuse(self, topic: str | bytes) -> None:
+        """The proxy may not read a topic that its client may read, or, where they are the same to brokers, neither."""
+        known, settings = self._known.get(topic), self._context.settings
+        if known is None:
+            return
+        for_s = max(settings.authorization_cache_ms, settings.fetch.replica_shun_ms) / 1000
+        if self._context.shunned.refuse(known.name, for_s) and settings.brokers.with_sasl:
+            log.warning(
+                "replica_read_refused",
+                topic=known.name,
+                effect="the topic is read from its leaders, in whatever rack they are",
+                remedy="allow the proxy's principal Read on the topic",
+            )
 
     def _nothing(self, topics: list[TopicFetch], reason: LeaderReason, *, shun: bool = False) -> ReplicaReply:
         if shun:

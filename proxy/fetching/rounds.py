@@ -18,14 +18,15 @@ from proxy.fetching.answer import Answer
 from proxy.fetching.asked import DisklessAsked, Key, keys_of, only
 from proxy.fetching.diskless import DisklessSource
 from proxy.fetching.fill import Filling
-from proxy.fetching.leader import LeaderSource
+from proxy.fetching.forward import forward
+from proxy.fetching.leader import NO_SESSION, LeaderSource
 from proxy.fetching.replica import ReplicaReply, ReplicaSource
 from proxy.fetching.route import Route, router_of
 from proxy.replicas.answers import ReplicaAnswer
 from proxy.replicas.choice import LeaderReason
 from proxy.security.principal import user_of
 from proxy.slots import Slot
-from proxy.wire.fetch import FetchRequest, TopicFetch
+from proxy.wire.fetch import FetchRequest, TopicFetch, build_fetch_request
 
 if TYPE_CHECKING:
     from proxy.connection import ClientConnection
@@ -63,8 +64,18 @@ class Fetching:
         self._diskless: DisklessSource | None = None
         if diskless:
             self._diskless = DisklessSource(connection, diskless, read_committed=parsed.isolation_level > 0)
+        self._held: list[ReplicaAnswer] = []
+        """Answers whose memory is to be given back."""
         self._diskless_first = bool(diskless) and topics[0].topic == diskless[0].asked.topic
-        self._leader = LeaderSource(connection, request, parsed, self._leader_told)
+        self._leader = LeaderSource(
+            connection,
+            request,
+            parsed,
+            self._leader_told,
+            self._last_told,
+            self._router.leader_silence,
+            self._held.append,
+        )
         self._replicas: dict[int, ReplicaSource] = {}
         settings = self._context.settings
         self._available_bytes = self._context.quotas.fetch.available_bytes(user_of(connection), request.client_id)
@@ -76,15 +87,14 @@ class Fetching:
         )
         self._min_bytes = min(parsed.min_bytes, self._max_bytes)
         self._filling = Filling(connection, request.client_id, parsed.version, topics, diskless, self._max_bytes)
-        self._held: list[ReplicaAnswer] = []
-        """Answers whose memory is to be given back."""
         self._sizes: dict[str | int, int] = {}
         """Record bytes that each source had in the last round."""
+        self._due_s = self._context.now() + parsed.max_wait_ms / 1000
 
     async def answer(self, slot: Slot) -> None:
         """Read, wait while there is too little, answer. Raises BrokerUnreachable and ProtocolError."""
         began_s = self._context.now()
-        due_s = began_s + self._parsed.max_wait_ms / 1000
+        due_s = self._due_s = began_s + self._parsed.max_wait_ms / 1000
         if self._near and self._available_bytes <= 0 and self._filling.throttled(slot):
             # Nothing is read that may not be answered.
             return
@@ -126,12 +136,20 @@ class Fetching:
                 if not self._near and self._diskless is None:
                     # Nothing is left but the leader: it is asked for all of it, as long as the client waits.
                     self._release()
+                    if all(reply.walk is None for reply in replies):
+                        # No replica is there, for other clients neither: nothing of all that is held.
+                        self._forward(slot)
+                        return
                     continue
             size = sum(answer.record_bytes for answer in answers) + sum(reply.record_bytes for reply in replies)
-            failed = any(answer.failed for answer in answers) or any(reply.throttle_ms for reply in replies)
+            failed = any(answer.failed for answer in answers) or any(
+                reply.throttle_ms or reply.fenced for reply in replies
+            )
             if absorbed:
                 moved = only(self._topics, absorbed)
-                rest = await self._leader.ask(moved, wait_ms=0, min_bytes=0, max_bytes=self._max_bytes)
+                rest = await self._leader.ask(
+                    moved, wait_ms=0, min_bytes=0, max_bytes=self._max_bytes, patience_s=self._patience_s
+                )
                 answers.append(rest)
                 size += rest.record_bytes
                 failed = failed or rest.failed
@@ -182,10 +200,18 @@ class Fetching:
             if isinstance(source, int):
                 asked[source] = self._replica(source).ask(self._near[source], **limits)
             else:
-                asked[source] = self._leader.ask(self._leader_topics, **limits)
+                asked[source] = self._leader.ask(
+                    self._leader_topics, **limits, patience_s=None if alone else self._patience_s
+                )
         answered = await _all(list(asked.values()))
         self._sizes = {source: one.record_bytes for source, one in zip(asked, answered, strict=True)}
         return answered
+
+    @property
+    def _patience_s(self) -> float:
+        """How long a leader that hangs may hold up what others have."""
+        grace_s = self._context.settings.fetch.replica_grace_ms / 1000
+        return max(self._due_s - self._context.now(), 0.0) + grace_s
 
     def _replica(self, broker: int) -> ReplicaSource:
         source = self._replicas.get(broker)
@@ -213,6 +239,10 @@ class Fetching:
         else:
             watermarks.told(known.topic_id, partition, state.leader_epoch, high_watermark)
 
+    def _last_told(self, topic: str | bytes, partition: int) -> int:
+        known = self._known.get(topic)
+        return -1 if known is None else self._router.watermarks.last(known.topic_id, partition)
+
     def _move_to_leader(self, absorbed: dict[Key, LeaderReason]) -> None:
         self._reasons |= absorbed
         self._leader_topics = only(self._topics, self._reasons)
@@ -234,8 +264,17 @@ class Fetching:
         if news is None:
             await asyncio.sleep(wait_s)
             return
+        # Python 3.11's wait_for would lose a cancellation that comes together with the news.
         with suppress(TimeoutError):
-            await asyncio.wait_for(news.wait(), wait_s)
+            async with asyncio.timeout(wait_s):
+                await news.wait()
+
+    def _forward(self, slot: Slot) -> None:
+        """The client's own request, for the rest of its time, and without a session."""
+        left_ms = max(int((self._due_s - self._context.now()) * 1000), 0)
+        parsed = self._parsed._replace(max_wait_ms=left_ms, session_id=0, session_epoch=NO_SESSION, forgotten=[])
+        request = self._request.with_body(build_fetch_request(parsed))
+        forward(self._connection, request, self._reasons, slot=slot)
 
     def _fill(self, slot: Slot, answers: list[Answer], replies: list[ReplicaReply]) -> None:
         held, self._held[:] = list(self._held), []

@@ -7,11 +7,13 @@ topic until something else is known of it, all of them until the near brokers or
 from __future__ import annotations
 
 import asyncio
+import re
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from proxy.errors import NONE
 from proxy.fetching.asked import Key, only
+from proxy.fetching.leader import LeaderSilence
 from proxy.fetching.watermarks import Watermarks
 from proxy.racks import client_key
 from proxy.replicas.choice import Choice, LeaderReason, near_replica
@@ -26,8 +28,14 @@ if TYPE_CHECKING:
 
 _MAX_TOPICS = 10_000
 _NOT_KNOWN = Choice(None, LeaderReason.NOT_KNOWN)
+_BY_SETTING = Choice(None, LeaderReason.BY_SETTING)
 _RIGHTS_WAIT_S = 1.0
 """For the client's own broker, which says what the client may read; later the Fetch itself goes there."""
+_RIGHTS_AGAIN_S = 5.0
+"""After a broker did not say it; for so long no Fetch waits for that."""
+_RIGHTS_OUTDATED_S = 60.0
+"""So long a right to read counts beyond `authorization_cache_ms` while the client's broker does not answer: the
+partitions of a broker that hangs have new leaders sooner, which clients then ask."""
 
 
 class Route(NamedTuple):
@@ -58,10 +66,12 @@ class Router:
         self._connection = connection
         self._context = connection.context
         self.watermarks = Watermarks()
+        self.leader_silence = LeaderSilence()
         self.idle = False
         """Whether the last Fetch of several sources found nothing until its time was up."""
         self._made_from: tuple[Near, int] | None = None
         self._choices: dict[str | bytes, _TopicChoices] = {}
+        self._rights_again_s = float("-inf")
 
     def knows(self, topics: list[TopicFetch]) -> bool:
         """Whether nothing must be asked first."""
@@ -77,9 +87,11 @@ class Router:
             await self._context.replicas.know(unknown)
         unasked = self._unasked(topics)
         if unasked:
+            self._rights_again_s = self._context.now() + _RIGHTS_AGAIN_S
             with suppress(TimeoutError):
                 async with asyncio.timeout(_RIGHTS_WAIT_S):
                     await rights_of(self._connection).ask(self._connection, request, unasked)
+                    self._rights_again_s = float("-inf")
 
     def route(self, topics: list[TopicFetch], client_id: str | None) -> Route:
         """By what is known now."""
@@ -114,7 +126,7 @@ class Router:
 
     def _unasked(self, topics: list[TopicFetch]) -> list[str]:
         """Where all are the same principal to the brokers, nobody is asked."""
-        if not self._context.settings.brokers.with_sasl:
+        if not self._context.settings.brokers.with_sasl or self._context.now() < self._rights_again_s:
             return []
         found = (self._context.replicas.topic(asked.topic) for asked in topics)
         return rights_of(self._connection).unasked(known.name for known in found if known is not None)
@@ -126,7 +138,13 @@ class Router:
             self._made_from = made_from
 
     def _may_read(self, topic: str) -> bool:
-        return not self._context.settings.brokers.with_sasl or rights_of(self._connection).error(topic, READ) == NONE
+        """Whether the client may, and the proxy."""
+        if self._context.shunned.is_refused(topic):
+            return False
+        if not self._context.settings.brokers.with_sasl:
+            return True
+        rights = rights_of(self._connection)
+        return rights.error(topic, READ) == NONE and not rights.is_outdated(topic, _RIGHTS_OUTDATED_S)
 
     def _choices_of(self, topic: str | bytes, known: ClassicTopic) -> dict[int, Choice]:
         choices = self._choices.get(topic)
@@ -138,8 +156,11 @@ class Router:
         state = known.partitions.get(partition)
         if state is None:
             return _NOT_KNOWN
-        near, shunned = self._context.near_brokers.now(), self._context.shunned.of(known.name, partition)
-        choice = near_replica(state, near.live, shunned, client, known.name, partition, down=near.down)
+        if any(re.fullmatch(pattern, known.name) for pattern in self._context.settings.fetch.leader_read_topics):
+            choice = _BY_SETTING
+        else:
+            near, shunned = self._context.near_brokers.now(), self._context.shunned.of(known.name, partition)
+            choice = near_replica(state, near.live, shunned, client, known.name, partition, down=near.down)
         choices[partition] = choice
         return choice
 

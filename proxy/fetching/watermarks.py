@@ -35,6 +35,10 @@ class Watermarks:
         of_topic[partition] = leader_epoch, high_watermark
         return high_watermark
 
+    def last(self, topic_id: bytes, partition: int) -> int:
+        """What was told last; -1 where nothing was."""
+        return self._told.get(topic_id, {}).get(partition, (0, -1))[1]
+
     def forget(self, topic_id: bytes, partition: int) -> None:
         """The leader answers an error: its log may be another one, of which nobody has told the proxy yet."""
         if self._told.get(topic_id, {}).pop(partition, None) is not None:

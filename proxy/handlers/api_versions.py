@@ -3,7 +3,7 @@
 Behaviour: the broker's answer is cut down to `proxy.apis`; an API or version that nobody here has classified is not
 offered, so a new broker release can't make clients send what would pass unexamined. Where near replicas are read, a
 broker of another rack that accepts connections and hangs is not waited for: a new connection is told what any broker
-answered last, and reads on.
+answered last, and reads on; not of a throttle time, which is a client's own.
 
 Version notes: a request newer than the table's is answered here, with UNSUPPORTED_VERSION in a v0 body and the versions
 of ApiVersions itself, as KIP-511 says; the client then asks again.
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from proxy.apis import API_TABLE
 from proxy.errors import NONE
 from proxy.wire.api_versions import clamp_api_versions, unsupported_api_versions_response
-from proxy.wire.primitives import INT16, Buffer
+from proxy.wire.primitives import INT16, INT32, Buffer
 
 if TYPE_CHECKING:
     from proxy.connection import ClientConnection
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from proxy.slots import Slot
 
 _CORRELATION_BYTES = 4
+_FIRST_THROTTLE_VERSION = 1
+"""From here on a throttle time follows the ranges."""
 
 
 def api_versions(connection: ClientConnection, request: Request) -> Coroutine[Any, Any, None] | None:
@@ -57,7 +59,10 @@ async def _in_time(connection: ClientConnection, request: Request, slot: Slot, l
 
 
 def _clamp(context: Context, body: memoryview, version: int) -> list[Buffer]:
-    clamped = clamp_api_versions(body, version, kip1163_api=context.settings.kip1163_api)
+    ranges, rest = clamp_api_versions(body, version, kip1163_api=context.settings.kip1163_api)
     if INT16.unpack_from(body)[0] == NONE:
-        context.api_versions_learnt[version] = b"".join(clamped)
-    return clamped
+        if version >= _FIRST_THROTTLE_VERSION:  # that was about one client
+            context.api_versions_learnt[version] = b"".join((ranges, INT32.pack(0), rest[INT32.size :]))
+        else:
+            context.api_versions_learnt[version] = b"".join((ranges, rest))
+    return [ranges, rest]

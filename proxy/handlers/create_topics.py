@@ -62,7 +62,6 @@ log = structlog.get_logger()
 _CREATE_TOPICS = 19
 _DELETE_TOPICS, _DELETE_TOPICS_VERSION = 20, 6
 _ASKED_VERSION = 7
-_DEFAULT = -1
 _TIMEOUT_MS = 30_000
 """Of a creation of the proxy's own, as Admin clients have it."""
 _ACKNOWLEDGE_POLL_S = 0.02
@@ -90,7 +89,8 @@ def create_topics(connection: ClientConnection, request: Request) -> Coroutine[A
     if not concerned and under_replicated.enabled and any(map(under_replicated.may_be_refused, parsed.topics)):
         return _create_classic(connection, request, connection.open_slot(request), parsed)
     if not concerned:
-        connection.forward(request)
+        made = under_replicated.enabled and not parsed.validate_only
+        connection.forward(request, under_replicated.looking_at(request) if made else None)
         return None
     return _Creating(connection, request, parsed).answer(connection.open_slot(request))
 
@@ -100,16 +100,18 @@ async def _create_classic(connection: ClientConnection, request: Request, slot: 
     slot.fill([await connection.context.under_replicated.create(connection, request, parsed)])
 
 
-async def create_by_name(connection: ClientConnection, request: Request, names: Iterable[str]) -> dict[str, Any]:
-    """Create topics of the brokers' defaults, as the client; diskless where the name says so. The results, by name.
+async def create_by_name(
+    connection: ClientConnection, request: Request, names: Iterable[str], *, partitions: int, replication_factor: int
+) -> dict[str, Any]:
+    """Create topics as the client; diskless where the name says so. The results, by name.
 
-    Raises BrokerUnreachable.
+    `partitions` and `replication_factor`: -1 for the controllers' defaults. Raises BrokerUnreachable.
     """
     topics = tuple(
         CreatableTopic(
             name=TopicName(name),
-            num_partitions=i32(_DEFAULT),
-            replication_factor=i16(_DEFAULT),
+            num_partitions=i32(partitions),
+            replication_factor=i16(replication_factor),
             assignments=(),
             configs=(),
         )
@@ -136,10 +138,13 @@ class _Creating:
         self._forbidden_first: dict[str, Any] = {}
         """Topics that are refused here, but for lack of rights before all: the client hears no more of them then."""
         self._results: dict[str, Any] = {}
+        self._throttle_time = milliseconds(0)
+        """The longest that the brokers told."""
 
     async def answer(self, slot: Slot) -> None:
         """As `results`, in the version that the client asked in."""
-        response = CreateTopicsResponse(throttle_time=milliseconds(0), topics=await self.results())
+        topics = await self.results()
+        response = CreateTopicsResponse(throttle_time=self._throttle_time, topics=topics)
         slot.fill([encode(at_version(response, self._request.api_version, response=True))])
 
     async def results(self) -> tuple[Any, ...]:
@@ -333,12 +338,16 @@ class _Creating:
         asked = replace(self._parsed, topics=tuple(topics), validate_only=validate_only, timeout=timeout)
         body = await self._connection.ask(self._request, self._request.api_key, _ASKED_VERSION, encode(asked))
         try:
-            response = read_response(self._request.api_key, _ASKED_VERSION, body)
+            response: Any = read_response(self._request.api_key, _ASKED_VERSION, body)
         except ProtocolError as error:
             raise BrokerUnreachable(f"the answer to CreateTopics can't be read: {error}") from error
         results = {str(result.name): result for result in response.topics}
         under_replicated = self._context.under_replicated
-        return await under_replicated.make(self._connection, self._request, asked, results, shadows=self._wanted)
+        made, longer = await under_replicated.make(
+            self._connection, self._request, asked, results, shadows=self._wanted
+        )
+        self._throttle_time = max(self._throttle_time, response.throttle_time, longer)
+        return made
 
     def _refuse(self, name: str, error_code: int, message: str) -> None:
         self._asked.pop(name, None)

@@ -7,7 +7,7 @@ the rest (`proxy/replication`). *Out of sync*: a replica is there and lags, or i
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import NamedTuple
@@ -19,12 +19,14 @@ from proxy.inspection.stores import InspectionError, open_registry
 from proxy.replicas.states import PartitionState
 from proxy.replication.interface import Pending
 from proxy.replication.progress import PartitionWish, Progress, partition_wishes
-from proxy.replication.reassignments import TopicReplicas, ask_replicas
+from proxy.replication.reassignments import TOPICS_PER_REQUEST, TopicReplicas, ask_replicas
 from proxy.replication.store import RedisPendingTopics
+from proxy.service import ServiceConnection
 
 CLASSIC, DISKLESS = "classic", "diskless"
 BEING_MADE = "being made"
 UNKNOWN = "not known to the brokers"
+HIDDEN = "not shown to the proxies"
 _STATES = {
     Progress.WAITING: "waiting for brokers",
     Progress.SYNCING: "copying",
@@ -67,7 +69,8 @@ async def under_replicated(settings: Settings) -> list[ShortPartition]:
     async with _opened(settings) as (cluster, pending):
         topics = (await ask_replicas(cluster.service, None)).topics
         wishes = await pending.all()
-    return sorted(short_partitions(topics, wishes, diskless), key=lambda one: (one.topic, one.partition or 0))
+        hidden = await _hidden(cluster.service, wishes, {topic.topic_id for topic in topics})
+    return sorted(short_partitions(topics, wishes, diskless, hidden), key=lambda one: (one.topic, one.partition or 0))
 
 
 async def accept_replicas(settings: Settings, names: Sequence[str]) -> None:
@@ -97,13 +100,38 @@ async def _opened(settings: Settings) -> AsyncIterator[tuple[Cluster, RedisPendi
         await client.aclose()
 
 
+async def _hidden(service: ServiceConnection, wishes: Sequence[Pending], known: set[bytes]) -> set[str | bytes]:
+    """IDs, and names of intents, of the topics that the proxy's principal may not describe."""
+    left = {wish.name if wish.is_intent else wish.topic_id for wish in wishes if wish.topic_id not in known}
+    asked, hidden = list(left), set[str | bytes]()
+    for start in range(0, len(asked), TOPICS_PER_REQUEST):
+        for some in _names_and_ids(asked[start : start + TOPICS_PER_REQUEST]):
+            hidden |= (await ask_replicas(service, some)).hidden
+    return hidden
+
+
+def _names_and_ids(keys: Sequence[str | bytes]) -> Iterator[list[str | bytes]]:
+    """Apart: brokers take no notice of names beside IDs."""
+    for kind in (str, bytes):
+        if some := [key for key in keys if isinstance(key, kind)]:
+            yield some
+
+
 def short_partitions(
-    topics: Sequence[TopicReplicas], wishes: Sequence[Pending], diskless: set[str]
+    topics: Sequence[TopicReplicas],
+    wishes: Sequence[Pending],
+    diskless: set[str],
+    hidden: Collection[str | bytes] = (),
 ) -> Iterator[ShortPartition]:
-    """Those of the topics; `diskless`: names of diskless topics."""
-    known = {topic.topic_id for topic in topics}
+    """Those of the topics; `diskless`: names of diskless topics.
+
+    `hidden`: IDs, and names of intents, of topics that the brokers don't show.
+    """
+    by_topic: dict[str | bytes, list[Pending]] = {}
+    for wish in wishes:
+        by_topic.setdefault(wish.name if wish.is_intent else wish.topic_id, []).append(wish)
     for topic in topics:
-        of_topic = [wish for wish in wishes if wish.topic_id == topic.topic_id]
+        of_topic = by_topic.pop(topic.topic_id, [])
         since = _moment(min((wish.since_ms for wish in of_topic), default=0))
         pending = partition_wishes(topic, of_topic)
         for number, partition in topic.partitions.items():
@@ -112,21 +140,21 @@ def short_partitions(
                 open_wish = None
             if open_wish is not None or _lags(partition):
                 yield _short(topic, number, partition, open_wish, since, _kind(topic.name, diskless, of_topic))
-    for wish in wishes:
-        if wish.is_intent or wish.topic_id not in known:
-            yield ShortPartition(
-                wish.name,
-                _kind(wish.name, diskless, [wish]),
-                wish.topic_id,
-                None,
-                (),
-                (),
-                False,
-                wish.replication_factor or max(map(len, wish.assignment)),
-                0,
-                _moment(wish.since_ms),
-                BEING_MADE if wish.is_intent else UNKNOWN,
-            )
+    for key, of_topic in by_topic.items():
+        unseen = BEING_MADE if of_topic[0].is_intent else UNKNOWN
+        yield ShortPartition(
+            of_topic[0].name,
+            _kind(of_topic[0].name, diskless, of_topic),
+            of_topic[0].topic_id,
+            None,
+            (),
+            (),
+            False,
+            max(wish.replication_factor or max(map(len, wish.assignment)) for wish in of_topic),
+            0,
+            _moment(min(wish.since_ms for wish in of_topic)),
+            HIDDEN if key in hidden else unseen,
+        )
 
 
 def _short(

@@ -12,6 +12,8 @@ from proxy.wire.frames import Decision
 from proxy.wire.primitives import INT32
 
 CORRELATION_ID = 0x6E656172
+_SMALL_SHARE = 4096
+"""Of the memory budget: answers of less (64 KiB of the default) are let in at any time, however many clients wait."""
 
 
 class ReplicaUnavailable(Exception):
@@ -47,7 +49,7 @@ class ReplicaAnswer:
 
 
 class AwaitedAnswer:
-    """What a connection to a replica expects (`upstream.Expected`): an answer that is held, within the memory budget.
+    """What a connection to a replica expects (`upstream.Awaiting`): an answer that is held, within the memory budget.
 
     `answer` is its whole frame, from the correlation ID on; ConnectionError where the connection ended first.
     """
@@ -70,11 +72,17 @@ class AwaitedAnswer:
         return self._waits and not self._granted
 
     def response_begins(self, size: int) -> Decision:
-        """Held as soon as there is memory for it."""
+        """Held as soon as there is memory for it; dropped where nobody waits for it any more."""
+        if self.answer.done():
+            return Decision.STREAM
         self._charge_bytes = size
-        if not self._waits:
-            self._granted = self._memory.try_take(size, self._memory_granted)
-            self._waits = not self._granted
+        if not self._waits and not self._granted:
+            if size * _SMALL_SHARE <= self._memory.limit_bytes:
+                self._memory.take(size)
+                self._granted = True
+            else:
+                self._granted = self._memory.try_take(size, self._memory_granted)
+                self._waits = not self._granted
         return Decision.HOLD if self._granted else Decision.WAIT
 
     def response_held(self, frame: memoryview) -> None:
@@ -85,8 +93,7 @@ class AwaitedAnswer:
             self.answer.set_result(frame)
 
     def response_part(self, part: memoryview, last: bool) -> None:
-        """Never streamed."""
-        raise AssertionError("a replica's answer is held")
+        """Streamed is only what nobody waits for."""
 
     def response_lost(self) -> None:
         """No answer comes."""
@@ -105,6 +112,10 @@ class AwaitedAnswer:
         """Nobody waits for the answer any more: give back the memory that it has. Repeatable."""
         if self._granted:
             self._memory.give_back(self.take())
+        elif self._waits:
+            self._waits = False
+            self._memory.withdraw(self._memory_granted)
+            self.answer.get_loop().call_soon(self._resume)  # the answer is dropped, and others come behind it
         self._charge_bytes = 0
 
     def _memory_granted(self) -> bool:

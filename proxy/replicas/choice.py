@@ -32,6 +32,8 @@ class LeaderReason(StrEnum):
     """Its near replica failed a short while ago."""
     NO_CONNECTION = "no_connection"
     """`fetch.replica_connections_max`, or no file descriptor left."""
+    NO_MEMORY = "no_memory"
+    """`fetch.replica_answer_bytes_max` is used up."""
     UNREACHABLE = "unreachable"
     """The replica's broker can't be connected to, or closed the connection."""
     TIMED_OUT = "timed_out"
@@ -43,9 +45,11 @@ class LeaderReason(StrEnum):
     REPLICA_ERROR = "replica_error"
     """The replica answered another error, or something that can't be read."""
     NOT_ALLOWED = "not_allowed"
-    """The client's right to read is not known, so its own broker is to decide."""
+    """The client's right to read is not known, so its own broker is to decide; or the proxy has none."""
     SWITCHED_OFF = "switched_off"
     """`fetch.read_near_replicas` is off."""
+    BY_SETTING = "by_setting"
+    """`fetch.leader_read_topics` names the topic."""
 
 
 class Choice(NamedTuple):

@@ -8,6 +8,7 @@ forgotten.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from typing import NamedTuple
@@ -34,6 +35,10 @@ _WAIT_S = 1.0
 """The longest that a Fetch waits for what it does not know."""
 _STALE_AGAIN_S = 0.1
 """Between two questions that errors of replicas ask for: in an election all partitions of a broker have them."""
+_FAILED_AGAIN_S = 1.0
+"""Before what a question that failed was about is asked for again."""
+_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+"""Of topics (`Topic.validate`). Over some others brokers end the connection."""
 _ROUNDS_UNUSED = 10
 _TOPICS_PER_STEP = 100
 _PARTITIONS_PER_STEP = 500
@@ -103,7 +108,11 @@ class Replicas:
         Whoever asks at the same time shares one question. Afterwards `topic` tells them, or still None: where nobody
         answered, or the brokers know no such topic, or don't let the proxy see it. Never raises.
         """
-        missing = [topic for topic in topics if topic not in self._known and not self._is_unknown(topic)]
+        missing = [
+            topic
+            for topic in topics
+            if topic not in self._known and not self._is_unknown(topic) and _may_be_called(topic)
+        ]
         if not missing:
             return
         if self._wanted is None:
@@ -169,8 +178,9 @@ class Replicas:
             topics = [topic for topic in wanted.topics if topic not in self._known]
             for start in range(0, len(topics), _TOPICS_PER_STEP):
                 step = topics[start : start + _TOPICS_PER_STEP]
-                await self._ask_known(step)
-                until_s = self._now() + self._interval_s
+                answered = await self._ask_known(step)
+                again_s = self._interval_s if answered else min(self._interval_s, _FAILED_AGAIN_S)
+                until_s = self._now() + again_s
                 self._unknown.update((topic, until_s) for topic in step if topic not in self._known)
             while len(self._unknown) > self._max_topics:
                 del self._unknown[next(iter(self._unknown))]
@@ -178,8 +188,8 @@ class Replicas:
             if not wanted.asked.done():
                 wanted.asked.set_result(None)
 
-    async def _ask_known(self, topics: Iterable[Key]) -> None:
-        """Ask for some topics and take over what comes; what was known stays where nothing does."""
+    async def _ask_known(self, topics: Iterable[Key]) -> bool:
+        """Ask for some topics and take over what comes; what was known stays where nothing does. Whether all came."""
         names = [MetadataRequestTopic(topic) for topic in topics if isinstance(topic, str)]
         topic_ids = [MetadataRequestTopic(None, topic) for topic in topics if isinstance(topic, bytes)]
         try:
@@ -200,6 +210,7 @@ class Replicas:
             self._failing = True
         else:
             self._failing = False
+        return not self._failing
 
     async def _learn(self, told: list[TopicPartitions]) -> None:
         read = 0
@@ -251,3 +262,8 @@ class Replicas:
     def _is_unknown(self, topic: Key) -> bool:
         until_s = self._unknown.get(topic)
         return until_s is not None and self._now() < until_s
+
+
+def _may_be_called(topic: Key) -> bool:
+    """Whether there can be a topic of that name or ID."""
+    return topic != ZERO_UUID if isinstance(topic, bytes) else _LEGAL_NAME.fullmatch(topic) is not None

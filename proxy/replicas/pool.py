@@ -65,6 +65,8 @@ class ReplicaConnections:
         self._longest_read_s = longest_read_s
         self._pools: dict[int, BrokerPool] = {}
         self._reported: set[int] = set()
+        self._doubted: set[int] = set()
+        """To be tried before they are shunned."""
 
     def __len__(self) -> int:
         """Open connections, and those that are being made."""
@@ -81,6 +83,8 @@ class ReplicaConnections:
         """
         due_s = self._now() + timeout_s
         pool = self._pool(node_id, version)
+        if self._memory.contended:
+            raise ReplicaUnavailable(LeaderReason.NO_MEMORY)
         connection = pool.take_idle()
         used_before = connection is not None
         if connection is None:
@@ -91,13 +95,13 @@ class ReplicaConnections:
             return await self._read(pool, connection, version, body, client_id, due_s)
         except ConnectionError as error:
             if not used_before:
-                raise self._failed(node_id, LeaderReason.UNREACHABLE, str(error)) from None
+                raise self._doubt(node_id, error) from None
         # The broker may have closed it at that very moment, or have been away since; a new one will tell.
         connection = await self._connected(pool, node_id, due_s)
         try:
             return await self._read(pool, connection, version, body, client_id, due_s)
         except ConnectionError as error:
-            raise self._failed(node_id, LeaderReason.UNREACHABLE, str(error)) from None
+            raise self._doubt(node_id, error) from None
 
     async def tend(self) -> None:
         """For ever: close what is idle, and try brokers that failed until they answer again."""
@@ -111,8 +115,10 @@ class ReplicaConnections:
                     del self._pools[node_id]
             failed = self._shunned.brokers
             for node_id in failed - live.keys():
-                self._forgive(node_id)  # when it is back, that is news
-            await asyncio.gather(*(self._try(node_id) for node_id in failed & live.keys()))
+                self._shunned.forgive(node_id)  # without a word: it is not well
+                self._reported.discard(node_id)
+            doubted, self._doubted = self._doubted, set()
+            await asyncio.gather(*(self._try(node_id) for node_id in (failed | doubted) & live.keys()))
 
     def close(self) -> None:
         """End all connections."""
@@ -166,7 +172,7 @@ class ReplicaConnections:
             if not isinstance(error, TimeOver):
                 raise
             if short_of_memory:
-                raise ReplicaUnavailable(LeaderReason.TIMED_OUT, "no memory for the answer") from None
+                raise ReplicaUnavailable(LeaderReason.NO_MEMORY, "no memory for the answer") from None
             raise self._failed(connection.node_id, LeaderReason.TIMED_OUT, "no answer in time") from None
         finally:
             watch.end()
@@ -203,6 +209,11 @@ class ReplicaConnections:
         except BrokerUnreachable as error:
             raise self._failed(connection.node_id, LeaderReason.UNREACHABLE, str(error)) from None
 
+    def _doubt(self, node_id: int, error: ConnectionError) -> ReplicaUnavailable:
+        """A broker that takes connections, and ends a new one over a read: that may be this one client's doing."""
+        self._doubted.add(node_id)
+        return ReplicaUnavailable(LeaderReason.UNREACHABLE, str(error))
+
     def _failed(self, node_id: int, reason: LeaderReason, text: str) -> ReplicaUnavailable:
         """Shun the broker until it answers again."""
         self._shunned.shun_broker(node_id)
@@ -228,7 +239,8 @@ class ReplicaConnections:
         pool = self._pools.setdefault(node_id, BrokerPool(self._settings, self._now))
         broker = self._cluster.view.brokers[node_id]
         pool.address = broker.host, broker.port
-        pool.close_idle(None)  # whatever the broker hangs in, they may hang in it too
+        if node_id in self._shunned.brokers:
+            pool.close_idle(None)  # whatever the broker hangs in, they may hang in it too
         try:
             async with asyncio.timeout(self._settings.replica_grace_ms / _MS_PER_S):
                 connection = pool.begin_connection(node_id)
@@ -239,7 +251,11 @@ class ReplicaConnections:
                 except BaseException:
                     connection.close()
                     raise
-        except (TimeoutError, BrokerUnreachable, ProtocolError, ReplicaUnavailable):
+        except ReplicaUnavailable:
+            return
+        except (TimeoutError, BrokerUnreachable, ProtocolError) as error:
+            if not open_files.are_exhausted(error.__cause__):
+                self._failed(node_id, LeaderReason.UNREACHABLE, str(error) or "no answer in time")
             return
         pool.put_back(connection, 0.0)
         self._forgive(node_id)

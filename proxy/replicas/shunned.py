@@ -1,4 +1,4 @@
-"""Replicas that are not to be asked for a while: one partition's, or all of a broker that does not answer."""
+"""Replicas that are not to be asked for a while: a partition's, a topic's, all of a broker that does not answer."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ class Shunned:
         """By topic, partition and broker; as all are shunned equally long, the first ends first."""
         self._of_partition: dict[tuple[str, int], frozenset[int]] = {}
         self._brokers: frozenset[int] = NOBODY
+        self._refused_until_s: dict[str, float] = {}
+        """By topic; also when that time is over, so that nobody hears of it twice."""
         self._version = 0
 
     @property
@@ -52,6 +54,19 @@ class Shunned:
         if len(self._until_s) > self._max_replicas:
             self._forgive_first()
         self._version += 1
+
+    def refuse(self, topic: str, for_s: float) -> bool:
+        """Don't ask anybody for a topic that the proxy may not read, for so many seconds; whether that is news."""
+        is_news = self._refused_until_s.pop(topic, None) is None
+        self._refused_until_s[topic] = self._now() + for_s
+        if len(self._refused_until_s) > self._max_replicas:
+            del self._refused_until_s[next(iter(self._refused_until_s))]
+        return is_news
+
+    def is_refused(self, topic: str) -> bool:
+        """Whether nobody is to be asked for a topic."""
+        until_s = self._refused_until_s.get(topic)
+        return until_s is not None and self._now() < until_s
 
     def shun_broker(self, broker: int) -> None:
         """Don't ask a broker for anything until it is forgiven."""

@@ -16,8 +16,9 @@ Which replica leads is left to the brokers (`auto.leader.rebalance.enable`).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import NamedTuple, TypeVar
 
 import structlog
@@ -25,21 +26,33 @@ import structlog
 from proxy.cluster import Cluster
 from proxy.housekeeping.broker_metadata import Partition
 from proxy.replication.interface import Pending, PendingTopics
-from proxy.replication.progress import PartitionWish, Progress, Replicas, is_made_by, partition_wishes, targets
+from proxy.replication.progress import (
+    PartitionWish,
+    Progress,
+    Replicas,
+    can_grow,
+    is_made_by,
+    partition_wishes,
+    targets,
+)
 from proxy.replication.reassignments import (
     TOPICS_PER_REQUEST,
+    KnownReplicas,
     ReassignmentsRefused,
     TopicReplicas,
     ask_replicas,
     list_reassignments,
     reassign,
 )
+from proxy.service import ServiceConnection
 from proxy.upstream import BrokerUnreachable
 
 log = structlog.get_logger()
 
 LEAST_LOOKS = 3
 """That have to agree, however short the time is set."""
+_STALE_S = 5.0
+"""After so long an answer about reassignments that are under way does not hold any more."""
 _OPEN = (Progress.WAITING, Progress.SYNCING)
 _Key = TypeVar("_Key", str, bytes)
 _Doubtful = dict[str | bytes, list[Pending]]
@@ -51,6 +64,7 @@ class UnderReplicated(NamedTuple):
 
     topics: int = 0
     partitions: int = 0
+    """Without those of topics that the proxy's principal may not describe."""
     oldest_since_ms: int | None = None
     """Milliseconds since 1970; None where nothing is left."""
 
@@ -115,12 +129,15 @@ class Completion:
         """By the keys of what is doubtful."""
         self._refused: dict[Partition, int] = {}
         """Error codes of the last reassignments that were refused."""
+        self._hidden: frozenset[str] = frozenset()
+        """Names of topics with wishes that the proxy's principal may not describe."""
         self.left = UnderReplicated()
 
     def lease_lost(self) -> None:
         """Another proxy looks from now on."""
         self._doubts.clear()
         self._refused.clear()
+        self._hidden = frozenset()
         self.left = UnderReplicated()
 
     async def complete(self) -> None:
@@ -141,9 +158,10 @@ class Completion:
             raise
 
     async def _complete(self, wishes: Sequence[Pending]) -> None:
-        settled, doubtful, missing = await self._settle([wish for wish in wishes if wish.is_intent])
-        topics, unknown = await self._look([*(wish for wish in wishes if not wish.is_intent), *settled])
-        self._tell(topics)
+        hidden = list[Pending]()
+        settled, doubtful, missing = await self._settle([wish for wish in wishes if wish.is_intent], hidden)
+        topics, unknown = await self._look([*(wish for wish in wishes if not wish.is_intent), *settled], hidden)
+        self._tell(topics, hidden)
         doubtful |= await self._forget_done(topics)
         await self._raise_made(topics)
         refused = None
@@ -157,49 +175,68 @@ class Completion:
         if refused is not None:
             raise refused
 
-    async def _settle(self, intents: Sequence[Pending]) -> tuple[list[Pending], _Doubtful, dict[str, list[Pending]]]:
-        """Bind those that came true; those of whose name there is another topic, by ID; and the others, by name."""
+    async def _settle(
+        self, intents: Sequence[Pending], hidden: list[Pending]
+    ) -> tuple[list[Pending], _Doubtful, dict[str, list[Pending]]]:
+        """Bind those that came true; those of whose name there is another topic, by ID; and the others, by name.
+
+        Those of topics that the brokers don't show are added to `hidden`.
+        """
         owners = self._owners()
         left = [wish for wish in intents if not self._is_young(wish) or wish.owner not in owners]
-        known = {topic.name: topic for topic in await self._ask(list({wish.name: wish for wish in left}))}
+        told = await self._ask(list({wish.name: wish for wish in left}))
+        known = {topic.name: topic for topic in told.topics}
         bound, doubtful, missing = list[Pending](), _Doubtful(), dict[str, list[Pending]]()
         for wish in left:
             topic = known.get(wish.name)
-            if topic is None:
+            if wish.name in told.hidden:
+                hidden.append(wish)
+            elif topic is None:
                 missing.setdefault(wish.name, []).append(wish)
             elif is_made_by(wish, topic):
-                bound.append(await self._store.bind(wish, topic.topic_id))
+                seen_through = replace(wish, topic_id=topic.topic_id)
+                if not await self._store.change(wish, seen_through):
+                    continue  # somebody else has settled it
+                bound.append(seen_through)
                 log.info("under_replicated_topic_settled", topic=wish.name, reason="its creator did not see it through")
             else:
                 doubtful[wish.pending_id] = [wish]
         return bound, doubtful, missing
 
-    async def _look(self, wishes: Sequence[Pending]) -> tuple[list[_Topic], dict[bytes, list[Pending]]]:
-        """The topics that a broker knows; and the wishes for those that it does not, by topic ID."""
+    async def _look(
+        self, wishes: Sequence[Pending], hidden: list[Pending]
+    ) -> tuple[list[_Topic], dict[bytes, list[Pending]]]:
+        """The topics that a broker knows; and the wishes for those that it does not, by topic ID.
+
+        Those for topics that it doesn't show are added to `hidden`.
+        """
         by_topic: dict[bytes, list[Pending]] = {}
         for wish in wishes:
             by_topic.setdefault(wish.topic_id, []).append(wish)
-        topics = []
-        for known in await self._ask(list(by_topic)):
-            of_topic = by_topic.pop(known.topic_id)
-            topics.append(_Topic(known, tuple(of_topic), partition_wishes(known, of_topic)))
+        told = await self._ask(list(by_topic))
+        of_topics = [(known, by_topic.pop(known.topic_id)) for known in told.topics]
+        topics = await asyncio.to_thread(
+            lambda: [_Topic(known, tuple(some), partition_wishes(known, some)) for known, some in of_topics]
+        )
+        for topic_id in told.hidden & by_topic.keys():
+            hidden += by_topic.pop(topic_id)  # type: ignore[arg-type]
         return topics, by_topic
 
-    async def _ask(self, topics: Sequence[str | bytes]) -> list[TopicReplicas]:
-        """What a broker knows of topics, by name or ID."""
-        found = list[TopicReplicas]()
+    async def _ask(self, topics: Sequence[str | bytes], connection: ServiceConnection | None = None) -> KnownReplicas:
+        """What a broker, or that of the connection, knows of topics, by name or ID."""
+        found, denied, hidden = list[TopicReplicas](), set[str | bytes](), set[str | bytes]()
         for start in range(0, len(topics), TOPICS_PER_REQUEST):
-            found += (await ask_replicas(self._cluster.service, topics[start : start + TOPICS_PER_REQUEST])).topics
-        return found
+            some = topics[start : start + TOPICS_PER_REQUEST]
+            told = await ask_replicas(connection or self._cluster.service, some)
+            found += told.topics
+            denied |= told.denied
+            hidden |= told.hidden
+        return KnownReplicas(tuple(found), frozenset(denied), frozenset(hidden))
 
     async def _gone(self, missing: Mapping[_Key, list[Pending]]) -> _Doubtful:
         """The wishes for topics, by name or ID, that not one live broker knows; but for young ones."""
         asked = [key for key, wishes in missing.items() if not any(map(self._is_young, wishes))]
-        doubtful = _Doubtful()
-        for start in range(0, len(asked), TOPICS_PER_REQUEST):
-            for key in await self._denied_by_all(asked[start : start + TOPICS_PER_REQUEST]):
-                doubtful[key] = missing[key]
-        return doubtful
+        return {key: missing[key] for key in (await self._denied_by_all(asked) if asked else ())}
 
     async def _denied_by_all(self, topics: Sequence[_Key]) -> list[_Key]:
         if not self._cluster.view.brokers:
@@ -208,10 +245,10 @@ class Completion:
         for node_id in sorted(self._cluster.view.brokers):
             connection = self._cluster.connection_to(node_id)
             try:
-                answer = await ask_replicas(connection, denied)
+                told = await self._ask(denied, connection)
             finally:
                 connection.close()
-            denied = [key for key in denied if key in answer.denied]
+            denied = [key for key in denied if key in told.denied]
             if not denied:
                 break
         return denied
@@ -220,11 +257,21 @@ class Completion:
         """Whether what was asked of the brokers for its sake may still be under way."""
         return abs(self._now_ms() - wish.since_ms) < self._settle_ms  # clocks differ a little
 
-    def _tell(self, topics: Sequence[_Topic]) -> None:
+    def _tell(self, topics: Sequence[_Topic], hidden: Sequence[Pending]) -> None:
         still_open = [topic for topic in topics if topic.open]
-        since_ms = [wish.since_ms for topic in still_open for wish in topic.wishes]
+        wishes = [*hidden, *(wish for topic in still_open for wish in topic.wishes)]
         partitions = sum(len(topic.open) for topic in still_open)
-        self.left = UnderReplicated(len(still_open), partitions, min(since_ms, default=None))
+        names = frozenset(wish.name for wish in hidden)
+        since_ms = min((wish.since_ms for wish in wishes), default=None)
+        self.left = UnderReplicated(len(still_open) + len(names), partitions, since_ms)
+        if not names <= self._hidden:
+            log.warning(
+                "under_replicated_topics_hidden",
+                topics=sorted(names),
+                reason="the proxy's principal may not describe them, so they get no more replicas",
+                remedy="allow it Describe on them, or be content with what they have: `topics accept-replicas`",
+            )
+        self._hidden = names
 
     async def _forget_done(self, topics: Sequence[_Topic]) -> _Doubtful:
         """The wishes that are fulfilled; the others of those that are not open are doubtful, by topic ID."""
@@ -264,23 +311,25 @@ class Completion:
             made = min(len(known.replicas) for known in counted)
             for wish in topic.wishes:
                 if not wish.assignment and wish.made_replicas < made < wish.replication_factor:
-                    await self._store.bind(replace(wish, made_replicas=made), wish.topic_id)
+                    await self._store.change(wish, replace(wish, made_replicas=made))
 
     async def _reassign(self, topics: Sequence[_Topic]) -> None:
         racks = {node: broker.rack for node, broker in self._cluster.view.brokers.items()}
-        possible = [topic for topic in topics if targets(topic.known, topic.partitions, racks, ())]
-        if not possible:
+        if not any(can_grow(wish, racks) for topic in topics for wish in topic.partitions.values()):
             return
         unfinished = [(topic.known.name, number) for topic in topics for number in topic.open]
         moving = await list_reassignments(self._cluster.service, unfinished)
-        room = self._partitions_at_once - len(moving)
-        chosen: dict[Partition, Replicas] = {}
-        for topic in possible:
-            name = topic.known.name
-            busy = {number for number in topic.open if (name, number) in moving}
-            for number, replicas in targets(topic.known, topic.partitions, racks, busy).items():
-                if len(chosen) < room:
-                    chosen[name, number] = replicas
+        # One that waits for a broker that does not live copies nothing, and may do so for ever.
+        copying = sum(not racks.keys().isdisjoint(move.adding) for move in moving.values())
+        chosen = await self._choose(topics, moving.keys(), racks, self._partitions_at_once - copying)
+        if not chosen:
+            return
+        # The brokers replace a reassignment that somebody has begun meanwhile, and know no condition.
+        asked_s = asyncio.get_running_loop().time()
+        begun = await list_reassignments(self._cluster.service, chosen)
+        if asyncio.get_running_loop().time() - asked_s > _STALE_S:
+            raise ReassignmentsRefused(f"ListPartitionReassignments took longer than {_STALE_S:g} s", rights=False)
+        chosen = {partition: replicas for partition, replicas in chosen.items() if partition not in begun}
         if not chosen:
             return
         refused = await reassign(self._cluster.service, chosen)
@@ -297,3 +346,23 @@ class Completion:
         self._refused = {partition: error_code for partition, (error_code, _) in refused.items()}
         for name in dict.fromkeys(name for name, _ in chosen.keys() - refused.keys()):
             log.info("replicas_added", topic=name, partitions=sum(one == name for one, _ in chosen.keys() - refused))
+
+    async def _choose(
+        self, topics: Sequence[_Topic], moving: Collection[Partition], racks: Mapping[int, str | None], most: int
+    ) -> dict[Partition, Replicas]:
+        """What some partitions, none of those that are being moved, are to have next."""
+        chosen: dict[Partition, Replicas] = {}
+        racks_seen = dict(self._cluster.racks_seen)
+        for topic in topics:
+            name = topic.known.name
+            free = {number for number, wish in topic.partitions.items() if can_grow(wish, racks)}
+            free -= {number for number in free if (name, number) in moving}
+            if not free or len(chosen) >= most:
+                continue
+            # Thousands of partitions take their time.
+            found = await asyncio.to_thread(targets, topic.known, topic.partitions, racks, down=racks_seen)
+            possible: Iterable[tuple[Partition, Replicas]] = (
+                ((name, number), replicas) for number, replicas in found.items() if number in free
+            )
+            chosen |= islice(possible, most - len(chosen))
+        return chosen

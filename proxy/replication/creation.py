@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -17,18 +17,20 @@ import structlog
 from kio.schema.create_topics.v7.request import CreatableReplicaAssignment
 
 from proxy.coordinator.interface import NO_TOPIC_ID, CoordinatorUnavailable
-from proxy.errors import INVALID_REPLICA_ASSIGNMENT, INVALID_REPLICATION_FACTOR, NONE
+from proxy.errors import INVALID_REPLICA_ASSIGNMENT, INVALID_REPLICATION_FACTOR, NONE, THROTTLING_QUOTA_EXCEEDED
 from proxy.housekeeping.broker_defaults import DefaultsRefused, broker_configs
-from proxy.replication.interface import Pending
+from proxy.replication.interface import Pending, replicas_digest
 from proxy.replication.plan import BROKER_CONFIGS, Plan, plan_topic
+from proxy.replication.unmade import Unmade
 from proxy.upstream import BrokerUnreachable
-from proxy.wire.cold import at_version, encode, read_response
+from proxy.wire.cold import at_version, encode, milliseconds, read_response
 from proxy.wire.errors import ProtocolError
 
 if TYPE_CHECKING:
     from proxy.connection import ClientConnection
     from proxy.context import Context
     from proxy.request import Request
+    from proxy.slots import Rewrite
     from proxy.wire.primitives import Buffer
 
 log = structlog.get_logger()
@@ -40,7 +42,9 @@ OUTCOME_UNKNOWN = (-1, 7, 13, 36, 41)
 """UNKNOWN_SERVER_ERROR, REQUEST_TIMED_OUT, NETWORK_EXCEPTION, TOPIC_ALREADY_EXISTS, NOT_CONTROLLER: the controller may
 have made the topic, or make it, all the same. That a name is taken that was free a moment ago mostly means that a
 broker repeated what it had forwarded to a controller, which died after it had written the topic."""
-_CREATE_TOPICS, _VERSION = 19, 7
+_CREATE_TOPICS, _VERSION, _FIRST_STRICT_VERSION = 19, 7, 6
+"""Clients of older versions know no THROTTLING_QUOTA_EXCEEDED (KIP-599): the brokers make what they ask for, and
+throttle afterwards."""
 _LIVE_DEFAULT = -1
 
 
@@ -49,11 +53,17 @@ class UnderReplicatedTopics:
 
     def __init__(self, context: Context) -> None:
         self._context = context
+        self.unmade = Unmade(context.pending_topics)
 
     @property
     def enabled(self) -> bool:
         """`enable.under.replicated.topic.creation`."""
         return self._context.settings.enable_under_replicated_topic_creation
+
+    @property
+    def listened(self) -> frozenset[int]:
+        """Node IDs that brokers may join with: `broker_node_ids` of all listeners."""
+        return frozenset().union(*(listeners.node_ids for listeners in self._context.settings.all_listeners))
 
     def may_be_refused(self, topic: Any) -> bool:
         """Whether a `CreatableTopic` may need more brokers than live, so that its result is worth looking at."""
@@ -73,13 +83,32 @@ class UnderReplicatedTopics:
             response: Any = read_response(request.api_key, request.api_version, body)
         except ProtocolError:
             return body
+        asked = at_version(asked, _VERSION, response=False)
         if not any(result.error_code.value in TOO_FEW_BROKERS for result in response.topics):
+            self._note_made(response.topics, validate_only=asked.validate_only)
             return body
         newer = at_version(response, _VERSION, response=True)
         results = {str(result.name): result for result in newer.topics}
-        made = await self.make(connection, request, at_version(asked, _VERSION, response=False), results)
-        answered = replace(newer, topics=tuple(made[str(result.name)] for result in newer.topics))
+        made, throttle_time = await self.make(connection, request, asked, results)
+        answered = replace(
+            newer,
+            topics=tuple(made[str(result.name)] for result in newer.topics),
+            throttle_time=max(newer.throttle_time, throttle_time),
+        )
         return encode(at_version(answered, request.api_version, response=True))
+
+    def looking_at(self, request: Request) -> Rewrite:
+        """For the answer to a CreateTopics that is forwarded: as it came, looked at for topics that were made."""
+
+        def look(body: memoryview) -> list[Buffer]:
+            try:
+                response: Any = read_response(request.api_key, request.api_version, body)
+            except ProtocolError:
+                return [body]
+            self._note_made(response.topics, validate_only=False)
+            return [body]
+
+        return look
 
     async def make(
         self,
@@ -89,13 +118,15 @@ class UnderReplicatedTopics:
         results: Mapping[str, Any],
         *,
         shadows: Collection[str] = (),
-    ) -> dict[str, Any]:
+    ) -> tuple[dict[str, Any], Any]:
         """The results of a CreateTopics, both v7, with those of topics that could be made after all in place of theirs.
 
-        With `validate_only`: that could be made. `shadows`: which of the topics are those of diskless ones. Raises
-        BrokerUnreachable where the brokers were asked for something and nobody knows what became of it.
+        Also for how long the brokers throttle the client for that. With `validate_only`: that could be made. `shadows`:
+        which of the topics are those of diskless ones. Raises BrokerUnreachable where the brokers were asked for
+        something and nobody knows what became of it.
         """
-        answered = dict(results)
+        answered, throttle_time = dict(results), milliseconds(0)
+        self._note_made(results.values(), validate_only=asked.validate_only)
         refused = {
             str(topic.name): topic
             for topic in asked.topics
@@ -103,31 +134,34 @@ class UnderReplicatedTopics:
         }
         plans = await self._plans(refused) if refused and self.enabled else {}
         if not plans:
-            return answered
+            return answered, throttle_time
         wishes = {name: self.wishes(name, plan, shadow=name in shadows) for name, plan in plans.items()}
         if not asked.validate_only and not await self.remember([wish for of_one in wishes.values() for wish in of_one]):
-            return answered
-        topics = tuple(_with_assignment(refused[name], plan) for name, plan in plans.items())
-        body = await connection.ask(request, _CREATE_TOPICS, _VERSION, encode(replace(asked, topics=topics)))
-        try:
-            response: Any = read_response(_CREATE_TOPICS, _VERSION, body)
-        except ProtocolError as error:
-            raise BrokerUnreachable(f"the answer to CreateTopics can't be read: {error}") from error
+            return answered, throttle_time
+        topics = {name: _with_assignment(refused[name], plan) for name, plan in plans.items()}
+        again, throttle_time = await _ask(connection, request, asked, topics, _VERSION)
+        throttled = {
+            name: topics[name]
+            for name, result in again.items()
+            if result.error_code.value == THROTTLING_QUOTA_EXCEEDED and name not in shadows  # of which the ID is needed
+        }
+        if throttled and request.api_version < _FIRST_STRICT_VERSION:
+            permitted, longer = await _ask(connection, request, asked, throttled, request.api_version)
+            again, throttle_time = again | permitted, max(throttle_time, longer)
         over: list[Pending] = []
-        for result in response.topics:
-            name, error_code = str(result.name), result.error_code.value
-            if name not in plans:
-                continue
+        for name, result in again.items():
+            error_code = result.error_code.value
             if error_code not in TOO_FEW_BROKERS:
                 answered[name] = result
             if asked.validate_only:
                 continue
             if error_code == NONE:
                 await self._bind(wishes[name], plans[name], result)
+                self.unmade.made_by_others([name], wishes[name][0].since_ms)
             elif error_code not in OUTCOME_UNKNOWN:
                 over += wishes[name]
         await self.forget(over)
-        return answered
+        return answered, throttle_time
 
     def wishes(
         self, name: str, plan: Plan, *, shadow: bool, topic_id: bytes = NO_TOPIC_ID, first_partition: int = 0
@@ -143,16 +177,19 @@ class UnderReplicatedTopics:
             topic_id=topic_id,
             shadow=shadow,
             owner=self._context.fleet.identity,
+            made_as=replicas_digest(plan.replicas) if topic_id == NO_TOPIC_ID else "",
         )
         if not plan.assignment:
             return [wish]
         exact = replace(wish, pending_id=uuid.uuid4().hex, replication_factor=0, assignment=plan.assignment)
         return [wish, replace(exact, first_partition=first_partition)]
 
-    async def remember(self, wishes: Sequence[Pending]) -> bool:
-        """Write the wishes down; whether that is so. Where it is not nothing may be made."""
+    async def remember(self, wishes: Sequence[Pending], *, changed: Iterable[Pending] = ()) -> bool:
+        """Write the wishes down, and older ones anew; whether that is so. Where it is not nothing may be made."""
+        remembered = False
         try:
-            await self._context.pending_topics.remember(wishes)
+            await self._context.pending_topics.remember([*wishes, *changed])
+            remembered = True
         except CoordinatorUnavailable as error:
             log.warning(
                 "under_replicated_topic_not_made",
@@ -160,17 +197,21 @@ class UnderReplicatedTopics:
                 reason=f"what it lacks can't be remembered: {error}",
                 remedy="create it again when the store answers, or with fewer replicas",
             )
-            return False
-        return True
+        finally:
+            if not remembered:  # or nobody knows, also where the client went away
+                self.unmade.forget(wishes)
+        return remembered
 
     async def forget(self, wishes: Sequence[Pending]) -> None:
-        """Of what was not made. Where that fails housekeeping does it."""
+        """Of what was not made; later where the store does not answer."""
         if not wishes:
             return
         try:
             await self._context.pending_topics.forget(wishes)
-        except CoordinatorUnavailable as error:
-            log.warning("under_replicated_topic_left", topics=sorted({one.name for one in wishes}), reason=str(error))
+        except (CoordinatorUnavailable, asyncio.CancelledError) as error:
+            self.unmade.forget(wishes)
+            if isinstance(error, asyncio.CancelledError):
+                raise
 
     async def defaults(self) -> dict[str, str | None]:
         """What topics may leave to the brokers, as far as they tell it."""
@@ -191,6 +232,12 @@ class UnderReplicatedTopics:
         await self._context.cluster.refresh()
         return {node: broker.rack for node, broker in self._context.cluster.view.brokers.items()}
 
+    def _note_made(self, results: Iterable[Any], *, validate_only: bool) -> None:
+        """Of what the brokers made by themselves: intents of these names have come to nothing."""
+        names = [str(result.name) for result in results if result.error_code.value == NONE]
+        if names and not validate_only:
+            self.unmade.made_by_others(names, self._context.wall_clock_ms())
+
     async def _plans(self, refused: Mapping[str, Any]) -> dict[str, Plan]:
         try:
             racks = await self.live_racks()
@@ -199,13 +246,17 @@ class UnderReplicatedTopics:
             return {}
         defaults = await self.defaults()
         # Thousands of partitions take their time.
-        plans = {name: await asyncio.to_thread(plan_topic, topic, racks, defaults) for name, topic in refused.items()}
+        plans = {
+            name: await asyncio.to_thread(plan_topic, topic, racks, defaults, listened=self.listened)
+            for name, topic in refused.items()
+        }
         return {name: plan for name, plan in plans.items() if plan is not None}
 
     async def _bind(self, wishes: Sequence[Pending], plan: Plan, result: Any) -> None:
         name, topic_id = wishes[0].name, result.topic_id
         try:
-            for wish in wishes if topic_id is not None else ():
+            # The exact one first: with the other one alone the topic might be given other replicas than those.
+            for wish in reversed(wishes if topic_id is not None else ()):
                 await self._context.pending_topics.bind(wish, topic_id.bytes)
         except CoordinatorUnavailable as error:
             # The intent is remembered, and that is enough: housekeeping finds the topic by its name.
@@ -217,6 +268,19 @@ class UnderReplicatedTopics:
             wanted=plan.wanted_replicas,
             partitions=len(plan.replicas),
         )
+
+
+async def _ask(
+    connection: ClientConnection, request: Request, asked: Any, topics: Mapping[str, Any], version: int
+) -> tuple[dict[str, Any], Any]:
+    """The results for those topics by name, as of v7, and the throttle time. Raises BrokerUnreachable."""
+    changed = at_version(replace(asked, topics=tuple(topics.values())), version, response=False)
+    body = await connection.ask(request, _CREATE_TOPICS, version, encode(changed))
+    try:
+        response: Any = at_version(read_response(_CREATE_TOPICS, version, body), _VERSION, response=True)
+    except ProtocolError as error:
+        raise BrokerUnreachable(f"the answer to CreateTopics can't be read: {error}") from error
+    return {str(one.name): one for one in response.topics if str(one.name) in topics}, response.throttle_time
 
 
 def _with_assignment(topic: Any, plan: Plan) -> Any:

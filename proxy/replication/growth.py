@@ -26,7 +26,7 @@ from proxy.replication.plan import MIN_INSYNC_REPLICAS, Plan, plan_partitions
 from proxy.replication.reassignments import ReassignmentsRefused, TopicReplicas, ask_replicas, list_reassignments
 from proxy.replication.reassignments import reassign as alter_reassignments
 from proxy.upstream import BrokerUnreachable
-from proxy.wire.cold import encode, nested, read_response
+from proxy.wire.cold import encode, milliseconds, nested, read_response
 from proxy.wire.errors import ProtocolError
 
 if TYPE_CHECKING:
@@ -55,6 +55,8 @@ class PartitionGrowth:
         self._context = connection.context
         self._request = request
         self._asked = asked
+        self._throttle_time = milliseconds(0)
+        """The longest that the brokers told where they were asked again."""
 
     async def ask(self, api_key: int, api_version: int, body: list[Buffer] | bytes) -> memoryview:
         """As the client, on its own connection. Raises BrokerUnreachable."""
@@ -91,7 +93,7 @@ class PartitionGrowth:
             except _NotMade as error:
                 log.warning("under_replicated_partitions_not_made", topics=[found.name], reason=str(error))
         results = tuple(answered.get(str(one.name)) or one for one in response.results)
-        return replace(response, results=results)
+        return replace(response, results=results, throttle_time=max(response.throttle_time, self._throttle_time))
 
     async def _known(self, names: Sequence[str]) -> Sequence[TopicReplicas]:
         """The topics as a broker knows them, which may hear of them a little later than the one that refused."""
@@ -124,6 +126,7 @@ class PartitionGrowth:
             wanted=max([len(existing[0]) if existing else 0, *factors]),
             racks=racks,
             registered=registered if registered is not None else frozenset().union(racks, *existing),
+            listened=self._context.under_replicated.listened,
             least=await self._least_in_sync(found.name),
         )
 
@@ -140,23 +143,25 @@ class PartitionGrowth:
         )
         if not self._asked.validate_only:
             # Nobody is to think that somebody made the topic smaller on purpose.
-            smaller = [
-                replace(wish, made_replicas=plan.made_replicas)
+            smaller = {
+                wish: replace(wish, made_replicas=plan.made_replicas)
                 for wish in pending
                 if plan.kept and wish.topic_id == found.topic_id and wish.made_replicas > plan.made_replicas
-            ]
-            if not await shared.remember([*wishes, *smaller]):
+            }
+            if not await shared.remember(wishes, changed=smaller.values()):
                 raise _NotMade("what the partitions lack can't be remembered")
             if plan.kept:
-                await self._let_go(found, plan.kept, wishes)
+                await self._let_go(found, plan.kept, wishes, smaller)
         assignment_type = nested(type(topic), "assignments")
         assignments = tuple(assignment_type(broker_ids=replicas) for replicas in plan.replicas)
         again = replace(self._asked, topics=(replace(topic, assignments=assignments),))
         body = await self.ask(self._request.api_key, self._request.api_version, encode(again))
         try:
-            (result,) = read_response(self._request.api_key, self._request.api_version, body).results
+            told: Any = read_response(self._request.api_key, self._request.api_version, body)
+            (result,) = told.results
         except (ProtocolError, ValueError) as error:
             raise BrokerUnreachable(f"the answer to CreatePartitions can't be read: {error}") from error
+        self._throttle_time = max(self._throttle_time, told.throttle_time)
         error_code = result.error_code.value
         if error_code == NONE and not self._asked.validate_only:
             log.info(
@@ -173,8 +178,17 @@ class PartitionGrowth:
             raise _NotMade(f"the brokers answer {result.error_message or result.error_code.name}")
         return result
 
-    async def _let_go(self, found: TopicReplicas, kept: Mapping[int, Replicas], wishes: Sequence[Pending]) -> None:
-        """Leave partitions with those replicas. Raises _NotMade, BrokerUnreachable."""
+    async def _let_go(
+        self,
+        found: TopicReplicas,
+        kept: Mapping[int, Replicas],
+        wishes: Sequence[Pending],
+        smaller: Mapping[Pending, Pending],
+    ) -> None:
+        """Leave partitions with those replicas; where that is refused the older wishes are as they were.
+
+        Raises _NotMade, BrokerUnreachable.
+        """
         targets = {(found.name, index): replicas for index, replicas in kept.items()}
         client: Any = self  # it asks as a service connection does
         refused, reason = dict.fromkeys(targets, (0, "")), "they are being reassigned"
@@ -188,11 +202,24 @@ class PartitionGrowth:
             raise BrokerUnreachable(f"an answer about reassignments can't be read: {error}") from error
         if reason:
             # Where some were altered they get back what they had: that is what the first one is about.
-            await self._context.under_replicated.forget(wishes if len(refused) == len(targets) else wishes[1:])
+            untouched = len(refused) == len(targets)
+            await self._context.under_replicated.forget(wishes if untouched else wishes[1:])
+            await self._restore(smaller if untouched else {})
             raise _NotMade(
                 f"partitions name brokers that are registered no more, and the client can't alter them: {reason}"
             )
         log.info("unregistered_replicas_let_go", topic=found.name, partitions=len(kept))
+
+    async def _restore(self, smaller: Mapping[Pending, Pending]) -> None:
+        try:
+            for was, now in smaller.items():
+                await self._context.pending_topics.change(now, was)
+        except CoordinatorUnavailable as error:
+            log.warning(
+                "under_replicated_topics_left",
+                reason=str(error),
+                effect="a topic that somebody gives fewer replicas on purpose may be given them back",
+            )
 
     async def _registered(self) -> frozenset[int] | None:
         """Node IDs of all registered brokers, also of those that do not live; None where the brokers can't tell."""

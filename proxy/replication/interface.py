@@ -14,8 +14,9 @@ knows: its owner died, or got no clear answer.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import Protocol
 
 from proxy.coordinator.interface import NO_TOPIC_ID
@@ -37,7 +38,7 @@ class Pending:
     replication_factor: int
     """Replicas that each partition is to have; 0 where `assignment` says it."""
     made_replicas: int
-    """Replicas that each partition was, or is to be, made with: tells an intent's topic from another of its name."""
+    """Replicas that each partition was, or is to be, made with."""
     since_ms: int
     """Milliseconds since 1970, when it was remembered, by the clock of `owner`."""
     topic_id: bytes = NO_TOPIC_ID
@@ -51,6 +52,8 @@ class Pending:
     """Whether it is the shadow of a diskless topic."""
     owner: str = ""
     """The proxy that remembered it, as its record in the fleet is named."""
+    made_as: str = ""
+    """`replicas_digest` of what an intent's topic is made with, which tells it from another of its name."""
 
     @property
     def is_intent(self) -> bool:
@@ -65,6 +68,11 @@ class Pending:
         return self.assignment[index] if 0 <= index < len(self.assignment) else None
 
 
+def replicas_digest(partitions: Iterable[Sequence[int]]) -> str:
+    """Tells the replicas of a topic's partitions, both in order, from others."""
+    return blake2b(repr([tuple(map(int, replicas)) for replicas in partitions]).encode(), digest_size=16).hexdigest()
+
+
 class PendingTopics(Protocol):
     """The wishes of one Kafka cluster. Every method may raise CoordinatorUnavailable, and may be repeated."""
 
@@ -76,6 +84,9 @@ class PendingTopics(Protocol):
 
     async def bind(self, pending: Pending, topic_id: bytes) -> Pending:
         """The topic exists, under this ID; the wish as it is remembered now, also where it was forgotten meanwhile."""
+
+    async def change(self, was: Pending, to: Pending) -> bool:
+        """Replace one by another of its `pending_id`; whether it was still there, and still the same."""
 
     async def all(self) -> tuple[Pending, ...]:
         """Every wish, the oldest first."""

@@ -25,6 +25,8 @@ _REFUSED_AGAIN_S = 60.0
 """After the brokers have refused for lack of rights."""
 _SHARE = 0.2
 """Of its time that this may take where there is much to look at."""
+_LONGEST_REST_S = 5.0
+"""That a broker which comes or goes waits for because of that, though it may take more of the time then."""
 
 
 class ReplicationKeeper:
@@ -43,19 +45,20 @@ class ReplicationKeeper:
     async def keep_completing(self) -> None:
         """For ever. Failures are logged once until they end."""
         loop = asyncio.get_running_loop()
-        due_s, looked_at, failing = 0.0, frozenset[int](), ""
+        due_s, rested_s, looked_at, failing = 0.0, 0.0, frozenset[int](), ""
         while True:
             await asyncio.sleep(min(_POLL_S, self._interval_s))
             await self._hold()
             live = frozenset(self._cluster.view.brokers)
-            if not self.holds_lease or (loop.time() < due_s and live == looked_at):
+            if not self.holds_lease or loop.time() < (due_s if live == looked_at else rested_s):
                 continue
-            looked_at, pause_s, began_s = live, self._interval_s, loop.time()
+            looked_at, pause_s, refused, began_s = live, self._interval_s, False, loop.time()
             try:
                 await self.completion.complete()
                 failing = ""
             except ReassignmentsRefused as error:
-                pause_s = _REFUSED_AGAIN_S if error.rights else pause_s
+                refused = error.rights
+                pause_s = _REFUSED_AGAIN_S if refused else pause_s
                 if failing != str(error):
                     log.warning(
                         "topics_stay_under_replicated",
@@ -78,7 +81,9 @@ class ReplicationKeeper:
                         remedy="it is tried again, and all else goes on; report it with this trace",
                     )
                 failing = type(error).__name__
-            due_s = loop.time() + max(pause_s, (loop.time() - began_s) * (1 / _SHARE - 1))
+            rest_s = (loop.time() - began_s) * (1 / _SHARE - 1)
+            due_s = loop.time() + max(pause_s, rest_s)
+            rested_s = due_s if refused else loop.time() + min(rest_s, _LONGEST_REST_S)
 
     async def _hold(self) -> None:
         try:

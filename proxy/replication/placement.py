@@ -27,19 +27,21 @@ def place(
     racks: Mapping[int, str | None],
     *,
     start: int = 0,
+    down: Mapping[int, str | None] | None = None,
 ) -> list[Replicas]:
     """The replicas that each partition is to have, in the order of `existing`, which may hold empty ones.
 
     `racks`: of the brokers that can take replicas, by node ID; None or empty where one has none. Brokers that are not
-    in it keep what they have. Where there are too few, partitions get as many replicas as they can; those that have
-    enough are returned as they are. `start` tells which brokers come first where all else is equal, so that topics of
-    one partition are spread, too.
+    in it keep what they have; `down`: their racks, as far as they are known, in which a partition then has a replica.
+    Where there are too few, partitions get as many replicas as they can; those that have enough are returned as they
+    are. `start` tells which brokers come first where all else is equal, so that topics of one partition are spread,
+    too.
     """
     brokers = sorted(racks)
     if not brokers:
         return [tuple(replicas) for replicas in existing]
     turn = start % len(brokers)
-    return _Placing(existing, replication_factor, racks, brokers[turn:] + brokers[:turn]).place()
+    return _Placing(existing, replication_factor, racks, brokers[turn:] + brokers[:turn], down or {}).place()
 
 
 def rack_aware(racks: Mapping[int, str | None]) -> bool:
@@ -56,6 +58,7 @@ class _Placing:
         replication_factor: int,
         racks: Mapping[int, str | None],
         brokers: Sequence[int],
+        down: Mapping[int, str | None],
     ) -> None:
         self._brokers = brokers
         """In the order in which they come where all else is equal."""
@@ -63,6 +66,8 @@ class _Placing:
         """Of each broker; each is its own where racks don't count."""
         for node in brokers:
             self._racks[node] = (racks[node] or "") if rack_aware(racks) else str(node)
+        if rack_aware(racks):
+            self._racks |= {node: rack for node, rack in down.items() if rack and node not in racks}
         self._existing = [tuple(replicas) for replicas in existing]
         self._replicas = [list(replicas) for replicas in self._existing]
         self._missing = [max(0, replication_factor - len(replicas)) for replicas in self._existing]
@@ -147,13 +152,25 @@ def _level(load: dict[int, int], moves: Callable[[], _Moves], move: Callable[[in
             return
         for partition, source, target in moves():
             edges.setdefault(source, {}).setdefault(target, partition)
-        path = next(filter(None, (_path(load, edges, node) for node in sorted(load, key=load.__getitem__)[::-1])), None)
-        if path is None:
+        moved = set[int]()
+        while path := _best_path(load, edges):
+            for partition, source, target in path:
+                move(partition, source, target)
+                moved.add(partition)
+            load[path[0][1]] -= 1
+            load[path[-1][2]] += 1
+            # What is known of the other partitions holds on; that of all is costly to find.
+            edges = {
+                source: {target: partition for target, partition in targets.items() if partition not in moved}
+                for source, targets in edges.items()
+            }
+        if not moved:
             return
-        for partition, source, target in path:
-            move(partition, source, target)
-        load[path[0][1]] -= 1
-        load[path[-1][2]] += 1
+
+
+def _best_path(load: Mapping[int, int], edges: Mapping[int, Mapping[int, int]]) -> list[tuple[int, int, int]]:
+    """From the broker with the most load that has one. Empty where there is none."""
+    return next(filter(None, (_path(load, edges, node) for node in sorted(load, key=load.__getitem__)[::-1])), [])
 
 
 def _path(load: Mapping[int, int], edges: Mapping[int, Mapping[int, int]], start: int) -> list[tuple[int, int, int]]:

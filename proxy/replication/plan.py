@@ -40,17 +40,23 @@ class Plan(NamedTuple):
         return len(self.replicas[0])
 
 
-def plan_topic(topic: Any, racks: Mapping[int, str | None], defaults: Mapping[str, str | None]) -> Plan | None:
+def plan_topic(
+    topic: Any, racks: Mapping[int, str | None], defaults: Mapping[str, str | None], *, listened: Collection[int]
+) -> Plan | None:
     """For a `CreatableTopic` that the brokers refuse; None where their refusal stands.
 
     `racks`: of the live brokers, by node ID. `defaults`: the brokers' `BROKER_CONFIGS`, those that are known.
+    `listened`: node IDs that brokers may join with. A topic that is to have more replicas than that can't ever have
+    them: mostly a typing error.
     """
+    possible = racks.keys() | set(listened)
     configs = {str(config.name): config.value for config in topic.configs}
     least = _number(configs.get(MIN_INSYNC_REPLICAS) or defaults.get(MIN_INSYNC_REPLICAS))
     if topic.assignments:
-        asked = [
-            tuple(map(int, one.broker_ids)) for one in sorted(topic.assignments, key=lambda one: one.partition_index)
-        ]
+        by_index = {int(one.partition_index): tuple(map(int, one.broker_ids)) for one in topic.assignments}
+        asked = [replicas for _, replicas in sorted(by_index.items())]
+        if sorted(by_index) != list(range(len(topic.assignments))) or not possible >= set().union(*asked):
+            return None
         replicas = _alive(asked, racks, least)
         return None if replicas is None else Plan(replicas, len(asked[0]), tuple(asked))
     wanted = int(topic.replication_factor)
@@ -60,7 +66,7 @@ def plan_topic(topic: Any, racks: Mapping[int, str | None], defaults: Mapping[st
     if partitions == _DEFAULT:
         partitions = _number(defaults.get(NUM_PARTITIONS))
     enough = least > 0 and min(least, wanted) <= len(racks) < wanted
-    if not enough or not racks or not 0 < partitions <= MAX_PARTITIONS:
+    if not enough or wanted > len(possible) or not racks or not 0 < partitions <= MAX_PARTITIONS:
         return None
     placed = place([()] * partitions, len(racks), racks, start=crc32(str(topic.name).encode()))
     return Plan(tuple(placed), wanted)
@@ -75,6 +81,7 @@ def plan_partitions(
     wanted: int,
     racks: Mapping[int, str | None],
     registered: Collection[int],
+    listened: Collection[int],
     least: int,
 ) -> Plan | None:
     """For new partitions of a topic that the brokers refuse; None where their refusal stands.
@@ -85,12 +92,14 @@ def plan_partitions(
 
     `existing`: the partitions that are there. `count`: partitions in all. `asked`: of the new ones, where the client
     says it. `wanted`: replicas that the topic's partitions are to have. `registered`: also those that do not live.
-    `least`: its `min.insync.replicas`.
+    `listened`: node IDs that brokers may join with. `least`: its `min.insync.replicas`.
     """
     added = count - len(existing)
     if not existing or not 0 < added <= MAX_PARTITIONS or len(existing) > MAX_PARTITIONS or least <= 0:
         return None
     if asked is not None and (len(asked) != added or any(len(one) != wanted for one in asked)):
+        return None
+    if asked is not None and not {*racks, *registered, *listened} >= set().union(*asked):
         return None
     left = [tuple(node for node in replicas if node in registered) for replicas in existing]
     kept = {index: some for index, some in enumerate(left) if some != existing[index]}

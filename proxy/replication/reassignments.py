@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from kio.index import load_request_schema
 
 from proxy.cluster import METADATA
-from proxy.errors import NONE, UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION
+from proxy.errors import NONE, TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION
 from proxy.housekeeping.broker_metadata import Partition
 from proxy.replicas.states import PartitionState
 from proxy.service import ServiceConnection
@@ -49,8 +49,9 @@ class KnownReplicas(NamedTuple):
 
     topics: tuple[TopicReplicas, ...]
     denied: frozenset[str | bytes]
-    """Names or IDs of which the broker says that it knows no such topic; not those that it does not let the proxy
-    see."""
+    """Names or IDs of which the broker says that it knows no such topic."""
+    hidden: frozenset[str | bytes] = frozenset()
+    """Those that it does not let the proxy's principal see: it must be let describe them."""
 
 
 class Reassignment(NamedTuple):
@@ -82,7 +83,7 @@ async def ask_replicas(connection: ServiceConnection, topics: Sequence[str | byt
         ]
     request = MetadataRequest(METADATA_VERSION, asked, allow_auto_topic_creation=False)
     body = await connection.ask(METADATA, METADATA_VERSION, encode_metadata_request(request))
-    found, denied, read = [], set[str | bytes](), 0
+    found, denied, hidden, read = [], set[str | bytes](), set[str | bytes](), 0
     for topic in split_topics(body):
         if topic.error_code == NONE and topic.name is not None:
             partitions = read_partitions(topic.encoded)
@@ -91,9 +92,10 @@ async def ask_replicas(connection: ServiceConnection, topics: Sequence[str | byt
             if read > _PARTITIONS_PER_STEP:
                 read = 0
                 await asyncio.sleep(0)
-        elif topic.error_code in _UNKNOWN:
-            denied.add(topic.name if topic.name is not None else topic.topic_id)
-    return KnownReplicas(tuple(found), frozenset(denied))
+        elif topic.error_code in (*_UNKNOWN, TOPIC_AUTHORIZATION_FAILED):
+            where = hidden if topic.error_code == TOPIC_AUTHORIZATION_FAILED else denied
+            where.add(topic.name if topic.name is not None else topic.topic_id)
+    return KnownReplicas(tuple(found), frozenset(denied), frozenset(hidden))
 
 
 async def list_reassignments(

@@ -16,6 +16,14 @@ from proxy.replication.interface import Pending
 
 MAX_PENDING = 10_000
 """Wishes of one cluster; roughly, as proxies do not count together."""
+MAX_BYTES = 32 << 20
+"""Of all of them together, where one is added that is large: an exact assignment of hundreds of partitions."""
+_LARGE_BYTES = 4096
+_CHANGE = """
+if redis.call('HGET', KEYS[1], ARGV[1]) ~= ARGV[2] then return 0 end
+redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])
+return 1
+"""
 _FIELDS = frozenset(field.name for field in fields(Pending))
 
 
@@ -41,6 +49,12 @@ class RedisPendingTopics:
             raise CoordinatorUnavailable(
                 f"{remembered} topics that lack replicas are remembered, at most {MAX_PENDING}"
             )
+        large = [size for wish in wishes if (size := len(_pack(wish))) > _LARGE_BYTES]
+        if large:
+            async with store_call(self._client, "remembering topics that lack replicas"):
+                there: Any = await self._client.hvals(key)
+            if sum(map(len, there)) + sum(large) > MAX_BYTES:
+                raise CoordinatorUnavailable(f"what topics lack takes {MAX_BYTES} bytes, which is the most")
         await self._write(key, wishes)
 
     async def bind(self, pending: Pending, topic_id: bytes) -> Pending:
@@ -48,6 +62,15 @@ class RedisPendingTopics:
         bound = replace(pending, topic_id=topic_id)
         await self._write(self._key(), [bound])
         return bound
+
+    async def change(self, was: Pending, to: Pending) -> bool:
+        """Replace one by another of its `pending_id`; whether it was still there, and still the same."""
+        key, field = self._key(), was.pending_id
+        async with store_call(self._client, "changing what topics that lack replicas wait for"):
+            packed: Any = await self._client.hget(key, field)
+            if packed is None or _unpack(packed) != was:
+                return False
+            return bool(await self._client.eval(_CHANGE, 1, key, field, packed, _pack(to)))
 
     async def all(self) -> tuple[Pending, ...]:
         """Every wish, the oldest first."""

@@ -51,6 +51,10 @@ class Rights:
             return error_code
         return NONE if operations & operation else TOPIC_AUTHORIZATION_FAILED
 
+    def is_outdated(self, topic: str, for_s: float) -> bool:
+        """Whether the brokers should have been asked again so long ago."""
+        return self._now() >= self._known.get(topic, _NEVER)[0] + for_s
+
     async def ask(self, connection: ClientConnection, request: Request, topics: Iterable[str]) -> None:
         """Let the brokers say it. Raises BrokerUnreachable and ProtocolError.
 

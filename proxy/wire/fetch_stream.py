@@ -17,7 +17,6 @@ know. Sizes are never written as overlong varints, which some readers refuse.
 from __future__ import annotations
 
 import struct
-from contextlib import suppress
 
 from proxy.wire.endpoints import rewrite_endpoint_fields
 from proxy.wire.errors import ProtocolError
@@ -137,16 +136,6 @@ class FetchEndpointStream(TopicWalk):
         if all(tag != _NODE_ENDPOINTS_TAG for tag, _, _ in fields):
             return [held]
         return [_rewrite_in_place(held[:at], fields, self._address_of), held[at:]]
-
-
-def count_fetched(body: Buffer, version: int, count: CountTopic) -> None:
-    """Tell `count` of each topic of a whole response's body; what can't be read is not counted."""
-    view = memoryview(body)
-    if not count_plain(view, len(view), version, count):
-        walk = FetchEndpointStream(version, lambda node_id: None, count)
-        with suppress(ProtocolError):
-            walk.walk(view)
-        walk.count()
 
 
 def count_plain(head: memoryview, size: int, version: int, count: CountTopic) -> bool:

@@ -1,8 +1,7 @@
 """A walk over a Fetch response that tells where each partition's answer lies, so that answers can be put together anew.
 
 Behaviour: nothing is copied and records are not looked at. A partition's answer is one piece of the body, and may stand
-in any other response of the same version; `lowered` makes one of v11 into those of v4 to v10, which followers don't
-answer to consumers (KIP-392).
+in any other response of the same version; `lowered` makes one that names topics by ID (KIP-516) into older ones.
 """
 
 from __future__ import annotations
@@ -11,12 +10,13 @@ import struct
 from typing import NamedTuple
 
 from proxy.wire.errors import ProtocolError
-from proxy.wire.fetch import FIRST_FLEXIBLE, FIRST_RACK, FIRST_SESSION, write_topic
+from proxy.wire.fetch import FIRST_FLEXIBLE, FIRST_RACK, FIRST_SESSION, FIRST_TOPIC_ID, write_topic
 from proxy.wire.fetch_response import read_head, read_partition, read_topic
 from proxy.wire.primitives import INT32, INT64, NO_TAGS, Buffer, check_end, parsing, skip_tags, write_count
 
-LOWERED_FROM = FIRST_RACK
-"""The version that is asked for in place of older ones: the last that differs from them in a few bytes only."""
+LOWERED_FROM = FIRST_TOPIC_ID
+"""The version that is asked for in place of older ones: by its ID no other topic is read that had the name before."""
+FIRST_LOG_START = 5
 
 _FLEXIBLE = struct.Struct(">ihq16xBiBBBB")
 """Of a partition from v12 on: index, error code, high watermark, compact number of aborted transactions, preferred
@@ -25,9 +25,13 @@ _V11 = struct.Struct(">ihq16xiii")
 """Of a partition of v11: index, error code, high watermark, number of aborted transactions, preferred replica, length
 of the records."""
 _HIGH_WATERMARK_AT = 6
-_LOG_START_AT = 22
-_LOG_START_END = 30
 _NO_REPLICA = -1
+_ABORTED = struct.Struct(">qq")
+_FIXED = struct.Struct(">ihqqqB")
+"""Of a partition from v12 on: up to the log start, and the first byte of the number of aborted transactions."""
+_V4_HEAD = struct.Struct(">ihqq")
+_V11_HEAD = struct.Struct(">ihqqqiii")
+"""Of a partition: what stands before its records, where no transaction is aborted."""
 
 
 class PartitionAt(NamedTuple):
@@ -146,10 +150,10 @@ def _walk_any(data: memoryview, at: int, version: int, into: list[PartitionAt]) 
 def piece(walk: FetchWalk, partition: PartitionAt, version: int, high_watermark: int) -> list[Buffer]:
     """A partition's answer with that high watermark, as it stands in a response of `version`.
 
-    `version` is the walk's own or, where that is LOWERED_FROM, any lower one.
+    `version` is the walk's own or, where that is LOWERED_FROM or newer, any lower one.
     """
     data = walk.body
-    if version == walk.version:
+    if version == walk.version or version >= FIRST_FLEXIBLE:
         if high_watermark == partition.high_watermark:
             return [data[partition.start : partition.end]]
         at = partition.start + _HIGH_WATERMARK_AT
@@ -159,38 +163,64 @@ def piece(walk: FetchWalk, partition: PartitionAt, version: int, high_watermark:
         ]
     head = bytearray()
     _lower_head(data, partition, version, high_watermark, head)
-    return [bytes(head), data[partition.records : partition.end]] if partition.record_bytes else [bytes(head)]
+    records = partition.records
+    return [bytes(head), data[records : records + partition.record_bytes]] if partition.record_bytes else [bytes(head)]
 
 
 def _lower_head(data: memoryview, partition: PartitionAt, version: int, high_watermark: int, into: bytearray) -> None:
-    """What stands before the records: v11 has four bytes more than v5 to v10, and twelve more than v4."""
-    start, records = partition.start, partition.records
-    into += data[start : start + _HIGH_WATERMARK_AT]
-    into += INT64.pack(high_watermark)
-    if version >= 5:
-        into += data[start + 14 : records - 8]
+    """What stands before the records in v4 to v11, whose lengths are not compact and which have no tagged fields."""
+    index, error_code, _, last_stable, log_start, aborted = _FIXED.unpack_from(data, partition.start)
+    # Compact numbers are one more; of no records, as of no transactions, a single byte tells whether they are null.
+    length = partition.record_bytes or data[partition.records - 1] - 1
+    if version >= FIRST_RACK and aborted <= 1:
+        into += _V11_HEAD.pack(
+            index, error_code, high_watermark, last_stable, log_start, aborted - 1, _NO_REPLICA, length
+        )
+        return
+    into += _V4_HEAD.pack(index, error_code, high_watermark, last_stable)
+    if version >= FIRST_LOG_START:
+        into += INT64.pack(log_start)
+    if aborted <= 1:
+        into += INT32.pack(aborted - 1)
     else:
-        into += data[start + 14 : start + _LOG_START_AT]
-        into += data[start + _LOG_START_END : records - 8]
-    into += data[records - 4 : records]
+        transactions = read_partition(data, partition.start, FIRST_FLEXIBLE)[1] or ()
+        into += INT32.pack(len(transactions))
+        for transaction in transactions:
+            into += _ABORTED.pack(*transaction)
+    if version >= FIRST_RACK:
+        into += INT32.pack(_NO_REPLICA)
+    into += INT32.pack(length)
 
 
 def lowered(walk: FetchWalk, version: int) -> list[Buffer]:
-    """A whole response of v11 in an older version, with session 0 and without error; records by reference."""
-    if walk.version != LOWERED_FROM or version >= LOWERED_FROM:
+    """A whole response in a version before LOWERED_FROM, with session 0 and without error; records by reference.
+
+    The walk's topics are called by their names already. No partition names a preferred replica.
+    """
+    if walk.version < LOWERED_FROM or version >= LOWERED_FROM:
         raise ProtocolError(f"a Fetch response of v{walk.version} can't become one of v{version}")
-    data, buffers = walk.body, list[Buffer]()
+    data, buffers, flexible = walk.body, list[Buffer](), version >= FIRST_FLEXIBLE
     small = bytearray(response_head(version, walk.throttle_ms, 0))
-    small += write_count(len(walk.topics), False)
+    small += write_count(len(walk.topics), flexible)
     for topic, partitions in walk.topics:
         small += write_topic(topic, version)
-        small += write_count(len(partitions), False)
+        small += write_count(len(partitions), flexible)
+        if flexible:
+            # Partitions are the same from v12 on, as long as nothing is tagged.
+            if partitions:
+                buffers.append(bytes(small))
+                buffers.append(data[partitions[0].start : partitions[-1].end])
+                small.clear()
+            small += NO_TAGS
+            continue
         for partition in partitions:
             _lower_head(data, partition, version, partition.high_watermark, small)
             if partition.record_bytes:
                 buffers.append(bytes(small))
-                buffers.append(data[partition.records : partition.end])
+                buffers.append(data[partition.records : partition.records + partition.record_bytes])
                 small.clear()
+    if flexible:
+        small += NO_TAGS
     if small:
         buffers.append(bytes(small))
     return buffers

@@ -353,7 +353,8 @@ class Run:
             near = sample.labels["client_rack"] == sample.labels["serving_rack"]
             self._counted["bytes", "near" if near else "far"] += int(sample.value)
         for sample in metrics.samples("diskless_proxy_leader_reads_total"):
-            self._counted["reads", sample.labels["reason"]] += int(sample.value)
+            if sample.value:
+                self._counted["reads", sample.labels["reason"]] += int(sample.value)
 
 
 def moves_under_load(stack: Stack, options: RunOptions, progress: Callable[[str], None] = lambda _: None) -> Report:

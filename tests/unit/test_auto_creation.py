@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import structlog
 from kio.schema.errors import ErrorCode
 
 from proxy import auto_creation
+from proxy.auto_creation import OnDemand
 from proxy.housekeeping.broker_defaults import DefaultsRefused
 from proxy.wire.metadata import (
     MetadataRequest,
@@ -21,6 +24,7 @@ from proxy.wire.metadata import (
 from tests.support.questions import filled
 from tests.unit.wire.trees import decode, encode, response_type
 
+REMEMBERED = ("num.partitions", "default.replication.factor")
 STATES = {"live": "live", "reserved": "reserved", "deleting": "deleting"}
 
 
@@ -39,6 +43,7 @@ def context(
         under_replicated=SimpleNamespace(enabled=under_replicated),
         cluster=SimpleNamespace(view=SimpleNamespace(brokers=dict.fromkeys(range(live)))),
         topic_defaults=SimpleNamespace(replication_factor=replicas),
+        on_demand=OnDemand(lambda: 0.0),
     )
 
 
@@ -108,21 +113,35 @@ class Brokers:
         self.diskless: set[str] = set()
         self.context = context(**world)
         self._refuse = refuse
+        self.error = ErrorCode.none
+        """What creations that are allowed come to."""
+        self.tried: list[tuple[list[str], int, int]] = []
+        """Names, partitions and replicas."""
+        self.described = 0
+        self.now_s = 0.0
+        self.context.on_demand = OnDemand(lambda: self.now_s)
+        self.defaults: dict[str, str | None] = {"num.partitions": "4", "default.replication.factor": "3"}
 
         async def configs(cluster: object, names: tuple[str, ...]) -> dict[str, str | None]:
             if create is None:
                 raise DefaultsRefused("not allowed")
-            return dict.fromkeys(names, str(create).lower())
+            self.described += 1
+            assert names == ("auto.create.topics.enable", *REMEMBERED)
+            return {"auto.create.topics.enable": str(create).lower()} | self.defaults
 
         monkeypatch.setattr(auto_creation, "broker_configs", configs)
         monkeypatch.setattr(import_module("proxy.handlers.create_topics"), "create_by_name", self.create)
         self._creates = bool(create)
 
-    async def create(self, connection: object, request: object, names: list[str]) -> dict[str, Any]:
-        if self._refuse:
-            return {name: SimpleNamespace(error_code=ErrorCode.topic_authorization_failed) for name in names}
-        self.diskless |= set(names)
-        return {name: SimpleNamespace(error_code=ErrorCode.none) for name in names}
+    async def create(
+        self, connection: object, request: object, names: list[str], *, partitions: int, replication_factor: int
+    ) -> dict[str, Any]:
+        self.tried.append((names, partitions, replication_factor))
+        await asyncio.sleep(0)
+        error = ErrorCode.topic_authorization_failed if self._refuse else self.error
+        if not error:
+            self.diskless |= set(names)
+        return {name: SimpleNamespace(error_code=error, error_message=None) for name in names}
 
     async def ask(self, request: object, api_key: int, version: int, body: bytes) -> memoryview:
         asked = parse_metadata_request(body, version)
@@ -177,3 +196,59 @@ async def test_while_brokers_are_missing_topics_are_created_as_with_an_admin_cli
     assert brokers.classic == {"__consumer_offsets"}
     brokers = Brokers(monkeypatch, create=False, live=2, patterns=(), registry=False)
     assert await brokers.answer(9, "a") == {"a": 3}
+
+
+@pytest.mark.parametrize(
+    ("told", "expected"), [({}, (4, 3)), ({"num.partitions": None}, (-1, 3)), ({"num.partitions": "some"}, (-1, 3))]
+)
+async def test_they_get_what_brokers_give_topics_that_they_create(
+    monkeypatch: pytest.MonkeyPatch, told: dict[str, str | None], expected: tuple[int, int]
+) -> None:
+    """The controllers, which would be asked otherwise, may have other defaults."""
+    brokers = Brokers(monkeypatch, create=True, live=2)
+    brokers.defaults |= told
+    await brokers.answer(9, "a", "diskless.a")
+    assert brokers.tried == [(["a", "diskless.a"], *expected)]
+
+
+async def test_of_many_that_ask_for_a_topic_one_has_it_created(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As brokers do it: the others hear that there is none yet."""
+    brokers = Brokers(monkeypatch, create=True, live=2)
+    async with asyncio.TaskGroup() as tasks:
+        for _ in range(5):
+            tasks.create_task(brokers.answer(9, "a", "b"))
+        tasks.create_task(brokers.answer(9, "b", "c"))
+    assert sorted(name for names, _, _ in brokers.tried for name in names) == ["a", "b", "c"]
+    brokers.diskless.clear()
+    assert await brokers.answer(9, "a") == {"a": 0}, "it was deleted"
+
+
+async def test_what_is_refused_is_tried_once_a_second_and_warned_of_once_a_minute(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    brokers = Brokers(monkeypatch, create=True, live=2)
+    brokers.error = ErrorCode.invalid_replication_factor
+    with structlog.testing.capture_logs() as logs:
+        for second in range(61):
+            for tenth in range(10):
+                brokers.now_s = second + tenth / 10
+                assert await brokers.answer(9, "a") == {"a": 3}
+    assert (len(brokers.tried), brokers.described, len(logs)) == (61, 61, 2)
+
+
+async def test_who_lacks_the_right_does_not_keep_others_from_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    brokers = Brokers(monkeypatch, create=True, refuse=True, live=2)
+    assert await brokers.answer(9, "a") == {"a": 29}
+    brokers._refuse = False
+    assert await brokers.answer(9, "a") == {"a": 0}
+
+
+def test_no_more_names_are_remembered_than_need_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(auto_creation, "_MAX_REMEMBERED", 3)
+    on_demand = OnDemand(lambda: 0.0)
+    for name in "abcdef":
+        assert on_demand.begin([name]) == [name]
+        assert on_demand.warns(name)
+        on_demand.end([name], refused=[name])
+    assert on_demand.begin("abcdef") == ["a", "b", "c"]
+    assert not on_demand.warns("f")

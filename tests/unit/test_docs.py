@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from proxy.replicas.choice import LeaderReason
+
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 
@@ -32,6 +34,12 @@ def test_every_decision_is_listed() -> None:
         assert f"]({record.name})" in listed
         title = record.read_text().splitlines()[0].removeprefix("# ")
         assert f"[{title}]" in listed
+
+
+def test_every_reason_for_a_read_from_the_leader_is_explained() -> None:
+    page = (ROOT / "docs" / "operations.md").read_text()
+    table = page.partition("## Reads from the leader")[2].partition("\n## ")[0]
+    assert re.findall(r"^\| `([a-z_]+)` \|", table, re.MULTILINE) == [reason.value for reason in LeaderReason]
 
 
 def test_every_metric_in_the_docs_is_one_that_is_served() -> None:

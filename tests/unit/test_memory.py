@@ -60,6 +60,15 @@ def test_a_waiter_that_is_gone_does_not_keep_others_waiting():
     assert alive.has_it
 
 
+def test_who_gives_up_waiting_lets_those_behind_it_pass():
+    budget = MemoryBudget(10)
+    budget.try_take(6, _not_wanted)
+    large = Waiter(budget, 8)
+    small = Waiter(budget, 2)
+    budget.withdraw(large._granted)
+    assert (large.has_it, small.has_it, budget.contended, budget.used_bytes) == (False, True, False, 8)
+
+
 def test_a_large_request_is_not_overtaken_by_smaller_ones():
     budget = MemoryBudget(10)
     budget.try_take(6, _not_wanted)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from redis.asyncio import Redis
@@ -58,6 +59,36 @@ async def test_a_wish_that_was_forgotten_can_be_bound_and_one_that_is_there_repl
     assert await pending_topics.all() == (wish("1", 5),)
 
 
+async def test_only_what_is_still_as_it_was_is_changed(client: Redis, pending_topics: RedisPendingTopics) -> None:
+    await pending_topics.remember([wish("1")])
+    (key,) = await client.keys("*replication*")
+    packed = await client.hget(key, "1")
+    await client.hset(key, "1", packed[:-1] + b', "colour": "red"}')  # by a newer release
+    raised = replace(wish("1"), made_replicas=3)
+    assert await pending_topics.change(wish("1"), raised)
+    assert await pending_topics.all() == (raised,)
+    assert not await pending_topics.change(wish("1"), replace(wish("1"), made_replicas=4))
+    assert await pending_topics.all() == (raised,)
+    await pending_topics.forget([raised])
+    assert not await pending_topics.change(raised, wish("1"))
+    assert await pending_topics.all() == ()
+
+
+async def test_what_is_forgotten_just_before_it_is_changed_stays_so(
+    client: Redis, pending_topics: RedisPendingTopics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await pending_topics.remember([wish("1")])
+    evaluate = client.eval
+
+    async def forget_first(*told: Any) -> Any:
+        await pending_topics.forget([wish("1")])
+        return await evaluate(*told)
+
+    monkeypatch.setattr(client, "eval", forget_first)
+    assert not await pending_topics.change(wish("1"), replace(wish("1"), made_replicas=3))
+    assert await pending_topics.all() == ()
+
+
 async def test_clusters_share_nothing(client: Redis, pending_topics: RedisPendingTopics) -> None:
     await pending_topics.remember([wish("1")])
     assert await RedisPendingTopics(client, lambda: "another").all() == ()
@@ -75,6 +106,20 @@ async def test_no_more_than_so_many(pending_topics: RedisPendingTopics, monkeypa
     with pytest.raises(CoordinatorUnavailable, match="at most 2"):
         await pending_topics.remember([wish("3")])
     assert len(await pending_topics.all()) == 2
+
+
+async def test_no_more_bytes_than_so_many(pending_topics: RedisPendingTopics, monkeypatch: pytest.MonkeyPatch) -> None:
+    large = replace(wish("large"), assignment=((1, 2, 3),) * 1_000)
+    await pending_topics.remember([large])
+    size = len(module._pack(large))
+    monkeypatch.setattr(module, "MAX_BYTES", 2 * size)
+    await pending_topics.remember([wish("small")])
+    with pytest.raises(CoordinatorUnavailable, match="bytes"):
+        await pending_topics.remember([replace(large, pending_id="2nd")])
+    await pending_topics.remember([wish("small too")])
+    assert {one.pending_id for one in await pending_topics.all()} == {"large", "small", "small too"}
+    monkeypatch.setattr(module, "MAX_BYTES", 3 * size)
+    await pending_topics.remember([replace(large, pending_id="2nd")])
 
 
 async def test_fields_of_a_newer_release_are_left_out(client: Redis, pending_topics: RedisPendingTopics) -> None:

@@ -38,12 +38,16 @@ LONG_MS, SHORT_MS = 60_000, 300
 ENDS_BEFORE_S = 20.0
 """Well before a long wait ends, on whatever machine."""
 NEAR_TOPIC, FAR_TOPIC, DISKLESS_TOPIC = "near", "far", "diskless"
-MIXES = (
-    (NEAR_TOPIC,),
-    (NEAR_TOPIC, FAR_TOPIC),
-    (NEAR_TOPIC, DISKLESS_TOPIC),
-    (DISKLESS_TOPIC, FAR_TOPIC, NEAR_TOPIC),
-)
+ALL = (DISKLESS_TOPIC, FAR_TOPIC, NEAR_TOPIC)
+MIXES = [
+    pytest.param(kinds, version, id=f"{'+'.join(kinds)}-{version}")
+    for kinds, version in (
+        ((NEAR_TOPIC,), VERSIONS[0]),
+        ((NEAR_TOPIC, FAR_TOPIC), VERSIONS[1]),
+        ((NEAR_TOPIC, DISKLESS_TOPIC), VERSIONS[2]),
+        *((ALL, version) for version in VERSIONS),
+    )
+]
 
 
 class Waiting(NamedTuple):
@@ -87,7 +91,7 @@ def topics(running_stack: Stack) -> Waiting:
     made = Waiting(running_stack, names, ids, dict.fromkeys(names, 0))
 
     def served() -> bool:
-        asked = made.asked((NEAR_TOPIC, FAR_TOPIC, DISKLESS_TOPIC))
+        asked = made.asked(ALL)
         answer = fetch(listener(running_stack, LEADER, RACK), ON_A_REPLICA, asked, ids)
         return not any(one["error_code"] for one in partitions(answer))
 
@@ -117,10 +121,9 @@ def wait_until_asked(stack: Stack, before: float) -> None:
     wait_until(lambda: requests(stack) > before, "the Fetch has come")
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("kinds", MIXES, ids="+".join)
+@pytest.mark.parametrize(("kinds", "version"), MIXES)
 def test_news_of_any_source_wakes_the_reader(
-    stack: Stack, topics: Waiting, twins: Twins, threads: ThreadPoolExecutor, version: int, kinds: tuple[str, ...]
+    stack: Stack, topics: Waiting, twins: Twins, threads: ThreadPoolExecutor, kinds: tuple[str, ...], version: int
 ) -> None:
     for place, kind in enumerate(kinds):
         before = requests(stack)
@@ -131,10 +134,9 @@ def test_news_of_any_source_wakes_the_reader(
         assert got == [SIZE if at == place else 0 for at in range(len(kinds))]
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("kinds", MIXES, ids="+".join)
+@pytest.mark.parametrize(("kinds", "version"), MIXES)
 def test_the_reader_waits_for_as_many_bytes_as_it_wants(
-    stack: Stack, topics: Waiting, twins: Twins, threads: ThreadPoolExecutor, version: int, kinds: tuple[str, ...]
+    stack: Stack, topics: Waiting, twins: Twins, threads: ThreadPoolExecutor, kinds: tuple[str, ...], version: int
 ) -> None:
     """Over all sources together, and no longer."""
     wanted = {"min_bytes": SIZE * (len(kinds) + 1), "max_wait": LONG_MS}
@@ -150,10 +152,9 @@ def test_the_reader_waits_for_as_many_bytes_as_it_wants(
     assert sizes == [2 * SIZE, *[SIZE] * (len(kinds) - 1)]
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("kinds", MIXES, ids="+".join)
+@pytest.mark.parametrize(("kinds", "version"), MIXES)
 def test_what_is_there_comes_when_time_is_up(
-    topics: Waiting, twins: Twins, version: int, kinds: tuple[str, ...]
+    topics: Waiting, twins: Twins, kinds: tuple[str, ...], version: int
 ) -> None:
     asked = [one._replace(offset=one.offset - RECORDS) for one in topics.asked(kinds)]
     for wanted in ({"min_bytes": 1 << 20, "max_wait": SHORT_MS}, {"min_bytes": 1, "max_wait": LONG_MS}):
@@ -169,10 +170,9 @@ def in_request_order(answer: Any, topics: Waiting, kinds: tuple[str, ...]) -> An
     return answer
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("kinds", MIXES[1:], ids="+".join)
+@pytest.mark.parametrize(("kinds", "version"), MIXES[1:])
 def test_each_source_of_a_mixed_fetch_answers_as_alone(
-    stack: Stack, topics: Waiting, twins: Twins, version: int, kinds: tuple[str, ...]
+    stack: Stack, topics: Waiting, twins: Twins, kinds: tuple[str, ...], version: int
 ) -> None:
     """All of it at once, field by field; an error of one is no other's."""
     served = Served.begin(stack)

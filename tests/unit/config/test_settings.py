@@ -44,12 +44,14 @@ def test_the_environment_stands_over_the_file(tmp_path: Path, monkeypatch: pytes
     [
         ("colour: red\n", "colour: no such setting; see docs/configuration.md"),
         ("limits: {max_frames: 3}\n", "limits.max_frames: no such setting"),
+        ("prices: -1\n", "prices: has to be a section with settings (it is -1)"),
         ("log_level: loud\n", "log_level: Input should be 'debug', 'info', 'warning' or 'error' (it is 'loud')"),
         ("listeners: {broker_node_ids: 1-x}\n", "broker_node_ids: '1-x' is neither a node ID nor a range"),
         ("listeners: {bootstrap_port: 19101}\n", "bootstrap_port 19101 is also the port of a broker"),
         ("listeners: {broker_port_start: 65530}\n", "is 65539, above port 65535"),
         ("fleet: {lease_ms: 1500}\n", "lease_ms must be at least twice heartbeat_interval_ms"),
         ("default_diskless_topics: ['(']\n", "'(' is no regular expression"),
+        ("fetch: {leader_read_topics: ['(']}\n", "'(' is no regular expression"),
         ("diskless.append.commit.interval.ms: 0\n", "diskless_append_commit_interval_ms: Input should be greater"),
     ],
 )
@@ -58,6 +60,39 @@ def test_what_is_wrong_is_named(tmp_path: Path, addition: str, told: str) -> Non
         load_settings(written(tmp_path, GOOD + addition))
     assert told in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        ("FETCH__REPLICA_CONNECTIONS_MAX", "0", "fetch.replica_connections_max: Input should be greater"),
+        ("fetch", '{"replica_connections_max": 0}', "fetch.replica_connections_max: Input should be greater"),
+        ("BROKERS", '{"bootstrap": ["localhost:9092", 1]}', "brokers.bootstrap.1: Input should be a valid string"),
+        ("PRICES", "-1", "prices: has to be a section"),
+        ("FETCH__COLOUR", "red", "fetch.colour: no such setting"),
+    ],
+)
+def test_what_is_wrong_in_the_environment_is_not_said_of_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str, told: str
+) -> None:
+    monkeypatch.setenv(f"DISKLESS_PROXY_{name}", value)
+    file = written(tmp_path, GOOD)
+    with pytest.raises(ConfigError) as caught:
+        load_settings(file)
+    assert f"environment variable DISKLESS_PROXY_{name}: {told}" in str(caught.value)
+    assert str(file) not in str(caught.value)
+
+
+def test_what_is_wrong_in_the_file_is_not_said_of_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DISKLESS_PROXY_FETCH", '{"replica_idle_ms": -1}')
+    file = written(tmp_path, GOOD + "fetch: {replica_grace_ms: -2, replica_idle_ms: 5}\n")
+    with pytest.raises(ConfigError) as caught:
+        load_settings(file)
+    in_file, in_environment = str(caught.value).split("; environment variable DISKLESS_PROXY_FETCH: ")
+    assert in_file.startswith(f"{file}: fetch.replica_grace_ms: ")
+    assert in_environment.startswith("fetch.replica_idle_ms: ")
 
 
 def test_what_is_missing_is_named(tmp_path: Path) -> None:

@@ -27,12 +27,13 @@ from proxy.wire.fetch_response import (
     build_fetch_response,
     parse_fetch_response,
 )
+from proxy.wire.frames import Decision
 from proxy.wire.header import request_header, response_header
 from proxy.wire.metadata import Broker
 
 LEADER, NEAR, ALSO_NEAR = 1, 2, 3
 """Node IDs: the client's own broker, in another rack, and two in the proxy's."""
-OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION = 1, 3
+OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID = 1, 3, 100
 
 
 @dataclass
@@ -94,7 +95,8 @@ class ModelBroker:
         for asked in request.topics:
             partitions = []
             for partition in asked.partitions:
-                log = self.logs.get((asked.topic, partition.index), Log(error_code=UNKNOWN_TOPIC_OR_PARTITION))
+                unknown = UNKNOWN_TOPIC_OR_PARTITION if isinstance(asked.topic, str) else UNKNOWN_TOPIC_ID
+                log = self.logs.get((asked.topic, partition.index), Log(error_code=unknown))
                 if log.hidden:
                     continue
                 limit = min(left, partition.partition_max_bytes)
@@ -134,27 +136,29 @@ class Proxied:
         self.forwarded: list[Request] = []
         self.streamed = bytearray()
         now = asyncio.get_running_loop().time
-        view = ClusterView(
-            {node: Broker(node, "", 0, "far" if node == LEADER else "near") for node in (LEADER, NEAR, ALSO_NEAR)}
-        )
+        racks = {LEADER: "far", NEAR: "near", ALSO_NEAR: "near"}
+        view = ClusterView({node: Broker(node, "", 0, rack) for node, rack in racks.items()})
+        cluster: Any = SimpleNamespace(rack_of=racks.get, racks_seen=racks, view=view)
         limits = SimpleNamespace(max_response_bytes_per_connection=1 << 40)
         self.context: Any = SimpleNamespace(
             settings=SimpleNamespace(
                 rack="near",
                 fetch=FetchSettings(**{"mixed_wait_ms": 1, **settings}),
                 limits=limits,
-                brokers=SimpleNamespace(with_sasl=False),
+                brokers=SimpleNamespace(with_sasl=False, request_timeout_ms=30_000),
+                authorization_cache_ms=5_000,
             ),
             now=now,
             stats=self.stats,
             topics=SimpleNamespace(find=lambda topic: None),
             racks=SimpleNamespace(learn=lambda *_: None, counted=lambda *_: "near", of=lambda *_: "near"),
             fleet=SimpleNamespace(listener=lambda *_: ("proxy", 1)),
-            cluster=SimpleNamespace(rack_of=lambda node: "far" if node == LEADER else "near", view=view),
-            near_brokers=NearBrokers("near", lambda: view),
+            cluster=cluster,
+            near_brokers=NearBrokers("near", cluster),
             shunned=Shunned(now, shun_s=0.0),
             replica_selector=SimpleNamespace(redirects=False),
             replicas=SimpleNamespace(topic=self.known.get, know=self._know, stale=self.stale.extend),
+            replica_memory=self.memory,
             replica_connections=SimpleNamespace(fetch=self._fetch),
             quotas=SimpleNamespace(
                 fetch=SimpleNamespace(available_bytes=lambda *_: float("inf")), throttle_fetch=lambda *_: 0
@@ -162,6 +166,9 @@ class Proxied:
         )
         self.remembered: dict[Any, Any] = {}
         self.host, self.node_id, self.listeners = "10.0.0.1", LEADER, None
+        self.upstream = SimpleNamespace(bytes_received=0)
+        self.frozen = False
+        """Whether the leader never answers."""
 
     async def fetch(self, asked: FetchRequest) -> FetchResponse | None:
         """The answer; None where the request was forwarded as it is."""
@@ -205,9 +212,20 @@ class Proxied:
     def mute(self, seconds: float) -> None:
         self.muted_s = seconds
 
-    async def ask(self, request: Request, api_key: int, version: int, body: Any) -> memoryview:
+    def forward_in_place(self, request: Request, slot: Any, into: Any) -> None:
+        self.forward_slot(request, into)
+        body = bytes(self.streamed[4:])
+        self.response = [body[len(response_header(1, request.api_version, 7)) :]]
+        self.streamed.clear()
+
+    async def ask(self, request: Request, api_key: int, version: int, body: Any, question: Any) -> memoryview:
         await asyncio.sleep(0)
-        return memoryview(self.brokers[LEADER].answer(version, bytes(body)))
+        if self.frozen:
+            await asyncio.Event().wait()
+        answer = self.brokers[LEADER].answer(version, bytes(body))
+        while question.response_begins(len(answer)) is Decision.WAIT:  # noqa: ASYNC110 (nobody tells of it)
+            await asyncio.sleep(0.001)
+        return memoryview(answer)
 
     async def _fetch(
         self, node: int, version: int, body: bytes, client_id: str | None, timeout_s: float

@@ -99,6 +99,8 @@ def test_what_is_too_much_is_cut_as_one_broker_would(version, sizes, max_bytes):
     for (index, of), topic in zip(enumerate(sizes), response.topics, strict=True):
         whole = b"".join(partitions["t", index].records)
         size = min(len(whole), max(left, of[0]) if first and of else left)
+        if of and size < of[0]:
+            size = 0  # of records without a whole batch Java's consumer thinks that they are damaged
         records = b"".join(topic.partitions[0].records)
         assert records == whole[:size]
         assert (kept["t", index].record_bytes, topic.partitions[0].high_watermark) == (size, 9)

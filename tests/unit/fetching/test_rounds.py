@@ -10,9 +10,14 @@ import pytest
 
 from proxy.coordinator.interface import DisklessTopic
 from proxy.diskless_reader import PartitionRead
+from proxy.fetching.rounds import Fetching
+from proxy.fetching.route import NOWHERE_NEAR, Router
+from proxy.memory import MemoryBudget
 from proxy.replicas.choice import LeaderReason
 from proxy.replicas.states import PartitionState
 from proxy.security.rights import READ, Rights
+from proxy.upstream import BrokerUnreachable
+from proxy.wire.fetch import parse_fetch_request
 from tests.unit.fetching.broker_model import ALSO_NEAR, LEADER, NEAR, Log, Proxied, leader_reads
 from tests.unit.fetching.test_routed import asked, batches
 
@@ -29,7 +34,8 @@ def proxied_with(*partitions: int) -> Proxied:
     proxied = Proxied({"t": states})
     for partition, state in states.items():
         for node in state.replicas:
-            proxied.brokers[node].logs["t", partition] = Log()
+            log = proxied.brokers[node].logs["t", partition] = Log()
+            proxied.brokers[node].logs[proxied.known["t"].topic_id, partition] = log
     return proxied
 
 
@@ -64,7 +70,8 @@ async def test_whoever_has_something_ends_the_wait(node: int, partition: int) ->
     assert lengths(await waiting) == [("t", index, 100 if index == partition else 0) for _, index, _ in names]
     assert leader_reads(proxied) == {LeaderReason.NO_NEAR_REPLICA: 1}
     assert not proxied.memory.used_bytes
-    assert {tuple(topic.topic for topic in one.topics) for one in proxied.brokers[NEAR].asked} == {("t",)}
+    topic_id = proxied.known["t"].topic_id
+    assert {tuple(topic.topic for topic in one.topics) for one in proxied.brokers[NEAR].asked} == {(topic_id,)}
 
 
 async def test_enough_is_what_all_have_together() -> None:
@@ -148,3 +155,131 @@ async def test_a_diskless_half_beside_a_near_replica(order: tuple[str, str], dis
     near = {key: size for key, size in proxied.stats.record_bytes.items() if size}
     kind, name = ("diskless", "d") if diskless_first_has_it else ("classic", "t")
     assert near == {(kind, "fetch", "near", "near", name): sizes[name]}
+
+
+async def test_a_leader_that_hangs_holds_up_the_others_for_a_grace_only() -> None:
+    proxied = proxied_with(0, 2)
+    append(proxied, NEAR, 0, 100)
+    append(proxied, LEADER, 2, 50)
+    names = [("t", 2, 0), ("t", 0, 0)]
+    assert lengths(await proxied.fetch(asked(12, *names))) == [("t", 2, 50), ("t", 0, 100)]
+    proxied.frozen = True
+    settings = proxied.context.settings
+    settings.fetch = settings.fetch.model_copy(update={"replica_grace_ms": 10})
+    for version in (4, 7, 12, 13):
+        response = await proxied.fetch(asked(version, *names, max_wait_ms=1))
+        assert response is not None
+        assert [size for _, _, size in lengths(response)] == [0, 100]
+        of_leader = response.topics[0].partitions[0]
+        assert (of_leader.error_code, of_leader.high_watermark) == (0, 3)
+    assert proxied.remembered[Router].leader_silence.since_s is not None
+    proxied.frozen, short = False, settings.fetch
+    settings.fetch = short.model_copy(update={"replica_grace_ms": 60_000})
+    assert lengths(await proxied.fetch(asked(12, *names))) == [("t", 2, 50), ("t", 0, 100)]
+    assert proxied.remembered[Router].leader_silence.since_s is None
+    proxied.frozen, settings.fetch = True, short
+    settings.brokers.request_timeout_ms = 0
+    with pytest.raises(BrokerUnreachable):
+        await proxied.fetch(asked(12, *names))
+    assert not proxied.memory.used_bytes
+
+
+@pytest.mark.parametrize("has_spoken", [True, False])
+async def test_a_leader_that_was_silent_long_ago_may_have_spoken_since(has_spoken: bool) -> None:
+    proxied = proxied_with(0, 2)
+    settings, names = proxied.context.settings, [("t", 2, 0), ("t", 0, 0)]
+    settings.fetch = settings.fetch.model_copy(update={"replica_grace_ms": 10})
+    proxied.frozen = True
+    assert lengths(await proxied.fetch(asked(12, *names))) == [("t", 2, 0), ("t", 0, 0)]
+    proxied.remembered[Router].leader_silence.since_s -= 1e6
+    proxied.upstream.bytes_received += has_spoken
+    if has_spoken:
+        assert lengths(await proxied.fetch(asked(12, *names))) == [("t", 2, 0), ("t", 0, 0)]
+    else:
+        with pytest.raises(BrokerUnreachable):
+            await proxied.fetch(asked(12, *names))
+
+
+async def test_a_slow_answer_of_the_leader_is_waited_for_as_long_as_it_comes() -> None:
+    proxied = proxied_with(0, 2)
+    append(proxied, LEADER, 2, 50)
+    settings = proxied.context.settings
+    settings.fetch = settings.fetch.model_copy(update={"replica_grace_ms": 50})
+
+    async def ask(request: Any, api_key: int, version: int, body: bytes, question: Any) -> memoryview:
+        for _ in range(150):
+            await asyncio.sleep(0.001)
+            proxied.upstream.bytes_received += 1
+        return memoryview(proxied.brokers[LEADER].answer(version, body))
+
+    proxied.ask = ask  # type: ignore[method-assign]
+    assert lengths(await proxied.fetch(asked(12, ("t", 2, 0), ("t", 0, 0)))) == [("t", 2, 50), ("t", 0, 0)]
+
+
+@pytest.mark.parametrize("error_code", [1, 6])
+async def test_a_leader_that_hangs_after_a_replica_failed_ends_the_connection(error_code: int) -> None:
+    proxied = proxied_with(0)
+    proxied.brokers[NEAR].logs["t", 0].error_code, proxied.frozen = error_code, True
+    proxied.context.settings.brokers.request_timeout_ms = 10
+    async with asyncio.timeout(20):
+        with pytest.raises(BrokerUnreachable):
+            await proxied.fetch(asked(12, ("t", 0, 0), max_wait_ms=1))
+
+
+async def test_what_a_leader_has_beside_others_waits_for_memory_and_is_charged() -> None:
+    proxied = proxied_with(0, 2)
+    append(proxied, NEAR, 0, 100)
+    append(proxied, LEADER, 2, 5000)
+    memory = proxied.context.replica_memory = MemoryBudget(10_000)
+    memory.take(9_000)
+    waiting = asyncio.create_task(proxied.fetch(asked(12, ("t", 2, 0), ("t", 0, 0), max_wait_ms=LONG_MS)))
+    await asyncio.wait([waiting], timeout=0.2)
+    assert not waiting.done()
+    assert memory.contended
+    memory.give_back(9_000)
+    assert lengths(await waiting) == [("t", 2, 5000), ("t", 0, 100)]
+    assert not memory.used_bytes
+
+
+@pytest.mark.parametrize("version", [4, 12, 16])
+async def test_where_no_replica_is_left_the_leaders_answer_streams(version: int) -> None:
+    """All readers of a rack have that at the same time, when its broker fails."""
+    proxied = proxied_with(0, 1)
+    for partition, node in ((0, NEAR), (1, ALSO_NEAR)):
+        append(proxied, LEADER, partition, 100)
+        proxied.brokers[node].reason = LeaderReason.UNREACHABLE
+    request = asked(version, ("t", 0, 0), ("t", 1, 0), max_wait_ms=LONG_MS)
+    response = await proxied.fetch(request._replace(session_epoch=0) if version >= 7 else request)
+    assert [size for _, _, size in lengths(response)] == [100, 100]
+    (forwarded,) = proxied.forwarded
+    parsed = parse_fetch_request(forwarded.body, version)
+    assert (parsed.session_id, parsed.session_epoch, parsed.topics) == (0, -1, request.topics)
+    assert LONG_MS - 10_000 < parsed.max_wait_ms <= LONG_MS
+    assert leader_reads(proxied) == {LeaderReason.UNREACHABLE: 2}
+    assert proxied.stats.leader_read_bytes == {LeaderReason.UNREACHABLE: 200}
+
+
+@pytest.mark.parametrize("steps", range(6))
+async def test_news_and_a_cancellation_together_end_the_wait(steps: int) -> None:
+    proxied = proxied_with(0)
+    parsed = asked(12, ("t", 0, 0))
+    request: Any = SimpleNamespace(client_id="client")
+    connection: Any = proxied
+    fetching = Fetching(connection, request, parsed, parsed.topics, [], NOWHERE_NEAR)
+    news = asyncio.Event()
+    far_s = proxied.context.now() + 1000
+
+    async def wait() -> None:
+        await fetching._wait(news, far_s, far_s)
+        await asyncio.Event().wait()
+
+    waiting = asyncio.create_task(wait())
+    for _ in range(3):
+        await asyncio.sleep(0)
+    news.set()
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    waiting.cancel()
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert waiting.cancelled()

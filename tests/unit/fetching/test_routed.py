@@ -7,16 +7,20 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import structlog
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from proxy.fetching import route
 from proxy.replicas.choice import LeaderReason
 from proxy.replicas.near import NearBrokers
 from proxy.replicas.states import PartitionState
+from proxy.security.rights import READ, Rights
 from proxy.wire.fetch import FetchRequest, PartitionFetch, TopicFetch, parse_fetch_request
-from proxy.wire.fetch_response import FetchResponse
+from proxy.wire.fetch_response import FetchResponse, PartitionFetched, TopicFetched, build_fetch_response
 from tests.unit.fetching.broker_model import ALSO_NEAR, LEADER, NEAR, Log, Proxied, leader_reads
 
+TOPIC_AUTHORIZATION_FAILED, UNKNOWN_LEADER_EPOCH = 29, 75
 FETCH_SESSION_ID_NOT_FOUND, OFFSET_OUT_OF_RANGE, NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH, UNKNOWN_SERVER_ERROR = (
     70,
     1,
@@ -75,9 +79,11 @@ async def test_every_version_is_read_near(version: int) -> None:
     assert not proxied.brokers[LEADER].asked
     assert not proxied.forwarded
     (near,) = proxied.brokers[NEAR].asked
-    assert near.version == max(version, 11)
+    assert (near.version, near.topics[0].topic) == (max(version, 13), b"t".ljust(16, b"\0"))
     assert (near.replica_id, near.session_id, near.session_epoch, near.rack_id) == (-1, 0, -1, "")
-    assert proxied.stats.record_bytes == {("classic", "fetch", "near", "near", near.topics[0].topic): 300}
+    assert proxied.stats.record_bytes == {
+        ("classic", "fetch", "near", "near", asked(version, ("t", 0, 1)).topics[0].topic): 300
+    }
     assert proxied.stats.near_read_bytes == {("near", "near"): 300}
     assert not leader_reads(proxied)
     assert not proxied.memory.used_bytes
@@ -114,6 +120,27 @@ async def test_a_topic_made_again_under_its_name_has_high_watermarks_of_its_own(
     assert (found.records_length, found.high_watermark) == (100, 3)
 
 
+@pytest.mark.parametrize("version", [4, 11, 12, 13])
+async def test_a_replica_that_still_has_the_old_topic_of_that_name_is_not_read(version: int) -> None:
+    proxied, leader, follower = one_partition()
+    del follower.batches[1:], proxied.brokers[NEAR].logs[b"t".ljust(16, b"\0"), 0]
+    proxied.brokers[NEAR].logs[b"old t".ljust(16, b"\0"), 0] = follower
+    found = only_partition(await proxied.fetch(asked(version, ("t", 0, 0))))
+    assert (found.error_code, found.records_length, found.high_watermark) == (0, 600, leader.high_watermark)
+    assert leader_reads(proxied) == {LeaderReason.REPLICA_ERROR: 1}
+    assert len(proxied.stale) == 1
+
+
+@pytest.mark.parametrize("version", [11, 13])
+async def test_an_answer_for_a_topic_that_was_not_asked_for_is_not_believed(version: int) -> None:
+    proxied, _, _ = one_partition()
+    stranger = TopicFetched(b"u".ljust(16, b"\0"), [PartitionFetched(0, 0, 9, 9, 0, [b"x" * 50], 50)])
+    proxied.brokers[NEAR].garbage = b"".join(build_fetch_response(13, 0, [stranger]))
+    found = only_partition(await proxied.fetch(asked(version, ("t", 0, 0))))
+    assert (found.error_code, found.records_length) == (0, 600)
+    assert leader_reads(proxied) == {LeaderReason.REPLICA_ERROR: 1}
+
+
 @pytest.mark.parametrize(
     ("what", "reason"),
     [
@@ -134,7 +161,7 @@ async def test_a_replica_that_gives_no_answer_costs_a_look_at_the_leader(what: d
     assert not proxied.memory.used_bytes
 
 
-@pytest.mark.parametrize("what", [{"error_code": 6}, {"preferred": 3}, {"hidden": True}, {"error_code": 29}])
+@pytest.mark.parametrize("what", [{"error_code": 6}, {"preferred": 3}, {"hidden": True}])
 async def test_what_only_a_follower_says_is_absorbed(what: dict[str, Any]) -> None:
     proxied, _, follower = one_partition()
     vars(follower).update(what)
@@ -148,13 +175,90 @@ async def test_what_a_client_brings_about_itself_shuns_nobody() -> None:
     """Made-up epochs and limits; else any reader could send the others to the leader."""
     proxied, leader, follower = one_partition()
     version = proxied.context.shunned.version
-    for error_code in (FENCED_LEADER_EPOCH, UNKNOWN_SERVER_ERROR):
+    for error_code in (FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, UNKNOWN_SERVER_ERROR):
         leader.error_code = follower.error_code = error_code
         assert only_partition(await proxied.fetch(asked(12, ("t", 0, 0)))).error_code == error_code
     assert proxied.context.shunned.version == version
     follower.error_code = NOT_LEADER_OR_FOLLOWER
     await proxied.fetch(asked(12, ("t", 0, 0)))
     assert proxied.context.shunned.version != version
+
+
+@pytest.mark.parametrize("version", [9, 12, 16])
+async def test_a_fenced_epoch_needs_no_word_of_the_leader(version: int) -> None:
+    proxied, leader, follower = one_partition()
+    follower.error_code, proxied.frozen = FENCED_LEADER_EPOCH, True
+    async with asyncio.timeout(20):
+        response = await proxied.fetch(asked(version, ("t", 0, 0), max_wait_ms=60_000))
+    found = only_partition(response)
+    assert found[1:7] == (FENCED_LEADER_EPOCH, -1, -1, -1, (), 0)
+    assert proxied.stale == [asked(version, ("t", 0, 0)).topics[0].topic]
+    assert not leader_reads(proxied)
+    assert not proxied.memory.used_bytes
+    follower.error_code = 0
+    assert only_partition(await proxied.fetch(asked(version, ("t", 0, 0)))).records_length == 600
+    assert leader.high_watermark == 9
+
+
+async def test_a_topic_that_the_proxy_may_not_read_is_left_to_its_leader_for_a_while() -> None:
+    proxied, _, follower = one_partition()
+    proxied.context.settings.brokers.with_sasl = True
+    rights = Rights(1e9, proxied.context.now)
+    rights._known["t"] = (float("inf"), 0, READ)
+    proxied.remembered[Rights] = rights
+    follower.error_code = TOPIC_AUTHORIZATION_FAILED
+    with structlog.testing.capture_logs() as logged:
+        for number in range(1, 4):
+            response = await proxied.fetch(asked(12, ("t", 0, 0)))
+            assert response is None or only_partition(response).records_length == 600
+            assert leader_reads(proxied) == {LeaderReason.NOT_ALLOWED: number}
+        assert len(proxied.brokers[NEAR].asked) == 1
+        proxied.context.shunned._now = lambda: proxied.context.now() + 5.1
+        assert only_partition(await proxied.fetch(asked(12, ("t", 0, 0)))).records_length == 600
+        assert len(proxied.brokers[NEAR].asked) == 2
+    assert [(line["event"], line["topic"]) for line in logged] == [("replica_read_refused", "t")]
+    proxied.context.shunned._now = lambda: proxied.context.now() + 20
+    follower.error_code = 0
+    await proxied.fetch(asked(12, ("t", 0, 0)))
+    assert proxied.stats.near_read_bytes[("near", "near")] == 600
+
+
+async def test_a_right_is_not_believed_for_ever_while_the_leader_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(route, "_RIGHTS_WAIT_S", 0.001)
+    proxied, _, _ = one_partition()
+    proxied.context.settings.brokers.with_sasl = True
+    now_s = 0.0
+    proxied.context.now = lambda: now_s
+    rights = Rights(5.0, proxied.context.now)
+    rights._known["t"] = (5.0, 0, READ)
+    proxied.remembered[Rights] = rights
+    questions = []
+
+    async def ask(*question: Any) -> memoryview:
+        questions.append(question)
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    proxied.ask = ask  # type: ignore[method-assign]
+    now_s = 6.0
+    for _ in range(3):  # it has run out, and only the first waits for the leader
+        assert only_partition(await proxied.fetch(asked(11, ("t", 0, 0)))).records_length == 600
+    assert (len(questions), len(proxied.brokers[NEAR].asked), proxied.forwarded) == (1, 3, [])
+    now_s = 3600.0
+    await proxied.fetch(asked(11, ("t", 0, 0)))
+    assert (len(questions), len(proxied.brokers[NEAR].asked), len(proxied.forwarded)) == (2, 3, 1)
+
+
+async def test_topics_are_read_from_their_leader_by_setting() -> None:
+    proxied, _, _ = one_partition()
+    settings = proxied.context.settings
+    settings.fetch = settings.fetch.model_copy(update={"leader_read_topics": ("[a-z]",)})
+    assert await proxied.fetch(asked(12, ("t", 0, 5))) is None
+    assert leader_reads(proxied) == {LeaderReason.BY_SETTING: 1}
+    assert not proxied.brokers[NEAR].asked
+    settings.fetch = settings.fetch.model_copy(update={"leader_read_topics": ("[a-s]", "tt")})
+    proxied.context.shunned.shun_broker(99)
+    assert only_partition(await proxied.fetch(asked(12, ("t", 0, 5)))).records_length == 500
 
 
 async def test_the_high_watermark_does_not_go_back_while_the_leader_stays() -> None:
@@ -225,7 +329,7 @@ async def test_near_listeners_and_switched_off_reads_pass_as_they_are() -> None:
 
 async def test_where_the_rack_has_no_broker_the_brokers_keep_their_sessions() -> None:
     proxied, _, _ = one_partition()
-    proxied.context.near_brokers = NearBrokers("elsewhere", lambda: proxied.context.cluster.view)
+    proxied.context.near_brokers = NearBrokers("elsewhere", proxied.context.cluster)
     request = asked(12, ("t", 0, 5), session_id=5, session_epoch=3)
     assert await proxied.fetch(request) is None
     assert parse_fetch_request(proxied.forwarded[0].body, 12) == request
@@ -239,13 +343,36 @@ async def test_who_says_that_it_is_a_replica_is_the_brokers_to_answer(version: i
     assert not proxied.brokers[NEAR].asked
 
 
+async def test_a_clients_tagged_fields_are_not_told_to_replicas() -> None:
+    """A broker closes the connection over those that it can't read."""
+    proxied, _, _ = one_partition()
+    request = asked(17, ("t", 0, 0))
+    unreadable = b"\x01\x00\x01\xff"  # tag 0, which is a UUID, of one byte
+    (topic,) = request.topics
+    partition = topic.partitions[0]._replace(tagged=unreadable)
+    topics = [topic._replace(partitions=[partition], tagged=unreadable)]
+    await proxied.fetch(request._replace(topics=topics, tagged=b"\x01\x09\x01\xff"))
+    assert [one.topics for one in proxied.brokers[NEAR].asked] == [request.topics]
+    assert bytes(proxied.brokers[NEAR].asked[0].tagged) == b"\0"
+
+
 async def test_a_throttled_replica_throttles_the_client() -> None:
     proxied, _, _ = one_partition()
+    proxied.context.quotas.fetch.available_bytes = lambda *_: 1e9
     proxied.brokers[NEAR].throttle_ms = 300
     response = await proxied.fetch(asked(12, ("t", 0, 5)))
     assert response is not None
     assert (response.throttle_ms, response.topics, proxied.muted_s) == (300, [], 0.3)
     assert not proxied.brokers[LEADER].asked
+
+
+async def test_a_quota_that_is_not_the_clients_own_does_not_throttle_it() -> None:
+    """With SASL all near reads run under the proxy's principal, and share what quotas that has."""
+    proxied, _, _ = one_partition()
+    proxied.brokers[NEAR].throttle_ms = 300
+    found = only_partition(await proxied.fetch(asked(12, ("t", 0, 0))))
+    assert (found.records_length, proxied.muted_s) == (600, 0.0)
+    assert leader_reads(proxied) == {LeaderReason.THROTTLED: 1}
 
 
 async def test_over_its_quota_nothing_is_read_for_a_client() -> None:
@@ -355,10 +482,12 @@ def test_the_answer_is_one_that_the_leader_could_have_given(
             leader, offset = logs[one.index][0], offsets[one.index]
             error_code, _ = leader.read(offset, 1 << 20, True)
             # A follower hears of a new log start, and of new leaders, a little later.
-            assert one.error_code == error_code or (one.error_code == 0 and offset <= leader.end)
+            fenced = one.error_code == FENCED_LEADER_EPOCH in {log.error_code for log in logs[one.index][1].values()}
+            assert one.error_code == error_code or fenced or (one.error_code == 0 and offset <= leader.end)
             earlier = replace(leader, log_start=0, error_code=0)
             assert earlier.read(offset, 1 << 20, True)[1].startswith(b"".join(one.records))
             assert one.high_watermark <= leader.high_watermark
+            assert not (fenced and one.records_length > 0)
             assert one.preferred_read_replica == -1
         if total > max_bytes:
             assert len(full) == 1

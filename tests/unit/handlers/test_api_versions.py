@@ -12,6 +12,8 @@ import pytest
 from proxy.config import FetchSettings
 from proxy.handlers.api_versions import api_versions
 from proxy.request import Request
+from tests.support.questions import filled
+from tests.unit.wire.trees import encode, response_type
 
 API_VERSIONS, FETCH = 18, 1
 ANSWER = struct.pack(">hihhhhhh", 0, 2, FETCH, 4, 99, API_VERSIONS, 0, 4)
@@ -77,6 +79,18 @@ async def test_others_wait_for_their_broker(options) -> None:
     assert await client.ask_version() == CLAMPED
     client.broker_answers = None
     assert await client.ask_version() is None
+
+
+@pytest.mark.parametrize("version", [0, 2, 4])
+async def test_nobody_is_throttled_for_another_client(version: int) -> None:
+    offered: Any = {"api_keys": [{"api_key": FETCH, "min_version": 4, "max_version": 12}]}
+    entity = response_type(API_VERSIONS, version)
+    throttled = {"throttle_time": 9_000}
+    client = Client(foreign=True)
+    client.broker_answers = encode(entity, filled(entity, offered | throttled))
+    assert await client.ask_version(version) == client.broker_answers
+    client.broker_answers = None
+    assert await client.ask_version(version) == encode(entity, filled(entity, offered))
 
 
 async def test_nothing_is_told_that_no_broker_said_in_that_version() -> None:

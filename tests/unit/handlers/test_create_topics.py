@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import uuid
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from kio.schema.create_topics.v7.request import CreatableTopic, CreateTopicsRequest
-from kio.schema.create_topics.v7.response import CreatableTopicResult
+from kio.schema.create_topics.v7.response import CreatableTopicResult, CreateTopicsResponse
 from kio.schema.delete_topics.v6.response import DeletableTopicResult, DeleteTopicsResponse
 from kio.schema.errors import ErrorCode
 from kio.schema.types import TopicName
@@ -16,8 +17,10 @@ from kio.static.primitive import i16, i32
 
 from proxy.coordinator.interface import CoordinatorUnavailable
 from proxy.coordinator.registry import TopicNotReserved
-from proxy.handlers.create_topics import _Creating
-from proxy.wire.cold import encode, milliseconds, read_request
+from proxy.handlers.create_topics import _Creating, create_topics
+from proxy.replication.creation import UnderReplicatedTopics
+from proxy.request import Request
+from proxy.wire.cold import encode, milliseconds, read_request, read_response
 from tests.coordinator_model import ModelTopicRegistry
 
 SHADOW = uuid.UUID(int=7)
@@ -147,3 +150,63 @@ async def test_a_name_that_this_process_is_busy_with_is_taken() -> None:
     assert await made._reserve(set()) == set()
     assert registry.topics == {}
     assert made._results["a"].error_code is ErrorCode.topic_already_exists
+
+
+@pytest.mark.parametrize("validate_only", [False, True])
+@pytest.mark.parametrize("enabled", [False, True])
+def test_what_is_forwarded_is_looked_at_for_topics_that_are_made(validate_only: bool, enabled: bool) -> None:
+    """Older intents of their names have come to nothing."""
+    made, rewrites = list[str](), list[Any]()
+    settings = SimpleNamespace(enable_under_replicated_topic_creation=enabled, default_diskless_topics=())
+    context: Any = SimpleNamespace(
+        settings=settings,
+        topics=SimpleNamespace(find=lambda name: None),
+        cluster=SimpleNamespace(view=SimpleNamespace(brokers={1: None, 2: None})),
+        pending_topics=None,
+        wall_clock_ms=lambda: 7,
+    )
+    context.under_replicated = UnderReplicatedTopics(context)
+    context.under_replicated.unmade.made_by_others = lambda names, since_ms: made.extend(names)
+    connection: Any = SimpleNamespace(context=context, forward=lambda request, rewrite=None: rewrites.append(rewrite))
+    topics = tuple(
+        CreatableTopic(
+            name=TopicName(name), num_partitions=i32(1), replication_factor=i16(2), assignments=(), configs=()
+        )
+        for name in "ab"
+    )
+    asked = encode(CreateTopicsRequest(topics=topics, timeout=milliseconds(1), validate_only=validate_only))
+    assert create_topics(connection, Request(19, 7, 1, "a", memoryview(asked), memoryview(asked))) is None
+    (rewrite,) = rewrites
+    if not enabled or validate_only:
+        assert rewrite is None
+        return
+    results = (answered(ErrorCode.none, SHADOW), replace(answered(ErrorCode.policy_violation), name=TopicName("b")))
+    body = memoryview(encode(CreateTopicsResponse(throttle_time=milliseconds(0), topics=results)))
+    assert rewrite(body) == [body]
+    assert rewrite(body[:-1]) == [body[:-1]], "what is not understood is the client's to understand"
+    assert made == ["a"]
+
+
+async def test_the_longest_throttle_time_of_all_that_was_asked_is_told() -> None:
+    waits_ms = [10, 5_000, 3_000]
+
+    async def ask(*_: object) -> memoryview:
+        throttle = milliseconds(waits_ms.pop(0))
+        return memoryview(encode(CreateTopicsResponse(throttle_time=throttle, topics=(answered(ErrorCode.none),))))
+
+    async def make(*_: object, **__: object) -> tuple[dict[str, Any], Any]:
+        return {"a": answered(ErrorCode.none)}, milliseconds(waits_ms.pop(0))
+
+    settings = SimpleNamespace(fleet=SimpleNamespace(create_topic_timeout_ms=1))
+    made = creating(Reservations(), settings=settings, under_replicated=SimpleNamespace(make=make))
+    made._connection.ask = ask  # type: ignore[method-assign,assignment]
+    await made._ask(list(made._asked.values()), validate_only=True)
+    waits_ms.append(1)
+    await made._ask(list(made._asked.values()), validate_only=False)
+    told: list[Any] = []
+    made._parsed = replace(made._parsed, validate_only=True)
+    made._wanted.clear()
+    made._asked.clear()
+    await made.answer(SimpleNamespace(fill=told.extend))  # type: ignore[arg-type]
+    response: Any = read_response(19, 7, memoryview(b"".join(told)))
+    assert response.throttle_time.total_seconds() == 5

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from proxy.coordinator.interface import NO_TOPIC_ID
 from proxy.inspection import under_replicated as module
 from proxy.inspection.stores import InspectionError
 from proxy.inspection.under_replicated import (
     BEING_MADE,
     CLASSIC,
     DISKLESS,
+    HIDDEN,
     UNKNOWN,
     ShortPartition,
     accept_replicas,
@@ -21,7 +24,7 @@ from proxy.inspection.under_replicated import (
 )
 from proxy.replicas.states import PartitionState
 from proxy.replication.interface import Pending
-from proxy.replication.reassignments import TopicReplicas
+from proxy.replication.reassignments import KnownReplicas, TopicReplicas
 
 ID, SHADOW_ID, GONE_ID = (bytes([number]) * 16 for number in (1, 2, 3))
 
@@ -78,6 +81,33 @@ def test_topics_that_the_brokers_do_not_know() -> None:
         ("intent", None, 3, BEING_MADE),
         ("exact", None, 4, UNKNOWN),
     ]
+
+
+def test_one_topic_is_told_of_once_however_many_wishes_there_are() -> None:
+    exact = wish("t", replication_factor=0, assignment=((1, 2, 3),), since_ms=1_600_000_000_000)
+    for topic_id, state in ((NO_TOPIC_ID, BEING_MADE), (GONE_ID, UNKNOWN)):
+        (found,) = short([], [replace(one, topic_id=topic_id) for one in (wish("t"), exact)])
+        assert (found.topic, found.wanted, found.state, found.since) == ("t", 3, state, "2020-09-13T12:26:40+00:00")
+
+
+def test_topics_that_the_brokers_do_not_show() -> None:
+    wishes = [wish("intent"), wish("hidden", topic_id=ID), wish("gone", topic_id=GONE_ID)]
+    found = short_partitions([], wishes, set(), {"intent", ID})
+    assert [(one.topic, one.state) for one in found] == [("intent", HIDDEN), ("hidden", HIDDEN), ("gone", UNKNOWN)]
+
+
+async def test_what_is_not_shown_is_asked_for_by_name_and_by_id_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[list[str | bytes]] = []
+
+    async def ask(_: object, topics: list[str | bytes]) -> KnownReplicas:
+        asked.append(topics)
+        return KnownReplicas((), frozenset(), frozenset(topics[:1]))
+
+    monkeypatch.setattr(module, "ask_replicas", ask)
+    wishes = [wish("intent"), wish("hidden", topic_id=ID), wish("known", topic_id=SHADOW_ID)]
+    service: Any = None
+    assert await module._hidden(service, wishes, {SHADOW_ID}) == {"intent", ID}
+    assert sorted(asked, key=str) == [["intent"], [ID]]
 
 
 class Opened:

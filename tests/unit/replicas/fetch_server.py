@@ -24,6 +24,8 @@ class FetchServer:
         self.answer: bytes | None = fetched()
         self.closing = 0
         """So many further reads are answered with the connection's end."""
+        self.closing_all = False
+        """Whatever is asked."""
         self.highest_fetch = 17
         self.answering = asyncio.Event()
         self.answering.set()
@@ -39,7 +41,7 @@ class FetchServer:
                 self.asked.append(header)
                 await self.answering.wait()
                 body = self.answer if header.api_key == FETCH else self.api_versions()
-                if body is CLOSE or (header.api_key == FETCH and self.closing):
+                if body is CLOSE or self.closing_all or (header.api_key == FETCH and self.closing):
                     self.closing = max(self.closing - 1, 0)
                     return
                 flexible = header.api_key == FETCH and header.api_version >= 12

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import struct
 from collections.abc import Iterator
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from proxy.memory import MemoryBudget
-from proxy.replicas.answers import AwaitedAnswer, ReplicaAnswer
+from proxy.replicas.answers import CORRELATION_ID, AwaitedAnswer, ReplicaAnswer
+from proxy.upstream import BrokerConnection
 from proxy.wire.frames import Decision
 
 LIMIT = 10
@@ -133,3 +136,31 @@ async def test_the_throttle_time_is_read_and_release_is_repeatable() -> None:
     answer.release()
     answer.release()
     assert budget.used_bytes == 0
+
+
+@pytest.mark.parametrize("waits", [False, True])
+async def test_an_answer_that_nobody_waits_for_any_more_is_dropped_and_the_next_is_read(waits: bool) -> None:
+    """On a client's own connection to its broker, which lives on."""
+    transport = Mock(is_closing=lambda: False)
+    connection = BrokerConnection(max_frame_bytes=1 << 20)
+    connection.connection_made(transport)
+    budget = MemoryBudget(1000)
+    budget.take(900)
+    awaited = AwaitedAnswer(budget, connection.resume_reading)
+    question = asyncio.create_task(connection.ask(1, 12, b"", None, awaited))
+    following = asyncio.create_task(connection.ask(3, 9, b"", None))
+    await asyncio.sleep(0)
+    first = struct.pack(">ii", 504, CORRELATION_ID) + bytes(500)
+    if waits:
+        connection.data_received(first[:100])
+        assert awaited.waits_for_memory
+    question.cancel()
+    awaited.give_up()
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    connection.data_received(first[100:] if waits else first)
+    assert transport.resume_reading.called is waits
+    header = connection.expected[0].correlation_id
+    connection.data_received(struct.pack(">iiB", 9, header, 0) + b"next")
+    assert bytes(await following) == b"next"
+    assert (budget.used_bytes, budget.contended) == (900, False)

@@ -142,6 +142,30 @@ async def test_what_nobody_tells_is_not_asked_for_again_at_once(failure) -> None
         assert [line["event"] for line in logged] == ([] if failure is None else ["replicas_unknown"])
 
 
+async def test_what_no_topic_can_be_called_is_not_asked_for() -> None:
+    """A broker ends the connection over a question with a name of 32,768 bytes, in which others stand, too."""
+    brokers = Brokers("a")
+    async with following(brokers) as replicas:
+        for nonsense in ("", "x" * 250, "x" * 40_000, "a b", "a\n", "\u00e4", bytes(16)):
+            await asyncio.gather(replicas.know([nonsense]), replicas.know(["x" * 249]))
+            assert replicas.topic(nonsense) is None
+        await replicas.know(["a"])
+        assert brokers.asked == [["x" * 249], ["a"]]
+
+
+async def test_after_a_failed_question_it_is_asked_again_soon(monkeypatch) -> None:
+    monkeypatch.setattr(knowledge, "_WAIT_S", 0.01)
+    brokers = Brokers("a")
+    brokers.failure = BrokerUnreachable("the broker closed the connection")
+    async with following(brokers) as replicas:
+        await replicas.know(["a"])
+        brokers.failure = None
+        async with asyncio.timeout(30):
+            while replicas.topic("a") is None:
+                await replicas.know(["a"])
+                await asyncio.sleep(0.001)
+
+
 async def test_a_fetch_does_not_wait_for_ever(monkeypatch) -> None:
     monkeypatch.setattr(knowledge, "_WAIT_S", 0.01)
     brokers = Brokers("a")

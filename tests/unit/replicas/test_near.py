@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
-from proxy.cluster import ClusterView
+from typing import Any
+
+from proxy.cluster import Cluster
+from proxy.config import Settings
 from proxy.replicas.near import NearBrokers
 from proxy.wire.metadata import Broker
 
+BASE: dict[str, Any] = {
+    "brokers": {"bootstrap": ["localhost:9092"]},
+    "redis": {"url": "redis://localhost"},
+    "storage": {"url": "file:///tmp/x"},
+}
+
 
 class Seen:
-    """A near view over brokers that a test changes."""
+    """The near ones of brokers that a test changes."""
 
     def __init__(self, **racks: str | None) -> None:
-        self.view = ClusterView({})
+        self.cluster = Cluster(Settings(rack="rack-a", **BASE))
         self.live(**racks)
-        self.near = NearBrokers("rack-a", lambda: self.view)
+        self.near = NearBrokers("rack-a", self.cluster)
 
     def live(self, **racks: str | None) -> None:
         nodes = {int(name.removeprefix("n")): rack for name, rack in racks.items()}
-        self.view = ClusterView({node: Broker(node, "broker", 9092, rack) for node, rack in nodes.items()})
+        self.cluster.learn([Broker(node, "broker", 9092, rack) for node, rack in nodes.items()])
 
 
 def test_the_brokers_of_the_rack_are_near_and_the_others_listeners_foreign():

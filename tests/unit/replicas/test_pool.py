@@ -183,6 +183,16 @@ async def test_a_broker_that_is_not_there_is_shunned_and_costs_one_attempt() -> 
         assert await pool.read() == fetched()
 
 
+async def test_one_that_accepts_and_closes_whatever_is_asked_is_shunned() -> None:
+    async with pooled() as (pool, server):
+        server.answer, server.closing_all = CLOSE, True
+        assert await pool.refused() is LeaderReason.UNREACHABLE
+        await until(lambda: pool.shunned.brokers == {NODE})
+        server.answer, server.closing_all = fetched(), False
+        await until(lambda: not pool.shunned.brokers)
+        assert await pool.read() == fetched()
+
+
 async def test_one_that_has_left_the_cluster_is_not_asked_and_comes_back_as_a_new_one() -> None:
     async with pooled() as (pool, server):
         await pool.read()
@@ -193,6 +203,17 @@ async def test_one_that_has_left_the_cluster_is_not_asked_and_comes_back_as_a_ne
         pool.cluster.view = view
         assert await pool.read() == fetched()
         assert len(server.connections) >= 2
+
+
+async def test_that_a_broker_which_has_died_is_shunned_no_longer_is_no_news() -> None:
+    async with pooled() as (pool, _):
+        with structlog.testing.capture_logs() as logged, socket.socket() as nobody:
+            nobody.bind(("127.0.0.1", 0))
+            pool.listens_at(nobody.getsockname()[1])
+            assert await pool.refused() is LeaderReason.UNREACHABLE
+            pool.cluster.view = ClusterView({})
+            await until(lambda: not pool.shunned.brokers)
+        assert [line["event"] for line in logged] == ["replica_unavailable"]
 
 
 async def test_connections_to_a_former_address_are_not_used_again() -> None:
@@ -214,11 +235,14 @@ async def test_a_connection_that_the_broker_closes_meanwhile_is_replaced_without
         assert not pool.shunned.brokers
 
 
-async def test_a_broker_that_closes_new_connections_too_is_shunned_and_asked_what_it_knows() -> None:
+async def test_a_broker_that_closes_new_connections_over_a_read_is_asked_what_it_knows_and_not_shunned() -> None:
+    """Else one client's unreadable request would be the end of all others' near reads."""
     async with pooled() as (pool, server):
         server.answer, server.highest_fetch = CLOSE, 12
+        version = pool.shunned.version
         assert await pool.refused(version=17) is LeaderReason.UNREACHABLE
-        await until(lambda: not pool.shunned.brokers)
+        await until(lambda: len(server.asked) == 2 and len(pool.connections) == 1)
+        assert pool.shunned.version == version
         server.answer = fetched()
         assert await pool.refused(version=17) is LeaderReason.REPLICA_ERROR
         assert await pool.read(version=12) == fetched()
@@ -257,8 +281,9 @@ async def test_one_that_gets_no_memory_in_time_goes_elsewhere_and_nobody_is_shun
     async with pooled(memory_bytes=1000) as (pool, server):
         server.answer = fetched(records=bytes(700))
         first = await pool.fetch()
-        assert await pool.refused(timeout_s=1.0) is LeaderReason.TIMED_OUT
+        assert await pool.refused(timeout_s=1.0) is LeaderReason.NO_MEMORY
         assert not pool.shunned.brokers
+        assert not pool.memory.contended
         reading = asyncio.create_task(pool.fetch())
         await until(lambda: pool.memory.contended)
         reading.cancel()
@@ -266,6 +291,24 @@ async def test_one_that_gets_no_memory_in_time_goes_elsewhere_and_nobody_is_shun
             await reading
         first.release()
         assert pool.memory.used_bytes == 0
+
+
+async def test_while_memory_is_short_nobody_gets_in_line_and_small_answers_need_none() -> None:
+    async with pooled(memory_bytes=1 << 20) as (pool, server):
+        server.answer = fetched(records=bytes(1 << 20))
+        first = await pool.fetch()
+        server.answer = fetched(records=bytes(200))
+        polling = asyncio.create_task(pool.read())
+        await until(lambda: len(server.fetches) == 2)
+        assert len(await polling) == 204
+        server.answer = fetched(records=bytes(1000))
+        waiting = asyncio.create_task(pool.fetch())
+        await until(lambda: pool.memory.contended)
+        assert await pool.refused() is LeaderReason.NO_MEMORY
+        assert len(server.fetches) == 3
+        first.release()
+        (await waiting).release()
+        assert len(await pool.read()) == 1004
 
 
 async def test_many_reads_that_are_cancelled_at_any_step_leave_nothing_behind() -> None:

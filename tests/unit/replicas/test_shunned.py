@@ -12,6 +12,23 @@ MAX_REPLICAS = 4
 brokers, topics, partitions = st.integers(1, 3), st.sampled_from(["a", "b"]), st.integers(0, 1)
 
 
+def test_a_refused_topic_is_news_once_and_over_after_its_time():
+    now_s = 0
+    shunned = Shunned(lambda: now_s, shun_s=SHUN_S, max_replicas=MAX_REPLICAS)
+    assert not shunned.is_refused("a")
+    assert shunned.refuse("a", 10)
+    assert not shunned.refuse("a", 10)
+    assert shunned.is_refused("a")
+    assert not shunned.is_refused("b")
+    now_s = 10
+    assert not shunned.is_refused("a")
+    assert not shunned.refuse("a", 10)
+    for number in range(MAX_REPLICAS):
+        assert shunned.refuse(str(number), 10)
+    assert not shunned.is_refused("a")
+    assert shunned.is_refused("0")
+
+
 class ShunnedModel(RuleBasedStateMachine):
     """Against lists of who was shunned when."""
 

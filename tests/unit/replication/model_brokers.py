@@ -12,7 +12,7 @@ from proxy.coordinator.interface import NO_TOPIC_ID
 from proxy.replicas.states import PartitionState
 from proxy.replication import completion as module
 from proxy.replication.completion import Completion
-from proxy.replication.interface import Pending
+from proxy.replication.interface import Pending, replicas_digest
 from proxy.replication.reassignments import (
     KnownReplicas,
     Reassignment,
@@ -43,6 +43,10 @@ class ModelBrokers:
 
     def __init__(self, racks: Mapping[int, str | None]) -> None:
         self.racks = dict(racks)
+        self.racks_seen: dict[int, str] = {}
+        self.hidden: set[str] = set()
+        """Topics that the proxy's principal may not describe."""
+        self.connections = 0
         self.topics: dict[str, tuple[bytes, dict[int, ModelPartition]]] = {}
         self.asked: list[dict[Partition, tuple[int, ...]]] = []
         """What AlterPartitionReassignments was told, call by call."""
@@ -64,9 +68,15 @@ class ModelBrokers:
 
             @property
             def view(self) -> ClusterView:
+                brokers.racks_seen |= {node: rack for node, rack in brokers.racks.items() if rack}
                 return ClusterView({node: Broker(node, "", 0, rack) for node, rack in brokers.racks.items()})
 
+            @property
+            def racks_seen(self) -> dict[int, str]:
+                return brokers.racks_seen
+
             def connection_to(self, node_id: int) -> Any:
+                brokers.connections += 1
                 return SimpleNamespace(node_id=node_id, close=lambda: None)
 
         return _Cluster()
@@ -112,11 +122,14 @@ class ModelBrokers:
     async def ask_replicas(self, connection: Any, topics: Sequence[str | bytes] | None) -> KnownReplicas:
         if not self.reachable or getattr(connection, "node_id", None) in self.hanging:
             raise BrokerUnreachable("away")
-        found, denied = [], set()
+        found, denied, hidden = [], set(), set()
         for asked in topics or ():
             named = [(name, entry) for name, entry in self.topics.items() if asked in (name, entry[0])]
             if not named or (connection == "any" and named[0][0] in self.unaware):
                 denied.add(asked)
+                continue
+            if named[0][0] in self.hidden:
+                hidden.add(asked)
                 continue
             name, (topic_id, partitions) = named[0]
             found.append(
@@ -129,14 +142,16 @@ class ModelBrokers:
                     },
                 )
             )
-        return KnownReplicas(tuple(found), frozenset(denied))
+        return KnownReplicas(tuple(found), frozenset(denied), frozenset(hidden))
 
     async def list_reassignments(self, _: Any, partitions: Iterable[Partition]) -> dict[Partition, Reassignment]:
         self.listed += 1
         if not self.rights:
             raise ReassignmentsRefused("no", rights=True)
         return {
-            (name, number): Reassignment(tuple(one.replicas), (), ())
+            (name, number): Reassignment(
+                tuple(one.replicas), tuple(set(one.target) - set(one.before)), tuple(set(one.before) - set(one.target))
+            )
             for name, number in partitions
             if name in self.topics and (one := self.partition(name, number)).before is not None
         }
@@ -166,6 +181,12 @@ class MemoryPending:
         bound = replace(pending, topic_id=topic_id)
         self.wishes[pending.pending_id] = bound
         return bound
+
+    async def change(self, was: Pending, to: Pending) -> bool:
+        if self.wishes.get(was.pending_id) != was:
+            return False
+        self.wishes[was.pending_id] = to
+        return True
 
     async def all(self) -> tuple[Pending, ...]:
         return tuple(sorted(self.wishes.values(), key=lambda wish: (wish.since_ms, wish.pending_id)))
@@ -209,8 +230,9 @@ class House:
         since_ms: int = LONG_AGO_MS,
         owner: str = "",
         first_partition: int = 0,
+        made_as: Sequence[Sequence[int]] = (),
     ) -> Pending:
-        """Remember one."""
+        """Remember one; an intent knows its topic by `made_as`."""
         exact = () if isinstance(wanted, int) else tuple(map(tuple, wanted))
         wish = Pending(
             f"{name}/{len(self.store.wishes)}",
@@ -222,6 +244,7 @@ class House:
             exact,
             first_partition,
             owner=owner,
+            made_as=replicas_digest(made_as),
         )
         self.store.wishes[wish.pending_id] = wish
         return wish

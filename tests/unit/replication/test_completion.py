@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
@@ -9,9 +10,11 @@ from typing import Any
 import pytest
 import structlog
 
+from proxy.coordinator.interface import NO_TOPIC_ID
+from proxy.replication import completion as module
 from proxy.replication.completion import LEAST_LOOKS, UnderReplicated
 from proxy.replication.interface import Pending
-from proxy.replication.reassignments import ReassignmentsRefused
+from proxy.replication.reassignments import TOPICS_PER_REQUEST, ReassignmentsRefused
 from proxy.upstream import BrokerUnreachable
 from tests.unit.replication.model_brokers import NOW_MS, SETTLE_S, House, MemoryPending
 
@@ -78,6 +81,28 @@ async def test_replicas_go_to_another_rack_before_another_broker(house: House) -
     assert Counter(nodes[0] for nodes in replicas).most_common(1)[0][1] == 1
     added = Counter(next(node for node in nodes if node not in (1, 2)) for nodes in replicas)
     assert added == {3: 2, 6: 2}
+
+
+async def test_the_rack_of_a_broker_that_is_down_has_a_replica(house: House) -> None:
+    for number in range(20):
+        name = f"t{number}"
+        house.wish(name, 3, topic_id=house.brokers.make(name, [1, 2]))
+    await house.rounds()
+    del house.brokers.racks[1]
+    come(house, (3, "c"), (4, "a"))
+    await house.rounds()
+    assert all(sorted(house.brokers.replicas(f"t{number}")[0]) == [1, 2, 3] for number in range(20))
+
+
+async def test_what_waits_for_a_broker_that_died_keeps_no_other_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    house = House(monkeypatch, THREE, partitions_at_once=2)
+    for name in ("s", "t"):
+        house.wish(name, 3, topic_id=house.brokers.make(name, [1, 2], [1, 2]))
+    await house.rounds()
+    del house.brokers.racks[3]
+    come(house, (4, "c"))
+    await house.rounds(4, house.brokers.sync)
+    assert [sorted(nodes) for name in "st" for nodes in house.brokers.replicas(name)].count([1, 2, 4]) == 2
 
 
 async def test_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,6 +179,99 @@ async def test_a_reassignment_of_somebody_else_is_left_alone(house: House) -> No
     assert house.brokers.replicas("t")[0] == [4, 2]
     await house.rounds(2, house.brokers.sync)
     assert sorted(house.brokers.replicas("t")[0]) == [2, 3, 4]
+    assert house.wished == []
+
+
+async def test_one_that_somebody_begins_after_the_look_is_left_alone_too(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    house.wish("t", 3, topic_id=house.brokers.make("t", [1, 2], [1, 2]))
+    come(house, (3, "c"), (4, "a"), (5, "b"))
+    listed = house.brokers.list_reassignments
+
+    async def list_and_move(connection: Any, partitions: Any) -> Any:
+        found = await listed(connection, partitions)
+        if not found:
+            house.brokers.move("t", 0, [4, 5])
+        return found
+
+    monkeypatch.setattr(module, "list_reassignments", list_and_move)
+    await house.rounds()
+    house.brokers.sync()
+    assert house.brokers.replicas("t")[0] == [4, 5]
+    assert len(house.brokers.replicas("t")[1]) == 3
+
+
+async def test_an_old_look_is_not_acted_upon(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    house.wish("t", 3, topic_id=house.brokers.make("t", [1, 2]))
+    come(house)
+    monkeypatch.setattr(module, "_STALE_S", -1.0)
+    with pytest.raises(ReassignmentsRefused, match="took longer") as refused:
+        await house.rounds()
+    assert not refused.value.rights
+    assert house.brokers.asked == []
+
+
+async def test_others_go_on_while_partitions_are_placed(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[threading.Thread] = []
+    targets = module.targets
+
+    def noted(*told: Any, **more: Any) -> Any:
+        threads.append(threading.current_thread())
+        return targets(*told, **more)
+
+    monkeypatch.setattr(module, "targets", noted)
+    for name in ("t", "full"):
+        house.wish(name, 3, topic_id=house.brokers.make(name, [1, 2]))
+    await house.rounds(3)
+    assert threads == [], "nobody has come who could be placed on"
+    come(house)
+    house.brokers.move("full", 0, [1, 2, 3])
+    await house.rounds(3)
+    assert len(threads) == 1, "nor is what is being moved"
+    assert threads[0] is not threading.main_thread()
+
+
+@pytest.mark.parametrize("intent", [False, True])
+async def test_what_somebody_takes_back_meanwhile_stays_so(
+    house: House, monkeypatch: pytest.MonkeyPatch, intent: bool
+) -> None:
+    topic_id = house.brokers.make("t", *([[1, 2]] if intent else [[1, 2, 3]]))
+    come(house)
+    house.wish("t", 4, topic_id=NO_TOPIC_ID if intent else topic_id, owner="dead")
+    everything = house.store.all
+
+    async def all_then_accept() -> tuple[Pending, ...]:
+        wishes = await everything()
+        await house.store.forget(wishes)
+        return wishes
+
+    monkeypatch.setattr(house.store, "all", all_then_accept)
+    await house.rounds()
+    assert house.wished == []
+
+
+@pytest.mark.parametrize("intent", [False, True])
+async def test_a_topic_that_may_not_be_described_is_told_once_and_kept(house: House, intent: bool) -> None:
+    topic_id = house.brokers.make("t", [1, 2])
+    house.wish("t", 3, topic_id=NO_TOPIC_ID if intent else topic_id, owner="dead")
+    house.brokers.hidden = {"t"}
+    come(house)
+    with structlog.testing.capture_logs() as logged:
+        await house.rounds(2 * LEAST_LOOKS)
+    assert [entry["topics"] for entry in logged if entry["event"] == "under_replicated_topics_hidden"] == [["t"]]
+    assert house.completion.left == UnderReplicated(1, 0, 1_000)
+    assert house.brokers.connections == 0
+    house.brokers.hidden = set()
+    await house.rounds(3, house.brokers.sync)
+    assert house.wished == []
+
+
+async def test_every_broker_is_asked_on_one_connection_about_all_that_is_gone(house: House) -> None:
+    for number in range(1, 3 * TOPICS_PER_REQUEST):
+        house.wish(f"t{number}", 3, topic_id=number.to_bytes(16))
+    await house.rounds(LEAST_LOOKS)
+    assert house.brokers.connections == LEAST_LOOKS * len(TWO)
     assert house.wished == []
 
 
@@ -264,7 +382,7 @@ async def test_however_often_it_is_looked_the_time_has_to_pass(monkeypatch: pyte
 
 async def test_an_intent_under_way_is_left_alone(house: House) -> None:
     house.brokers.make("t", [1, 2])
-    house.wish("t", 3, since_ms=NOW_MS, owner="lives")
+    house.wish("t", 3, since_ms=NOW_MS, owner="lives", made_as=[[1, 2]])
     house.wish("never", 3, since_ms=NOW_MS, owner="dead")
     house.owners = {"lives"}
     come(house)
@@ -276,7 +394,7 @@ async def test_an_intent_under_way_is_left_alone(house: House) -> None:
 @pytest.mark.parametrize("left", ["dead", "late"])
 async def test_an_intent_that_came_true_is_seen_through(house: House, left: str) -> None:
     house.brokers.make("t", [1, 2], [2, 1])
-    house.wish("t", 3, since_ms=NOW_MS, owner="owner")
+    house.wish("t", 3, since_ms=NOW_MS, owner="owner", made_as=[[1, 2], [2, 1]])
     if left == "late":
         house.owners = {"owner"}
         house.now_ms += int(SETTLE_S * 1000)
@@ -293,10 +411,11 @@ async def test_an_intent_that_came_true_is_seen_through(house: House, left: str)
 
 async def test_an_intent_that_did_not_come_true_is_forgotten(house: House) -> None:
     house.wish("t", 3, owner="dead")
-    house.brokers.make("other", [1, 2, 3])
-    house.wish("other", 4, owner="dead")
+    house.brokers.make("other", [1, 2], [2, 1])
+    house.wish("other", 3, owner="dead", made_as=[[1, 2]])
     house.brokers.make("exact", [1, 2], [2, 1])
-    house.wish("exact", [[1, 2, 3], [1, 3]], owner="dead")
+    house.wish("exact", [[1, 2, 3], [1, 3, 2]], owner="dead", made_as=[[1, 2], [1, 2]])
+    come(house)
     await house.rounds(LEAST_LOOKS)
     assert house.wished == []
     assert house.brokers.asked == []
@@ -373,9 +492,9 @@ class FusedStore(MemoryPending):
         self.wishes = store.wishes
         self._fuse = fuse
 
-    async def bind(self, pending: Pending, topic_id: bytes) -> Pending:
-        bound: Pending = await self._fuse.write(lambda: super(FusedStore, self).bind(pending, topic_id))
-        return bound
+    async def change(self, was: Pending, to: Pending) -> bool:
+        changed: bool = await self._fuse.write(lambda: super(FusedStore, self).change(was, to))
+        return changed
 
     async def forget(self, wishes: Sequence[Pending]) -> None:
         await self._fuse.write(lambda: super(FusedStore, self).forget(wishes))
@@ -383,11 +502,9 @@ class FusedStore(MemoryPending):
 
 async def _complete(monkeypatch: pytest.MonkeyPatch, writes: int | None) -> tuple[int, list[list[list[int]]]]:
     """All of it, by one that dies after so many writes, and another one; the writes, and where replicas are."""
-    from proxy.replication import completion as module
-
     house = House(monkeypatch, TWO)
     house.brokers.make("intent", [1, 2], [2, 1])
-    house.wish("intent", 4, owner="dead")
+    house.wish("intent", 4, owner="dead", made_as=[[1, 2], [2, 1]])
     house.wish("known", 3, topic_id=house.brokers.make("known", [2, 1]))
     house.wish("gone", 3, topic_id=b"gone".ljust(16))
     house.wish("never", 3, owner="dead")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from collections.abc import Sequence
 from types import SimpleNamespace
@@ -15,9 +16,9 @@ from kio.schema.errors import ErrorCode
 from proxy.cluster import ClusterView
 from proxy.coordinator.interface import CoordinatorUnavailable
 from proxy.housekeeping.broker_defaults import DefaultsRefused
-from proxy.replication import creation
+from proxy.replication import creation, unmade
 from proxy.replication.creation import UnderReplicatedTopics
-from proxy.replication.interface import Pending
+from proxy.replication.interface import Pending, replicas_digest
 from proxy.upstream import BrokerUnreachable
 from proxy.wire.cold import at_version, encode, milliseconds, nested, read_request, read_response
 from proxy.wire.metadata import Broker
@@ -25,7 +26,10 @@ from tests.unit.replication.model_brokers import MemoryPending
 
 CREATE_TOPICS = 19
 NONE, TIMED_OUT, NOT_LEADER_OF_CONTROLLERS, POLICY_VIOLATION = 0, 7, 41, 44
+ALREADY_EXISTS, THROTTLING = 36, 89
 FORBIDDEN, TOO_MANY_REPLICAS, BAD_ASSIGNMENT = 29, 38, 39
+FIRST_STRICT = 6
+"""Older versions are throttled, never refused for it (KIP-599)."""
 DEFAULTS = {"default.replication.factor": "3", "min.insync.replicas": "2", "num.partitions": "1"}
 
 
@@ -36,12 +40,21 @@ class Brokers:
         self.store: Any = MemoryPending()
         self.defaults: dict[str, str | None] | None = dict(DEFAULTS)
         self.made: dict[str, uuid.UUID] = {}
+        self.placed: dict[str, list[tuple[int, ...]]] = {}
+        """The assignments that they were asked for last."""
+        self.throttled_ms = 0.0
+        """What the client was told last."""
         self.again = NONE
         """What they answer to what is asked again; -2 for the end of the connection."""
+        self.throttles_ms = [0, 0, 0]
+        """Of each answer."""
         self.asked: list[tuple[list[str], bool, list[Pending]]] = []
         """Each request: the topics, whether it validates only, and what was remembered when it came."""
         brokers = {node: Broker(node, "127.0.0.1", 9092, "ab"[node - 1]) for node in (1, 2)}
-        settings = SimpleNamespace(enable_under_replicated_topic_creation=enabled)
+        settings = SimpleNamespace(
+            enable_under_replicated_topic_creation=enabled,
+            all_listeners=(SimpleNamespace(node_ids=(1, 2)), SimpleNamespace(node_ids=(2, 3))),
+        )
         self.context: Any = SimpleNamespace(
             settings=settings,
             cluster=SimpleNamespace(view=ClusterView(brokers), refresh=self._refresh),
@@ -51,6 +64,7 @@ class Brokers:
         )
         self.reachable = True
         self.topics = UnderReplicatedTopics(self.context)
+        monkeypatch.setattr(unmade, "_AGAIN_S", 0)
         monkeypatch.setattr(creation, "broker_configs", self._configs)
 
     async def _refresh(self) -> None:
@@ -66,17 +80,19 @@ class Brokers:
         parsed: Any = read_request(api_key, version, b"".join(body) if isinstance(body, list) else body)
         topics = [str(topic.name) for topic in parsed.topics]
         self.asked.append((topics, parsed.validate_only, list(await self.store.all())))
-        again = len(self.asked) > 1
+        again = len(self.asked) > 1 and (self.again != THROTTLING or version >= FIRST_STRICT)
         if again and self.again == -2:
             raise BrokerUnreachable("the broker closed the connection")
         newest = at_version(parsed, 7, response=False)
         results = tuple(self._result(topic, again, parsed.validate_only) for topic in newest.topics)
-        response = CreateTopicsResponse(throttle_time=milliseconds(0), topics=results)
+        throttle = milliseconds(self.throttles_ms[len(self.asked) - 1])
+        response = CreateTopicsResponse(throttle_time=throttle, topics=results)
         return memoryview(encode(at_version(response, version, response=True)))
 
     def _result(self, topic: Any, again: bool, validate_only: bool) -> Any:
         name = str(topic.name)
-        named = {int(node) for one in topic.assignments for node in one.broker_ids}
+        self.placed[name] = [tuple(map(int, one.broker_ids)) for one in topic.assignments]
+        named = {node for one in self.placed[name] for node in one}
         error_code = (
             BAD_ASSIGNMENT if named - {1, 2} else TOO_MANY_REPLICAS if topic.replication_factor in (-1, 3) else 0
         )
@@ -106,6 +122,7 @@ class Brokers:
         come: Any = SimpleNamespace(api_key=CREATE_TOPICS, api_version=version, body=encode(asked), client_id="a")
         answer = await self.topics.create(this, come, asked)
         response: Any = read_response(CREATE_TOPICS, version, memoryview(answer))
+        self.throttled_ms = response.throttle_time.total_seconds() * 1000
         assert [str(one.name) for one in response.topics] == list(names)
         return {str(one.name): one for one in response.topics}
 
@@ -157,6 +174,13 @@ async def test_only_what_was_refused_for_that_is_asked_again(brokers: Brokers) -
     assert {name: one.error_code.value for name, one in told.items()} == {"forbidden": FORBIDDEN, "a": NONE, "b": NONE}
     assert brokers.asked[1][0] == ["a", "b"]
     assert {wish.name for wish in await brokers.store.all()} == {"a", "b"}
+
+
+async def test_more_replicas_than_brokers_can_join_are_refused_as_the_brokers_do(brokers: Brokers) -> None:
+    told = (await brokers.create("a", assignment=[(1, 2, 4)]))["a"]
+    assert (told.error_code.value, told.error_message) == (BAD_ASSIGNMENT, "message 39")
+    assert len(brokers.asked) == 1
+    assert await brokers.store.all() == ()
 
 
 async def test_what_the_brokers_make_is_answered_as_it_came(brokers: Brokers) -> None:
@@ -239,22 +263,130 @@ async def test_a_topic_that_can_t_be_bound_is_made_all_the_same(brokers: Brokers
     assert [wish.is_intent for wish in await brokers.store.all()] == [True]
 
 
-async def test_a_wish_that_can_t_be_forgotten_changes_no_answer(brokers: Brokers) -> None:
-    async def forget(wishes: Sequence[Pending]) -> None:
-        raise CoordinatorUnavailable("away")
+class Lossy(MemoryPending):
+    """A store whose answers are lost, some of what it is told to write notwithstanding."""
 
-    brokers.store.forget = forget
+    def __init__(self, lost: str, failures: int, error: type[BaseException] = CoordinatorUnavailable) -> None:
+        super().__init__()
+        self.lost, self.failures, self.error = lost, failures, error
+
+    def _fail(self, call: str) -> None:
+        if call == self.lost and self.failures:
+            self.failures -= 1
+            raise self.error("lost")
+
+    async def remember(self, wishes: Sequence[Pending]) -> None:
+        await super().remember(wishes)
+        self._fail("remember")
+
+    async def forget(self, wishes: Sequence[Pending]) -> None:
+        self._fail("forget")
+        await super().forget(wishes)
+
+
+def lose(brokers: Brokers, *told: Any) -> None:
+    brokers.store = brokers.context.pending_topics = brokers.topics.unmade._store = Lossy(*told)
+
+
+async def kept(brokers: Brokers) -> list[Pending]:
+    """What is remembered when all has been forgotten that is to be."""
+    work = asyncio.create_task(brokers.topics.unmade.keep_forgetting())
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert not work.done()
+    work.cancel()
+    return list(await brokers.store.all())
+
+
+async def test_a_wish_that_can_t_be_forgotten_changes_no_answer_and_is_forgotten_later(brokers: Brokers) -> None:
+    lose(brokers, "forget", 5)
     brokers.again = POLICY_VIOLATION
     assert (await brokers.create("a"))["a"].error_code.value == POLICY_VIOLATION
+    assert [wish.name for wish in await brokers.store.all()] == ["a"]
+    assert await kept(brokers) == []
+
+
+async def test_what_was_written_though_the_store_did_not_say_so_is_forgotten(brokers: Brokers) -> None:
+    """The client is told to create it with fewer replicas, and is not to get more then."""
+    lose(brokers, "remember", 1)
+    assert (await brokers.create("a"))["a"].error_code.value == TOO_MANY_REPLICAS
+    assert [wish.name for wish in await brokers.store.all()] == ["a"]
+    assert await kept(brokers) == []
+
+
+async def test_who_goes_away_while_it_is_written_leaves_nothing(brokers: Brokers) -> None:
+    lose(brokers, "remember", 1, asyncio.CancelledError)
+    with pytest.raises(asyncio.CancelledError):
+        await brokers.create("a")
+    assert await kept(brokers) == []
+
+
+@pytest.mark.parametrize("how", ["first ask", "second ask", "looked at"])
+async def test_an_older_intent_has_nothing_to_do_with_a_topic_that_is_made_now(brokers: Brokers, how: str) -> None:
+    old = [Pending("old", "a", 3, 2, 12344), Pending("other", "b", 3, 2, 1), Pending("bound", "a", 3, 2, 1, b"1" * 16)]
+    await brokers.store.remember([*old, Pending("newer", "a", 3, 2, 99999)])
+    if how == "looked at":
+        result = brokers._result(request("a", replicas=2).topics[0], again=False, validate_only=False)
+        response: Any = CreateTopicsResponse(throttle_time=milliseconds(0), topics=(result,))
+        body = memoryview(encode(at_version(response, 5, response=True)))
+        come: Any = SimpleNamespace(api_key=CREATE_TOPICS, api_version=5)
+        assert brokers.topics.looking_at(come)(body) == [body]
+    else:
+        assert (await brokers.create("a", replicas=2 if how == "first ask" else 3))["a"].error_code.value == NONE
+    left = {wish.pending_id for wish in await kept(brokers)}
+    assert {"other", "bound", "newer"} <= left
+    assert "old" not in left
+    assert len(left) == 3 + (how == "second ask")
+
+
+async def test_what_was_not_made_or_only_tried_out_forgets_no_intent(brokers: Brokers) -> None:
+    await brokers.store.remember([Pending("old", "forbidden", 3, 2, 1), Pending("older", "a", 3, 2, 1)])
+    await brokers.create("forbidden")
+    await brokers.create("a", validate_only=True, replicas=2)
+    assert len(await kept(brokers)) == 2
+
+
+async def test_an_intent_says_exactly_what_is_made(brokers: Brokers) -> None:
+    brokers.again = ALREADY_EXISTS
+    assert (await brokers.create("a"))["a"].error_code.value == ALREADY_EXISTS
+    (wish,) = await brokers.store.all()
+    made = brokers.placed["a"]
+    assert len(made) == 2
+    assert wish.made_as == replicas_digest(made) != replicas_digest(made[:1])
+
+
+async def test_of_two_wishes_the_exact_one_is_bound_first(brokers: Brokers) -> None:
+    """With the other one alone somebody might give the topic other replicas."""
+    bound: list[Pending] = []
+
+    async def bind(pending: Pending, topic_id: bytes) -> Pending:
+        if bound:
+            raise CoordinatorUnavailable("away")
+        bound.append(pending)
+        return pending
+
+    brokers.store.bind = bind
+    assert (await brokers.create("a", assignment=[(3, 1, 2)]))["a"].error_code.value == NONE
+    assert [wish.assignment for wish in bound] == [((3, 1, 2),)]
+
+
+@pytest.mark.parametrize("version", range(2, 8))
+async def test_clients_of_old_versions_are_throttled_as_by_the_brokers(brokers: Brokers, version: int) -> None:
+    brokers.again, brokers.throttles_ms = THROTTLING, [10, 5_000, 3_000]
+    told = (await brokers.create("a", version=version))["a"].error_code.value
+    assert told == (THROTTLING if version >= FIRST_STRICT else NONE)
+    assert brokers.throttled_ms == 5_000
+    wishes = await brokers.store.all()
+    assert [wish.is_intent for wish in wishes] == ([] if told else [True]), "older versions don't tell the ID"
 
 
 async def test_shadows_are_remembered_as_such(brokers: Brokers) -> None:
     asked = request("a", "b")
     this: Any = brokers
-    come: Any = SimpleNamespace(client_id="a")
+    come: Any = SimpleNamespace(client_id="a", api_version=7)
     refused = {str(topic.name): brokers._result(topic, again=False, validate_only=False) for topic in asked.topics}
     brokers.asked.append(([], False, []))
-    made = await brokers.topics.make(this, come, asked, refused, shadows={"b"})
+    made, _ = await brokers.topics.make(this, come, asked, refused, shadows={"b"})
     assert [one.error_code.value for one in made.values()] == [NONE, NONE]
     assert {wish.name: wish.shadow for wish in await brokers.store.all()} == {"a": False, "b": True}
 

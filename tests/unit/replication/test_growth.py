@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -39,12 +40,18 @@ class Cluster:
         self.may_describe = world.get("may_describe", ("service",))
         self.may_alter = world.get("may_alter", True)
         self.again = NONE
+        self.throttles_ms = [0, 0]
+        """Of each answer to CreatePartitions."""
+        self.throttled_ms = 0.0
         self.store: Any = MemoryPending()
         self.order: list[str] = []
         brokers = {node: Broker(node, "127.0.0.1", 9092, rack) for node, rack in ((1, "a"), (2, "b"))}
         service = SimpleNamespace(ask=lambda key, version, body: self._told("service", key, version, body))
         self.context: Any = SimpleNamespace(
-            settings=SimpleNamespace(enable_under_replicated_topic_creation=world.get("enabled", True)),
+            settings=SimpleNamespace(
+                enable_under_replicated_topic_creation=world.get("enabled", True),
+                all_listeners=(SimpleNamespace(node_ids=(1, 2, 3)),),
+            ),
             cluster=SimpleNamespace(
                 view=ClusterView(brokers),
                 refresh=self._refresh,
@@ -144,7 +151,7 @@ class Cluster:
         result = nested(response_type, "results")(
             name="t", error_code=ErrorCode(error_code), error_message=f"message {error_code}" if error_code else None
         )
-        return response_type(throttle_time=milliseconds(0), results=(result,))
+        return response_type(throttle_time=milliseconds(self.throttles_ms.pop(0)), results=(result,))
 
     async def grow(
         self,
@@ -167,7 +174,9 @@ class Cluster:
         request: Any = SimpleNamespace(api_key=CREATE_PARTITIONS, api_version=version, client_id="a")
         body = await self.ask(request, CREATE_PARTITIONS, version, encode(asked))
         told: Any = read_response(CREATE_PARTITIONS, version, body)
-        (result,) = (await PartitionGrowth(this, request, asked).make(told)).results
+        answered = await PartitionGrowth(this, request, asked).make(told)
+        self.throttled_ms = answered.throttle_time.total_seconds() * 1000
+        (result,) = answered.results
         return result.error_code.value, result.error_message
 
     @property
@@ -214,6 +223,41 @@ async def test_an_older_wish_does_not_take_it_for_made_smaller(monkeypatch: pyte
     wishes = {wish.pending_id: wish for wish in await cluster.store.all()}
     assert (wishes.pop("1").made_replicas, wishes.pop("2").made_replicas) == (2, 3)
     assert [(wish.replication_factor, wish.made_replicas) for wish in wishes.values()] == [(4, 2)]
+
+
+async def test_older_wishes_are_as_they_were_where_nothing_is_let_go_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(monkeypatch, *WHOLE, may_alter=False)
+    older = Pending("1", "t", 4, 3, 1, cluster.topic_id)
+    await cluster.store.remember([older])
+    assert (await cluster.grow(3))[0] == TOO_MANY_REPLICAS
+    assert await cluster.store.all() == (older,)
+
+
+async def test_older_wishes_stay_where_the_store_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The new one may have been written; it alone is forgotten."""
+    cluster = Cluster(monkeypatch, *WHOLE)
+    await cluster.store.remember([Pending("1", "t", 4, 3, 1, cluster.topic_id)])
+    written = cluster.store.remember
+
+    async def remember(wishes: Sequence[Pending]) -> None:
+        await written(wishes)
+        raise CoordinatorUnavailable("away")
+
+    cluster.store.remember = remember
+    assert await cluster.grow(3) == (TOO_MANY_REPLICAS, "message 38")
+    work = asyncio.create_task(cluster.context.under_replicated.unmade.keep_forgetting())
+    for _ in range(100):
+        await asyncio.sleep(0)
+    work.cancel()
+    assert [wish.pending_id for wish in await cluster.store.all()] == ["1"]
+
+
+async def test_the_longest_throttle_time_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(monkeypatch, *SHORT)
+    await cluster.store.remember([Pending("1", "t", 3, 2, 1, cluster.topic_id)])
+    cluster.throttles_ms = [10, 5_000]
+    assert await cluster.grow(3, [[3, 2, 1]]) == (NONE, None)
+    assert cluster.throttled_ms == 5_000
 
 
 @pytest.mark.parametrize("assignment", [None, [[3, 1, 2]]])

@@ -123,6 +123,31 @@ async def test_what_fails_is_told_once_and_tried_again(parts: Any, failure: Exce
     assert not task.done()
 
 
+async def test_brokers_that_come_and_go_don_t_wear_it_out(parts: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither where it takes its time, nor where it lacks rights."""
+    both = {**parts.brokers, 2: Broker(2, "", 0, "b")}
+
+    async def slow() -> None:
+        parts.rounds += 1
+        await asyncio.sleep(0.1)
+        if parts.failure is not None:
+            raise parts.failure
+
+    monkeypatch.setattr(parts, "complete", slow)
+    loop = asyncio.get_running_loop()
+    start(parts, FOR_EVER_S)
+    await parts.until(lambda: parts.rounds == 1)
+    began_s = loop.time()
+    parts.brokers = both
+    await parts.until(lambda: parts.rounds == 2)
+    assert loop.time() - began_s >= 0.3
+    parts.failure = ReassignmentsRefused("no right", rights=True)
+    await asyncio.sleep(0.2)
+    parts.brokers = {1: Broker(1, "", 0, "a")}
+    await asyncio.sleep(0.6)
+    assert parts.rounds == 2
+
+
 async def test_missing_rights_are_told_with_what_to_do_and_tried_again_slowly(parts: Any) -> None:
     parts.failure = ReassignmentsRefused("no right", rights=True)
     with structlog.testing.capture_logs() as logged:

@@ -146,6 +146,18 @@ def test_what_came_one_by_one_keeps_the_rules_too(world, first: int) -> None:
         assert len(new) >= min(wanted, len(racks))
 
 
+@given(worlds(), st.dictionaries(st.sampled_from([97, 98, 99]), st.sampled_from(["a", "b", "e", None])))
+def test_the_racks_of_brokers_that_are_down_count_where_a_replica_is(world, down: dict[int, str | None]) -> None:
+    racks, existing, wanted, start = world
+    placed = place(existing, wanted, racks, start=start, down=down)
+    known = racks | {node: rack for node, rack in down.items() if rack}
+    for old, new in zip(existing, placed, strict=True):
+        assert set(new) - set(old) <= racks.keys()
+        if rack_aware(racks):
+            added, before = len(new) - len(old), racks_of(old, known)
+            assert len(racks_of(new, known)) == min(len({*racks.values(), *before}), len(before) + added)
+
+
 @pytest.mark.parametrize(
     ("racks", "counts"), [({1: "a", 2: "b"}, True), ({1: None, 2: ""}, False), ({1: "a", 2: None}, False)]
 )

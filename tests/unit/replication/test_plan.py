@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kio.schema.create_topics.v7.request import CreatableReplicaAssignment, CreatableTopic, CreatableTopicConfig
 
-from proxy.replication.plan import MAX_PARTITIONS, Plan, plan_partitions, plan_topic
+from proxy.replication import plan as module
+from proxy.replication.plan import MAX_PARTITIONS, Plan, plan_partitions
 
 TWO = {1: "a", 2: "b"}
 DEFAULTS = {"default.replication.factor": "3", "min.insync.replicas": "2", "num.partitions": "4"}
@@ -36,6 +38,11 @@ def topic(
     )
 
 
+def plan_topic(asked: Any, racks: dict[int, str | None], defaults: dict[str, str | None]) -> Plan | None:
+    """Where brokers may have the IDs 1 to 5."""
+    return module.plan_topic(asked, racks, defaults, listened=range(1, 6))
+
+
 def test_a_topic_is_made_with_all_that_live() -> None:
     plan = plan_topic(topic(partitions=4), TWO, DEFAULTS)
     assert plan is not None
@@ -54,7 +61,9 @@ def test_a_topic_is_made_with_all_that_live() -> None:
         (topic(min_insync_replicas=None), True),
         (topic(min_insync_replicas="some"), False),
         (topic(min_insync_replicas="0"), False),
-        (topic(32_767), True),
+        (topic(5), True),
+        (topic(6), False),
+        (topic(32_767), False),
         (topic(2), False),
         (topic(1), False),
         (topic(0), False),
@@ -66,6 +75,13 @@ def test_a_topic_is_made_with_all_that_live() -> None:
 )
 def test_what_the_brokers_refuse_for_other_reasons_stays_refused(asked: Any, made: bool) -> None:
     assert (plan_topic(asked, TWO, DEFAULTS) is not None) is made
+
+
+def test_a_broker_that_lives_counts_though_it_has_no_listener() -> None:
+    assert plan_topic(topic(6), TWO | {6: "c"}, DEFAULTS) is not None
+    assert plan_topic(topic(7), TWO | {6: "c"}, DEFAULTS) is None
+    assert plan_topic(topic(assignment=[[6, 1, 3]]), TWO | {6: "c"}, DEFAULTS) is not None
+    assert grown([(1, 2), (2, 1)], 3, [(6, 1, 2)], registered={1, 2, 6}) is not None
 
 
 def test_the_minimum_is_that_of_min_insync_replicas_and_replicas() -> None:
@@ -95,6 +111,9 @@ def test_an_exact_assignment_is_made_with_its_live_replicas_as_many_for_all() ->
     ("assignment", "least", "made"),
     [
         ([[1, 3]], "1", True),
+        ([[1, 5]], "1", True),
+        ([[1, 6]], "1", False),
+        ([[1, 3], [1, 6]], "1", False),
         ([[1, 3]], "2", False),
         ([[1, 2]], "1", False),
         ([[3]], "1", False),
@@ -111,6 +130,18 @@ def test_an_exact_assignment_below_the_minimum_or_wrong_by_itself_stays_refused(
 ) -> None:
     plan = plan_topic(topic(assignment=assignment, min_insync_replicas=least), TWO, DEFAULTS)
     assert (plan is not None) is made
+
+
+@pytest.mark.parametrize(("indices", "made"), [((0, 1), True), ((1, 0), True), ((0, 5), False), ((0, 0), False)])
+def test_an_exact_assignment_names_each_partition_once(indices: tuple[int, ...], made: bool) -> None:
+    """The brokers refuse others, and are not to be asked about renumbered ones."""
+    assignments: Any = tuple(
+        CreatableReplicaAssignment(partition_index=index, broker_ids=(1, 2, 3))  # type: ignore[arg-type]
+        for index in indices
+    )
+    asked = replace(topic(assignment=[[1, 2, 3]]), assignments=assignments)
+    assert (plan_topic(asked, TWO, DEFAULTS) is not None) is made
+    assert plan_topic(topic(assignment=[[1, 2, -1]]), TWO, DEFAULTS) is None
 
 
 @given(
@@ -135,7 +166,14 @@ def grown(
     existing: list[tuple[int, ...]], count: int, asked: list[tuple[int, ...]] | None = None, **changed: Any
 ) -> Any:
     """Of a topic that is to have three replicas, on two brokers."""
-    world: dict[str, Any] = {"wanted": 3, "racks": TWO, "registered": set(TWO), "least": 2, **changed}
+    world: dict[str, Any] = {
+        "wanted": 3,
+        "racks": TWO,
+        "registered": set(TWO),
+        "listened": range(1, 6),
+        "least": 2,
+        **changed,
+    }
     return plan_partitions("a", existing, count, asked, **world)
 
 
@@ -172,6 +210,8 @@ def test_the_refusal_of_more_partitions_stands(existing: list[tuple[int, ...]], 
     assert grown(existing, count, **changed) is None
 
 
-@pytest.mark.parametrize("asked", [[(3, 1)], [(3, 1, 2), (3, 1, 2)], [(3, 4, 1)], [(3, 3, 1)], [(3, 4, 5)], [()]])
+@pytest.mark.parametrize(
+    "asked", [[(3, 1)], [(3, 1, 2), (3, 1, 2)], [(3, 4, 1)], [(3, 3, 1)], [(3, 4, 5)], [(6, 1, 2)], [()]]
+)
 def test_the_refusal_of_exact_partitions_stands(asked: list[tuple[int, ...]]) -> None:
     assert grown([(1, 2), (2, 1)], 3, asked) is None

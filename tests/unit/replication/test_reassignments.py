@@ -75,7 +75,9 @@ async def test_replicas_by_id() -> None:
     assert [(topic.name, topic.topic_id.bytes) for topic in connection.asked.topics] == [(None, ID), (None, OTHER)]
     assert not connection.asked.allow_auto_topic_creation
     partitions = {1: PartitionState(2, 7, (2, 1), (2,)), 0: PartitionState(-1, 7, (1,), ())}
-    assert known == KnownReplicas((TopicReplicas("t", ID, partitions),), frozenset({"gone", OTHER}))
+    assert known == KnownReplicas(
+        (TopicReplicas("t", ID, partitions),), frozenset({"gone", OTHER}), frozenset({"hidden"})
+    )
 
 
 async def test_replicas_by_name() -> None:

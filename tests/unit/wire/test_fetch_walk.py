@@ -60,15 +60,27 @@ def test_a_piece_with_another_high_watermark_is_otherwise_the_same(version, data
 
 @pytest.mark.parametrize("version", range(4, LOWERED_FROM))
 @_MODEST
-@given(data=st.data())
-def test_v11_becomes_an_older_version(version, data):
-    tree = data.draw(trees(response_type(1, LOWERED_FROM)))
-    walk = walk_fetch_response(encode(response_type(1, LOWERED_FROM), tree), LOWERED_FROM)
-    gone = {"preferred_read_replica"} | ({"log_start_offset"} if version < 5 else set())
+@given(data=st.data(), newer=st.integers(LOWERED_FROM, 18))
+def test_topics_with_ids_become_an_older_version(version, newer, data):
+    tree = data.draw(trees(response_type(1, newer), "none"))
     for topic in tree["responses"]:
-        topic["partitions"] = [
-            {name: value for name, value in partition.items() if name not in gone} for partition in topic["partitions"]
-        ]
+        for partition in topic["partitions"]:
+            partition["preferred_read_replica"] = -1
+    walk = walk_fetch_response(encode(response_type(1, newer), tree), newer)
+    names = {topic["topic_id"]: f"t{number}" for number, topic in enumerate(tree["responses"])}
+    walk = walk._replace(topics=[topic._replace(topic=names[topic.topic]) for topic in walk.topics])
+    gone = {"preferred_read_replica"} if version < 11 else set()
+    gone |= {"log_start_offset"} if version < 5 else set()
+    tree["responses"] = [
+        {
+            "topic": names[topic["topic_id"]],
+            "partitions": [
+                {name: value for name, value in partition.items() if name not in gone}
+                for partition in topic["partitions"]
+            ],
+        }
+        for topic in tree["responses"]
+    ]
     if version < 7:
         del tree["session_id"], tree["error_code"]
     else:
@@ -82,7 +94,7 @@ def test_v11_becomes_an_older_version(version, data):
 
 
 def test_other_versions_are_not_lowered():
-    walk = walk_fetch_response(bytes(4 + 6 + 4), 10)
+    walk = walk_fetch_response(bytes(4 + 6 + 4), 11)
     with pytest.raises(ProtocolError):
         lowered(walk, 9)
 

@@ -1,7 +1,7 @@
 """KIP-409 on real brokers: topics and partitions that they refuse are made with those that live.
 
-Brokers of three racks, of which the third one never registered. How they get the rest of their replicas is in
-`tests/faults/test_under_replicated_completed.py`.
+The third rack's broker is none of the cluster's any more, as if it never had been: `test_completed.py` begins with one
+that never was.
 """
 
 from __future__ import annotations
@@ -17,43 +17,51 @@ from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from proxy.coordinator.shards import REPLICATION_PREFIX
-from proxy.demo.stack import Stack, StackOptions
-from tests.conftest import QUICK_HOUSEKEEPING
+from proxy.demo.stack import Stack
+from tests.faults.under_replicated.conftest import LATE_NODE, WAIT_SECONDS, hold_lease, until
 from tests.support.java_tools import TOOLS, JavaTools
 from tests.support.questions import ask
 
-WAIT_SECONDS = 60.0
 CREATE_TOPICS, CREATE_PARTITIONS = 19, 37
 NONE, UNKNOWN_TOPIC_OR_PARTITION, TOPIC_ALREADY_EXISTS = 0, 3, 36
 INVALID_REPLICATION_FACTOR, INVALID_REPLICA_ASSIGNMENT = 38, 39
-MISSING = 3
 OFF = "rack-c"
 """The proxy of this rack has the setting off."""
 KINDS = ("classic", "diskless")
-EXACT = [[1, MISSING, 2], [2, 1, MISSING]]
+EXACT = [[1, LATE_NODE, 2], [2, 1, LATE_NODE]]
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
 
 
 @pytest.fixture(scope="module")
-def two_of_three() -> Iterator[Stack]:
-    seldom = {"replication": {"check_interval_ms": 3_600_000}}
-    with Stack(StackOptions(brokers_started=2, overrides=QUICK_HOUSEKEEPING | seldom)) as stack:
-        stack.terminate_proxy(OFF)
-        stack.configure_proxy(OFF, {"enable.under.replicated.topic.creation": False})
-        stack.start_proxy(OFF)
-        yield stack
+def with_one_off(two_of_three: Stack) -> Iterator[Stack]:
+    """The proxy of one rack does not do it, and none completes anything."""
+    stack = two_of_three
+    stack.heal()
+    hold_lease(stack, 600_000)
+    stack.terminate_proxy(OFF)
+    stack.configure_proxy(OFF, {"enable.under.replicated.topic.creation": False})
+    stack.start_proxy(OFF)
+    yield stack
+    hold_lease(stack, 1)
+
+
+@pytest.fixture(scope="module")
+def one_lost(with_one_off: Stack, tools: JavaTools) -> Stack:
+    lose(with_one_off, tools)
+    return with_one_off
+
+
+def lose(stack: Stack, tools: JavaTools) -> None:
+    """Have the third rack's broker be none of the cluster's any more."""
+    if stack.process(f"broker-{LATE_NODE}").running:
+        stack.stop_broker(LATE_NODE)
+        unregister = ("unregister", "--bootstrap-server", stack.kafka.address(1), "--id", str(LATE_NODE))
+        assert tools.run(f"{TOOLS}.ClusterTool", *unregister).exit_code == 0
 
 
 def admin(bootstrap: str) -> AdminClient:
     return AdminClient({"bootstrap.servers": bootstrap})
-
-
-def until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + WAIT_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.1)
 
 
 def code_of(done: Callable[[], Any]) -> int:
@@ -105,9 +113,28 @@ def remembered(stack: Stack) -> Counter[str]:
     return Counter(wish.partition(b'"name": "')[2].partition(b'"')[0].decode() for wish in wishes)
 
 
+def test_partitions_of_topics_that_lost_a_broker_for_good(with_one_off: Stack, tools: JavaTools) -> None:
+    """The brokers give new partitions as many replicas as the others have, those of the lost broker among them."""
+    stack, proxy = with_one_off, with_one_off.bootstrap("rack-a")
+    names = {f"lost-{kind}": {"diskless.enable": "true"} if kind == "diskless" else {} for kind in KINDS}
+    for name, config in names.items():
+        assert create(proxy, name, partitions=3, config=config) == NONE
+        assert all(len(one) == 3 for one in replicas(stack, name, 3))
+    lose(stack, tools)
+    for name in names:
+        wishes = remembered(stack)[name]
+        assert grow(stack.kafka.address(1), name, 5) == INVALID_REPLICATION_FACTOR
+        assert grow(stack.bootstrap(OFF), name, 5) == INVALID_REPLICATION_FACTOR
+        assert grow(proxy, name, 5, validate_only=True) == NONE
+        assert all(len(one) == 3 for one in replicas(stack, name, 3)), "validating changed something"
+        assert grow(proxy, name, 5) == NONE
+        assert all(set(one) == {1, 2} for one in replicas(stack, name, 5))
+        assert remembered(stack)[name] == wishes + 1
+
+
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_the_brokers_refuse_is_made_and_what_it_lacks_is_remembered(two_of_three: Stack, kind: str) -> None:
-    stack, name = two_of_three, f"made-{kind}"
+def test_what_the_brokers_refuse_is_made_and_what_it_lacks_is_remembered(one_lost: Stack, kind: str) -> None:
+    stack, name = one_lost, f"made-{kind}"
     config = {"diskless.enable": "true"} if kind == "diskless" else {}
     proxy = stack.bootstrap("rack-a")
     assert create(stack.direct_bootstrap, name) == INVALID_REPLICATION_FACTOR
@@ -131,19 +158,19 @@ def test_what_the_brokers_refuse_is_made_and_what_it_lacks_is_remembered(two_of_
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_exact_assignment_is_made_with_its_live_replicas(two_of_three: Stack, kind: str) -> None:
-    stack, name = two_of_three, f"exact-{kind}"
+def test_an_exact_assignment_is_made_with_its_live_replicas(one_lost: Stack, kind: str) -> None:
+    stack, name = one_lost, f"exact-{kind}"
     config = {"diskless.enable": "true"} if kind == "diskless" else {}
     proxy = stack.bootstrap("rack-b")
     exact = {"replica_assignment": EXACT, "config": config}
     assert create(stack.direct_bootstrap, name, **exact | {"config": {}}) == INVALID_REPLICA_ASSIGNMENT
     assert create(stack.bootstrap(OFF), name, **exact) == INVALID_REPLICA_ASSIGNMENT
-    below = {"replica_assignment": [[1, MISSING]], "config": config}
+    below = {"replica_assignment": [[1, LATE_NODE]], "config": config}
     assert create(proxy, name, partitions=1, **below) == INVALID_REPLICA_ASSIGNMENT
     assert create(proxy, name, **exact) == NONE
     assert replicas(stack, name, 2) == [[1, 2], [2, 1]]
     assert remembered(stack)[name] == 2
-    more = {"replica_assignment": [[MISSING, 2, 1]]}
+    more = {"replica_assignment": [[LATE_NODE, 2, 1]]}
     assert grow(stack.direct_bootstrap, name, 3, **more) == INVALID_REPLICA_ASSIGNMENT
     assert grow(stack.bootstrap(OFF), name, 3, **more) == INVALID_REPLICA_ASSIGNMENT
     assert grow(proxy, name, 3, validate_only=True, **more) == NONE
@@ -154,8 +181,8 @@ def test_an_exact_assignment_is_made_with_its_live_replicas(two_of_three: Stack,
     assert grow(proxy, name, 3) != NONE
 
 
-def test_every_version_and_every_topic_of_a_request_for_itself(two_of_three: Stack) -> None:
-    stack = two_of_three
+def test_every_version_and_every_topic_of_a_request_for_itself(one_lost: Stack) -> None:
+    stack = one_lost
     for version in range(2, 8):
         topics = [
             {"name": f"raw-{version}", "num_partitions": 1, "replication_factor": 3},
@@ -184,8 +211,8 @@ def test_every_version_and_every_topic_of_a_request_for_itself(two_of_three: Sta
     assert not any("direct" in name or "none" in name for name in remembered(stack))
 
 
-def test_java_tools_see_nothing_of_it(two_of_three: Stack, tools: JavaTools) -> None:
-    stack = two_of_three
+def test_java_tools_see_nothing_of_it(one_lost: Stack, tools: JavaTools) -> None:
+    stack = one_lost
     main = f"{TOOLS}.TopicCommand"
     for name in ("java-classic", "diskless.java"):
         arguments = ("--create", "--topic", name, "--partitions", "3")
@@ -203,8 +230,8 @@ def test_java_tools_see_nothing_of_it(two_of_three: Stack, tools: JavaTools) -> 
     assert remembered(stack)["java-classic"] == 1, "the wish is about all partitions"
 
 
-def test_topics_on_demand_are_made_too(two_of_three: Stack) -> None:
-    stack, sent = two_of_three, []
+def test_topics_on_demand_are_made_too(one_lost: Stack) -> None:
+    stack, sent = one_lost, []
     for name in ("on-demand", "diskless.on-demand"):
         producer = Producer({"bootstrap.servers": stack.bootstrap("rack-a"), "topic.metadata.refresh.interval.ms": 500})
         producer.produce(name, b"value", on_delivery=lambda error, _: sent.append(error))
@@ -214,8 +241,8 @@ def test_topics_on_demand_are_made_too(two_of_three: Stack) -> None:
     assert sent == [None, None]
 
 
-def test_without_the_store_the_refusal_stands_and_nothing_is_made(two_of_three: Stack) -> None:
-    stack = two_of_three
+def test_without_the_store_the_refusal_stands_and_nothing_is_made(one_lost: Stack) -> None:
+    stack = one_lost
     stack.pause("redis")
     try:
         assert create(stack.bootstrap("rack-a"), "forgotten") == INVALID_REPLICATION_FACTOR
@@ -224,25 +251,3 @@ def test_without_the_store_the_refusal_stands_and_nothing_is_made(two_of_three: 
     assert not replicas(stack, "forgotten")
     until(lambda: create(stack.bootstrap("rack-a"), "forgotten") in (NONE, TOPIC_ALREADY_EXISTS), "no store again")
     assert remembered(stack)["forgotten"] == 1
-
-
-def test_partitions_of_topics_that_lost_a_broker_for_good(two_of_three: Stack, tools: JavaTools) -> None:
-    """The brokers give new partitions as many replicas as the others have, those of the lost broker among them."""
-    stack, proxy = two_of_three, two_of_three.bootstrap("rack-a")
-    names = {f"lost-{kind}": {"diskless.enable": "true"} if kind == "diskless" else {} for kind in KINDS}
-    stack.start_broker(MISSING)
-    for name, config in names.items():
-        assert create(proxy, name, partitions=3, config=config) == NONE
-        assert all(len(one) == 3 for one in replicas(stack, name, 3))
-    stack.stop_broker(MISSING)
-    unregister = ("unregister", "--bootstrap-server", stack.kafka.address(1), "--id", str(MISSING))
-    assert tools.run(f"{TOOLS}.ClusterTool", *unregister).exit_code == 0
-    for name in names:
-        wishes = remembered(stack)[name]
-        assert grow(stack.kafka.address(1), name, 5) == INVALID_REPLICATION_FACTOR
-        assert grow(stack.bootstrap(OFF), name, 5) == INVALID_REPLICATION_FACTOR
-        assert grow(proxy, name, 5, validate_only=True) == NONE
-        assert all(len(one) == 3 for one in replicas(stack, name, 3)), "validating changed something"
-        assert grow(proxy, name, 5) == NONE
-        assert all(set(one) == {1, 2} for one in replicas(stack, name, 5))
-        assert remembered(stack)[name] == wishes + 1

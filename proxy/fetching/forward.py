@@ -1,0 +1,58 @@
+"""A Fetch that is all the broker's: its answer streams through, and nothing of it is held."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from proxy.accounting import count_classic
+from proxy.fetching.asked import Key
+from proxy.replicas.choice import LeaderReason
+from proxy.rewrite_metadata import address_of
+from proxy.slots import Slot, StreamedFetchSlot
+
+if TYPE_CHECKING:
+    from proxy.connection import ClientConnection
+    from proxy.request import Request
+    from proxy.wire.topic_walk import CountTopic
+
+
+def forward(
+    connection: ClientConnection,
+    request: Request,
+    reasons: dict[Key, LeaderReason],
+    otherwise: LeaderReason | None = None,
+    slot: Slot | None = None,
+) -> None:
+    """All of it is the broker's; `reasons` say why no near replica is read, of other topics it is `otherwise`.
+
+    `slot` is the answer's place where one was opened already.
+    """
+    for reason in reasons.values():
+        connection.context.stats.leader_reads[reason] += 1
+    key, version, correlation_id = request.api_key, request.api_version, request.correlation_id
+    count = count_classic(connection, request.client_id, "fetch")
+    if reasons or otherwise is not None:
+        count = _counting_reasons(connection, count, reasons, otherwise)
+    told = address_of(connection, request.client_id)
+    streamed = StreamedFetchSlot(connection, key, version, correlation_id, told, count)
+    if slot is None:
+        connection.forward_slot(request, streamed)
+    else:
+        connection.forward_in_place(request, slot, streamed)
+
+
+def _counting_reasons(
+    connection: ClientConnection, count: CountTopic, reasons: dict[Key, LeaderReason], otherwise: LeaderReason | None
+) -> CountTopic:
+    """Counts also why; a topic's bytes under the reason of the first of its partitions."""
+    of_topic: dict[str | bytes, LeaderReason] = {}
+    for (topic, _), reason in reasons.items():
+        of_topic.setdefault(topic, reason)
+
+    def counted(topic: str | bytes, size: int) -> None:
+        count(topic, size)
+        reason = of_topic.get(topic, otherwise)
+        if reason is not None:
+            connection.context.stats.leader_read_bytes[reason] += size
+
+    return counted

@@ -1,0 +1,41 @@
+"""The stack of this folder, and what it lets be waited for."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+import redis
+
+from proxy.coordinator.shards import FLEET_PREFIX
+from proxy.demo.stack import Stack, StackOptions
+from proxy.replication.keeper import LEASE
+from tests.conftest import QUICK_HOUSEKEEPING
+
+WAIT_SECONDS = 60.0
+AT_ONCE = 2
+"""Partitions that get replicas at the same time."""
+LATE_NODE = 3
+"""The broker of the third rack, which never was there when the first test begins."""
+
+
+@pytest.fixture(scope="package")
+def two_of_three() -> Iterator[Stack]:
+    often = {"replication": {"check_interval_ms": 300, "partitions_at_once": AT_ONCE}}
+    with Stack(StackOptions(brokers_started=2, overrides=QUICK_HOUSEKEEPING | often)) as stack:
+        yield stack
+
+
+def until(condition: Callable[[], bool], what: str, seconds: float = WAIT_SECONDS) -> None:
+    """Fails when time is up."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.1)
+
+
+def hold_lease(stack: Stack, milliseconds: int) -> None:
+    """So long no proxy of the stack completes anything."""
+    with redis.Redis.from_url(stack.redis.url) as store:
+        store.set(f"{FLEET_PREFIX}lease:{LEASE}", "the test", px=milliseconds)
