@@ -60,19 +60,17 @@ def _list_under_replicated(config: Path, diskless_only: bool, as_json: bool) -> 
 
     table = Table("topic", "kind", "partition", "replicas", "in sync", "wanted", "missing", "why", "pending since")
     for row in rows:
-        why = [row["state"]] if row["pending"] else []
-        why += ["out of sync"] if row["out_of_sync"] else []
         replicas, in_sync = (", ".join(map(str, row[key])) for key in ("replicas", "in_sync"))
-        counts = [_bytes(row[key]) for key in ("wanted", "missing")]
+        counts = [_count(row[key]) for key in ("wanted", "missing")]
         table.add_row(
             row["topic"],
             row["kind"],
-            _bytes(row["partition"]),
+            _count(row["partition"]),
             replicas,
             in_sync,
             *counts,
-            ", ".join(why),
-            row["since"] or "",
+            ", ".join(row["why"]),
+            row["pending_since"] or "",
         )
     output().print(table)
 
@@ -93,8 +91,8 @@ async def _short_of_replicas(config: Path, diskless_only: bool) -> list[dict[str
             "out_of_sync": one.out_of_sync,
             "wanted": one.wanted,
             "missing": one.missing,
-            "since": one.since,
-            "state": one.state,
+            "why": list(one.why),
+            "pending_since": one.pending_since,
         }
         for one in await under_replicated(load_settings(config))
         if one.kind == DISKLESS or not diskless_only
@@ -237,7 +235,7 @@ def _print_topic(topic: dict[str, Any]) -> None:
     console.print(f"[bold]{escape(topic['topic'])}[/bold]  {topic['state']}  {topic['topic_id']}", soft_wrap=True)
     console.print(f"  configs: {escape(configs)}", soft_wrap=True)
     sizes = [
-        f"{label} {_bytes(topic[key])}"
+        f"{label} {_count(topic[key])}"
         for label, key in (
             ("live", "live_bytes"),
             ("shared", "shared_bytes"),
@@ -259,7 +257,7 @@ def _print_topic(topic: dict[str, Any]) -> None:
         column.justify = "right"
     keys = ("partition", "log_start_offset", "high_watermark", "rows", "live_bytes", "shared_bytes", "objects")
     for partition in topic["partitions"]:
-        table.add_row(*(_bytes(partition[key]) for key in keys))
+        table.add_row(*(_count(partition[key]) for key in keys))
     console.print(table)
 
 
@@ -282,5 +280,5 @@ def _warnings(topic: dict[str, Any]) -> list[str]:
     return warnings
 
 
-def _bytes(count: int | None) -> str:
+def _count(count: int | None) -> str:
     return "–" if count is None else f"{count:,}"

@@ -96,7 +96,8 @@ class FetchSettings(Section):
     replica_idle_ms: int = Field(default=60_000, ge=10)
     """Such a connection is closed when it was not used for so long."""
     replica_answer_bytes_max: int = Field(default=268_435_456, ge=1024)
-    """Answers of replicas that are held until clients have taken them; above it, reading from replicas pauses."""
+    """Answers of replicas, and of leaders beside them, that are held until clients have taken them. Above it, reading
+    them pauses, and what is asked for meanwhile streams from the leaders."""
     replica_grace_ms: int = Field(default=1_000, ge=10)
     """A replica that has not begun to answer so long after the client's `max.wait.ms` is given up, and the leader is
     asked."""

@@ -45,15 +45,16 @@ _BLAMELESS = frozenset(
         OFFSET_OUT_OF_RANGE,
         INVALID_REQUEST,
         _UNKNOWN_SERVER_ERROR,
+        _FENCED_LEADER_EPOCH,
         _UNKNOWN_LEADER_EPOCH,
         _OFFSET_NOT_AVAILABLE,
     }
 )
 """Told by what this client asked for (offset, epoch, limits), or soon over: the replica is good for others. NONE is an
 answer with a redirect or tagged fields, as for the last fetched epoch that a client may name."""
-_STALE = frozenset({3, 5, 6, 9, 56, _UNKNOWN_LEADER_EPOCH, 100, 103})
+_STALE = frozenset({3, 5, 6, 9, 56, _FENCED_LEADER_EPOCH, _UNKNOWN_LEADER_EPOCH, 100, 103})
 """UNKNOWN_TOPIC_OR_PARTITION, LEADER_NOT_AVAILABLE, NOT_LEADER_OR_FOLLOWER, REPLICA_NOT_AVAILABLE, KAFKA_STORAGE_ERROR,
-UNKNOWN_LEADER_EPOCH, UNKNOWN_TOPIC_ID, INCONSISTENT_TOPIC_ID: what is known of the topic may be old."""
+FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, UNKNOWN_TOPIC_ID, INCONSISTENT_TOPIC_ID: what is known may be old."""
 
 
 class ReplicaReply(NamedTuple):
@@ -127,6 +128,7 @@ class ReplicaSource:
         self._parsed = parsed
         self._version = max(parsed.version, LOWERED_FROM)
         self._broker = broker
+        self._leader = connection.node_id
         self._known = known
         self._watermarks = watermarks
         self._hold = hold
@@ -177,13 +179,15 @@ class ReplicaSource:
     def _look_through(self, topics: list[TopicFetch], walk: FetchWalk) -> ReplicaReply:
         absorbed, raised, by_topic = dict[Key, LeaderReason](), dict[Key, int](), []
         told, record_bytes, count, fenced = self._watermarks.told, 0, 0, set[Key]()
+        # Of a client that asks by name the epoch may be that of a topic made again, of which the replica has not heard.
+        fence_stands = self._parsed.version >= LOWERED_FROM or self._leader not in self._context.cluster.view.brokers
         for topic, partitions in walk.topics:
             of_known = self._known.get(topic)
             topic_id, known = (of_known.topic_id, of_known.partitions) if of_known is not None else (b"", {})
             of_topic = 0
             for index, error_code, high_watermark, plain, _, _, size, _ in partitions:
                 state = known.get(index)
-                if error_code == _FENCED_LEADER_EPOCH:
+                if error_code == _FENCED_LEADER_EPOCH and fence_stands:
                     # The leader's epoch is as high or higher, so it would say the same, and may hang.
                     fenced.add((topic, index))
                     self._context.replicas.stale([topic])

@@ -27,6 +27,7 @@ CLASSIC, DISKLESS = "classic", "diskless"
 BEING_MADE = "being made"
 UNKNOWN = "not known to the brokers"
 HIDDEN = "not shown to the proxies"
+OUT_OF_SYNC = "out of sync"
 _STATES = {
     Progress.WAITING: "waiting for brokers",
     Progress.SYNCING: "copying",
@@ -44,20 +45,24 @@ class ShortPartition(NamedTuple):
     partition: int | None
     replicas: tuple[int, ...]
     in_sync: tuple[int, ...]
-    out_of_sync: bool
     wanted: int | None
     """How many replicas it is to have, where it is pending; else None."""
     missing: int
     """That it lacks, or that are not in sync."""
-    since: str | None
+    pending_since: str | None
     """ISO 8601, where it is pending; else None: the brokers don't tell."""
-    state: str
-    """Of what is pending; else empty."""
+    why: tuple[str, ...]
+    """In the words of docs/operations.md: why it is pending, if it is, then OUT_OF_SYNC, if it is."""
 
     @property
     def pending(self) -> bool:
         """Whether a proxy is to give it more replicas."""
         return self.wanted is not None
+
+    @property
+    def out_of_sync(self) -> bool:
+        """Whether a replica lags, or is on a broker that is down."""
+        return OUT_OF_SYNC in self.why
 
 
 async def under_replicated(settings: Settings) -> list[ShortPartition]:
@@ -149,11 +154,10 @@ def short_partitions(
             None,
             (),
             (),
-            False,
             max(wish.replication_factor or max(map(len, wish.assignment)) for wish in of_topic),
             0,
             _moment(min(wish.since_ms for wish in of_topic)),
-            HIDDEN if key in hidden else unseen,
+            (HIDDEN if key in hidden else unseen,),
         )
 
 
@@ -161,6 +165,8 @@ def _short(
     topic: TopicReplicas, number: int, partition: PartitionState, wish: PartitionWish | None, since: str, kind: str
 ) -> ShortPartition:
     lagging = len(set(partition.replicas) - set(partition.isr))
+    why = [_STATES[wish.progress]] if wish is not None else []
+    why += [OUT_OF_SYNC] if _lags(partition) else []
     return ShortPartition(
         topic.name,
         kind,
@@ -168,11 +174,10 @@ def _short(
         number,
         partition.replicas,
         partition.isr,
-        _lags(partition),
         wish.wanted if wish is not None else None,
         wish.missing if wish is not None else lagging,
         since if wish is not None else None,
-        _STATES[wish.progress] if wish is not None else "",
+        tuple(why),
     )
 
 

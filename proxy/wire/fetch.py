@@ -28,6 +28,8 @@ from proxy.wire.primitives import (
     write_string,
 )
 
+FETCH = 1
+"""API key."""
 LOWEST_VERSION = 4
 HIGHEST_VERSION = 18
 FIRST_SESSION = 7
@@ -38,6 +40,8 @@ FIRST_TOPIC_ID = 13
 FIRST_REPLICA_TAG = 15
 
 CONSUMER_REPLICA_ID = -1
+NO_SESSION = -1
+"""The session epoch of a Fetch that neither has a session nor begins one (KIP-227)."""
 NO_EPOCH = -1
 _REPLICA_STATE_TAG = 1
 

@@ -15,6 +15,7 @@ from proxy.config import Limits, Listeners
 from proxy.connection import ClientConnection
 from proxy.connections import Connections
 from proxy.memory import MemoryBudget
+from proxy.slots import BrokerSlot
 from proxy.stats import Stats
 from proxy.upstream import BrokerUnreachable
 from proxy.wire.header import request_header
@@ -246,6 +247,32 @@ async def test_answers_keep_the_order_of_the_requests_whoever_gives_them():
     assert sent.client.frames() == [struct.pack(">i", 1) + b"first", struct.pack(">i", 2) + b"broker"]
     held.fill(b"third")
     assert sent.client.frames() == [struct.pack(">i", 3) + b"third"]
+
+
+async def test_a_slot_that_was_opened_may_become_the_brokers():
+    async def forward(connection, request, slot):
+        await gate.wait()
+        connection.forward_in_place(
+            request, slot, BrokerSlot(connection, request.api_key, request.api_version, request.correlation_id)
+        )
+
+    gate = asyncio.Event()
+    sent = await connected(
+        handlers={FETCH: lambda connection, asked: forward(connection, asked, connection.open_slot(asked))}
+    )
+    sent.send(request(HEARTBEAT, 1) + request(FETCH, 2, version=4) + request(HEARTBEAT, 3))
+    await turns()
+    assert sent.broker.taken() == request(HEARTBEAT, 1)
+    assert sent.memory.used_bytes
+    gate.set()
+    await turns()
+    assert sent.broker.taken() == request(FETCH, 2, version=4) + request(HEARTBEAT, 3)
+    sent.answer(response(1) + response(2, b"answer")[:9])
+    assert sent.client.taken() == response(1) + response(2, b"answer")[:9]
+    sent.answer(response(2, b"answer")[9:] + response(3))
+    assert sent.client.taken() == response(2, b"answer")[9:] + response(3)
+    assert not sent.memory.used_bytes
+    assert not sent.connection.busy
 
 
 async def test_answers_that_have_to_wait_are_bounded():

@@ -137,7 +137,7 @@ def test_complete_after_the_broker_has_come_though_proxies_are_killed(two_of_thr
     for row in (row for name in sent for row in rows[name]):
         assert (row["pending"], row["out_of_sync"], row["wanted"], row["missing"]) == (True, False, 3, 1), row
         assert row["kind"] in row["topic"]
-        assert row["state"] == "waiting for brokers"
+        assert row["why"] == ["waiting for brokers"]
 
     table = CliRunner().invoke(app, [*LIST, "--diskless", "--config", str(stack.config_path("rack-a"))])
     assert table.exit_code == 0

@@ -52,20 +52,20 @@ def test_what_the_brokers_mend_is_told_apart_from_what_a_proxy_does() -> None:
     known = topic("t", ID, ((1, 2), (1, 2)), ((1, 2), (2,)), ((1, 2, 3), (1, 2)), ((1, 2, 3), (1, 2, 3)))
     found = short([known, topic("other", SHADOW_ID, ((1, 2, 3), (1,)))], [wish("t", topic_id=ID)])
     assert [
-        (one.topic, one.partition, one.pending, one.out_of_sync, one.wanted, one.missing, one.state) for one in found
+        (one.topic, one.partition, one.pending, one.out_of_sync, one.wanted, one.missing, one.why) for one in found
     ] == [
-        ("t", 0, True, False, 3, 1, "waiting for brokers"),
-        ("t", 1, True, True, 3, 1, "waiting for brokers"),
-        ("t", 2, True, True, 3, 1, "copying"),
-        ("other", 0, False, True, None, 2, ""),
+        ("t", 0, True, False, 3, 1, ("waiting for brokers",)),
+        ("t", 1, True, True, 3, 1, ("waiting for brokers", "out of sync")),
+        ("t", 2, True, True, 3, 1, ("copying", "out of sync")),
+        ("other", 0, False, True, None, 2, ("out of sync",)),
     ]
-    assert [one.since for one in found] == ["2023-11-14T22:13:20+00:00"] * 3 + [None]
+    assert [one.pending_since for one in found] == ["2023-11-14T22:13:20+00:00"] * 3 + [None]
     assert (found[2].replicas, found[2].in_sync) == ((1, 2, 3), (1, 2))
 
 
 def test_a_partition_that_somebody_made_smaller_is_told_as_such() -> None:
     (found,) = short([topic("t", ID, ((1,), (1,)))], [wish("t", topic_id=ID)])
-    assert (found.state, found.missing) == ("made smaller", 0)
+    assert (found.why, found.missing) == (("made smaller",), 0)
 
 
 def test_kinds() -> None:
@@ -77,23 +77,28 @@ def test_kinds() -> None:
 def test_topics_that_the_brokers_do_not_know() -> None:
     exact = wish("exact", replication_factor=0, assignment=((1, 2, 3, 4),), topic_id=GONE_ID)
     found = short([], [wish("intent"), exact])
-    assert [(one.topic, one.partition, one.wanted, one.state) for one in found] == [
-        ("intent", None, 3, BEING_MADE),
-        ("exact", None, 4, UNKNOWN),
+    assert [(one.topic, one.partition, one.wanted, one.why) for one in found] == [
+        ("intent", None, 3, (BEING_MADE,)),
+        ("exact", None, 4, (UNKNOWN,)),
     ]
 
 
 def test_one_topic_is_told_of_once_however_many_wishes_there_are() -> None:
     exact = wish("t", replication_factor=0, assignment=((1, 2, 3),), since_ms=1_600_000_000_000)
-    for topic_id, state in ((NO_TOPIC_ID, BEING_MADE), (GONE_ID, UNKNOWN)):
+    for topic_id, why in ((NO_TOPIC_ID, BEING_MADE), (GONE_ID, UNKNOWN)):
         (found,) = short([], [replace(one, topic_id=topic_id) for one in (wish("t"), exact)])
-        assert (found.topic, found.wanted, found.state, found.since) == ("t", 3, state, "2020-09-13T12:26:40+00:00")
+        assert (found.topic, found.wanted, found.why, found.pending_since) == (
+            "t",
+            3,
+            (why,),
+            "2020-09-13T12:26:40+00:00",
+        )
 
 
 def test_topics_that_the_brokers_do_not_show() -> None:
     wishes = [wish("intent"), wish("hidden", topic_id=ID), wish("gone", topic_id=GONE_ID)]
     found = short_partitions([], wishes, set(), {"intent", ID})
-    assert [(one.topic, one.state) for one in found] == [("intent", HIDDEN), ("hidden", HIDDEN), ("gone", UNKNOWN)]
+    assert [(one.topic, *one.why) for one in found] == [("intent", HIDDEN), ("hidden", HIDDEN), ("gone", UNKNOWN)]
 
 
 async def test_what_is_not_shown_is_asked_for_by_name_and_by_id_apart(monkeypatch: pytest.MonkeyPatch) -> None:

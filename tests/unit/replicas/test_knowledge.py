@@ -271,6 +271,6 @@ async def test_many_topics_are_asked_for_in_steps() -> None:
     async with following(brokers, interval_s=0.1, max_topics=1000) as replicas:
         await replicas.know(names)
         assert len(replicas) == 250
-        assert [len(asked) for asked in brokers.asked] == [100, 100, 50]
+        assert [len(asked) for asked in brokers.asked[:3]] == [100, 100, 50]
         await until(lambda: len(brokers.asked) >= 6, replicas, names)
         assert sorted(key for asked in brokers.asked[3:6] for key in asked) == sorted(names)
