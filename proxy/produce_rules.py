@@ -26,6 +26,7 @@ from proxy.compression import (
     compress,
     decompress,
 )
+from proxy.errors import UNKNOWN_SERVER_ERROR
 from proxy.record_times import times_of
 from proxy.records import (
     CRC_COVERS_FROM,
@@ -39,7 +40,6 @@ from proxy.records import (
     RecordsError,
 )
 
-UNKNOWN_SERVER_ERROR = -1
 DEFAULT_MAX_MESSAGE_BYTES = 1_048_588
 DEFAULT_TIMESTAMP_AFTER_MAX_MS = 3_600_000
 NO_BOUND_MS = 2**63 - 1

@@ -1,6 +1,7 @@
 """Names of topics whose record bytes were counted by topic ID (Produce and Fetch v13, KIP-516).
 
-Counting does not wait for a name: the brokers are asked for it here, in the background, once for each topic.
+Beside `proxy.accounting`, which counts for whoever moves records: it serves classic and diskless topics alike. Counting
+does not wait for a name: the brokers are asked for it here, in the background, once for each topic.
 """
 
 from __future__ import annotations

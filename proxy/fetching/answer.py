@@ -45,7 +45,7 @@ class Answer(NamedTuple):
     """CLASSIC or DISKLESS."""
     serving: str
     """The rack that it comes from."""
-    near: bool
+    own: bool
     """Whether the proxy read it on its own, so that the client's quota is the proxy's to hold."""
     pieces: dict[Key, Piece]
     record_bytes: int

@@ -93,7 +93,7 @@ class Filling:
         if sum(answer.kind == CLASSIC for answer in answers) > 1:
             # A single broker's first batch may come on top of a diskless half, as brokers always give one.
             pieces = cut(self._version, keys_of(self._topics), pieces, self._max_bytes)
-        own = sum(pieces[key].record_bytes for answer in answers if answer.near for key in answer.pieces)
+        own = sum(pieces[key].record_bytes for answer in answers if answer.own for key in answer.pieces)
         throttle_ms = self._context.quotas.throttle_fetch(self._connection, self._client_id, own)
         brokers_ms = max((answer.throttle_ms for answer in answers), default=0)
         if throttle_ms or (brokers_ms and not all(answer.pieces for answer in answers)):
@@ -113,10 +113,10 @@ class Filling:
                 sizes[key[0]] += piece.record_bytes
                 if answer.kind == DISKLESS and piece.error_code != NONE:
                     stats.partition_errors["Fetch", piece.error_code] += 1
-                elif key in reasons and not answer.near:
+                elif key in reasons and not answer.own:
                     stats.leader_reads[reasons[key]] += 1
                     stats.leader_read_bytes[reasons[key]] += piece.record_bytes
             for topic, size in sizes.items():
                 stats.count_records(answer.kind, "fetch", rack, answer.serving, self._names.get(topic, topic), size)
-            if answer.near and answer.kind == CLASSIC:
+            if answer.own and answer.kind == CLASSIC:
                 stats.near_read_bytes[rack, answer.serving] += sum(sizes.values())

@@ -19,7 +19,15 @@ from proxy.replicas.answers import AwaitedAnswer, ReplicaAnswer
 from proxy.rewrite_metadata import address_of
 from proxy.upstream import BrokerUnreachable
 from proxy.wire.endpoints import rewrite_endpoint_section
-from proxy.wire.fetch import FIRST_REPLICA_TAG, FIRST_SESSION, FetchRequest, TopicFetch, build_fetch_request
+from proxy.wire.fetch import (
+    FETCH,
+    FIRST_REPLICA_TAG,
+    FIRST_SESSION,
+    NO_SESSION,
+    FetchRequest,
+    TopicFetch,
+    build_fetch_request,
+)
 from proxy.wire.fetch_response import PartitionFetched
 from proxy.wire.fetch_walk import response_tail, walk_fetch_response
 from proxy.wire.primitives import INT32, NO_TAGS
@@ -28,8 +36,6 @@ if TYPE_CHECKING:
     from proxy.connection import ClientConnection
     from proxy.request import Request
 
-FETCH = 1
-NO_SESSION = -1
 FIRST_NODE_ENDPOINTS_VERSION = 16
 _SESSION = struct.Struct(">ii")
 _SESSION_AT = 17

@@ -14,7 +14,23 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
 
-from proxy.errors import INVALID_REQUEST, NONE, OFFSET_OUT_OF_RANGE, TOPIC_AUTHORIZATION_FAILED
+from proxy.errors import (
+    FENCED_LEADER_EPOCH,
+    INCONSISTENT_TOPIC_ID,
+    INVALID_REQUEST,
+    KAFKA_STORAGE_ERROR,
+    LEADER_NOT_AVAILABLE,
+    NONE,
+    NOT_LEADER_OR_FOLLOWER,
+    OFFSET_NOT_AVAILABLE,
+    OFFSET_OUT_OF_RANGE,
+    REPLICA_NOT_AVAILABLE,
+    TOPIC_AUTHORIZATION_FAILED,
+    UNKNOWN_LEADER_EPOCH,
+    UNKNOWN_SERVER_ERROR,
+    UNKNOWN_TOPIC_ID,
+    UNKNOWN_TOPIC_OR_PARTITION,
+)
 from proxy.fetching.answer import CLASSIC, Answer, Piece, piece_of
 from proxy.fetching.asked import Key, keys_of
 from proxy.fetching.watermarks import Watermarks
@@ -23,7 +39,14 @@ from proxy.replicas.choice import LeaderReason
 from proxy.replicas.states import ClassicTopic
 from proxy.security.principal import user_of
 from proxy.wire.errors import ProtocolError
-from proxy.wire.fetch import CONSUMER_REPLICA_ID, FetchRequest, PartitionFetch, TopicFetch, build_fetch_request
+from proxy.wire.fetch import (
+    CONSUMER_REPLICA_ID,
+    NO_SESSION,
+    FetchRequest,
+    PartitionFetch,
+    TopicFetch,
+    build_fetch_request,
+)
 from proxy.wire.fetch_response import PartitionFetched
 from proxy.wire.fetch_walk import LOWERED_FROM, FetchWalk, TopicAt, has_no_tail, lowered, piece, walk_fetch_response
 from proxy.wire.primitives import NO_TAGS, Buffer
@@ -34,27 +57,33 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 NOTHING: frozenset[Key] = frozenset()
-_NO_SESSION = -1
-_UNKNOWN_SERVER_ERROR = -1
-_FENCED_LEADER_EPOCH = 74
-_UNKNOWN_LEADER_EPOCH = 75
-_OFFSET_NOT_AVAILABLE = 78
 _BLAMELESS = frozenset(
     {
         NONE,
         OFFSET_OUT_OF_RANGE,
         INVALID_REQUEST,
-        _UNKNOWN_SERVER_ERROR,
-        _FENCED_LEADER_EPOCH,
-        _UNKNOWN_LEADER_EPOCH,
-        _OFFSET_NOT_AVAILABLE,
+        UNKNOWN_SERVER_ERROR,
+        FENCED_LEADER_EPOCH,
+        UNKNOWN_LEADER_EPOCH,
+        OFFSET_NOT_AVAILABLE,
     }
 )
 """Told by what this client asked for (offset, epoch, limits), or soon over: the replica is good for others. NONE is an
 answer with a redirect or tagged fields, as for the last fetched epoch that a client may name."""
-_STALE = frozenset({3, 5, 6, 9, 56, _FENCED_LEADER_EPOCH, _UNKNOWN_LEADER_EPOCH, 100, 103})
-"""UNKNOWN_TOPIC_OR_PARTITION, LEADER_NOT_AVAILABLE, NOT_LEADER_OR_FOLLOWER, REPLICA_NOT_AVAILABLE, KAFKA_STORAGE_ERROR,
-FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, UNKNOWN_TOPIC_ID, INCONSISTENT_TOPIC_ID: what is known may be old."""
+_STALE = frozenset(
+    {
+        UNKNOWN_TOPIC_OR_PARTITION,
+        LEADER_NOT_AVAILABLE,
+        NOT_LEADER_OR_FOLLOWER,
+        REPLICA_NOT_AVAILABLE,
+        KAFKA_STORAGE_ERROR,
+        FENCED_LEADER_EPOCH,
+        UNKNOWN_LEADER_EPOCH,
+        UNKNOWN_TOPIC_ID,
+        INCONSISTENT_TOPIC_ID,
+    }
+)
+"""What is known of the topic may be old."""
 
 
 class ReplicaReply(NamedTuple):
@@ -90,7 +119,7 @@ class ReplicaReply(NamedTuple):
                 for at in partitions:
                     key = topic, at.index
                     if key in self.fenced:
-                        pieces[key] = piece_of(PartitionFetched(at.index, _FENCED_LEADER_EPOCH, -1, -1, -1, (), 0))
+                        pieces[key] = piece_of(PartitionFetched(at.index, FENCED_LEADER_EPOCH, -1, -1, -1, (), 0))
                     elif key not in self.absorbed:
                         encoded = piece(walk, at, version, raised.get(key, at.high_watermark))
                         pieces[key] = Piece(NONE, at.record_bytes, encoded)
@@ -147,7 +176,7 @@ class ReplicaSource:
                 max_bytes,
                 self._parsed.isolation_level,
                 0,
-                _NO_SESSION,
+                NO_SESSION,
                 [_untagged(self._known[asked.topic].topic_id, asked.partitions) for asked in topics],
                 [],
                 "",
@@ -187,7 +216,7 @@ class ReplicaSource:
             of_topic = 0
             for index, error_code, high_watermark, plain, _, _, size, _ in partitions:
                 state = known.get(index)
-                if error_code == _FENCED_LEADER_EPOCH and fence_stands:
+                if error_code == FENCED_LEADER_EPOCH and fence_stands:
                     # The leader's epoch is as high or higher, so it would say the same, and may hang.
                     fenced.add((topic, index))
                     self._context.replicas.stale([topic])

@@ -19,14 +19,14 @@ from proxy.fetching.asked import DisklessAsked, Key, keys_of, only
 from proxy.fetching.diskless import DisklessSource
 from proxy.fetching.fill import Filling
 from proxy.fetching.forward import forward
-from proxy.fetching.leader import NO_SESSION, LeaderSource
+from proxy.fetching.leader import LeaderSource
 from proxy.fetching.replica import ReplicaReply, ReplicaSource
 from proxy.fetching.route import Route, router_of
 from proxy.replicas.answers import ReplicaAnswer
 from proxy.replicas.choice import LeaderReason
 from proxy.security.principal import user_of
 from proxy.slots import Slot
-from proxy.wire.fetch import FetchRequest, TopicFetch, build_fetch_request
+from proxy.wire.fetch import NO_SESSION, FetchRequest, TopicFetch, build_fetch_request
 
 if TYPE_CHECKING:
     from proxy.connection import ClientConnection

@@ -16,12 +16,13 @@ from proxy.cluster import Cluster
 from proxy.config import Settings
 from proxy.coordinator.connect import connect
 from proxy.inspection.stores import InspectionError, open_registry
-from proxy.replicas.states import PartitionState
+from proxy.replicas.states import ClassicTopic
 from proxy.replication.interface import Pending
 from proxy.replication.progress import PartitionWish, Progress, partition_wishes
-from proxy.replication.reassignments import TOPICS_PER_REQUEST, TopicReplicas, ask_replicas
+from proxy.replication.reassignments import TOPICS_PER_REQUEST, ask_replicas
 from proxy.replication.store import RedisPendingTopics
 from proxy.service import ServiceConnection
+from proxy.wire.partition_states import PartitionState
 
 CLASSIC, DISKLESS = "classic", "diskless"
 BEING_MADE = "being made"
@@ -123,7 +124,7 @@ def _names_and_ids(keys: Sequence[str | bytes]) -> Iterator[list[str | bytes]]:
 
 
 def short_partitions(
-    topics: Sequence[TopicReplicas],
+    topics: Sequence[ClassicTopic],
     wishes: Sequence[Pending],
     diskless: set[str],
     hidden: Collection[str | bytes] = (),
@@ -162,7 +163,7 @@ def short_partitions(
 
 
 def _short(
-    topic: TopicReplicas, number: int, partition: PartitionState, wish: PartitionWish | None, since: str, kind: str
+    topic: ClassicTopic, number: int, partition: PartitionState, wish: PartitionWish | None, since: str, kind: str
 ) -> ShortPartition:
     lagging = len(set(partition.replicas) - set(partition.isr))
     why = [_STATES[wish.progress]] if wish is not None else []

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from proxy.racks import sticky_choice
-from proxy.replicas.states import PartitionState
+from proxy.wire.partition_states import PartitionState
 
 NOBODY: frozenset[int] = frozenset()
 

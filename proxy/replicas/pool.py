@@ -30,6 +30,7 @@ from proxy.service import SERVICE_CLIENT_ID
 from proxy.upstream import BrokerUnreachable
 from proxy.wire.cold import read_response
 from proxy.wire.errors import ProtocolError
+from proxy.wire.fetch import FETCH
 from proxy.wire.header import request_header, response_header_length
 from proxy.wire.primitives import INT32
 
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-_FETCH, _API_VERSIONS = 1, 18
+_API_VERSIONS = 18
 _MS_PER_S = 1000
 
 
@@ -151,7 +152,7 @@ class ReplicaConnections:
     ) -> ReplicaAnswer:
         """One read on a connection that nobody else has. Raises ReplicaUnavailable, and ConnectionError."""
         awaited = AwaitedAnswer(self._memory, connection.broker.resume_reading)
-        header = request_header(_FETCH, version, CORRELATION_ID, client_id)
+        header = request_header(FETCH, version, CORRELATION_ID, client_id)
         connection.broker.send([INT32.pack(len(header) + len(body)), header, body], awaited)
         watch = ReadWatch(
             connection.broker,
@@ -162,7 +163,7 @@ class ReplicaConnections:
         )
         try:
             frame = await awaited.answer
-            at = response_header_length(_FETCH, version, frame)
+            at = response_header_length(FETCH, version, frame)
         except BaseException as error:
             short_of_memory = awaited.waits_for_memory
             awaited.give_up()
@@ -264,6 +265,6 @@ class ReplicaConnections:
 def _highest_fetch_version(response: Any) -> int:
     """Of an ApiVersions response. Raises ProtocolError where the broker does not tell."""
     for api in response.api_keys:
-        if api.api_key == _FETCH:
+        if api.api_key == FETCH:
             return int(api.max_version)
     raise ProtocolError("the broker does not name Fetch among its APIs")

@@ -4,21 +4,15 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-
-class PartitionState(NamedTuple):
-    """A partition: node IDs of its leader (-1 for none), its replicas, and its ISR."""
-
-    leader: int
-    leader_epoch: int
-    replicas: tuple[int, ...]
-    isr: tuple[int, ...]
-    """Without offline replicas."""
+from proxy.wire.partition_states import PartitionState
 
 
 class ClassicTopic(NamedTuple):
-    """A topic; another object as soon as anything of it has changed."""
+    """A topic on the brokers, also a diskless one's shadow. What `Replicas` knows of one is another object as soon as
+    anything of it has changed.
+    """
 
     name: str
     topic_id: bytes
     partitions: dict[int, PartitionState]
-    """By index. Not to be changed."""
+    """By index; the first of the replicas is the preferred leader. Not to be changed."""

@@ -25,11 +25,12 @@ import structlog
 
 from proxy.cluster import Cluster
 from proxy.housekeeping.broker_metadata import Partition
+from proxy.replicas.states import ClassicTopic
 from proxy.replication.interface import Pending, PendingTopics
+from proxy.replication.placement import ReplicaList
 from proxy.replication.progress import (
     PartitionWish,
     Progress,
-    Replicas,
     can_grow,
     is_made_by,
     partition_wishes,
@@ -39,7 +40,6 @@ from proxy.replication.reassignments import (
     TOPICS_PER_REQUEST,
     KnownReplicas,
     ReassignmentsRefused,
-    TopicReplicas,
     ask_replicas,
     list_reassignments,
     reassign,
@@ -80,7 +80,7 @@ class _Doubt:
 class _Topic(NamedTuple):
     """A topic with wishes, as the brokers know it."""
 
-    known: TopicReplicas
+    known: ClassicTopic
     wishes: tuple[Pending, ...]
     partitions: dict[int, PartitionWish]
 
@@ -224,7 +224,7 @@ class Completion:
 
     async def _ask(self, topics: Sequence[str | bytes], connection: ServiceConnection | None = None) -> KnownReplicas:
         """What a broker, or that of the connection, knows of topics, by name or ID."""
-        found, denied, hidden = list[TopicReplicas](), set[str | bytes](), set[str | bytes]()
+        found, denied, hidden = list[ClassicTopic](), set[str | bytes](), set[str | bytes]()
         for start in range(0, len(topics), TOPICS_PER_REQUEST):
             some = topics[start : start + TOPICS_PER_REQUEST]
             told = await ask_replicas(connection or self._cluster.service, some)
@@ -349,9 +349,9 @@ class Completion:
 
     async def _choose(
         self, topics: Sequence[_Topic], moving: Collection[Partition], racks: Mapping[int, str | None], most: int
-    ) -> dict[Partition, Replicas]:
+    ) -> dict[Partition, ReplicaList]:
         """What some partitions, none of those that are being moved, are to have next."""
-        chosen: dict[Partition, Replicas] = {}
+        chosen: dict[Partition, ReplicaList] = {}
         racks_seen = dict(self._cluster.racks_seen)
         for topic in topics:
             name = topic.known.name
@@ -361,7 +361,7 @@ class Completion:
                 continue
             # Thousands of partitions take their time.
             found = await asyncio.to_thread(targets, topic.known, topic.partitions, racks, down=racks_seen)
-            possible: Iterable[tuple[Partition, Replicas]] = (
+            possible: Iterable[tuple[Partition, ReplicaList]] = (
                 ((name, number), replicas) for number, replicas in found.items() if number in free
             )
             chosen |= islice(possible, most - len(chosen))

@@ -17,7 +17,17 @@ import structlog
 from kio.schema.create_topics.v7.request import CreatableReplicaAssignment
 
 from proxy.coordinator.interface import NO_TOPIC_ID, CoordinatorUnavailable
-from proxy.errors import INVALID_REPLICA_ASSIGNMENT, INVALID_REPLICATION_FACTOR, NONE, THROTTLING_QUOTA_EXCEEDED
+from proxy.errors import (
+    INVALID_REPLICA_ASSIGNMENT,
+    INVALID_REPLICATION_FACTOR,
+    NETWORK_EXCEPTION,
+    NONE,
+    NOT_CONTROLLER,
+    REQUEST_TIMED_OUT,
+    THROTTLING_QUOTA_EXCEEDED,
+    TOPIC_ALREADY_EXISTS,
+    UNKNOWN_SERVER_ERROR,
+)
 from proxy.housekeeping.broker_defaults import DefaultsRefused, broker_configs
 from proxy.replication.interface import Pending, replicas_digest
 from proxy.replication.plan import BROKER_CONFIGS, Plan, plan_topic
@@ -38,10 +48,9 @@ log = structlog.get_logger()
 TOO_FEW_BROKERS = (INVALID_REPLICATION_FACTOR, INVALID_REPLICA_ASSIGNMENT)
 """What brokers answer where fewer are registered than replicas are asked for, or one is named that is not; also for
 other reasons, which plans see for themselves."""
-OUTCOME_UNKNOWN = (-1, 7, 13, 36, 41)
-"""UNKNOWN_SERVER_ERROR, REQUEST_TIMED_OUT, NETWORK_EXCEPTION, TOPIC_ALREADY_EXISTS, NOT_CONTROLLER: the controller may
-have made the topic, or make it, all the same. That a name is taken that was free a moment ago mostly means that a
-broker repeated what it had forwarded to a controller, which died after it had written the topic."""
+OUTCOME_UNKNOWN = (UNKNOWN_SERVER_ERROR, REQUEST_TIMED_OUT, NETWORK_EXCEPTION, TOPIC_ALREADY_EXISTS, NOT_CONTROLLER)
+"""The controller may have made the topic, or make it, all the same. That a name is taken that was free a moment ago
+mostly means that a broker repeated what it had forwarded to a controller, which died after it had written the topic."""
 _CREATE_TOPICS, _VERSION, _FIRST_STRICT_VERSION = 19, 7, 6
 """Clients of older versions know no THROTTLING_QUOTA_EXCEEDED (KIP-599): the brokers make what they ask for, and
 throttle afterwards."""

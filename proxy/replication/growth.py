@@ -19,11 +19,12 @@ from kio.schema.errors import ErrorCode
 
 from proxy.coordinator.interface import CoordinatorUnavailable
 from proxy.errors import NONE
+from proxy.replicas.states import ClassicTopic
 from proxy.replication.creation import OUTCOME_UNKNOWN, TOO_FEW_BROKERS
 from proxy.replication.interface import Pending
-from proxy.replication.placement import Replicas
+from proxy.replication.placement import ReplicaList
 from proxy.replication.plan import MIN_INSYNC_REPLICAS, Plan, plan_partitions
-from proxy.replication.reassignments import ReassignmentsRefused, TopicReplicas, ask_replicas, list_reassignments
+from proxy.replication.reassignments import ReassignmentsRefused, ask_replicas, list_reassignments
 from proxy.replication.reassignments import reassign as alter_reassignments
 from proxy.upstream import BrokerUnreachable
 from proxy.wire.cold import encode, milliseconds, nested, read_response
@@ -95,7 +96,7 @@ class PartitionGrowth:
         results = tuple(answered.get(str(one.name)) or one for one in response.results)
         return replace(response, results=results, throttle_time=max(response.throttle_time, self._throttle_time))
 
-    async def _known(self, names: Sequence[str]) -> Sequence[TopicReplicas]:
+    async def _known(self, names: Sequence[str]) -> Sequence[ClassicTopic]:
         """The topics as a broker knows them, which may hear of them a little later than the one that refused."""
         for _ in range(_HEARD_TRIES):
             known = await ask_replicas(self._context.cluster.service, names)
@@ -107,14 +108,14 @@ class PartitionGrowth:
     async def _plan(
         self,
         topic: Any,
-        found: TopicReplicas,
+        found: ClassicTopic,
         racks: Mapping[int, str | None],
         registered: Collection[int] | None,
         pending: Sequence[Pending],
     ) -> Plan | None:
         existing = [replicas.replicas for _, replicas in sorted(found.partitions.items())]
         factors = [wish.replication_factor for wish in pending if wish.topic_id == found.topic_id]  # 0 of an exact one
-        asked: list[Replicas] | None = None
+        asked: list[ReplicaList] | None = None
         if topic.assignments is not None:
             asked = [tuple(map(int, one.broker_ids)) for one in topic.assignments]
         return await asyncio.to_thread(
@@ -130,7 +131,7 @@ class PartitionGrowth:
             least=await self._least_in_sync(found.name),
         )
 
-    async def _grow(self, topic: Any, found: TopicReplicas, plan: Plan, pending: Sequence[Pending]) -> Any:
+    async def _grow(self, topic: Any, found: ClassicTopic, plan: Plan, pending: Sequence[Pending]) -> Any:
         """The result for the client. Raises BrokerUnreachable, and _NotMade where the first one stands."""
         result_type, name = self._result_type(), found.name
         if self._asked.validate_only and plan.kept:
@@ -180,8 +181,8 @@ class PartitionGrowth:
 
     async def _let_go(
         self,
-        found: TopicReplicas,
-        kept: Mapping[int, Replicas],
+        found: ClassicTopic,
+        kept: Mapping[int, ReplicaList],
         wishes: Sequence[Pending],
         smaller: Mapping[Pending, Pending],
     ) -> None:
@@ -190,11 +191,10 @@ class PartitionGrowth:
         Raises _NotMade, BrokerUnreachable.
         """
         targets = {(found.name, index): replicas for index, replicas in kept.items()}
-        client: Any = self  # it asks as a service connection does
         refused, reason = dict.fromkeys(targets, (0, "")), "they are being reassigned"
         try:
-            if not await list_reassignments(client, targets):
-                refused = await alter_reassignments(client, targets)
+            if not await list_reassignments(self, targets):
+                refused = await alter_reassignments(self, targets)
                 reason = next(iter(refused.values()))[1] if refused else ""
         except ReassignmentsRefused as error:
             reason = str(error)

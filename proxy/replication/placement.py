@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-Replicas = tuple[int, ...]
+ReplicaList = tuple[int, ...]
 """Node IDs of a partition's replicas, the preferred leader first."""
 _Moves = Iterable[tuple[int, int, int]]
 """Partition, from which broker, to which."""
@@ -28,7 +28,7 @@ def place(
     *,
     start: int = 0,
     down: Mapping[int, str | None] | None = None,
-) -> list[Replicas]:
+) -> list[ReplicaList]:
     """The replicas that each partition is to have, in the order of `existing`, which may hold empty ones.
 
     `racks`: of the brokers that can take replicas, by node ID; None or empty where one has none. Brokers that are not
@@ -73,7 +73,7 @@ class _Placing:
         self._missing = [max(0, replication_factor - len(replicas)) for replicas in self._existing]
         self._load = dict.fromkeys(brokers, 0)
 
-    def place(self) -> list[Replicas]:
+    def place(self) -> list[ReplicaList]:
         for replicas in self._replicas:
             for node in replicas:
                 if node in self._load:
@@ -111,7 +111,7 @@ class _Placing:
         replicas = self._replicas[partition]
         replicas[replicas.index(source)] = target
 
-    def _ordered(self) -> list[Replicas]:
+    def _ordered(self) -> list[ReplicaList]:
         """The preferred leader of each partition that changes, and its follower, chosen anew."""
         leads = dict.fromkeys(self._brokers, 0)
         leaders: dict[int, int] = {}

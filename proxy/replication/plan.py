@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 from zlib import crc32
 
-from proxy.replication.placement import Replicas, place
+from proxy.replication.placement import ReplicaList, place
 
 DEFAULT_REPLICATION_FACTOR = "default.replication.factor"
 MIN_INSYNC_REPLICAS = "min.insync.replicas"
@@ -25,13 +25,13 @@ _DEFAULT = -1
 class Plan(NamedTuple):
     """How a topic, or some partitions, are made, and what they lack then."""
 
-    replicas: tuple[Replicas, ...]
+    replicas: tuple[ReplicaList, ...]
     """Of each partition, the first one the leader; all live."""
     wanted_replicas: int
     """How many each is to have."""
-    assignment: tuple[Replicas, ...] = ()
+    assignment: tuple[ReplicaList, ...] = ()
     """Which, where the client said it, as it did."""
-    kept: Mapping[int, Replicas] = {}
+    kept: Mapping[int, ReplicaList] = {}
     """What partitions that are there must be left with before: see `plan_partitions`. Those that change only."""
 
     @property
@@ -74,9 +74,9 @@ def plan_topic(
 
 def plan_partitions(
     name: str,
-    existing: Sequence[Replicas],
+    existing: Sequence[ReplicaList],
     count: int,
-    asked: Sequence[Replicas] | None,
+    asked: Sequence[ReplicaList] | None,
     *,
     wanted: int,
     racks: Mapping[int, str | None],
@@ -116,8 +116,8 @@ def plan_partitions(
 
 
 def _alive(
-    asked: Sequence[Replicas], racks: Mapping[int, str | None], least: int, *, exactly: int | None = None
-) -> tuple[Replicas, ...] | None:
+    asked: Sequence[ReplicaList], racks: Mapping[int, str | None], least: int, *, exactly: int | None = None
+) -> tuple[ReplicaList, ...] | None:
     """The live ones of the replicas, as many for each partition; None where they are too few, or none is missing."""
     wanted = len(asked[0])
     if any(len(one) != wanted or len(set(one)) != wanted for one in asked):

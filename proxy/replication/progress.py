@@ -11,12 +11,10 @@ from enum import StrEnum
 from typing import NamedTuple
 from zlib import crc32
 
-from proxy.replicas.states import PartitionState
+from proxy.replicas.states import ClassicTopic
 from proxy.replication.interface import Pending, replicas_digest
-from proxy.replication.placement import place
-from proxy.replication.reassignments import TopicReplicas
-
-Replicas = tuple[int, ...]
+from proxy.replication.placement import ReplicaList, place
+from proxy.wire.partition_states import PartitionState
 
 
 class Progress(StrEnum):
@@ -37,7 +35,7 @@ class PartitionWish(NamedTuple):
 
     wanted: int
     """How many it is to have."""
-    exact: Replicas | None
+    exact: ReplicaList | None
     """Which, in order of preference, where that was said."""
     known: PartitionState
     progress: Progress
@@ -51,7 +49,7 @@ class PartitionWish(NamedTuple):
         return max(self.wanted - has, 1)
 
 
-def partition_wishes(topic: TopicReplicas, wishes: Sequence[Pending]) -> dict[int, PartitionWish]:
+def partition_wishes(topic: ClassicTopic, wishes: Sequence[Pending]) -> dict[int, PartitionWish]:
     """The partitions of a topic that its wishes are about: an exact one goes before a replication factor.
 
     Of several factors the highest counts, and of several wishes for the same the newest.
@@ -87,12 +85,12 @@ def can_grow(wish: PartitionWish, live: Collection[int]) -> bool:
 
 
 def targets(
-    topic: TopicReplicas,
+    topic: ClassicTopic,
     wishes: Mapping[int, PartitionWish],
     racks: Mapping[int, str | None],
     *,
     down: Mapping[int, str | None] | None = None,
-) -> dict[int, Replicas]:
+) -> dict[int, ReplicaList]:
     """The replicas that partitions can be given now, by number; without those that can't be given any more than before.
 
     `racks`: of the live brokers, by node ID; `down`: of others. Takes a second for thousands of partitions.
@@ -123,7 +121,7 @@ def targets(
     }
 
 
-def _towards(exact: Replicas, has: Replicas, live: Collection[int]) -> Replicas:
+def _towards(exact: ReplicaList, has: ReplicaList, live: Collection[int]) -> ReplicaList:
     """What is there, and those of the wished ones that live, in the order that was wished; no more than wished."""
     if set(has) <= set(exact):
         return tuple(node for node in exact if node in has or node in live)
@@ -132,6 +130,6 @@ def _towards(exact: Replicas, has: Replicas, live: Collection[int]) -> Replicas:
     return (*has, *more[: max(len(exact) - len(has), 0)])
 
 
-def is_made_by(wish: Pending, topic: TopicReplicas) -> bool:
+def is_made_by(wish: Pending, topic: ClassicTopic) -> bool:
     """Whether a topic of the name of an intent is just as the intent's owner would have made it."""
     return wish.made_as == replicas_digest(known.replicas for _, known in sorted(topic.partitions.items()))

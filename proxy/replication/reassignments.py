@@ -8,24 +8,29 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from kio.index import load_request_schema
 
 from proxy.cluster import METADATA
-from proxy.errors import NONE, TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION
+from proxy.errors import (
+    CLUSTER_AUTHORIZATION_FAILED,
+    NONE,
+    TOPIC_AUTHORIZATION_FAILED,
+    UNKNOWN_TOPIC_ID,
+    UNKNOWN_TOPIC_OR_PARTITION,
+)
 from proxy.housekeeping.broker_metadata import Partition
-from proxy.replicas.states import PartitionState
-from proxy.service import ServiceConnection
+from proxy.replicas.states import ClassicTopic
 from proxy.wire.cold import encode, milliseconds, nested, read_response
 from proxy.wire.metadata import MetadataRequest, MetadataRequestTopic, encode_metadata_request
 from proxy.wire.partition_states import VERSION as METADATA_VERSION
 from proxy.wire.partition_states import read_partitions, split_topics
+from proxy.wire.primitives import Buffer
 
 ALTER_PARTITION_REASSIGNMENTS, LIST_PARTITION_REASSIGNMENTS = 45, 46
 TOPICS_PER_REQUEST = 100
 """Of one question for replicas."""
-CLUSTER_AUTHORIZATION_FAILED = 31
 _PARTITIONS_PER_STEP = 1_000
 """Read without letting others go on."""
 _VERSION = 0
@@ -35,19 +40,18 @@ _TIMEOUT_MS = 30_000
 _UNKNOWN = (UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID)
 
 
-class TopicReplicas(NamedTuple):
-    """A topic as a broker knows it."""
+class Asks(Protocol):
+    """A service connection, or whoever asks the brokers as a client."""
 
-    name: str
-    topic_id: bytes
-    partitions: Mapping[int, PartitionState]
-    """By index; the first of the replicas is the preferred leader."""
+    async def ask(self, api_key: int, api_version: int, body: list[Buffer] | bytes) -> memoryview:
+        """The answer without its header. Raises BrokerUnreachable."""
+        ...
 
 
 class KnownReplicas(NamedTuple):
     """An answer to a question for some topics."""
 
-    topics: tuple[TopicReplicas, ...]
+    topics: tuple[ClassicTopic, ...]
     denied: frozenset[str | bytes]
     """Names or IDs of which the broker says that it knows no such topic."""
     hidden: frozenset[str | bytes] = frozenset()
@@ -72,7 +76,7 @@ class ReassignmentsRefused(Exception):
         self.rights = rights
 
 
-async def ask_replicas(connection: ServiceConnection, topics: Sequence[str | bytes] | None) -> KnownReplicas:
+async def ask_replicas(connection: Asks, topics: Sequence[str | bytes] | None) -> KnownReplicas:
     """Ask for topics by name, or by ID (brokers take no notice of names beside IDs), at most TOPICS_PER_REQUEST; for
     all where None. Raises BrokerUnreachable and ProtocolError.
     """
@@ -87,7 +91,7 @@ async def ask_replicas(connection: ServiceConnection, topics: Sequence[str | byt
     for topic in split_topics(body):
         if topic.error_code == NONE and topic.name is not None:
             partitions = read_partitions(topic.encoded)
-            found.append(TopicReplicas(topic.name, topic.topic_id, partitions))
+            found.append(ClassicTopic(topic.name, topic.topic_id, partitions))
             read += len(partitions)
             if read > _PARTITIONS_PER_STEP:
                 read = 0
@@ -98,9 +102,7 @@ async def ask_replicas(connection: ServiceConnection, topics: Sequence[str | byt
     return KnownReplicas(tuple(found), frozenset(denied), frozenset(hidden))
 
 
-async def list_reassignments(
-    connection: ServiceConnection, partitions: Iterable[Partition]
-) -> dict[Partition, Reassignment]:
+async def list_reassignments(connection: Asks, partitions: Iterable[Partition]) -> dict[Partition, Reassignment]:
     """Those of the partitions whose replicas are being changed, whoever wants it.
 
     Raises ReassignmentsRefused, BrokerUnreachable and ProtocolError.
@@ -127,9 +129,7 @@ async def list_reassignments(
     }
 
 
-async def reassign(
-    connection: ServiceConnection, targets: Mapping[Partition, Sequence[int]]
-) -> dict[Partition, tuple[int, str]]:
+async def reassign(connection: Asks, targets: Mapping[Partition, Sequence[int]]) -> dict[Partition, tuple[int, str]]:
     """Have partitions moved to those replicas, the preferred leader first; error code and message of those refused.
 
     May be repeated. Raises ReassignmentsRefused, BrokerUnreachable and ProtocolError.

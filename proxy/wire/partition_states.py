@@ -9,7 +9,6 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from proxy.replicas.states import PartitionState
 from proxy.wire.partition_leaders import PartitionLayout, PartitionWalker
 from proxy.wire.primitives import (
     INT16,
@@ -32,6 +31,16 @@ _OPERATIONS_BYTES = 4
 _LAYOUT = PartitionLayout(flexible=True, leader_epoch=True, node_arrays=3)
 _PARTITION = struct.Struct(">hiii")
 """Error code, index, leader, leader epoch."""
+
+
+class PartitionState(NamedTuple):
+    """A partition: node IDs of its leader (-1 for none), its replicas, and its ISR."""
+
+    leader: int
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    """Without offline replicas."""
 
 
 class TopicPartitions(NamedTuple):

@@ -16,7 +16,7 @@ from proxy.replicas.answers import ReplicaAnswer, ReplicaUnavailable
 from proxy.replicas.choice import LeaderReason
 from proxy.replicas.near import NearBrokers
 from proxy.replicas.shunned import Shunned
-from proxy.replicas.states import ClassicTopic, PartitionState
+from proxy.replicas.states import ClassicTopic
 from proxy.request import Request
 from proxy.stats import Stats
 from proxy.wire.fetch import FetchRequest, build_fetch_request, parse_fetch_request
@@ -30,6 +30,7 @@ from proxy.wire.fetch_response import (
 from proxy.wire.frames import Decision
 from proxy.wire.header import request_header, response_header
 from proxy.wire.metadata import Broker
+from proxy.wire.partition_states import PartitionState
 
 LEADER, NEAR, ALSO_NEAR = 1, 2, 3
 """Node IDs: the client's own broker, in another rack, and two in the proxy's."""

@@ -14,10 +14,10 @@ from proxy.fetching.rounds import Fetching
 from proxy.fetching.route import NOWHERE_NEAR, Router
 from proxy.memory import MemoryBudget
 from proxy.replicas.choice import LeaderReason
-from proxy.replicas.states import PartitionState
 from proxy.security.rights import READ, Rights
 from proxy.upstream import BrokerUnreachable
 from proxy.wire.fetch import parse_fetch_request
+from proxy.wire.partition_states import PartitionState
 from tests.unit.fetching.broker_model import ALSO_NEAR, LEADER, NEAR, Log, Proxied, leader_reads
 from tests.unit.fetching.test_routed import asked, batches
 

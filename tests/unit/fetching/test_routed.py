@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from proxy.fetching import route
 from proxy.replicas.choice import LeaderReason
 from proxy.replicas.near import NearBrokers
-from proxy.replicas.states import PartitionState
 from proxy.security.rights import READ, Rights
 from proxy.wire.fetch import FetchRequest, PartitionFetch, TopicFetch, parse_fetch_request
 from proxy.wire.fetch_response import FetchResponse, PartitionFetched, TopicFetched, build_fetch_response
+from proxy.wire.partition_states import PartitionState
 from tests.unit.fetching.broker_model import ALSO_NEAR, LEADER, NEAR, Log, Proxied, leader_reads
 
 TOPIC_AUTHORIZATION_FAILED, UNKNOWN_LEADER_EPOCH = 29, 75

@@ -22,19 +22,20 @@ from proxy.inspection.under_replicated import (
     accept_replicas,
     short_partitions,
 )
-from proxy.replicas.states import PartitionState
+from proxy.replicas.states import ClassicTopic
 from proxy.replication.interface import Pending
-from proxy.replication.reassignments import KnownReplicas, TopicReplicas
+from proxy.replication.reassignments import KnownReplicas
+from proxy.wire.partition_states import PartitionState
 
 ID, SHADOW_ID, GONE_ID = (bytes([number]) * 16 for number in (1, 2, 3))
 
 
-def topic(name: str, topic_id: bytes, *partitions: tuple[tuple[int, ...], tuple[int, ...]]) -> TopicReplicas:
+def topic(name: str, topic_id: bytes, *partitions: tuple[tuple[int, ...], tuple[int, ...]]) -> ClassicTopic:
     known = {number: PartitionState(isr[0], 0, replicas, isr) for number, (replicas, isr) in enumerate(partitions)}
-    return TopicReplicas(name, topic_id, known)
+    return ClassicTopic(name, topic_id, known)
 
 
-def short(topics: list[TopicReplicas], wishes: list[Pending], *diskless: str) -> list[ShortPartition]:
+def short(topics: list[ClassicTopic], wishes: list[Pending], *diskless: str) -> list[ShortPartition]:
     return list(short_partitions(topics, wishes, set(diskless)))
 
 

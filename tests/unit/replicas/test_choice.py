@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.replicas.choice import LeaderReason, near_replica
-from proxy.replicas.states import PartitionState
+from proxy.wire.partition_states import PartitionState
 
 nodes = st.sets(st.integers(1, 6)).map(frozenset)
 

@@ -11,9 +11,9 @@ import structlog
 
 from proxy.replicas import knowledge
 from proxy.replicas.knowledge import Replicas
-from proxy.replicas.states import PartitionState
 from proxy.upstream import BrokerUnreachable
 from proxy.wire.metadata import parse_metadata_request
+from proxy.wire.partition_states import PartitionState
 from tests.unit.wire.trees import encode, response_type
 
 UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID = 3, 100
@@ -268,7 +268,7 @@ async def test_one_that_is_not_read_makes_room() -> None:
 async def test_many_topics_are_asked_for_in_steps() -> None:
     names = [f"topic-{number}" for number in range(250)]
     brokers = Brokers(*names)
-    async with following(brokers, interval_s=0.1, max_topics=1000) as replicas:
+    async with following(brokers, interval_s=1.0, max_topics=1000) as replicas:
         await replicas.know(names)
         assert len(replicas) == 250
         assert [len(asked) for asked in brokers.asked[:3]] == [100, 100, 50]

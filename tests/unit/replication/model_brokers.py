@@ -9,7 +9,7 @@ from typing import Any
 
 from proxy.cluster import ClusterView
 from proxy.coordinator.interface import NO_TOPIC_ID
-from proxy.replicas.states import PartitionState
+from proxy.replicas.states import ClassicTopic
 from proxy.replication import completion as module
 from proxy.replication.completion import Completion
 from proxy.replication.interface import Pending, replicas_digest
@@ -17,10 +17,10 @@ from proxy.replication.reassignments import (
     KnownReplicas,
     Reassignment,
     ReassignmentsRefused,
-    TopicReplicas,
 )
 from proxy.upstream import BrokerUnreachable
 from proxy.wire.metadata import Broker
+from proxy.wire.partition_states import PartitionState
 
 Partition = tuple[str, int]
 LONG_AGO_MS = 1_000
@@ -133,7 +133,7 @@ class ModelBrokers:
                 continue
             name, (topic_id, partitions) = named[0]
             found.append(
-                TopicReplicas(
+                ClassicTopic(
                     name,
                     topic_id,
                     {

@@ -8,19 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.replicas.states import PartitionState
+from proxy.replicas.states import ClassicTopic
 from proxy.replication.interface import Pending, replicas_digest
 from proxy.replication.progress import Progress, can_grow, is_made_by, partition_wishes, targets
-from proxy.replication.reassignments import TopicReplicas
+from proxy.wire.partition_states import PartitionState
 
 ID = b"i" * 16
 
 
-def topic(*replicas: tuple[int, ...], isr: tuple[int, ...] | None = None) -> TopicReplicas:
+def topic(*replicas: tuple[int, ...], isr: tuple[int, ...] | None = None) -> ClassicTopic:
     known = {
         number: PartitionState(1, 0, nodes, nodes if isr is None else isr) for number, nodes in enumerate(replicas)
     }
-    return TopicReplicas("t", ID, known)
+    return ClassicTopic("t", ID, known)
 
 
 def wish(wanted: int, made: int = 2, *exact: tuple[int, ...], first: int = 0, since_ms: int = 0) -> Pending:

@@ -6,19 +6,18 @@ from typing import Any
 
 import pytest
 
-from proxy.errors import UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION
-from proxy.replicas.states import PartitionState
+from proxy.errors import CLUSTER_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION
+from proxy.replicas.states import ClassicTopic
 from proxy.replication.reassignments import (
-    CLUSTER_AUTHORIZATION_FAILED,
     KnownReplicas,
     Reassignment,
     ReassignmentsRefused,
-    TopicReplicas,
     ask_replicas,
     list_reassignments,
     reassign,
 )
 from proxy.wire.cold import read_request
+from proxy.wire.partition_states import PartitionState
 from tests.unit.wire.trees import encode, response_type
 
 ID, OTHER = b"i" * 16, b"o" * 16
@@ -76,7 +75,7 @@ async def test_replicas_by_id() -> None:
     assert not connection.asked.allow_auto_topic_creation
     partitions = {1: PartitionState(2, 7, (2, 1), (2,)), 0: PartitionState(-1, 7, (1,), ())}
     assert known == KnownReplicas(
-        (TopicReplicas("t", ID, partitions),), frozenset({"gone", OTHER}), frozenset({"hidden"})
+        (ClassicTopic("t", ID, partitions),), frozenset({"gone", OTHER}), frozenset({"hidden"})
     )
 
 
