@@ -19,12 +19,12 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
 from proxy.errors import FETCH_SESSION_ID_NOT_FOUND
-from proxy.fetching.asked import DisklessAsked, each_once
+from proxy.fetching.asked import DisklessAsked, FetchAsked, each_once
 from proxy.fetching.forward import forward
 from proxy.fetching.leader import without_session
 from proxy.fetching.rounds import Fetching
-from proxy.fetching.route import NOWHERE_NEAR, Route, is_routed, never_near, router_of
-from proxy.wire.fetch import FetchRequest, TopicFetch, parse_fetch_request
+from proxy.fetching.route import NOWHERE_NEAR, is_routed, never_near, router_of
+from proxy.wire.fetch import parse_fetch_request
 from proxy.wire.fetch_response import build_fetch_response
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def fetch(connection: ClientConnection, request: Request) -> Coroutine[Any, Any,
     parsed = parse_fetch_request(request.body, request.api_version)
     if parsed.rack_id:
         connection.context.racks.learn(connection, request.client_id, parsed.rack_id)
-    with_diskless = any(find(asked.topic) is not None for asked in parsed.topics)
+    with_diskless = any(find(topic.topic) is not None for topic in parsed.topics)
     routed = is_routed(connection, parsed)
     if not with_diskless and not routed:
         forward(connection, request, {}, never_near(connection))
@@ -50,45 +50,30 @@ def fetch(connection: ClientConnection, request: Request) -> Coroutine[Any, Any,
         connection.open_slot(request).fill(body)
         return None
     topics = each_once(parsed.topics)
-    diskless = [DisklessAsked(asked, entry) for asked in topics if (entry := find(asked.topic)) is not None]
-    classic = [asked for asked in topics if find(asked.topic) is None] if diskless else topics
+    diskless = [DisklessAsked(topic, entry) for topic in topics if (entry := find(topic.topic)) is not None]
+    classic = [topic for topic in topics if find(topic.topic) is None] if diskless else topics
     if not routed:
-        fetching = Fetching(connection, request, parsed, topics, diskless, NOWHERE_NEAR._replace(leader=classic))
-        return fetching.answer(connection.open_slot(request))
+        asked = FetchAsked(request, parsed, topics, diskless, classic)
+        return Fetching(connection, asked, NOWHERE_NEAR._replace(leader=classic)).answer(connection.open_slot(request))
     # Brokers are not to redirect what is routed here.
-    parsed = parsed._replace(rack_id="")
-    router = router_of(connection)
-    if router.knows(classic):
-        return _routed(connection, request, parsed, topics, diskless, router.route(classic, request.client_id))
-    return _learn_first(connection, request, parsed, topics, diskless, classic)
+    asked = FetchAsked(request, parsed._replace(rack_id=""), topics, diskless, classic)
+    if router_of(connection).knows(classic):
+        return _routed(connection, asked)
+    return _learn_first(connection, asked)
 
 
-async def _learn_first(
-    connection: ClientConnection,
-    request: Request,
-    parsed: FetchRequest,
-    topics: list[TopicFetch],
-    diskless: list[DisklessAsked],
-    classic: list[TopicFetch],
-) -> None:
+async def _learn_first(connection: ClientConnection, asked: FetchAsked) -> None:
     """As `_routed`, of topics of which something is to be asked first. Raises BrokerUnreachable and ProtocolError."""
-    router = router_of(connection)
-    await router.learn(request, classic)
-    answer = _routed(connection, request, parsed, topics, diskless, router.route(classic, request.client_id))
+    await router_of(connection).learn(asked.request, asked.classic)
+    answer = _routed(connection, asked)
     if answer is not None:
         await answer
 
 
-def _routed(
-    connection: ClientConnection,
-    request: Request,
-    parsed: FetchRequest,
-    topics: list[TopicFetch],
-    diskless: list[DisklessAsked],
-    route: Route,
-) -> Coroutine[Any, Any, None] | None:
+def _routed(connection: ClientConnection, asked: FetchAsked) -> Coroutine[Any, Any, None] | None:
     """Read from near replicas what can be; where that is nothing, the leader's answer streams through."""
-    if route.near or diskless:
-        return Fetching(connection, request, parsed, topics, diskless, route).answer(connection.open_slot(request))
-    forward(connection, without_session(request, parsed), route.reasons)
+    route = router_of(connection).route(asked.classic, asked.request.client_id)
+    if route.near or asked.diskless:
+        return Fetching(connection, asked, route).answer(connection.open_slot(asked.request))
+    forward(connection, without_session(asked.request, asked.parsed), route.reasons)
     return None

@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 
 from proxy.demo.stack import Stack, StackOptions
@@ -19,6 +20,10 @@ QUICK_HOUSEKEEPING = {
     "brokers": {"metadata_refresh_ms": 1_000, "deleted_topics_confirm_ms": 4_000, "stray_records_interval_ms": 1_000},
 }
 """Every test runs beside retention and deletions that come all the time."""
+
+# How long an example takes says how busy the machine is.
+hypothesis.settings.register_profile("untimed", hypothesis.settings(deadline=None))
+hypothesis.settings.load_profile("untimed")
 
 STACK_FIXTURES = {"running_stack", "stack", "new_stack"}
 

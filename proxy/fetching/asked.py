@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from proxy.coordinator.interface import DisklessTopic
-from proxy.wire.fetch import TopicFetch
+from proxy.wire.fetch import FetchRequest, TopicFetch
+
+if TYPE_CHECKING:
+    from proxy.request import Request
 
 Key = tuple[str | bytes, int]
 """A topic as the client names it, and a partition's index."""
@@ -17,6 +20,18 @@ class DisklessAsked(NamedTuple):
 
     asked: TopicFetch
     entry: DisklessTopic
+
+
+class FetchAsked(NamedTuple):
+    """A Fetch that the proxy answers."""
+
+    request: Request
+    parsed: FetchRequest
+    """It names the rack that brokers may redirect to (KIP-392), or none."""
+    topics: list[TopicFetch]
+    """Its topics, each partition once; they are either of the next two."""
+    diskless: list[DisklessAsked]
+    classic: list[TopicFetch]
 
 
 def each_once(topics: list[TopicFetch]) -> list[TopicFetch]:

@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from proxy.fetching.answer import Answer
-from proxy.fetching.asked import DisklessAsked, Key, keys_of, only
+from proxy.fetching.asked import FetchAsked, Key, keys_of, only
 from proxy.fetching.diskless import DisklessSource
 from proxy.fetching.fill import Filling
 from proxy.fetching.forward import forward
@@ -26,11 +26,10 @@ from proxy.replicas.answers import ReplicaAnswer
 from proxy.replicas.choice import LeaderReason
 from proxy.security.principal import user_of
 from proxy.slots import Slot
-from proxy.wire.fetch import NO_SESSION, FetchRequest, TopicFetch, build_fetch_request
+from proxy.wire.fetch import NO_SESSION, build_fetch_request
 
 if TYPE_CHECKING:
     from proxy.connection import ClientConnection
-    from proxy.request import Request
 
 _FIRST_WAIT_S = 0.005
 _DISKLESS = "diskless"
@@ -39,18 +38,11 @@ _LEADER = "leader"
 
 
 class Fetching:
-    """One Fetch, until it is answered. `topics` are the request's, each partition once."""
+    """One Fetch, until it is answered."""
 
-    def __init__(
-        self,
-        connection: ClientConnection,
-        request: Request,
-        parsed: FetchRequest,
-        topics: list[TopicFetch],
-        diskless: list[DisklessAsked],
-        route: Route,
-    ) -> None:
-        """`parsed` names the rack that brokers may redirect to (KIP-392), or none."""
+    def __init__(self, connection: ClientConnection, asked: FetchAsked, route: Route) -> None:
+        """`route` is that of the classic topics."""
+        request, parsed, topics, diskless = asked.request, asked.parsed, asked.topics, asked.diskless
         self._connection = connection
         self._context = connection.context
         self._request = request

@@ -10,6 +10,7 @@ import pytest
 
 from proxy.coordinator.interface import DisklessTopic
 from proxy.diskless_reader import PartitionRead
+from proxy.fetching.asked import FetchAsked
 from proxy.fetching.rounds import Fetching
 from proxy.fetching.route import NOWHERE_NEAR, Router
 from proxy.memory import MemoryBudget
@@ -265,7 +266,7 @@ async def test_news_and_a_cancellation_together_end_the_wait(steps: int) -> None
     parsed = asked(12, ("t", 0, 0))
     request: Any = SimpleNamespace(client_id="client")
     connection: Any = proxied
-    fetching = Fetching(connection, request, parsed, parsed.topics, [], NOWHERE_NEAR)
+    fetching = Fetching(connection, FetchAsked(request, parsed, parsed.topics, [], parsed.topics), NOWHERE_NEAR)
     news = asyncio.Event()
     far_s = proxied.context.now() + 1000
 
