@@ -39,7 +39,7 @@ class LeaderReason(StrEnum):
     TIMED_OUT = "timed_out"
     """The replica did not answer in time."""
     THROTTLED = "throttled"
-    """All connections to the replica's broker wait for the end of a quota's throttle time."""
+    """The replica's broker throttles, and for no quota of the client's own; or all connections to it rest for one."""
     OUT_OF_RANGE = "out_of_range"
     """The replica does not have the offset, the leader may."""
     REPLICA_ERROR = "replica_error"

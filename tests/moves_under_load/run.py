@@ -308,6 +308,10 @@ class Run:
             self._count(rack)
         for reader in self._readers:
             reader.program.stop()
+            if reader.is_direct and reader.program.errors:
+                # What brokers did to their own reader (a truncation, where a topic was made again) is not ours.
+                self._progress(f"{reader.books.name} complained: {reader.program.errors[0]}")
+                continue
             for error in reader.program.errors:
                 self.problems.tell(f"{reader.books.name} failed: {error}")
         direct = {reader.kind: reader.books for reader in self._readers if reader.is_direct}
