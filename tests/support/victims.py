@@ -29,7 +29,7 @@ from proxy.context import Context
 from proxy.coordinator import scripts
 from proxy.demo.stack import Stack
 from proxy.server import Server
-from proxy.upstream import BrokerConnection, BrokerUnreachable
+from proxy.upstream import Awaiting, BrokerConnection, BrokerUnreachable
 from proxy.wire.cold import encode, read_request, read_response
 from proxy.wire.header import request_header, response_header_length
 from proxy.wire.primitives import Buffer
@@ -169,9 +169,14 @@ def victims(monkeypatch: pytest.MonkeyPatch) -> None:
         return replies
 
     async def ask_by_victim(
-        self: BrokerConnection, api_key: int, api_version: int, body: list[Buffer] | bytes, client_id: str | None
+        self: BrokerConnection,
+        api_key: int,
+        api_version: int,
+        body: list[Buffer] | bytes,
+        client_id: str | None,
+        question: Awaiting | None = None,
     ) -> memoryview:
-        do = partial(ask, self, api_key, api_version, body, client_id)
+        do = partial(ask, self, api_key, api_version, body, client_id, question)
         victim = _victim.get()
         if victim is None:
             return await do()
