@@ -32,6 +32,26 @@ class Acls:
         )
         self._client.create_acls([binding], request_timeout=30)[binding].result(40)
 
+    def refuse(self, user: str, operation: AclOperation, topic: str) -> None:
+        """One operation on one topic, whatever else the user may."""
+        binding = AclBinding(
+            TOPIC, topic, ResourcePatternType.LITERAL, f"User:{user}", "*", operation, AclPermissionType.DENY
+        )
+        self._client.create_acls([binding], request_timeout=30)[binding].result(40)
+
+    def refuse_no_longer(self, user: str, topic: str) -> None:
+        """What `refuse` refused on the topic."""
+        refused = AclBindingFilter(
+            TOPIC,
+            topic,
+            ResourcePatternType.LITERAL,
+            f"User:{user}",
+            None,
+            AclOperation.ANY,
+            AclPermissionType.DENY,
+        )
+        self._client.delete_acls([refused], request_timeout=30)[refused].result(40)
+
     def revoke(self, user: str) -> None:
         """All of the user's rights."""
         every = AclBindingFilter(

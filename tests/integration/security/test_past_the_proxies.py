@@ -63,7 +63,8 @@ def test_a_topic_deleted_on_the_brokers_goes(secure: Stack) -> None:
 
 
 def test_stray_records_are_counted_once_the_shadow_may_be_read(secure: Stack) -> None:
-    topic = diskless_topic(secure)
+    topic, acls = diskless_topic(secure), Acls(secure)
+    acls.refuse(SERVICE, AclOperation.READ, topic)
     producer = Producer(settings(secure, direct=True))
     for _ in range(3):
         producer.produce(topic, b"value", partition=0)
@@ -76,8 +77,7 @@ def test_stray_records_are_counted_once_the_shadow_may_be_read(secure: Stack) ->
     (described,) = told(secure, "describe", topic)
     assert described["stray_records"] is None
     assert "error 29" in described["brokers_failure"]
-    acls = Acls(secure)
-    acls.allow(SERVICE, AclOperation.READ, topic)
+    acls.refuse_no_longer(SERVICE, topic)
     until(
         lambda: max(Metrics(secure, rack).value("stray_records", topic=topic) for rack in secure.proxies) == 3,
         "the records were not counted",
