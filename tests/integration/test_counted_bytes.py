@@ -28,6 +28,8 @@ from tests.support.routed import (
 )
 from tests.support.topics import CLASSIC, DISKLESS, create_topic, delete_topic
 
+CLIENT_ID = "counted"
+"""Of its own: proxies remember which rack a client of some other name said that it is in."""
 PRODUCE_VERSIONS = (3, 7, 9, 12, 13)
 FETCH_VERSIONS = (4, 7, 11, 12, 13, 17)
 TOPICS = {"counted-near": (CLASSIC, NEAR), "counted-far": (CLASSIC, LEADER), "counted-diskless": (DISKLESS, LEADER)}
@@ -95,7 +97,7 @@ def produce(connection: Raw, topic: str, ids: dict[str, bytes]) -> int:
         name = {"topic_id": ids[topic]} if version >= FIRST_ID_VERSION else {"name": topic}
         partitions = [{"index": index, "records": batch} for index, batch in enumerate(batches)]
         data = [{**name, "partition_data": partitions}]
-        answer = ask(connection, PRODUCE, version, acks=-1, timeout=30_000, topic_data=data)
+        answer = ask(connection, PRODUCE, version, CLIENT_ID, acks=-1, timeout=30_000, topic_data=data)
         told = [one["error_code"] for one in answer["responses"][0]["partition_responses"]]
         assert told == [0, 0], (version, answer)
         moved += sum(map(len, batches))
@@ -105,5 +107,6 @@ def produce(connection: Raw, topic: str, ids: dict[str, bytes]) -> int:
 def read(connection: Raw, ids: dict[str, bytes], asked: Sequence[Asked]) -> int:
     """All of both partitions in every form; how many bytes of records."""
     return sum(
-        sum(map(len, records_of(fetch(connection, version, asked, ids, max_wait=500)))) for version in FETCH_VERSIONS
+        sum(map(len, records_of(fetch(connection, version, asked, ids, CLIENT_ID, max_wait=500))))
+        for version in FETCH_VERSIONS
     )
