@@ -13,6 +13,7 @@ import structlog
 from proxy.cluster import Cluster
 from proxy.config import Settings
 from proxy.coordinator.interface import CoordinatorUnavailable, FleetStore
+from proxy.coordinator.lease import hold_lease
 from proxy.housekeeping.broker_defaults import DefaultsRefused, retention_defaults
 from proxy.housekeeping.garbage import GarbageCollector
 from proxy.housekeeping.index import IndexPacker
@@ -26,7 +27,6 @@ from proxy.wire.errors import ProtocolError
 log = structlog.get_logger()
 
 LEASE = "housekeeping"
-LEASE_MS = 5_000
 _POLL_S = 1.0
 
 
@@ -104,10 +104,7 @@ class Housekeeper:
                 due_s[name] = loop.time() + interval_s
 
     async def _hold(self) -> None:
-        try:
-            self.holds_lease = await self._store.hold(LEASE, self._identity, LEASE_MS)
-        except CoordinatorUnavailable:
-            self.holds_lease = False  # the fleet's heartbeats say it in the log
+        self.holds_lease = await hold_lease(self._store, LEASE, self._identity)
         if not self.holds_lease:
             self.shadows.lease_lost()
 

@@ -11,6 +11,7 @@ import structlog
 
 from proxy.cluster import Cluster
 from proxy.coordinator.interface import CoordinatorUnavailable, FleetStore
+from proxy.coordinator.lease import hold_lease
 from proxy.replication.completion import Completion
 from proxy.replication.reassignments import ReassignmentsRefused
 from proxy.upstream import BrokerUnreachable
@@ -19,7 +20,6 @@ from proxy.wire.errors import ProtocolError
 log = structlog.get_logger()
 
 LEASE = "replication"
-LEASE_MS = 5_000
 _POLL_S = 1.0
 _REFUSED_AGAIN_S = 60.0
 """After the brokers have refused for lack of rights."""
@@ -86,9 +86,6 @@ class ReplicationKeeper:
             rested_s = due_s if refused else loop.time() + min(rest_s, _LONGEST_REST_S)
 
     async def _hold(self) -> None:
-        try:
-            self.holds_lease = await self._store.hold(LEASE, self._identity, LEASE_MS)
-        except CoordinatorUnavailable:
-            self.holds_lease = False  # the fleet's heartbeats say it in the log
+        self.holds_lease = await hold_lease(self._store, LEASE, self._identity)
         if not self.holds_lease:
             self.completion.lease_lost()

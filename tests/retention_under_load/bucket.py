@@ -19,9 +19,9 @@ from redis.asyncio import Redis
 from proxy.config import Settings
 from proxy.coordinator.connect import connect
 from proxy.coordinator.interface import DisklessTopic, FindRequest
+from proxy.coordinator.lease import LEASE_MS
 from proxy.coordinator.redis import RedisCoordinator
 from proxy.coordinator.registry import RedisTopicRegistry
-from proxy.housekeeping.housekeeper import LEASE_MS
 from tests.retention_under_load.books import Problems
 
 _WHOLE_LOG = 1 << 40
