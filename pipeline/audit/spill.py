@@ -1,0 +1,108 @@
+"""What an audit must hold together, kept on the driver's local disk in buckets by segment.
+
+A segment's rows come from all partitions, its use from all shards, its size from the listing. Spilled by the first bits
+of its UUID, which are random, they meet in one of `BUCKETS` buckets, so the driver holds a 64th of them at a time: some
+400 bytes for each row, segment and shard of that bucket.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from struct import Struct
+from tempfile import TemporaryDirectory
+from types import TracebackType
+from typing import Any, BinaryIO, NamedTuple
+
+from proxy.coordinator.interface import Row, SegmentUse
+
+BUCKETS = 64
+_ROW = Struct(">I?qq16sIIqq??")
+_USE = Struct(">H16sqI")
+_OBJECT = Struct(">16sQq")
+
+
+class PlacedRow(NamedTuple):
+    """A row, and whose it is."""
+
+    log: int
+    """Number of its log."""
+    lives: bool
+    """Whether that lived when it was looked at."""
+    row: Row
+
+
+class ShardUse(NamedTuple):
+    """What one shard says that its rows use of a segment."""
+
+    shard: int
+    segment: bytes
+    use: SegmentUse
+
+
+class ListedObject(NamedTuple):
+    """A segment's object, as it was listed."""
+
+    segment: bytes
+    size_bytes: int
+    modified_ms: int
+
+
+class Spill:
+    """The buckets; a context, at whose end they are removed."""
+
+    def __init__(self) -> None:
+        self._directory = TemporaryDirectory(prefix="diskless-audit-")
+        self._files: dict[tuple[str, int], BinaryIO] = {}
+
+    def __enter__(self) -> Spill:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        for file in self._files.values():
+            file.close()
+        self._directory.cleanup()
+
+    def add_row(self, placed: PlacedRow) -> None:
+        """One row of the index."""
+        self._write("rows", placed.row.segment, _ROW.pack(placed.log, placed.lives, *placed.row))
+
+    def add_use(self, told: ShardUse) -> None:
+        """One entry of a shard's table of use."""
+        self._write("use", told.segment, _USE.pack(told.shard, told.segment, *told.use))
+
+    def add_object(self, listed: ListedObject) -> None:
+        """One object."""
+        self._write("objects", listed.segment, _OBJECT.pack(*listed))
+
+    def rows(self, bucket: int) -> list[PlacedRow]:
+        """Of one bucket, in the order in which they came."""
+        return [PlacedRow(log, lives, Row._make(row)) for log, lives, *row in self._read("rows", bucket, _ROW)]
+
+    def use(self, bucket: int) -> list[ShardUse]:
+        """Of one bucket."""
+        return [
+            ShardUse(shard, segment, SegmentUse(size_bytes, rows))
+            for shard, segment, size_bytes, rows in self._read("use", bucket, _USE)
+        ]
+
+    def objects(self, bucket: int) -> list[ListedObject]:
+        """Of one bucket."""
+        return [ListedObject._make(listed) for listed in self._read("objects", bucket, _OBJECT)]
+
+    def _write(self, kind: str, segment: bytes, packed: bytes) -> None:
+        bucket = segment[0] * BUCKETS >> 8
+        file = self._files.get((kind, bucket))
+        if file is None:
+            file = self._files[kind, bucket] = (Path(self._directory.name) / f"{kind}-{bucket}").open("w+b")
+        file.write(packed)
+
+    def _read(self, kind: str, bucket: int, layout: Struct) -> Iterator[tuple[Any, ...]]:
+        file = self._files.get((kind, bucket))
+        if file is None:
+            return iter(())
+        file.seek(0)
+        packed = file.read()
+        return layout.iter_unpack(packed)

@@ -1,0 +1,64 @@
+"""`diskless-proxy pipeline audit`: what the coordinator says, held against the objects."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pipeline.commands.common import AsJson, ConfigFile, DryRun, Master, Shared, SparkConf, Topics, Verbose, run_job
+
+if TYPE_CHECKING:
+    from pipeline.job import JobContext, JobReport
+
+
+def audit(
+    config: ConfigFile,
+    topic: Topics = None,
+    no_data: Annotated[
+        bool, typer.Option("--no-data", help="Read no records: only the index, what is counted, and sizes of objects.")
+    ] = False,
+    orphan_age: Annotated[
+        str | None,
+        typer.Option(
+            "--orphan-age",
+            metavar="SPAN",
+            help="Objects that nothing names are orphans when they are older, such as 6h; by default when the "
+            "collection of garbage should have deleted them.",
+        ),
+    ] = None,
+    repair_used_bytes: Annotated[
+        bool,
+        typer.Option(
+            "--repair-used-bytes", help="Set right what is counted of objects' use, where it stands still; all topics."
+        ),
+    ] = False,
+    as_json: AsJson = False,
+    dry_run: DryRun = False,
+    master: Master = None,
+    conf: SparkConf = None,
+    verbose: Verbose = False,
+) -> None:
+    """Hold the coordinator against the objects: exit 1 where anything is missing, damaged, or counted wrong.
+
+    Safe at any time: what changes meanwhile is looked at again before it is reported.
+    """
+    from pipeline.units import duration_ms
+
+    if repair_used_bytes and topic:
+        raise typer.BadParameter(
+            "--repair-used-bytes needs all topics, as objects hold those of many; leave --topic away"
+        )
+    try:
+        orphan_age_ms = duration_ms(orphan_age) if orphan_age is not None else None
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint=["--orphan-age"]) from error
+
+    def work(context: JobContext) -> JobReport:
+        from pipeline.audit.audit import AuditOptions
+        from pipeline.audit.job import run
+
+        options = AuditOptions(data=not no_data, orphan_age_ms=orphan_age_ms, repair_used_bytes=repair_used_bytes)
+        return run(context, options)
+
+    run_job("audit", Shared(config, topic, as_json, dry_run, master, conf, verbose), work)

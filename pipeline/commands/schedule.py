@@ -1,0 +1,89 @@
+"""`diskless-proxy pipeline run`: several jobs in turn, once or for ever.
+
+Each has a Spark session of its own: between two rounds nothing of Spark is left in memory, and a JVM that died is only
+the end of its job.
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import typer
+
+from pipeline.commands.common import FAILED, ConfigFile, Master, SparkConf, Topics, Verbose
+
+Run = Callable[[list[str]], int]
+"""Runs one job, told as on the command line; its exit code. Raises Ended where the process is asked to end."""
+
+
+def schedule(
+    config: ConfigFile,
+    jobs: Annotated[
+        list[str], typer.Argument(help="Jobs in their turn; one with options in quotes: 'merge --dry-run'.")
+    ],
+    every: Annotated[
+        str | None,
+        typer.Option("--every", help="Begin anew so long after the last beginning: 15m, 1h. Once if not said."),
+    ] = None,
+    topic: Topics = None,
+    master: Master = None,
+    conf: SparkConf = None,
+    verbose: Verbose = False,
+) -> None:
+    """Run several jobs in turn, with the options named here; a job that fails does not stop the next one.
+
+    With --every for ever: a round that takes longer than that is followed by the next one at once. SIGTERM ends it:
+    while it waits at once, in a job when the tasks that run are done. Without, exits with 1 where a job did.
+    """
+    from pipeline.commands import run_command
+    from pipeline.units import duration_ms
+
+    try:
+        seconds = duration_ms(every) / 1000 if every is not None else 0.0
+        commands = [shlex.split(job) for job in jobs]
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+    if every is not None and not seconds:
+        raise typer.BadParameter("--every needs a time between two beginnings, such as 15m or 1h")
+    shared = ["--config", str(config)]
+    shared += [word for name in topic or () for word in ("--topic", name)]
+    shared += ["--master", master] if master else []
+    shared += [word for setting in conf or () for word in ("--conf", setting)]
+    shared += ["--verbose"] if verbose else []
+    _check(commands, shared)
+    told = [[command[0], *shared, *command[1:]] for command in commands]
+    if every is None:
+        codes = [run_command(arguments) for arguments in told]
+        raise typer.Exit(FAILED if any(codes) else 0)
+    _for_ever(told, seconds, run_command)
+
+
+def _check(commands: Sequence[Sequence[str]], shared: Sequence[str]) -> None:
+    """Let the command line of each be parsed before the first one runs."""
+    from pipeline.commands import JOBS, app
+
+    parsers: Any = typer.main.get_command(app)
+    for command in commands:
+        if not command or command[0] not in JOBS:
+            raise typer.BadParameter(f"{shlex.join(command)!r} is no job; those there are: {', '.join(JOBS)}")
+        parsers.commands[command[0]].make_context(command[0], [*shared, *command[1:]])
+
+
+def _for_ever(told: Sequence[list[str]], seconds: float, run: Run) -> None:
+    from pipeline.signals import end_signals
+    from pipeline.units import told_seconds
+
+    with end_signals():  # each job has handlers of its own over these
+        while True:
+            began = time.monotonic()
+            failed = [arguments[0] for arguments in told if run(arguments)]
+            left = max(0.0, seconds - (time.monotonic() - began))
+            how = f"findings or failed: {', '.join(failed)}" if failed else "all done"
+            line = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ} {how}; the next round begins in {told_seconds(left)}"
+            print(line, file=sys.stderr, flush=True)
+            time.sleep(left)

@@ -1,0 +1,78 @@
+"""`diskless-proxy pipeline traffic`: what moved between racks, what it cost and what it saved."""
+
+from __future__ import annotations
+
+import time
+from math import isfinite
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pipeline.commands.common import AsJson, ConfigFile, Master, Shared, SparkConf, Verbose, look_at_storage, run_job
+
+if TYPE_CHECKING:
+    from pipeline.job import JobContext, JobReport
+
+Price = Annotated[float | None, typer.Option(min=0, help="In place of the setting of this name under prices.")]
+
+
+def traffic(
+    config: ConfigFile,
+    topic: Annotated[
+        list[str] | None,
+        typer.Option("--topic", help="A topic of either kind; may be repeated. Without requests to storage then."),
+    ] = None,
+    begin: Annotated[
+        str | None,
+        typer.Option("--from", help="2026-11-15, 2026-11-15T10:00 (UTC), or how long ago: 36h. 7 days before --to."),
+    ] = None,
+    end: Annotated[str | None, typer.Option("--to", help="As --from; now, if not said.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", help="A directory for traffic.csv, .parquet, .svg and costs.csv.")
+    ] = None,
+    cross_rack_usd_per_gb: Price = None,
+    put_usd_per_thousand: Price = None,
+    get_usd_per_thousand: Price = None,
+    racks: Annotated[
+        int | None, typer.Option(min=1, help="Racks of the model without proxies; those that are seen, if not said.")
+    ] = None,
+    replication_factor: Annotated[
+        int, typer.Option(min=1, max=100, help="Of diskless topics, had they been classic; 1 leaves replication out.")
+    ] = 3,
+    follower_fetching: Annotated[
+        bool, typer.Option("--follower-fetching", help="Without proxies consumers would read in their rack (KIP-392).")
+    ] = False,
+    as_json: AsJson = False,
+    master: Master = None,
+    conf: SparkConf = None,
+    verbose: Verbose = False,
+) -> None:
+    """Tell what moved between which racks, what it cost, and what it would have cost without the proxies.
+
+    From the rollups that every proxy writes to object storage; nothing is changed. Whole hours of UTC.
+    """
+    from pipeline.traffic.span import span_of
+
+    named = {
+        "cross_rack_usd_per_gb": cross_rack_usd_per_gb,
+        "put_usd_per_thousand": put_usd_per_thousand,
+        "get_usd_per_thousand": get_usd_per_thousand,
+    }
+    given = {name: price for name, price in named.items() if price is not None}
+    for name, price in given.items():
+        if not isfinite(price):
+            raise typer.BadParameter(f"{price} is no price; say how many US dollars", param_hint=name)
+    try:
+        span = span_of(begin, end, time.time_ns() // 1_000_000)
+    except ValueError as error:
+        words = [word for word, text in (("--from", begin), ("--to", end)) if text is not None]
+        raise typer.BadParameter(str(error), param_hint=words) from error
+
+    def work(context: JobContext) -> JobReport:
+        from pipeline.traffic.job import TrafficOptions, run
+
+        prices = context.settings.prices.model_copy(update=given)
+        return run(context, TrafficOptions(span, prices, racks, replication_factor, follower_fetching, output))
+
+    run_job("traffic", Shared(config, topic, as_json, False, master, conf, verbose), work, look=look_at_storage)

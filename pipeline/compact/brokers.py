@@ -1,0 +1,22 @@
+"""What the job asks brokers for: how a topic is cleaned up that does not say so itself."""
+
+from __future__ import annotations
+
+from proxy.cleanup_policy import DELETE
+from proxy.cluster import Cluster
+from proxy.config import Settings
+from proxy.housekeeping.broker_defaults import DefaultsRefused, retention_defaults
+from proxy.upstream import BrokerUnreachable
+from proxy.wire.errors import ProtocolError
+
+
+async def default_cleanup_policy(settings: Settings) -> str:
+    """The brokers' `log.cleanup.policy`, as proxies go by it; Kafka's own default where no broker tells it."""
+    cluster = Cluster(settings)
+    try:
+        await cluster.refresh()
+        return (await retention_defaults(cluster)).cleanup_policy
+    except (BrokerUnreachable, ProtocolError, DefaultsRefused):
+        return DELETE
+    finally:
+        cluster.service.close()

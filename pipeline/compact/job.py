@@ -1,0 +1,241 @@
+"""The driver of a compaction: plans, lets Spark find the last record of each key, swaps rows in order (decision 0038).
+
+Whatever happens meanwhile, nothing is lost: a row is replaced only if it is still the one that was read. So it may be
+killed at any moment and run again, beside produces, merges, retention, deletions and another compaction.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from functools import partial
+
+from pipeline.compact.apply import Applier, State
+from pipeline.compact.brokers import default_cleanup_policy
+from pipeline.compact.chunk import ChunkAnswer
+from pipeline.compact.following import KeysProgress
+from pipeline.compact.options import CompactOptions
+from pipeline.compact.plan import Plan, plan_logs
+from pipeline.compact.policy import configs_of
+from pipeline.compact.spans import Work
+from pipeline.compact.spilled import Spilled
+from pipeline.compact.survivors import Survivors
+from pipeline.driver import MAX_FAILURES_IN_A_ROW, Driver
+from pipeline.errors import one_line
+from pipeline.job import JobContext, JobReport
+from pipeline.logs import patiently
+from pipeline.signals import ending
+from pipeline.stores import opened_by_driver, swaps_within_ms
+from pipeline.tasks import TaskFailed, run_jobs
+from proxy.cleanup_policy import CLEANUP_POLICY, DELETE, is_compacted
+from proxy.coordinator.interface import DisklessTopic, ShardFenced
+from proxy.inspection.stores import Stores
+
+PASSES = 3
+"""Over logs whose rows are changed meanwhile, as a merge does it."""
+WAITING_PER_CORE = 4
+"""Answers that wait for one before them: while there are more, no more tasks begin."""
+_FIGURES = (
+    "topics",
+    "logs",
+    "logs_compacted",
+    "logs_not_due",
+    "logs_empty",
+    "logs_gone",
+    "passes",
+    "tasks",
+    "bytes_planned",
+    "bytes_read",
+    "bytes_after",
+    "records_before",
+    "records_after",
+    "tombstones_removed",
+    "objects_written",
+    "bytes_written",
+    "swaps",
+    "rows_replaced",
+    "rows_written",
+    "bytes_spilled",
+)
+_IN_A_DRY_RUN = {"objects_written": "objects_to_write", "bytes_written": "bytes_to_write"}
+
+
+def run(context: JobContext, options: CompactOptions) -> JobReport:
+    """Compact. Raises InspectionError for a topic that is not diskless, StorageError and CoordinatorUnavailable where
+    nothing can be done at all; what goes wrong later is a finding."""
+    with opened_by_driver(context.settings) as (stores, runner):
+        return _CompactJob(context, options, stores, runner).run()
+
+
+class _CompactJob(Driver):
+    def __init__(self, context: JobContext, options: CompactOptions, stores: Stores, runner: asyncio.Runner) -> None:
+        super().__init__(context, stores, runner, JobReport("compact"))
+        self._options = options
+        self._gave_up = False
+        self._keys_seconds = 0.0
+        self._figures.update(dict.fromkeys(_FIGURES, 0))
+
+    def run(self) -> JobReport:
+        began = time.monotonic()
+        if not self._context.dry_run:
+            swaps_within_ms(self._stores.settings)
+        topics = self._topics()
+        with self._told_when_stopped("the compaction"):
+            self._compact(topics)
+        self._figures["topics"] = len(topics)
+        seconds = {"keys_seconds": self._keys_seconds, "compact_seconds": time.monotonic() - began}
+        names = _IN_A_DRY_RUN if self._context.dry_run else {}
+        self._report.figures = {names.get(name, name): value for name, value in self._figures.items()} | {
+            name: round(value, 3) for name, value in seconds.items()
+        }
+        return self._report
+
+    def _topics(self) -> list[DisklessTopic]:
+        """Those that are to be compacted; of a topic that was named and is not, a finding."""
+        asked = [topic for topic in self._stores.named(list(self._context.topics)) if topic.state == "live"]
+        default = DELETE
+        if any(CLEANUP_POLICY not in topic.configs for topic in asked):
+            default = self._call(default_cleanup_policy(self._context.settings))
+        found: list[DisklessTopic] = []
+        for topic in asked:
+            policy = topic.configs.get(CLEANUP_POLICY, default)
+            try:
+                configs_of(topic.configs)
+            except ValueError as error:
+                self._find("invalid_config", topic.name, f"it is left as it is: {error}; alter the topic's configs")
+            else:
+                if is_compacted({CLEANUP_POLICY: policy}):
+                    found.append(topic)
+                elif self._context.topics:
+                    text = f"{CLEANUP_POLICY} of {topic.name} is {policy}: set it to compact, or do not name the topic"
+                    self._find("not_compacted", topic.name, text)
+        return found
+
+    def _compact(self, topics: Sequence[DisklessTopic]) -> None:
+        plan = self._planned(topics)
+        for name in ("logs_not_due", "logs_empty"):
+            self._figures[name] = getattr(plan, name)
+        self._figures["logs"] = len(plan.logs)
+        for number in range(1, PASSES + 1):
+            if not plan.chunks:
+                return
+            self._figures["passes"] = number
+            applier = self._pass(plan)
+            again = [log for log, state in enumerate(applier.states) if state is State.AGAIN]
+            if not again or ending.is_set():
+                return
+            if number == PASSES or self._gave_up:
+                for log in again:
+                    text = f"left half done, run it again: {applier.reasons[log]}"
+                    self._find(applier.kinds[log], plan.logs[log].name, text)
+                return
+            plan = self._planned(topics, [(plan.logs[log].topic_id, plan.logs[log].partition) for log in again])
+
+    def _planned(self, topics: Sequence[DisklessTopic], only: Sequence[tuple[bytes, int]] | None = None) -> Plan:
+        """Of logs that are tried again all are due: what they were planned for is not done. All is read twice."""
+        make = partial(
+            plan_logs,
+            self._stores,
+            topics,
+            now_ms=self._now_ms(),
+            chunk_bytes=self._options.task_bytes,
+            force=self._options.force or only is not None,
+            only=only,
+        )
+        plan = self._call(patiently(make))
+        self._figures["tasks"] += len(plan.chunks)
+        self._figures["bytes_planned"] += plan.size_bytes
+        self._context.progress.total(bytes=2 * plan.size_bytes, tasks=len(plan.chunks))
+        return plan
+
+    def _now_ms(self) -> int:
+        if self._options.now_ms is not None:
+            return self._options.now_ms
+        return self._stores.coordinator.store_time_ms() or time.time_ns() // 1_000_000
+
+    def _pass(self, plan: Plan) -> Applier:
+        applier = Applier(self._stores.coordinator, plan, dry_run=self._context.dry_run)
+        work = Work(self._context.settings, tuple(plan.logs), tuple(plan.chunks), self._now_ms(), self._context.dry_run)
+        spilled = Spilled(self._context.spark)
+        following = KeysProgress(
+            self._context.spark, self._context.progress, tasks=len(plan.chunks), size_bytes=plan.size_bytes
+        )
+        began = time.monotonic()
+        try:
+            with following:
+                survivors = Survivors(self._context.spark, work)
+        except Exception as error:  # Spark's, Java's, and those of what its tasks read
+            text = one_line(error)
+            _raise_if_fenced(text)
+            self._find("task_failed", "", f"the keys can't be read, nothing was changed: {text}")
+            applier.stop_all()
+            return applier
+        self._keys_seconds += time.monotonic() - began
+        self._figures["bytes_spilled"] += spilled.disk_bytes()
+        try:
+            self._rewrite(plan, survivors, applier)
+        finally:
+            survivors.forget()
+            self._count(applier)
+        for log, state in enumerate(applier.states):
+            if state is State.FAILED and log in applier.reasons:
+                self._find(applier.kinds[log], plan.logs[log].name, applier.reasons[log])
+        return applier
+
+    def _rewrite(self, plan: Plan, survivors: Survivors, applier: Applier) -> None:
+        in_a_row = 0
+        _stop_unreadable(applier, survivors)
+
+        def live() -> Iterator[int]:
+            for number, chunk in enumerate(plan.chunks):
+                if any(applier.states[span.log] is State.UNDER_WAY for span in chunk):
+                    yield number
+                else:
+                    self._call(applier.take(number, ChunkAnswer()))
+
+        most = WAITING_PER_CORE * self._context.spark.sparkContext.defaultParallelism
+        jobs = run_jobs(self._context.spark, survivors.rewrite, live(), has_room=lambda: applier.waiting < most)
+        with closing(jobs) as answers:  # type: ignore[type-var]
+            for number, answer in answers:
+                _stop_unreadable(applier, survivors)
+                size_bytes = sum(span.size_bytes for span in plan.chunks[number])
+                if isinstance(answer, TaskFailed):
+                    _raise_if_fenced(answer.text)
+                    in_a_row += 1
+                    self._call(applier.take(number, answer.text))
+                    if in_a_row == MAX_FAILURES_IN_A_ROW:
+                        text = f"the compaction has stopped after {in_a_row} tasks failed in a row; run it again"
+                        self._find("gave_up", "", text)
+                        self._gave_up = True
+                        return
+                    continue
+                in_a_row = 0
+                self._call(applier.take(number, answer))
+                for name in _FIGURES:
+                    self._figures[name] += getattr(answer, name, 0)
+                written = bool(answer.bytes_written)
+                self._figures["objects_written"] += written
+                self._context.progress.advance(bytes=size_bytes, objects=written, tasks=1)
+
+    def _count(self, applier: Applier) -> None:
+        self._figures["swaps"] += applier.swaps
+        self._figures["rows_replaced"] += applier.rows_replaced
+        self._figures["rows_written"] += applier.rows_written
+        states = Counter(applier.states)
+        self._figures["logs_gone"] += states[State.GONE]
+        self._figures["logs_compacted"] += states[State.DONE]
+
+
+def _stop_unreadable(applier: Applier, survivors: Survivors) -> None:
+    for log, unread in survivors.unreadable.items():
+        applier.stop(log, State.FAILED, unread.text, unread.kind)
+
+
+def _raise_if_fenced(text: str) -> None:
+    """Raises ShardFenced where a task has met it, by the line that is left of what it raised."""
+    kind, _, reason = text.partition(": ")
+    if kind == ShardFenced.__name__:
+        raise ShardFenced(reason)

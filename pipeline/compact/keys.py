@@ -1,0 +1,156 @@
+"""Each key and the offset of its record, for Spark to find the last one of each: the first half of a task's work."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+from contextlib import aclosing
+from typing import Any
+
+from aiokafka.record.default_records import DefaultRecordBatch
+
+from pipeline.compact.chunk import Unread, unread_of
+from pipeline.compact.plan import Chunk, Span
+from pipeline.compact.records import records_of
+from pipeline.compact.spans import ReadRow, Work, iterate, read_rows, rows_now
+from pipeline.logs import LogGone
+from pipeline.reading import RowUnreadable
+from pipeline.stores import opened
+from proxy.coordinator.interface import Row
+from proxy.errors import CORRUPT_MESSAGE
+from proxy.inspection.stores import Stores
+from proxy.records import HEADER_BYTES, BatchBounds, RecordsError, read_header
+from proxy.storage.interface import StorageError
+
+SCHEMA = "log int, key binary, code bigint"
+"""`code`: offset << 1, | 1 where the record is a tombstone."""
+_MAX_KEYS = 50_000
+_MAX_KEY_BYTES = 8_388_608
+"""Of what is handed to Spark at a time."""
+_TRIES = 3
+"""At rows whose objects are gone: what rewrote them may be rewritten again."""
+_CODEC_POSITION = 22
+_CODEC_MASK = 0x07
+_LENGTH = struct.Struct(">i")
+
+Keys = dict[bytes, int]
+
+
+def key_batches(work: Work, chunk: Chunk, tell: Callable[[int, Unread], None]) -> Iterator[Any]:
+    """Of all records of a chunk, as Arrow record batches of SCHEMA; of a key that comes often not all are told.
+
+    `tell` is called with each log of which not all could be read.
+    """
+    import pyarrow
+
+    for log, latest in iterate(_keys_of_chunk(work, chunk)):
+        if isinstance(latest, Unread):
+            tell(log, latest)
+            continue
+        yield pyarrow.record_batch(
+            [
+                pyarrow.array([log] * len(latest), pyarrow.int32()),
+                pyarrow.array(latest.keys(), pyarrow.binary()),
+                pyarrow.array(latest.values(), pyarrow.int64()),
+            ],
+            names=["log", "key", "code"],
+        )
+
+
+async def _keys_of_chunk(work: Work, chunk: Chunk) -> AsyncGenerator[tuple[int, Keys | Unread], None]:
+    try:
+        async with opened(work.settings) as stores, aclosing(keys_in(stores, work, chunk)) as found:
+            async for one in found:
+                yield one
+    except StorageError as error:
+        for span in chunk:  # the others are finished all the same
+            yield span.log, Unread("storage_error", f"its objects can't be read: {error}")
+
+
+async def keys_in(stores: Stores, work: Work, chunk: Chunk) -> AsyncGenerator[tuple[int, Keys | Unread], None]:
+    """Logs and keys as in SCHEMA, a bounded number at a time; and what of them can't be read."""
+    latest: dict[int, Keys] = {}
+    count = size_bytes = 0
+    async for span, read in _reads(stores, work, chunk):
+        if isinstance(read, RowUnreadable):
+            yield span.log, unread_of(read)
+            continue
+        for batch in read.bounds:
+            try:
+                found = keys_of(read.run[batch.position : batch.position + batch.length], span)
+            except RecordsError as error:
+                yield span.log, unread_of(_corrupt(read.row, batch, error))
+                continue
+            # Rows come in the order in which their objects are read, which is not that of their offsets.
+            of_log = latest.setdefault(span.log, {})
+            for key, code in found.items():
+                of_log[key] = max(code, of_log.get(key, code))
+            count += len(found)
+            size_bytes += sum(map(len, found))
+            if count >= _MAX_KEYS or size_bytes >= _MAX_KEY_BYTES:
+                for log, keys in latest.items():
+                    yield log, keys
+                latest, count, size_bytes = {}, 0, 0
+    for log, keys in latest.items():
+        yield log, keys
+
+
+async def _reads(stores: Stores, work: Work, chunk: Chunk) -> AsyncIterator[tuple[Span, ReadRow | RowUnreadable]]:
+    """All rows of the chunk, though what they point to may be replaced meanwhile; none of logs that are gone."""
+    found = [(span, row) for span in chunk for row in await _rows(stores, work, span)]
+    for tries_left in reversed(range(_TRIES)):
+        missing: list[tuple[Span, RowUnreadable]] = []
+        async for place, read in read_rows(stores.storage, [row for _, row in found]):
+            span = found[place][0]
+            if isinstance(read, RowUnreadable) and read.kind == "missing" and tries_left:
+                missing.append((span, read))
+            else:
+                yield span, read
+        found = []
+        for span in dict.fromkeys(span for span, _ in missing):
+            errors = [error for other, error in missing if other == span]
+            now = await _rows(stores, work, span)
+            ranges = [(error.row.base_offset, error.row.last_offset) for error in errors if error.row is not None]
+            for error in errors:
+                if error.row in now:
+                    yield span, error
+            if not any(error.row in now for error in errors):
+                found += [(span, row) for row in now if _overlaps(row, ranges)]
+        if not found:
+            return
+
+
+async def _rows(stores: Stores, work: Work, span: Span) -> list[Row]:
+    try:
+        return await rows_now(stores.coordinator, work.logs[span.log], span)
+    except LogGone:
+        return []
+
+
+def _overlaps(row: Row, ranges: Sequence[tuple[int, int]]) -> bool:
+    return any(row.base_offset <= last and row.last_offset >= first for first, last in ranges)
+
+
+def keys_of(batch: bytearray | memoryview, span: Span) -> Keys:
+    """The keys of a batch's records within the span, each with the code of its last record; none of batches that
+    compaction leaves alone. Raises RecordsError."""
+    header = read_header(batch)
+    if header.is_control or header.is_transactional or not header.record_count:
+        return {}
+    plain = bytearray(batch[:HEADER_BYTES])
+    plain[_CODEC_POSITION] &= ~_CODEC_MASK
+    plain += records_of(batch, header)
+    _LENGTH.pack_into(plain, 8, len(plain) - 12)
+    found: Keys = {}
+    try:
+        for record in DefaultRecordBatch(bytes(plain)):
+            if record.key is not None and span.start <= record.offset < span.end:
+                found[record.key] = record.offset << 1 | (record.value is None)
+    except Exception as error:  # the decoder is not ours, and has no one error of its own
+        raise RecordsError(CORRUPT_MESSAGE, f"the records of a batch can't be read: {error}") from error
+    return found
+
+
+def _corrupt(row: Row, batch: BatchBounds, error: RecordsError) -> RowUnreadable:
+    text = f"batch of offsets {batch.base_offset} to {batch.last_offset}: {error}"
+    return RowUnreadable("corrupt", None, text).of_row(row)

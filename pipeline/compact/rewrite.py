@@ -1,0 +1,131 @@
+"""What compaction leaves of a batch: the decisions of Kafka's log cleaner. Sans-io.
+
+Follows `Cleaner.cleanInto`, `Cleaner.shouldRetainRecord` and `MemoryRecords.filterTo` of Kafka 4.x. Which records are
+the last of their keys is told from outside, by ascending *survivors*: offset << 1, | 1 where the record is a tombstone.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Collection, Iterator, Sequence
+from typing import NamedTuple
+
+from pipeline.compact.records import NO_TIMESTAMP, batch_of, delete_horizon_ms, emptied, kept_of, moved, records_of
+from proxy.coordinator.packing import LAST_SEQUENCE
+from proxy.records import BatchBounds, BatchHeader, read_header
+
+Buffer = bytes | bytearray | memoryview
+
+
+class Cleaning(NamedTuple):
+    """What holds for one partition in one run."""
+
+    now_ms: int
+    """Milliseconds since 1970."""
+    delete_retention_ms: int
+    """`delete.retention.ms`: how long a tombstone stays after the run that first saw it."""
+    end_offset: int
+    """Exclusive, of all that is looked at: the batch that ends there is kept, empty or not, so that the end stays."""
+    last_sequences: Collection[tuple[int, int, int]] = ()
+    """Of the producers that are remembered: producer ID, epoch, last sequence. The batch that holds it is kept, empty
+    or not."""
+
+
+class Cleaned(NamedTuple):
+    """What is left of one row's batches."""
+
+    data: bytes
+    """Empty where nothing is left."""
+    last_offset: int
+    """Of the last batch in it; -1 where there is none."""
+    max_timestamp_ms: int
+    """Of all batches in it, as their headers have it; says nothing where there is none."""
+    records_before: int
+    records: int
+    tombstones_removed: int
+    changed: bool
+    """Whether `data` is anything else than what there was."""
+
+
+def clean_row(run: Buffer, bounds: Sequence[BatchBounds], survivors: Sequence[int], cleaning: Cleaning) -> Cleaned:
+    """What is left of the batches of a row. `run`: their bytes, with offsets in place. Raises RecordsError."""
+    parts: list[Buffer] = []
+    last_offset = -1
+    newest_ms: int | None = None
+    before = after = tombstones = 0
+    changed = False
+    with memoryview(run) as view:
+        for batch, kept in _with_survivors(bounds, survivors):
+            data = view[batch.position : batch.position + batch.length]
+            header = read_header(data)
+            left, removed = clean_batch(data, header, batch, kept, cleaning)
+            before += header.record_count
+            tombstones += removed
+            changed = changed or left is not data
+            if left is not None:
+                header = read_header(left)
+                after += header.record_count
+                newest_ms = header.max_timestamp_ms if newest_ms is None else max(newest_ms, header.max_timestamp_ms)
+                last_offset = batch.last_offset
+                parts.append(left)
+        newest_ms = NO_TIMESTAMP if newest_ms is None else newest_ms
+        return Cleaned(b"".join(parts), last_offset, newest_ms, before, after, tombstones, changed)
+
+
+def clean_batch(
+    batch: memoryview, header: BatchHeader, bounds: BatchBounds, survivors: Sequence[int], cleaning: Cleaning
+) -> tuple[memoryview | bytes | None, int]:
+    """What is left of a batch, and how many tombstones went; the batch itself where it stays, None where it goes.
+
+    `survivors`: those within its offsets. Control batches and those of transactions are left as they are: whether they
+    count is not known in here. Raises RecordsError.
+    """
+    if header.is_control or header.is_transactional:
+        return batch, 0
+    horizon_ms = delete_horizon_ms(header)
+    expired = horizon_ms is not None and horizon_ms <= cleaning.now_ms
+    tombstones = {code >> 1 for code in survivors if code & 1}
+    kept = {code >> 1 for code in survivors} - (tombstones if expired else set())
+    removed = len(tombstones) if expired else 0
+    if not kept:
+        return _without_records(batch, header, bounds, cleaning), removed
+    if len(kept) == header.record_count and not tombstones:
+        return batch, 0
+    base_offset = bounds.base_offset
+    left = kept_of(records_of(batch, header), header.record_count, {offset - base_offset for offset in kept})
+    if not left.records:
+        return _without_records(batch, header, bounds, cleaning), removed
+    if tombstones and horizon_ms is None:
+        set_ms = cleaning.now_ms + cleaning.delete_retention_ms
+        with_horizon, found = moved(left, set_ms - header.base_timestamp_ms)
+        if found:
+            return batch_of(batch, header, with_horizon, horizon_ms=set_ms), removed
+    if left.records == header.record_count:
+        return batch, removed
+    return batch_of(batch, header, left, horizon_ms=horizon_ms), removed
+
+
+def _without_records(
+    batch: memoryview, header: BatchHeader, bounds: BatchBounds, cleaning: Cleaning
+) -> memoryview | bytes | None:
+    """The bare header, where it is needed for a producer's last sequence or the end of what was looked at."""
+    is_last = bounds.last_offset + 1 == cleaning.end_offset
+    if not is_last and _last_sequence(header) not in cleaning.last_sequences:
+        return None
+    return batch if header.record_count == 0 else emptied(batch, header)
+
+
+def _last_sequence(header: BatchHeader) -> tuple[int, int, int]:
+    """As in `Cleaning.last_sequences`; of a batch without a producer none that is in there."""
+    last = (header.base_sequence + header.last_offset_delta) & LAST_SEQUENCE if header.producer_id >= 0 else -1
+    return header.producer_id, header.producer_epoch, last
+
+
+def _with_survivors(
+    bounds: Sequence[BatchBounds], survivors: Sequence[int]
+) -> Iterator[tuple[BatchBounds, Sequence[int]]]:
+    at = bisect_left(survivors, bounds[0].base_offset << 1) if bounds else 0
+    for batch in bounds:
+        end = bisect_left(survivors, (batch.last_offset + 1) << 1, at)
+        yield batch, survivors[at:end]
+        at = end

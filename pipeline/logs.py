@@ -1,0 +1,85 @@
+"""The rows of one partition's log, as the coordinator has them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
+from typing import TypeVar
+
+from proxy.coordinator.interface import (
+    Coordinator,
+    CoordinatorUnavailable,
+    FindRequest,
+    LogAnswer,
+    Row,
+    ShardFenced,
+)
+from proxy.coordinator.packing import MAX_EXACT
+from proxy.errors import KAFKA_STORAGE_ERROR, NONE, OFFSET_OUT_OF_RANGE
+
+TRIES = 5
+FIRST_PAUSE_SECONDS = 0.5
+"""Before a call is tried a second time; each further pause is twice as long."""
+
+Answer = TypeVar("Answer")
+
+
+class LogGone(Exception):
+    """The log does not live: its topic was deleted."""
+
+
+async def rows_of_log(
+    coordinator: Coordinator, topic_id: bytes, partition: int, *, start: int = 0, end: int | None = None
+) -> AsyncIterator[tuple[Row, ...]]:
+    """The confirmed rows that hold offsets from `start` to before `end`, a bounded number at a time.
+
+    From the log start on where that is later; to the high watermark as it was with the first answer where `end` is
+    None. Rows that go meanwhile may be among them or not. Raises LogGone, ShardFenced and CoordinatorUnavailable.
+    """
+    offset = start
+    while end is None or offset < end:
+        answer = await patiently(partial(first_rows, coordinator, topic_id, partition, offset))
+        if end is None:
+            end = answer.high_watermark
+        rows = tuple(row for row in answer.rows if row.base_offset < end)
+        if not rows:
+            return
+        yield rows
+        offset = rows[-1].last_offset + 1
+
+
+async def first_rows(coordinator: Coordinator, topic_id: bytes, partition: int, offset: int) -> LogAnswer:
+    """What `find` answers at an offset, or at the log start where that is beyond it; no rows beyond the log's end.
+
+    Raises LogGone, ShardFenced and CoordinatorUnavailable.
+    """
+    while True:
+        (answer,) = await coordinator.find([FindRequest(topic_id, partition, offset, MAX_EXACT)])
+        if answer.error_code == OFFSET_OUT_OF_RANGE:
+            if answer.log_start_offset <= offset:
+                return answer
+            offset = answer.log_start_offset
+        elif answer.error_code == KAFKA_STORAGE_ERROR:
+            raise ShardFenced(f"the shard of partition {partition} is fenced; see `diskless-proxy coordinator check`")
+        elif answer.error_code != NONE:
+            raise LogGone(f"the log of partition {partition} does not live any more")
+        else:
+            return answer
+
+
+async def patiently(call: Callable[[], Awaitable[Answer]]) -> Answer:
+    """The answer of a call of the coordinator that may be repeated: it is, where the store does not answer.
+
+    Raises ShardFenced at once, and CoordinatorUnavailable after TRIES.
+    """
+    pause = FIRST_PAUSE_SECONDS
+    for _ in range(TRIES - 1):
+        try:
+            return await call()
+        except ShardFenced:
+            raise
+        except CoordinatorUnavailable:
+            await asyncio.sleep(pause)
+            pause *= 2
+    return await call()

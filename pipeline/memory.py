@@ -1,0 +1,43 @@
+"""How many tasks fit into the memory of this machine, where they run beside the driver."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from proxy.process.memory_limit import container_limits
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+BESIDE_TASK_BYTES = 64 << 20
+"""A Python worker itself, and what it is reading."""
+
+
+def tasks_at_once(spark: SparkSession, task_bytes: int, *, root: Path = Path("/")) -> int | None:
+    """As many tasks as have room for `task_bytes` each in half of the memory, at most one for each core.
+
+    The other half is the JVM's and the driver's. None where tasks run on other machines, or nothing tells how much
+    there is. `root`: where the kernel tells it.
+    """
+    context = spark.sparkContext
+    memory_bytes = available_bytes(root) if str(context.master).startswith("local") else None
+    if memory_bytes is None:
+        return None
+    return max(1, min(context.defaultParallelism, memory_bytes // 2 // (task_bytes + BESIDE_TASK_BYTES)))
+
+
+def available_bytes(root: Path = Path("/")) -> int | None:
+    """The least of what this container may have and what this machine has to spare; None where neither is told."""
+    return min([*container_limits(root), *_spare_bytes(root)], default=None)
+
+
+def _spare_bytes(root: Path) -> Iterator[int]:
+    try:
+        told = (root / "proc/meminfo").read_text()
+    except OSError:
+        return
+    for line in told.splitlines():
+        if line.startswith("MemAvailable:"):
+            yield int(line.split()[1]) << 10

@@ -1,0 +1,243 @@
+"""How the jobs read records: many rows by few ranged GETs, each batch checked, with offsets and times in place.
+
+Everything in `pipeline` that reads records does it by way of this file. Sans-io but for `fetch_ranges`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
+from struct import Struct
+from typing import Literal, NamedTuple, cast
+
+from crc32c import crc32c
+
+from proxy.coordinator.interface import Row
+from proxy.records import (
+    CRC_COVERS_FROM,
+    HEADER_BYTES,
+    LENGTH_END,
+    MAGIC,
+    BatchBounds,
+    RecordsError,
+    check_offsets,
+    patch_offsets,
+)
+from proxy.storage.interface import Buffer, ObjectMissing, ObjectStorage
+from proxy.wal.segment import FORMAT_VERSION, MERGED_FORMAT_VERSION, SEGMENT_OVERHEAD_BYTES, segment_key
+
+MAX_GET_BYTES = 8_388_608
+"""What one GET of a job asks for, unless a single row is larger."""
+MAX_GAP_BYTES = 262_144
+"""What is read in vain between two rows of one object, as a GET of its own costs more."""
+LEADER_EPOCH = 0
+"""The constant partition leader epoch of all batches of diskless topics."""
+
+Kind = Literal["missing", "short", "corrupt", "wrong_offsets", "unknown_format"]
+
+_FINDINGS = {"missing": "missing_object", "short": "short_object", "corrupt": "corrupt_batch"}
+_AHEAD_PER_GET = 4
+"""Ranges that have been read, or wait to be, for each GET that may be under way."""
+_HEAD = Struct(">8xi4xbI2xi")
+"""Of a batch: length, magic, CRC, last offset delta."""
+_FORMATS = {FORMAT_VERSION: False, MERGED_FORMAT_VERSION: True}
+"""By an object's first byte: whether its batches have their offsets in place."""
+
+
+class RowUnreadable(Exception):
+    """A row's bytes are not there, or are not what the row says.
+
+    The text names object, position and offsets, and fits a line. `row` is None where a whole range is concerned.
+    """
+
+    def __init__(self, kind: Kind, row: Row | None, text: str) -> None:
+        super().__init__(kind, row, text)
+        self.kind: Kind = kind
+        self.row = row
+        self.text = text
+
+    def __str__(self) -> str:
+        return self.text
+
+    def of_row(self, row: Row) -> RowUnreadable:
+        """The same, said of one of the rows in the range."""
+        return RowUnreadable(self.kind, row, f"{_name(row)}: {self.text}")
+
+
+def finding_of(kind: str) -> str:
+    """The name of a finding, as the audit has it, for what `RowUnreadable` says."""
+    return _FINDINGS.get(kind, kind)
+
+
+class Range(NamedTuple):
+    """What one GET reads of an object."""
+
+    segment: bytes
+    start: int
+    """Of its first byte in the object."""
+    end: int
+    """Exclusive."""
+    places: tuple[int, ...]
+    """Which of the rows asked for lie in it, by ascending position in the object."""
+
+
+def coalesce(
+    rows: Sequence[Row], *, max_get_bytes: int = MAX_GET_BYTES, max_gap_bytes: int = MAX_GAP_BYTES
+) -> list[Range]:
+    """The ranges that hold all of `rows`, in the order in which their objects (then ranges) first come in `rows`.
+
+    Rows of one object that are at most `max_gap_bytes` apart share a range, as long as that does not pass
+    `max_get_bytes`; no row is cut. A row behind an object's format byte is read with that, to check it.
+    """
+    of_segment: dict[bytes, list[int]] = {}
+    for place, row in enumerate(rows):
+        of_segment.setdefault(row.segment, []).append(place)
+    ranges: list[Range] = []
+    for segment, places in of_segment.items():
+        places.sort(key=lambda place: rows[place].position)
+        ranges += _ranges_of(segment, rows, places, max_get_bytes, max_gap_bytes)
+    ranges.sort(key=lambda one: min(one.places))
+    return ranges
+
+
+def _ranges_of(
+    segment: bytes, rows: Sequence[Row], places: Sequence[int], max_get_bytes: int, max_gap_bytes: int
+) -> Iterator[Range]:
+    inside: list[int] = []
+    start = end = 0
+    for place in places:
+        position = rows[place].position
+        row_end = position + rows[place].length
+        if inside and (position - end > max_gap_bytes or max(end, row_end) - start > max_get_bytes):
+            yield Range(segment, start, end, tuple(inside))
+            inside = []
+        if not inside:
+            start, end = (0 if position == SEGMENT_OVERHEAD_BYTES else position), row_end
+        inside.append(place)
+        end = max(end, row_end)
+    if inside:
+        yield Range(segment, start, end, tuple(inside))
+
+
+async def fetch_ranges(
+    storage: ObjectStorage, ranges: Iterable[Range], *, gets: int, max_bytes_in_flight: int
+) -> AsyncGenerator[tuple[Range, bytes | bytearray | RowUnreadable], None]:
+    """The bytes of the ranges in their order, read ahead: `gets` at a time, and as many bytes as are allowed in memory.
+
+    What the caller was given last counts until it asks for the next. A range larger than all that is allowed comes
+    alone. Fewer bytes than asked for come where the object is shorter, RowUnreadable (`missing`, of no row) where there
+    is none. Raises StorageError where the storage fails. Close it (`aclosing`) where it is left early.
+    """
+    left = iter(ranges)
+    ahead: deque[tuple[Range, asyncio.Task[bytes | bytearray | RowUnreadable]]] = deque()
+    permits = asyncio.Semaphore(gets)
+    waiting = next(left, None)
+    bytes_in_flight = 0
+    try:
+        while waiting is not None or ahead:
+            while waiting is not None and (
+                not ahead
+                or (
+                    len(ahead) < gets * _AHEAD_PER_GET
+                    and bytes_in_flight + waiting.end - waiting.start <= max_bytes_in_flight
+                )
+            ):
+                bytes_in_flight += waiting.end - waiting.start
+                ahead.append((waiting, asyncio.create_task(_fetch(storage, waiting, permits))))
+                waiting = next(left, None)
+            range_, task = ahead.popleft()
+            yield range_, await task
+            bytes_in_flight -= range_.end - range_.start
+    finally:
+        for _, task in ahead:
+            task.cancel()
+        await asyncio.gather(*(task for _, task in ahead), return_exceptions=True)
+
+
+async def _fetch(
+    storage: ObjectStorage, range_: Range, permits: asyncio.Semaphore
+) -> bytes | bytearray | RowUnreadable:
+    async with permits:
+        try:
+            return await storage.fetch(segment_key(range_.segment), range_.start, range_.end)
+        except ObjectMissing:
+            return RowUnreadable("missing", None, f"there is no object {segment_key(range_.segment)}")
+
+
+def row_batches(data: Buffer, range_: Range, row: Row) -> tuple[bytearray | memoryview, list[BatchBounds]]:
+    """The row's batches, out of the `data` of a range that holds it, and where each lies in them.
+
+    Base offsets, leader epoch 0 and append time are in place, the CRC of each batch is verified. What is not in place
+    yet is written into `data` itself where that is a bytearray, and into a copy where it can't be written to; else the
+    answer is a view of `data`. Raises RowUnreadable.
+    """
+    check_format(data, range_, row)
+    start = row.position - range_.start
+    found = memoryview(data)[start : start + row.length]
+    run = found if row.offsets_in_place or not found.readonly else memoryview(bytearray(found))
+    return run, place_batches(run, row)
+
+
+def check_format(data: Buffer, range_: Range, row: Row) -> None:
+    """Raises RowUnreadable where the range begins with the object, and that is not of the format that the row says."""
+    if range_.start == 0 and data and _FORMATS.get(data[0]) is not row.offsets_in_place:
+        wanted = "in place" if row.offsets_in_place else "not in place"
+        raise _unreadable(
+            "unknown_format", row, f"the object's format is {data[0]}, the coordinator has its offsets as {wanted}"
+        )
+
+
+def place_batches(run: memoryview | bytearray, row: Row) -> list[BatchBounds]:
+    """Check the batches of a row in `run`, its bytes alone, and set base offsets, leader epoch and append time there.
+
+    Can be done twice with one outcome. Raises RowUnreadable: `short`, `corrupt` or `wrong_offsets`.
+    """
+    if len(run) < row.length:
+        raise _unreadable("short", row, f"the object is cut off: {len(run)} of {row.length} bytes are there")
+    _check_crcs(run, row)
+    if row.offsets_in_place:
+        try:
+            return check_offsets(run, row.base_offset, row.last_offset)
+        except RecordsError as error:
+            raise _unreadable("wrong_offsets", row, str(error)) from error
+    append_time_ms = row.append_time_ms if row.log_append_time else None
+    bounds = patch_offsets(run, row.base_offset, LEADER_EPOCH, append_time_ms)
+    last_offset = bounds[-1].last_offset if bounds else row.base_offset - 1
+    if last_offset != row.last_offset:
+        raise _unreadable("wrong_offsets", row, f"the bytes hold offsets to {last_offset}")
+    return bounds
+
+
+def _check_crcs(run: memoryview | bytearray, row: Row) -> None:
+    """Raises RowUnreadable where the bytes are not whole batches with the CRCs that they tell."""
+    position, end = 0, len(run)
+    with memoryview(run) as view:
+        while position < end:
+            if end - position < HEADER_BYTES:
+                raise _unreadable("corrupt", row, f"{end - position} bytes at byte {position} are no record batch")
+            length, magic, crc, delta = _HEAD.unpack_from(view, position)
+            total = length + LENGTH_END
+            if magic != MAGIC or delta < 0 or not HEADER_BYTES <= total <= end - position:
+                raise _unreadable(
+                    "corrupt",
+                    row,
+                    f"no record batch is at byte {position} of {end}: length {length}, magic {magic}, last offset "
+                    f"delta {delta}",
+                )
+            if crc32c(view[position + CRC_COVERS_FROM : position + total]) != crc:
+                raise _unreadable(
+                    "corrupt", row, f"the CRC of the batch at byte {position} does not match its {total} bytes"
+                )
+            position += total
+
+
+def _unreadable(kind: str, row: Row, text: str) -> RowUnreadable:
+    return RowUnreadable(cast(Kind, kind), row, f"{_name(row)}: {text}")
+
+
+def _name(row: Row) -> str:
+    return (
+        f"object {segment_key(row.segment)}, position {row.position}, length {row.length}, for offsets "
+        f"{row.base_offset} to {row.last_offset}"
+    )

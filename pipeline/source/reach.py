@@ -1,0 +1,68 @@
+"""The coordinator and the registry, held open: a stream asks them with every trigger."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from pipeline.source.errors import SourceError
+from pipeline.source.gather import gathered
+from pipeline.source.selection import ChosenTopic
+from proxy.config import ConfigError, Settings, load_settings
+from proxy.coordinator.by_settings import coordinator_on
+from proxy.coordinator.connect import connect
+from proxy.coordinator.interface import (
+    Coordinator,
+    DisklessTopic,
+    LogDescription,
+)
+from proxy.coordinator.registry import RedisTopicRegistry
+
+LogEnds = LogDescription
+"""Of which log start offset and high watermark are used."""
+
+
+class Reach:
+    """What a query can ask the coordinator."""
+
+    def __init__(self, registry: RedisTopicRegistry, coordinator: Coordinator) -> None:
+        self._registry = registry
+        self.coordinator = coordinator
+
+    async def topics(self) -> tuple[DisklessTopic, ...]:
+        """The registry as it is now. Raises CoordinatorUnavailable."""
+        return (await self._registry.load()).topics
+
+
+@asynccontextmanager
+async def reached(settings: Settings) -> AsyncIterator[Reach]:
+    """For the time of the context. Nothing is asked yet."""
+    client = await connect(settings.redis)
+    try:
+        yield Reach(RedisTopicRegistry(client, settings.redis), coordinator_on(client, settings))
+    finally:
+        await client.aclose()
+
+
+async def ends_of(coordinator: Coordinator, topics: Iterable[ChosenTopic]) -> dict[tuple[str, int], LogEnds]:
+    """Where the logs begin and end now, by topic and partition; those that do not live are left out.
+
+    Raises CoordinatorUnavailable.
+    """
+    chosen = list(topics)
+    described = await gathered(lambda topic: coordinator.describe(topic.topic_id, topic.partitions), chosen)
+    return {
+        (topic.name, partition): one
+        for topic, of_topic in zip(chosen, described, strict=True)
+        for partition, one in zip(topic.partitions, of_topic, strict=True)
+        if one is not None
+    }
+
+
+def settings_of(path: str) -> Settings:
+    """The proxy's settings file, with the environment over it. Raises SourceError."""
+    try:
+        return load_settings(Path(path))
+    except ConfigError as error:
+        raise SourceError(str(error)) from error

@@ -1,0 +1,50 @@
+"""The columns: those of Spark's Kafka source (`KafkaRecordToRowConverter`), all nullable as there."""
+
+from __future__ import annotations
+
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from pipeline.source.errors import OptionError
+
+_HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+FULL = StructType(
+    [
+        StructField("key", BinaryType()),
+        StructField("value", BinaryType()),
+        StructField("topic", StringType()),
+        StructField("partition", IntegerType()),
+        StructField("offset", LongType()),
+        StructField("timestamp", TimestampType()),
+        StructField("timestampType", IntegerType()),
+        StructField("headers", ArrayType(_HEADER)),
+    ]
+)
+
+
+def schema_of(*, include_headers: bool) -> StructType:
+    """What a query gets that names no schema of its own."""
+    return FULL if include_headers else StructType(FULL.fields[:-1])
+
+
+def check_schema(schema: StructType) -> None:
+    """Raises OptionError where a query's own schema is not some of the columns, of their types.
+
+    Such a schema is how columns are left out at the source: Spark tells Python sources of no pruning.
+    """
+    for field in schema.fields:
+        known = next((one for one in FULL.fields if one.name == field.name), None)
+        if known is None or known.dataType != field.dataType:
+            columns = ", ".join(f"{one.name} {one.dataType.simpleString()}" for one in FULL.fields)
+            raise OptionError(
+                f"the schema asks for {field.name} {field.dataType.simpleString()}; there are {columns}: name some of "
+                "these, or no schema"
+            )
