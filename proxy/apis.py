@@ -10,6 +10,8 @@ from __future__ import annotations
 from enum import Enum
 from typing import NamedTuple
 
+from proxy.api_keys import API_VERSIONS
+
 NEVER_FLEXIBLE = 0x7FFF
 """`flexible_from` of an API that has no tagged fields in any version."""
 
@@ -167,8 +169,6 @@ API_TABLE: dict[int, Api] = {row[0]: Api(*row) for row in _ROWS}
 PROPOSED_VERSIONS = {3: 14, 75: 1}
 """By API key the version that KIP-1163 proposes, one above the highest; offered with `kip1163_api` only."""
 
-_API_VERSIONS = 18
-
 
 def request_is_flexible(api_key: int, api_version: int) -> bool:
     """Whether a request of this version has tagged fields, in header and body; no where the key is unknown."""
@@ -178,4 +178,4 @@ def request_is_flexible(api_key: int, api_version: int) -> bool:
 
 def response_is_flexible(api_key: int, api_version: int) -> bool:
     """Whether the *header* of a response of this version has tagged fields; never that of ApiVersions."""
-    return api_key != _API_VERSIONS and request_is_flexible(api_key, api_version)
+    return api_key != API_VERSIONS and request_is_flexible(api_key, api_version)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from proxy.cluster import METADATA
+from proxy.api_keys import METADATA
 from proxy.errors import NONE, TOPIC_ALREADY_EXISTS, TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_OR_PARTITION
 from proxy.housekeeping.broker_defaults import DefaultsRefused, broker_configs
 from proxy.replication.plan import DEFAULT_REPLICATION_FACTOR, NUM_PARTITIONS

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import structlog
 
+from proxy.api_keys import METADATA
 from proxy.config import Settings, parse_address
 from proxy.process.keep_alive import keep_alive
 from proxy.service import BrokerAccess, ServiceConnection
@@ -17,7 +18,6 @@ from proxy.wire.metadata import Broker, metadata_brokers, metadata_cluster_id
 
 log = structlog.get_logger()
 
-METADATA = 3
 _METADATA_VERSION = 9
 _NO_TOPICS = b"\x01\x00\x00\x00\x00"
 """Metadata v9: an empty list of topics, no auto-creation, no authorized operations, no tagged fields."""
@@ -32,11 +32,6 @@ class ClusterView(NamedTuple):
     def with_address(self, address_of: Callable[[int], object | None]) -> ClusterView:
         """Only those that clients can be told of."""
         return ClusterView({node: broker for node, broker in self.brokers.items() if address_of(node) is not None})
-
-    def in_rack(self, rack: str) -> tuple[int, ...]:
-        """Node IDs of the live brokers of a rack; of all where the rack has none."""
-        local = tuple(sorted(node for node, broker in self.brokers.items() if broker.rack == rack))
-        return local or tuple(sorted(self.brokers))
 
 
 class Cluster:

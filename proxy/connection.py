@@ -10,15 +10,18 @@ from __future__ import annotations
 
 import asyncio
 import struct
+import time
 from collections import deque
 from collections.abc import Callable, Coroutine
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, cast
 
 import structlog
 
 from proxy import apis
+from proxy.api_keys import API_VERSIONS, PRODUCE, SASL_HANDSHAKE
 from proxy.handlers.sasl import pass_token
-from proxy.produce_offload import PRODUCE, begin_classic_produce
+from proxy.produce_offload import begin_classic_produce
 from proxy.request import Request
 from proxy.security.authentication import Authentication
 from proxy.slots import BrokerSlot, Rewrite, Slot
@@ -38,8 +41,6 @@ log = structlog.get_logger()
 _SIZE = struct.Struct(">i")
 _HEAD = struct.Struct(">hhi")
 _HEAD_BYTES = 8
-_SASL_HANDSHAKE = 17
-_API_VERSIONS = 18
 
 # Why reading from the client is paused: bits of `ClientConnection._paused`.
 _CONNECTING = 1
@@ -71,6 +72,17 @@ class ClientConnection(asyncio.Protocol):
         self.listeners = listeners
         self.node_id = node_id
         self.host = ""
+        self.client_id: str | None = None
+        """Of the last request that was held; clients begin with such a one."""
+        self.software = ""
+        """Name and version, as an ApiVersions v3 or newer said them."""
+        self.opened_ms = 0
+        """Since 1970; 0 before there is a client."""
+        self.requests = 0
+        self.received_bytes = 0
+        self.sent_bytes = 0
+        self.crossed_bytes = 0
+        """Of its records, for each time that they cross racks; counted by `accounting`."""
         self.upstream: BrokerConnection | None = None
         self.last_active_s = context.now()
         self.remembered: dict[Any, Any] = {}
@@ -101,7 +113,13 @@ class ClientConnection(asyncio.Protocol):
         """`Slot.let_go` of answers that are written, and not all taken by the client."""
         self._muted: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._unanswered = False
+        """Whether the request behind the barrier is one that nobody waits for."""
+        self._forwarded_bytes = 0
+        """Of requests that a full broker connection holds."""
         self._admitted = False
+        self._lingers = False
+        """Whether the client is gone, and what it sent last is not all with the broker yet."""
 
     # What asyncio calls.
 
@@ -111,6 +129,7 @@ class ClientConnection(asyncio.Protocol):
         self._transport.set_write_buffer_limits(high=self.context.settings.limits.write_buffer_bytes)
         peer = transport.get_extra_info("peername")
         self.host = str(peer[0]) if isinstance(peer, tuple) else ""
+        self.opened_ms = time.time_ns() // 1_000_000
         self._admitted = self.context.connections.admit(self)
         if self._admitted:
             self._start(self._connect())
@@ -121,12 +140,14 @@ class ClientConnection(asyncio.Protocol):
         """asyncio: bytes of the client."""
         self.last_active_s = self.context.now()
         self.context.stats.client_bytes_received += len(data)
+        self.received_bytes += len(data)
         self._reading = True
         self._read(lambda: self._reader.feed(data))
 
     def connection_lost(self, error: Exception | None) -> None:
         """asyncio: the client is gone, or was sent away."""
         self._transport = None
+        self.frame_began_s = None
         self._paused |= _ENDING
         self._reader.stop()
         self._end_looking_through()
@@ -134,8 +155,10 @@ class ClientConnection(asyncio.Protocol):
             self._muted.cancel()
         for task in self._tasks:
             task.cancel()
+        self._give_back_forwarded()
         if self.upstream is not None:
-            self.upstream.close()
+            within_s = self.context.settings.limits.broker_write_timeout_ms / 1000
+            self._lingers = self.upstream.finish(within_s, self.context.memory)
         for slot in [slot for slot in self._slots if isinstance(slot, BrokerSlot)]:
             slot.lose()
         self._not_taken.extend(slot.let_go for slot in self._slots if slot.let_go is not None)
@@ -146,7 +169,7 @@ class ClientConnection(asyncio.Protocol):
         if self._granted:
             self._granted = False
             self.context.memory.give_back(self._granted_bytes)
-        if self._admitted:
+        if self._admitted and not self._lingers:
             self.context.connections.forget(self)
 
     def pause_writing(self) -> None:
@@ -179,7 +202,7 @@ class ClientConnection(asyncio.Protocol):
             raise ProtocolError(f"API key {api_key} ({name}) is not served to clients")
         if (
             not api.lowest_version <= api_version <= api.highest_version
-            and api_key != _API_VERSIONS
+            and api_key != API_VERSIONS
             and not (self.context.settings.kip1163_api and apis.PROPOSED_VERSIONS.get(api_key) == api_version)
         ):
             raise ProtocolError(
@@ -213,11 +236,15 @@ class ClientConnection(asyncio.Protocol):
         body = frame[header.body_offset :]
         request = Request(header.api_key, header.api_version, header.correlation_id, header.client_id, frame, body)
         self.context.stats.count_request(request.api_key)
+        self.requests += 1
+        self.client_id = header.client_id
         self._opened = None
         waiting = self.context.handlers[request.api_key](self, request)
         slot = self._opened
         if slot is not None and not slot.done:
             slot.charge_bytes = self._charge_bytes
+        elif self._paused & _BROKER_FULL:
+            self._forwarded_bytes += self._charge_bytes
         else:
             self.context.memory.give_back(self._charge_bytes)
         self._charge_bytes = 0
@@ -228,10 +255,11 @@ class ClientConnection(asyncio.Protocol):
     def _end_looking_through(self) -> None:
         if self._looked_through is not None:
             self._looked_through.count()
+            self.context.topics.end_stream(self._looked_through)
             self._looked_through = None
 
     def _pass_token(self, token: memoryview) -> None:
-        slot = Slot(self, _SASL_HANDSHAKE, 0, 0)
+        slot = Slot(self, SASL_HANDSHAKE, 0, 0)
         slot.charge_bytes, self._charge_bytes = self._charge_bytes, 0
         self._slots.append(slot)
         self._start_behind_barrier(pass_token(self, bytes(token), slot), slot)
@@ -273,8 +301,11 @@ class ClientConnection(asyncio.Protocol):
 
         `looked_through` is shown all of it, from the frame's size on.
         """
-        self._looked_through = looked_through
+        if looked_through is not None:
+            self._looked_through = looked_through
+            self.context.topics.begin_stream(looked_through)
         self.context.stats.count_request(api_key)
+        self.requests += 1
         if slot is not None and self.upstream is not None:
             self._slots.append(slot)
             self.upstream.expected.append(slot)
@@ -289,6 +320,7 @@ class ClientConnection(asyncio.Protocol):
         """As `forward_slot`, where a slot was opened already: `into` takes its place, and its memory."""
         self._slots[self._slots.index(slot)] = into
         into.charge_bytes, slot.charge_bytes = slot.charge_bytes, 0
+        into.began_s = slot.began_s
         self.send_upstream([request.frame], into)
 
     async def ask(
@@ -338,6 +370,7 @@ class ClientConnection(asyncio.Protocol):
         """Bytes of the head's answer, at once."""
         if self._transport is not None:
             self.context.stats.client_bytes_sent += len(part)
+            self.sent_bytes += len(part)
             self._transport.write(part)
 
     def slot_finished(self, slot: Slot) -> None:
@@ -366,12 +399,23 @@ class ClientConnection(asyncio.Protocol):
         self.context.stats.protocol_errors += 1
         slot.lose()
 
-    # The end.
+    # The end, and what is seen from outside.
+
+    @property
+    def address(self) -> str:
+        """The client's, as `host:port`."""
+        peer = self._transport.get_extra_info("peername") if self._transport is not None else None
+        return f"{self.host}:{peer[1]}" if isinstance(peer, tuple) else self.host
 
     @property
     def busy(self) -> bool:
         """Whether an answer is due."""
         return bool(self._slots)
+
+    @property
+    def requests_underway(self) -> int:
+        """Requests whose answers are due."""
+        return len(self._slots)
 
     @property
     def unsent_bytes(self) -> int:
@@ -380,11 +424,20 @@ class ClientConnection(asyncio.Protocol):
 
     @property
     def unwatched_descriptor(self) -> int | None:
-        """The socket's, where it is not read from, so that its end is not noticed; else None."""
-        if self._reading or self._transport is None or self._transport.is_closing():
+        """The socket's, where it is not read from, so that its end is not noticed; else None.
+
+        A request that is not answered (acks=0) goes on when its client has left: that one is not looked for.
+        """
+        if self._reading or self._transport is None or self._transport.is_closing() or self._does_unanswered:
             return None
         one = self._transport.get_extra_info("socket")
         return None if one is None else cast(int, one.fileno())
+
+    @property
+    def unread_tls_bytes(self) -> int:
+        """What has come and is not decrypted yet; 0 without TLS, where it stays with the system."""
+        unread = getattr(self._transport, "get_read_buffer_size", None)
+        return int(unread()) if unread is not None else 0
 
     @property
     def in_frame(self) -> bool:
@@ -407,6 +460,8 @@ class ClientConnection(asyncio.Protocol):
         self._pause(_ENDING)
         if self._transport is not None:
             self._transport.abort()
+        elif self._lingers and self.upstream is not None:
+            self.upstream.close()
 
     # Inner workings.
 
@@ -432,6 +487,7 @@ class ClientConnection(asyncio.Protocol):
                 if slot is not None:
                     slot.lose()
 
+        self._unanswered = slot is not None and slot not in self._slots
         self._pause(_BARRIER)
         self._start(self._behind_barrier(waiting, slot)).add_done_callback(ended)
 
@@ -530,9 +586,17 @@ class ClientConnection(asyncio.Protocol):
         if paused:
             self._pause(_BROKER_FULL)
         else:
+            self._give_back_forwarded()
             self._unpause(_BROKER_FULL)
 
+    def _give_back_forwarded(self) -> None:
+        forwarded_bytes, self._forwarded_bytes = self._forwarded_bytes, 0
+        self.context.memory.give_back(forwarded_bytes)
+
     def _broker_lost(self) -> None:
+        if self._lingers:
+            self._lingers = False
+            self.context.connections.forget(self)
         self._pause(_ENDING)
         self._close_if_done()
 
@@ -552,6 +616,7 @@ class ClientConnection(asyncio.Protocol):
             if not head.done:
                 break
             slots.popleft()
+            self.context.stats.count_answer(head.api_key, perf_counter() - head.began_s)
             if head.let_go is not None:
                 self._not_taken.append(head.let_go)
         if self._not_taken and not self._paused & _CLIENT_FULL:
@@ -571,12 +636,17 @@ class ClientConnection(asyncio.Protocol):
         self._held_response_bytes -= size
         if self._transport is not None:
             self.context.stats.client_bytes_sent += size
+            self.sent_bytes += size
             self._transport.writelines(buffers)
 
     def _let_go(self) -> None:
         not_taken, self._not_taken = self._not_taken, []
         for let_go in not_taken:
             let_go()
+
+    @property
+    def _does_unanswered(self) -> bool:
+        return self._unanswered and bool(self._paused & _BARRIER)
 
     def _close_if_done(self) -> None:
         busy = self._paused & _BARRIER and not self._slots

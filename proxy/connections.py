@@ -16,17 +16,19 @@ import structlog
 from proxy.config import Limits
 from proxy.memory import MemoryBudget
 from proxy.process import open_files
+from proxy.seldom import SeldomLog
 from proxy.stats import Stats
 
 if TYPE_CHECKING:
     from proxy.connection import ClientConnection
 
 log = structlog.get_logger()
-_LOG_INTERVAL_S = 1.0
 _LONGEST_SWEEP_MS = 120_000
 _ENDED = getattr(select, "POLLRDHUP", 0)
 """The other side sends no more. Only Linux tells; elsewhere it is noticed when reading goes on."""
 _INT = struct.Struct("i")
+_LONGEST_GOODBYE_BYTES = 64
+"""Of TLS: a record with `close_notify` alone is shorter, one with a request is longer."""
 _MOST_PAUSES = 8
 """Of a drain, `limits.drain_pause_ms` each."""
 
@@ -53,9 +55,12 @@ def ended_unnoticed(connections: Iterable[ClientConnection]) -> list[ClientConne
     return [
         unwatched[descriptor]
         for descriptor, events in poll.poll(0)
-        if events & (select.POLLHUP | select.POLLERR)
-        or not (unwatched[descriptor].in_frame or _unread_bytes(descriptor))
+        if events & (select.POLLHUP | select.POLLERR) or not _has_sent_more(unwatched[descriptor], descriptor)
     ]
+
+
+def _has_sent_more(connection: ClientConnection, descriptor: int) -> bool:
+    return connection.in_frame or _unread_bytes(descriptor) > 0 or connection.unread_tls_bytes > _LONGEST_GOODBYE_BYTES
 
 
 def _unread_bytes(descriptor: int) -> int:
@@ -74,8 +79,7 @@ class Connections:
         self._open: set[ClientConnection] = set()
         self._by_host: Counter[str] = Counter()
         self._emptied: asyncio.Event | None = None
-        self._last_log_s: dict[str, float] = {}
-        self._unlogged: Counter[str] = Counter()
+        self._log_seldom = SeldomLog(lambda: asyncio.get_running_loop().time())
         self._unsent: dict[ClientConnection, tuple[int, float]] = {}
         """Bytes that a client has not taken, and since when it is these."""
 
@@ -84,6 +88,10 @@ class Connections:
 
     def __len__(self) -> int:
         return len(self._open)
+
+    def all(self) -> tuple[ClientConnection, ...]:
+        """Those that are open now."""
+        return tuple(self._open)
 
     def admit(self, connection: ClientConnection) -> bool:
         """Let a connection in, or say no where the limits are reached."""
@@ -159,11 +167,10 @@ class Connections:
     async def sweep(self, memory: MemoryBudget) -> None:
         """End connections that are idle, or slow to send or to take, for longer than the limits; for ever."""
         limits = self._limits
-        timeouts_ms = (limits.idle_timeout_ms, limits.frame_timeout_ms, limits.contended_frame_timeout_ms)
-        interval_s = min(*timeouts_ms, limits.write_timeout_ms, _LONGEST_SWEEP_MS) / 4000
         loop = asyncio.get_running_loop()
         while True:
-            await asyncio.sleep(interval_s)
+            timeouts_ms = (limits.idle_timeout_ms, limits.frame_timeout_ms, limits.contended_frame_timeout_ms)
+            await asyncio.sleep(min(*timeouts_ms, limits.write_timeout_ms, _LONGEST_SWEEP_MS) / 4000)
             if open_files.none_left():
                 log.warning("no_file_descriptors", connections=len(self._open), remedy=open_files.REMEDY)
             self.sweep_once(loop.time(), contended=memory.contended)
@@ -225,9 +232,4 @@ class Connections:
         self._log("connection_refused", connection, reason=f"{limit} is reached", remedy=f"raise {limit}")
 
     def _log(self, event: str, connection: ClientConnection | Stranger, **values: Any) -> None:
-        now_s = asyncio.get_running_loop().time()
-        if now_s - self._last_log_s.get(event, float("-inf")) < _LOG_INTERVAL_S:
-            self._unlogged[event] += 1
-            return
-        self._last_log_s[event] = now_s
-        log.warning(event, client=connection.host, more_like_it=self._unlogged.pop(event, 0), **values)
+        self._log_seldom.warning(event, client=connection.host, **values)

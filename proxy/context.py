@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import redis.asyncio
@@ -15,8 +15,8 @@ from proxy.cluster import Cluster
 from proxy.config import Settings
 from proxy.connections import Connections
 from proxy.coordinates import Coordinates
+from proxy.coordinator.by_settings import coordinator_on
 from proxy.coordinator.fleet_store import RedisFleetStore
-from proxy.coordinator.redis import RedisCoordinator
 from proxy.coordinator.registry import RedisTopicRegistry
 from proxy.diskless_reader import DisklessReader
 from proxy.fleet import Fleet
@@ -42,8 +42,13 @@ from proxy.replication.creation import UnderReplicatedTopics
 from proxy.replication.keeper import ReplicationKeeper
 from proxy.replication.store import RedisPendingTopics
 from proxy.reservations import Reservations
+from proxy.rollups.counted import totals
+from proxy.rollups.expiry import RollupExpiry
+from proxy.rollups.writer import RollupWriter
 from proxy.row_reader import RowReader
+from proxy.seldom import SeldomLog
 from proxy.stats import Stats
+from proxy.storage.counted import CountedStorage
 from proxy.storage.interface import ObjectStorage
 from proxy.time_lookup import TimeLookup
 from proxy.topic_defaults import TopicDefaults
@@ -54,6 +59,7 @@ from proxy.wal.intake import Intake
 
 if TYPE_CHECKING:
     from proxy.handlers import Handler
+    from proxy.security.tls import TlsFiles
 
 
 _SHORTEST_COMMIT_AGE_MS = 1_000
@@ -75,23 +81,24 @@ class Context:
         self.handlers = handlers
         self.now: Callable[[], float] = asyncio.get_running_loop().time
         """Monotonic seconds."""
+        self.log_seldom = SeldomLog(self.now)
+        self.started_ms = self.wall_clock_ms()
         self.stats = Stats(settings.limits.max_counted_topics)
         self.quotas = Quotas(self.now, self.stats.throttled_seconds)
         self.memory = MemoryBudget(settings.limits.max_request_bytes_in_memory)
         self.connections = Connections(settings.limits, self.stats)
         self.cluster = Cluster(settings)
-        self.storage = storage
+        self.storage = storage = CountedStorage(storage, self.stats)
+        self.certificates: Sequence[TlsFiles] = ()
+        """Those that the process shows to clients and brokers; for the metrics."""
         self.store = store
-        self.coordinator = RedisCoordinator(
-            store,
-            settings.redis,
-            producer_id_expiration_ms=settings.producer_id_expiration_ms,
-            producer_batches_remembered=settings.producer_batches_remembered,
-        )
+        self.coordinator = coordinator_on(store, settings)
         self.index_watch = IndexWatch(self.coordinator, settings.redis)
         self.topics = Topics(RedisTopicRegistry(store, settings.redis), lease_runs=lambda: self.fleet.lease_runs())
         fleet_store = RedisFleetStore(store)
-        self.fleet = Fleet(settings, fleet_store, registry_version=lambda: self.topics.version, reload=self.topics.load)
+        self.fleet = Fleet(
+            settings, fleet_store, registry_version=lambda: self.topics.obeyed_version, reload=self.topics.load
+        )
         self.racks = Racks(
             settings, fleet_racks=self.fleet.racks, view=lambda: self.cluster.view, now=lambda: self.now()
         )
@@ -127,17 +134,22 @@ class Context:
             storage,
             capacity_bytes=settings.fetch.cold_cache_bytes,
             block_bytes=settings.fetch.cold_block_bytes,
+            merged_block_bytes=settings.fetch.merged_block_bytes,
             max_gets=settings.fetch.cold_max_gets,
         )
-        rows = RowReader(
+        self.rows = RowReader(
             self.cache, self.cold_cache, cold_after_ms=settings.fetch.cold_after_ms, now_ms=self.wall_clock_ms
         )
         self.reader = DisklessReader(
-            Coordinates(self.coordinator), rows, shortest_wait_s=settings.fetch.shortest_read_wait_ms / 1000
+            Coordinates(self.coordinator),
+            self.rows,
+            self.log_seldom,
+            shortest_wait_s=settings.fetch.shortest_read_wait_ms / 1000,
         )
         self.time_lookup = TimeLookup(
             self.coordinator,
-            rows,
+            self.rows,
+            self.log_seldom,
             max_rows=settings.fetch.time_lookup_max_rows,
             max_batch_bytes=settings.fetch.max_decompressed_batch_bytes,
         )
@@ -172,6 +184,18 @@ class Context:
         self.under_replicated = UnderReplicatedTopics(self)
         self.on_demand = OnDemand(lambda: self.now())
         self.reservations = Reservations(self)
+        self.rollups = RollupWriter(
+            settings.rollups,
+            storage,
+            settings.identity,
+            settings.rack,
+            totals=lambda: totals(self),
+            names=self.stats.topic_names,
+            now_ms=self.wall_clock_ms,
+        )
+        self.rollup_expiry = RollupExpiry(
+            storage, retention_ms=settings.rollups.retention_ms, now_ms=self.wall_clock_ms
+        )
         self.housekeeper = Housekeeper(
             settings,
             fleet_store,
@@ -188,17 +212,19 @@ class Context:
             IndexPacker(self.coordinator, self.topics, age_ms=settings.redis.pack_age_ms),
             ProducerExpiry(self.coordinator, self.topics),
             fenced=lambda: self.coordinator.fence.fenced,
+            rollups=self.rollup_expiry,
+        )
+        self.completion = Completion(
+            self.cluster,
+            self.pending_topics,
+            owners=lambda: self.fleet.records.keys(),
+            now_ms=self.wall_clock_ms,
+            confirm_s=settings.brokers.deleted_topics_confirm_ms / 1000,
+            settle_s=(settings.fleet.lease_ms + settings.fleet.create_topic_timeout_ms) / 1000,
+            partitions_at_once=settings.replication.partitions_at_once,
         )
         self.replication_keeper = ReplicationKeeper(
-            Completion(
-                self.cluster,
-                self.pending_topics,
-                owners=lambda: self.fleet.records.keys(),
-                now_ms=self.wall_clock_ms,
-                confirm_s=settings.brokers.deleted_topics_confirm_ms / 1000,
-                settle_s=(settings.fleet.lease_ms + settings.fleet.create_topic_timeout_ms) / 1000,
-                partitions_at_once=settings.replication.partitions_at_once,
-            ),
+            self.completion,
             fleet_store,
             self.fleet.identity,
             self.cluster,

@@ -1,18 +1,21 @@
 """Batch coordinates of the tails of diskless logs, kept up to date by announcements, and readers that wait for more.
 
 What is kept here is never the authority on what does *not* exist: offsets outside of it are asked of the coordinator.
-A tail is a contiguous range of rows that ends at the high watermark. It grows by announcements that fit to its end; one
-that does not fit, or a lost subscription, throws it away.
+A tail is a range of rows that ends at the high watermark. It grows by announcements that fit to its end; one that does
+not fit, or a lost subscription, throws it away.
+
+After some seconds rows are asked for again, as others may have taken their place: nobody announces a merge or a
+compaction. After a merge the old rows lead to the same records; after a compaction whoever went on with them could
+read a record from the old ones, and from the new ones no longer read that it was deleted.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
-
-import structlog
+from collections.abc import Callable, Iterable, Sequence
 
 from proxy.coordinator.interface import (
     Announcement,
@@ -24,39 +27,68 @@ from proxy.coordinator.interface import (
     RunAnswer,
 )
 from proxy.errors import KAFKA_STORAGE_ERROR, NONE
-
-log = structlog.get_logger()
+from proxy.seldom import SeldomLog
 
 Partition = tuple[bytes, int]
 
 _MAX_TAILS = 20_000
 _MAX_ROWS_PER_TAIL = 256
 """About 200 bytes a row: 1 GiB if every tail were full, which takes 20,000 partitions read at the same time."""
+_ROWS_TRUSTED_S = 15.0
+"""At least; at most three times as long, which is less than the grace of objects that nothing uses (`garbage.grace_ms`)
+by default."""
+_NOT_ASKED_S = 5.0
+"""After a failure of the coordinator old rows are taken for true for so long: each question may take long to fail."""
 
 
 class _Tail:
     """Rows up to the high watermark, oldest first."""
 
-    __slots__ = ("high_watermark", "known_high_watermark", "log_start_offset", "rows")
+    __slots__ = (
+        "_mark_offset",
+        "_marked_s",
+        "high_watermark",
+        "known_high_watermark",
+        "log_start_offset",
+        "old_before",
+        "rows",
+    )
 
-    def __init__(self, rows: list[Row], log_start_offset: int, high_watermark: int) -> None:
+    def __init__(self, rows: list[Row], log_start_offset: int, high_watermark: int, now_s: float) -> None:
         self.rows = rows
+        self._marked_s = now_s
+        self._mark_offset = high_watermark
+        """The high watermark at that time: rows before it have been known since then, or longer."""
+        self.old_before = 0
+        """Rows before it have been known for too long."""
         self.log_start_offset = log_start_offset
         self.high_watermark = high_watermark
         self.known_high_watermark = high_watermark
         """May be ahead of `high_watermark`, until the announcement comes of what this proxy itself has committed."""
 
+    def age(self, now_s: float) -> None:
+        """Note which rows have been known for too long."""
+        if now_s - self._marked_s < _ROWS_TRUSTED_S:
+            return
+        known_for_twice = now_s - self._marked_s >= 2 * _ROWS_TRUSTED_S
+        self.old_before = self.high_watermark if known_for_twice else self._mark_offset
+        self._marked_s, self._mark_offset = now_s, self.high_watermark
+
 
 class Coordinates:
     """Finds rows, from memory where it can be sure of them, else by asking the coordinator."""
 
-    def __init__(self, coordinator: Coordinator) -> None:
+    def __init__(self, coordinator: Coordinator, *, now_s: Callable[[], float] = time.monotonic) -> None:
+        """`now_s`: seconds, of a clock that nobody sets."""
         self._coordinator = coordinator
+        self._now_s = now_s
         self._tails: OrderedDict[Partition, _Tail] = OrderedDict()
         self._waiting: dict[Partition, set[asyncio.Event]] = {}
         self._announced: dict[Partition, int] = {}
         """High watermarks announced while someone listens: an answer of `find` may be older than they are."""
         self._following = False
+        self._old_are_true_until_s = 0.0
+        self._log_seldom = SeldomLog(now_s)
 
     async def locate(self, requests: Sequence[FindRequest], *, trust_ends: bool) -> list[LogAnswer]:
         """Where each request's rows lie; KAFKA_STORAGE_ERROR where only the coordinator knows, and does not answer.
@@ -70,11 +102,15 @@ class Coordinates:
             try:
                 found = await self._coordinator.find([requests[place] for place in unknown])
             except CoordinatorUnavailable as error:
-                log.warning("coordinates_unavailable", reason=str(error))
+                self._log_seldom.warning("coordinates_unavailable", reason=str(error))
                 found = [LogAnswer(KAFKA_STORAGE_ERROR, (), -1, -1)] * len(unknown)
+                self._old_are_true_until_s = self._now_s() + _NOT_ASKED_S
             for place, answer in zip(unknown, found, strict=True):
-                answers[place] = answer
-                self._learn(requests[place], answer)
+                if answer.error_code == KAFKA_STORAGE_ERROR:  # then nobody can put other rows in the place of old ones
+                    answers[place] = self._remembered(requests[place], trust_ends, also_old=True) or answer
+                else:
+                    answers[place] = answer
+                    self._learn(requests[place], answer)
         return [answer for answer in answers if answer is not None]
 
     def listen(self, partitions: Iterable[Partition]) -> asyncio.Event:
@@ -125,17 +161,23 @@ class Coordinates:
         for partition in [partition for partition in self._tails if partition[0] == topic_id]:
             del self._tails[partition]
 
-    def _remembered(self, request: FindRequest, trust_ends: bool) -> LogAnswer | None:
+    def _remembered(self, request: FindRequest, trust_ends: bool, *, also_old: bool = False) -> LogAnswer | None:
+        """`also_old`: rows that have been known for long, too."""
         tail = self._tails.get((request.topic_id, request.partition))
         if tail is None or tail.high_watermark < tail.known_high_watermark:
             return None
         if request.offset == tail.high_watermark and trust_ends:
             return LogAnswer(NONE, (), tail.log_start_offset, tail.high_watermark)
+        now_s = self._now_s()
+        tail.age(now_s)
+        also_old = also_old or now_s < self._old_are_true_until_s
         rows = tail.rows
         if not rows or not max(rows[0].base_offset, tail.log_start_offset) <= request.offset < tail.high_watermark:
             return None
-        self._tails.move_to_end((request.topic_id, request.partition))
         first = bisect_left(rows, request.offset, key=lambda row: row.last_offset)
+        if first == len(rows) or (rows[first].last_offset < tail.old_before and not also_old):
+            return None
+        self._tails.move_to_end((request.topic_id, request.partition))
         chosen: list[Row] = []
         size = 0
         for row in rows[first:]:
@@ -149,8 +191,7 @@ class Coordinates:
         """Begin a tail where an answer reaches the end of the log."""
         partition = request.topic_id, request.partition
         if not self._following or answer.error_code != NONE:
-            if answer.error_code != KAFKA_STORAGE_ERROR:
-                self._tails.pop(partition, None)
+            self._tails.pop(partition, None)
             return
         if answer.high_watermark < self._announced.get(partition, 0):
             return
@@ -160,7 +201,8 @@ class Coordinates:
         known = self._tails.get(partition)
         if known is not None and known.high_watermark >= answer.high_watermark:
             return
-        self._tails[partition] = _Tail(list(answer.rows), answer.log_start_offset, answer.high_watermark)
+        rows, now_s = list(answer.rows), self._now_s()
+        self._tails[partition] = _Tail(rows, answer.log_start_offset, answer.high_watermark, now_s)
         if known is not None:
             self.note(*partition, known.log_start_offset, known.known_high_watermark)
         if len(self._tails) > _MAX_TAILS:
@@ -171,6 +213,7 @@ class Coordinates:
         tail = self._tails.get(partition)
         if tail is not None and news.high_watermark > tail.high_watermark:
             if news.rows and news.rows[0].base_offset == tail.high_watermark:
+                tail.age(self._now_s())
                 tail.rows.extend(news.rows)
                 tail.high_watermark = news.high_watermark
                 self._raise_log_start(tail, news.log_start_offset)

@@ -15,18 +15,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import structlog
-
 from proxy.cache import PatchedRun
 from proxy.coordinates import Coordinates
 from proxy.coordinator.interface import FindRequest, LogAnswer, Row
 from proxy.errors import KAFKA_STORAGE_ERROR, NONE
 from proxy.records import empty_batch
 from proxy.row_reader import HeldRows, RowReader
+from proxy.seldom import SeldomLog
 from proxy.storage.interface import ObjectMissing, StorageError
 from proxy.wire.primitives import Buffer
-
-log = structlog.get_logger()
 
 _UNKNOWN_OFFSET = -1
 _LEADER_EPOCH = 0
@@ -56,11 +53,14 @@ class PartitionRead(NamedTuple):
 class DisklessReader:
     """Reads from the log that the coordinator orders and object storage holds."""
 
-    def __init__(self, coordinates: Coordinates, rows: RowReader, *, shortest_wait_s: float = 0.2) -> None:
+    def __init__(
+        self, coordinates: Coordinates, rows: RowReader, log_seldom: SeldomLog, *, shortest_wait_s: float = 0.2
+    ) -> None:
         """`shortest_wait_s`: for object storage, whatever a reader says."""
         self.coordinates = coordinates
         self._rows = rows
-        self._shortest_wait_s = shortest_wait_s
+        self._log_seldom = log_seldom
+        self.shortest_wait_s = shortest_wait_s
 
     async def read(
         self,
@@ -82,7 +82,7 @@ class DisklessReader:
         ]
         answers = await self.coordinates.locate(wanted, trust_ends=trust_ends)
         rows = self._choose(requests, answers, max_bytes, first_exempt)
-        await rows.load(max(wait_s, self._shortest_wait_s))
+        await rows.load(max(wait_s, self.shortest_wait_s))
         reads, left, has_something = [], max_bytes, False
         for request, answer in zip(requests, answers, strict=True):
             limit = min(request.max_bytes, left)
@@ -120,7 +120,7 @@ class DisklessReader:
             self.coordinates.forget(request.topic_id)
             (answer,) = await self.coordinates.locate([wanted], trust_ends=False)
             if answer.rows[:1] == (gone,):
-                log.error(
+                self._log_seldom.error(
                     "segment_missing", segment=gone.segment.hex(), partition=request.partition, offset=request.offset
                 )
                 break
@@ -156,7 +156,7 @@ class DisklessReader:
             try:
                 run = await rows.run(row) if patient and not size else rows.get(row)
             except StorageError as error:
-                log.warning("segment_unreadable", segment=row.segment.hex(), reason=str(error))
+                self._log_seldom.warning("segment_unreadable", segment=row.segment.hex(), reason=str(error))
                 if isinstance(error, ObjectMissing):
                     if not size:
                         raise _RowGone(row) from error

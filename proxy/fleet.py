@@ -11,8 +11,9 @@ from zlib import crc32
 
 import structlog
 
+from proxy import __version__
 from proxy.config import Listeners, Settings, parse_node_ids
-from proxy.coordinator.interface import CoordinatorUnavailable, FleetStore, ListenersRecord, ProxyRecord
+from proxy.coordinator.interface import CoordinatorUnavailable, FleetStore, ListenersRecord, ProxyRecord, SeenProxy
 from proxy.racks import sticky_order
 from proxy.wire.metadata import Broker
 
@@ -21,6 +22,8 @@ log = structlog.get_logger()
 _HEARD_AFTER_HEARTBEATS = 1.5
 """Every other proxy has beaten by then, and with its heartbeat has read ours."""
 
+_EVERYWHERE = ("0.0.0.0", "::", "")
+"""To listen there is to listen on every address; nobody is found by it."""
 _FIRST_LIFELINE, _LIFELINE_IDS = 1_000_000_000, 1 << 24
 
 
@@ -45,6 +48,15 @@ class _Served(NamedTuple):
     def of(cls, ports: dict[str, _Ports]) -> _Served:
         nodes = sorted(set().union(*(one.nodes for one in ports.values())))
         return cls(tuple(sorted(ports)), ports, {node: turn for turn, node in enumerate(nodes)})
+
+
+def _admin_address(settings: Settings) -> str:
+    """Where the admin port may be found; empty where the system picks it."""
+    admin = settings.admin
+    if not admin.port:
+        return ""
+    host = admin.advertised_host or (settings.listeners.client_host if admin.host in _EVERYWHERE else admin.host)
+    return f"[{host}]:{admin.port}" if ":" in host else f"{host}:{admin.port}"
 
 
 class Fleet:
@@ -127,6 +139,10 @@ class Fleet:
                     log.warning("heartbeat_failed", reason=str(error), remedy="start the store or mend redis.url")
                 failing = True
 
+    async def look(self) -> tuple[SeenProxy, ...]:
+        """All live proxies, and how long each one's lease still runs. Raises CoordinatorUnavailable."""
+        return await self._store.look()
+
     async def leave(self) -> None:
         """Be gone at once, and for good, rather than when the lease ends."""
         self._left = True
@@ -208,6 +224,8 @@ class Fleet:
             ),
             registry_version=self._registry_version(),
             serving=self._serving,
+            version=__version__,
+            admin=_admin_address(settings),
         )
 
     def _take(self, records: tuple[ProxyRecord, ...]) -> None:

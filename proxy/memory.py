@@ -51,5 +51,11 @@ class MemoryBudget:
             if not granted():
                 self.used_bytes -= wanted
 
+    def resize(self, limit_bytes: int) -> None:
+        """Another limit from now on: those that wait and fit are granted; what is above a lower one is given back by
+        those that hold it, and until then nobody is granted any."""
+        self.limit_bytes = limit_bytes
+        self.give_back(0)
+
     def _fits(self, size: int) -> bool:
         return self.used_bytes + size <= self.limit_bytes or not self.used_bytes

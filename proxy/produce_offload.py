@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import structlog
 
 from proxy.accounting import count_classic, count_diskless
+from proxy.api_keys import PRODUCE
 from proxy.coordinator.interface import DisklessTopic
 from proxy.errors import (
     KAFKA_STORAGE_ERROR,
@@ -63,7 +64,6 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-PRODUCE = 0
 _HEAD = struct.Struct(">hhi")
 _SIZE_BYTES = 4
 _FIRST_PARSED_VERSION = 3
@@ -221,6 +221,8 @@ class _PendingProduce:
         acks, version = self._parsed.acks, self._parsed.version
         try:
             rules = context.topic_defaults.rules(entry)
+            if rules.compacted:
+                rules = rules._replace(partition=f"{entry.name}-{partition.index}")
             records, header = check_produced(entry, partition, rules, acks=acks, version=version)
         except RecordsError as error:
             context.wal.holds.refused(entry.topic_id, partition.index, producer_id_of(partition.records))
@@ -233,7 +235,7 @@ class _PendingProduce:
             return
         count_diskless(self._connection, self._request.client_id, "produce")(entry.name, header.length)
         self._open += 1
-        settle = partial(self._settle, answers, place)
+        settle = partial(self._settle, answers, place, size=header.length)
         now_ms = context.wall_clock_ms()
         context.intake.append(entry.topic_id, partition.index, records, header, rules, now_ms, settle)
 
@@ -251,8 +253,12 @@ class _PendingProduce:
         self._connection.send_upstream(buffers, expected)
         return size
 
-    def _settle(self, answers: list[PartitionProduced], place: int, outcome: Outcome) -> None:
+    def _settle(self, answers: list[PartitionProduced], place: int, outcome: Outcome, *, size: int) -> None:
+        """What became of a batch of `size` bytes."""
         error_code = outcome.error_code
+        if error_code == NONE and not outcome.duplicate:
+            context = self._connection.context
+            context.stats.stored_bytes[context.racks.counted(self._connection, self._request.client_id)] += size
         if error_code == UNKNOWN_TOPIC_OR_PARTITION and self._parsed.version >= FIRST_TOPIC_ID:
             error_code = UNKNOWN_TOPIC_ID  # deleted meanwhile; the name may have another ID by now
         answers[place] = PartitionProduced(

@@ -1,8 +1,9 @@
 """What a topic's configs ask of a produced batch beyond its header, and what brokers make of the batch by them.
 
 Follows `LogValidator` of Kafka 4.x: every record's time must lie within `message.timestamp.before.max.ms` and
-`after.max.ms` of now, and a batch of another codec than the topic's `compression.type` is compressed anew. Producer ID,
-epoch, sequences, offsets and timestamps stay as they are. Sans-io; `prepare_batch` may take long.
+`after.max.ms` of now, every record of a compacted topic must have a key, and a batch of another codec than the topic's
+`compression.type` is compressed anew. Producer ID, epoch, sequences, offsets and timestamps stay as they are. Sans-io;
+`prepare_batch` may take long.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
+from proxy.cleanup_policy import is_compacted
 from proxy.compression import (
     DEFAULT_LEVELS,
     GZIP,
@@ -26,28 +28,15 @@ from proxy.compression import (
     compress,
     decompress,
 )
-from proxy.errors import UNKNOWN_SERVER_ERROR
-from proxy.record_times import times_of
-from proxy.records import (
-    CRC_COVERS_FROM,
-    HEADER_BYTES,
-    INVALID_RECORD,
-    INVALID_TIMESTAMP,
-    LENGTH_END,
-    MESSAGE_TOO_LARGE,
-    SMALLEST_RECORD_BYTES,
-    BatchHeader,
-    RecordsError,
-)
+from proxy.errors import INVALID_RECORD, MESSAGE_TOO_LARGE, UNKNOWN_SERVER_ERROR
+from proxy.produced_records import RecordRules, newest_time
+from proxy.records import CRC_COVERS_FROM, HEADER_BYTES, LENGTH_END, SMALLEST_RECORD_BYTES, BatchHeader, RecordsError
 
 DEFAULT_MAX_MESSAGE_BYTES = 1_048_588
 DEFAULT_TIMESTAMP_AFTER_MAX_MS = 3_600_000
 NO_BOUND_MS = 2**63 - 1
-NO_TIMESTAMP = -1
 CODECS = {"uncompressed": NONE, "gzip": GZIP, "snappy": SNAPPY, "lz4": LZ4, "zstd": ZSTD}
 """Values of `compression.type` but for `producer`, which leaves batches as they come."""
-MOST_RECORD_ERRORS = 100
-"""Records that an answer blames. A batch can hold millions, of a few bytes; nobody reads that many."""
 LEVEL_CONFIGS = {GZIP: "compression.gzip.level", LZ4: "compression.lz4.level", ZSTD: "compression.zstd.level"}
 
 _CODEC_MASK = 0x07
@@ -68,10 +57,14 @@ class ProduceRules(NamedTuple):
     codec: int | None
     """None where batches keep their own."""
     level: int | None
+    compacted: bool = False
+    """Whether every record has to have a key (`cleanup.policy`)."""
+    partition: str = ""
+    """`topic-partition` of the batch, for what is said of records without a key."""
 
     def needs_preparing(self, header: BatchHeader, now_ms: int) -> bool:
         """Whether the header alone does not tell that the batch can be taken as it is."""
-        if self.codec is not None and self.codec != header.compression:
+        if self.compacted or (self.codec is not None and self.codec != header.compression):
             return True
         if self.log_append_time:
             return False
@@ -89,6 +82,7 @@ def rules_of(configs: Mapping[str, str]) -> ProduceRules:
         int(configs.get("message.timestamp.after.max.ms", DEFAULT_TIMESTAMP_AFTER_MAX_MS)),
         codec,
         DEFAULT_LEVELS.get(codec) if codec is not None and level is None else int(level) if level is not None else None,
+        is_compacted(configs),
     )
 
 
@@ -103,11 +97,10 @@ def prepare_batch(
 ) -> tuple[memoryview, BatchHeader]:
     """The batch as a broker would store it, but for its offsets, and its header.
 
-    `header`: as `check_batch` gave it. Raises RecordsError: INVALID_TIMESTAMP with the first records that are to blame
-    (MOST_RECORD_ERRORS), INVALID_RECORD where the records are not what the header says, MESSAGE_TOO_LARGE where the
-    batch has become larger than `max.message.bytes`, its records larger than `max_decompressed_bytes` (or than
-    `max.message.bytes`, where that is more), or there are more than `max_records`, UNKNOWN_SERVER_ERROR (so brokers
-    answer) where they can't be decompressed or compressed.
+    `header`: as `check_batch` gave it. Raises RecordsError: INVALID_TIMESTAMP and INVALID_RECORD as `newest_time` has
+    it; MESSAGE_TOO_LARGE where the batch has become larger than `max.message.bytes`, its records larger than
+    `max_decompressed_bytes` (or than `max.message.bytes`, where that is more), or there are more than `max_records`;
+    UNKNOWN_SERVER_ERROR (so brokers answer) where they can't be decompressed or compressed.
     """
     if header.record_count > max_records:
         # Java's producer splits such a batch, and sends its halves.
@@ -127,13 +120,13 @@ def prepare_batch(
         raise RecordsError(
             INVALID_RECORD, f"{header.record_count} records cannot lie in {len(records)} decompressed bytes"
         )
-    newest_ms = min(_checked_times(records, header, rules, now_ms), NO_BOUND_MS)
+    newest_ms = min(_newest_time(records, header, rules, now_ms), NO_BOUND_MS)
     if rules.log_append_time:
         newest_ms = header.max_timestamp_ms  # the commit sets it
     codec = header.compression if rules.codec is None else rules.codec
     if codec != header.compression:
         try:
-            batch = _compressed_anew(batch, records, header, codec, rules.level)
+            batch = _compressed_anew(batch, records, codec, rules.level)
         except CodecError as error:
             raise RecordsError(UNKNOWN_SERVER_ERROR, str(error)) from error
     elif newest_ms != header.max_timestamp_ms:
@@ -149,31 +142,19 @@ def prepare_batch(
     return memoryview(batch), _sealed(batch, header, codec, newest_ms)
 
 
-def _checked_times(records: Buffer, header: BatchHeader, rules: ProduceRules, now_ms: int) -> int:
-    """The newest time of the records. Raises RecordsError."""
-    newest_ms, wrong = NO_TIMESTAMP, []
-    earliest_ms, latest_ms = now_ms - rules.before_max_ms, now_ms + rules.after_max_ms
-    try:
-        for place, record in enumerate(times_of(records, header, 0)):
-            time_ms = record.timestamp_ms
-            if not earliest_ms <= time_ms <= latest_ms and time_ms != NO_TIMESTAMP and not rules.log_append_time:
-                text = (
-                    f"Timestamp {time_ms} of message with offset {record.offset} is out of range. "
-                    f"The timestamp should be within [{earliest_ms}, {latest_ms}]"
-                )
-                wrong.append((place, text))
-                if len(wrong) == MOST_RECORD_ERRORS:
-                    break
-            newest_ms = max(newest_ms, time_ms)
-    except RecordsError as error:
-        raise RecordsError(INVALID_RECORD, str(error)) from error
-    if wrong:
-        text = "One or more records have been rejected due to invalid timestamp"
-        raise RecordsError(INVALID_TIMESTAMP, text, tuple(wrong))
-    return newest_ms
+def _newest_time(records: Buffer, header: BatchHeader, rules: ProduceRules, now_ms: int) -> int:
+    """Of records that may all be taken. Raises RecordsError."""
+    asked = RecordRules(
+        now_ms - rules.before_max_ms,
+        now_ms + rules.after_max_ms,
+        check_times=not rules.log_append_time,
+        check_keys=rules.compacted,
+        partition=rules.partition,
+    )
+    return newest_time(records, header, asked)
 
 
-def _compressed_anew(batch: Buffer, records: Buffer, header: BatchHeader, codec: int, level: int | None) -> bytearray:
+def _compressed_anew(batch: Buffer, records: Buffer, codec: int, level: int | None) -> bytearray:
     packed = compress(codec, records, level)
     made = bytearray(HEADER_BYTES + len(packed))
     made[:HEADER_BYTES] = batch[:HEADER_BYTES]

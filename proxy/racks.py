@@ -16,7 +16,8 @@ from collections.abc import Callable, Collection, Iterable
 from functools import lru_cache
 from hashlib import blake2b
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
-from typing import TYPE_CHECKING, TypeVar
+from itertools import pairwise
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 if TYPE_CHECKING:
     from proxy.cluster import ClusterView
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 RACK_HINT = re.compile(r"(?:^|[ ,|])diskless_rack_id=([^=,| ]*)")
 """The hint in a client ID, as KIP-1163 has it."""
 
+ToldBy = Literal["client ID", "request", "another connection", "network", "listener", "proxy"]
+"""What said whose rack it is."""
 Candidate = TypeVar("Candidate", int, str)
 
 _LONGEST_CLIENT_ID = 256
@@ -57,6 +60,16 @@ def hinted_rack(
                 return max((known for known in known_racks if rack.startswith(f"{known}-")), key=len, default=rack)
             return rack
     return None
+
+
+@lru_cache(maxsize=4096)
+def borders(client_rack: str, own_rack: str, serving_rack: str) -> int:
+    """How often records cross racks between a client and who serves it, through the proxy: 0, 1 or 2.
+
+    `own_rack` is the proxy's. An empty rack is not known, and taken for the one beside it.
+    """
+    way = [rack for rack in (client_rack, own_rack, serving_rack) if rack]
+    return sum(here != there for here, there in pairwise(way))
 
 
 class Networks:
@@ -126,8 +139,6 @@ class Racks:
         self._fleet_racks = fleet_racks
         self._view = view
         self._now = now
-        self._hints = (RACK_HINT, *map(alias_hint, settings.racks.client_id_keys))
-        self._networks = Networks(settings.racks.by_network)
         self._learning = settings.racks.max_learned_clients > 0
         self._renew_after_s = settings.racks.learned_expiry_ms / 1000 / _RENEWALS_PER_EXPIRY
         self.learned = LearnedRacks(
@@ -137,6 +148,13 @@ class Racks:
         self._known: frozenset[str] = frozenset()
         self._state = object()
         """Another one whenever the answer for some client may have changed."""
+        self.take_settings()
+
+    def take_settings(self) -> None:
+        """Go by the hints and networks that the settings have now."""
+        self._hints = (RACK_HINT, *map(alias_hint, self._settings.racks.client_id_keys))
+        self._networks = Networks(self._settings.racks.by_network)
+        self._state = object()
 
     def known(self) -> frozenset[str]:
         """Racks that a live proxy serves or a live broker is in."""
@@ -181,6 +199,19 @@ class Racks:
         news = self.learned.learn(connection.host, client_id, rack)
         if news or said is None or said[0] != rack:
             self._state = object()
+
+    def told_by(self, connection: ClientConnection, client_id: str | None) -> ToldBy:
+        """Which of the rules has said `of`."""
+        self.known()
+        if hinted_rack(client_id, self._known, self._hints) is not None:
+            return "client ID"
+        if _SAID in connection.remembered:
+            return "request"
+        if self.learned.get(connection.host, client_id):
+            return "another connection"
+        if self._networks.rack_of(connection.host):
+            return "network"
+        return "listener" if connection.listeners.rack else "proxy"
 
     def _find(self, connection: ClientConnection, client_id: str | None) -> str:
         hint = hinted_rack(client_id, self._known, self._hints)

@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 from proxy.cache import PatchedRun
 from proxy.compression import Buffer, CodecError, decompress
-from proxy.records import CORRUPT_MESSAGE, HEADER_BYTES, BatchBounds, BatchHeader, RecordsError, read_header
+from proxy.errors import CORRUPT_MESSAGE
+from proxy.records import HEADER_BYTES, BatchBounds, BatchHeader, RecordsError, read_header
 
 _LONGEST_VARINT_BITS = 70
 _RECORDS_BETWEEN_LOOKS = 1024
@@ -93,9 +94,9 @@ def times_of(records: Buffer, header: BatchHeader, base_offset: int) -> Iterator
     at = 0
     try:
         for _ in range(header.record_count):
-            length, start = _varint(records, at)
-            timestamp_delta, at = _varint(records, start + 1)
-            offset_delta, at = _varint(records, at)
+            length, start = read_varint(records, at)
+            timestamp_delta, at = read_varint(records, start + 1)
+            offset_delta, at = read_varint(records, at)
             if not at <= start + length <= len(records):
                 raise RecordsError(CORRUPT_MESSAGE, f"a record of {length} bytes at {start} of {len(records)}")
             at = start + length
@@ -147,7 +148,7 @@ class _Search:
             yield RecordTime(max(batch.base_offset, self._from_offset), header.max_timestamp_ms)
 
 
-def _varint(data: Buffer, at: int) -> tuple[int, int]:
+def read_varint(data: Buffer, at: int) -> tuple[int, int]:
     """A signed varint and where it ends. Raises IndexError at the end of the data, RecordsError after 64 bits."""
     byte = data[at]
     value = byte & 0x7F

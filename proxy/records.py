@@ -12,11 +12,13 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
-CORRUPT_MESSAGE = 2
-MESSAGE_TOO_LARGE = 10
-INVALID_TIMESTAMP = 32
-UNSUPPORTED_COMPRESSION_TYPE = 76
-INVALID_RECORD = 87
+from proxy.errors import (
+    CORRUPT_MESSAGE,
+    INVALID_RECORD,
+    INVALID_TIMESTAMP,
+    MESSAGE_TOO_LARGE,
+    UNSUPPORTED_COMPRESSION_TYPE,
+)
 
 MAGIC = 2
 HEADER_BYTES = 61
@@ -43,6 +45,8 @@ _HEADER = struct.Struct(">qiibIhiqqqhii")
 _BOUNDS = struct.Struct(">8xi4xb6xi")
 """Of a header: length, magic, last offset delta."""
 _MAX_LAST_OFFSET_DELTA = 2**31 - 1
+_PLACED = struct.Struct(">qi4xb6xi")
+"""As `_BOUNDS`, with the base offset before it."""
 _PATCH = struct.Struct(">qii")
 """The part before magic and CRC: base offset, length, partition leader epoch."""
 
@@ -210,6 +214,35 @@ def patch_offsets(
         bounds.append(new(BatchBounds, (position, total, base_offset, last_offset)))
         position += total
         base_offset = last_offset + 1
+    return bounds
+
+
+def check_offsets(run: bytes | bytearray | memoryview, base_offset: int, last_offset: int) -> list[BatchBounds]:
+    """The batches of `run`, which have their offsets: ascending, none before `base_offset`, up to `last_offset`.
+
+    Offsets may be left out between batches, and before the first one, as compaction leaves them. CRCs are not computed.
+    Raises RecordsError (CORRUPT_MESSAGE) where the bytes are not such batches.
+    """
+    bounds: list[BatchBounds] = []
+    end = len(run)
+    position, lowest = 0, base_offset
+    while position < end:
+        if end - position < HEADER_BYTES:
+            raise RecordsError(CORRUPT_MESSAGE, f"{end - position} bytes at {position} are no record batch")
+        first, length, magic, last_offset_delta = _PLACED.unpack_from(run, position)
+        total = length + LENGTH_END
+        if magic != MAGIC or last_offset_delta < 0 or not HEADER_BYTES <= total <= end - position:
+            raise RecordsError(
+                CORRUPT_MESSAGE,
+                f"no record batch at {position} of {end} bytes: length {length}, magic {magic}, "
+                f"last offset delta {last_offset_delta}",
+            )
+        if first < lowest:
+            raise RecordsError(CORRUPT_MESSAGE, f"the batch at {position} has base offset {first}, below {lowest}")
+        bounds.append(BatchBounds(position, total, first, first + last_offset_delta))
+        position, lowest = position + total, first + last_offset_delta + 1
+    if not bounds or bounds[-1].last_offset != last_offset:
+        raise RecordsError(CORRUPT_MESSAGE, f"the batches end at offset {lowest - 1}, not at {last_offset}")
     return bounds
 
 

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from proxy.cluster import METADATA
-from proxy.coordinator.interface import NO_TOPIC_ID, CoordinatorUnavailable, DisklessTopic
-from proxy.coordinator.registry import TopicNotReserved
+from proxy.api_keys import METADATA
+from proxy.coordinator.interface import NO_TOPIC_ID, CoordinatorUnavailable, DisklessTopic, TopicNotReserved
 from proxy.errors import NONE, TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_OR_PARTITION
 from proxy.upstream import BrokerUnreachable
 from proxy.wire.errors import ProtocolError

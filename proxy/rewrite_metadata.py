@@ -42,11 +42,6 @@ if TYPE_CHECKING:
 AddressOf = Callable[[int], "tuple[str, int] | None"]
 
 
-def counted_rack(connection: ClientConnection, client_id: str | None) -> str:
-    """The rack under which the client's bytes are counted."""
-    return connection.context.racks.counted(connection, client_id)
-
-
 def address_of(connection: ClientConnection, client_id: str | None, rack: str | None = None) -> AddressOf:
     """What a client is told as the address of each broker; None for one that no listener stands for.
 

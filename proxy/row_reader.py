@@ -7,7 +7,7 @@ alone: a reader that goes through a whole log would push out of it what all othe
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from contextlib import suppress
 
 from proxy.cache import BlockCache, PatchedRun
@@ -25,7 +25,7 @@ class RowReader:
     def __init__(self, tail: BlockCache, cold: BlockCache, *, cold_after_ms: int, now_ms: Callable[[], int]) -> None:
         self._tail = tail
         self._cold = cold
-        self._cold_after_ms = cold_after_ms
+        self.cold_after_ms = cold_after_ms
         self._now_ms = now_ms
 
     def cached(self, row: Row) -> PatchedRun | None:
@@ -46,7 +46,7 @@ class RowReader:
         return self._cold if self._is_cold(row) else self._tail
 
     def _is_cold(self, row: Row) -> bool:
-        return self._now_ms() - row.append_time_ms > self._cold_after_ms
+        return self._now_ms() - row.append_time_ms > self.cold_after_ms
 
 
 class HeldRows:
@@ -58,7 +58,7 @@ class HeldRows:
     def __init__(self, reader: RowReader) -> None:
         self._reader = reader
         self._found: dict[Row, PatchedRun | StorageError] = {}
-        self._missing: dict[tuple[BlockCache, tuple[bytes, int, int]], list[Row]] = {}
+        self._missing: dict[tuple[BlockCache, Hashable], list[Row]] = {}
         self._room: dict[BlockCache, int] = {}
         """Bytes that may still be read, where any are."""
 

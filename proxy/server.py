@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Collection, Coroutine
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
@@ -22,11 +22,15 @@ from proxy.admin.process_source import ProcessSource
 from proxy.config import Listeners, Settings
 from proxy.connection import ClientConnection
 from proxy.context import Context
-from proxy.coordinator.connect import StoreUnfit, check_store, connect
+from proxy.coordinator.connect import StoreUnfit, connect
 from proxy.coordinator.interface import CoordinatorUnavailable
+from proxy.coordinator.layout import check_store
 from proxy.handlers import HANDLERS, check_handlers
 from proxy.process import open_files
+from proxy.process.loop_lag import measure_loop_lag
 from proxy.process.ports import Bound, StartError, bind_all
+from proxy.reload import Reloader
+from proxy.reload_parts import tell_parts
 from proxy.security.tls import TlsError, TlsFiles, keep_fresh, listener_tls
 from proxy.security.tls_listener import TlsListener
 from proxy.storage import open_storage
@@ -60,13 +64,19 @@ class Server:
         *,
         outside: Callable[[ProcessSource], Outside] | None = None,
         shared_ports: bool = False,
+        read_settings: Callable[[], Settings] | None = None,
     ) -> None:
-        """`outside`: in place of the admin port; `shared_ports`: with other workers."""
+        """`outside`: in place of the admin port; `shared_ports`: with other workers.
+
+        `read_settings`: for a reload, see `Reloader`.
+        """
         self.settings = settings
+        self.reloader = Reloader(settings, read_settings, self._tell_parts)
+        self._context_made: Context | None = None
         self._outside = outside or partial(AdminServer, settings.admin)
         self._shared_ports = shared_ports
         self.not_ready: str | None = "starting"
-        """Why `/readyz` answers 503 while starting or draining; None from the start's end on."""
+        """Why `/readyz` and `/servez` answer 503 while starting or draining; None from the start's end on."""
         self._tasks: list[asyncio.Task[None]] = []
         self._listeners: list[asyncio.Server | TlsListener] = []
         self._tls: dict[Listeners, TlsFiles] = {}
@@ -75,9 +85,12 @@ class Server:
         """Serve until SIGTERM or SIGINT. Raises StartError."""
         check_handlers()
         stop = self._on_signals()
+        self._keep(self.reloader.keep_reloading())
         sockets = bind_all(self.settings, shared=self._shared_ports)
-        context = await self._context()
-        outside = self._outside(ProcessSource(context, self.why_not_ready))
+        context = self._context_made = await self._context()
+        outside = self._outside(
+            ProcessSource(context, self.why_not_ready, stop.set, why_not_serving=self.why_not_serving)
+        )
         try:
             await outside.start()
             if await self._until(stop, self._start(context)):
@@ -110,6 +123,10 @@ class Server:
         if context.cluster.failure is not None:
             return f"brokers: {context.cluster.failure}; start them or mend brokers.bootstrap"
         return None
+
+    def why_not_serving(self) -> str | None:
+        """What keeps clients from being let in at all: those of classic topics are served without a coordinator."""
+        return self.not_ready
 
     async def _context(self) -> Context:
         try:
@@ -147,7 +164,10 @@ class Server:
         await self._healing("brokers", context.cluster.refresh)
         await context.topic_defaults.refresh()
         await context.replica_selector.refresh()
+        access = context.cluster.access
+        context.certificates = [*self._tls.values(), *([access.tls] if access.tls else [])]
         for work in (
+            measure_loop_lag(context.stats.loop_lag_seconds),
             context.store_watch.keep_watching(),
             context.fleet.keep_beating(),
             context.topics.follow(context.fleet.beat),
@@ -169,8 +189,9 @@ class Server:
             context.replicas.follow(),
             context.replica_connections.tend(),
             context.topic_names.follow(),
+            context.rollups.keep_writing(),
             keep_fresh(
-                [*self._tls.values(), *([context.cluster.access.tls] if context.cluster.access.tls else [])],
+                context.certificates,
                 self.settings.certificate_reload_interval_ms / 1000,
                 timedelta(days=self.settings.certificate_warning_days),
             ),
@@ -188,9 +209,12 @@ class Server:
             except StoreUnfit as error:
                 raise StartError(f"{part}: {error}") from error
             except (StorageError, CoordinatorUnavailable, BrokerUnreachable) as error:
-                self.not_ready = f"{part}: {error}"
+                reason = str(error)
+                if isinstance(error, BrokerUnreachable) and "brokers." not in reason:
+                    reason += "; start them or mend brokers.bootstrap"
+                self.not_ready = f"{part}: {reason}"
                 if loop.time() >= log_at_s:
-                    log.warning("waiting", part=part, reason=str(error))
+                    log.warning("waiting", part=part, reason=reason)
                     log_at_s = loop.time() + _LOG_AGAIN_S
             await asyncio.sleep(_START_RETRY_S)
 
@@ -212,7 +236,7 @@ class Server:
     async def _drain(self, context: Context, stop: asyncio.Event) -> None:
         """Tell clients of other proxies, then stop accepting, answer what is in flight, close.
 
-        A second signal ends it at once.
+        A second signal ends it at once, apart from the last rollup, which has a few seconds of its own.
         """
         self.not_ready = "draining"
         log.info("draining", connections=len(context.connections))
@@ -223,6 +247,8 @@ class Server:
             log.info("drained" if drained else "drain_cut_short", connections=len(context.connections))
         except TimeoutError:
             log.warning("drain_timeout", connections=len(context.connections), remedy="raise limits.drain_timeout_ms")
+        finally:
+            await context.rollups.finish()
 
     async def _hand_over(self, context: Context) -> None:
         """In this order: a client that comes back, or asks where its brokers are, is never sent here again."""
@@ -287,4 +313,9 @@ class Server:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop.set)
+        loop.add_signal_handler(signal.SIGHUP, self.reloader.want)
         return stop
+
+    def _tell_parts(self, changed: Collection[str]) -> None:
+        if self._context_made is not None:  # else they begin with what the settings say by then
+            tell_parts(self._context_made, changed)

@@ -79,7 +79,8 @@ class ServiceConnection:
     """The proxy's own connection to any of several brokers, made anew when it ends.
 
     `addresses` gives the candidates at each attempt, best first. One that accepted and did not answer in time (a
-    machine that hangs) is tried last the next time, or it would be asked for ever.
+    machine that hangs), or closed the connection instead (a controller), is tried last the next time, or it would be
+    asked for ever.
     """
 
     def __init__(
@@ -114,6 +115,10 @@ class ServiceConnection:
                 self._silent = self._address
             name = apis.API_TABLE[api_key].name
             raise BrokerUnreachable(f"no answer to {name} within {self._request_timeout_s:g} s") from None
+        except BrokerUnreachable:
+            if self._connection is connection:
+                self._silent = self._address
+            raise
 
     def close(self) -> None:
         """Let go of the connection."""

@@ -1,14 +1,14 @@
 """Response slots: one per request that is answered, in the order of arrival; the head of the queue is flushed.
 
 A slot is filled by the broker (`BrokerSlot`, streamed where it is the head) or by the proxy itself (`Slot.fill`). So
-a connection's answers keep Kafka's order whoever gives them, and diskless produces can be pipelined (design: "a broker
-handles one at a time").
+a connection's answers keep Kafka's order whoever gives them, and diskless produces can be pipelined (decision 0002).
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from time import perf_counter
 from typing import TYPE_CHECKING
 
 from proxy.apis import response_is_flexible
@@ -38,6 +38,7 @@ class Slot:
     __slots__ = (
         "api_key",
         "api_version",
+        "began_s",
         "buffers",
         "charge_bytes",
         "connection",
@@ -52,6 +53,8 @@ class Slot:
         self.api_key = api_key
         self.api_version = api_version
         self.correlation_id = correlation_id
+        self.began_s = perf_counter()
+        """For the metrics: the loop's own clock stands still within a step of it."""
         self.buffers: list[Buffer] = []
         self.charge_bytes = 0
         self.let_go: Callable[[], None] | None = None

@@ -6,6 +6,11 @@ from bisect import bisect_left
 from collections import defaultdict
 
 LATENCY_BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+API_BOUNDS_S = (0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
+"""Few, as there is one histogram for each API that clients use."""
+LOOP_LAG_BOUNDS_S = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
+GETS_BOUNDS = (0, 1, 2, 4, 8, 16, 32, 64)
+STORAGE_OPERATIONS = ("put", "get", "list", "delete")
 SIZE_BOUNDS_BYTES = (1024, 16_384, 65_536, 262_144, 1_048_576, 2_097_152, 4_194_304, 8_388_608, 67_108_864)
 OTHER_TOPICS = "(others)"
 """In the place of a topic's name: those beyond a limit."""
@@ -32,6 +37,26 @@ class Histogram:
         self.counts[bisect_left(self.bounds, value)] += 1
         self.total += value
 
+    @property
+    def count(self) -> int:
+        """How many were observed."""
+        return sum(self.counts)
+
+
+class Ledger:
+    """What things have cost, or saved, at the prices of their time: sums that don't fall where a price is lowered."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, tuple[float, float]] = {}
+        """By what it is: the quantity that was seen last, and the sum so far."""
+
+    def total(self, what: str, quantity: float, price: float) -> float:
+        """The sum so far, with what came since the last call at today's `price` for one; `quantity` never falls."""
+        before, total = self._seen.get(what, (0.0, 0.0))
+        total += (quantity - before) * price
+        self._seen[what] = quantity, total
+        return total
+
 
 class Stats:
     """All counters of one proxy."""
@@ -40,6 +65,11 @@ class Stats:
         """`max_counted_topics`: so many topics' record bytes are counted by their names, the others' in one sum."""
         self.requests: defaultdict[int, int] = defaultdict(int)
         """By API key."""
+        self.api_seconds: dict[int, Histogram] = {}
+        """By API key: from a request's frame to its answer's last byte, waits that clients ask for included."""
+        self.loop_lag_seconds = Histogram(LOOP_LAG_BOUNDS_S)
+        """How much later than asked for the event loop woke someone."""
+        self.ledger = Ledger()
         self.client_bytes_received = 0
         self.client_bytes_sent = 0
         self.connections_opened = 0
@@ -49,6 +79,9 @@ class Stats:
         self.upstream_failures = 0
         self.record_bytes: defaultdict[RecordKey, int] = defaultdict(int)
         """Of record batches, without what frames have around them; counted by `count_records`."""
+        self.stored_bytes: defaultdict[str, int] = defaultdict(int)
+        """Part of the produced record bytes of diskless topics: of batches that were stored, each once, however often
+        they came. By the client's rack."""
         self.topic_names: dict[bytes, str] = {}
         """Names of those topics that were counted by their IDs, as far as they are known."""
         self.unnamed_topics: set[bytes] = set()
@@ -67,6 +100,11 @@ class Stats:
         self.upload_seconds = Histogram(LATENCY_BOUNDS_S)
         self.commit_seconds = Histogram(LATENCY_BOUNDS_S)
         self.segment_bytes = Histogram(SIZE_BOUNDS_BYTES)
+        self.fetch_storage_gets = Histogram(GETS_BOUNDS)
+        """GETs that a Fetch with diskless topics caused itself; what others had under way or in the cache are none."""
+        self.storage_get_seconds = Histogram(LATENCY_BOUNDS_S)
+        self.storage_errors = dict.fromkeys(STORAGE_OPERATIONS, 0)
+        """Operations that failed, after the client library's own retries. A missing object is no error."""
         self.upload_failures = 0
         self.commit_failures = 0
         self.duplicate_batches = 0
@@ -76,7 +114,7 @@ class Stats:
         self.throttled_seconds = {"produce": 0.0, "fetch": 0.0}
         """For which clients of diskless topics were muted by the brokers' quotas, by direction."""
 
-        self._max_counted_topics = max_counted_topics
+        self.max_counted_topics = max_counted_topics
         self._counted_topics: set[str | bytes] = set()
 
     def count_records(
@@ -96,7 +134,7 @@ class Stats:
             return topic
         if len(topic) > _LONGEST_TOPIC_NAME:
             return UNKNOWN_TOPIC
-        if len(self._counted_topics) >= self._max_counted_topics:
+        if len(self._counted_topics) >= self.max_counted_topics:
             return OTHER_TOPICS
         self._counted_topics.add(topic)
         if isinstance(topic, bytes):
@@ -106,3 +144,10 @@ class Stats:
     def count_request(self, api_key: int) -> None:
         """One request of a client."""
         self.requests[api_key] += 1
+
+    def count_answer(self, api_key: int, seconds: float) -> None:
+        """One answer, all of which went to the client, so long after its request."""
+        counted = self.api_seconds.get(api_key)
+        if counted is None:
+            counted = self.api_seconds[api_key] = Histogram(API_BOUNDS_S)
+        counted.observe(seconds)

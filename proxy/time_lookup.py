@@ -17,8 +17,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import NamedTuple
 
-import structlog
-
 from proxy.coordinator.interface import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
@@ -33,9 +31,8 @@ from proxy.coordinator.interface import (
 from proxy.errors import KAFKA_STORAGE_ERROR, NONE, OFFSET_OUT_OF_RANGE, REQUEST_TIMED_OUT
 from proxy.record_times import RecordTime, first_since, newest
 from proxy.row_reader import RowReader
+from proxy.seldom import SeldomLog
 from proxy.storage.interface import ObjectMissing, StorageError
-
-log = structlog.get_logger()
 
 MAX_ATTEMPTS = 3
 """To read a row: it may be trimmed or moved, and its object deleted, while it is being looked for."""
@@ -77,11 +74,14 @@ class _Place(NamedTuple):
 class TimeLookup:
     """Answers ListOffsets. `max_rows`: searched at a time; `max_batch_bytes`: what is decompressed for one of them."""
 
-    def __init__(self, coordinator: Coordinator, rows: RowReader, *, max_rows: int, max_batch_bytes: int) -> None:
+    def __init__(
+        self, coordinator: Coordinator, rows: RowReader, log_seldom: SeldomLog, *, max_rows: int, max_batch_bytes: int
+    ) -> None:
         self._coordinator = coordinator
         self._rows = rows
+        self._log_seldom = log_seldom
         self._reads = asyncio.Semaphore(max_rows)
-        self._max_batch_bytes = max_batch_bytes
+        self.max_batch_bytes = max_batch_bytes
         self._threads = ThreadPoolExecutor(max_rows, thread_name_prefix="time-lookup")
         self._closed = threading.Event()
 
@@ -102,7 +102,7 @@ class TimeLookup:
                 while left := [search for search in searches if search.answer is None]:
                     await self._round(left)
         except TimeoutError:
-            log.warning("offsets_by_time_too_late", timeout_s=timeout_s)
+            self._log_seldom.warning("offsets_by_time_too_late", timeout_s=timeout_s)
         late = OffsetAnswer(REQUEST_TIMED_OUT, -1, -1)
         return [search.answer or late for search in searches]
 
@@ -133,7 +133,7 @@ class TimeLookup:
             elif log_answer.rows:
                 places.append(_place(search, answer, log_answer))
             else:
-                _count_attempt(search, "the log start has passed it")
+                self._count_attempt(search, "the log start has passed it")
         return places
 
     async def _look(self, place: _Place) -> None:
@@ -141,7 +141,7 @@ class TimeLookup:
         try:
             found = await self._search(place)
         except StorageError as error:
-            _count_attempt(search, str(error), gone=isinstance(error, ObjectMissing))
+            self._count_attempt(search, str(error), gone=isinstance(error, ObjectMissing))
             return
         if search.request.timestamp_ms != MAX_TIMESTAMP:
             if found is not None:
@@ -153,9 +153,18 @@ class TimeLookup:
                 search.end()
         search.go_on_behind(row)
 
+    def _count_attempt(self, search: _Search, reason: str, *, gone: bool = False) -> None:
+        """Ask the coordinator anew, so many times: what it named has changed since, or can't be read."""
+        search.attempts += 1
+        if search.attempts >= MAX_ATTEMPTS:
+            self._log_seldom.warning(
+                "offset_by_time_unreadable", partition=search.request.partition, reason=reason, gone=gone
+            )
+            search.answer = OffsetAnswer(KAFKA_STORAGE_ERROR, -1, -1)
+
     async def _search(self, place: _Place) -> RecordTime | None:
         given_up = threading.Event()
-        timestamp_ms, limit = place.search.request.timestamp_ms, self._max_batch_bytes
+        timestamp_ms, limit = place.search.request.timestamp_ms, self.max_batch_bytes
 
         def stopped() -> bool:
             return given_up.is_set() or self._closed.is_set()
@@ -192,11 +201,3 @@ class TimeLookup:
 def _place(search: _Search, answer: OffsetAnswer, log_answer: LogAnswer) -> _Place:
     from_offset = max(search.request.from_offset, log_answer.log_start_offset)
     return _Place(search, log_answer.rows[0], from_offset, answer.timestamp_ms)
-
-
-def _count_attempt(search: _Search, reason: str, *, gone: bool = False) -> None:
-    """Ask the coordinator anew, so many times: what it named has changed since, or can't be read."""
-    search.attempts += 1
-    if search.attempts >= MAX_ATTEMPTS:
-        log.warning("offset_by_time_unreadable", partition=search.request.partition, reason=reason, gone=gone)
-        search.answer = OffsetAnswer(KAFKA_STORAGE_ERROR, -1, -1)

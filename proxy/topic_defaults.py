@@ -23,6 +23,7 @@ log = structlog.get_logger()
 OF_BROKERS = {
     "message.max.bytes": "max.message.bytes",
     "compression.type": "compression.type",
+    "log.cleanup.policy": "cleanup.policy",
     "log.message.timestamp.type": "message.timestamp.type",
     "log.message.timestamp.before.max.ms": "message.timestamp.before.max.ms",
     "log.message.timestamp.after.max.ms": "message.timestamp.after.max.ms",
@@ -38,7 +39,7 @@ class TopicDefaults:
 
     def __init__(self, cluster: Cluster, *, interval_s: float) -> None:
         self._cluster = cluster
-        self._interval_s = interval_s
+        self.interval_s = interval_s
         self._failing = False
         self.replication_factor = 0
         """`default.replication.factor`; 0 where it is not known."""
@@ -84,5 +85,5 @@ class TopicDefaults:
     async def follow(self) -> None:
         """Refresh for ever."""
         while True:
-            await asyncio.sleep(self._interval_s)
+            await asyncio.sleep(self.interval_s)
             await self.refresh()

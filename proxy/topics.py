@@ -12,7 +12,13 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
-from proxy.coordinator.interface import CoordinatorUnavailable, DisklessTopic, RegistrySnapshot, TopicRegistry
+from proxy.coordinator.interface import (
+    UNKNOWN_STATE,
+    CoordinatorUnavailable,
+    DisklessTopic,
+    RegistrySnapshot,
+    TopicRegistry,
+)
 
 log = structlog.get_logger()
 
@@ -38,6 +44,20 @@ class Topics:
         self._by_id: dict[bytes, DisklessTopic] = {}
         self._seen_classic: set[TopicReference] = set()
         self._reserved = False
+        self._streams: dict[object, int] = {}
+
+    def begin_stream(self, stream: object) -> None:
+        """A Produce that was judged by the present version goes to a broker in parts, until `end_stream`."""
+        self._streams[stream] = self.version
+
+    def end_stream(self, stream: object) -> None:
+        """All of it is with the broker, or never will be; what has no beginning is ignored."""
+        self._streams.pop(stream, None)
+
+    @property
+    def obeyed_version(self) -> int:
+        """The newest by which all is judged that is under way: what a creator of a diskless topic waits for."""
+        return min([self.version, *self._streams.values()])
 
     @property
     def loaded(self) -> bool:
@@ -122,6 +142,16 @@ class Topics:
         if snapshot.version < self.version:
             return
         self.version = snapshot.version
+        for topic in snapshot.topics:
+            known = self._by_name.get(topic.name)
+            if topic.state == UNKNOWN_STATE and (known is None or known.state != UNKNOWN_STATE):
+                log.error(
+                    "topic_of_newer_release",
+                    topic=topic.name,
+                    reason="the registry has it in a state that this release does not know",
+                    effect="it is not served here",
+                    remedy="run the release that the other proxies run",
+                )
         self._by_name = {topic.name: topic for topic in snapshot.topics}
         self._by_id = {topic.topic_id: topic for topic in snapshot.topics if any(topic.topic_id)}
         self._reserved = len(self._by_id) != len(self._by_name)

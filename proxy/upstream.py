@@ -7,11 +7,12 @@ answered leaves an `Expected` in a queue. The correlation ID is compared all the
 from __future__ import annotations
 
 import asyncio
+import os
 import ssl
 import struct
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 import structlog
 
@@ -20,6 +21,9 @@ from proxy.wire.errors import ProtocolError
 from proxy.wire.frames import Decision, FrameReader
 from proxy.wire.header import request_header, response_header_length
 from proxy.wire.primitives import Buffer
+
+if TYPE_CHECKING:
+    from proxy.memory import MemoryBudget
 
 log = structlog.get_logger()
 _FRAME = struct.Struct(">i")
@@ -73,10 +77,9 @@ class BrokerConnection(asyncio.Protocol):
         self.transport: asyncio.Transport | None = None
         self.reader = FrameReader(self, head_bytes=_HEAD_BYTES, max_frame_bytes=max_frame_bytes)
         self.lost = False
-        self.loss: Exception | None = None
-        """What the connection ended of, where it was not closed."""
         self.bytes_received = 0
         self._on_lost = on_lost
+        self._let_go: Callable[[], None] = lambda: None
         self._on_pause = on_pause
         self._current: Expected | None = None
 
@@ -100,13 +103,13 @@ class BrokerConnection(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         """asyncio: the end, whoever wanted it."""
         self.lost = True
-        self.loss = error
         waiting = [self._current] if self._current is not None else []
         waiting.extend(self.expected)
         self.expected.clear()
         self._current = None
         for expected in waiting:
             expected.response_lost()
+        self._let_go()
         self._on_lost()
 
     def pause_writing(self) -> None:
@@ -184,6 +187,29 @@ class BrokerConnection(asyncio.Protocol):
         """End the connection; what is open is lost."""
         if self.transport is not None and not self.lost:
             self.transport.abort()
+
+    def finish(self, within_s: float, memory: MemoryBudget) -> bool:
+        """End the connection when the broker has taken what was written: records may come without acknowledgement.
+
+        What it has not taken yet is of the memory budget until then, or until time is up. Whether it is still there.
+        """
+        if self.transport is None or self.lost:
+            return False
+        unsent_bytes = self.transport.get_write_buffer_size()
+        # A transport with TLS does not tell what waits in the socket's own beneath it.
+        if not unsent_bytes and self.transport.get_extra_info("ssl_object") is None:
+            self.transport.abort()
+            return False
+        memory.take(unsent_bytes)
+        given_up = asyncio.get_running_loop().call_later(within_s, self.close)
+
+        def let_go() -> None:
+            given_up.cancel()
+            memory.give_back(unsent_bytes)
+
+        self._let_go = let_go
+        self.transport.close()
+        return True
 
     async def ask(
         self,
@@ -273,5 +299,7 @@ async def connect_broker(
             f"{host}:{port}: {explain(error)}; see brokers.tls, and whether this is a port of brokers.security_protocol"
         ) from error
     except OSError as error:
-        raise BrokerUnreachable(f"{host}:{port}: {error.strerror or error}") from error
+        # asyncio puts the address into the text; it is named already.
+        reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or error
+        raise BrokerUnreachable(f"{host}:{port}: {reason}") from error
     return protocol

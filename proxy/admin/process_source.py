@@ -8,8 +8,13 @@ from typing import TYPE_CHECKING
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector, generate_latest
 from prometheus_client.core import Metric
 
+from proxy.admin.api.question import Question, Told
+from proxy.admin.api.tell import tell
 from proxy.admin.metrics import ProxyCollector
+from proxy.admin.recent import RECENT_ERRORS
+from proxy.config import Settings
 from proxy.coordinator.fence import REMEDY
+from proxy.logs import set_log_level
 
 if TYPE_CHECKING:
     from proxy.context import Context
@@ -24,19 +29,44 @@ def process_registry() -> CollectorRegistry:
 
 
 class ProcessSource:
-    """`http.AdminSource` for one context. `why_not_ready` gives the reason for a 503 of `/readyz`, or None."""
+    """`http.AdminSource` for one context.
 
-    def __init__(self, context: Context, why_not_ready: Callable[[Context], str | None]) -> None:
+    `why_not_ready` gives the reason for a 503 of `/readyz`, or None, `why_not_serving` that of `/servez`; `stop` begins
+    a drain.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        why_not_ready: Callable[[Context], str | None],
+        stop: Callable[[], None] = lambda: None,
+        *,
+        why_not_serving: Callable[[], str | None] = lambda: None,
+    ) -> None:
         self._context = context
         self._why_not_ready = why_not_ready
+        self._why_not_serving = why_not_serving
+        self._stop = stop
+        self._stopping = False
+        RECENT_ERRORS.maximum = context.settings.admin.recent_errors_max
         self._process = process_registry()
         self._registry = CollectorRegistry()
-        self._registry.register(ProxyCollector(context))
+        self._collector = ProxyCollector(context, ready=lambda: why_not_ready(context) is None)
+        self._registry.register(self._collector)
         self._registry.register(self._process)
+
+    @property
+    def settings(self) -> Settings:
+        """Those of the proxy."""
+        return self._context.settings
 
     async def why_not_ready(self) -> str | None:
         """What keeps clients from being served; None where all is well."""
         return self._why_not_ready(self._context)
+
+    async def why_not_serving(self) -> str | None:
+        """What keeps clients from being let in at all; None from the start's end until a drain."""
+        return self._why_not_serving()
 
     async def remark(self) -> str | None:
         """What someone should see to though clients are served; None where there is nothing."""
@@ -51,9 +81,23 @@ class ProcessSource:
         """The metrics page."""
         return generate_latest(self._registry)
 
+    async def tell(self, question: Question) -> list[Told]:
+        """What this process says."""
+        return [Told(None, await tell(self._context, question))]
+
+    def drain(self) -> None:
+        """Begin a drain; once."""
+        if not self._stopping:
+            self._stopping = True
+            self._stop()
+
+    async def set_log_level(self, level: str) -> None:
+        """Write lines of that level and above from now on."""
+        set_log_level(level)
+
     def own_metrics(self) -> list[Metric]:
         """The metrics of the proxy, without those of the process."""
-        return list(ProxyCollector(self._context).collect())
+        return list(self._collector.collect())
 
     def process_metrics(self) -> list[Metric]:
         """The metrics of the process."""

@@ -11,9 +11,12 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
-from proxy.admin.metrics import counter, gauge
+from proxy.admin.families import counter, gauge
 
 SEEN_BY_ALL: Mapping[str, Callable[[float, float], float]] = {
+    "diskless_proxy_build_info": max,
+    "diskless_proxy_ready": max,
+    "diskless_proxy_certificate_expiry_seconds": min,
     "diskless_proxy_diskless_topics": min,
     "diskless_proxy_registry_version": min,
     "diskless_proxy_fleet_proxies": max,
@@ -30,12 +33,17 @@ SEEN_BY_ALL: Mapping[str, Callable[[float, float], float]] = {
     "diskless_proxy_index_bytes": max,
     "diskless_proxy_index_bytes_limit": max,
 }
-"""Gauges of what lies outside, which every worker sees: the view of the one that is furthest behind."""
+"""Gauges of what lies outside, which every worker sees: the view of the one that is furthest behind.
+
+One that is ready is enough for clients to be served; `workers` tells of the others."""
 ADDED_UP = frozenset(
     f"diskless_proxy_{name}"
     for name in (
         "connections",
         "tasks",
+        "requests_underway",
+        "buffer_bytes",
+        "buffer_bytes_limit",
         "held_request_bytes",
         "held_request_bytes_limit",
         "replica_connections",
@@ -43,6 +51,7 @@ ADDED_UP = frozenset(
         "replica_topics",
         "wal_buffer_bytes",
         "wal_segments_underway",
+        "rollups_waiting",
         "held_batches",
         "intake_batches",
         "cache_bytes",
@@ -68,12 +77,18 @@ def metrics_page(told: Iterable[WorkerMetrics], *, running: int, restarts: int) 
     """
     told = list(told)
     registry = CollectorRegistry()
-    registry.register(_Collected(_summed([one.own for one in told])))
+    registry.register(_Collected(summed([one.own for one in told])))
     registry.register(_Collected(_side_by_side({one.worker: one.process for one in told})))
-    workers = gauge("workers", "Workers that run.", running)
-    deaths = counter("worker_restarts", "Workers that ended by themselves.", restarts)
-    registry.register(_Collected([workers, deaths]))
+    registry.register(_Collected(worker_metrics(running=running, restarts=restarts)))
     return generate_latest(registry)
+
+
+def worker_metrics(*, running: int, restarts: int) -> list[Metric]:
+    """What only a parent of workers tells."""
+    return [
+        gauge("workers", "Workers that run.", running),
+        counter("worker_restarts", "Workers that ended by themselves.", restarts),
+    ]
 
 
 class _Collected(Collector):
@@ -84,7 +99,8 @@ class _Collected(Collector):
         return self._metrics
 
 
-def _summed(pages: list[list[Metric]]) -> list[Metric]:
+def summed(pages: Iterable[list[Metric]]) -> list[Metric]:
+    """Pages of several workers as one: counters and histograms added up by their labels, gauges as each is."""
     metrics: dict[str, Metric] = {}
     values: dict[str, dict[tuple[Any, ...], float]] = {}
     for page in pages:

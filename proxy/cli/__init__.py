@@ -2,33 +2,64 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 import typer
 
-from proxy.cli import coordinator, segments, topics
+from proxy.cli import config, coordinator, segments, topics
+from proxy.cli.check import check
+from proxy.cli.connections import connections
+from proxy.cli.fleet import fleet
 from proxy.cli.run import run
+from proxy.cli.top import top
 
 app = typer.Typer(
     name="diskless-proxy",
     help="Diskless topics, rack-true metadata and rack-local reads for unmodified Apache Kafka brokers.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_show_locals=False,
 )
 app.command()(run)
+app.command()(check)
+app.command()(fleet)
+app.command()(top)
+app.command()(connections)
 app.add_typer(topics.app, name="topics")
 app.add_typer(segments.app, name="segments")
 app.add_typer(coordinator.app, name="coordinator")
+app.add_typer(config.app, name="config")
 
 
 def main() -> None:
     """Entry point of `diskless-proxy`."""
+    add_commands()
+    app()
+
+
+def add_commands() -> None:
+    """Those that need an extra of the package, or say which one is missing. Once."""
     try:
-        from proxy.cli.demo import demo
+        from proxy.cli import demo
     except ImportError as error:
         _without_demo(str(error.name))
     else:
-        app.command()(demo)
-    app()
+        app.add_typer(demo.app, name="demo")
+    _add_pipeline()
+
+
+def _add_pipeline() -> None:
+    """The jobs on Spark, which is an extra of the package."""
+    if find_spec("pyspark") is not None:
+        from pipeline.commands import app as jobs
+
+        app.add_typer(jobs, name="pipeline")
+        return
+
+    @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+    def pipeline() -> None:
+        """Batch jobs over object storage, on Spark (needs the extra `pipeline`)."""
+        typer.echo("error: pyspark is not installed; install the extra: diskless-proxy[pipeline]", err=True)
+        raise typer.Exit(1)
 
 
 def _without_demo(missing: str) -> None:

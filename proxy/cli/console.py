@@ -1,16 +1,16 @@
-"""What commands share: progress on standard error, errors in one line, topic IDs as Kafka's tools write them."""
+"""What commands share: progress on standard error, errors in one line."""
 
 from __future__ import annotations
 
 import asyncio
-import base64
 import logging
 import os
 import sys
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
 
 import typer
 
@@ -22,6 +22,9 @@ FAILED = 1
 """The exit code of a command that could not do its work, or that found something wrong."""
 _LINES_SECONDS = 5.0
 
+ConfigFile = Annotated[Path, typer.Option("--config", help="The settings file of any proxy of the fleet.")]
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON document to standard output.")]
+
 
 def fail(text: str) -> NoReturn:
     """End the command with one line on standard error."""
@@ -32,6 +35,7 @@ def fail(text: str) -> NoReturn:
 def run_command(work: Callable[[], Coroutine[Any, Any, Answer]]) -> Answer:
     """Run the work to its end; what is known to go wrong ends the command with one line."""
     from proxy.config import ConfigError
+    from proxy.coordinator.connect import StoreUnfit
     from proxy.coordinator.interface import CoordinatorUnavailable
     from proxy.inspection.stores import InspectionError
     from proxy.records import RecordsError
@@ -43,6 +47,7 @@ def run_command(work: Callable[[], Coroutine[Any, Any, Answer]]) -> Answer:
     known = (
         ConfigError,
         CoordinatorUnavailable,
+        StoreUnfit,
         StorageError,
         BrokerUnreachable,
         TlsError,
@@ -51,7 +56,7 @@ def run_command(work: Callable[[], Coroutine[Any, Any, Answer]]) -> Answer:
         RecordsError,
     )
     try:
-        with _quiet():
+        with quiet():
             return asyncio.run(work())
     except known as error:
         fail(str(error))
@@ -63,8 +68,19 @@ def run_command(work: Callable[[], Coroutine[Any, Any, Answer]]) -> Answer:
         fail(f"{error.filename or 'the system'}: {error.strerror or error}")
 
 
+def run_with_admin_port(work: Callable[[], Answer]) -> Answer:
+    """As `run_command`, for work that only reads the admin port of a proxy that runs."""
+    from proxy.cli.admin_port import AdminPortError
+    from proxy.config import ConfigError
+
+    try:
+        return work()
+    except (AdminPortError, ConfigError) as error:
+        fail(str(error))
+
+
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """What goes wrong is said once, by the command."""
     import structlog
 
@@ -115,8 +131,3 @@ def progress(doing: str, unit: str) -> Iterator[Callable[[int], None]]:
             typer.echo(show(), err=True)
 
     yield tell
-
-
-def uuid_text(topic_id: bytes) -> str:
-    """A topic ID as Kafka's tools write it; empty where there is none yet."""
-    return base64.urlsafe_b64encode(topic_id).decode().rstrip("=") if any(topic_id) else ""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from proxy.cli.console import FAILED, fail, output, run_command
+from proxy.cli.console import FAILED, AsJson, ConfigFile, fail, output, run_command
 
 if TYPE_CHECKING:
     from proxy.guard.unfence import Accepted
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 app = typer.Typer(help="The coordinator's store: has it lost anything, and going on if so.", no_args_is_help=True)
 
 DEFAULT_GAP = 1_000_000
-ConfigFile = Annotated[Path, typer.Option("--config", help="The settings file of any proxy of the fleet.")]
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON document to standard output.")]
 
 
 @app.command("check")

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
+
+app = typer.Typer(invoke_without_command=True)
 
 MAX_WARM_UP_SECONDS = 10.0
 """Brokers that have just started are slow; latencies of that time don't count, the records do."""
@@ -19,7 +21,9 @@ class StorageKind(StrEnum):
     s3 = "s3"
 
 
+@app.callback()
 def demo(
+    context: typer.Context,
     seconds: Annotated[float, typer.Option(min=1, help="How long the load runs.")] = 20.0,
     as_json: Annotated[
         bool,
@@ -32,7 +36,11 @@ def demo(
         bool, typer.Option("--serve", help="Start everything without load, until SIGTERM or Ctrl-C.")
     ] = False,
     info: Annotated[
-        Path | None, typer.Option(help="A JSON file with addresses and process IDs, from when all is ready to the end.")
+        Path | None,
+        typer.Option(
+            help="A JSON file with addresses and process IDs, from when all is ready to the end. With --serve there is "
+            "another one in any case, where `demo hello` looks for it."
+        ),
     ] = None,
     directory: Annotated[
         Path | None,
@@ -50,6 +58,8 @@ def demo(
     Producers and consumers in all racks write and read a classic and a diskless topic at once. At the end it is told
     what was lost, duplicated or out of order; the exit code is 1 if anything was. Ctrl-C ends the load early.
     """
+    if context.invoked_subcommand is not None:
+        return
     # Not above: every other command would pay for the import.
     from rich.console import Console
 
@@ -72,5 +82,46 @@ def demo(
         else:
             raise typer.Exit(demonstrate(DemoOptions(stack, load, seconds, as_json, info)))
     except StackError as error:
-        Console(stderr=True).print(f"error: {error}", style="red", soft_wrap=True, markup=False, highlight=False)
-        raise typer.Exit(1) from error
+        _fail(error)
+
+
+@app.command()
+def hello(
+    text: Annotated[str, typer.Argument(help="The record.")] = "hello from another rack",
+    info: Annotated[
+        Path | None, typer.Option(help="The information file of the demo that runs; that of the last `demo --serve`.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="What was seen, as one JSON object.")] = False,
+) -> None:
+    """Produce a diskless record in one rack and read it in another one, at a demo that runs (`demo --serve`).
+
+    Tells whom each client took for the partition's leader, which object holds the record, and what crossed racks. The
+    exit code is 1 where anything failed.
+    """
+    import json
+    from dataclasses import asdict
+
+    from rich.console import Console
+
+    from proxy.demo.errors import StackError
+    from proxy.demo.hello import lines, read_info, say_hello
+    from proxy.demo.info import default_path
+    from proxy.inspection.stores import InspectionError
+
+    waiting = Console(stderr=True)
+    try:
+        found = read_info(info or default_path())
+        seen = say_hello(found, text, lambda part: waiting.print(f"{part} …", style="dim", highlight=False))
+    except (StackError, InspectionError) as error:
+        _fail(error)
+    if as_json:
+        typer.echo(json.dumps(asdict(seen)))
+        return
+    typer.echo("\n".join(["", *lines(seen)]))
+
+
+def _fail(error: Exception) -> NoReturn:
+    from rich.console import Console
+
+    Console(stderr=True).print(f"error: {error}", style="red", soft_wrap=True, markup=False, highlight=False)
+    raise typer.Exit(1) from error

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -13,17 +15,23 @@ from proxy.logs import configure_logging
 
 
 def run(config: Annotated[Path, typer.Option(help="The YAML file with the settings.")]) -> None:
-    """Run a proxy until SIGTERM (drain) or a second one (at once)."""
+    """Run a proxy until SIGTERM (drain) or a second one (at once); SIGHUP reads the file again."""
     from proxy.process.ports import StartError
     from proxy.process.threads import favour_the_event_loop
     from proxy.process.workers import Workers
     from proxy.server import Server
 
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until someone reloads by it: its default is to end the process
     favour_the_event_loop()
+    read = partial(load_settings, config)
     try:
-        settings = load_settings(config)
+        settings = read()
         configure_logging(settings.log_level, settings.log_format)
-        uvloop.run((Server(settings) if settings.workers == 1 else Workers(settings)).run())
+        alone = settings.workers == 1
+        try:
+            uvloop.run((Server(settings, read_settings=read) if alone else Workers(settings, read)).run())
+        finally:
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the loop has put the default back; the end takes a moment
     except (ConfigError, StartError) as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(1) from error

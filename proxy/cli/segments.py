@@ -13,8 +13,7 @@ from urllib.parse import unquote, urlsplit
 
 import typer
 
-from proxy.cli.console import FAILED, fail, output, progress, run_command
-from proxy.cli.topics import AsJson, ConfigFile
+from proxy.cli.console import FAILED, AsJson, ConfigFile, fail, output, progress, run_command
 
 if TYPE_CHECKING:
     from proxy.inspection.dump import Source
@@ -77,7 +76,8 @@ def dump_segment(
 ) -> None:
     """Print every batch of a segment, as kafka-dump-log does. Exits with 1 where one is corrupt or cut off.
 
-    Base offsets are 0 in a segment, as producers sent them: the coordinator has the true ones (--offsets).
+    Base offsets are 0 in a segment, as producers sent them: the coordinator has the true ones (--offsets). Objects that
+    a merge or a compaction made have them.
     """
     if offsets and config is None:
         raise typer.BadParameter("--offsets needs --config")
@@ -165,7 +165,11 @@ async def _dump(segment: str, config: Path | None, *, records: bool, offsets: bo
         next_offsets: dict[Extent, int] = {}
         async for batch in dumped_batches(found.source):
             owner, base_offset = None, batch.base_offset
-            if found.extents is not None and (owner := owner_of(batch, found.extents)) is not None:
+            if (
+                found.extents is not None
+                and (owner := owner_of(batch, found.extents)) is not None
+                and not batch.has_offset
+            ):
                 base_offset = next_offsets.get(owner, owner.base_offset)
                 next_offsets[owner] = base_offset + batch.header.last_offset_delta + 1
             of_batch, broken = [], None

@@ -8,16 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from proxy.cli.console import FAILED, output, progress, run_command, uuid_text
+from proxy.cli.console import FAILED, AsJson, ConfigFile, output, progress, run_command
+from proxy.topic_ids import uuid_text
 
 if TYPE_CHECKING:
     from proxy.inspection.shadows import BrokersView
     from proxy.inspection.topics import TopicFigures
 
 app = typer.Typer(help="Topics: which are diskless, their offsets and sizes.", no_args_is_help=True)
-
-ConfigFile = Annotated[Path, typer.Option("--config", help="The settings file of any proxy of the fleet.")]
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON document to standard output.")]
 
 
 @app.command("list")
@@ -128,6 +126,7 @@ def describe_topics(
 def accept_replicas(
     config: ConfigFile,
     topics: Annotated[list[str], typer.Argument(help="Names, as `list --under-replicated` tells them.")],
+    as_json: AsJson = False,
 ) -> None:
     """Be content with the replicas that topics have, which were made while brokers were missing.
 
@@ -137,7 +136,11 @@ def accept_replicas(
     from proxy.inspection import under_replicated
 
     run_command(lambda: under_replicated.accept_replicas(load_settings(config), topics))
-    for topic in dict.fromkeys(topics):
+    accepted = list(dict.fromkeys(topics))
+    if as_json:
+        typer.echo(json.dumps({"topics": accepted}))
+        return
+    for topic in accepted:
         typer.echo(f"{topic} stays as it is")
 
 

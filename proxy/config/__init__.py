@@ -9,6 +9,7 @@ from proxy.config.load import ConfigError, load_settings
 from proxy.config.prices import Prices
 from proxy.config.racks import Fleet, Racks
 from proxy.config.replication import Replication
+from proxy.config.rollups import Rollups
 from proxy.config.security import BrokerSasl, BrokerTls, ListenerTls, SecurityProtocol
 from proxy.config.settings import Settings
 from proxy.config.stores import Garbage, Redis, Storage
@@ -30,6 +31,7 @@ __all__ = [
     "Racks",
     "Redis",
     "Replication",
+    "Rollups",
     "SecurityProtocol",
     "Settings",
     "Storage",

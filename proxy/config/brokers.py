@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field, field_validator, model_validator
 
-from proxy.config.section import Section
+from proxy.config.section import Reloadable, Section
 from proxy.config.security import BrokerSasl, BrokerTls, SecurityProtocol, check_broker_security
 from proxy.config.values import parse_address
 
@@ -18,15 +18,15 @@ class Brokers(Section):
     """For one broker's address."""
     request_timeout_ms: int = Field(default=30_000, ge=1)
     """For requests of the proxy's own."""
-    metadata_refresh_ms: int = Field(default=5_000, ge=10)
+    metadata_refresh_ms: Reloadable[int] = Field(default=5_000, ge=10)
     """How often the list of live brokers is asked for, beside what clients' Metadata shows; and how often one proxy of
     the fleet compares diskless topics with their shadows."""
-    defaults_refresh_ms: int = Field(default=30_000, ge=10)
+    defaults_refresh_ms: Reloadable[int] = Field(default=30_000, ge=10)
     """How often the brokers are asked what topics have that leave a config unset (`message.max.bytes` and the like)."""
     deleted_topics_confirm_ms: int = Field(default=30_000, ge=0)
     """A diskless topic whose shadow was deleted past the proxies is deleted when for this long, at every look and by
     its ID, no live broker knew the shadow."""
-    stray_records_interval_ms: int = Field(default=30_000, ge=10)
+    stray_records_interval_ms: Reloadable[int] = Field(default=30_000, ge=10)
     """How often shadows' logs are looked at for records that somebody produced to the brokers, past the proxies."""
     security_protocol: SecurityProtocol = "PLAINTEXT"
     """`security.protocol` of the brokers' listener that `bootstrap` names. With SASL, clients authenticate to the

@@ -4,30 +4,33 @@ from __future__ import annotations
 
 from pydantic import Field, field_validator
 
-from proxy.config.section import Section, checked_patterns
+from proxy.config.section import Reloadable, Section, checked_patterns
 
 
 class Limits(Section):
     """What one client, or all of them, may take."""
 
-    max_frame_bytes: int = Field(default=104_857_600, ge=1024)
+    max_frame_bytes: Reloadable[int] = Field(default=104_857_600, ge=1024)
     """`socket.request.max.bytes` of the brokers."""
-    max_connections: int = Field(default=10_000, ge=1)
+    max_connections: Reloadable[int] = Field(default=10_000, ge=1)
     """Client connections in all. Each takes two file descriptors, three with `fetch.read_near_replicas`; where the
     hard limit of open files allows fewer, it is lowered at the start, with a log line."""
-    max_connections_per_ip: int = Field(default=10_000, ge=1)
+    max_connections_per_ip: Reloadable[int] = Field(default=10_000, ge=1)
     """Client connections from one address."""
-    idle_timeout_ms: int = Field(default=600_000, ge=100)
+    idle_timeout_ms: Reloadable[int] = Field(default=600_000, ge=100)
     """`connections.max.idle.ms` of the brokers: a connection that neither asks nor is answered, nor waits for an
     answer, for this long is closed."""
-    frame_timeout_ms: int = Field(default=60_000, ge=100)
+    frame_timeout_ms: Reloadable[int] = Field(default=60_000, ge=100)
     """From the first bytes of a request to its last, while the proxy is reading."""
-    contended_frame_timeout_ms: int = Field(default=5_000, ge=100)
+    contended_frame_timeout_ms: Reloadable[int] = Field(default=5_000, ge=100)
     """The same while other requests wait for memory: one that announces much and sends little is cut off sooner."""
-    write_timeout_ms: int = Field(default=600_000, ge=100)
+    write_timeout_ms: Reloadable[int] = Field(default=600_000, ge=100)
     """A client that takes none of the bytes that it is owed for this long is cut off; one that is being closed has this
     long for its last ones, at most."""
-    write_buffer_bytes: int = Field(default=65_536, ge=1024)
+    broker_write_timeout_ms: Reloadable[int] = Field(default=30_000, ge=0)
+    """What a client that has left sent last, perhaps without acknowledgement, is kept this long for a broker that does
+    not take it."""
+    write_buffer_bytes: Reloadable[int] = Field(default=65_536, ge=1024)
     """Of answers that a client has not taken, and of requests that a broker has not: above it, reading from the other
     side stops. The frame that goes above it is let in whole where it is not streamed."""
     tcp_keepalive_idle_s: int = Field(default=60, ge=1)
@@ -36,78 +39,81 @@ class Limits(Section):
     """Until it is asked again."""
     tcp_keepalive_probes: int = Field(default=6, ge=1)
     """How often it is asked before the connection is taken as dead."""
-    max_in_flight_requests: int = Field(default=64, ge=1)
+    max_in_flight_requests: Reloadable[int] = Field(default=64, ge=1)
     """Requests of one connection that wait for an answer, before reading from it stops."""
-    max_request_bytes_in_memory: int = Field(default=536_870_912, ge=1024)
+    max_request_bytes_in_memory: Reloadable[int] = Field(default=536_870_912, ge=1024)
     """All held requests and WAL buffers of the process; reading stops above it."""
-    max_response_bytes_per_connection: int = Field(default=67_108_864, ge=1024)
+    max_response_bytes_per_connection: Reloadable[int] = Field(default=67_108_864, ge=1024)
     """Answers of one connection that wait for an earlier one's, whoever gives them; reading from broker and client
     stops above it. One Fetch of diskless topics answers no more than this either."""
-    tls_handshake_timeout_ms: int = Field(default=10_000, ge=100)
+    tls_handshake_timeout_ms: Reloadable[int] = Field(default=10_000, ge=100)
     """From an accepted connection to the end of its TLS handshake."""
-    drain_timeout_ms: int = Field(default=25_000, ge=0)
+    drain_timeout_ms: Reloadable[int] = Field(default=25_000, ge=0)
     """From SIGTERM to the end of the process, at most."""
-    drain_pause_ms: int = Field(default=250, ge=0)
+    drain_pause_ms: Reloadable[int] = Field(default=250, ge=0)
     """In a drain, between closing the connections to one broker and those to the next: so long a client has to ask on
     another connection where its brokers are now. All pauses together take eight times this at most."""
-    max_counted_topics: int = Field(default=200, ge=0)
+    max_counted_topics: Reloadable[int] = Field(default=200, ge=0)
     """So many topics' record bytes are counted by their names, those that come first; the others' as `(others)`."""
 
 
 class FetchSettings(Section):
     """Reads of diskless topics, and of classic ones from near replicas."""
 
-    max_bytes: int = Field(default=57_671_680, ge=1024)
+    max_bytes: Reloadable[int] = Field(default=57_671_680, ge=1024)
     """`fetch.max.bytes` of the brokers."""
-    cache_bytes: int = Field(default=268_435_456, ge=1024)
+    cache_bytes: Reloadable[int] = Field(default=268_435_456, ge=1024)
     """Segment blocks of all partitions that are kept in memory."""
     block_bytes: int = Field(default=8_388_608, ge=4096)
     """Segments are read in aligned blocks of this size."""
-    cold_after_ms: int = Field(default=300_000, ge=0)
-    """Records that were appended longer ago are old. Old ones are read with what the next three settings allow, and
+    cold_after_ms: Reloadable[int] = Field(default=300_000, ge=0)
+    """Records that were appended longer ago are old. Old ones are read with what the next four settings allow, and
     leave the others' cache alone."""
-    cold_cache_bytes: int = Field(default=67_108_864, ge=1024)
+    cold_cache_bytes: Reloadable[int] = Field(default=67_108_864, ge=1024)
     """Segment blocks with old records that are kept in memory, or being read, for all partitions."""
     cold_block_bytes: int = Field(default=1_048_576, ge=4096)
     """Old records are read in aligned blocks of this size."""
+    merged_block_bytes: int = Field(default=8_388_608, ge=4096)
+    """The same for old records that a merge or a compaction has moved. Blocks are halved, down to `cold_block_bytes`,
+    while `cold_cache_bytes` has no room for two of each object that is being read, and for `cold_max_gets` of them."""
     cold_max_gets: int = Field(default=8, ge=1)
     """GETs of old blocks at a time."""
-    shortest_read_wait_ms: int = Field(default=200, ge=1)
+    shortest_read_wait_ms: Reloadable[int] = Field(default=200, ge=1)
     """A Fetch that has something to answer waits for what is still to be read from object storage as long as the
     client's `max.wait.ms` allows, and at least so long."""
     time_lookup_max_rows: int = Field(default=4, ge=1)
     """ListOffsets by time, and of the maximum timestamp, reads the batches of so many commits at a time."""
-    time_lookup_timeout_ms: int = Field(default=30_000, ge=1)
+    time_lookup_timeout_ms: Reloadable[int] = Field(default=30_000, ge=1)
     """Longest time that such a ListOffsets takes. The client's own timeout (v10 and newer) may be shorter, unless 0."""
-    max_decompressed_batch_bytes: int = Field(default=134_217_728, ge=1024)
+    max_decompressed_batch_bytes: Reloadable[int] = Field(default=134_217_728, ge=1024)
     """What the batches of one commit may become when they are searched for the record of a time. Of one that goes
     beyond, the first offset is answered."""
-    mixed_wait_ms: int = Field(default=50, ge=1)
+    mixed_wait_ms: Reloadable[int] = Field(default=50, ge=1)
     """Longest wait for the brokers' half of a Fetch that names classic and diskless topics, per round."""
-    read_near_replicas: bool = True
+    read_near_replicas: Reloadable[bool] = True
     """Read classic topics from replicas in the proxy's own rack for clients that come to a listener of another rack's
     broker (KIP-392 without the client's help). Off, brokers' answers pass as they are."""
-    leader_read_topics: tuple[str, ...] = ()
+    leader_read_topics: Reloadable[tuple[str, ...]] = ()
     """Regular expressions: classic topics whose whole name matches one are always read from their leaders, in whatever
     rack these are. For topics with few records that are wanted at once: a follower has them a little later."""
-    replica_connections_max: int = Field(default=1_000, ge=1)
+    replica_connections_max: Reloadable[int] = Field(default=1_000, ge=1)
     """Connections of the proxy's own to each broker of its rack, for such reads; one that finds none free goes to the
     leader."""
-    replica_idle_ms: int = Field(default=60_000, ge=10)
+    replica_idle_ms: Reloadable[int] = Field(default=60_000, ge=10)
     """Such a connection is closed when it was not used for so long."""
-    replica_answer_bytes_max: int = Field(default=268_435_456, ge=1024)
+    replica_answer_bytes_max: Reloadable[int] = Field(default=268_435_456, ge=1024)
     """Answers of replicas, and of leaders beside them, that are held until clients have taken them. Above it, reading
     them pauses, and what is asked for meanwhile streams from the leaders."""
-    replica_grace_ms: int = Field(default=1_000, ge=10)
+    replica_grace_ms: Reloadable[int] = Field(default=1_000, ge=10)
     """A replica that has not begun to answer so long after the client's `max.wait.ms` is given up, and the leader is
     asked."""
-    replica_shun_ms: int = Field(default=1_000, ge=10)
+    replica_shun_ms: Reloadable[int] = Field(default=1_000, ge=10)
     """For so long a replica is not asked after an error that says that it is no longer one, or does not have its
     records; and so often a broker that did not answer is tried again."""
-    api_versions_wait_ms: int = Field(default=1_000, ge=1)
+    api_versions_wait_ms: Reloadable[int] = Field(default=1_000, ge=1)
     """At a listener of another rack's broker, how long that one's answer to ApiVersions is waited for before a client
     is told what any broker answered last: so that new connections, too, read from near replicas while it hangs."""
-    replica_topics_remembered: int = Field(default=10_000, ge=1)
+    replica_topics_remembered: Reloadable[int] = Field(default=10_000, ge=1)
     """Classic topics that are being read of which leaders and replicas are remembered; those beyond are read from
     their leaders."""
 

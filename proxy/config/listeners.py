@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 from pydantic import Field, field_validator, model_validator
 
 from proxy.config.section import Section
@@ -64,9 +67,28 @@ class Listeners(Section):
 
 
 class Admin(Section):
-    """The HTTP port for `/healthz`, `/readyz` and `/metrics`."""
+    """The HTTP port for `/healthz`, `/servez`, `/readyz`, `/metrics`, the admin page and the JSON behind it."""
 
     host: str = "127.0.0.1"
-    """Loopback unless told otherwise: the port has no authentication."""
+    """Loopback unless told otherwise: whoever reaches the port may read everything that it tells."""
     port: int = Field(default=19080, ge=0, le=65535)
     """0 picks a free one."""
+    advertised_host: str = ""
+    """Where others of the fleet and `diskless-proxy fleet` reach the port; `host` where empty, or what clients are
+    told where `host` is every address. It has to lead to this very proxy: a pod's address, not that of its Service."""
+    token_file: Path | None = None
+    """A file with nothing but a token, which others on the machine can't read. Who has the token may drain the proxy
+    and set its log level through the port; without a file nobody may. Read again when it changes."""
+    allowed_hosts: tuple[str, ...] = ()
+    """Where `host` is loopback: names under which it is asked for, beside `localhost` and loopback addresses. Others
+    are refused, as a page of a foreign site that has its name lead here could read everything (DNS rebinding)."""
+    recent_errors_max: int = Field(default=200, ge=1, le=1_000)
+    """Warnings and errors of the log that the port tells of, equal ones as one; the oldest go."""
+
+    @field_validator("allowed_hosts")
+    @classmethod
+    def _without_port(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for host in value:
+            if not re.fullmatch(r"[A-Za-z0-9._-]+", host):
+                raise ValueError(f"{host!r} is no host name; leave scheme and port out")
+        return value

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Mapping
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -12,66 +14,144 @@ import yaml
 from pydantic import ValidationError
 from pydantic_settings import SettingsError
 
+from proxy.config.hidden import HIDDEN, hidden_in
+from proxy.config.reference import DELIMITER, PREFIX, near_names
 from proxy.config.settings import Settings
+from proxy.config.values import masked
+from proxy.config.yaml_file import read_yaml
 
-_PREFIX: str = Settings.model_config["env_prefix"]
-_DELIMITER = Settings.model_config["env_nested_delimiter"] or ""
+_OF_NUMBERS = frozenset(
+    {
+        *("int_type", "int_parsing", "int_parsing_size", "int_from_float", "float_type", "float_parsing"),
+        *("greater_than", "greater_than_equal", "less_than", "less_than_equal", "finite_number"),
+    }
+)
+"""Findings about a number, as pydantic calls them."""
 _SECRETIVE = ("secret", "password", "token", "sasl", "tls")
 
 
 class ConfigError(Exception):
     """The configuration can't be used; the text names the setting, the cause and the remedy."""
 
+    def __init__(self, text: str, findings: tuple[str, ...] = ()) -> None:
+        """`findings`: what the text is made of, where there is more than one thing to say."""
+        super().__init__(text)
+        self.findings = findings or (text,)
+
 
 def load_settings(path: Path) -> Settings:
     """Read `path`, put the environment over it, check it. Raises ConfigError with one line per finding."""
+    data, as_written = _read(path)
     try:
-        data = yaml.safe_load(path.read_text())
+        # A copy: sections that the file does not name are the model's own defaults, which a reload must not write to.
+        settings = Settings(**data).model_copy(deep=True)
+    except ValidationError as error:
+        raise _explained(path, error, as_written) from None
+    except SettingsError as error:
+        raise ConfigError(
+            f"the environment: {_cut_off(error)} is not JSON; write a section there as JSON, or setting by setting"
+        ) from None
+    if hidden := sorted(".".join(map(str, place)) for place in hidden_in(settings)):
+        why = f"has {HIDDEN} in the place of a secret, as config show writes it; put the secret there"
+        findings = tuple(f"{name}: {why}" for name in hidden)
+        raise ConfigError(f"{path}: {'; '.join(findings)}", findings)
+    return settings
+
+
+def read_file(path: Path) -> dict[str, Any]:
+    """What the file says, unchecked: its top level by the names of fields. Raises ConfigError."""
+    return _read(path)[0]
+
+
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
+    """`read_file`, and the names of its top level as the file writes them."""
+    try:
+        data = read_yaml(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"can't read {path}: {error.strerror}; pass an existing file to --config") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path} is not UTF-8, from byte {error.start} on; save it as that") from None
     except yaml.YAMLError as error:
         # Not the whole text of the error: it quotes lines of the file, which may hold a secret. Nor its cause.
         raise ConfigError(f"{path} is not YAML: {_explain_yaml(error)}") from None
+    except Exception:  # whatever the makers of dates, numbers and the like stumble upon; their words quote the file too
+        raise ConfigError(
+            f"{path} has a value that looks like a date or a number and is none, or is nested too deep; write "
+            "it between quotes"
+        ) from None
     if not isinstance(data, dict):
         raise ConfigError(f"{path} holds no settings; see docs/configuration.md for an example")
+    # Kafka's dotted setting names as field names.
+    settings, as_written = dict[str, Any](), dict[str, str]()
+    for key, value in data.items():
+        name = str(key).replace(".", "_").replace("-", "_")
+        if name in settings:
+            finding = f"{key}: is there as {as_written[name]}, too; leave one of the two"
+            raise ConfigError(f"{path}: {finding}", (finding,))
+        settings[name], as_written[name] = value, str(key)
+    return settings, as_written
+
+
+def _cut_off(error: SettingsError) -> str:
+    """The variable, or variables, that can't be read: pydantic names the field alone."""
+    found = re.search(r'field "(\w+)"', str(error))
+    whole = (PREFIX + (found[1] if found else "")).upper()
+    variables = [name for name in os.environ if name.upper() == whole or name.upper().startswith(whole + DELIMITER)]
+    return ", ".join(name for name in variables if _is_cut_off(os.environ[name], name.upper() == whole)) or whole
+
+
+def _is_cut_off(value: str, is_section: bool) -> bool:
+    """Whether it is no JSON where it should be: for a section, or by its first character."""
     try:
-        return Settings(**_field_names(data))
-    except ValidationError as error:
-        raise ConfigError(_explain(path, error)) from None
-    except SettingsError as error:
-        raise ConfigError(f"the environment: {error}; write sections there as JSON, or setting by setting") from None
+        json.loads(value)
+    except ValueError:
+        return is_section or value.lstrip().startswith(("{", "["))
+    return False
 
 
-def _field_names(data: dict[str, Any]) -> dict[str, Any]:
-    """Kafka's dotted setting names as field names."""
-    return {str(key).replace(".", "_").replace("-", "_"): value for key, value in data.items()}
-
-
-def _explain(path: Path, error: ValidationError) -> str:
+def _explained(path: Path, error: ValidationError, as_written: Mapping[str, str]) -> ConfigError:
     in_file, in_environment = list[str](), list[str]()
     for finding in error.errors(include_url=False):
-        name = ".".join(str(part) for part in finding["loc"]) or "settings"
+        place = finding["loc"]
+        variable = variable_of(place)
+        top, *inner = map(str, place or ("settings",))
+        name = ".".join([top if variable else as_written.get(top, top), *inner])
         if finding["type"] == "extra_forbidden":
-            text = f"{name}: no such setting; see docs/configuration.md for the names"
+            text = f"{name}: no such setting; {_hint('.'.join([top, *inner]))}see docs/configuration.md for the names"
         elif finding["type"] == "missing":
             text = f"{name}: is missing; add it, see docs/configuration.md for an example"
         elif finding["type"] == "model_type":
             text = f"{name}: has to be a section with settings{_shown(name, finding['input'])}"
         else:
-            text = f"{name}: {finding['msg'].removeprefix('Value error, ')}{_shown(name, finding['input'])}"
-        variable = _variable_of(finding["loc"])
+            text = f"{name}: {_said(finding['msg'], finding['type'])}{_shown(name, finding['input'])}"
+            if finding["type"] in _OF_NUMBERS:
+                text += "; write a number within its range, without its unit, which its name tells"
+            elif finding["type"] == "string_type" and isinstance(finding["input"], (int, float, date)):
+                text += "; put it between quotes"
         if variable is None:
             in_file.append(text)
         else:
             in_environment.append(f"environment variable {variable}: {text}")
-    return "; ".join([*([f"{path}: " + "; ".join(in_file)] if in_file else []), *in_environment])
+    text = "; ".join([*([f"{path}: " + "; ".join(in_file)] if in_file else []), *in_environment])
+    return ConfigError(text, (*in_file, *in_environment))
 
 
-def _variable_of(setting: tuple[str | int, ...]) -> str | None:
+def _said(message: str, kind: str) -> str:
+    """pydantic's words, without how it came to them."""
+    message = message.removeprefix("Value error, ")
+    return message.partition(", unable to parse")[0] if kind in _OF_NUMBERS else message
+
+
+def _hint(name: str) -> str:
+    near = near_names(name)
+    return f"did you mean {near[0]}? Else " if near else ""
+
+
+def variable_of(setting: tuple[str | int, ...]) -> str | None:
     """The environment variable that says what the setting is; None where none does."""
     variables = {name.upper(): name for name in os.environ}
     for end in range(len(setting), 0, -1):
-        name = variables.get((_PREFIX + _DELIMITER.join(map(str, setting[:end]))).upper())
+        name = variables.get((PREFIX + DELIMITER.join(map(str, setting[:end]))).upper())
         if name is not None and _says(os.environ[name], setting[end:]):
             return name
     return None
@@ -92,11 +172,13 @@ def _shown(name: str, value: object) -> str:
     """What was found, where it can be no secret: a section may hold one, as may a URL before its `@`."""
     if not isinstance(value, (str, int, float)) or any(word in name for word in _SECRETIVE):
         return ""
-    return f" (it is {re.sub(r'(?<=//)[^/]*@', '***@', value) if isinstance(value, str) else value!r})"
+    return f" (it is {masked(value) if isinstance(value, str) else value!r})"
 
 
 def _explain_yaml(error: yaml.YAMLError) -> str:
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
         mark = error.problem_mark
-        return f"line {mark.line + 1}, column {mark.column + 1}: {error.problem}; mend it there"
+        # What is quoted may be a password that begins with `*` or `!`.
+        problem = re.sub(r"(?s)['\"].*['\"]", "…", error.problem or "it can't be read")
+        return f"line {mark.line + 1}, column {mark.column + 1}: {problem}; mend it there"
     return f"{type(error).__name__}; write it as YAML in UTF-8"

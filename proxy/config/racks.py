@@ -7,7 +7,7 @@ from ipaddress import ip_network
 
 from pydantic import Field, field_validator, model_validator
 
-from proxy.config.section import Section
+from proxy.config.section import Reloadable, Section
 
 
 class Fleet(Section):
@@ -20,7 +20,7 @@ class Fleet(Section):
     topics that it has not already seen to be classic."""
     create_topic_timeout_ms: int = Field(default=15_000, ge=1)
     """How long CreateTopics of a diskless topic waits for every live proxy to acknowledge the reservation."""
-    lifelines: int = Field(default=0, ge=0, le=100)
+    lifelines: Reloadable[int] = Field(default=0, ge=0, le=100)
     """Proxies of other racks that Metadata names as further brokers, which lead nothing, to clients that name their
     rack: for old clients, which never bootstrap again, when their rack's last proxy dies. docs/racks.md tells the
     cost."""
@@ -37,10 +37,10 @@ class Fleet(Section):
 class Racks(Section):
     """How the rack of a client is found, beside what `listeners.rack` and `rack` say."""
 
-    client_id_keys: tuple[str, ...] = ()
+    client_id_keys: Reloadable[tuple[str, ...]] = ()
     """Keys that name the rack in a client ID as `diskless_rack_id` does, which comes first: other systems' hints, for
     example `["diskless_az", "ws_az", "warpstream_az", "automq_az"]`."""
-    by_network: dict[str, str] = Field(default_factory=dict)
+    by_network: Reloadable[dict[str, str]] = Field(default_factory=dict)
     """Racks of clients by their address, `{"10.1.0.0/16": "rack-a"}`; the longest prefix decides, and comes before
     the rack of the port."""
     max_learned_clients: int = Field(default=10_000, ge=0)

@@ -3,14 +3,45 @@
 from __future__ import annotations
 
 import re
+from types import UnionType
+from typing import Annotated, Any, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict
+from pydantic.fields import FieldInfo
+
+_Value = TypeVar("_Value")
+
+
+class _ReloadMark:
+    """Stands in the annotation of a setting that may change while the proxy runs."""
+
+    def __repr__(self) -> str:
+        return "reloadable"
+
+
+Reloadable = Annotated[_Value, _ReloadMark()]
+"""The type of a setting that a reload (SIGHUP) changes; every other one needs a restart. See
+docs/decisions/0048-reload-in-place.md for what that asks of whoever reads it: `proxy/reload.py` has to tell each part
+that keeps such a value by itself."""
+
+
+def is_reloadable(field: FieldInfo) -> bool:
+    """Whether a reload changes it."""
+    return any(isinstance(mark, _ReloadMark) for mark in field.metadata)
 
 
 class Section(BaseModel):
-    """Fixed once it is read; what it does not know is an error."""
+    """Fixed once it is read, but for what a reload writes; what it does not know is an error."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+
+def section_of(annotation: Any) -> type[BaseModel] | None:
+    """The model of a setting that is a section, also where it may be missing; None where it is a value."""
+    for one in get_args(annotation) if get_origin(annotation) is UnionType else (annotation,):
+        if isinstance(one, type) and issubclass(one, BaseModel):
+            return one
+    return None
 
 
 def checked_patterns(patterns: tuple[str, ...]) -> tuple[str, ...]:
@@ -19,5 +50,5 @@ def checked_patterns(patterns: tuple[str, ...]) -> tuple[str, ...]:
         try:
             re.compile(pattern)
         except re.error as error:
-            raise ValueError(f"{pattern!r} is no regular expression: {error}") from error
+            raise ValueError(f"{pattern!r} is no regular expression: {error}; mend it") from error
     return patterns

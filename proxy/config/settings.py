@@ -19,7 +19,8 @@ from proxy.config.listeners import Admin, Listeners
 from proxy.config.prices import Prices
 from proxy.config.racks import Fleet, Racks
 from proxy.config.replication import Replication
-from proxy.config.section import checked_patterns
+from proxy.config.rollups import Rollups
+from proxy.config.section import Reloadable, checked_patterns
 from proxy.config.security import check_principals
 from proxy.config.stores import Garbage, Redis, Storage
 
@@ -55,6 +56,7 @@ class Settings(BaseSettings):
     garbage: Garbage = Garbage()
     replication: Replication = Replication()
     prices: Prices = Prices()
+    rollups: Rollups = Rollups()
     leader_choice: Literal["sticky", "round_robin", "partition_hash", "replica"] = "sticky"
     """Which live broker of the client's rack leads its diskless partitions: `sticky`, one for all of them, kept as long
     as it lives; `round_robin`, one for all of them, another with each Metadata (KAFKA-19257 to the letter);
@@ -73,57 +75,57 @@ class Settings(BaseSettings):
     """How often certificates, keys and CAs are looked at for changes."""
     certificate_warning_days: int = Field(default=14, ge=0)
     """So long before one of the proxy's certificates ends the log warns of it, once a day."""
-    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_level: Reloadable[Literal["debug", "info", "warning", "error"]] = "info"
     """What is logged, to standard error."""
-    log_format: Literal["console", "json"] = "console"
+    log_format: Reloadable[Literal["console", "json"]] = "console"
     """For people, or one JSON object a line."""
 
-    diskless_system_enable: bool = True
+    diskless_system_enable: Reloadable[bool] = True
     """`diskless.system.enable` (KIP-1163): off, no diskless topic can be created; those that exist go on."""
-    default_diskless_topics: tuple[str, ...] = ()
+    default_diskless_topics: Reloadable[tuple[str, ...]] = ()
     """Regular expressions: topics whose whole name matches one are created diskless unless `diskless.enable=false` is
     asked for, also those that come on demand (`auto.create.topics.enable`). For tools that check config names
     themselves, as `kafka-topics` does."""
-    enable_under_replicated_topic_creation: bool = True
+    enable_under_replicated_topic_creation: Reloadable[bool] = True
     """`enable.under.replicated.topic.creation` (KIP-409): topics and partitions that the brokers refuse because fewer
     brokers are registered than they are to have replicas are made with the live ones, at least `min.insync.replicas` of
     them, and get the missing replicas when brokers join. Off, the brokers' refusal stands; topics that were made so
     before are still completed."""
     diskless_storage_class_name: str = ""
     """`diskless.storage.class.name` (KIP-1163): `file`, `s3` or `module:Class`; told by `storage.url` where empty."""
-    diskless_append_commit_interval_ms: int = Field(default=250, ge=1)
+    diskless_append_commit_interval_ms: Reloadable[int] = Field(default=250, ge=1)
     """`diskless.append.commit.interval.ms` (KIP-1163): the longest a batch waits in the WAL buffer."""
-    diskless_append_buffer_max_bytes: int = Field(default=4_194_304, ge=1024)
+    diskless_append_buffer_max_bytes: Reloadable[int] = Field(default=4_194_304, ge=1024)
     """`diskless.append.buffer.max.bytes` (KIP-1163): the WAL buffer is uploaded when it holds this much."""
-    diskless_append_max_uploads: int = Field(default=16, ge=1)
+    diskless_append_max_uploads: Reloadable[int] = Field(default=16, ge=1)
     """Segments that are uploaded at the same time."""
-    diskless_append_commit_timeout_ms: int = Field(default=30_000, ge=1)
+    diskless_append_commit_timeout_ms: Reloadable[int] = Field(default=30_000, ge=1)
     """How long a commit that gets no answer is tried again before the producers are told that nobody knows."""
-    out_of_order_hold_ms: int = Field(default=2_000, ge=0)
+    out_of_order_hold_ms: Reloadable[int] = Field(default=2_000, ge=0)
     """How long a batch whose sequence is beyond the one expected waits for what comes between, which its producer may
     have sent to another proxy, before it is refused with OUT_OF_ORDER_SEQUENCE_NUMBER; 0 for no wait."""
-    max_held_batches: int = Field(default=1_000, ge=0)
+    max_held_batches: Reloadable[int] = Field(default=1_000, ge=0)
     """Batches that wait so at a time, of all producers; one beyond them is refused at once."""
-    max_decompressed_batch_bytes: int = Field(default=33_554_432, ge=1024)
-    """What a batch may hold that has to be decompressed, for the sake of its topic's `compression.type` or
-    `message.timestamp.before.max.ms` or `after.max.ms`; a larger one is refused with MESSAGE_TOO_LARGE. Where its
-    topic's `max.message.bytes` is more, that counts."""
-    max_prepared_batch_records: int = Field(default=100_000, ge=1)
+    max_decompressed_batch_bytes: Reloadable[int] = Field(default=33_554_432, ge=1024)
+    """What a batch may hold that has to be decompressed, for the sake of its topic's `compression.type`,
+    `message.timestamp.before.max.ms` or `after.max.ms`, or a `cleanup.policy` with `compact`; a larger one is refused
+    with MESSAGE_TOO_LARGE. Where its topic's `max.message.bytes` is more, that counts."""
+    max_prepared_batch_records: Reloadable[int] = Field(default=100_000, ge=1)
     """Records of a batch that has to be decompressed so: each is looked at. One with more is refused with
     MESSAGE_TOO_LARGE, at which Java's producer splits it."""
     compression_threads: int = Field(default=2, ge=1, le=64)
     """Batches that are decompressed or compressed at the same time."""
-    log_retention_check_interval_ms: int = Field(default=300_000, ge=10)
+    log_retention_check_interval_ms: Reloadable[int] = Field(default=300_000, ge=10)
     """`log.retention.check.interval.ms` of the brokers: how often retention of diskless topics is applied."""
-    default_retention_ms: int = Field(default=604_800_000, ge=-1)
+    default_retention_ms: Reloadable[int] = Field(default=604_800_000, ge=-1)
     """`retention.ms` of diskless topics that set none, as long as the brokers' own default can't be asked."""
-    authorization_cache_ms: int = Field(default=5_000, ge=0)
+    authorization_cache_ms: Reloadable[int] = Field(default=5_000, ge=0)
     """How long a connection remembers what its client may do with a diskless topic."""
     sasl_oauthbearer_sub_claim_name: str = Field(default="sub", min_length=1)
     """`sasl.oauthbearer.sub.claim.name` of the brokers: the claim that is the user, for quotas by user."""
     producer_id_expiration_ms: int = Field(default=86_400_000, ge=1000)
     """`producer.id.expiration.ms` of the brokers."""
-    producer_id_expiration_check_interval_ms: int = Field(default=600_000, ge=10)
+    producer_id_expiration_check_interval_ms: Reloadable[int] = Field(default=600_000, ge=10)
     """`producer.id.expiration.check.interval.ms` of the brokers: how often producers that have expired are removed."""
     producer_batches_remembered: int = Field(default=5, ge=5, le=100)
     """Batches per producer and partition whose duplicates are recognised (KIP-1269)."""

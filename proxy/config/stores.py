@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator
 
-from proxy.config.section import Section
+from proxy.config.section import Reloadable, Section
 
 
 class Redis(Section):
@@ -21,12 +21,12 @@ class Redis(Section):
     """For one call."""
     max_connections: int = Field(default=32, ge=2)
     """Calls at a time."""
-    max_index_bytes: int = Field(default=0, ge=0, le=2**53)
+    max_index_bytes: Reloadable[int] = Field(default=0, ge=0, le=2**53)
     """Memory of one shard's index above which produces to its partitions are throttled, with a retriable error, until
     retention or deletion has made room; 0 for no bound. See docs/sizing.md."""
     pack_age_ms: int = Field(default=60_000, ge=0)
     """Rows of the index that were appended so long ago are packed into a quarter of their memory."""
-    pack_interval_ms: int = Field(default=15_000, ge=10)
+    pack_interval_ms: Reloadable[int] = Field(default=15_000, ge=10)
     """How often rows that have grown so old are looked for."""
     require_append_only: bool = True
     """Refuse a store that keeps acknowledged commits in memory only."""
@@ -44,12 +44,20 @@ class Redis(Section):
     @field_validator("url")
     @classmethod
     def _scheme(cls, value: str) -> str:
-        if urlsplit(value).scheme not in {"redis", "rediss", "unix"}:
+        try:
+            url = urlsplit(value)
+        except ValueError:  # whose words quote user and password
+            raise ValueError("is no URL; use redis://host:port/db, rediss://… or unix://…") from None
+        if url.scheme not in {"redis", "rediss", "unix"}:
             raise ValueError("use redis://host:port/db, rediss://… or unix://…")
         try:
-            _ = urlsplit(value).port
+            _ = url.port
         except ValueError:
             raise ValueError("its port is no number from 0 to 65535; use redis://host:port/db") from None
+        if url.scheme != "unix" and not url.netloc:  # the client would take that for localhost
+            raise ValueError("names no host; use redis://host:port/db, with both slashes")
+        if "@" in url.path + url.fragment:
+            raise ValueError("has an @ behind its host; write / ? # and @ of user and password as %2F %3F %23 and %40")
         return value
 
 
@@ -77,11 +85,11 @@ class Storage(Section):
 class Garbage(Section):
     """Objects of the diskless topics that nobody needs any more. One proxy of the fleet looks for them."""
 
-    interval_ms: int = Field(default=30_000, ge=10)
+    interval_ms: Reloadable[int] = Field(default=30_000, ge=10)
     """How often segments whose last record is gone are looked for."""
-    grace_ms: int = Field(default=60_000, ge=0)
+    grace_ms: Reloadable[int] = Field(default=60_000, ge=0)
     """From the moment when nobody can find a segment any more to its deletion: longer than any Fetch takes."""
-    orphan_sweep_interval_ms: int = Field(default=3_600_000, ge=10)
+    orphan_sweep_interval_ms: Reloadable[int] = Field(default=3_600_000, ge=10)
     """How often all objects are listed, to find those that were uploaded and never committed."""
     orphan_age_ms: int = Field(default=3_600_000, ge=0)
     """Younger objects are left alone: their commit may be under way."""

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
+_HIGHEST_PORT = 65_535
+_SECRETIVE = ("password", "secret", "token")
+
 
 def parse_node_ids(text: str) -> tuple[int, ...]:
     """`"1-3,7"` as `(1, 2, 3, 7)`. Raises ValueError, naming what can't be read."""
@@ -10,6 +15,9 @@ def parse_node_ids(text: str) -> tuple[int, ...]:
         first, dash, last = part.strip().partition("-")
         if not first.isdigit() or (dash and not last.isdigit()):
             raise ValueError(f"{part.strip()!r} is neither a node ID nor a range such as 1-9")
+        # Before there is anything of such a size: each node has a port, and clients wait meanwhile.
+        if int(last or first) > _HIGHEST_PORT:
+            raise ValueError(f"{part.strip()!r} goes above {_HIGHEST_PORT}, the last node ID that a port can be for")
         nodes.update(range(int(first), int(last or first) + 1))
     if not nodes:
         raise ValueError("names no node ID")
@@ -22,3 +30,19 @@ def parse_address(text: str) -> tuple[str, int]:
     if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
         raise ValueError(f"{text!r} is not host:port")
     return host.strip("[]"), int(port)
+
+
+def masked(text: str) -> str:
+    """A URL, or what was meant as one, without the user and password before its last `@` or in its query."""
+    # Also where the scheme is forgotten or mistyped: what stands before an `@` is nobody's business.
+    text = re.sub(r"(?is)^([a-z][a-z0-9+.-]*://)?.*@", r"\1***@", text)
+    return re.sub(r"(?<=[?&])([^=&?]*)=([^&]*)", _masked_option, text)
+
+
+def masked_words(text: str) -> str:
+    """A text in which each word is `masked`: one that others wrote, with URLs somewhere in it."""
+    return re.sub(r"\S+", lambda word: masked(word[0]), text)
+
+
+def _masked_option(option: re.Match[str]) -> str:
+    return f"{option[1]}=***" if any(word in option[1].lower() for word in _SECRETIVE) else option[0]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import cast
+from typing import NamedTuple, cast
 from urllib.parse import urlsplit
 
 import structlog
-from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio import BlockingConnectionPool, Redis, SSLConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import (
@@ -22,8 +22,8 @@ from redis.exceptions import (
 )
 
 from proxy import config
+from proxy.config.values import masked
 from proxy.coordinator.interface import CoordinatorUnavailable
-from proxy.coordinator.shards import STORE_KEY
 
 log = structlog.get_logger()
 
@@ -31,10 +31,6 @@ SUBSCRIPTIONS = 2
 """Connections that are kept for announcements and registry changes, beside `redis.max_connections`."""
 
 OLDEST_VERSION = 7
-FORMAT_VERSION = 1
-"""Of the keys and packed values; a store of another format is refused."""
-
-
 _LEAST_FSYNC = ("no", "everysec", "always")
 
 
@@ -70,14 +66,17 @@ async def store_call(client: Redis, doing: str) -> AsyncIterator[None]:
 
     `doing` completes "while …" in the text.
     """
-    limit_s = cast(BlockingConnectionPool, client.connection_pool).timeout
+    pool = cast(BlockingConnectionPool, client.connection_pool)
+    limit_s = pool.timeout
     try:
         async with asyncio.timeout(limit_s):
             yield
     except TimeoutError as error:
+        # A server without TLS takes the first message of a handshake for half a command, and waits for the rest.
+        speaks = "speaks TLS, as rediss:// asks, " if issubclass(pool.connection_class, SSLConnection) else ""
         raise CoordinatorUnavailable(
-            f"the coordinator's store did not answer within {limit_s} s while {doing}; see whether it is overloaded or "
-            "the network is broken, or raise redis.timeout_ms"
+            f"the coordinator's store did not answer within {limit_s} s while {doing}; see whether it {speaks}is "
+            "overloaded or the network is broken, or raise redis.timeout_ms"
         ) from error
     except (RedisError, OSError) as error:
         raise CoordinatorUnavailable(f"the coordinator's store failed while {doing}: {_explain(error)}") from error
@@ -87,34 +86,38 @@ def _explain(error: RedisError | OSError) -> str:
     text = str(error) or type(error).__name__
     if isinstance(error, OutOfMemoryError):
         return f"it is out of memory ({text}); give it more `maxmemory`"
-    if isinstance(error, (AuthenticationError, NoPermissionError)):
+    if isinstance(error, NoPermissionError) or "ACL failure in script" in text:
+        return f"it does not let our user do that ({text}); see docs/operations.md for the rights of redis.url's user"
+    if isinstance(error, AuthenticationError):
         return f"it refuses our credentials ({text}); see user and password in redis.url"
     if isinstance(error, BusyLoadingError):
         return "it is still reading its data from disk; wait"
     if isinstance(error, ResponseError):
         if text.startswith("SHARDS "):
             return f"it was set up with {text.split()[1]} shards; set redis.shards to that"
-        return f"it answered {text!r}"
+        remedy = "; see the database number in redis.url" if "DB index is out of range" in text else ""
+        return f"it answered {text!r}{remedy}"
     return f"{text}; see whether it runs and redis.url is right"
 
 
-async def check_store(client: Redis, settings: config.Redis) -> None:
-    """Refuse a store that could lose commits, or that holds data of another layout; the first proxy fixes the layout.
+class Unasked(NamedTuple):
+    """What the store does not let us ask, so that somebody else has to see to it."""
 
-    Raises StoreUnfit, and CoordinatorUnavailable where the store does not answer. What the store does not let us ask is
-    warned of in the log.
-    """
-    address = _address(settings)
-    await check_fitness(client, settings, warn=True)
-    async with store_call(client, "checking the store"):
-        for field, value, remedy in (
-            ("shards", settings.shards, "set redis.shards to that, it can't change while there is data"),
-            ("format", FORMAT_VERSION, "run the release that made it, or use an empty store"),
-        ):
-            await client.hsetnx(STORE_KEY, field, value)
-            stored = int(await client.hget(STORE_KEY, field) or 0)
-            if stored != value:
-                raise StoreUnfit(f"{address}: the store holds data of {field} {stored}, not {value}; {remedy}")
+    command: str
+    reason: str
+    effect: str
+    """What follows; empty where that is for the remedy to say."""
+    remedy: str
+
+
+class Fitness(NamedTuple):
+    """Whether a server can be trusted with commits."""
+
+    life: str
+    """What tells this life of the server from others: its replication ID and run ID; empty where it does not tell."""
+    unfit: tuple[str, ...]
+    """Why it can't; each one line that names the cause and the remedy."""
+    unasked: tuple[Unasked, ...]
 
 
 async def check_fitness(client: Redis, settings: config.Redis, *, warn: bool = False) -> str:
@@ -123,82 +126,104 @@ async def check_fitness(client: Redis, settings: config.Redis, *, warn: bool = F
     Returns what tells this life of the server from others: its replication ID and run ID. Raises StoreUnfit, and
     CoordinatorUnavailable where the store does not answer.
     """
-    address = _address(settings)
+    found = await fitness(client, settings)
+    if warn:
+        for one in found.unasked:
+            told = {"effect": one.effect} if one.effect else {}
+            log.warning(
+                "store_not_checked",
+                store=_address(settings),
+                command=one.command,
+                reason=one.reason,
+                **told,
+                remedy=one.remedy,
+            )
+    if found.unfit:
+        raise StoreUnfit(found.unfit[0])
+    return found.life
+
+
+async def fitness(client: Redis, settings: config.Redis) -> Fitness:
+    """All that `check_fitness` refuses a server for. Raises CoordinatorUnavailable where the store does not answer."""
+    store = store_name(settings)
     async with store_call(client, "checking the store"):
-        life = await _check_server(client, address, warn)
-        await _check_durability(client, address, settings, warn)
-    return life
+        server = await _look_at_server(client, store)
+        durability = await _look_at_durability(client, store, settings)
+    return Fitness(server.life, server.unfit + durability.unfit, server.unasked + durability.unasked)
+
+
+def store_name(settings: config.Redis) -> str:
+    """The setting and the address, for the words of a refusal."""
+    return f"redis.url {_address(settings)}"
 
 
 def _address(settings: config.Redis) -> str:
-    return urlsplit(settings.url).netloc.rpartition("@")[2] or settings.url
+    return masked(urlsplit(settings.url).netloc.rpartition("@")[2] or settings.url)
 
 
-async def _check_server(client: Redis, address: str, warn: bool) -> str:
+async def _look_at_server(client: Redis, store: str) -> Fitness:
     try:
         server = await client.info("server")
         replication = await client.info("replication")
     except ResponseError as error:
-        if warn:
-            log.warning(
-                "store_not_checked",
-                store=address,
-                command="INFO",
-                reason=str(error),
-                effect="a store that has lost writes and taken as many since is not noticed",
-                remedy="let the user of redis.url run INFO",
-            )
-        return ""
+        unasked = Unasked(
+            "INFO",
+            str(error),
+            "a store that has lost writes and taken as many since is not noticed",
+            "let the user of redis.url run INFO",
+        )
+        return Fitness("", (), (unasked,))
+    life = f"{replication.get('master_replid', '')} {server.get('run_id', '')}"
     mode = server.get("redis_mode", server.get("server_mode"))
     if mode == "sentinel":
-        raise StoreUnfit(f"{address}: the server is a Sentinel, which keeps no data; name the primary in redis.url")
+        problem = f"{store}: the server is a Sentinel, which keeps no data; name the primary in redis.url"
+        return Fitness(life, (problem,), ())
+    unfit = []
     version = str(server.get("redis_version", "0"))
     if int(version.partition(".")[0]) < OLDEST_VERSION:
-        raise StoreUnfit(f"{address}: Redis {version} is too old; use Redis {OLDEST_VERSION}, Valkey 8 or newer")
+        unfit.append(f"{store}: Redis {version} is too old; use Redis {OLDEST_VERSION}, Valkey 8 or newer")
     if mode == "cluster":
-        raise StoreUnfit(
-            f"{address}: the server is a node of a cluster, which is not supported yet; use a single server"
-        )
+        unfit.append(f"{store}: the server is a node of a cluster, which is not supported yet; use a single server")
     if replication.get("role", "master") != "master":
         primary = f"{replication.get('master_host', '?')}:{replication.get('master_port', '?')}"
-        raise StoreUnfit(
-            f"{address}: the server is a replica (of {primary}), which takes no commits; let redis.url lead to the "
+        unfit.append(
+            f"{store}: the server is a replica (of {primary}), which takes no commits; let redis.url lead to the "
             "primary, or promote it"
         )
-    return f"{replication.get('master_replid', '')} {server.get('run_id', '')}"
+    return Fitness(life, tuple(unfit), ())
 
 
-async def _check_durability(client: Redis, address: str, settings: config.Redis, warn: bool) -> None:
+async def _look_at_durability(client: Redis, store: str, settings: config.Redis) -> Fitness:
     try:
         found = await client.config_get("maxmemory-policy", "appendonly", "appendfsync")
     except ResponseError as error:
-        if warn:
-            log.warning(
-                "store_not_checked",
-                store=address,
-                command="CONFIG GET",
-                reason=str(error),
-                remedy="see to it yourself that maxmemory-policy is noeviction, appendonly yes and appendfsync as "
-                f"redis.require_append_fsync ({settings.require_append_fsync})",
-            )
-        return
+        unasked = Unasked(
+            "CONFIG GET",
+            str(error),
+            "",
+            "see to it yourself that maxmemory-policy is noeviction, appendonly yes and appendfsync as "
+            f"redis.require_append_fsync ({settings.require_append_fsync})",
+        )
+        return Fitness("", (), (unasked,))
+    unfit = []
     policy = found.get("maxmemory-policy", "noeviction")
     if policy != "noeviction":
-        raise StoreUnfit(
-            f"{address}: maxmemory-policy is {policy}, so the store may drop the index of acknowledged records; "
+        unfit.append(
+            f"{store}: maxmemory-policy is {policy}, so the store may drop the index of acknowledged records; "
             "set it to noeviction"
         )
     if not settings.require_append_only:
-        return
+        return Fitness("", tuple(unfit), ())
+    fsync = found.get("appendfsync", "always")
     if found.get("appendonly", "yes") != "yes":
-        raise StoreUnfit(
-            f"{address}: appendonly is {found['appendonly']}, so a restart of the store loses acknowledged records; "
+        unfit.append(
+            f"{store}: appendonly is {found['appendonly']}, so a restart of the store loses acknowledged records; "
             "set it to yes (with appendfsync always), or redis.require_append_only to false where that is acceptable"
         )
-    fsync = found.get("appendfsync", "always")
-    if _LEAST_FSYNC.index(fsync) < _LEAST_FSYNC.index(settings.require_append_fsync):
-        raise StoreUnfit(
-            f"{address}: appendfsync is {fsync}, so a crash of its machine loses more acknowledged records than "
+    elif _LEAST_FSYNC.index(fsync) < _LEAST_FSYNC.index(settings.require_append_fsync):
+        unfit.append(
+            f"{store}: appendfsync is {fsync}, so a crash of its machine loses more acknowledged records than "
             f"redis.require_append_fsync allows; set it to {settings.require_append_fsync}, or the setting to {fsync} "
             "where that is acceptable"
         )
+    return Fitness("", tuple(unfit), ())

@@ -9,7 +9,7 @@ from redis.asyncio import Redis
 
 from proxy.coordinator import scripts
 from proxy.coordinator.connect import store_call
-from proxy.coordinator.interface import ListenersRecord, ProxyRecord
+from proxy.coordinator.interface import ListenersRecord, ProxyRecord, SeenProxy
 from proxy.coordinator.packing import unpack_strings
 from proxy.coordinator.shards import FLEET_PREFIX
 
@@ -35,6 +35,18 @@ class RedisFleetStore:
         reply: bytes = await scripts.run(self._client, "fleet_beat", call)
         records = [_record(packed) for packed in unpack_strings(reply)]
         return tuple(sorted(records, key=lambda one: one.proxy_id))
+
+    async def look(self) -> tuple[SeenProxy, ...]:
+        """All proxies whose lease runs, ordered by proxy ID; nothing is written."""
+        async with store_call(self._client, "reading the fleet's records"):
+            seconds, microseconds = await self._client.time()
+            leases: dict[bytes, bytes] = await self._client.hgetall(f"{FLEET_PREFIX}leases")  # type: ignore[assignment]
+        now_ms = seconds * 1000 + microseconds // 1000
+        seen = [
+            SeenProxy(_record(lease[_LEASE_BYTES:]), int.from_bytes(lease[:_LEASE_BYTES], "big") - now_ms)
+            for lease in leases.values()
+        ]
+        return tuple(sorted((one for one in seen if one.lease_left_ms > 0), key=lambda one: one.record.proxy_id))
 
     async def newest_registry_version(self) -> int:
         """The highest that any proxy has said that it obeys, also one whose lease has run out; -1 where none has."""

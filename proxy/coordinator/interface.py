@@ -13,12 +13,16 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
+from proxy.coordinator.interface_rewriting import RewritingCoordinator
+
 EARLIEST_TIMESTAMP = -2
 LATEST_TIMESTAMP = -1
 MAX_TIMESTAMP = -3
 NO_PRODUCER_ID = -1
 NO_TOPIC_ID = bytes(16)
 """Of a name in the registry that is only reserved."""
+UNKNOWN_STATE = "unknown"
+"""Of a topic that a newer release has put into a state of its own: it is neither served nor taken for a classic one."""
 
 
 class CoordinatorUnavailable(Exception):
@@ -79,8 +83,8 @@ class RunAnswer(NamedTuple):
     partition: int
     error_code: int
     """0, UNKNOWN_TOPIC_OR_PARTITION (3) where the log does not live, KAFKA_STORAGE_ERROR (56) where the segment is
-    tombstoned, THROTTLING_QUOTA_EXCEEDED (89) where the index of the partition's shard is full: the same batches, in
-    another segment, may be accepted later."""
+    tombstoned, the shard of the partition is fenced or `not_after_ms` is past, THROTTLING_QUOTA_EXCEEDED (89) where the
+    index of the shard is full: the same batches, in another segment, may be accepted later."""
     batches: tuple[BatchAnswer, ...]
     log_start_offset: int
     high_watermark: int
@@ -98,6 +102,10 @@ class Row(NamedTuple):
     append_time_ms: int
     log_append_time: bool = False
     """Whether the time of all its records is `append_time_ms`, whatever their batches say."""
+    offsets_in_place: bool = False
+    """Whether its batches have their offsets, leader epoch and time already, as those of merged objects do: they are
+    checked, not patched, when they are read. Offsets ascend and may leave some out; the first batch does not begin
+    before `base_offset`, and the last one ends at `last_offset`."""
 
 
 class LogAnswer(NamedTuple):
@@ -108,7 +116,8 @@ class LogAnswer(NamedTuple):
     """
 
     error_code: int
-    """0, OFFSET_OUT_OF_RANGE (1) or UNKNOWN_TOPIC_OR_PARTITION (3)."""
+    """0, OFFSET_OUT_OF_RANGE (1), UNKNOWN_TOPIC_OR_PARTITION (3), or KAFKA_STORAGE_ERROR (56) where the partition's
+    shard is fenced: then nothing else is known."""
     rows: tuple[Row, ...]
     log_start_offset: int
     high_watermark: int
@@ -118,6 +127,7 @@ class OffsetAnswer(NamedTuple):
     """An answer to ListOffsets: offset and timestamp are -1 where nothing matches."""
 
     error_code: int
+    """0, UNKNOWN_TOPIC_OR_PARTITION (3), or KAFKA_STORAGE_ERROR (56) where the partition's shard is fenced."""
     offset: int
     timestamp_ms: int
 
@@ -164,7 +174,8 @@ class LogStart(NamedTuple):
     """An answer to a request to delete or retain."""
 
     error_code: int
-    """0, OFFSET_OUT_OF_RANGE (1) or UNKNOWN_TOPIC_OR_PARTITION (3)."""
+    """0, OFFSET_OUT_OF_RANGE (1), UNKNOWN_TOPIC_OR_PARTITION (3), or KAFKA_STORAGE_ERROR (56) where the partition's
+    shard is fenced: then the log start is not known."""
     log_start_offset: int
 
 
@@ -217,7 +228,7 @@ class IndexSize(NamedTuple):
     """Memory of the store; packed rows take a quarter of what others take."""
 
 
-class Coordinator(Protocol):
+class Coordinator(RewritingCoordinator, Protocol):
     """Orders batches and finds them. Every method may raise CoordinatorUnavailable."""
 
     async def create_logs(self, topic_id: bytes, partitions: Sequence[int]) -> None:
@@ -266,13 +277,15 @@ class Coordinator(Protocol):
         """How much of each of the segments the rows of all partitions use."""
 
     async def garbage(self, older_than_ms: int, limit: int) -> list[bytes]:
-        """Segments that had rows and have lost their last one somewhere, at least so long ago; the oldest first."""
+        """Segments that had rows and have lost their last one somewhere, at least so long ago; at most `limit` of each
+        shard, the oldest first."""
 
     async def tombstone(self, segments: Sequence[bytes]) -> list[bytes]:
         """Those of the segments that no row uses: from now on no commit of them is accepted."""
 
     async def tombstoned(self, older_than_ms: int, limit: int) -> list[bytes]:
-        """Segments that have been tombstoned for at least so long; their objects may be deleted."""
+        """Segments that have been tombstoned for at least so long, at most `limit` of each shard; their objects may be
+        deleted."""
 
     async def release(self, segments: Sequence[bytes]) -> None:
         """Forget the tombstones of segments whose objects are deleted."""
@@ -305,7 +318,8 @@ class DisklessTopic:
     """Zeros while the name is only reserved."""
     partitions: int
     state: str
-    """`reserved` (the shadow topic may not exist yet), `live` or `deleting`."""
+    """`reserved` (the shadow topic may not exist yet), `live` or `deleting`; `unknown` where a newer release has put it
+    into a state that this one does not know."""
     configs: dict[str, str] = field(default_factory=dict)
     """The topic configs that govern data; the shadow topic does not have them."""
     owner: str = ""
@@ -326,6 +340,10 @@ class TopicReserved(Exception):
     """The name is already in the registry."""
 
 
+class TopicNotReserved(CoordinatorUnavailable):
+    """A topic can't be made live: its reservation is gone, it is being deleted, or it is live under another ID."""
+
+
 class RegistryChanged(Exception):
     """The registry is not at the version any more that a change was made from, or the topic is not live: look again."""
 
@@ -343,7 +361,10 @@ class TopicRegistry(Protocol):
         """Take the name before its shadow topic exists; the version to wait for. Raises TopicReserved."""
 
     async def activate(self, name: str, topic_id: bytes, partitions: int) -> int:
-        """The shadow exists under this ID and its logs live: the topic can be used."""
+        """The shadow exists under this ID and its logs live: the topic can be used. The version with that.
+
+        Also tells of more partitions of a live topic. May be repeated. Raises TopicNotReserved.
+        """
 
     async def configure(self, name: str, version: int, configs: dict[str, str]) -> int:
         """Replace the configs of a live topic, as they were read at that version. Raises RegistryChanged."""
@@ -393,6 +414,18 @@ class ProxyRecord:
     """The newest that it obeys; -1 before the first load."""
     serving: bool = True
     """Whether it takes new clients: not yet while it starts, no longer when it drains."""
+    version: str = ""
+    """Of the release; empty where that says none."""
+    admin: str = ""
+    """Where its admin port is, as `host:port`, for the tools of who operates it; empty where it does not say."""
+
+
+class SeenProxy(NamedTuple):
+    """A live proxy as somebody sees it who is none."""
+
+    record: ProxyRecord
+    lease_left_ms: int
+    """By the store's clock."""
 
 
 class FleetStore(Protocol):
@@ -400,6 +433,9 @@ class FleetStore(Protocol):
 
     async def beat(self, record: ProxyRecord, lease_ms: int) -> tuple[ProxyRecord, ...]:
         """Renew the record's lease (by the store's clock); all records whose lease runs, this one's too."""
+
+    async def look(self) -> tuple[SeenProxy, ...]:
+        """All proxies whose lease runs, ordered by proxy ID; nothing is written."""
 
     async def leave(self, proxy_id: str) -> None:
         """End the lease at once."""

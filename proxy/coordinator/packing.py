@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from struct import Struct
 from struct import error as StructError
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from proxy.coordinator.interface import (
     Announcement,
@@ -51,7 +51,7 @@ _BATCH_ANSWER = Struct(">hqqB")
 _FIND = Struct(">20sqq")
 _LOG_ANSWER = Struct(">hqqI")
 _ROW = Struct(">Bqq16sIIqq8x")
-_ROW_IS_LOG_APPEND_TIME = 0x10
+ROW_IS_LOG_APPEND_TIME, ROW_HAS_OFFSETS_IN_PLACE = 0x10, 0x20
 """In a row's first byte, beside its format."""
 _DUPLICATE, _EARLY = 1, 2
 _LIST = Struct(">20sqq")
@@ -186,16 +186,16 @@ def pack_run(run: PartitionRun) -> bytes:
     Raises ValueError where a number is out of the range that a checked batch can have.
     """
     key = partition_key(run.topic_id, run.partition)
-    parts = [_pack(_RUN, key, run.position, len(run.batches), run.log_append_time)]
+    parts = [pack_checked(_RUN, key, run.position, len(run.batches), run.log_append_time)]
     for batch in run.batches:
         if batch.length < 1 or not 1 <= batch.record_count < 1 << 31:
             raise ValueError(f"a batch of {batch.length} bytes and {batch.record_count} offsets can't be committed")
         parts.append(
-            _pack(
+            pack_checked(
                 _BATCH,
                 batch.length,
                 batch.record_count,
-                _exact(batch.max_timestamp_ms),
+                exact(batch.max_timestamp_ms),
                 batch.producer_id,
                 batch.producer_epoch,
                 batch.base_sequence,
@@ -225,7 +225,7 @@ def unpack_run_answers(reply: bytes, runs: Sequence[PartitionRun]) -> Iterator[R
 def pack_find(request: FindRequest) -> bytes:
     """One request for `find.lua`."""
     key = partition_key(request.topic_id, request.partition)
-    return _pack(_FIND, key, _exact(request.offset), _exact(request.max_bytes))
+    return pack_checked(_FIND, key, exact(request.offset), exact(request.max_bytes))
 
 
 def unpack_log_answers(reply: bytes) -> Iterator[LogAnswer]:
@@ -241,7 +241,7 @@ def unpack_log_answers(reply: bytes) -> Iterator[LogAnswer]:
 def pack_list(request: ListRequest) -> bytes:
     """One request for `list_offsets.lua`."""
     key = partition_key(request.topic_id, request.partition)
-    return _pack(_LIST, key, _exact(request.timestamp_ms), _exact(request.from_offset))
+    return pack_checked(_LIST, key, exact(request.timestamp_ms), exact(request.from_offset))
 
 
 def unpack_offset_answers(reply: bytes) -> Iterator[tuple[OffsetAnswer, int]]:
@@ -254,14 +254,14 @@ def pack_delete(request: DeleteRequest) -> bytes:
     """One request for `trim.lua`. An offset below -1 is none that a log can have: -3 is."""
     key = partition_key(request.topic_id, request.partition)
     before = request.before_offset if request.before_offset >= -1 else _NO_OFFSET - 1
-    return _pack(_TRIM, key, _exact(before), _NO_RETENTION, _NO_RETENTION, 0)
+    return pack_checked(_TRIM, key, exact(before), _NO_RETENTION, _NO_RETENTION, 0)
 
 
 def pack_retain(request: RetainRequest) -> bytes:
     """One request for `trim.lua`."""
     key = partition_key(request.topic_id, request.partition)
-    retention_ms, retention_bytes = _exact(request.retention_ms), _exact(request.retention_bytes)
-    return _pack(_TRIM, key, _NO_OFFSET, retention_ms, retention_bytes, request.by_append_time)
+    retention_ms, retention_bytes = exact(request.retention_ms), exact(request.retention_bytes)
+    return pack_checked(_TRIM, key, _NO_OFFSET, retention_ms, retention_bytes, request.by_append_time)
 
 
 def pack_trim_limits(max_rows: int) -> bytes:
@@ -332,7 +332,7 @@ def unpack_producers(reply: bytes) -> tuple[bool, bytes, list[ProducerDescriptio
 
 def pack_forget(key: bytes, cursor: int) -> bytes:
     """One request for `forget_producers.lua`."""
-    return _pack(_FORGET, key, cursor)
+    return pack_checked(_FORGET, key, cursor)
 
 
 def pack_forget_limits(most: int, producer_id_expiration_ms: int) -> bytes:
@@ -368,18 +368,32 @@ def unpack_strings(packed: bytes, at: int = 0) -> Iterator[bytes]:
         at = end
 
 
+def row_of(fields: tuple[Any, ...]) -> Row:
+    """Of the fields of one as it is packed: its format with flags comes first."""
+    flags = fields[0]
+    return Row._make(
+        (*fields[1:8], bool(flags & ROW_IS_LOG_APPEND_TIME), bool(flags & ROW_HAS_OFFSETS_IN_PLACE)),
+    )
+
+
 def _unpack_rows(packed: bytes, at: int, count: int) -> tuple[tuple[Row, ...], int]:
     end = at + count * _ROW.size
+    new, stamped, in_place = tuple.__new__, ROW_IS_LOG_APPEND_TIME, ROW_HAS_OFFSETS_IN_PLACE
     return tuple(
-        Row._make((*row[1:], bool(row[0] & _ROW_IS_LOG_APPEND_TIME))) for row in _ROW.iter_unpack(packed[at:end])
+        [
+            new(Row, (*fields, flags & stamped != 0, flags & in_place != 0))
+            for flags, *fields in _ROW.iter_unpack(packed[at:end])
+        ]
     ), end
 
 
-def _exact(number: int) -> int:
+def exact(number: int) -> int:
+    """The nearest number that scripts can tell from its neighbours."""
     return max(-MAX_EXACT, min(number, MAX_EXACT))
 
 
-def _pack(layout: Struct, *values: bytes | int) -> bytes:
+def pack_checked(layout: Struct, *values: bytes | int) -> bytes:
+    """Raises ValueError where a number is out of the layout's range."""
     try:
         return layout.pack(*values)
     except StructError as error:

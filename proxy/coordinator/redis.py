@@ -29,6 +29,7 @@ from proxy.coordinator.interface import (
     SegmentUse,
 )
 from proxy.coordinator.packing import ShardLook, ShardState, Unfenced
+from proxy.coordinator.rewriting import IndexRewriting
 from proxy.coordinator.shard_calls import MAX_ITEMS_PER_CALL, Reply, ShardCalls, merge
 from proxy.coordinator.shards import announcement_channel, partition_key, shard_of
 from proxy.errors import KAFKA_STORAGE_ERROR
@@ -47,7 +48,7 @@ _BEGINNING = b"0"
 """Of a scan, and what a scan answers at its end."""
 
 
-class RedisCoordinator:
+class RedisCoordinator(IndexRewriting):
     """`interface.Coordinator` on the shared client of `connect.py`, which stays the caller's to close.
 
     `producer_id_expiration_ms` counts from a producer's last append to the partition, by the store's clock (brokers
@@ -57,11 +58,10 @@ class RedisCoordinator:
     def __init__(
         self, client: Redis, settings: config.Redis, *, producer_id_expiration_ms: int, producer_batches_remembered: int
     ) -> None:
+        super().__init__(ShardCalls(client, settings), settings)
         self._client = client
-        self._settings = settings
         self._producer_id_expiration_ms = producer_id_expiration_ms
         self._producer_batches_remembered = producer_batches_remembered
-        self._calls = ShardCalls(client, settings)
         self._store_ahead_ms: int | None = None
         """Of `_running_ms`."""
 
@@ -74,16 +74,16 @@ class RedisCoordinator:
         """Refuse whatever writes, as long as the store can't be trusted with it; None ends that."""
         self._calls.unfit = why
 
-    def refuse_all(self, is_foreign: bool) -> None:
-        """Refuse reads, too, as long as the store is another deployment's: what it has are not our records."""
-        self._calls.foreign = is_foreign
+    def refuse_all(self, why: str | None) -> None:
+        """Refuse reads, too, as long as what the store has are not our records, or are not understood; None ends it."""
+        self._calls.closed = why
 
     def expect_identity(self, identity: str) -> None:
         """What the store is called (32 hex digits): what is known here is not held against any other one."""
         self._calls.identity = bytes.fromhex(identity)
 
     def store_time_ms(self) -> int | None:
-        """Milliseconds since 1970 by the store's clock, from its last answer to `touch` on; None before the first."""
+        """Milliseconds since 1970 by the store's clock, from its last answer to `touch` or `look` on; else None."""
         return None if self._store_ahead_ms is None else self._store_ahead_ms + _running_ms()
 
     @property
@@ -349,17 +349,22 @@ class RedisCoordinator:
 
         `known`: what is held against it, by shard; what this process knows where None.
         """
+        sent_ms = _running_ms()
         told = await self._calls.call("state", [(shard, ()) for shard in range(self._settings.shards)], known=known)
-        return [packing.unpack_look(self._calls.must_answer("state", shard, one)) for shard, one in enumerate(told)]
+        looks = [packing.unpack_look(self._calls.must_answer("state", shard, one)) for shard, one in enumerate(told)]
+        self._note_times(looks, sent_ms)
+        return looks
 
     async def touch(self, shards: Sequence[int]) -> None:
         """Hold what this process knows against these shards: `fence` then tells which of them are fenced, for all."""
         sent_ms = _running_ms()
         told = await self._calls.call("touch", [(shard, ()) for shard in shards])
-        times = [packing.unpack_look(one).time_ms for one in told if isinstance(one, bytes)]
-        if times:
+        self._note_times([packing.unpack_look(one) for one in told if isinstance(one, bytes)], sent_ms)
+
+    def _note_times(self, looks: Sequence[ShardLook], sent_ms: int) -> None:
+        if looks:
             # As of before the call: an estimate that is too low refuses a commit early rather than late.
-            self._store_ahead_ms = min(times) - max(_running_ms(), sent_ms)
+            self._store_ahead_ms = min(look.time_ms for look in looks) - max(_running_ms(), sent_ms)
 
     async def unfence(
         self, shard: int, known: Sequence[ShardState], gap: int, logs: Sequence[tuple[bytes, int]]

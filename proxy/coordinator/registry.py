@@ -15,10 +15,12 @@ from proxy.coordinator import scripts, subscription
 from proxy.coordinator.connect import store_call
 from proxy.coordinator.interface import (
     NO_TOPIC_ID,
+    UNKNOWN_STATE,
     CoordinatorUnavailable,
     DisklessTopic,
     RegistryChanged,
     RegistrySnapshot,
+    TopicNotReserved,
     TopicReserved,
 )
 from proxy.coordinator.packing import unpack_strings
@@ -29,10 +31,6 @@ _ENTRY = Struct(">B16sII")
 _STATES = {1: "reserved", 2: "live", 3: "deleting"}
 _RESERVED = 1
 _PAUSE_S = 0.2
-
-
-class TopicNotReserved(CoordinatorUnavailable):
-    """A topic can't be made live: its reservation is gone, it is being deleted, or it is live under another ID."""
 
 
 class RedisTopicRegistry:
@@ -105,12 +103,18 @@ class RedisTopicRegistry:
 
     async def belongs_to(self, cluster_id: str) -> bool:
         """Whether the topics are those of that Kafka cluster: the first that was ever named. May be repeated."""
-        async with store_call(self._client, "comparing the Kafka cluster's ID"):
-            # Not written where it is there: the server refuses even that when memory is short.
-            if (stored := await self._client.hget(STORE_KEY, "cluster_id")) is None:
+        # Not written where it is there: the server refuses even that when memory is short.
+        if (stored := await self.cluster_id()) is None:
+            async with store_call(self._client, "storing the Kafka cluster's ID"):
                 await self._client.hsetnx(STORE_KEY, "cluster_id", cluster_id)
-                stored = await self._client.hget(STORE_KEY, "cluster_id")
-        return (stored.decode() if isinstance(stored, bytes) else stored) == cluster_id
+            stored = await self.cluster_id()
+        return stored == cluster_id
+
+    async def cluster_id(self) -> str | None:
+        """Of the Kafka cluster whose topics these are; None where none was ever named. Nothing is written."""
+        async with store_call(self._client, "reading the Kafka cluster's ID"):
+            stored = await self._client.hget(STORE_KEY, "cluster_id")
+        return stored.decode() if isinstance(stored, bytes) else stored
 
     async def changes(self) -> AsyncIterator[int]:
         """Versions as they come, for ever; also once after each reconnect."""
@@ -145,4 +149,4 @@ def _topic(name: str, entry: bytes) -> DisklessTopic:
     state, topic_id, partitions, owner_bytes = _ENTRY.unpack_from(entry)
     configs = json.loads(entry[_ENTRY.size + owner_bytes :])
     owner = entry[_ENTRY.size : _ENTRY.size + owner_bytes].decode()
-    return DisklessTopic(name, topic_id, partitions, _STATES[state], configs, owner)
+    return DisklessTopic(name, topic_id, partitions, _STATES.get(state, UNKNOWN_STATE), configs, owner)

@@ -26,13 +26,24 @@ MAX_ITEMS_PER_CALL = 200
 MAX_BATCHES_PER_CALL = 500
 """A partition run with more goes in a call of its own; it can't be cut, being what idempotence goes by."""
 READING = frozenset(
-    {"find", "list_offsets", "describe", "use", "segment_use", "garbage", "producers"},
+    {
+        "find",
+        "list_offsets",
+        "describe",
+        "use",
+        "segment_use",
+        "garbage",
+        "producers",
+        "compacted",
+        "index_page",
+        "used_segments",
+    },
 )
 """Scripts that write nothing."""
 LOOKING = frozenset({"state", "index_size", "unfence"})
 """Scripts that run on a fenced shard, too."""
 _REFUSALS = ("FENCED", "SETTLING", "LATE", "FOREIGN")
-_FOREIGN = (
+FOREIGN = (
     "redis.url leads to the store of another deployment by now; mend it, or see `diskless-proxy coordinator check`"
 )
 _MOST_SETTLING = 3
@@ -71,8 +82,8 @@ class ShardCalls:
         """Payload of their replies."""
         self.unfit: str | None = None
         """Why nothing may be written at the moment."""
-        self.foreign = False
-        """Whether the store is another deployment's, so that nothing may be read either."""
+        self.closed: str | None = None
+        """Why nothing may be read either: the store is another deployment's, or of a layout that nobody here knows."""
         self.identity = packing.NO_IDENTITY
         """Of the store that all this is about."""
         self._client = client
@@ -108,8 +119,8 @@ class ShardCalls:
 
         `known`: what is held against the store, by shard; what this process knows where None.
         """
-        if self.foreign and name not in LOOKING:
-            raise CoordinatorUnavailable(_FOREIGN)
+        if self.closed is not None and name not in LOOKING:
+            raise CoordinatorUnavailable(self.closed)
         if self.unfit is not None and name not in READING | LOOKING | {"touch"}:
             raise CoordinatorUnavailable(f"the coordinator's store can't be trusted with writes: {self.unfit}")
         replies: dict[int, bytes | Refused] = {}
@@ -172,7 +183,7 @@ class ShardCalls:
             self.fence.refused(shard, text)
             return Refused.FENCED
         if word == "FOREIGN":
-            raise CoordinatorUnavailable(_FOREIGN)
+            raise CoordinatorUnavailable(FOREIGN)
         return Refused.LATE if word == "LATE" else int(text)
 
     def heard(self, message: bytes) -> None:

@@ -1,14 +1,20 @@
-"""The information file of `diskless-proxy demo --serve --info FILE`: where everything is, for scripts."""
+"""The information file of `diskless-proxy demo --serve`: where everything is, for `demo hello` and for scripts."""
 
 from __future__ import annotations
 
 import json
 import os
+import tempfile
 from pathlib import Path
 from typing import Any
 
 from proxy.demo import s3
 from proxy.demo.stack import Stack
+
+
+def default_path() -> Path:
+    """Where `demo --serve` puts the file, and `demo hello` looks for it unless it is told: one for each user."""
+    return Path(tempfile.gettempdir()) / f"diskless-proxy-demo-{os.getuid()}.json"
 
 
 def describe(stack: Stack) -> dict[str, Any]:
@@ -37,6 +43,41 @@ def describe(stack: Stack) -> dict[str, Any]:
             "secret_access_key": s3.SECRET_ACCESS_KEY,
         }
     return described
+
+
+def lives(described: dict[str, Any]) -> bool:
+    """Whether all parts of the stack that is described are alive."""
+    pids = described.get("pids", {}).values()
+    return bool(pids) and all(_is_alive(pid) for pid in pids)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def clear(path: Path) -> None:
+    """Remove what another run has left behind; a file of a stack that is alive stays."""
+    try:
+        if lives(json.loads(path.read_text())):
+            return
+    except (OSError, ValueError, AttributeError, TypeError):
+        pass  # no description, so it tells of nothing that is alive
+    path.unlink(missing_ok=True)
+
+
+def withdraw(path: Path, described: dict[str, Any]) -> None:
+    """Remove the file, unless another stack has written its own in its place meanwhile."""
+    try:
+        if json.loads(path.read_text()) == described:
+            path.unlink()
+    except (OSError, ValueError):
+        return
 
 
 def write(path: Path, described: dict[str, Any]) -> None:

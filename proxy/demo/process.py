@@ -129,20 +129,3 @@ class Process:
                 return "\n".join(log.read().decode(errors="replace").splitlines()[-lines:])
         except FileNotFoundError:
             return ""
-
-    def peak_memory_bytes(self) -> int:
-        """The largest resident set so far, as Linux tells it; 0 where it has ended or elsewhere."""
-        try:
-            status = Path(f"/proc/{self.pid}/status").read_text()
-        except OSError:
-            return 0
-        peak = [line.split()[1] for line in status.splitlines() if line.startswith("VmHWM:")]
-        return int(peak[0]) * 1024 if peak else 0
-
-    def cpu_seconds(self) -> float:
-        """Processor time so far, user and system, as Linux tells it; 0 where it has ended or elsewhere."""
-        try:
-            fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        except OSError:
-            return 0.0
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

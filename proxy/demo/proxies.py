@@ -5,7 +5,7 @@ from __future__ import annotations
 import http.client
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
+from proxy.demo.admin import get
 from proxy.demo.errors import StackError
 from proxy.demo.ports import HOST, Ports
 from proxy.demo.process import Process
@@ -27,11 +28,20 @@ class RackProxy:
     """A proxy of one rack: its settings file and its process."""
 
     def __init__(
-        self, directory: Path, ports: Ports, index: int, rack: str, settings: Mapping[str, Any], *, name: str = ""
+        self,
+        directory: Path,
+        ports: Ports,
+        index: int,
+        rack: str,
+        settings: Mapping[str, Any],
+        *,
+        name: str = "",
+        program: Sequence[str] = (),
     ) -> None:
         """`index` is its place in the port layout; `settings` are put over rack, listeners and admin.
 
-        `name` stands for the rack in the names of its files and its process, where the rack has several proxies.
+        `name` stands for the rack in the names of its files and its process, where the rack has several proxies;
+        `program` is as for `run_by`.
         """
         self.rack = rack
         name = f"proxy-{name or rack}"
@@ -56,11 +66,16 @@ class RackProxy:
         environment = {key: value for key, value in os.environ.items() if not key.startswith("DISKLESS_PROXY_")}
         self.process = Process(
             name,
-            [sys.executable, "-m", "proxy", "run", "--config", str(self.config_path)],
+            [],
             directory / "logs" / f"{name}.log",
             environment=environment,
             stop_timeout_seconds=STOP_TIMEOUT_SECONDS,
         )
+        self.run_by(program)
+
+    def run_by(self, program: Sequence[str]) -> None:
+        """Another release's program, from the next start on; this one's where empty."""
+        self.process.command = [*(program or (sys.executable, "-m", "proxy")), "run", "--config", str(self.config_path)]
 
     def prepare(self) -> None:
         """Write the settings file."""
@@ -84,7 +99,7 @@ class RackProxy:
         def complaint() -> str:
             known = {
                 sample.labels["rack"]: int(sample.value)
-                for family in text_string_to_metric_families(self._get("/metrics")[1])
+                for family in text_string_to_metric_families(get(self.admin_url, "/metrics")[1])
                 for sample in family.samples
                 if sample.name == FLEET
             }
@@ -95,20 +110,8 @@ class RackProxy:
     def _complaint(self) -> str:
         if not self.process.running:
             raise StackError(self._explain(f"it ended (exit code {self.process.exit_code})"))
-        status, told = self._get("/readyz")
+        status, told = get(self.admin_url, "/readyz")
         return "" if status == http.client.OK else f"/readyz answers {status or 'nothing'}: {told}"
-
-    def _get(self, path: str) -> tuple[int, str]:
-        """Status and text; status 0 and the reason where nothing answers."""
-        connection = http.client.HTTPConnection(self.admin_address, timeout=2.0)
-        try:
-            connection.request("GET", path)
-            response = connection.getresponse()
-            return response.status, response.read().decode(errors="replace").strip()
-        except (OSError, http.client.HTTPException) as error:
-            return 0, f"# {error}"
-        finally:
-            connection.close()
 
     def _explain(self, complaint: str) -> str:
         name, log = self.process.name, self.process.log

@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+from proxy.api_keys import SASL_AUTHENTICATE, SASL_HANDSHAKE
 from proxy.demo.errors import StackError
 from proxy.demo.ports import HOST
 from proxy.security.sasl import Plain
@@ -25,8 +26,6 @@ from proxy.wire.header import request_header
 from proxy.wire.sasl import (
     AUTHENTICATE_VERSION,
     HANDSHAKE_VERSION,
-    SASL_AUTHENTICATE,
-    SASL_HANDSHAKE,
     build_authenticate,
     build_handshake,
     parse_authenticate_response,
@@ -241,7 +240,9 @@ def grant_service(security: StackSecurity, bootstrap: str) -> None:
 
 def unsecured_token(user: str, lifetime_s: float = OAUTH_LIFETIME_S, **claims: Any) -> str:
     """A JWT without signature, as the brokers' OAuthBearerUnsecuredValidatorCallbackHandler takes it."""
-    now_s = time.time()
+    # That one has no patience with clocks and counts whole milliseconds: a token that comes in the millisecond in
+    # which it was issued is "issued in the future".
+    now_s = time.time() - 1
     parts: list[Mapping[str, Any]] = [
         {"alg": "none"},
         {"sub": user, "iat": now_s, "exp": now_s + lifetime_s, **claims},

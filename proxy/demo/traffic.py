@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import http.client
-import urllib.request
 from collections.abc import Mapping
 
 from prometheus_client.parser import text_string_to_metric_families
 
-SCRAPE_TIMEOUT_SECONDS = 2.0
+from proxy.demo.admin import get
+
 PREFIX = "diskless_proxy_"
 CROSS_RACK, COORDINATION, RECORDS, NEAR_READS = (
     f"{PREFIX}{name}_bytes_total" for name in ("cross_rack", "coordination", "record", "near_read")
@@ -57,12 +57,9 @@ class Traffic:
     def look(self) -> None:
         """Ask all proxies; one that does not answer is left as it was."""
         for rack, url in self._admin_urls.items():
-            try:
-                with urllib.request.urlopen(f"{url}/metrics", timeout=SCRAPE_TIMEOUT_SECONDS) as response:
-                    text = response.read().decode()
-            except (OSError, http.client.HTTPException):
-                continue
-            self._growth[rack].see(read_counters(text))
+            status, text = get(url, "/metrics")
+            if status == http.client.OK:
+                self._growth[rack].see(read_counters(text))
 
     def cross_rack_bytes(self, kind: str) -> int:
         """Record bytes between a client and a broker or proxy of another rack."""

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+from proxy.accounting import Kind
 from proxy.errors import NONE
 from proxy.fetching.asked import Key
 from proxy.wire.fetch import FIRST_FLEXIBLE, TopicFetch, write_topic
@@ -17,8 +18,8 @@ from proxy.wire.fetch_response import PartitionFetched, parse_partition, write_p
 from proxy.wire.fetch_walk import response_head
 from proxy.wire.primitives import NO_TAGS, Buffer, write_count
 
-DISKLESS = "diskless"
-CLASSIC = "classic"
+DISKLESS: Final = "diskless"
+CLASSIC: Final = "classic"
 _BATCH_HEAD = struct.Struct(">8xi")
 """Of a record batch: the length of what follows."""
 
@@ -41,7 +42,7 @@ def piece_of(fetched: PartitionFetched) -> Piece:
 class Answer(NamedTuple):
     """What one source answered in one round."""
 
-    kind: str
+    kind: Kind
     """CLASSIC or DISKLESS."""
     serving: str
     """The rack that it comes from."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
+from proxy.accounting import count_fetched
 from proxy.errors import NONE
 from proxy.fetching.answer import CLASSIC, DISKLESS, Answer, Piece, cut, empty_response, merge
 from proxy.fetching.asked import DisklessAsked, Key, keys_of
@@ -81,8 +82,9 @@ class Filling:
             slot.fill(empty_response(self._version, throttle_ms))
             return
         rack = self._context.racks.counted(self._connection, self._client_id)
+        count = count_fetched(self._connection, self._client_id, CLASSIC, reply.serving)
         for topic, size in reply.by_topic:
-            self._context.stats.count_records(CLASSIC, "fetch", rack, reply.serving, topic, size)
+            count(topic, size)
         self._context.stats.near_read_bytes[rack, reply.serving] += reply.record_bytes
         slot.fill(whole)
 
@@ -116,7 +118,8 @@ class Filling:
                 elif key in reasons and not answer.own:
                     stats.leader_reads[reasons[key]] += 1
                     stats.leader_read_bytes[reasons[key]] += piece.record_bytes
+            count = count_fetched(self._connection, self._client_id, answer.kind, answer.serving)
             for topic, size in sizes.items():
-                stats.count_records(answer.kind, "fetch", rack, answer.serving, self._names.get(topic, topic), size)
+                count(self._names.get(topic, topic), size)
             if answer.own and answer.kind == CLASSIC:
                 stats.near_read_bytes[rack, answer.serving] += sum(sizes.values())

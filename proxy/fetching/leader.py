@@ -12,6 +12,7 @@ import struct
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from proxy.api_keys import FETCH
 from proxy.errors import NONE
 from proxy.fetching.answer import CLASSIC, Answer, Piece, piece_of
 from proxy.fetching.asked import Key, keys_of
@@ -19,15 +20,7 @@ from proxy.replicas.answers import AwaitedAnswer, ReplicaAnswer
 from proxy.rewrite_metadata import address_of
 from proxy.upstream import BrokerUnreachable
 from proxy.wire.endpoints import rewrite_endpoint_section
-from proxy.wire.fetch import (
-    FETCH,
-    FIRST_REPLICA_TAG,
-    FIRST_SESSION,
-    NO_SESSION,
-    FetchRequest,
-    TopicFetch,
-    build_fetch_request,
-)
+from proxy.wire.fetch import FIRST_REPLICA_TAG, FIRST_SESSION, NO_SESSION, FetchRequest, TopicFetch, build_fetch_request
 from proxy.wire.fetch_response import PartitionFetched
 from proxy.wire.fetch_walk import response_tail, walk_fetch_response
 from proxy.wire.primitives import INT32, NO_TAGS

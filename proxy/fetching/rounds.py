@@ -14,6 +14,7 @@ from collections.abc import Coroutine
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from proxy.cache import count_gets
 from proxy.fetching.answer import Answer
 from proxy.fetching.asked import FetchAsked, Key, keys_of, only
 from proxy.fetching.diskless import DisklessSource
@@ -96,6 +97,7 @@ class Fetching:
             finally:
                 self._release()
             return
+        gets = count_gets()
         await self._diskless.check(self._request)
         listened = self._diskless.partitions
         news = self._context.reader.coordinates.listen(listened)
@@ -105,6 +107,7 @@ class Fetching:
             self._release()
             self._context.reader.coordinates.unlisten(listened, news)
         self._context.stats.fetch_seconds.observe(self._context.now() - began_s)
+        self._context.stats.fetch_storage_gets.observe(len(gets))
 
     async def _collect(self, slot: Slot, due_s: float, news: asyncio.Event | None) -> None:
         """Round after round, until the answer is due; then give it."""

@@ -9,17 +9,21 @@ whoever dies in between leaves what the next one goes on from.
 
 from __future__ import annotations
 
+import re
 import uuid
 from contextlib import suppress
 
 from redis.asyncio import Redis
 
+from proxy import __version__
 from proxy.coordinator.connect import StoreUnfit, store_call
 from proxy.coordinator.shards import STORE_KEY
 from proxy.storage.interface import ObjectMissing, ObjectStorage, StorageError
 
 IDENTITY_KEY = "coordinator/identity"
 _LONGEST_BYTES = 100
+_FORM = "[0-9a-f]{32}"
+"""Whatever follows this release and needs more than a name, writes what is no such name."""
 
 
 async def settle_identity(client: Redis, storage: ObjectStorage) -> str:
@@ -31,35 +35,82 @@ async def settle_identity(client: Redis, storage: ObjectStorage) -> str:
     in_storage = await stored_identity(storage)
     in_store, confirmed = await store_identity(client)
     if in_store is None:
-        if in_storage is not None:
-            raise StoreUnfit(
-                "redis.url leads to a store that knows nothing of the objects under storage.url (identity "
-                f"{in_storage}): mend redis.url, or bring the store's data back, or, if they are lost for good, accept "
-                "that with `diskless-proxy coordinator unfence --all`"
-            )
+        if problem := strangers(in_store, in_storage, confirmed=confirmed):
+            raise StoreUnfit(problem)
         await _put(client, "identity", uuid.uuid4().hex, only_new=True)
         in_store, confirmed = await store_identity(client)
     if in_storage is None and confirmed:
         in_storage = await stored_identity(storage)  # another proxy may have just written it
-        if in_storage is None:
-            raise StoreUnfit(
-                f"storage.url leads to where nothing of this store's (identity {in_store}) is: mend storage.url, or "
-                "bring its objects back; if all records may go, empty the store too"
-            )
+    if problem := strangers(in_store, in_storage, confirmed=confirmed):
+        raise StoreUnfit(problem)
     if in_storage is None and in_store is not None:
         with suppress(StorageError):
             await storage.upload(IDENTITY_KEY, in_store.encode(), len(in_store))
         in_storage = await stored_identity(storage)
         if in_storage is None:
             raise StorageError(f"{IDENTITY_KEY} can't be written; see whether storage.url is writable")
-    if in_store is None or in_storage != in_store:
+        if problem := strangers(in_store, in_storage, confirmed=confirmed):  # another one was first
+            raise StoreUnfit(problem)
+    if in_store is None:
         raise StoreUnfit(
-            f"redis.url and storage.url don't belong together: the store has identity {in_store}, the objects are "
-            f"those of {in_storage}; mend the one that is wrong"
+            "redis.url leads to a store that forgot what was written to it; see whether it is being emptied"
         )
     if not confirmed:
         await _put(client, "identity_confirmed", "1")
     return in_store
+
+
+def strangers(in_store: str | None, in_storage: str | None, *, confirmed: bool) -> str | None:
+    """Why a proxy can't start with a store and objects of these identities; None where it can.
+
+    `confirmed`: the store has seen its identity in storage. Each that has none yet is given one at the start.
+    """
+    if in_store is None:
+        if in_storage is None:
+            return None
+        return (
+            f"redis.url leads to a store that knows nothing of the objects under storage.url (identity {in_storage}); "
+            "mend redis.url, or bring the store's data back, or, if they are lost for good, accept that with "
+            "`diskless-proxy coordinator unfence --all`"
+        )
+    if in_storage is None:
+        if not confirmed:
+            return None
+        return (
+            f"storage.url leads to where nothing of this store's (identity {in_store}) is; mend storage.url, or "
+            "bring its objects back; if all records may go, empty the store too"
+        )
+    if in_storage == in_store:
+        return None
+    return (
+        f"redis.url and storage.url don't belong together: the store has identity {in_store}, the objects are "
+        f"those of {in_storage}; mend the one that is wrong"
+    )
+
+
+async def check_identity(client: Redis, storage: ObjectStorage) -> None:
+    """Refuse a store and storage that don't belong together; nothing is written.
+
+    Raises StoreUnfit, StorageError and CoordinatorUnavailable.
+    """
+    in_storage = await stored_identity(storage)  # first, as it was in the store before
+    in_store, _ = await store_identity(client)
+    if strangers := not_together(in_store, in_storage):
+        raise StoreUnfit(strangers)
+
+
+def not_together(identity: str | None, storage_identity: str | None) -> str | None:
+    """Why a store and storage of these identities don't belong together; None where they do, or are both new."""
+    if identity == storage_identity:
+        return None
+    if identity is None:
+        return (
+            f"the store has no identity, but the objects under storage.url have ({storage_identity}): redis.url is "
+            "wrong, or the store has lost all its data"
+        )
+    if storage_identity is None:
+        return f"the store has identity {identity}, and nothing under storage.url has: storage.url is wrong"
+    return f"the store has identity {identity}, the objects under storage.url have {storage_identity}: one URL is wrong"
 
 
 async def adopt_identity(client: Redis, identity: str) -> None:
@@ -76,11 +127,17 @@ async def store_identity(client: Redis) -> tuple[str | None, bool]:
 
 
 async def stored_identity(storage: ObjectStorage) -> str | None:
-    """That of the objects, None where they have none. Raises StorageError."""
+    """That of the objects, None where they have none. Raises StorageError, and StoreUnfit for another form."""
     try:
-        return bytes(await storage.fetch(IDENTITY_KEY, 0, _LONGEST_BYTES)).decode(errors="replace")
+        found = bytes(await storage.fetch(IDENTITY_KEY, 0, _LONGEST_BYTES)).decode(errors="replace")
     except ObjectMissing:
         return None
+    if not re.fullmatch(_FORM, found):
+        raise StoreUnfit(
+            f"storage.url: {IDENTITY_KEY} has {found[:40]!r}, and this release ({__version__}) knows names of 32 hex "
+            "digits only; run the release that wrote it, or mend storage.url"
+        )
+    return found
 
 
 async def _put(client: Redis, field: str, value: str, *, only_new: bool = False) -> None:

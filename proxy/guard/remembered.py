@@ -10,6 +10,8 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from proxy import __version__
+from proxy.coordinator.connect import StoreUnfit
 from proxy.coordinator.packing import NOTHING_KNOWN, ShardState
 from proxy.storage.interface import ObjectMissing, ObjectStorage
 
@@ -43,14 +45,14 @@ class Remembered:
 
 
 async def read_remembered(storage: ObjectStorage, identity: str) -> Remembered:
-    """What is remembered of the store of that identity. Raises StorageError.
+    """What is remembered of the store of that identity. Raises StorageError, and StoreUnfit for an unknown format.
 
     An object that can't be read (its writer died in it) is left out: then the other one is whole.
     """
     found = Remembered(identity)
     for key in KEYS:
         try:
-            read = unpack(bytes(await storage.fetch(key)))
+            read = unpack(bytes(await storage.fetch(key)), key)
         except ObjectMissing:
             continue
         if read is not None and read.identity == identity:
@@ -59,7 +61,7 @@ async def read_remembered(storage: ObjectStorage, identity: str) -> Remembered:
 
 
 async def remember(storage: ObjectStorage, known: Remembered) -> Remembered:
-    """Keep what is known, beside what is remembered already; what is remembered then. Raises StorageError.
+    """Keep what is known, beside what is remembered already; what is remembered then. Raises as `read_remembered`.
 
     Two proxies that do it at once may undo each other's newest word, never what both have read.
     """
@@ -90,12 +92,18 @@ def pack(known: Remembered) -> bytes:
     ).encode()
 
 
-def unpack(packed: bytes) -> Remembered | None:
-    """None where it is not whole, or of another format."""
+def unpack(packed: bytes, key: str = KEYS[0]) -> Remembered | None:
+    """None where it is not whole. Raises StoreUnfit where it is of a format that this release does not know.
+
+    To pass over it would be to forget what a newer release knows of losses.
+    """
     try:
         data = json.loads(packed)
         if data["format"] != FORMAT:
-            return None
+            raise StoreUnfit(
+                f"storage.url: {key} has format {data['format']}, and this release ({__version__}) knows {FORMAT} "
+                "only; run the release that wrote it"
+            )
         shards = {
             int(shard): ShardState(bytes.fromhex(incarnation), int(sequence), bytes.fromhex(life), int(offsets))
             for shard, (incarnation, sequence, life, offsets) in data["shards"].items()

@@ -9,12 +9,14 @@ from dataclasses import dataclass
 from redis.asyncio import Redis
 
 from proxy.config import Settings
+from proxy.coordinator.by_settings import coordinator_on
 from proxy.coordinator.connect import StoreUnfit, check_fitness, connect
 from proxy.coordinator.fleet_store import RedisFleetStore
+from proxy.coordinator.layout import check_layout
 from proxy.coordinator.packing import NOTHING_KNOWN, ShardLook, ShardState
 from proxy.coordinator.redis import RedisCoordinator
 from proxy.coordinator.registry import RedisTopicRegistry
-from proxy.guard.identity import store_identity, stored_identity
+from proxy.guard.identity import not_together, store_identity, stored_identity
 from proxy.guard.remembered import Remembered, read_remembered
 from proxy.storage import ObjectStorage, open_storage
 
@@ -33,17 +35,13 @@ class Guarded:
 
 @asynccontextmanager
 async def open_guarded(settings: Settings) -> AsyncIterator[Guarded]:
-    """For the time of the context. Raises StorageError; the store has not been asked anything yet."""
+    """For the time of the context. Raises StorageError, CoordinatorUnavailable, StoreUnfit for a layout not known."""
     storage = open_storage(settings.storage, settings.diskless_storage_class_name)
     await storage.open(try_out=False)
     client = await connect(settings.redis)
     try:
-        coordinator = RedisCoordinator(
-            client,
-            settings.redis,
-            producer_id_expiration_ms=settings.producer_id_expiration_ms,
-            producer_batches_remembered=settings.producer_batches_remembered,
-        )
+        await check_layout(client, settings.redis)
+        coordinator = coordinator_on(client, settings)
         registry = RedisTopicRegistry(client, settings.redis)
         yield Guarded(settings, client, coordinator, registry, RedisFleetStore(client), storage)
     finally:
@@ -107,8 +105,7 @@ async def examine(guarded: Guarded) -> Verdict:
         unfit = str(error)
     identity, _ = await store_identity(guarded.client)
     storage_identity = await stored_identity(guarded.storage)
-    if unfit is None and identity != storage_identity:
-        unfit = _strangers(identity, storage_identity)
+    unfit = unfit or not_together(identity, storage_identity)
     remembered = await read_remembered(guarded.storage, storage_identity or "")
     looks = await guarded.coordinator.look(remembered.shards)
     seen = max(remembered.registry_version, await guarded.fleet_store.newest_registry_version())
@@ -117,14 +114,3 @@ async def examine(guarded: Guarded) -> Verdict:
         ShardVerdict(shard, look, remembered.shards.get(shard, NOTHING_KNOWN)) for shard, look in enumerate(looks)
     )
     return Verdict(unfit, identity, storage_identity, snapshot.version, seen, remembered, shards)
-
-
-def _strangers(identity: str | None, storage_identity: str | None) -> str:
-    if identity is None:
-        return (
-            f"the store has no identity, but the objects under storage.url have ({storage_identity}): redis.url is "
-            "wrong, or the store has lost all its data"
-        )
-    if storage_identity is None:
-        return f"the store has identity {identity}, and nothing under storage.url has: storage.url is wrong"
-    return f"the store has identity {identity}, the objects under storage.url have {storage_identity}: one URL is wrong"

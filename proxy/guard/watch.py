@@ -15,7 +15,9 @@ from redis.asyncio import Redis
 from proxy import config
 from proxy.coordinator.connect import StoreUnfit, check_fitness
 from proxy.coordinator.interface import CoordinatorUnavailable
+from proxy.coordinator.layout import layout_problems
 from proxy.coordinator.redis import RedisCoordinator
+from proxy.coordinator.shard_calls import FOREIGN
 from proxy.guard.identity import settle_identity, store_identity
 from proxy.guard.remembered import Remembered, read_remembered, remember
 from proxy.storage.interface import ObjectStorage, StorageError
@@ -51,6 +53,8 @@ class StoreWatch:
         self._holds_lease = holds_lease
         self._identity = ""
         self._foreign = False
+        self._closed = False
+        """Whether nothing is asked of the store, as it is foreign or of a layout that this release does not know."""
         self._server = ""
         self._next_shard = 0
         self._last_kept: Remembered | None = None
@@ -85,12 +89,12 @@ class StoreWatch:
     async def _keep_keeping(self) -> None:
         while True:
             await asyncio.sleep(self._settings.remember_interval_ms / 1000)
-            if not self._holds_lease() or self._foreign:
+            if not self._holds_lease() or self._closed:
                 continue
             try:
                 async with asyncio.timeout(_LONGEST_KEEP_S):
                     await self.keep_known()
-            except (StorageError, TimeoutError) as error:
+            except (StorageError, StoreUnfit, TimeoutError) as error:
                 reason = str(error) or f"object storage takes more than {_LONGEST_KEEP_S:g} s"
                 log.warning("state_not_kept", reason=reason, remedy="none: it is tried again")
 
@@ -102,7 +106,11 @@ class StoreWatch:
         try:
             identity, _ = await store_identity(self._client)
             self._foreign = identity is not None and identity != self._identity
-            self._coordinator.refuse_all(self._foreign)
+            unknown = [] if self._foreign else await layout_problems(self._client, self._settings)
+            self._coordinator.refuse_all(FOREIGN if self._foreign else next(iter(unknown), None))
+            self._closed = self._foreign or bool(unknown)
+            if unknown:
+                raise StoreUnfit(unknown[0])
             if identity != self._identity:
                 raise StoreUnfit(
                     f"the store has identity {identity}, and had {self._identity}: it was emptied, or redis.url leads "
@@ -123,7 +131,7 @@ class StoreWatch:
                 log.info("store_server_changed", reason="it was started again, promoted, or could not be reached")
                 self._server = server
         self._coordinator.refuse_writes(self.unfit)
-        if self._foreign:
+        if self._closed:
             return
         if self._topics.gone_back:
             await self._topics.load()

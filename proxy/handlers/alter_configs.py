@@ -20,7 +20,7 @@ from kio.schema.errors import ErrorCode
 
 from proxy.coordinator.interface import CoordinatorUnavailable, DisklessTopic, RegistryChanged
 from proxy.errors import INVALID_CONFIG, NONE, REQUEST_TIMED_OUT, UNKNOWN_TOPIC_OR_PARTITION
-from proxy.handlers.topic_resources import TOPIC, diskless_topics_of
+from proxy.handlers.topic_resources import TOPIC, being_made, diskless_topics_of
 from proxy.topic_configs import DISKLESS_ENABLE, SHADOW_CONFIGS, ConfigRefused, governs_data, registry_configs
 from proxy.wire.cold import encode, nested, read_request, read_response
 
@@ -43,11 +43,23 @@ def alter_configs(connection: ClientConnection, request: Request) -> Coroutine[A
         connection.forward(request)
         return None
     asked = read_request(request.api_key, request.api_version, request.body)
+    if being_made(asked.resources, topics):
+        return _look_again(connection, request, asked, connection.open_slot(request))
     diskless = diskless_topics_of(asked.resources, topics)
     if not diskless:
         connection.forward(request)
         return None
     return _Altering(connection, request, asked, diskless).answer(connection.open_slot(request))
+
+
+async def _look_again(connection: ClientConnection, request: Request, asked: Any, slot: Slot) -> None:
+    """Another proxy may have answered the creation already: what is asked for must not go to the shadow."""
+    topics = connection.context.topics
+    try:
+        await topics.load()
+    except CoordinatorUnavailable as error:
+        log.warning("registry_unreadable", reason=str(error))
+    await _Altering(connection, request, asked, diskless_topics_of(asked.resources, topics)).answer(slot)
 
 
 class _Altering:

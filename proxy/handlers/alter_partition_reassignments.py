@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from kio.index import load_response_schema
 from kio.schema.errors import ErrorCode
 
-from proxy.cluster import METADATA
+from proxy.api_keys import METADATA
 from proxy.errors import INVALID_REPLICATION_FACTOR, NONE
 from proxy.wire.cold import encode, nested, read_request, read_response
 from proxy.wire.metadata import build_metadata_request

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from proxy.apis import API_TABLE
 from proxy.errors import NONE
-from proxy.wire.api_versions import clamp_api_versions, unsupported_api_versions_response
+from proxy.wire.api_versions import clamp_api_versions, client_software, unsupported_api_versions_response
 from proxy.wire.primitives import INT16, INT32, Buffer
 
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from proxy.slots import Slot
 
 _CORRELATION_BYTES = 4
+_LONGEST_SOFTWARE = 100
+"""Of its name and version, in characters: they are kept with the connection."""
 _FIRST_THROTTLE_VERSION = 1
 """From here on a throttle time follows the ranges."""
 
@@ -39,6 +41,7 @@ def api_versions(connection: ClientConnection, request: Request) -> Coroutine[An
             [unsupported_api_versions_response(request.correlation_id)[_CORRELATION_BYTES:]]
         )
         return None
+    connection.software = client_software(request.body, version)[:_LONGEST_SOFTWARE]
     fetch = context.settings.fetch
     learnt = context.api_versions_learnt.get(version)
     if learnt is not None and fetch.read_near_replicas and context.near_brokers.is_foreign(connection.node_id):

@@ -31,8 +31,8 @@ from kio.schema.errors import ErrorCode
 from kio.schema.types import TopicName
 from kio.static.primitive import i16, i32
 
-from proxy.coordinator.interface import CoordinatorUnavailable, TopicReserved
-from proxy.coordinator.registry import TopicNotReserved
+from proxy.api_keys import CREATE_TOPICS
+from proxy.coordinator.interface import CoordinatorUnavailable, TopicNotReserved, TopicReserved
 from proxy.errors import (
     INVALID_CONFIG,
     NONE,
@@ -59,7 +59,6 @@ if TYPE_CHECKING:
     from proxy.slots import Slot
 
 log = structlog.get_logger()
-_CREATE_TOPICS = 19
 _DELETE_TOPICS, _DELETE_TOPICS_VERSION = 20, 6
 _ASKED_VERSION = 7
 _TIMEOUT_MS = 30_000
@@ -118,7 +117,7 @@ async def create_by_name(
         for name in names
     )
     asked = CreateTopicsRequest(topics=topics, timeout=milliseconds(_TIMEOUT_MS), validate_only=False)
-    asking = request._replace(api_key=_CREATE_TOPICS, api_version=_ASKED_VERSION)
+    asking = request._replace(api_key=CREATE_TOPICS, api_version=_ASKED_VERSION)
     return {str(result.name): result for result in await _Creating(connection, asking, asked).results()}
 
 

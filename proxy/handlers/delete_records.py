@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
-import structlog
 from kio.schema.errors import ErrorCode
 
 from proxy.coordinator.interface import CoordinatorUnavailable, DeleteRequest, LogStart
@@ -22,8 +21,6 @@ from proxy.wire.cold import nested
 if TYPE_CHECKING:
     from proxy.connection import ClientConnection
     from proxy.request import Request
-
-log = structlog.get_logger()
 
 
 def delete_records(connection: ClientConnection, request: Request) -> Coroutine[Any, Any, None] | None:
@@ -43,7 +40,7 @@ async def _answer_mine(connection: ClientConnection, response_type: Any, mine: M
     try:
         found = await connection.context.coordinator.delete_records(wanted) if wanted else []
     except CoordinatorUnavailable as error:
-        log.warning("records_not_deleted", reason=str(error))
+        connection.context.log_seldom.warning("records_not_deleted", reason=str(error))
         found = [LogStart(KAFKA_STORAGE_ERROR, -1)] * len(wanted)
     for request, told in zip(wanted, found, strict=True):
         if told.error_code == NONE:

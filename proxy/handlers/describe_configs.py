@@ -14,7 +14,7 @@ from proxy.errors import NONE
 from proxy.handlers.topic_resources import TOPIC, diskless_topics_of
 from proxy.housekeeping.broker_defaults import DefaultsRefused, retention_defaults
 from proxy.housekeeping.retention import RetentionDefaults
-from proxy.topic_configs import DISKLESS_ENABLE, SHADOW_CONFIGS, governs_data
+from proxy.topic_configs import DISKLESS_ENABLE, SHADOW_CONFIGS, as_described, governs_data
 from proxy.upstream import BrokerUnreachable
 from proxy.wire.cold import encode, nested, read_request, read_response
 from proxy.wire.errors import ProtocolError
@@ -80,7 +80,7 @@ async def _defaults(connection: ClientConnection) -> dict[str, str]:
     except (BrokerUnreachable, ProtocolError, DefaultsRefused):
         known = RetentionDefaults(context.settings.default_retention_ms, -1)
     return {
-        "cleanup.policy": "delete",
+        "cleanup.policy": known.cleanup_policy,
         "retention.ms": str(known.retention_ms),
         "retention.bytes": str(known.retention_bytes),
     }
@@ -108,12 +108,13 @@ def _as_diskless(config: Any, kept: dict[str, str], defaults: dict[str, str]) ->
 
 
 def _set(config: Any, value: str) -> Any:
+    shown = as_described(str(config.name), value)
     if not hasattr(config, "synonyms"):
-        return replace(config, value=value, is_default=False)
+        return replace(config, value=shown, is_default=False)
     others = tuple(one for one in config.synonyms if one.source != _DYNAMIC_TOPIC_CONFIG)
     synonym_type = nested(type(config), "synonyms")
     own = synonym_type(name=config.name, value=value, source=_DYNAMIC_TOPIC_CONFIG)
-    return replace(config, value=value, config_source=_DYNAMIC_TOPIC_CONFIG, synonyms=(own, *others))
+    return replace(config, value=shown, config_source=_DYNAMIC_TOPIC_CONFIG, synonyms=(own, *others))
 
 
 def _next_synonym(config: Any, default: str) -> Any:

@@ -15,7 +15,6 @@ from collections.abc import Coroutine, Mapping
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
-import structlog
 from kio.index import load_response_schema
 from kio.schema.errors import ErrorCode
 
@@ -30,8 +29,6 @@ if TYPE_CHECKING:
     from proxy.connection import ClientConnection
     from proxy.request import Request
     from proxy.slots import Slot
-
-log = structlog.get_logger()
 
 _LOWEST_SCHEMA = 1
 _UNKNOWN_BYTES = -1
@@ -123,7 +120,7 @@ async def _object_storage(connection: ClientConnection, result_type: Any, led: W
             )
             topics.append(topic_type(name=name, partitions=partitions))
     except CoordinatorUnavailable as error:
-        log.warning("sizes_unavailable", reason=str(error))
+        connection.context.log_seldom.warning("sizes_unavailable", reason=str(error))
         error_code, topics = KAFKA_STORAGE_ERROR, []
     values = {
         "error_code": ErrorCode(error_code),

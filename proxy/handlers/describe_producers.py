@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
-import structlog
 from kio.schema.errors import ErrorCode
 
 from proxy.coordinator.interface import CoordinatorUnavailable, DisklessTopic
@@ -21,8 +20,6 @@ from proxy.wire.cold import nested
 if TYPE_CHECKING:
     from proxy.connection import ClientConnection
     from proxy.request import Request
-
-log = structlog.get_logger()
 
 _NO_COORDINATOR_EPOCH = -1
 _NO_TRANSACTION = -1
@@ -56,7 +53,9 @@ async def _partition(connection: ClientConnection, partition_type: Any, entry: D
     try:
         found = await connection.context.coordinator.producers(entry.topic_id, index)
     except CoordinatorUnavailable as error:
-        log.warning("producers_unavailable", topic=entry.name, partition=index, reason=str(error))
+        connection.context.log_seldom.warning(
+            "producers_unavailable", topic=entry.name, partition=index, reason=str(error)
+        )
         return _failed(partition_type, index, KAFKA_STORAGE_ERROR, "the diskless coordinator can't be reached")
     if found is None:
         return _failed(partition_type, index, UNKNOWN_TOPIC_OR_PARTITION, None)

@@ -5,15 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import structlog
-
 from proxy.coordinator.interface import CoordinatorUnavailable, ListRequest, OffsetAnswer
 from proxy.errors import KAFKA_STORAGE_ERROR
 
 if TYPE_CHECKING:
     from proxy.connection import ClientConnection
-
-log = structlog.get_logger()
 
 
 async def listed_offsets(
@@ -32,5 +28,5 @@ async def listed_offsets(
     try:
         return await context.time_lookup.list_offsets(wanted, longest_s)
     except CoordinatorUnavailable as error:
-        log.warning("offsets_unavailable", reason=str(error))
+        context.log_seldom.warning("offsets_unavailable", reason=str(error))
         return [OffsetAnswer(KAFKA_STORAGE_ERROR, -1, -1)] * len(wanted)

@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from proxy.api_keys import DESCRIBE_CONFIGS
+from proxy.cleanup_policy import DELETE
 from proxy.cluster import Cluster
 from proxy.housekeeping.retention import RetentionDefaults
 from proxy.upstream import BrokerUnreachable
 from proxy.wire.cold import encode, nested, read_response
 
-_DESCRIBE_CONFIGS = 32
 _VERSION = 4
 _BROKER = 4
 _UNITS_MS = {"log.retention.ms": 1, "log.retention.minutes": 60_000, "log.retention.hours": 3_600_000}
 """The first that is set counts."""
 _RETENTION_BYTES = "log.retention.bytes"
+_CLEANUP_POLICY = "log.cleanup.policy"
 
 
 class DefaultsRefused(Exception):
@@ -24,7 +26,7 @@ class DefaultsRefused(Exception):
 
 async def retention_defaults(cluster: Cluster) -> RetentionDefaults:
     """As the brokers apply them. Raises BrokerUnreachable, and DefaultsRefused where the principal may not ask."""
-    return read_defaults(await broker_configs(cluster, (*_UNITS_MS, _RETENTION_BYTES)))
+    return read_defaults(await broker_configs(cluster, (*_UNITS_MS, _RETENTION_BYTES, _CLEANUP_POLICY)))
 
 
 async def broker_configs(cluster: Cluster, names: tuple[str, ...]) -> dict[str, str | None]:
@@ -44,8 +46,8 @@ async def broker_configs(cluster: Cluster, names: tuple[str, ...]) -> dict[str, 
         for node_id in sorted(cluster.view.brokers)
     )
     request = DescribeConfigsRequest(resources=resources, include_synonyms=False, include_documentation=False)
-    body = await cluster.service.ask(_DESCRIBE_CONFIGS, _VERSION, encode(request))
-    response: Any = read_response(_DESCRIBE_CONFIGS, _VERSION, body)
+    body = await cluster.service.ask(DESCRIBE_CONFIGS, _VERSION, encode(request))
+    response: Any = read_response(DESCRIBE_CONFIGS, _VERSION, body)
     for result in response.results:
         if not result.error_code.value:
             return {str(config.name): config.value for config in result.configs}
@@ -58,4 +60,6 @@ def read_defaults(configs: Mapping[str, str | None]) -> RetentionDefaults:
     retention_ms = next(
         (int(value) * unit for name, unit in _UNITS_MS.items() if (value := configs.get(name)) is not None), -1
     )
-    return RetentionDefaults(max(retention_ms, -1), int(configs.get(_RETENTION_BYTES) or -1))
+    policy = configs.get(_CLEANUP_POLICY)
+    retention_bytes = int(configs.get(_RETENTION_BYTES) or -1)
+    return RetentionDefaults(max(retention_ms, -1), retention_bytes, DELETE if policy is None else policy)

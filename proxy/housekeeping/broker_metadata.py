@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from proxy.cluster import METADATA, Cluster
+from proxy.api_keys import METADATA
+from proxy.cluster import Cluster
 from proxy.errors import NONE, UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION
 from proxy.service import ServiceConnection
 from proxy.upstream import BrokerUnreachable

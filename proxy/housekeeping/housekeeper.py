@@ -20,6 +20,8 @@ from proxy.housekeeping.index import IndexPacker
 from proxy.housekeeping.producers import ProducerExpiry
 from proxy.housekeeping.retention import UNBOUNDED, Retention, RetentionDefaults
 from proxy.housekeeping.shadows import Shadows
+from proxy.rollups.expiry import INTERVAL_MS as ROLLUPS_INTERVAL_MS
+from proxy.rollups.expiry import RollupExpiry
 from proxy.storage.interface import StorageError
 from proxy.upstream import BrokerUnreachable
 from proxy.wire.errors import ProtocolError
@@ -50,6 +52,7 @@ class Housekeeper:
         producers: ProducerExpiry,
         *,
         fenced: Callable[[], Mapping[int, str]],
+        rollups: RollupExpiry | None = None,
     ) -> None:
         self._fenced = fenced
         self._store = fleet_store
@@ -57,32 +60,37 @@ class Housekeeper:
         self._cluster = cluster
         self._retention = retention
         self._garbage = garbage
-        self._garbage_interval_s = settings.garbage.interval_ms / 1000
+        self._settings = settings
         self.shadows = shadows
         self.holds_lease = False
-        self._fallback = RetentionDefaults(settings.default_retention_ms, -1)
         self._defaults: RetentionDefaults | None = None
-        self._work: list[tuple[str, float, Callable[[], Awaitable[object]]]] = [
-            ("retention", settings.log_retention_check_interval_ms / 1000, self._retain),
-            ("index", settings.redis.pack_interval_ms / 1000, index.sweep),
-            ("producers", settings.producer_id_expiration_check_interval_ms / 1000, producers.sweep),
-            ("garbage", settings.garbage.interval_ms / 1000, self._collect),
-            ("shadows", settings.brokers.metadata_refresh_ms / 1000, shadows.compare),
-            ("stray records", settings.brokers.stray_records_interval_ms / 1000, shadows.look_for_strays),
-            ("orphans", settings.garbage.orphan_sweep_interval_ms / 1000, garbage.sweep_orphans),
+        self._refused = False
+        """Whether the brokers have refused to tell them."""
+        self._work: list[tuple[str, Callable[[], int], Callable[[], Awaitable[object]]]] = [
+            ("retention", lambda: settings.log_retention_check_interval_ms, self._retain),
+            ("index", lambda: settings.redis.pack_interval_ms, index.sweep),
+            ("producers", lambda: settings.producer_id_expiration_check_interval_ms, producers.sweep),
+            ("garbage", lambda: settings.garbage.interval_ms, self._collect),
+            ("shadows", lambda: settings.brokers.metadata_refresh_ms, shadows.compare),
+            ("stray records", lambda: settings.brokers.stray_records_interval_ms, shadows.look_for_strays),
+            ("orphans", lambda: settings.garbage.orphan_sweep_interval_ms, garbage.sweep_orphans),
         ]
+        """What it is called, how many milliseconds apart, and the work."""
+        if rollups is not None:
+            self._work.append(("rollups", lambda: ROLLUPS_INTERVAL_MS, rollups.sweep))
 
     async def keep_house(self) -> None:
         """For ever: what is due, as long as the lease is held. Failures are logged once until they end."""
         loop = asyncio.get_running_loop()
         # The first round begins after each one's interval: a restart is no reason to do everything at once.
-        due_s = {name: loop.time() + interval_s for name, interval_s, _ in self._work}
+        done_s = dict.fromkeys((name for name, _, _ in self._work), loop.time())
         failing: dict[str, type[Exception]] = {}
         while True:
             await asyncio.sleep(_POLL_S)
             await self._hold()
-            for name, interval_s, work in self._work:
-                if not self.holds_lease or self._fenced() or loop.time() < due_s[name]:
+            for name, interval_ms, work in self._work:
+                due_s = done_s[name] + interval_ms() / 1000
+                if not self.holds_lease or self._fenced() or loop.time() < due_s:
                     continue
                 try:
                     await work()
@@ -101,7 +109,7 @@ class Housekeeper:
                             remedy="it is tried again, and all else goes on; report it with this trace",
                         )
                     failing[name] = type(error)
-                due_s[name] = loop.time() + interval_s
+                done_s[name] = loop.time()
 
     async def _hold(self) -> None:
         self.holds_lease = await hold_lease(self._store, LEASE, self._identity)
@@ -111,7 +119,7 @@ class Housekeeper:
     async def _collect(self) -> None:
         """However much there is, until the time of a round is over: other work is due, too."""
         loop = asyncio.get_running_loop()
-        until_s = loop.time() + self._garbage_interval_s
+        until_s = loop.time() + self._settings.garbage.interval_ms / 1000
 
         async def goes_on() -> bool:
             await self._hold()
@@ -123,17 +131,18 @@ class Housekeeper:
         try:
             self._defaults = await retention_defaults(self._cluster)
         except DefaultsRefused as error:
-            if self._defaults is None:
+            if self._defaults is None and not self._refused:
+                self._refused = True
                 log.warning(
                     "broker_defaults_refused",
                     reason=str(error),
-                    used_retention_ms=self._fallback.retention_ms,
+                    used_retention_ms=self._settings.default_retention_ms,
                     remedy="let the proxy's principal describe the configs of the cluster, or set default_retention_ms",
                 )
-                self._defaults = self._fallback
         except (BrokerUnreachable, ProtocolError) as error:
-            if self._defaults is None:
+            if self._defaults is None and not self._refused:
                 log.warning(
                     "broker_defaults_unknown", reason=str(error), effect="topics' own retention holds, no default"
                 )
-        await self._retention.sweep(self._defaults or UNBOUNDED)
+        fallback = RetentionDefaults(self._settings.default_retention_ms, -1) if self._refused else UNBOUNDED
+        await self._retention.sweep(self._defaults or fallback)

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import structlog
 
+from proxy.cleanup_policy import CLEANUP_POLICY, DELETE, is_deleted_from
 from proxy.coordinator.interface import Coordinator, RetainRequest
 from proxy.topics import Topics
 
@@ -24,6 +25,7 @@ class RetentionDefaults(NamedTuple):
 
     retention_ms: int
     retention_bytes: int
+    cleanup_policy: str = DELETE
 
 
 UNBOUNDED = RetentionDefaults(-1, -1)
@@ -52,7 +54,7 @@ def requests_of(
     topic_id: bytes, partitions: int, configs: Mapping[str, str], defaults: RetentionDefaults
 ) -> list[RetainRequest]:
     """What to ask of the coordinator for one topic; nothing where it has no bound, or is not to be deleted from."""
-    if "delete" not in configs.get("cleanup.policy", "delete").replace(" ", "").split(","):
+    if not is_deleted_from({CLEANUP_POLICY: defaults.cleanup_policy, **configs}):
         return []
     retention_ms = int(configs.get("retention.ms", defaults.retention_ms))
     retention_bytes = int(configs.get("retention.bytes", defaults.retention_bytes))

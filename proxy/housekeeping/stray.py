@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from proxy.api_keys import FETCH
 from proxy.cluster import Cluster
 from proxy.errors import NONE, OFFSET_OUT_OF_RANGE
 from proxy.housekeeping.broker_metadata import Partition, ask_leaders
@@ -26,7 +27,7 @@ MAX_FETCHES_PER_LOOK = 64
 """Of all partitions together; the next look goes on."""
 _TOPICS_PER_REQUEST = 50
 _PARTITIONS_PER_REQUEST = 500
-_FETCH, _LIST_OFFSETS = 1, 2
+_LIST_OFFSETS = 2
 _FETCH_VERSION, _LIST_OFFSETS_VERSION = 11, 5
 _EARLIEST, _LATEST = -2, -1
 _NO_EPOCH = -1
@@ -179,7 +180,7 @@ async def _fetch(leader: ServiceConnection, partition: Partition, offset: int) -
     )
     request: Any = FetchRequest
     body = await leader.ask(
-        _FETCH,
+        FETCH,
         _FETCH_VERSION,
         encode(
             request(
@@ -196,7 +197,7 @@ async def _fetch(leader: ServiceConnection, partition: Partition, offset: int) -
             )
         ),
     )
-    response: Any = read_response(_FETCH, _FETCH_VERSION, body)
+    response: Any = read_response(FETCH, _FETCH_VERSION, body)
     if response.error_code.value != NONE:
         raise BrokerUnreachable(f"Fetch of shadow {partition[0]} answers error {response.error_code.value}")
     for topic in response.responses:

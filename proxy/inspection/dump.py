@@ -21,7 +21,7 @@ from proxy.records import (
     read_header,
 )
 from proxy.storage import ObjectStorage
-from proxy.wal.segment import SEGMENT_OVERHEAD_BYTES, SegmentError, check_preamble
+from proxy.wal.segment import MERGED_FORMAT_VERSION, SEGMENT_OVERHEAD_BYTES, SegmentError, check_preamble
 
 WINDOW_BYTES = 4_194_304
 """Of one read; a larger batch is read whole."""
@@ -68,9 +68,11 @@ class DumpedBatch:
     header: BatchHeader
     data: memoryview
     base_offset: int
-    """As stored: 0 in segments, whose offsets the coordinator keeps."""
+    """As stored: 0 in segments, whose offsets the coordinator keeps; the true one in merged objects."""
     is_valid: bool
     """Whether its CRC is right."""
+    has_offset: bool
+    """Whether the base offset is the true one."""
 
     @property
     def last_sequence(self) -> int:
@@ -88,7 +90,7 @@ async def dumped_batches(source: Source) -> AsyncIterator[DumpedBatch]:
     """
     window = _Window(source)
     preamble = await window.bytes(0, SEGMENT_OVERHEAD_BYTES)
-    check_preamble(preamble)
+    has_offsets = check_preamble(preamble) == MERGED_FORMAT_VERSION
     position = SEGMENT_OVERHEAD_BYTES
     while True:
         head = await window.bytes(position, HEADER_BYTES)
@@ -103,7 +105,8 @@ async def dumped_batches(source: Source) -> AsyncIterator[DumpedBatch]:
         except RecordsError as error:
             raise RecordsError(error.error_code, f"at byte {position}: {error}") from error
         is_valid = crc32c(batch[CRC_COVERS_FROM:]) == header.crc
-        yield DumpedBatch(position, header, batch, int.from_bytes(batch[:8], "big", signed=True), is_valid)
+        base_offset = int.from_bytes(batch[:8], "big", signed=True)
+        yield DumpedBatch(position, header, batch, base_offset, is_valid, has_offsets)
         position += header.length
 
 

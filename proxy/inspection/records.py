@@ -10,11 +10,12 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from proxy import compression
-from proxy.records import CORRUPT_MESSAGE, HEADER_BYTES, BatchHeader, RecordsError
+from proxy.errors import CORRUPT_MESSAGE
+from proxy.record_times import read_varint
+from proxy.records import HEADER_BYTES, BatchHeader, RecordsError
 
 MAX_UNCOMPRESSED_BYTES = 268_435_456
 """Of one batch: what a few bytes claim to hold is not believed without bound."""
-_LONGEST_VARINT_BYTES = 10
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
@@ -31,8 +32,13 @@ class Record(NamedTuple):
     headers: Headers
 
 
-def read_records(batch: memoryview, header: BatchHeader) -> Iterator[Record]:
-    """The records of a whole batch in their order. Raises RecordsError where the bytes are not what the header says."""
+def read_records(
+    batch: memoryview, header: BatchHeader, *, header_key_errors: str = "backslashreplace"
+) -> Iterator[Record]:
+    """The records of a whole batch in their order. Raises RecordsError where the bytes are not what the header says.
+
+    `header_key_errors`: what becomes of header keys that are not UTF-8, as `bytes.decode` has it.
+    """
     try:
         data = memoryview(
             compression.decompress(header.compression, batch[HEADER_BYTES : header.length], MAX_UNCOMPRESSED_BYTES)
@@ -45,13 +51,13 @@ def read_records(batch: memoryview, header: BatchHeader) -> Iterator[Record]:
         end = at + length
         if length < 0 or end > len(data):
             raise _corrupt(f"record {number} says {length} bytes where {len(data) - at} are")
-        yield _record(data[:end], at, header)
+        yield _record(data[:end], at, header, header_key_errors)
         at = end
     if at < len(data):
         raise _corrupt(f"{len(data) - at} bytes follow the last of {header.record_count} records")
 
 
-def _record(data: memoryview, at: int, header: BatchHeader) -> Record:
+def _record(data: memoryview, at: int, header: BatchHeader, header_key_errors: str) -> Record:
     """The record that begins behind its length and ends with `data`."""
     at += 1  # attributes, all unused
     timestamp_delta, at = _varint(data, at)
@@ -67,7 +73,7 @@ def _record(data: memoryview, at: int, header: BatchHeader) -> Record:
         if name is None:
             raise _corrupt("a header has no key")
         content, at = _bytes(data, at)
-        headers.append((name.decode(errors="backslashreplace"), content))
+        headers.append((name.decode(errors=header_key_errors), content))
     if at != len(data):
         raise _corrupt(f"{len(data) - at} bytes of a record hold nothing")
     timestamp_ms = header.max_timestamp_ms if header.timestamp_type else header.base_timestamp_ms + timestamp_delta
@@ -84,13 +90,11 @@ def _bytes(data: memoryview, at: int) -> tuple[bytes | None, int]:
 
 
 def _varint(data: memoryview, at: int) -> tuple[int, int]:
-    """A zigzag varint of up to 64 bits, and where it ends."""
-    value = 0
-    for number, byte in enumerate(data[at : at + _LONGEST_VARINT_BYTES]):
-        value |= (byte & 0x7F) << (7 * number)
-        if byte < 0x80:
-            return (value >> 1) ^ -(value & 1), at + number + 1
-    raise _corrupt("a record is cut off, or a length in it has no end")
+    """A signed varint and where it ends."""
+    try:
+        return read_varint(data, at)
+    except IndexError:
+        raise _corrupt("a record is cut off, or a length in it has no end") from None
 
 
 def _corrupt(text: str) -> RecordsError:

@@ -8,12 +8,14 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from proxy.config import Settings
+from proxy.coordinator.by_settings import coordinator_on
 from proxy.coordinator.connect import connect
 from proxy.coordinator.interface import Coordinator, DisklessTopic, FindRequest, Row
+from proxy.coordinator.layout import check_layout
 from proxy.coordinator.packing import MAX_EXACT
-from proxy.coordinator.redis import RedisCoordinator
 from proxy.coordinator.registry import RedisTopicRegistry
 from proxy.errors import KAFKA_STORAGE_ERROR, NONE, OFFSET_OUT_OF_RANGE
+from proxy.guard.identity import check_identity
 from proxy.storage import ObjectStorage, open_storage
 from proxy.wal.segment import SEGMENT_KEY
 
@@ -42,26 +44,30 @@ class Stores:
         for name in names:
             if name not in by_name:
                 raise InspectionError(
-                    f"{name} is no diskless topic; `topics list` names those there are (redis.url is the fleet's?)"
+                    f"{name} is no diskless topic; `diskless-proxy topics list` names those there are, it may be a "
+                    "classic one (or is redis.url not the fleet's?)"
                 )
         return [by_name[name] for name in dict.fromkeys(names)] or list(self.topics)
 
 
 @asynccontextmanager
-async def open_stores(settings: Settings) -> AsyncIterator[Stores]:
-    """Raises StorageError where storage can't be used, and CoordinatorUnavailable where the store does not answer."""
+async def open_stores(settings: Settings, *, of_one_deployment: bool = False) -> AsyncIterator[Stores]:
+    """Raises StorageError where storage can't be used, and CoordinatorUnavailable where the store does not answer.
+
+    Raises StoreUnfit where the store is of a layout that this release does not know and, `of_one_deployment`, where the
+    two don't belong together.
+    """
     storage = open_storage(settings.storage, settings.diskless_storage_class_name)
     client = await connect(settings.redis)
     try:
+        await check_layout(client, settings.redis)
         registry = await RedisTopicRegistry(client, settings.redis).load()
-        coordinator = RedisCoordinator(
-            client,
-            settings.redis,
-            producer_id_expiration_ms=settings.producer_id_expiration_ms,
-            producer_batches_remembered=settings.producer_batches_remembered,
-        )
+        coordinator = coordinator_on(client, settings)
+        await coordinator.look()  # for the store's time; nothing is written by it
         await storage.open(try_out=False)
         try:
+            if of_one_deployment:
+                await check_identity(client, storage)
             yield Stores(settings, registry.topics, coordinator, storage)
         finally:
             await storage.close()
@@ -91,7 +97,7 @@ async def opened(storage: ObjectStorage) -> AsyncIterator[ObjectStorage]:
 async def rows_of(coordinator: Coordinator, topic: DisklessTopic, partition: int) -> AsyncIterator[tuple[Row, ...]]:
     """All rows of a log, a bounded number at a time, from the log start on; none where the log does not live.
 
-    Rows that come or go meanwhile may be among them or not.
+    Rows that come or go meanwhile may be among them or not. Raises InspectionError where the log's shard is fenced.
     """
     offset = 0
     while True:

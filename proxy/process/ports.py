@@ -11,8 +11,10 @@ once in a network namespace and never longer than its process.
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
+from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import NamedTuple
 
@@ -43,18 +45,60 @@ def bind_all(settings: Settings, *, shared: bool = False) -> list[Bound]:
     """One socket for each port of each of the listeners; `shared`: with other workers. Raises StartError."""
     with ExitStack() as opened:
         bound: list[Bound] = []
-        for listeners in settings.all_listeners:
-            section = settings.section_of(listeners)
-            for node, port in listeners.ports.items():
-                setting = f"{section}.bootstrap_port" if node is None else f"{section}.broker_port_start + {node}"
-                try:
-                    one = opened.enter_context(_bound_socket(listeners.host, port, shared))
-                    keep_alive(one, settings.limits)
-                except OSError as error:
-                    raise _taken(listeners.host, port, setting, error) from error
-                bound.append(Bound(listeners, node, one, setting))
+        for port in _ports(settings):
+            one = _bind(settings, port, shared)
+            opened.enter_context(one.socket)
+            bound.append(one)
         opened.pop_all()
         return bound
+
+
+def bind_free(settings: Settings) -> tuple[list[Bound], dict[int, StartError]]:
+    """The ports of the listeners that can be bound, and what `bind_all` would say of each other one, by port."""
+    bound, taken = list[Bound](), dict[int, StartError]()
+    for port in _ports(settings):
+        try:
+            bound.append(_bind(settings, port, shared=False))
+        except StartError as error:
+            taken[port.number] = error
+    return bound, taken
+
+
+def try_admin(admin: Admin) -> None:
+    """Bind the admin port for a moment. Raises StartError."""
+    try:
+        _bound_socket(admin.host, admin.port, shared=False).close()
+    except OSError as error:
+        raise admin_taken(admin, error) from error
+
+
+class _Port(NamedTuple):
+    listeners: Listeners
+    node_id: int | None
+    number: int
+    setting: str
+
+
+def _ports(settings: Settings) -> Iterator[_Port]:
+    for listeners in settings.all_listeners:
+        section = settings.section_of(listeners)
+        for node, number in listeners.ports.items():
+            setting = f"{section}.bootstrap_port" if node is None else f"{section}.broker_port_start + {node}"
+            yield _Port(listeners, node, number, setting)
+
+
+def _bind(settings: Settings, port: _Port, shared: bool) -> Bound:
+    host = port.listeners.host
+    try:
+        one = _bound_socket(host, port.number, shared)
+    except OSError as error:
+        raise _taken(host, port.number, port.setting, error) from error
+    try:
+        keep_alive(one, settings.limits)
+    except OSError as error:
+        one.close()
+        raise _taken(host, port.number, port.setting, error) from error
+    return Bound(port.listeners, port.node_id, one, port.setting)
 
 
 class HeldPorts:
@@ -89,10 +133,13 @@ def admin_taken(admin: Admin, error: OSError) -> StartError:
 def _taken(host: str, port: int, setting: str, error: OSError) -> StartError:
     # asyncio puts the address into the text; it is named already.
     reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
-    return StartError(
-        f"can't listen on {host}:{port} ({setting}): {reason}; end the process that holds the port, or choose another "
-        "one"
-    )
+    if error.errno in (errno.EACCES, errno.EPERM):
+        remedy = "choose a port above 1023, or allow the process to bind it (CAP_NET_BIND_SERVICE)"
+    elif error.errno == errno.EADDRNOTAVAIL or isinstance(error, socket.gaierror):
+        remedy = f"set {setting.rpartition('.')[0]}.host to an address of this machine, or to 0.0.0.0 for all"
+    else:
+        remedy = "end the process that holds the port, or choose another one"
+    return StartError(f"can't listen on {host}:{port} ({setting}): {reason}; {remedy}")
 
 
 def _bound_socket(host: str, port: int, shared: bool) -> socket.socket:

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any
 
+from proxy.config import Settings
+
 _SIZE = struct.Struct(">I")
 
 
@@ -21,10 +23,26 @@ class Ask(Enum):
 
     WHY_NOT_READY = auto()
     """Answered with the reason, or None."""
+    WHY_NOT_SERVING = auto()
+    """The same, of clients of classic topics."""
     REMARK = auto()
     """Answered with what someone should see to though clients are served, or None."""
     METRICS = auto()
     """Answered with the metrics of the proxy and those of the process."""
+
+
+@dataclass(frozen=True, slots=True)
+class TakeSettings:
+    """Asked by a parent that was told to reload. Answered with `reload.ReloadOutcome`."""
+
+    settings: Settings
+
+
+@dataclass(frozen=True, slots=True)
+class SetLogLevel:
+    """What a parent says; answered with None when it is done."""
+
+    level: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import structlog
 
-from proxy.cluster import METADATA
+from proxy.api_keys import METADATA
 from proxy.errors import NONE
 from proxy.replicas.states import ClassicTopic
 from proxy.upstream import BrokerUnreachable
@@ -74,8 +74,8 @@ class Replicas:
         """Another number whenever anything that is known has changed: for who remembers what followed from it."""
         self._ask = ask
         self._now = now
-        self._interval_s = interval_s
-        self._max_topics = max_topics
+        self.interval_s = interval_s
+        self.max_topics = max_topics
         self._known: dict[Key, _Known] = {}
         """Each topic twice: by name and by ID."""
         self._unknown: dict[Key, float] = {}
@@ -101,6 +101,11 @@ class Replicas:
             return None
         known.used = self._round
         return known.topic
+
+    def peek(self, topic: Key) -> ClassicTopic | None:
+        """As `topic`, for who only looks on: the topic is not in use by it."""
+        known = self._known.get(topic)
+        return None if known is None else known.topic
 
     async def know(self, topics: Iterable[Key]) -> None:
         """Ask for those of the topics that are not known, and wait for it, at most a second.
@@ -129,7 +134,7 @@ class Replicas:
 
     async def follow(self) -> None:
         """Ask for ever: what is wanted at once, and what is in use now and again."""
-        next_round_s = self._now() + self._interval_s
+        next_round_s = self._now() + self.interval_s
         while True:
             await self._wait(next_round_s)
             if self._wanted is not None:
@@ -139,7 +144,7 @@ class Replicas:
                 self._stale_asked_s = self._now()
                 await self._ask_known(stale)
             elif self._now() >= next_round_s:
-                next_round_s = self._now() + self._interval_s
+                next_round_s = self._now() + self.interval_s
                 self._begin_round()
             elif self._due:
                 step, self._due = self._due[:_TOPICS_PER_STEP], self._due[_TOPICS_PER_STEP:]
@@ -179,10 +184,10 @@ class Replicas:
             for start in range(0, len(topics), _TOPICS_PER_STEP):
                 step = topics[start : start + _TOPICS_PER_STEP]
                 answered = await self._ask_known(step)
-                again_s = self._interval_s if answered else min(self._interval_s, _FAILED_AGAIN_S)
+                again_s = self.interval_s if answered else min(self.interval_s, _FAILED_AGAIN_S)
                 until_s = self._now() + again_s
                 self._unknown.update((topic, until_s) for topic in step if topic not in self._known)
-            while len(self._unknown) > self._max_topics:
+            while len(self._unknown) > self.max_topics:
                 del self._unknown[next(iter(self._unknown))]
         finally:
             if not wanted.asked.done():
@@ -244,7 +249,7 @@ class Replicas:
 
     def _make_room(self) -> bool:
         """Whether one more topic may be known: one that nobody has read in this round and the last makes room."""
-        if len(self) < self._max_topics:
+        if len(self) < self.max_topics:
             return True
         unused = [known for key, known in self._known.items() if isinstance(key, str) and known.used < self._round - 1]
         for known in unused:
@@ -253,7 +258,7 @@ class Replicas:
             self._full = True
             log.warning(
                 "replicas_forgotten",
-                reason=f"more than {self._max_topics} classic topics are being read",
+                reason=f"more than {self.max_topics} classic topics are being read",
                 effect="further ones are read from their leaders",
                 remedy="raise fetch.replica_topics_remembered",
             )

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
+from proxy.api_keys import API_VERSIONS, FETCH
 from proxy.memory import MemoryBudget
 from proxy.process import open_files
 from proxy.replicas.answers import (
@@ -30,7 +31,6 @@ from proxy.service import SERVICE_CLIENT_ID
 from proxy.upstream import BrokerUnreachable
 from proxy.wire.cold import read_response
 from proxy.wire.errors import ProtocolError
-from proxy.wire.fetch import FETCH
 from proxy.wire.header import request_header, response_header_length
 from proxy.wire.primitives import INT32
 
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-_API_VERSIONS = 18
 _MS_PER_S = 1000
 
 
@@ -247,8 +246,8 @@ class ReplicaConnections:
                 connection = pool.begin_connection(node_id)
                 await connection.connect(self._cluster)
                 try:
-                    answer = await connection.broker.ask(_API_VERSIONS, 0, b"", SERVICE_CLIENT_ID)
-                    pool.highest_version = _highest_fetch_version(read_response(_API_VERSIONS, 0, answer))
+                    answer = await connection.broker.ask(API_VERSIONS, 0, b"", SERVICE_CLIENT_ID)
+                    pool.highest_version = _highest_fetch_version(read_response(API_VERSIONS, 0, answer))
                 except BaseException:
                     connection.close()
                     raise

@@ -15,7 +15,7 @@ _SCRATCH_BYTES = 65_536
 
 
 class InPlaceReceiver(asyncio.BufferedProtocol):
-    """Stands between a connection's transport and the connection, whose protocol it is from `take_over` on."""
+    """Stands between a connection's transport and the connection, whose protocol it is from `receive_in_place` on."""
 
     def __init__(self, broker: BrokerConnection) -> None:
         self._broker = broker

@@ -21,7 +21,7 @@ class ReplicaSelector:
 
     def __init__(self, cluster: Cluster, *, interval_s: float) -> None:
         self._cluster = cluster
-        self._interval_s = interval_s
+        self.interval_s = interval_s
         self._failing = False
         self.redirects = False
         """Whether brokers redirect a consumer that names a rack. False until a broker has said it, and where the proxy
@@ -47,5 +47,5 @@ class ReplicaSelector:
     async def follow(self) -> None:
         """Refresh for ever."""
         while True:
-            await asyncio.sleep(self._interval_s)
+            await asyncio.sleep(self.interval_s)
             await self.refresh()

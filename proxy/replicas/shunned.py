@@ -15,7 +15,7 @@ class Shunned:
 
     def __init__(self, now: Callable[[], float], *, shun_s: float, max_replicas: int = _MAX_SHUNNED) -> None:
         self._now = now
-        self._shun_s = shun_s
+        self.shun_s = shun_s
         self._max_replicas = max_replicas
         self._until_s: dict[tuple[str, int, int], float] = {}
         """By topic, partition and broker; as all are shunned equally long, the first ends first."""
@@ -49,7 +49,7 @@ class Shunned:
         """Don't ask a broker for one partition for `fetch.replica_shun_ms`."""
         key = topic, partition, broker
         self._until_s.pop(key, None)
-        self._until_s[key] = self._now() + self._shun_s
+        self._until_s[key] = self._now() + self.shun_s
         self._of_partition[topic, partition] = self._of_partition.get((topic, partition), NOBODY) | {broker}
         if len(self._until_s) > self._max_replicas:
             self._forgive_first()

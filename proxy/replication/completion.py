@@ -124,7 +124,7 @@ class Completion:
         self._now_ms = now_ms
         self._confirm_s = confirm_s
         self._settle_ms = settle_s * 1000
-        self._partitions_at_once = partitions_at_once
+        self.partitions_at_once = partitions_at_once
         self._doubts: dict[str | bytes, _Doubt] = {}
         """By the keys of what is doubtful."""
         self._refused: dict[Partition, int] = {}
@@ -321,7 +321,7 @@ class Completion:
         moving = await list_reassignments(self._cluster.service, unfinished)
         # One that waits for a broker that does not live copies nothing, and may do so for ever.
         copying = sum(not racks.keys().isdisjoint(move.adding) for move in moving.values())
-        chosen = await self._choose(topics, moving.keys(), racks, self._partitions_at_once - copying)
+        chosen = await self._choose(topics, moving.keys(), racks, self.partitions_at_once - copying)
         if not chosen:
             return
         # The brokers replace a reassignment that somebody has begun meanwhile, and know no condition.

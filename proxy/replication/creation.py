@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 from kio.schema.create_topics.v7.request import CreatableReplicaAssignment
 
+from proxy.api_keys import CREATE_TOPICS
 from proxy.coordinator.interface import NO_TOPIC_ID, CoordinatorUnavailable
 from proxy.errors import (
     INVALID_REPLICA_ASSIGNMENT,
@@ -51,7 +52,7 @@ other reasons, which plans see for themselves."""
 OUTCOME_UNKNOWN = (UNKNOWN_SERVER_ERROR, REQUEST_TIMED_OUT, NETWORK_EXCEPTION, TOPIC_ALREADY_EXISTS, NOT_CONTROLLER)
 """The controller may have made the topic, or make it, all the same. That a name is taken that was free a moment ago
 mostly means that a broker repeated what it had forwarded to a controller, which died after it had written the topic."""
-_CREATE_TOPICS, _VERSION, _FIRST_STRICT_VERSION = 19, 7, 6
+_VERSION, _FIRST_STRICT_VERSION = 7, 6
 """Clients of older versions know no THROTTLING_QUOTA_EXCEEDED (KIP-599): the brokers make what they ask for, and
 throttle afterwards."""
 _LIVE_DEFAULT = -1
@@ -284,9 +285,9 @@ async def _ask(
 ) -> tuple[dict[str, Any], Any]:
     """The results for those topics by name, as of v7, and the throttle time. Raises BrokerUnreachable."""
     changed = at_version(replace(asked, topics=tuple(topics.values())), version, response=False)
-    body = await connection.ask(request, _CREATE_TOPICS, version, encode(changed))
+    body = await connection.ask(request, CREATE_TOPICS, version, encode(changed))
     try:
-        response: Any = at_version(read_response(_CREATE_TOPICS, version, body), _VERSION, response=True)
+        response: Any = at_version(read_response(CREATE_TOPICS, version, body), _VERSION, response=True)
     except ProtocolError as error:
         raise BrokerUnreachable(f"the answer to CreateTopics can't be read: {error}") from error
     return {str(one.name): one for one in response.topics if str(one.name) in topics}, response.throttle_time

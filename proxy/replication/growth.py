@@ -17,6 +17,7 @@ import structlog
 from kio.index import load_request_schema, load_response_schema
 from kio.schema.errors import ErrorCode
 
+from proxy.api_keys import DESCRIBE_CONFIGS
 from proxy.coordinator.interface import CoordinatorUnavailable
 from proxy.errors import NONE
 from proxy.replicas.states import ClassicTopic
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-_DESCRIBE_CONFIGS, _DESCRIBE_CONFIGS_VERSION, _TOPIC = 32, 4, 2
+_DESCRIBE_CONFIGS_VERSION, _TOPIC = 4, 2
 _DESCRIBE_CLUSTER, _DESCRIBE_CLUSTER_VERSION, _BROKERS = 60, 2, 1
 """The first version that names brokers that are registered and do not live (KIP-1073)."""
 _HEARD_TRIES, _HEARD_POLL_S = 20, 0.25
@@ -243,15 +244,15 @@ class PartitionGrowth:
 
     async def _least_in_sync(self, name: str) -> int:
         """The topic's `min.insync.replicas`, asked as the proxy, then as the client. Raises _NotMade."""
-        request_type: Any = load_request_schema(_DESCRIBE_CONFIGS, _DESCRIBE_CONFIGS_VERSION)
+        request_type: Any = load_request_schema(DESCRIBE_CONFIGS, _DESCRIBE_CONFIGS_VERSION)
         resource = nested(request_type, "resources")(
             resource_type=_TOPIC, resource_name=name, configuration_keys=(MIN_INSYNC_REPLICAS,)
         )
         asked = encode(request_type(resources=(resource,), include_synonyms=False, include_documentation=False))
         for ask in (self._context.cluster.service.ask, self.ask):
             try:
-                body = await ask(_DESCRIBE_CONFIGS, _DESCRIBE_CONFIGS_VERSION, asked)
-                response: Any = read_response(_DESCRIBE_CONFIGS, _DESCRIBE_CONFIGS_VERSION, body)
+                body = await ask(DESCRIBE_CONFIGS, _DESCRIBE_CONFIGS_VERSION, asked)
+                response: Any = read_response(DESCRIBE_CONFIGS, _DESCRIBE_CONFIGS_VERSION, body)
             except (BrokerUnreachable, ProtocolError) as error:
                 raise _NotMade(f"min.insync.replicas of the topic can't be asked: {error}") from None
             for result in response.results:

@@ -39,7 +39,7 @@ class ReplicationKeeper:
         self._store = fleet_store
         self._identity = identity
         self._cluster = cluster
-        self._interval_s = interval_s
+        self.interval_s = interval_s
         self.holds_lease = False
 
     async def keep_completing(self) -> None:
@@ -47,12 +47,12 @@ class ReplicationKeeper:
         loop = asyncio.get_running_loop()
         due_s, rested_s, looked_at, failing = 0.0, 0.0, frozenset[int](), ""
         while True:
-            await asyncio.sleep(min(_POLL_S, self._interval_s))
+            await asyncio.sleep(min(_POLL_S, self.interval_s))
             await self._hold()
             live = frozenset(self._cluster.view.brokers)
             if not self.holds_lease or loop.time() < (due_s if live == looked_at else rested_s):
                 continue
-            looked_at, pause_s, refused, began_s = live, self._interval_s, False, loop.time()
+            looked_at, pause_s, refused, began_s = live, self.interval_s, False, loop.time()
             try:
                 await self.completion.complete()
                 failing = ""

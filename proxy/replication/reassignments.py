@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 
 from kio.index import load_request_schema
 
-from proxy.cluster import METADATA
+from proxy.api_keys import METADATA
 from proxy.errors import (
     CLUSTER_AUTHORIZATION_FAILED,
     NONE,
@@ -64,7 +64,6 @@ class Reassignment(NamedTuple):
     replicas: tuple[int, ...]
     """All that the partition has meanwhile."""
     adding: tuple[int, ...]
-    removing: tuple[int, ...]
 
 
 class ReassignmentsRefused(Exception):
@@ -122,7 +121,6 @@ async def list_reassignments(connection: Asks, partitions: Iterable[Partition]) 
         (str(topic.name), int(one.partition_index)): Reassignment(
             tuple(int(node) for node in one.replicas),
             tuple(int(node) for node in one.adding_replicas),
-            tuple(int(node) for node in one.removing_replicas),
         )
         for topic in response.topics
         for one in topic.partitions

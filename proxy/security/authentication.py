@@ -13,14 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from proxy.api_keys import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
 from proxy.apis import API_TABLE
 from proxy.errors import NONE
 from proxy.wire.errors import ProtocolError
 from proxy.wire.primitives import Buffer
-from proxy.wire.sasl import SASL_AUTHENTICATE, SASL_HANDSHAKE, TOKENS_OF_CLIENT, AuthenticateAnswer
+from proxy.wire.sasl import TOKENS_OF_CLIENT, AuthenticateAnswer
 from proxy.wire.sasl_v0 import MAX_TOKEN_BYTES, RawTokens
 
-_API_VERSIONS = 18
 _OAUTHBEARER = "OAUTHBEARER"
 _REMEDY = "set the client's security.protocol and SASL settings as for the brokers"
 
@@ -64,7 +64,7 @@ class Authentication:
             if api_key != SASL_AUTHENTICATE:
                 raise ProtocolError(f"{name} came while an authentication is under way; the client is at fault")
         elif not self._done:
-            if api_key not in (SASL_HANDSHAKE, _API_VERSIONS):
+            if api_key not in (SASL_HANDSHAKE, API_VERSIONS):
                 raise ProtocolError(f"{name} came before authentication; {_REMEDY}")
         elif api_key != SASL_HANDSHAKE and self._ends_s is not None and self._now() > self._ends_s:
             raise ProtocolError(

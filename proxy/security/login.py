@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from proxy.api_keys import SASL_AUTHENTICATE, SASL_HANDSHAKE
 from proxy.config.security import BrokerSasl
 from proxy.errors import NONE
 from proxy.security.oauth import fetch_token, read_credentials
@@ -16,8 +17,6 @@ from proxy.wire.errors import ProtocolError
 from proxy.wire.sasl import (
     AUTHENTICATE_VERSION,
     HANDSHAKE_VERSION,
-    SASL_AUTHENTICATE,
-    SASL_HANDSHAKE,
     build_authenticate,
     build_handshake,
     parse_authenticate_response,

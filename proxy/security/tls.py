@@ -129,7 +129,7 @@ def listener_tls(settings: ListenerTls, name: str) -> TlsFiles:
     return TlsFiles(name, (settings.certificate_file, settings.key_file, settings.client_ca_file), build)
 
 
-def broker_tls(settings: BrokerTls, name: str = "brokers.tls") -> TlsFiles:
+def broker_tls(settings: BrokerTls) -> TlsFiles:
     """TLS to the brokers. Raises TlsError."""
 
     def build(section: str) -> ssl.SSLContext:
@@ -144,7 +144,7 @@ def broker_tls(settings: BrokerTls, name: str = "brokers.tls") -> TlsFiles:
             _load_own(context, section, settings.certificate_file, settings.key_file, settings.key_password)
         return context
 
-    return TlsFiles(name, (settings.certificate_file, settings.key_file, settings.ca_file), build)
+    return TlsFiles("brokers.tls", (settings.certificate_file, settings.key_file, settings.ca_file), build)
 
 
 def explain(error: BaseException) -> str:

@@ -42,7 +42,7 @@ class TlsListener:
         self._tls = tls
         self._make = make
         self._connections = connections
-        self._timeout_s = limits.tls_handshake_timeout_ms / 1000
+        self._limits = limits
         self._accepting: asyncio.Task[None] | None = None
         self._handshakes: set[asyncio.Task[None]] = set()
 
@@ -81,14 +81,15 @@ class TlsListener:
         try:
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             # Not its own timeout alone: that ends in an error that looks as if the client had closed.
-            async with asyncio.timeout(self._timeout_s):
+            timeout_s = self._limits.tls_handshake_timeout_ms / 1000
+            async with asyncio.timeout(timeout_s):
                 await loop.connect_accepted_socket(
                     self._make,
                     accepted,
                     ssl=self._tls.context,
-                    ssl_handshake_timeout=2 * self._timeout_s,
+                    ssl_handshake_timeout=2 * timeout_s,
                     # A client that does not answer the end of TLS would hold up a drain.
-                    ssl_shutdown_timeout=min(self._timeout_s, _SHUTDOWN_S),
+                    ssl_shutdown_timeout=min(timeout_s, _SHUTDOWN_S),
                 )
         except (OSError, TimeoutError) as error:
             reason = explain(error)

@@ -32,16 +32,16 @@ def open_storage(settings: Storage, class_name: str = "") -> ObjectStorage:
     module_name, colon, attribute = path.partition(":")
     if not colon or not module_name or not attribute:
         raise StorageError(
-            f"diskless.storage.class.name {class_name!r} is unknown: use file, s3 or module:Class"
+            f"diskless.storage.class.name {class_name!r} is unknown; use file, s3 or module:Class"
             if class_name
-            else f"storage.url {settings.url!r} does not say what storage it is: use file:///dir or "
+            else f"storage.url {settings.url!r} does not say what storage it is; use file:///dir or "
             "s3://bucket/prefix, or name a class in diskless.storage.class.name"
         )
     try:
         made = getattr(import_module(module_name), attribute)
     except (ImportError, AttributeError) as error:
         raise StorageError(
-            f"diskless.storage.class.name {path!r} can't be loaded: {error}. Is it installed beside the proxy?"
+            f"diskless.storage.class.name {path!r} can't be loaded: {error}; install it beside the proxy"
         ) from error
     storage: ObjectStorage = made(settings)
     return storage

@@ -20,7 +20,7 @@ from urllib.parse import unquote, urlsplit
 
 from proxy.config import Storage
 from proxy.storage.interface import Buffer, ObjectMissing, StorageError, StoredObject
-from proxy.storage.keys import checked_key, checked_range
+from proxy.storage.keys import checked_folder, checked_key, checked_range
 
 THREADS = 8
 """Files that are written or read at the same time; further operations wait."""
@@ -38,7 +38,7 @@ class FileStorage:
     def __init__(self, settings: Storage) -> None:
         url = urlsplit(settings.url)
         if url.scheme != "file" or url.netloc not in ("", "localhost") or not url.path.startswith("/"):
-            raise StorageError(f"storage.url {settings.url!r} names no directory: use file:///absolute/path")
+            raise StorageError(f"storage.url {settings.url!r} names no directory; use file:///absolute/path")
         self._root = Path(unquote(url.path))
         self._threads = ThreadPoolExecutor(min(THREADS, settings.max_connections), "file-storage")
         self._durable_folders: set[Path] = set()
@@ -68,9 +68,9 @@ class FileStorage:
         checked_range(key, start, end)
         return await self._in_thread(lambda: _read(self._root / checked_key(key), key, start, end))
 
-    async def objects(self) -> AsyncIterator[StoredObject]:
+    async def objects(self, folder: str = "") -> AsyncIterator[StoredObject]:
         """As `ObjectStorage.objects`: folder by folder."""
-        folders = [self._root]
+        folders = [self._root / checked_folder(folder)]
         while folders:
             inner, found = await self._in_thread(partial(_list, folders.pop(), self._root))
             folders += inner
@@ -107,7 +107,7 @@ class FileStorage:
             os.link(probe, linked)
         except OSError as error:
             raise StorageError(
-                f"the directory {self._root} of storage.url can't be used: {error.strerror} ({error.filename}). It "
+                f"the directory {self._root} of storage.url can't be used: {error.strerror} ({error.filename}); it "
                 "must be writable for the proxy's user, on a file system with hard links"
             ) from error
         finally:
@@ -185,7 +185,13 @@ def _list(folder: Path, root: Path) -> tuple[list[Path], list[StoredObject]]:
     """The folders in a folder, and the objects in it."""
     folders: list[Path] = []
     found: list[StoredObject] = []
-    with os.scandir(folder) as entries:
+    try:
+        listed = os.scandir(folder)
+    except FileNotFoundError:
+        if folder == root:
+            raise
+        return folders, found  # as in a bucket: a folder without objects is not there
+    with listed as entries:
         for entry in entries:
             if entry.name.startswith("."):
                 continue

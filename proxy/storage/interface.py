@@ -49,8 +49,11 @@ class ObjectStorage(Protocol):
         A bytearray is the caller's own, who may write into it; bytes cost a copy then.
         """
 
-    def objects(self) -> AsyncIterator[StoredObject]:
-        """All objects under the prefix; one that comes or goes meanwhile may be in it or not."""
+    def objects(self, folder: str = "") -> AsyncIterator[StoredObject]:
+        """All objects under the prefix; one that comes or goes meanwhile may be in it or not.
+
+        With `folder`, a key's beginning that ends with a slash, only those in it and below it.
+        """
 
     async def delete(self, keys: Sequence[str]) -> None:
         """Remove objects; those that are missing are no error."""

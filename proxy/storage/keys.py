@@ -16,6 +16,13 @@ def checked_key(key: str) -> str:
     return key
 
 
+def checked_folder(folder: str) -> str:
+    """`folder` itself, where it is empty or a key and a slash. Raises StorageError."""
+    if folder and (not folder.endswith("/") or not checked_key(folder[:-1])):
+        raise StorageError(f"{folder!r} is no folder of keys: it must end with a slash")
+    return folder
+
+
 def checked_range(key: str, start: int, end: int | None) -> None:
     """Raises StorageError for a range that is negative or runs backwards."""
     if start < 0 or (end is not None and end < start):

@@ -6,6 +6,7 @@ batch guards them for good.
 
 from __future__ import annotations
 
+import asyncio
 import io
 import uuid
 from collections.abc import AsyncIterator, Sequence
@@ -17,10 +18,11 @@ import aiohttp
 from aiobotocore.config import AioConfig
 from aiobotocore.session import get_session
 from botocore.exceptions import BotoCoreError, ClientError
+from botocore.handlers import add_expect_header
 
 from proxy.config import Storage
 from proxy.storage.interface import Buffer, ObjectMissing, StorageError, StoredObject
-from proxy.storage.keys import checked_key, checked_range
+from proxy.storage.keys import checked_folder, checked_key, checked_range
 from proxy.storage.s3_errors import MISSING_KEY, NO_CREDENTIALS, OUT_OF_RANGE, TAKEN, S3Error, explain
 
 DELETE_BATCH = 1000
@@ -29,6 +31,8 @@ LIST_PAGE = 1000
 """Keys per ListObjectsV2, at most 1000."""
 UPLOAD_MARK = "upload"
 """Metadata of every object: a random name of the one call that made it."""
+LONGEST_BACKOFF_S = 20.0
+"""Before an attempt: the client's own, in its mode `standard`."""
 FAILURES = (S3Error, BotoCoreError, aiohttp.ClientError, OSError)
 """What a request may raise; TimeoutError is an OSError."""
 
@@ -36,16 +40,18 @@ FAILURES = (S3Error, BotoCoreError, aiohttp.ClientError, OSError)
 class S3Storage:
     """ObjectStorage under the prefix of `storage.url`, `s3://bucket/prefix`. One pool of connections for its life.
 
-    An operation makes at most `max_attempts` requests, each of which ends within `request_timeout_ms`.
+    An operation makes at most `max_attempts` requests. Each ends when nothing has come for `request_timeout_ms`.
     """
 
     def __init__(self, settings: Storage) -> None:
         url = urlsplit(settings.url)
         if url.scheme != "s3" or not url.netloc:
-            raise StorageError(f"storage.url {settings.url!r} names no bucket: use s3://bucket/prefix")
+            raise StorageError(f"storage.url {settings.url!r} names no bucket; use s3://bucket/prefix")
         self._settings = settings
         self._bucket = url.netloc
         self._prefix = f"{url.path.strip('/')}/".lstrip("/")
+        self._longest_s = settings.max_attempts * (2 * settings.request_timeout_ms / 1000 + LONGEST_BACKOFF_S)
+        """Of an operation with all its attempts: connecting and answering take a timeout each."""
         self._closing = AsyncExitStack()
         self._client: Any = None
 
@@ -108,12 +114,14 @@ class S3Storage:
             raise StorageError(f"fetch of {key}: the store ignores ranges ({wanted['Range']}), so it can't be used")
         return data
 
-    async def objects(self) -> AsyncIterator[StoredObject]:
+    async def objects(self, folder: str = "") -> AsyncIterator[StoredObject]:
         """As `ObjectStorage.objects`: a request for each LIST_PAGE."""
         if self._client is None:
             raise self._not_open()
         pages = self._client.get_paginator("list_objects_v2").paginate(
-            Bucket=self._bucket, Prefix=self._prefix, PaginationConfig={"PageSize": LIST_PAGE}
+            Bucket=self._bucket,
+            Prefix=self._prefix + checked_folder(folder),
+            PaginationConfig={"PageSize": LIST_PAGE},
         )
         try:
             async for page in pages:
@@ -148,9 +156,11 @@ class S3Storage:
         if self._client is None:
             raise self._not_open()
         try:
-            return await getattr(self._client, operation)(
-                Bucket=self._bucket, Key=self._prefix + checked_key(key), **parameters
-            )
+            # The client's own timeouts are those of reading: a store that takes no more of a body would be waited for.
+            async with asyncio.timeout(self._longest_s):
+                return await getattr(self._client, operation)(
+                    Bucket=self._bucket, Key=self._prefix + checked_key(key), **parameters
+                )
         except ClientError as error:
             raise _answered(error) from error
 
@@ -190,6 +200,8 @@ class S3Storage:
                 "s3", region_name=settings.region, endpoint_url=settings.endpoint_url or None, config=config
             )
         )
+        # The client waits for "100 Continue" before each body, without a timeout; and it is a round trip for nothing.
+        self._client.meta.events.unregister("before-call.s3", add_expect_header)
 
     async def _try_out(self) -> None:
         key = f"probe-{uuid.uuid4().hex}"
@@ -203,8 +215,8 @@ class S3Storage:
                 pass
             else:
                 raise StorageError(
-                    f"bucket {self._bucket} overwrites objects in spite of If-None-Match: the store does not know "
-                    "conditional writes and can't be used, update it"
+                    f"bucket {self._bucket} overwrites objects in spite of If-None-Match; update the store, or use "
+                    "another one that knows conditional writes"
                 )
         finally:
             await self.delete([key])

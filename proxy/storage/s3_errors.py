@@ -26,7 +26,7 @@ class S3Error(Exception):
 
 
 NO_CREDENTIALS = (
-    "no credentials were found: set storage.access_key_id and storage.secret_access_key, "
+    "no credentials were found; set storage.access_key_id and storage.secret_access_key, "
     "or give the proxy an AWS profile or role"
 )
 
@@ -37,27 +37,30 @@ def explain(error: Exception, settings: Storage, bucket: str) -> str:
     if isinstance(error, S3Error):
         return _explain_answer(error, settings, bucket, endpoint)
     if isinstance(error, (EndpointConnectionError, ConnectTimeoutError, ClientConnectorError)):
-        return f"{endpoint} can't be reached: check storage.endpoint_url and the network, and that the store runs"
+        return f"{endpoint} can't be reached; check storage.endpoint_url and the network, and that the store runs"
     if isinstance(error, (TimeoutError, ReadTimeoutError)):
-        return f"{endpoint} did not answer in time (storage.request_timeout_ms={settings.request_timeout_ms})"
+        return (
+            f"{endpoint} did not answer in {settings.request_timeout_ms} ms; see whether it is overloaded, or raise "
+            "storage.request_timeout_ms"
+        )
     return f"{endpoint}: {type(error).__name__} {error}".rstrip()
 
 
 def _explain_answer(error: S3Error, settings: Storage, bucket: str, endpoint: str) -> str:
     if error.code == "NoSuchBucket":
-        return f"bucket {bucket} does not exist at {endpoint}: create it, or correct storage.url"
+        return f"bucket {bucket} does not exist at {endpoint}; create it, or correct storage.url"
     if error.code in WRONG_KEY:
         return (
-            f"{endpoint} refuses the key ({error.code}): correct storage.access_key_id and storage.secret_access_key, "
+            f"{endpoint} refuses the key ({error.code}); correct storage.access_key_id and storage.secret_access_key, "
             "or the AWS profile or role"
         )
     if error.code in DENIED:
         return (
-            f"access to bucket {bucket} is denied: the key needs s3:PutObject, s3:GetObject, s3:DeleteObject and "
+            f"access to bucket {bucket} is denied; the key needs s3:PutObject, s3:GetObject, s3:DeleteObject and "
             "s3:ListBucket on it"
         )
     if error.code in WRONG_REGION:
-        return f"bucket {bucket} is not in region {settings.region}: correct storage.region ({error.message})"
+        return f"bucket {bucket} is not in region {settings.region} ({error.message}); correct storage.region"
     if error.code == "RequestTimeTooSkewed":
-        return f"the clocks of this machine and of {endpoint} differ too much: set the time"
+        return f"the clocks of this machine and of {endpoint} differ too much; set the time"
     return f"{endpoint} answered {error}"

@@ -26,6 +26,7 @@ from proxy.stats import Stats
 from proxy.storage.interface import ObjectStorage, StorageError
 from proxy.wal.holds import Holds
 from proxy.wal.outcome import Outcome, Settle, tell, told_code
+from proxy.wal.recent import RecentSegments
 from proxy.wal.segment import BuiltSegment, SegmentBuilder, segment_key
 
 log = structlog.get_logger()
@@ -75,26 +76,31 @@ class WalBuffer:
         max_bytes: int,
         max_uploads: int,
         commit_timeout_s: float,
-        out_of_order_hold_s: float = 0.0,
-        max_held_batches: int = 1_000,
-        max_age_s: float = 0.0,
+        out_of_order_hold_s: float,
+        max_held_batches: int,
+        max_age_s: float,
         heard: Callable[[Sequence[RunAnswer]], None] = lambda answers: None,
     ) -> None:
         self._storage = storage
         self._coordinator = coordinator
         self._cache = cache
         self._stats = stats
-        self._interval_s = interval_s
-        self._max_bytes = max_bytes
-        self._commit_timeout_s = commit_timeout_s
+        self.interval_s = interval_s
+        self.max_bytes = max_bytes
+        self.commit_timeout_s = commit_timeout_s
         self._max_age_ms = round(1000 * max_age_s)
         self._uploads = asyncio.Semaphore(max_uploads)
         self._heard = heard
         self.holds = Holds(coordinator, hold_s=out_of_order_hold_s, max_batches=max_held_batches, heard=heard)
+        self.recent = RecentSegments()
         self._open: _Segment | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._underway: dict[int, _Segment] = {}
         self._numbers = 0
+
+    def allow_uploads(self, most: int) -> None:
+        """So many at a time from now on, beside those that are under way."""
+        self._uploads = asyncio.Semaphore(most)
 
     @property
     def buffered_bytes(self) -> int:
@@ -124,10 +130,10 @@ class WalBuffer:
         if segment is None:
             self._numbers += 1
             segment = self._open = _Segment(self._numbers)
-            self._timer = asyncio.get_running_loop().call_later(self._interval_s, self.flush)
+            self._timer = asyncio.get_running_loop().call_later(self.interval_s, self.flush)
         segment.builder.add(topic_id, partition, batch, header, log_append_time=log_append_time)
         segment.waiting.setdefault((topic_id, partition), []).append(settle)
-        if segment.builder.bytes_buffered >= self._max_bytes:
+        if segment.builder.bytes_buffered >= self.max_bytes:
             self.flush()
 
     def flush(self) -> None:
@@ -199,7 +205,9 @@ class WalBuffer:
             if now_ms is not None and self._max_age_ms:
                 segment.not_after_ms = now_ms + self._max_age_ms
             await self._storage.upload(segment_key(built.segment), built.data, len(built.data))
-            self._stats.upload_seconds.observe(asyncio.get_running_loop().time() - began_s)
+            took_s = asyncio.get_running_loop().time() - began_s
+            self._stats.upload_seconds.observe(took_s)
+            self.recent.uploaded(built, took_s)
             self._stats.segment_bytes.observe(len(built.data))
             self._cache.insert(built.segment, built.data)
             return built
@@ -220,7 +228,7 @@ class WalBuffer:
             except ShardFenced:
                 raise
             except CoordinatorUnavailable as error:
-                if loop.time() - began_s + pause_s > self._commit_timeout_s:
+                if loop.time() - began_s + pause_s > self.commit_timeout_s:
                     raise
                 ambiguous = True
                 log.warning("commit_retried", reason=str(error))
@@ -228,6 +236,7 @@ class WalBuffer:
                 pause_s = min(2 * pause_s, _RETRY_LONGEST_S)
             else:
                 self._stats.commit_seconds.observe(loop.time() - began_s)
+                self.recent.committed(built.segment, loop.time() - began_s)
                 self._heard(answers)
                 return answers, ambiguous
 
@@ -260,7 +269,13 @@ class WalBuffer:
                 if place not in held:
                     self._stats.duplicate_batches += batch.duplicate
                     error_code = told_code(batch.error_code)
-                    outcome = Outcome(error_code, batch.base_offset, batch.append_time_ms, run.log_start_offset)
+                    outcome = Outcome(
+                        error_code,
+                        batch.base_offset,
+                        batch.append_time_ms,
+                        run.log_start_offset,
+                        duplicate=batch.duplicate,
+                    )
                     told.append((settle, outcome))
         del segment.waiting[run.topic_id, run.partition]
         return told

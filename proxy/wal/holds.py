@@ -45,8 +45,8 @@ class Holds:
     ) -> None:
         self._coordinator = coordinator
         self._heard = heard
-        self._max_batches = max_batches
-        self._hold_s = hold_s
+        self.max_batches = max_batches
+        self.hold_s = hold_s
         self._tasks: dict[asyncio.Task[None], dict[int, Settle]] = {}
         """With whom each has still to tell."""
         self._refused_at_s: OrderedDict[_Producer, float] = OrderedDict()
@@ -70,7 +70,7 @@ class Holds:
         """
         held: dict[int, Settle] = {}
         for place, batch in enumerate(answer.batches):
-            full = self.held_batches + len(held) >= self._max_batches
+            full = self.held_batches + len(held) >= self.max_batches
             if batch.early and not full and self._may_follow(run, place):
                 held[place] = waiting[place]
         if held:
@@ -84,9 +84,9 @@ class Holds:
         """Whether what comes before the batch may be on its way."""
         producer = run.topic_id, run.partition, run.batches[place].producer_id
         refused_at_s = self._refused_at_s.get(producer)
-        if refused_at_s is not None and asyncio.get_running_loop().time() - refused_at_s <= self._hold_s:
+        if refused_at_s is not None and asyncio.get_running_loop().time() - refused_at_s <= self.hold_s:
             return False
-        return self._hold_s > 0
+        return self.hold_s > 0
 
     async def drain(self) -> None:
         """Wait until every hold is over."""
@@ -104,7 +104,7 @@ class Holds:
 
     async def _wait(self, segment: bytes, run: PartitionRun, held: dict[int, Settle], not_after_ms: int) -> None:
         loop = asyncio.get_running_loop()
-        until_s, pause_s = loop.time() + self._hold_s, _FIRST_PAUSE_S
+        until_s, pause_s = loop.time() + self.hold_s, _FIRST_PAUSE_S
         last_error = OUT_OF_ORDER_SEQUENCE_NUMBER
         if_ended = KAFKA_STORAGE_ERROR
         ambiguous = False
@@ -139,7 +139,11 @@ class Holds:
             batch = answer.batches[place]
             if not batch.early:
                 outcomes[place] = Outcome(
-                    told_code(batch.error_code), batch.base_offset, batch.append_time_ms, answer.log_start_offset
+                    told_code(batch.error_code),
+                    batch.base_offset,
+                    batch.append_time_ms,
+                    answer.log_start_offset,
+                    duplicate=batch.duplicate,
                 )
         self._tell(held, outcomes)
 

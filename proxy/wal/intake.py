@@ -82,8 +82,8 @@ class Intake:
     ) -> None:
         self._wal = wal
         self._memory = memory
-        self._max_decompressed_bytes = max_decompressed_bytes
-        self._max_records = max_records
+        self.max_decompressed_bytes = max_decompressed_bytes
+        self.max_records = max_records
         self._most_threads = threads
         self._busy_threads = 0
         self._made_bytes = 0
@@ -206,8 +206,8 @@ class Intake:
             header,
             rules,
             now_ms,
-            max_decompressed_bytes=self._max_decompressed_bytes,
-            max_records=self._max_records,
+            max_decompressed_bytes=self.max_decompressed_bytes,
+            max_records=self.max_records,
         )
 
     def _refuse(self, partition: _Partition, producer_id: int, error: BaseException, settle: Settle) -> None:

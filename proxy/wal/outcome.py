@@ -22,6 +22,8 @@ class Outcome(NamedTuple):
     error_message: str | None = None
     record_errors: tuple[tuple[int, str], ...] = ()
     """(place in the batch, text) of records that are to blame."""
+    duplicate: bool = False
+    """It was stored before, by an earlier attempt."""
 
 
 Settle = Callable[[Outcome], None]

@@ -9,11 +9,21 @@ from __future__ import annotations
 
 import struct
 
+from proxy.api_keys import API_VERSIONS
 from proxy.apis import API_TABLE, PROPOSED_VERSIONS, Treatment
 from proxy.wire.errors import ProtocolError
-from proxy.wire.primitives import INT16, INT32, Buffer, check_end, parsing, read_count, skip_tags, write_count
+from proxy.wire.primitives import (
+    INT16,
+    INT32,
+    Buffer,
+    check_end,
+    parsing,
+    read_count,
+    read_string,
+    skip_tags,
+    write_count,
+)
 
-API_VERSIONS = 18
 _FIRST_FLEXIBLE = 3
 _HIGHEST_VERSION = API_TABLE[API_VERSIONS].highest_version
 _UNSUPPORTED_VERSION = 35
@@ -50,6 +60,26 @@ def clamp_api_versions(body: Buffer, version: int, *, kip1163_api: bool = False)
             out += data[start:at]
     check_end(data, at)
     return [data[:2].tobytes() + write_count(kept if count >= 0 else count, flexible) + out, data[at:]]
+
+
+def client_software(body: Buffer, version: int) -> str:
+    """Name and version of the client's software as a request says them (KIP-511), with a blank between.
+
+    Empty before v3. What is no such request is the broker's to refuse: empty.
+    """
+    if version < _FIRST_FLEXIBLE:
+        return ""
+    try:
+        return _client_software(body)
+    except ProtocolError:
+        return ""
+
+
+@parsing
+def _client_software(body: Buffer) -> str:
+    name, at = read_string(body, 0, True)
+    version, _ = read_string(body, at, True)
+    return f"{name} {version}".strip()
 
 
 def unsupported_api_versions_response(correlation_id: int) -> bytes:

@@ -7,7 +7,8 @@ a response and raise ProtocolError.
 
 from __future__ import annotations
 
-from proxy.wire import fetch_response, produce
+from proxy.api_keys import PRODUCE, SHARE_FETCH
+from proxy.wire import produce
 from proxy.wire.errors import ProtocolError
 from proxy.wire.metadata import AddressOf
 from proxy.wire.primitives import (
@@ -27,7 +28,7 @@ from proxy.wire.primitives import (
     write_tags,
 )
 
-_PRODUCE, _FETCH, _SHARE_FETCH, _SHARE_ACKNOWLEDGE = 0, 1, 78, 79
+_SHARE_ACKNOWLEDGE = 79
 _NODE_ENDPOINTS_TAG = 0
 _COORDINATOR_NOT_AVAILABLE = 15
 _NO_NODE = INT32.pack(-1)
@@ -147,24 +148,21 @@ def hide_controller_listeners(body: Buffer, version: int) -> list[Buffer]:
 
 @parsing
 def rewrite_node_endpoints(api_key: int, body: Buffer, version: int, address_of: AddressOf) -> list[Buffer]:
-    """The node endpoints of Produce v10+, Fetch v16+, ShareFetch and ShareAcknowledge; older versions have none.
+    """The node endpoints of Produce v10+, ShareFetch and ShareAcknowledge; older versions have none.
 
-    A node whose `address_of` is None is left out: the client then asks for metadata.
+    Those of Fetch are rewritten as they stream through, or by `rewrite_endpoint_section` behind a walk. A node whose
+    `address_of` is None is left out: the client then asks for metadata.
     """
     data = memoryview(body)
-    if api_key in (_SHARE_FETCH, _SHARE_ACKNOWLEDGE):
+    if api_key in (SHARE_FETCH, _SHARE_ACKNOWLEDGE):
         start = _skip_share_topics(data, api_key, version)
         nodes, at = _rewrite_nodes(data, start, address_of)
         check_end(data, at)
         return [data[:start], nodes, data[at:]]
-    if api_key == _PRODUCE:
+    if api_key == PRODUCE:
         if version < 10:
             return [data]
         start = produce.skip_topic_responses(data, version) + 4
-    elif api_key == _FETCH:
-        if version < 16:
-            return [data]
-        start = len(data) - len(fetch_response.scan_fetch_response(data, version).tail)
     else:
         raise ProtocolError(f"responses of API key {api_key} carry no node endpoints")
     if start < len(data) and not data[start]:
@@ -220,7 +218,7 @@ def _skip_share_topics(data: memoryview, api_key: int, version: int) -> int:
     """Where the node endpoints of ShareFetch and ShareAcknowledge begin, v1 and v2."""
     if version not in (1, 2):
         raise ProtocolError(f"API key {api_key} v{version} is not parsed here")
-    fetching = api_key == _SHARE_FETCH
+    fetching = api_key == SHARE_FETCH
     at = skip_string(data, 6, True)
     if fetching or version >= 2:
         at += 4

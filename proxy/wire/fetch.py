@@ -28,8 +28,6 @@ from proxy.wire.primitives import (
     write_string,
 )
 
-FETCH = 1
-"""API key."""
 LOWEST_VERSION = 4
 HIGHEST_VERSION = 18
 FIRST_SESSION = 7

@@ -1,4 +1,4 @@
-"""Fetch responses (API key 1), v4 to v18: build, parse, and look through.
+"""Fetch responses (API key 1), v4 to v18: build and parse.
 
 Behaviour: records are never copied: a response is a list of buffers, and a parsed one holds memoryviews. What is put
 together of several answers is made of their pieces: see `fetch_walk`.
@@ -137,61 +137,12 @@ def write_partition(fetched: PartitionFetched, version: int, small: bytearray, b
         small += NO_TAGS
 
 
-class FetchScan(NamedTuple):
-    """What a walk over a response finds without decoding records."""
-
-    error_code: int
-    session_id: int
-    has_error: bool
-    """The response's or any partition's error code is not 0."""
-    record_bytes: int
-    slices: list[tuple[str | bytes, memoryview]]
-    """Each topic, and its part of the body: name or ID, partitions, tagged fields."""
-    head: memoryview
-    """What comes before the number of topics."""
-    tail: memoryview
-    """What comes behind the topics."""
-
-    @property
-    def throttle_ms(self) -> int:
-        """For how long the broker has throttled the client."""
-        return int(INT32.unpack_from(self.head)[0])
-
-
-@parsing
-def scan_fetch_response(body: Buffer, version: int) -> FetchScan:
-    """Walk over the body of a response. Raises ProtocolError."""
-    data = memoryview(body)
-    flexible = version >= FIRST_FLEXIBLE
-    head, error_code, session_id, count, at = read_head(data, version)
-    has_error, record_bytes, slices = error_code != 0, 0, []
-    for _ in range(count):
-        topic_start = at
-        topic, partition_count, at = read_topic(data, at, version)
-        if flexible:
-            failed, topic_bytes, at = _scan_partitions(data, at, partition_count)
-            at = skip_tags(data, at)
-            has_error |= failed
-            record_bytes += topic_bytes
-        else:
-            for _ in range(partition_count):
-                fields, _, _, start, records_end, at = read_partition(data, at, version)
-                has_error |= fields[1] != 0
-                record_bytes += max(records_end - start, 0)
-        check_end(data, at)
-        slices.append((topic, data[topic_start:at]))
-    tail = data[at:]
-    if flexible:
-        check_end(data, skip_tags(data, at))
-    return FetchScan(error_code, session_id, has_error, record_bytes, slices, data[:head], tail)
-
-
 @parsing
 def parse_fetch_response(body: Buffer, version: int) -> FetchResponse:
     """Parse the body of a response; tagged fields are skipped. Raises ProtocolError."""
     data = memoryview(body)
     flexible = version >= FIRST_FLEXIBLE
-    _, error_code, session_id, count, at = read_head(data, version)
+    error_code, session_id, count, at = read_head(data, version)
     topics = []
     for _ in range(count):
         topic, partition_count, at = read_topic(data, at, version)
@@ -218,15 +169,15 @@ def parse_partition(piece: Buffer, version: int) -> PartitionFetched:
     return PartitionFetched(*fields, (data[start:end],) if end > start else (), end - start, aborted, preferred)
 
 
-def read_head(data: memoryview, version: int) -> tuple[int, int, int, int, int]:
-    """Where the number of topics stands, error code, session ID, number of topics, position."""
+def read_head(data: memoryview, version: int) -> tuple[int, int, int, int]:
+    """Error code, session ID, number of topics, position."""
     _check_version(version)
-    head, error_code, session_id = 4, 0, 0
+    at, error_code, session_id = 4, 0, 0
     if version >= FIRST_SESSION:
         _, error_code, session_id = _SESSION_HEAD.unpack_from(data)
-        head = _SESSION_HEAD.size
-    count, at = read_count(data, head, version >= FIRST_FLEXIBLE)
-    return head, error_code, session_id, max(count, 0), at
+        at = _SESSION_HEAD.size
+    count, at = read_count(data, at, version >= FIRST_FLEXIBLE)
+    return error_code, session_id, max(count, 0), at
 
 
 def read_topic(data: memoryview, at: int, version: int) -> tuple[str | bytes, int, int]:
@@ -308,38 +259,3 @@ def locate_records(data: Buffer, at: int) -> tuple[int, int]:
     if fourth < 0x80:
         return at + 39, first + (second << 7) + (third << 14) + (fourth << 21) - 0x204081
     return 0, 0
-
-
-def _scan_partitions(data: memoryview, at: int, count: int) -> tuple[bool, int, int]:
-    """The hot loop, v12 and later: whether any has an error, record bytes, position.
-
-    The length of the records is read in line from four bytes at once: even the smallest last partition has so many
-    there, with the tagged fields of partition, topic and response.
-    """
-    unpack, failed, record_bytes = _SCAN.unpack_from, False, 0
-    for _ in range(count):
-        error_code, aborted, first, second, third, fourth = unpack(data, at)
-        if error_code:
-            failed = True
-        if aborted > 1:
-            start = 0
-        elif first < 0x80:
-            start, length = at + 36, first
-        elif second < 0x80:
-            start, length = at + 37, first + (second << 7) - 0x80
-        elif third < 0x80:
-            start, length = at + 38, first + (second << 7) + (third << 14) - 0x4080
-        elif fourth < 0x80:
-            start, length = at + 39, first + (second << 7) + (third << 14) + (fourth << 21) - 0x204080
-        else:
-            start = 0
-        if not start:
-            _, _, _, start, end, at = read_partition(data, at, FIRST_FLEXIBLE)
-            record_bytes += max(end - start, 0)
-            continue
-        at = start
-        if length:
-            at += length - 1
-            record_bytes += length - 1
-        at = skip_tags(data, at) if data[at] else at + 1
-    return failed, record_bytes, at

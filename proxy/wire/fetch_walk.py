@@ -73,7 +73,7 @@ class FetchWalk(NamedTuple):
 def walk_fetch_response(body: Buffer, version: int) -> FetchWalk:
     """Walk over the body of a response. Raises ProtocolError."""
     data = memoryview(body)
-    _, error_code, session_id, count, at = read_head(data, version)
+    error_code, session_id, count, at = read_head(data, version)
     topics: list[TopicAt] = []
     for _ in range(count):
         topic, partition_count, at = read_topic(data, at, version)

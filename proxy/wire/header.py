@@ -8,7 +8,6 @@ adds tagged fields; ApiVersions is always answered with v0, as a client can't kn
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
 from typing import NamedTuple
 
 from proxy.apis import request_is_flexible, response_is_flexible
@@ -38,12 +37,11 @@ class RequestHeader(NamedTuple):
 
 
 @parsing
-def parse_request_header(frame: Buffer, is_flexible: Callable[[int, int], bool] = request_is_flexible) -> RequestHeader:
+def parse_request_header(frame: Buffer) -> RequestHeader:
     """The header of a request frame (without its size). Raises ProtocolError.
 
-    `is_flexible` tells from API key and version whether the header has tagged fields; where the API key is unknown and
-    it says no, everything but `body_offset` is right all the same. A client ID that is no UTF-8 is read as brokers do,
-    with U+FFFD in its place: it only names the client.
+    Where the API key is unknown everything but `body_offset` is right all the same. A client ID that is no UTF-8 is
+    read as brokers do, with U+FFFD in its place: it only names the client.
     """
     api_key, api_version, correlation_id = _REQUEST.unpack_from(frame)
     try:
@@ -51,7 +49,7 @@ def parse_request_header(frame: Buffer, is_flexible: Callable[[int, int], bool] 
     except UnicodeDecodeError:
         at = _REQUEST.size + 2 + INT16.unpack_from(frame, _REQUEST.size)[0]
         client_id = str(frame[_REQUEST.size + 2 : at], "utf-8", "replace")
-    if is_flexible(api_key, api_version):
+    if request_is_flexible(api_key, api_version):
         at = skip_tags(frame, at)
         check_end(frame, at)
     return RequestHeader(api_key, api_version, correlation_id, client_id, at)

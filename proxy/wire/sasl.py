@@ -17,8 +17,6 @@ from proxy.wire.primitives import (
     write_string,
 )
 
-SASL_HANDSHAKE = 17
-SASL_AUTHENTICATE = 36
 HANDSHAKE_VERSION = 1
 AUTHENTICATE_VERSION = 1
 """Those that the proxy itself sends: not flexible, and with the session's lifetime (KIP-368)."""

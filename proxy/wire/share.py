@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from proxy.api_keys import SHARE_FETCH
 from proxy.wire.errors import ProtocolError
 from proxy.wire.primitives import INT16, Buffer, check_end, parsing, read_count, skip_string, write_count
 
-_SHARE_FETCH = 78
 _ERROR_CODE = 4
 
 
@@ -38,4 +38,4 @@ def _topics_at(api_key: int, data: memoryview, version: int) -> int:
     if version not in (1, 2):
         raise ProtocolError(f"API key {api_key} v{version} is not parsed here")
     at = skip_string(data, _ERROR_CODE + 2, True)
-    return at + 4 if api_key == _SHARE_FETCH or version >= 2 else at
+    return at + 4 if api_key == SHARE_FETCH or version >= 2 else at

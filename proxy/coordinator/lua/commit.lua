@@ -17,7 +17,7 @@
 local OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, KAFKA_STORAGE_ERROR, INVALID_RECORD = 45, 47, 56, 87
 local THROTTLING_QUOTA_EXCEEDED = 89
 local FIRST_SEQUENCE = '\0\0\0\0'
-local ANSWERS_KEPT_SECONDS = 3600
+local ANSWERS_KEPT_MS, KEPT_BEYOND_MS = 3600000, 600000 -- without a time after which it is too late, and beyond it
 local MOST_PRODUCERS_SAMPLED = 16
 local MOST_FIELDS_PER_WRITE = 1000
 
@@ -321,7 +321,9 @@ for index = 1, #accepted do
   end
 end
 call('APPEND', answers_key, table.concat(new_answers))
-call('EXPIRE', answers_key, ANSWERS_KEPT_SECONDS)
+-- Asked again after `not_after` it is refused before it looks here.
+local kept_ms = not_after > 0 and not_after - now + KEPT_BEYOND_MS or ANSWERS_KEPT_MS
+call('PEXPIRE', answers_key, string.format('%d', kept_ms))
 if more_rows > 0 then
   call('HSET', prefix .. 'logs', unpack(new_logs))
   local use = call('HGET', prefix .. 'segments', segment)

@@ -37,6 +37,7 @@ for at = 1, #request, 20 do
     local ended = call('HDEL', prefix .. 'logs', partition)
     ended = ended + call('UNLINK', prefix .. 'producers:' .. partition)
     ended = ended + call('HDEL', prefix .. 'packed', partition)
+    ended = ended + call('HDEL', prefix .. 'compacted', partition)
     changed = changed or ended > 0
     while budget > 0 do
       local members = free_page(index_key)

@@ -9,6 +9,7 @@
 -- <prefix>logs               hash: topic ID and partition (20 bytes) -> LOG
 -- <prefix>index:<20 bytes>   sorted set by last offset: ROW, or many of them packed (rows.lua)
 -- <prefix>packed             hash: topic ID and partition -> i64 offset up to which its index was packed
+-- <prefix>compacted          hash: topic ID and partition -> i64 offset up to which it was compacted
 -- <prefix>producers:<20>     hash: producer ID (8 bytes) -> PRODUCER, then one REMEMBERED per batch, oldest first
 -- <prefix>answers:<segment>  string that grows: 20 bytes, u32 length, one BATCH_ANSWER per batch, and so on; expires
 -- <prefix>segments           hash: segment -> USE
@@ -83,6 +84,7 @@ local function note_freed(bytes_freed, rows_freed)
     return
   end
   local now = clock()
+  local less_used, unused, garbage = {}, {}, {}
   for index, use in ipairs(call('HMGET', key, unpack(segments))) do
     local segment = segments[index]
     local bytes, rows = 0, 0
@@ -91,10 +93,18 @@ local function note_freed(bytes_freed, rows_freed)
       bytes, rows = bytes - bytes_freed[segment], rows - rows_freed[segment]
     end
     if rows > 0 then
-      call('HSET', key, segment, pack(USE, bytes, rows))
+      less_used[#less_used + 1], less_used[#less_used + 2] = segment, pack(USE, bytes, rows)
     else
-      call('HDEL', key, segment)
-      call('ZADD', prefix .. 'garbage', now, segment)
+      unused[#unused + 1] = segment
+      garbage[#garbage + 1], garbage[#garbage + 2] = now, segment
     end
+  end
+  -- A few hundred at most, as rows are freed.
+  if #unused > 0 then
+    call('HDEL', key, unpack(unused))
+    call('ZADD', prefix .. 'garbage', unpack(garbage))
+  end
+  if #less_used > 0 then
+    call('HSET', key, unpack(less_used))
   end
 end

@@ -1,0 +1,83 @@
+"""`/api/connections`: the open connections of clients, those whose records cross racks first."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from proxy.admin.api.question import LONGEST_CONTAINS, Question, Told, shown
+from proxy.security.principal import user_of
+
+if TYPE_CHECKING:
+    from proxy.connection import ClientConnection
+    from proxy.context import Context
+
+_PER_STEP = 500
+"""Connections that are looked at before others get their turn."""
+
+
+async def told(context: Context, question: Question) -> tuple[int, list[dict[str, Any]]]:
+    """How many connections match, and the first `limit` of them."""
+    wanted = question.contains.lower()
+    count = 0
+    first: list[tuple[tuple[int, int], int, ClientConnection]] = []
+    for number, connection in enumerate(context.connections.all()):
+        if number and number % _PER_STEP == 0:
+            await asyncio.sleep(0)
+        if wanted and not _matches(context, connection, wanted):
+            continue
+        count += 1
+        entry = ((connection.crossed_bytes, connection.sent_bytes + connection.received_bytes), number, connection)
+        if len(first) < question.limit:
+            heapq.heappush(first, entry)
+        elif first and entry > first[0]:
+            heapq.heapreplace(first, entry)
+    return count, [_row(context, connection) for *_, connection in sorted(first, reverse=True)]
+
+
+def document(told: Iterable[Told], question: Question) -> dict[str, Any]:
+    """The answer of `GET /api/connections`."""
+    total, rows = 0, list[dict[str, Any]]()
+    for one in told:
+        count, first = one.value
+        total += count
+        rows += [row | {"worker": one.worker} for row in first]
+    rows.sort(key=lambda row: (row["crossed_bytes"], row["sent_bytes"] + row["received_bytes"]), reverse=True)
+    return {"total": total, "connections": rows[: question.limit]}
+
+
+def _matches(context: Context, connection: ClientConnection, wanted: str) -> bool:
+    names = (
+        connection.host,
+        (connection.client_id or "")[:LONGEST_CONTAINS],
+        connection.software,
+        user_of(connection),
+        context.racks.of(connection, connection.client_id),
+        _listener(connection),
+    )
+    return any(wanted in name.lower() for name in names)
+
+
+def _row(context: Context, connection: ClientConnection) -> dict[str, Any]:
+    client_id = connection.client_id
+    return {
+        "client": connection.address,
+        "client_id": shown(client_id),
+        "software": shown(connection.software) or None,
+        "rack": shown(context.racks.of(connection, client_id)),
+        "rack_from": context.racks.told_by(connection, client_id),
+        "listener": _listener(connection),
+        "principal": shown(user_of(connection)) or None,
+        "opened_ms": connection.opened_ms,
+        "requests": connection.requests,
+        "received_bytes": connection.received_bytes,
+        "sent_bytes": connection.sent_bytes,
+        "crossed_bytes": connection.crossed_bytes,
+    }
+
+
+def _listener(connection: ClientConnection) -> str:
+    node = "bootstrap" if connection.node_id is None else f"broker {connection.node_id}"
+    return f"{connection.listeners.name} {node}"

@@ -1,0 +1,35 @@
+"""`/api/errors`: the last warnings and errors of the log, with their remedies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from proxy.admin.api.question import Question, Told, shown
+from proxy.admin.recent import RECENT_ERRORS, RecentError
+
+if TYPE_CHECKING:
+    from proxy.context import Context
+
+_LONGEST_TEXT = 600
+
+
+async def told(context: Context, question: Question) -> list[RecentError]:
+    """Those of this process."""
+    return RECENT_ERRORS.newest(question.limit)
+
+
+def document(told: Iterable[Told], question: Question) -> dict[str, Any]:
+    """The answer of `GET /api/errors`: of workers that say the same one line, which counts for all."""
+    folded: dict[tuple[str, str, str], dict[str, Any]] = {}
+    for error in (error for one in told for error in one.value):
+        row = asdict(error)
+        for name in ("event", "text", "remedy"):
+            row[name] = shown(row[name], _LONGEST_TEXT)
+        known = folded.setdefault((error.level, error.event, error.text), row)
+        if known is not row:
+            known["count"] += row["count"]
+            known["time_ms"] = max(known["time_ms"], row["time_ms"])
+    newest = sorted(folded.values(), key=lambda row: row["time_ms"], reverse=True)
+    return {"errors": newest[: question.limit]}

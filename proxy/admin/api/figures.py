@@ -1,0 +1,204 @@
+"""What overview and history are reckoned from: the counters of one process, and its buffers against their limits.
+
+Counters are read from the metrics (`admin.metrics`), by their public names, so that the page never says anything else
+than the dashboards do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from prometheus_client.core import Metric
+from prometheus_client.samples import Sample
+
+if TYPE_CHECKING:
+    from proxy.admin.api.question import Question
+    from proxy.context import Context
+
+_PREFIX = "diskless_proxy_"
+_HISTOGRAMS = ("api_seconds", "upload_seconds", "commit_seconds", "event_loop_lag_seconds")
+ERRORS = (
+    "partition_errors_total",
+    "protocol_errors_total",
+    "upstream_failures_total",
+    "upload_failures_total",
+    "commit_failures_total",
+)
+"""What a client feels, or would without another attempt."""
+_COUNTERS = frozenset({"requests_total", "connections", "cache_hits_total", "cache_misses_total", *ERRORS})
+FlowKey = tuple[str, str, str, str]
+"""Kind, direction, client's rack, serving rack: the labels of `record_bytes_total`."""
+_FLOWS = {
+    "record_bytes_total": "record_bytes",
+    "cross_rack_bytes_total": "crossed_bytes",
+    "cross_rack_cost_usd_total": "crossed_usd",
+}
+Key = TypeVar("Key")
+HistogramKey = tuple[str, str]
+"""Name, and the API where it has that label."""
+
+
+class Buffer(NamedTuple):
+    """Something that is held in memory, or counted, against a limit."""
+
+    name: str
+    used: int
+    limit: int
+    unit: str
+    setting: str
+    """That gives the limit."""
+
+
+@dataclass(slots=True)
+class Figures:
+    """Of one process, at one moment. Counters are since its start."""
+
+    identity: str = ""
+    """Of the process: one that was started again is another one; empty for what processes left that are silent."""
+    started_ms: int = 0
+    counters: dict[str, float] = field(default_factory=dict)
+    record_bytes: dict[FlowKey, float] = field(default_factory=dict)
+    crossed_bytes: dict[FlowKey, float] = field(default_factory=dict)
+    crossed_usd: dict[FlowKey, float] = field(default_factory=dict)
+    """Each byte at the price of its day."""
+    saved_usd: dict[str, float] = field(default_factory=dict)
+    storage_usd: dict[str, float] = field(default_factory=dict)
+    histograms: dict[HistogramKey, dict[float, float]] = field(default_factory=dict)
+    """Observations at most as large as each bound, cumulated as Prometheus has them."""
+    buffers: list[Buffer] = field(default_factory=list)
+
+
+class Look(NamedTuple):
+    """What all processes said at one moment."""
+
+    at_s: float
+    """By the event loop's clock."""
+    figures: Sequence[Figures]
+
+
+async def told(context: Context, question: Question) -> Figures:
+    """Those of this process."""
+    from proxy.admin.metrics import ProxyCollector
+
+    figures = Figures()
+    for metric in ProxyCollector(context).collect():
+        _take(figures, metric)
+        await asyncio.sleep(0)  # clients first: with many topics all of it takes some milliseconds
+    figures.identity = context.fleet.identity
+    figures.started_ms = context.started_ms
+    figures.buffers = buffers_of(context)
+    return figures
+
+
+def figures_of(metrics: Iterable[Metric]) -> Figures:
+    """What there is of them in a page of metrics; what is not there is 0, or not known."""
+    figures = Figures()
+    for metric in metrics:
+        _take(figures, metric)
+    return figures
+
+
+def _take(figures: Figures, metric: Metric) -> None:
+    if not metric.name.startswith(f"{_PREFIX}topic_"):
+        for sample in metric.samples:
+            _take_sample(figures, sample)
+
+
+def _take_sample(figures: Figures, sample: Sample) -> None:
+    name, labels, value = sample.name.removeprefix(_PREFIX), sample.labels, float(sample.value)
+    if name in _COUNTERS:
+        figures.counters[name] = figures.counters.get(name, 0.0) + value
+    elif name in _FLOWS:
+        key = labels["kind"], labels["direction"], labels["client_rack"], labels["serving_rack"]
+        getattr(figures, _FLOWS[name])[key] = value
+    elif name == "near_read_saved_usd_total":
+        figures.saved_usd["near_read"] = value
+    elif name == "saved_usd_total":
+        figures.saved_usd[labels["saving"]] = value
+    elif name == "storage_cost_usd_total":
+        figures.storage_usd[labels["operation"]] = value
+    elif name.endswith("_bucket") and name.removesuffix("_bucket") in _HISTOGRAMS:
+        histogram = figures.histograms.setdefault((name.removesuffix("_bucket"), labels.get("api", "")), {})
+        histogram[float(labels["le"])] = value
+
+
+def buffers_of(context: Context) -> list[Buffer]:
+    """All that is bounded and can be full."""
+    from proxy.admin.state_metrics import buffers
+
+    connections, held_batches = context.connections, context.wal.holds.held_batches
+    return [
+        *(Buffer(one.name, one.used_bytes, one.limit_bytes, "bytes", one.setting) for one in buffers(context)),
+        Buffer("held_batches", held_batches, context.settings.max_held_batches, "batches", "max_held_batches"),
+        Buffer("connections", len(connections), connections.max_connections, "connections", "limits.max_connections"),
+    ]
+
+
+def added(figures: Iterable[Figures]) -> Figures:
+    """Those of several processes as one's. Whoever started first says when that was."""
+    total = Figures()
+    for one in figures:
+        total.identity = total.identity or one.identity
+        total.started_ms = min(total.started_ms or one.started_ms, one.started_ms)
+        _combine(total, one, float.__add__)
+        total.buffers = _added_buffers(total.buffers, one.buffers)
+    return total
+
+
+def growth(earlier: Sequence[Look], last: Look) -> Figures:
+    """What has come from the first of `earlier` to the last look, of the processes that were there at both.
+
+    A process that was silent at the first one is compared with the next of them that has it; what it did since then
+    stands for all of the time, as far as its own time goes.
+    """
+    grown = Figures()
+    known: dict[str, Look] = {}
+    by_identity: dict[str, Figures] = {}
+    for look in earlier:
+        for one in look.figures:
+            if one.identity not in known:
+                known[one.identity], by_identity[one.identity] = look, one
+    for one in last.figures:
+        if not one.identity or one.identity not in known:
+            continue
+        since = Figures()
+        _combine(since, one, float.__add__)
+        _combine(since, by_identity[one.identity], float.__sub__)
+        part = (last.at_s - earlier[0].at_s) / (last.at_s - known[one.identity].at_s)
+        _combine(grown, since, partial(_add_part, part))
+    return grown
+
+
+def _add_part(part: float, mine: float, its: float) -> float:
+    return mine + part * its
+
+
+def _combine(into: Figures, other: Figures, together: Callable[[float, float], float]) -> None:
+    _combine_values(into.counters, other.counters, together)
+    _combine_values(into.record_bytes, other.record_bytes, together)
+    _combine_values(into.crossed_bytes, other.crossed_bytes, together)
+    _combine_values(into.crossed_usd, other.crossed_usd, together)
+    _combine_values(into.saved_usd, other.saved_usd, together)
+    _combine_values(into.storage_usd, other.storage_usd, together)
+    for key, histogram in other.histograms.items():
+        _combine_values(into.histograms.setdefault(key, {}), histogram, together)
+
+
+def _combine_values(
+    mine: dict[Key, float], theirs: dict[Key, float], together: Callable[[float, float], float]
+) -> None:
+    for key, value in theirs.items():
+        mine[key] = together(mine.get(key, 0.0), value)
+
+
+def _added_buffers(some: list[Buffer], more: list[Buffer]) -> list[Buffer]:
+    if not some or not more:
+        return list(some or more)
+    return [
+        one._replace(used=one.used + other.used, limit=one.limit + other.limit)
+        for one, other in zip(some, more, strict=True)
+    ]

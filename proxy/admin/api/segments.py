@@ -1,0 +1,36 @@
+"""`/api/segments`: the last WAL segments that this proxy has uploaded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from proxy.admin.api.question import Question, Told
+
+if TYPE_CHECKING:
+    from proxy.context import Context
+    from proxy.wal.recent import RecentSegment
+
+
+async def told(context: Context, question: Question) -> list[RecentSegment]:
+    """Those of this process."""
+    return context.wal.recent.newest(question.limit)
+
+
+def document(told: Iterable[Told], question: Question) -> dict[str, Any]:
+    """The answer of `GET /api/segments`."""
+    segments = sorted((one for part in told for one in part.value), key=lambda one: one.uploaded_ms, reverse=True)
+    return {
+        "segments": [
+            {
+                "object": one.key,
+                "bytes": one.size_bytes,
+                "batches": one.batches,
+                "partitions": one.partitions,
+                "uploaded_ms": one.uploaded_ms,
+                "upload_ms": round(one.upload_ms, 3),
+                "commit_ms": None if one.commit_ms is None else round(one.commit_ms, 3),
+            }
+            for one in segments[: question.limit]
+        ]
+    }

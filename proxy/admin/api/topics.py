@@ -1,0 +1,92 @@
+"""`/api/topics`: diskless topics, and classic ones whose records have passed here, those that cross racks first."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from proxy.admin.api.question import Question, Told, shown
+from proxy.racks import borders
+from proxy.stats import UNKNOWN_TOPIC
+from proxy.topic_ids import uuid_text
+
+if TYPE_CHECKING:
+    from proxy.context import Context
+
+_PER_STEP = 1_000
+"""Counters that are looked at before others get their turn."""
+
+
+class TopicTold(NamedTuple):
+    """One topic as one process knows it."""
+
+    topic_id: str | None
+    partitions: int | None
+    diskless: bool
+    produced_bytes: int = 0
+    fetched_bytes: int = 0
+    crossed_bytes: int = 0
+
+    def added_to(self, other: TopicTold | None) -> TopicTold:
+        """The same topic as two processes know it."""
+        if other is None:
+            return self
+        return TopicTold(
+            other.topic_id or self.topic_id,
+            self.partitions if other.partitions is None else other.partitions,
+            other.diskless or self.diskless,
+            other.produced_bytes + self.produced_bytes,
+            other.fetched_bytes + self.fetched_bytes,
+            other.crossed_bytes + self.crossed_bytes,
+        )
+
+
+async def told(context: Context, question: Question) -> dict[str, TopicTold]:
+    """The topics that match, by name. `limit` is for who has heard all processes."""
+    wanted = question.contains.lower()
+    topics: dict[str, TopicTold] = {}
+    for number, entry in enumerate(context.topics.all()):
+        if number and number % _PER_STEP == 0:
+            await asyncio.sleep(0)
+        if wanted in entry.name.lower():
+            topics[entry.name] = TopicTold(uuid_text(entry.topic_id) or None, entry.partitions, True)
+    stats, own_rack = context.stats, context.settings.rack
+    for number, (key, size) in enumerate(list(stats.record_bytes.items())):
+        if number and number % _PER_STEP == 0:
+            await asyncio.sleep(0)
+        kind, direction, client_rack, serving_rack, counted = key
+        name = counted if isinstance(counted, str) else stats.topic_names.get(counted, UNKNOWN_TOPIC)
+        if wanted not in name.lower():
+            continue
+        moved = TopicTold(
+            None,
+            None,
+            kind == "diskless",
+            size if direction == "produce" else 0,
+            size if direction == "fetch" else 0,
+            size * borders(client_rack, own_rack, serving_rack),
+        )
+        topics[name] = moved.added_to(topics.get(name))
+    for name, topic in topics.items():
+        if topic.partitions is None and (known := context.replicas.peek(name)) is not None:
+            topics[name] = topic._replace(
+                topic_id=uuid_text(known.topic_id) or None, partitions=len(known.partitions) or None
+            )
+    return topics
+
+
+def document(told: Iterable[Told], question: Question) -> dict[str, Any]:
+    """The answer of `GET /api/topics`."""
+    topics: dict[str, TopicTold] = {}
+    for one in told:
+        for name, topic in one.value.items():
+            topics[name] = topic.added_to(topics.get(name))
+    first = sorted(
+        topics.items(),
+        key=lambda one: (-one[1].crossed_bytes, -(one[1].produced_bytes + one[1].fetched_bytes), one[0]),
+    )
+    return {
+        "total": len(topics),
+        "topics": [{"name": shown(name)} | topic._asdict() for name, topic in first[: question.limit]],
+    }

@@ -1,0 +1,146 @@
+"""All metrics as a page about them needs them: what no scrape of a young proxy shows.
+
+`docs/metrics.md` is made from it, and tests hold it against real scrapes: labels that are not here are a bug, and so
+are values that their pattern does not know, as a label without a bound fills Prometheus.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain
+
+import redis.asyncio
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+
+from proxy.admin.metrics import ProxyCollector
+from proxy.admin.state_metrics import MAX_TOPICS_NAMED
+from proxy.admin.sums import worker_metrics
+from proxy.apis import API_TABLE
+from proxy.config import Settings
+from proxy.context import Context
+from proxy.replicas.choice import LeaderReason
+from proxy.stats import STORAGE_OPERATIONS
+from proxy.storage import open_storage
+
+_SETTINGS = {
+    "rack": "rack",
+    "brokers": {"bootstrap": ["localhost:9092"]},
+    "redis": {"url": "redis://localhost:6379"},
+    "storage": {"url": "file:///nowhere"},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """One metric as it is scraped."""
+
+    name: str
+    """With prefix, and with `_total` where it is a counter."""
+    kind: str
+    """Prometheus' type."""
+    labels: tuple[str, ...]
+    text: str
+
+    @property
+    def unit(self) -> str:
+        """Of its values; where its name has none, it counts what the name says."""
+        stem = self.name.removesuffix("_total").removesuffix("_limit")
+        for ending, unit in (("_seconds", "seconds"), ("_bytes", "bytes"), ("_usd", "US dollars")):
+            if stem.endswith(ending):
+                return unit
+        return _UNITS.get(stem.removeprefix("diskless_proxy_"), "count")
+
+    @property
+    def sample_names(self) -> tuple[str, ...]:
+        """As queries name them."""
+        if self.kind == "histogram":
+            return tuple(f"{self.name}_{part}" for part in ("bucket", "sum", "count"))
+        return (self.name,)
+
+
+_UNITS = {
+    "storage_bytes_read": "bytes",
+    "cold_storage_bytes_read": "bytes",
+    "build_info": "1",
+    "ready": "0 or 1",
+    "store_unfit": "0 or 1",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """What values a label has."""
+
+    text: str
+    """The values, or what bounds them, in words."""
+    pattern: str
+    """Which all of them match whole."""
+
+    def allows(self, value: str) -> bool:
+        """Whether it is one of them."""
+        return re.fullmatch(self.pattern, value) is not None
+
+
+def _one_of(*values: str) -> Label:
+    return Label(", ".join(f"`{value}`" for value in values), "|".join(map(re.escape, values)))
+
+
+_RACK = r"[^\n]{0,255}"
+_TOPIC = r"(?s:.{1,249})"
+"""Clients may name what is no topic."""
+LABELS = {
+    "api": Label(
+        "the [APIs](apis.md) that clients have used", "|".join(re.escape(api.name) for api in API_TABLE.values())
+    ),
+    "buffer": _one_of("held_requests", "wal", "replica_answers", "cache", "cold_cache"),
+    "client_rack": Label("the racks of brokers, proxies and settings; `unknown` for what a client made up", _RACK),
+    "direction": Label(
+        "`produce` and `fetch` of records and quotas; `received` and `sent` of bytes", "produce|fetch|received|sent"
+    ),
+    "error_code": Label("Kafka's error codes that the proxy itself answers", r"-1|\d{1,3}"),
+    "kind": _one_of("classic", "diskless"),
+    "kio": Label("a version", r"\d+(\.\w+)+"),
+    "operation": Label(
+        "of requests to object storage: " + ", ".join(f"`{one}`" for one in STORAGE_OPERATIONS),
+        "|".join(STORAGE_OPERATIONS),
+    ),
+    "python": Label("a version", r"\d+(\.\w+)+\+?"),
+    "rack": Label("the racks of live proxies", _RACK),
+    "reason": Label(
+        "[why a partition was read from its leader](operations.md#reads-from-the-leader)",
+        "|".join(reason.value for reason in LeaderReason),
+    ),
+    "saving": _one_of("near_read", "diskless_produce", "diskless_replication", "diskless_fetch"),
+    "serving_rack": Label("the racks of brokers, and the proxy's; empty where a broker has none", _RACK),
+    "settings": Label("sections with a certificate: `listeners.tls`, `brokers.tls` and such", r"[a-z_0-9.\[\]]+\.tls"),
+    "shard": Label("0 to `redis.shards` - 1", r"\d{1,4}"),
+    "topic": Label(
+        "at most `limits.max_counted_topics` names as clients wrote them, `(others)` and `(unknown)`; of "
+        f"`stray_records` the {MAX_TOPICS_NAMED} topics with most, and `(others)`",
+        _TOPIC,
+    ),
+    "version": Label("the product's version", r"\d+(\.\w+)+"),
+}
+"""By name; `le` of histograms and `worker` of `process_*` are Prometheus' own and the parent's."""
+
+
+def families() -> list[Family]:
+    """Every metric of the product's own, in the order of a scrape."""
+
+    async def collected() -> list[Metric]:
+        settings = Settings.model_validate(_SETTINGS)
+        storage = open_storage(settings.storage, settings.diskless_storage_class_name)
+        context = Context(settings, storage, redis.asyncio.Redis(), {})
+        return list(ProxyCollector(context).collect())
+
+    return list(_described(chain(asyncio.run(collected()), worker_metrics(running=1, restarts=0))))
+
+
+def _described(metrics: Iterator[Metric]) -> Iterator[Family]:
+    for metric in metrics:
+        assert isinstance(metric, CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily)
+        name = metric.name + ("_total" if metric.type == "counter" else "")
+        yield Family(name, metric.type, tuple(metric._labelnames), metric.documentation)

@@ -1,0 +1,63 @@
+"""Metric families under the product's prefix: one way to make each kind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+
+from proxy.stats import Histogram
+
+PREFIX = "diskless_proxy_"
+
+Labelled = Iterable[tuple[tuple[str, ...], float]]
+"""Values of a family's labels, in their order, and the value itself."""
+
+
+def counter(name: str, text: str, value: float) -> Metric:
+    """One without labels; the prefix is put before `name`, and `_total` behind it."""
+    return CounterMetricFamily(PREFIX + name, text, value=value)
+
+
+def gauge(name: str, text: str, value: float) -> Metric:
+    """One without labels; the prefix is put before `name`."""
+    return GaugeMetricFamily(PREFIX + name, text, value=value)
+
+
+def labelled_counter(name: str, text: str, labels: Sequence[str], values: Labelled) -> Metric:
+    """One counter for each combination of labels, sorted by them."""
+    family = CounterMetricFamily(PREFIX + name, text, labels=labels)
+    for label_values, value in sorted(values):
+        family.add_metric(list(label_values), value)
+    return family
+
+
+def labelled_gauge(name: str, text: str, labels: Sequence[str], values: Labelled) -> Metric:
+    """One gauge for each combination of labels, in the order in which they come."""
+    family = GaugeMetricFamily(PREFIX + name, text, labels=labels)
+    for label_values, value in values:
+        family.add_metric(list(label_values), value)
+    return family
+
+
+def histogram(name: str, text: str, counted: Histogram) -> Metric:
+    """One without labels; its buckets are cumulated here."""
+    return HistogramMetricFamily(PREFIX + name, text, buckets=_buckets(counted), sum_value=counted.total)
+
+
+def labelled_histogram(
+    name: str, text: str, labels: Sequence[str], counted: Iterable[tuple[tuple[str, ...], Histogram]]
+) -> Metric:
+    """One histogram for each combination of labels, in the order in which they come."""
+    family = HistogramMetricFamily(PREFIX + name, text, labels=labels)
+    for label_values, one in counted:
+        family.add_metric(list(label_values), _buckets(one), one.total)
+    return family
+
+
+def _buckets(counted: Histogram) -> list[tuple[str, float]]:
+    cumulated, buckets = 0, []
+    for bound, count in zip([*counted.bounds, float("inf")], counted.counts, strict=True):
+        cumulated += count
+        buckets.append(("+Inf" if bound == float("inf") else str(float(bound)), float(cumulated)))
+    return buckets

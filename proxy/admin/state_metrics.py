@@ -1,0 +1,145 @@
+"""What a proxy holds and what it sees, under Prometheus names: gauges, read when scraped."""
+
+from __future__ import annotations
+
+import asyncio
+import platform
+from collections.abc import Iterator, Mapping
+from importlib import metadata
+from typing import TYPE_CHECKING, NamedTuple
+
+from prometheus_client.core import Metric
+
+from proxy import __version__
+from proxy.admin.families import gauge, histogram, labelled_gauge
+from proxy.stats import OTHER_TOPICS
+
+if TYPE_CHECKING:
+    from proxy.context import Context
+
+MAX_TOPICS_NAMED = 20
+"""Values of the label `topic` of stray records, beside the one for all others."""
+_KIO_VERSION = metadata.version("kio")
+
+
+class Buffer(NamedTuple):
+    """Memory that is held for a while, and the most that may be."""
+
+    name: str
+    used_bytes: int
+    limit_bytes: int
+    setting: str
+    """Which sets the limit."""
+
+
+def buffers(context: Context) -> list[Buffer]:
+    """All that have a limit of bytes. Caches are full as a rule; the others are not."""
+    memory, near = context.memory, context.replica_memory
+    cache, cold, settings = context.cache, context.cold_cache, context.settings
+    return [
+        Buffer("held_requests", memory.used_bytes, memory.limit_bytes, "limits.max_request_bytes_in_memory"),
+        Buffer(
+            "wal",
+            context.wal.buffered_bytes,
+            settings.diskless_append_buffer_max_bytes,
+            "diskless.append.buffer.max.bytes",
+        ),
+        Buffer("replica_answers", near.used_bytes, near.limit_bytes, "fetch.replica_answer_bytes_max"),
+        Buffer("cache", cache.used_bytes, cache.capacity_bytes, "fetch.cache_bytes"),
+        Buffer("cold_cache", cold.used_bytes, cold.capacity_bytes, "fetch.cold_cache_bytes"),
+    ]
+
+
+def process_state(context: Context, *, ready: bool) -> Iterator[Metric]:
+    """What this process is and holds; `ready`: whether clients are served."""
+    versions = (__version__, _KIO_VERSION, platform.python_version(), context.settings.rack)
+    labels = ["version", "kio", "python", "rack"]
+    yield labelled_gauge("build_info", "1, with the versions and the rack of this proxy.", labels, [(versions, 1)])
+    yield gauge("ready", "1 while all clients are served, as /readyz says.", float(ready))
+    yield labelled_gauge(
+        "certificate_expiry_seconds",
+        "Until a certificate of the proxy's, or one that it rests on, ends; below 0 when it has.",
+        ["settings"],
+        [
+            ((one.name,), expires.timestamp() - context.wall_clock_ms() / 1000)
+            for one in context.certificates
+            if (expires := one.expires) is not None
+        ],
+    )
+    lag = context.stats.loop_lag_seconds
+    yield histogram("event_loop_lag_seconds", "How much later than due the event loop wakes whoever waits.", lag)
+    yield gauge("tasks", "Tasks of the event loop.", len(asyncio.all_tasks()))
+    yield gauge("connections", "Open client connections.", len(context.connections))
+    underway = sum(connection.requests_underway for connection in context.connections.all())
+    yield gauge("requests_underway", "Requests of clients whose answers are due.", underway)
+    held = buffers(context)
+    used = [((one.name,), one.used_bytes) for one in held]
+    limits = [((one.name,), one.limit_bytes) for one in held]
+    yield labelled_gauge("buffer_bytes", "What is held in memory, by what for.", ["buffer"], used)
+    yield labelled_gauge("buffer_bytes_limit", "The most that may be.", ["buffer"], limits)
+    yield gauge("held_request_bytes", "Requests held in memory.", context.memory.used_bytes)
+    yield gauge("held_request_bytes_limit", "Their limit.", context.memory.limit_bytes)
+    yield gauge("wal_buffer_bytes", "In the WAL segment being filled.", context.wal.buffered_bytes)
+    yield gauge("wal_segments_underway", "Segments uploading or committing.", context.wal.segments_underway)
+    yield gauge("intake_batches", "Being looked into, or waiting behind such.", context.intake.waiting_batches)
+    yield gauge("held_batches", "Out of order, waiting for what comes between.", context.wal.holds.held_batches)
+    yield gauge("cache_bytes", "In the rack-local cache.", context.cache.used_bytes)
+    yield gauge("cold_cache_bytes", "In the cache of old records.", context.cold_cache.used_bytes)
+    yield gauge("replica_connections", "To near replicas, open or being made.", len(context.replica_connections))
+    yield gauge("replica_answer_bytes", "Answers of near replicas held in memory.", context.replica_memory.used_bytes)
+
+
+def state_metrics(context: Context) -> Iterator[Metric]:
+    """What this process sees of what lies outside."""
+    yield gauge("replica_topics", "Classic topics whose replicas are known.", len(context.replicas))
+    yield gauge("replica_brokers_shunned", "Near brokers that did not answer.", len(context.shunned.brokers))
+    yield gauge("diskless_topics", "Topics in the registry.", len(context.topics.all()))
+    yield gauge("registry_version", "Version of the registry that is loaded.", context.topics.version)
+    fenced = "Shards of the coordinator that are refused, as the store has lost writes of theirs."
+    yield gauge("fenced_shards", fenced, len(context.coordinator.fence.fenced))
+    yield gauge(
+        "store_unfit",
+        "1 while the coordinator's store can't be trusted with writes.",
+        float(context.store_watch.unfit is not None),
+    )
+    yield labelled_gauge(
+        "stray_records",
+        "Records in shadow topics' logs, produced past the proxies; told by the proxy that keeps house.",
+        ["topic"],
+        [((topic,), count) for topic, count in named_topics(context.housekeeper.shadows.stray_records).items()],
+    )
+    yield from _under_replicated(context)
+    racks = [record.rack for record in context.fleet.records.values() if record.serving]
+    yield labelled_gauge(
+        "fleet_proxies",
+        "Live proxies that clients are told of.",
+        ["rack"],
+        [((rack,), racks.count(rack)) for rack in sorted(set(racks))],
+    )
+    yield gauge("brokers", "Live brokers.", len(context.cluster.view.brokers))
+    yield labelled_gauge(
+        "quota_limits",
+        "The brokers' byte rate quotas that are known.",
+        ["direction"],
+        [(("produce",), len(context.quotas.produce.limits)), (("fetch",), len(context.quotas.fetch.limits))],
+    )
+
+
+def _under_replicated(context: Context) -> Iterator[Metric]:
+    """Of topics that were made while brokers were missing; told by the proxy that completes them."""
+    left = context.replication_keeper.completion.left
+    yield gauge("under_replicated_topics", "Topics that still lack replicas they are to get.", left.topics)
+    yield gauge("under_replicated_partitions", "Partitions that still lack replicas.", left.partitions)
+    age_s = 0.0
+    if left.oldest_since_ms is not None:
+        age_s = max(0.0, (context.wall_clock_ms() - left.oldest_since_ms) / 1000)
+    yield gauge("under_replicated_oldest_seconds", "For how long the oldest of them has lacked them.", age_s)
+
+
+def named_topics(counts: Mapping[str, int]) -> dict[str, int]:
+    """The topics with the most, MAX_TOPICS_NAMED of them; the others' sum as one."""
+    most = sorted(counts, key=lambda topic: (-counts[topic], topic))
+    named = {topic: counts[topic] for topic in sorted(most[:MAX_TOPICS_NAMED])}
+    if rest := sum(counts[topic] for topic in most[MAX_TOPICS_NAMED:]):
+        named[OTHER_TOPICS] = rest
+    return named

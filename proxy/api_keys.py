@@ -1,0 +1,13 @@
+"""Kafka's API keys, those that several files call by name. `apis.API_TABLE` has them all."""
+
+from __future__ import annotations
+
+PRODUCE = 0
+FETCH = 1
+METADATA = 3
+SASL_HANDSHAKE = 17
+API_VERSIONS = 18
+CREATE_TOPICS = 19
+DESCRIBE_CONFIGS = 32
+SASL_AUTHENTICATE = 36
+SHARE_FETCH = 78

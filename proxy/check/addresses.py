@@ -1,0 +1,102 @@
+"""What clients are told: does it resolve, and does it lead to this machine, as far as that can be told from here."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import socket
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from ipaddress import ip_address
+
+from proxy.check.findings import Finding, Kind, error, ok, warning
+from proxy.config import Listeners, Settings
+from proxy.process.ports import Bound
+
+_CONNECT_TIMEOUT_S = 3.0
+_TOKEN_BYTES = 16
+
+
+async def check_addresses(settings: Settings, bound: Sequence[Bound]) -> list[Finding]:
+    """Of all listeners. `bound`: sockets of this process that have their ports; those without are tried as they are.
+
+    The sockets listen for a moment, so that a connection to what clients are told can be seen to come here.
+    """
+    return list(
+        await asyncio.gather(*(_look(settings, listeners, bound) for listeners in settings.all_listeners)),
+    )
+
+
+async def _look(settings: Settings, listeners: Listeners, bound: Sequence[Bound]) -> Finding:
+    host, port = listeners.client_host, listeners.bootstrap_port
+    where = f"{settings.section_of(listeners)}.advertised_host"
+    if _is_unspecified(host):
+        return error(
+            Kind.ADDRESSES,
+            where,
+            f"clients would be told {host or 'nothing'}, which is no address that they can connect to",
+            "set it to a host name or address of this machine that clients reach",
+        )
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (socket.gaierror, UnicodeError) as problem:
+        cause = problem.strerror if isinstance(problem, socket.gaierror) else "it is no host name"
+        return error(Kind.ADDRESSES, where, f"{host} can't be resolved ({cause})", "mend it, or the name service")
+    resolved = ", ".join(sorted({str(address[0]) for *_, address in found}))
+    told = f"{host}:{port}" if resolved == host else f"{host}:{port} ({resolved})"
+    own = next((one for one in bound if one.listeners is listeners and one.node_id is None), None)
+    problem_text = await _reach(host, port, own.socket if own is not None else None)
+    if problem_text is not None:
+        text = f"{told} does not lead to this machine as seen from it: {problem_text}"
+        remedy = "set it to an address of this machine, unless a load balancer leads here or the network is to blame"
+        return warning(Kind.ADDRESSES, where, text, remedy)
+    if all(ip_address(str(address[0]).partition("%")[0]).is_loopback for *_, address in found):
+        return ok(Kind.ADDRESSES, where, f"{told} leads to this machine; loopback, so for clients on it alone")
+    return ok(Kind.ADDRESSES, where, f"{told} leads to this machine")
+
+
+def _is_unspecified(host: str) -> bool:
+    try:
+        return ip_address(host).is_unspecified
+    except ValueError:
+        return not host
+
+
+async def _reach(host: str, port: int, listening: socket.socket | None) -> str | None:
+    """Why a connection there does not come here; None where it does, or where it is accepted and none is ours."""
+    token = secrets.token_bytes(_TOKEN_BYTES)
+    try:
+        async with asyncio.timeout(_CONNECT_TIMEOUT_S), _answering(listening, token):
+            reader, writer = await asyncio.open_connection(host, port)
+            try:
+                if listening is None:
+                    return None
+                return None if await reader.readexactly(_TOKEN_BYTES) == token else "something else answers there"
+            finally:
+                writer.transport.abort()
+    except TimeoutError:
+        return f"no answer within {_CONNECT_TIMEOUT_S:g} s"
+    except asyncio.IncompleteReadError:
+        return "something else answers there"
+    except OSError as problem:
+        # asyncio puts the addresses into the text; they are named already.
+        return os.strerror(problem.errno) if problem.errno and problem.errno > 0 else str(problem)
+
+
+@asynccontextmanager
+async def _answering(listening: socket.socket | None, token: bytes) -> AsyncIterator[None]:
+    """The socket greets whoever connects with the token, for the time of the context."""
+    if listening is None:
+        yield
+        return
+
+    def greet(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(token)
+        writer.close()
+
+    server = await asyncio.start_server(greet, sock=listening)
+    try:
+        yield
+    finally:
+        server.close()

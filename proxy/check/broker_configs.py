@@ -1,0 +1,61 @@
+"""Settings that are to be as the brokers' own configs, compared with them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from proxy.check.findings import Finding, Kind, ok, skipped, warning
+from proxy.cluster import Cluster
+from proxy.config import Settings
+from proxy.housekeeping.broker_defaults import DefaultsRefused, broker_configs
+
+
+class _Pair(NamedTuple):
+    setting: str
+    config: str
+    value: Callable[[Settings], int]
+
+
+_MORE = (
+    _Pair("limits.max_frame_bytes", "socket.request.max.bytes", lambda settings: settings.limits.max_frame_bytes),
+    _Pair("fetch.max_bytes", "fetch.max.bytes", lambda settings: settings.fetch.max_bytes),
+)
+"""Smaller than the brokers', clients are refused what the brokers would take."""
+_ALIKE = (
+    _Pair(
+        "producer_id_expiration_ms", "producer.id.expiration.ms", lambda settings: settings.producer_id_expiration_ms
+    ),
+    _Pair("limits.idle_timeout_ms", "connections.max.idle.ms", lambda settings: settings.limits.idle_timeout_ms),
+)
+_CLAIM = "sasl.oauthbearer.sub.claim.name"
+_SELECTOR = "replica.selector.class"
+_ON_DEMAND = "auto.create.topics.enable"
+_NAMES = (*(pair.config for pair in (*_MORE, *_ALIKE)), _CLAIM, _SELECTOR, _ON_DEMAND)
+
+
+async def check_broker_configs(settings: Settings, cluster: Cluster) -> list[Finding]:
+    """Of one broker, as their configs are taken to be alike. Raises BrokerUnreachable and ProtocolError."""
+    try:
+        return compared(settings, await broker_configs(cluster, _NAMES))
+    except DefaultsRefused:
+        return [skipped(Kind.BROKERS, "configs of the brokers: the proxies' principal may not read them")]
+
+
+def compared(settings: Settings, configs: Mapping[str, str | None]) -> list[Finding]:
+    """Pure: what differs, and in one finding what brokers say of racks and of topics on demand."""
+    found = []
+    for pair in (*_MORE, *_ALIKE):
+        told = configs.get(pair.config)
+        ours = pair.value(settings)
+        if told is None or ours == int(told) or (pair in _MORE and ours > int(told)):
+            continue
+        text = f"is {ours}, and {pair.config} of the brokers is {told}"
+        found.append(warning(Kind.BROKERS, pair.setting, text, f"set it to {told}"))
+    claim = configs.get(_CLAIM)
+    if claim and settings.brokers.with_sasl and claim != settings.sasl_oauthbearer_sub_claim_name:
+        text = f"is {settings.sasl_oauthbearer_sub_claim_name}, and {_CLAIM} of the brokers is {claim}"
+        found.append(warning(Kind.BROKERS, "sasl_oauthbearer_sub_claim_name", text, f"set it to {claim}"))
+    selector = configs.get(_SELECTOR) or "none"
+    told = f"{_SELECTOR} is {selector}, {_ON_DEMAND} is {configs.get(_ON_DEMAND) or 'not told'}"
+    return [*found, ok(Kind.BROKERS, "configs of the brokers", told)]

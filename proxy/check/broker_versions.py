@@ -1,0 +1,26 @@
+"""Whether brokers are of a release that is supported, by the APIs that they offer (docs/compatibility.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from proxy.apis import API_TABLE, Treatment
+
+NEWER_THAN_TRIED = "they are newer than what this release was tried with"
+_ZOOKEEPER = "they keep their metadata in ZooKeeper, or are older than Kafka 3.3: DescribeQuorum is not offered"
+_TOO_OLD = "they are older than Kafka 3.3, the oldest that is supported"
+_DESCRIBE_QUORUM = 55
+"""Of KRaft brokers only; v1 came with Kafka 3.3 (KIP-836)."""
+
+
+def of_ranges(ranges: Mapping[int, tuple[int, int]]) -> str | None:
+    """What is wrong with them, None where nothing is. `ranges`: lowest and highest version by API key."""
+    if _DESCRIBE_QUORUM not in ranges:
+        return _ZOOKEEPER
+    if ranges[_DESCRIBE_QUORUM][1] < 1:
+        return _TOO_OLD
+    for key, (_, highest) in ranges.items():
+        api = API_TABLE.get(key)
+        if api is None or (api.treatment is not Treatment.HIDE and highest > api.highest_version):
+            return NEWER_THAN_TRIED
+    return None

@@ -1,0 +1,96 @@
+"""What a check has found, and how it is told: one line each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Level(StrEnum):
+    """How much it matters."""
+
+    OK = "ok"
+    WARNING = "warning"
+    """A start works; something does not do what somebody may expect."""
+    ERROR = "error"
+    """A start fails, waits, or serves clients what they can't use."""
+    SKIPPED = "skipped"
+    """It could not be looked at, for a reason that another finding names."""
+
+
+class Kind(StrEnum):
+    """The concerns, in the order in which they are told."""
+
+    SETTINGS = "settings"
+    FILES = "certificates"
+    PORTS = "ports"
+    ADDRESSES = "advertised addresses"
+    LIMITS = "limits"
+    BROKERS = "brokers"
+    RIGHTS = "rights at the brokers"
+    RACKS = "racks"
+    STORE = "Redis"
+    STORAGE = "object storage"
+    CLOCK = "clock"
+    FLEET = "fleet"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at."""
+
+    level: Level
+    kind: Kind
+    where: str
+    """The setting, with the address or file that it names where that helps."""
+    text: str
+    """What is so; of a failure the cause."""
+    remedy: str = ""
+    """What to do; empty where nothing is to be done."""
+
+    @property
+    def line(self) -> str:
+        """All of it in one line."""
+        text = f"{self.where}: {self.text}" if self.where else self.text
+        return " ".join(f"{text}; {self.remedy}".split() if self.remedy else text.split())
+
+
+def ok(kind: Kind, where: str, text: str) -> Finding:
+    """All is well."""
+    return Finding(Level.OK, kind, where, text)
+
+
+def warning(kind: Kind, where: str, text: str, remedy: str) -> Finding:
+    """Worth a look."""
+    return Finding(Level.WARNING, kind, where, text, remedy)
+
+
+def error(kind: Kind, where: str, text: str, remedy: str) -> Finding:
+    """Has to be mended."""
+    return Finding(Level.ERROR, kind, where, text, remedy)
+
+
+def skipped(kind: Kind, text: str) -> Finding:
+    """Not looked at."""
+    return Finding(Level.SKIPPED, kind, "", text)
+
+
+def from_error(
+    kind: Kind, where: str, problem: Exception | str, remedy: str = "", *, level: Level = Level.ERROR
+) -> Finding:
+    """Of an error of the start's: one line, the cause first, the remedy after the first semicolon.
+
+    `remedy`: where the line has none. A setting that the line begins with is not told twice.
+    """
+    line = str(problem)
+    if where and line.startswith(where):
+        line = line[len(where) :].lstrip(": ")
+    cause, _, named = line.partition("; ")
+    return Finding(level, kind, where, cause, named or remedy)
+
+
+def exit_code(findings: Iterable[Finding], *, strict: bool = False) -> int:
+    """1 where anything has to be mended; with `strict` also where anything is worth a look."""
+    failing = {Level.ERROR, Level.WARNING} if strict else {Level.ERROR}
+    return int(any(finding.level in failing for finding in findings))

@@ -1,0 +1,51 @@
+"""What this machine allows: open files, and memory for what the limits let in."""
+
+from __future__ import annotations
+
+import os
+import resource
+from pathlib import Path
+
+from proxy.check.findings import Finding, Kind, ok, warning
+from proxy.config import Settings
+from proxy.process import open_files
+from proxy.process.memory_limit import container_limits
+
+_MIB = 1 << 20
+_PROCESS_BYTES = 100 * _MIB
+"""Without buffers and caches, as `benchmarks/results/connections.json` has it."""
+
+
+async def check_limits(settings: Settings) -> list[Finding]:
+    """As they are for this process; a service manager may set others."""
+    return [of_open_files(settings, open_files.raise_limit()), of_memory(settings, memory_bytes())]
+
+
+def of_open_files(settings: Settings, limit: int) -> Finding:
+    """Whether `limit` open files allow `limits.max_connections`."""
+    wanted, where = settings.limits.max_connections, "limits.max_connections"
+    allowed = wanted if limit == resource.RLIM_INFINITY else open_files.connections_allowed(settings, limit)
+    if allowed >= wanted:
+        return ok(Kind.LIMITS, where, f"{wanted:,}, which the limit of open files allows")
+    text = f"{limit} open files allow {allowed} client connections, not {wanted}"
+    return warning(Kind.LIMITS, where, text, f"{open_files.REMEDY}, or lower the setting")
+
+
+def of_memory(settings: Settings, available_bytes: int) -> Finding:
+    """Whether the buffers and caches fit into memory, all full at once, in every worker."""
+    fetch, limits = settings.fetch, settings.limits
+    requests = 2 * limits.max_request_bytes_in_memory  # what is being uploaded is copied once
+    each = _PROCESS_BYTES + requests + fetch.cache_bytes + fetch.cold_cache_bytes + fetch.replica_answer_bytes_max
+    total, where = each * settings.workers, "limits.max_request_bytes_in_memory"
+    told = f"with fetch.cache_bytes and the other buffers {total // _MIB:,} MiB at most"
+    if settings.workers > 1:
+        told += f" in {settings.workers} workers"
+    if total <= available_bytes:
+        return ok(Kind.LIMITS, where, f"{told}, of {available_bytes // _MIB:,} MiB")
+    text = f"{told}, and this machine or container has {available_bytes // _MIB:,} MiB"
+    return warning(Kind.LIMITS, where, text, "lower it, fetch.cache_bytes or workers, or give it more memory")
+
+
+def memory_bytes(root: Path = Path("/")) -> int:
+    """Of the machine, or what the container may take of it. `root`: where the kernel tells the container's limit."""
+    return min([os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), *container_limits(root)])

@@ -1,0 +1,87 @@
+"""The ports: free, or taken by a running proxy of these very settings."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from proxy.check.findings import Finding, Kind, error, from_error, ok
+from proxy.config import Listeners, Settings, parse_node_ids
+from proxy.coordinator.interface import ListenersRecord, ProxyRecord
+from proxy.process.ports import Bound, StartError, bind_free, try_admin
+
+
+def check_ports(settings: Settings, fleet: Collection[ProxyRecord]) -> tuple[list[Finding], list[Bound]]:
+    """And the sockets that have the free ones, for the caller to close. `fleet`: all live proxies, if known."""
+    bound, taken = bind_free(settings)
+    running = running_of(settings, fleet)
+    found = []
+    for listeners in settings.all_listeners:
+        section, ports = settings.section_of(listeners), listeners.ports.values()
+        problems = {port: taken[port] for port in ports if port in taken}
+        by_others = [problem for port, problem in problems.items() if port not in _ports_of(running)]
+        if by_others:
+            found.append(_taken(section, by_others))
+        elif problems:
+            found.append(ok(Kind.PORTS, section, f"taken by the running proxy {settings.identity}, of these settings"))
+        else:
+            found.append(ok(Kind.PORTS, section, f"all {len(ports)} ports on {listeners.host} are free"))
+    return [*found, _admin(settings, running)], bound
+
+
+def running_of(settings: Settings, fleet: Collection[ProxyRecord]) -> list[ProxyRecord]:
+    """Those of the live proxies that have these settings' name and addresses: one, or its workers."""
+    own = {addresses_of(settings, listeners) for listeners in settings.all_listeners}
+    return [
+        record
+        for record in fleet
+        if record.proxy_id.rpartition("#")[0] == settings.identity
+        and {_addresses(one) for one in record.listeners} == own
+    ]
+
+
+def doubles(settings: Settings, fleet: Collection[ProxyRecord]) -> dict[str, str]:
+    """Live proxies that have these settings' name and other addresses: a bootstrap address of each, by proxy ID."""
+    named = [record for record in fleet if record.proxy_id.rpartition("#")[0] == settings.identity]
+    return {
+        record.proxy_id: ", ".join(f"{one.host}:{one.bootstrap_port}" for one in record.listeners)
+        for record in named
+        if not running_of(settings, [record])
+    }
+
+
+def addresses_of(settings: Settings, listeners: Listeners) -> tuple[str, str, str, int, int]:
+    """What the fleet is told of listeners, as far as it says who they are."""
+    rack, host = settings.rack_of(listeners), listeners.client_host
+    return listeners.name, rack, host, listeners.bootstrap_port, listeners.broker_port_start
+
+
+def _addresses(one: ListenersRecord) -> tuple[str, str, str, int, int]:
+    return one.name, one.rack, one.host, one.bootstrap_port, one.broker_port_start
+
+
+def _ports_of(running: Collection[ProxyRecord]) -> set[int]:
+    """Those that it listens to; the settings may name more by now."""
+    return {
+        port
+        for record in running
+        for one in record.listeners
+        for port in (one.bootstrap_port, *(one.broker_port_start + node for node in parse_node_ids(one.node_ids)))
+    }
+
+
+def _taken(section: str, problems: list[StartError]) -> Finding:
+    first = from_error(Kind.PORTS, "", problems[0])
+    more = f", and so {len(problems) - 1} more ports of {section}" if len(problems) > 1 else ""
+    return error(Kind.PORTS, "", first.text + more, first.remedy)
+
+
+def _admin(settings: Settings, running: Collection[ProxyRecord]) -> Finding:
+    admin = settings.admin
+    try:
+        try_admin(admin)
+    except StartError as problem:
+        # Releases that say nothing of themselves may have this one.
+        if any(not one.version or one.admin.rpartition(":")[2] == str(admin.port) for one in running):
+            return ok(Kind.PORTS, "admin.port", f"taken by the running proxy {settings.identity}, of these settings")
+        return from_error(Kind.PORTS, "", problem)
+    return ok(Kind.PORTS, "admin.port", f"{admin.host}:{admin.port} is free" if admin.port else "any that is free")

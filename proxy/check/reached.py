@@ -1,0 +1,33 @@
+"""What the first look has reached, for whatever is asked of it afterwards."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from redis.asyncio import Redis
+
+from proxy.cluster import Cluster
+from proxy.storage.interface import ObjectStorage
+
+
+@dataclass(slots=True)
+class Reached:
+    """None is what could not be reached: a finding says why."""
+
+    cluster: Cluster | None = None
+    """With its view of the live brokers."""
+    store: Redis | None = None
+    """The coordinator's store, fit for commits or not."""
+    storage: ObjectStorage | None = None
+    """Open."""
+    ahead_ms: dict[str, int] = field(default_factory=dict)
+    """How far the clocks of others are ahead of this machine's, by the setting that names them."""
+
+    async def close(self) -> None:
+        """Let go of all connections."""
+        if self.cluster is not None:
+            self.cluster.service.close()
+        if self.store is not None:
+            await self.store.aclose()
+        if self.storage is not None:
+            await self.storage.close()

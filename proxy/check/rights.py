@@ -1,0 +1,112 @@
+"""What the proxy's own principal may do at the brokers: docs/security.md names the rights and what each is for."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from proxy.api_keys import METADATA
+from proxy.check.findings import Finding, Kind, error, ok, warning
+from proxy.cluster import Cluster
+from proxy.config import Settings
+from proxy.errors import NONE, TOPIC_AUTHORIZATION_FAILED
+from proxy.housekeeping.broker_defaults import DefaultsRefused, broker_configs
+from proxy.security.rights import READ
+from proxy.wire.cold import read_response
+from proxy.wire.metadata import MetadataRequest, MetadataTopic, build_metadata_request, encode_metadata_request
+from proxy.wire.metadata import metadata_topics as topics_of
+
+_VERSION = 9
+_CLUSTER_ALTER = 1 << 7
+_NAMED = 3
+_WHERE = "brokers.sasl"
+
+
+async def check_rights(settings: Settings, cluster: Cluster, diskless: Sequence[str]) -> list[Finding]:
+    """`diskless`: names of the diskless topics, as far as they are known.
+
+    Raises BrokerUnreachable and ProtocolError.
+    """
+    operations, (may_describe, hidden), visible = await asyncio.gather(
+        _cluster_operations(cluster), _described(cluster, diskless), _visible(cluster)
+    )
+    where = _WHERE if settings.brokers.with_sasl else "brokers.security_protocol"
+    return [
+        of_topics(where, visible, hidden, describes_any=may_describe),
+        await _configs(where, cluster),
+        of_cluster(where, operations),
+    ]
+
+
+def of_topics(where: str, visible: Sequence[MetadataTopic], hidden: Sequence[str], *, describes_any: bool) -> Finding:
+    """Describe and Read on topics. `hidden`: diskless ones that the principal may not see; `describes_any`: it may
+    see a topic of any name."""
+    grant = "allow the proxies' principal Describe on topics: kafka-acls in docs/security.md"
+    if not describes_any and not visible:
+        return error(Kind.RIGHTS, where, "may describe no topic: right Describe is missing", grant)
+    if hidden:
+        text = f"may not describe {_some(hidden)}, which are diskless: right Describe is missing"
+        return error(Kind.RIGHTS, where, text, grant)
+    unread = [
+        str(topic.name) for topic in visible if topic.error_code == NONE and not topic.authorized_operations & READ
+    ]
+    if unread:
+        text = f"may not read {_some(unread)}, so they are read from their leaders: right Read is missing"
+        remedy = "allow the proxies' principal Read on topics, or be content: docs/security.md"
+        return warning(Kind.RIGHTS, where, text, remedy)
+    if not describes_any:
+        return ok(Kind.RIGHTS, where, f"may describe and read {_count(len(visible))}, not all")
+    return ok(Kind.RIGHTS, where, f"may describe all topics, and read the {_count(len(visible))} that there are")
+
+
+def of_cluster(where: str, operations: int) -> Finding:
+    """Alter on the cluster. `operations`: bits of AclOperation."""
+    if operations & _CLUSTER_ALTER:
+        return ok(Kind.RIGHTS, where, "may alter the cluster")
+    text = "may not alter the cluster, so topics short of replicas stay so: right Alter is missing"
+    remedy = "allow the proxies' principal Alter on the cluster, or be content: docs/security.md"
+    return warning(Kind.RIGHTS, where, text, remedy)
+
+
+async def _configs(where: str, cluster: Cluster) -> Finding:
+    try:
+        await broker_configs(cluster, ("message.max.bytes",))
+    except DefaultsRefused as problem:
+        text = f"may not read configs, so no quota holds and no diskless topic comes on demand ({problem})"
+        remedy = "allow the proxies' principal DescribeConfigs on the cluster: docs/security.md"
+        return warning(Kind.RIGHTS, where, text, remedy)
+    return ok(Kind.RIGHTS, where, "may describe configs")
+
+
+async def _cluster_operations(cluster: Cluster) -> int:
+    body = encode_metadata_request(MetadataRequest(_VERSION, [], False, True, False))
+    answer: Any = read_response(METADATA, _VERSION, await cluster.service.ask(METADATA, _VERSION, body))
+    return int(answer.cluster_authorized_operations)
+
+
+async def _described(cluster: Cluster, diskless: Iterable[str]) -> tuple[bool, list[str]]:
+    """Whether a topic of any name would be seen, and which of these are not."""
+    anything = f"diskless-proxy-check-{uuid.uuid4().hex}"  # it is not made, and may not be there
+    topics = await _topics(cluster, [anything, *diskless])
+    refused = [str(topic.name) for topic in topics if topic.error_code == TOPIC_AUTHORIZATION_FAILED]
+    return anything not in refused, [name for name in refused if name != anything]
+
+
+async def _visible(cluster: Cluster) -> list[MetadataTopic]:
+    return await _topics(cluster, None)
+
+
+async def _topics(cluster: Cluster, names: list[str] | None) -> list[MetadataTopic]:
+    body = build_metadata_request(_VERSION, names, topic_authorized_operations=True)
+    return topics_of(await cluster.service.ask(METADATA, _VERSION, body), _VERSION)
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return f"{', '.join(sorted(names)[:_NAMED])}{more}"
+
+
+def _count(topics: int) -> str:
+    return f"{topics} topic{'' if topics == 1 else 's'}"

@@ -1,0 +1,115 @@
+"""The coordinator's store: can it be reached, is it fit for commits, may the proxy run what it has to run."""
+
+from __future__ import annotations
+
+import statistics
+import time
+import uuid
+from contextlib import suppress
+
+from redis.asyncio import Redis
+
+from proxy.check.findings import Finding, Kind, error, from_error, ok, warning
+from proxy.config import Settings
+from proxy.coordinator import scripts
+from proxy.coordinator.connect import connect, fitness, store_call, store_name
+from proxy.coordinator.interface import CoordinatorUnavailable
+from proxy.coordinator.layout import layout_problems
+from proxy.coordinator.registry import RedisTopicRegistry
+from proxy.coordinator.shards import FLEET_PREFIX, REGISTRY_PREFIX, REPLICATION_PREFIX, shard_prefix
+
+_PINGS = 5
+_SLOW_MS = 50.0
+_NEARLY_FULL = 0.9
+
+
+async def check_store(settings: Settings) -> tuple[list[Finding], Redis | None, int]:
+    """And the client, for the caller to close, where the store answers; and how far its clock is ahead, in ms."""
+    client, where = await connect(settings.redis), store_name(settings.redis)
+    try:
+        try:
+            latency_ms, skew_ms = await _measured(client)
+        except CoordinatorUnavailable:  # the first answer is the one that a busy machine is late for
+            latency_ms, skew_ms = await _measured(client)
+        fit = await fitness(client, settings.redis)
+        found = [from_error(Kind.STORE, where, problem) for problem in fit.unfit]
+        found += [
+            warning(Kind.STORE, where, f"{one.command} is refused ({one.reason})", one.remedy) for one in fit.unasked
+        ]
+        if fit.unfit and not await _is_readable(client, settings):
+            await client.aclose()
+            return found, None, 0
+        if not fit.unfit:
+            found += [from_error(Kind.STORE, where, one) for one in await layout_problems(client, settings.redis)]
+            found.append(await _tried_out(client, where))
+            with suppress(CoordinatorUnavailable):  # that it may not be asked is told already
+                found.append(await _memory(client, where))
+    except CoordinatorUnavailable as problem:
+        await client.aclose()
+        return [from_error(Kind.STORE, where, problem)], None, 0
+    except BaseException:
+        await client.aclose()
+        raise
+    return [of_latency(where, latency_ms), *found], client, skew_ms
+
+
+def of_latency(where: str, latency_ms: float) -> Finding:
+    """Every commit waits for it."""
+    text = f"answers in {latency_ms:.1f} ms"
+    if latency_ms < _SLOW_MS:
+        return ok(Kind.STORE, where, text)
+    return warning(Kind.STORE, where, text, "see whether it is overloaded or far away: each commit waits so long twice")
+
+
+def of_memory(where: str, used: int, maximum: int) -> Finding:
+    """Room for the index; `maximum` is 0 where there is no bound."""
+    if not maximum:
+        return ok(Kind.STORE, where, f"uses {used >> 20:,} MiB, without maxmemory")
+    text = f"uses {used >> 20:,} of {maximum >> 20:,} MiB (maxmemory)"
+    if used < _NEARLY_FULL * maximum:
+        return ok(Kind.STORE, where, text)
+    return warning(Kind.STORE, where, text, "give it more maxmemory: a full store takes no produce, docs/sizing.md")
+
+
+async def _measured(client: Redis) -> tuple[float, int]:
+    """The median time of an answer, and how far the store's clock is ahead of ours; both in milliseconds."""
+    times, skews = [], []
+    for _ in range(_PINGS):
+        wall_ms, began_s = time.time() * 1000, time.perf_counter()
+        async with store_call(client, "asking for its time"):
+            seconds, microseconds = await client.time()
+        took_ms = (time.perf_counter() - began_s) * 1000
+        times.append(took_ms)
+        skews.append(seconds * 1000 + microseconds / 1000 - (wall_ms + took_ms / 2))
+    return statistics.median(times), round(statistics.median(skews))
+
+
+async def _is_readable(client: Redis, settings: Settings) -> bool:
+    """Whether what is in a store that takes no commits can be looked at all the same."""
+    try:
+        await RedisTopicRegistry(client, settings.redis).cluster_id()
+    except CoordinatorUnavailable:
+        return False
+    return True
+
+
+async def _tried_out(client: Redis, where: str) -> Finding:
+    """Scripts on keys of every kind, and a subscription."""
+    name = uuid.uuid4().hex
+    try:
+        for prefix in (FLEET_PREFIX, REGISTRY_PREFIX, REPLICATION_PREFIX, shard_prefix(0)):
+            await scripts.run(client, "fleet_try_out", scripts.Call(prefix, (name.encode(),)))
+        async with store_call(client, "subscribing to announcements"), client.pubsub() as pubsub:
+            await pubsub.subscribe(f"{FLEET_PREFIX}check-{name}")
+            while (message := await pubsub.get_message(timeout=None)) is None or message["type"] != "subscribe":
+                pass
+    except CoordinatorUnavailable as problem:
+        found = from_error(Kind.STORE, where, problem)
+        return error(Kind.STORE, where, found.text, found.remedy or "see docs/operations.md, Which Redis")
+    return ok(Kind.STORE, where, "scripts, keys under diskless: and announcements may be used")
+
+
+async def _memory(client: Redis, where: str) -> Finding:
+    async with store_call(client, "asking for its memory"):
+        told = await client.info("memory")
+    return of_memory(where, int(told.get("used_memory", 0)), int(told.get("maxmemory", 0)))

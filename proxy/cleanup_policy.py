@@ -1,0 +1,28 @@
+"""`cleanup.policy` of a topic: whether its old records go by retention, by compaction, by both, or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+COMPACT, DELETE = "compact", "delete"
+CLEANUP_POLICY = "cleanup.policy"
+
+
+def cleanup_policies(configs: Mapping[str, str | None]) -> tuple[str, ...]:
+    """What a topic's configs ask for, as it is written there; Kafka's default where they say nothing.
+
+    An empty list is allowed: everything is kept. What is named twice counts once.
+    """
+    listed = configs.get(CLEANUP_POLICY)
+    named = (one.strip() for one in (DELETE if listed is None else listed).split(","))
+    return tuple(dict.fromkeys(one for one in named if one))
+
+
+def is_compacted(configs: Mapping[str, str | None]) -> bool:
+    """Whether the last record of each key is kept, and earlier ones go."""
+    return COMPACT in cleanup_policies(configs)
+
+
+def is_deleted_from(configs: Mapping[str, str | None]) -> bool:
+    """Whether `retention.ms` and `retention.bytes` hold."""
+    return DELETE in cleanup_policies(configs)

@@ -1,0 +1,88 @@
+"""`diskless-proxy check`: would a start with this settings file work, and what has to be mended if not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from proxy.cli.console import run_command
+
+if TYPE_CHECKING:
+    from proxy.check.check import Progress
+    from proxy.check.findings import Finding, Kind, Level
+
+
+def check(
+    config: Annotated[Path, typer.Option("--config", help="The settings file of the proxy that is to start.")],
+    strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 for warnings, too.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON document to standard output.")] = False,
+) -> None:
+    """Try everything that a start needs, and name the remedy of each failure. No proxy has to run.
+
+    Brokers, rights, Redis, object storage, ports, certificates, clocks, advertised addresses. Nothing is left behind.
+    Exit code 1 where anything has to be mended.
+    """
+    from proxy.check.check import check_file
+    from proxy.check.findings import exit_code
+
+    with _progress() as progress:
+        findings = run_command(lambda: check_file(config, progress))
+    code = exit_code(findings, strict=strict)
+    if as_json:
+        typer.echo(json.dumps({"ok": code == 0, "findings": [asdict(finding) for finding in findings]}))
+    else:
+        _print(findings)
+    raise typer.Exit(code)
+
+
+@contextmanager
+def _progress() -> Iterator[Progress]:
+    """What is still being looked at, on standard error, where that is a terminal."""
+    from rich.console import Console
+
+    from proxy.check.findings import Kind
+
+    console = Console(stderr=True)
+    left = list(Kind)
+    if not console.is_terminal:
+        yield lambda _: None
+        return
+    with console.status("checking") as status:
+
+        def looked_at(kind: Kind) -> None:
+            if kind in left:
+                left.remove(kind)
+            status.update(f"checking: {', '.join(left)}")
+
+        yield looked_at
+
+
+def _print(findings: Sequence[Finding]) -> None:
+    from proxy.check.findings import Level
+
+    for kind, found in groupby(findings, key=lambda finding: finding.kind):
+        typer.echo(typer.style(kind, bold=True))
+        for finding in found:
+            typer.echo(f"  {_mark(finding.level)} {finding.line}")
+    counts = {level: sum(finding.level is level for finding in findings) for level in (Level.ERROR, Level.WARNING)}
+    told = [f"{count} {level}{'' if count == 1 else 's'}" for level, count in counts.items() if count]
+    typer.echo(", ".join(told) or "all is well")
+
+
+def _mark(level: Level) -> str:
+    from proxy.check.findings import Level
+
+    sign, colour = {
+        Level.OK: ("✓", typer.colors.GREEN),
+        Level.WARNING: ("!", typer.colors.YELLOW),
+        Level.ERROR: ("✗", typer.colors.RED),
+        Level.SKIPPED: ("–", typer.colors.WHITE),
+    }[level]
+    return typer.style(f"{sign} {level:<7}", fg=colour)

@@ -1,0 +1,234 @@
+-- Put new rows in the place of old ones, as far as these are what the caller has seen: merges and compactions.
+--
+-- ARGV[2]  swaps: topic ID and partition (20 bytes), u32 count, u8 whether anything is left, then `count` times a ROW without
+--          its running maximum (neighbours in the index), and if anything is left, the new one, too
+-- Answers u8 for each: REPLACED, CHANGED (the rows are others by now), GONE (no such log), REFUSED (the new segment is
+-- tombstoned).
+--
+-- Swaps are done one after another, each wholly or not at all. A repeated one finds its new row and is REPLACED. Nothing is
+-- announced: readers go on with what they know until an object is not there any more.
+--
+-- Running maxima behind a swap are left as they are. They count what was deleted before, too, and so are never too low.
+
+local REPLACED, CHANGED, GONE, REFUSED = 0, 1, 2, 3
+local SWAP = '>c20I4B'
+local TOLD, TOLD_BYTES = '>Bi8i8c16I4I4i8i8', 57 -- a ROW without its running maximum
+local FIRST_PAGE, PAGE_GROWTH, LARGEST_PAGE = 2, 4, 64 -- in members of an index; a pack has many rows
+
+local request = ARGV[2]
+
+local freed_bytes, freed_rows, used_bytes, used_rows = {}, {}, {}, {}
+local more_rows, more_bytes, cursors = 0, 0, {}
+
+-- For a loop over the rows of a member as they are told, from the given one on: its number, and the row.
+local function each_told(member, first)
+  if not is_pack(member) then
+    return function(_, number)
+      if number < 1 then
+        return 1, sub(member, 1, TOLD_BYTES)
+      end
+    end, nil, first - 1
+  end
+  local format, rows = string.byte(member) - PACK_FORMAT + FORMAT, each_row(member, first)
+  return function()
+    local number, base, last, segment, position, length, maximum, append_time = rows()
+    if number then
+      return number, pack(TOLD, format, base, last, segment, position, length, maximum, append_time)
+    end
+  end
+end
+
+-- Whether the first row that ends at an offset or behind it is the told one.
+local function is_there(index_key, told, last)
+  local member = call('ZRANGEBYSCORE', index_key, last, '+inf', 'LIMIT', 0, 1)[1]
+  if not member then
+    return false
+  end
+  local _, row = each_told(member, row_of_offset(member, last))(nil, 0)
+  return row == told
+end
+
+-- Whether no row has an offset of a range any more, as the swap of them left it: a row that ends at the log start or behind
+-- it was not trimmed.
+local function is_empty(index_key, base, last, log_start)
+  local member = call('ZRANGEBYSCORE', index_key, base, '+inf', 'LIMIT', 0, 1)[1]
+  local first_base
+  if member then
+    local _, row_base = each_row(member, row_of_offset(member, base))()
+    first_base = row_base
+  end
+  return last >= log_start and (not first_base or first_base > last)
+end
+
+-- The members that hold the old rows; how many rows of the first lie before these, and how many of the last up to their end.
+-- Nil where they are not there, one behind the other.
+local function find_members(index_key, at, count, first_last)
+  local members, before, matched, from, page_size = {}, nil, 0, first_last, FIRST_PAGE
+  while true do
+    local page = call('ZRANGEBYSCORE', index_key, from, '+inf', 'LIMIT', 0, page_size)
+    for _, member in ipairs(page) do
+      local first = before and 1 or row_of_offset(member, first_last)
+      before = before or first - 1
+      members[#members + 1] = member
+      for number, row in each_told(member, first) do
+        local told_at = at + matched * TOLD_BYTES
+        if row ~= sub(request, told_at, told_at + TOLD_BYTES - 1) then
+          return nil
+        end
+        matched = matched + 1
+        if matched == count then
+          return members, before, number
+        end
+      end
+    end
+    if #page < page_size then
+      return nil
+    end
+    from, page_size = parse('>i8', page[#page], ROW_LAST_AT) + 1, math.min(page_size * PAGE_GROWTH, LARGEST_PAGE)
+  end
+end
+
+-- A pack with its first rows only, of which there is at least one, and their running maximum.
+local function only_first(member, kept, maximum)
+  local open = open_pack(member)
+  local kept_until = PACK_BYTES + kept * open.row_bytes
+  local last = open.origin + parse('>I' .. open.offset_bytes, member, kept_until - open.row_bytes + 1)
+  return pack(PACK, open.flags, open.base, last, open.origin, open.origin_timestamp, open.origin_time, kept,
+    open.offset_bytes, open.position_bytes, open.length_bytes, open.timestamp_bytes, open.time_bytes, maximum)
+    .. sub(member, PACK_BYTES + 1, kept_until)
+end
+
+-- The running maximum up to the first so many rows of a member; nil where nothing lies before.
+local function maximum_before(index_key, member, rows)
+  local base = parse('>i8', member, 2)
+  local previous = call('ZREVRANGEBYSCORE', index_key, base - 1, '-inf', 'LIMIT', 0, 1)[1]
+  local highest = previous and parse('>i8', previous, ROW_RUNNING_MAXIMUM_AT)
+  for number, _, _, _, _, _, maximum in each_row(member) do
+    if number > rows then
+      break
+    end
+    highest = math.max(highest or maximum, maximum)
+  end
+  return highest
+end
+
+-- What takes the place of the members: score and member, in turns.
+local function built(index_key, members, before, until_row, new, new_last, new_maximum)
+  local result, first, last = {}, members[1], members[#members]
+  local function add(score, member)
+    result[#result + 1], result[#result + 2] = score, member
+    more_bytes = more_bytes + member_bytes(member)
+  end
+  local highest = maximum_before(index_key, first, before)
+  if before > 0 then
+    local head = only_first(first, before, highest)
+    add(parse('>i8', head, ROW_LAST_AT), head)
+  end
+  if new then
+    add(new_last, new .. pack('>i8', math.max(highest or new_maximum, new_maximum)))
+  end
+  if until_row < rows_in(last) then
+    local tail = without_first(last, until_row)
+    add(parse('>i8', tail, ROW_LAST_AT), tail)
+  end
+  return result
+end
+
+-- Count the old rows as free; their bytes.
+local function free(at, count)
+  local bytes = 0
+  for number = 0, count - 1 do
+    local _, _, _, segment, _, length = parse(TOLD, request, at + number * TOLD_BYTES)
+    freed_bytes[segment] = (freed_bytes[segment] or 0) + length
+    freed_rows[segment] = (freed_rows[segment] or 0) + 1
+    bytes = bytes + length
+  end
+  return bytes
+end
+
+local function swap(partition, at, count, new)
+  local packed_log = call('HGET', prefix .. 'logs', partition)
+  if not packed_log then
+    return GONE
+  end
+  local start, high_watermark, log_end, bytes, rows, maximum, created, last_append = parse(LOG, packed_log)
+  local index_key = prefix .. 'index:' .. partition
+  local _, base, first_last = parse(TOLD, request, at)
+  local _, _, last = parse(TOLD, request, at + (count - 1) * TOLD_BYTES)
+  local members, before, until_row = find_members(index_key, at, count, first_last)
+  local new_last, new_segment, new_length, new_maximum
+  if new then
+    _, _, new_last, new_segment, _, new_length, new_maximum = parse(TOLD, new)
+  end
+  if new_last and new_last < start then
+    new = nil -- nothing that can be read is left of it
+  end
+  if not members then
+    local done
+    if new then
+      done = is_there(index_key, new, new_last)
+    else
+      done = is_empty(index_key, base, last, start)
+    end
+    return done and REPLACED or CHANGED
+  elseif last >= high_watermark then
+    return CHANGED
+  elseif new and call('ZSCORE', prefix .. 'tombstones', new_segment) then
+    return REFUSED
+  end
+
+  -- From here on nothing is refused. Removals come first: the server allows them when memory is short, and then also the
+  -- writes after them.
+  local first_score, last_score = parse('>i8', members[1], ROW_LAST_AT), parse('>i8', members[#members], ROW_LAST_AT)
+  local added = built(index_key, members, before, until_row, new, new_last, new_maximum)
+  for _, member in ipairs(members) do
+    more_bytes = more_bytes - member_bytes(member)
+  end
+  call('ZREMRANGEBYSCORE', index_key, first_score, last_score)
+  if #added > 0 then
+    call('ZADD', index_key, unpack(added))
+  end
+  bytes, rows, more_rows = bytes - free(at, count), rows - count, more_rows - count
+  if new then
+    bytes, rows, more_rows = bytes + new_length, rows + 1, more_rows + 1
+    used_bytes[new_segment] = (used_bytes[new_segment] or 0) + new_length
+    used_rows[new_segment] = (used_rows[new_segment] or 0) + 1
+    cursors[partition] = math.min(cursors[partition] or base, base)
+  end
+  call('HSET', prefix .. 'logs', partition,
+    pack(LOG, start, high_watermark, log_end, bytes, rows, maximum, created, last_append, FORMAT))
+  return REPLACED
+end
+
+local parts, at = {}, 1
+while at <= #request do
+  local partition, count, is_left, old_at = parse(SWAP, request, at)
+  at = old_at + count * TOLD_BYTES
+  local new
+  if is_left == 1 then
+    new, at = sub(request, at, at + TOLD_BYTES - 1), at + TOLD_BYTES
+  end
+  parts[#parts + 1] = string.char(swap(partition, old_at, count, new))
+end
+if not next(freed_rows) then
+  return reply(parts) -- nothing was changed
+end
+note_change(more_rows, more_bytes)
+for segment, bytes in pairs(used_bytes) do
+  local use = call('HGET', prefix .. 'segments', segment)
+  local bytes_before, rows_before = 0, 0
+  if use then
+    bytes_before, rows_before = parse(USE, use)
+  end
+  call('ZREM', prefix .. 'garbage', segment)
+  call('HSET', prefix .. 'segments', segment, pack(USE, bytes_before + bytes, rows_before + used_rows[segment]))
+end
+note_freed(freed_bytes, freed_rows)
+-- So that the new rows are packed, too.
+for partition, base in pairs(cursors) do
+  local packed = call('HGET', prefix .. 'packed', partition)
+  if packed and parse('>i8', packed) > base then
+    call('HSET', prefix .. 'packed', partition, pack('>i8', base))
+  end
+end
+return reply(parts)

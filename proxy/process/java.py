@@ -1,0 +1,19 @@
+"""What Java a launcher starts."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+
+_ANSWERS_WITHIN_SECONDS = 30
+
+
+def java_version(launcher: str) -> int:
+    """The feature version (17, 21, …) of a launcher; 0 where it does not run."""
+    command = [launcher, "-version"]
+    try:
+        told = subprocess.run(command, capture_output=True, text=True, timeout=_ANSWERS_WITHIN_SECONDS, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return 0
+    found = re.search(r'version "(\d+)', told.stderr)
+    return int(found[1]) if found else 0
