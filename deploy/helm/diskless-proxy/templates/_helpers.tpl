@@ -1,0 +1,127 @@
+{{- define "diskless-proxy.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 40 | trimSuffix "-" }}
+{{- end }}
+
+{{- define "diskless-proxy.fullname" -}}
+{{- if .Values.fullnameOverride }}
+{{- .Values.fullnameOverride | trunc 40 | trimSuffix "-" }}
+{{- else if contains (include "diskless-proxy.name" .) .Release.Name }}
+{{- .Release.Name | trunc 40 | trimSuffix "-" }}
+{{- else }}
+{{- printf "%s-%s" .Release.Name (include "diskless-proxy.name" .) | trunc 40 | trimSuffix "-" }}
+{{- end }}
+{{- end }}
+
+{{/* What belongs to one rack: (dict "root" $ "rack" .). Racks are named freely, objects are not. "-check" fits behind it. */}}
+{{- define "diskless-proxy.rackName" -}}
+{{- printf "%s-%s" (include "diskless-proxy.fullname" .root) (regexReplaceAll "[^a-z0-9-]" (lower .rack.name) "-") | trunc 57 | trimSuffix "-" }}
+{{- end }}
+
+{{- define "diskless-proxy.selectorLabels" -}}
+app.kubernetes.io/name: {{ include "diskless-proxy.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: proxy
+{{- end }}
+
+{{- define "diskless-proxy.labels" -}}
+app.kubernetes.io/name: {{ include "diskless-proxy.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+{{- end }}
+
+{{- define "diskless-proxy.serviceAccountName" -}}
+{{- if .Values.serviceAccount.create }}
+{{- default (include "diskless-proxy.fullname" .) .Values.serviceAccount.name }}
+{{- else }}
+{{- default "default" .Values.serviceAccount.name }}
+{{- end }}
+{{- end }}
+
+{{- define "diskless-proxy.image" -}}
+{{- printf "%s:%s" .Values.image.repository (default .Chart.AppVersion .Values.image.tag) }}
+{{- end }}
+
+{{/* Node IDs such as 0-5,100-105, as a list in JSON. */}}
+{{- define "diskless-proxy.nodeIds" -}}
+{{- $ids := list }}
+{{- range splitList "," (toString .) }}
+{{- $bounds := splitList "-" (trim .) }}
+{{- range untilStep (int (first $bounds)) (int (add1 (int (last $bounds)))) 1 }}
+{{- $ids = append $ids . }}
+{{- end }}
+{{- end }}
+{{- $ids | uniq | toJson }}
+{{- end }}
+
+{{/* Ports of a Service in front of proxies with that config: bootstrap, and each broker's, of each range. */}}
+{{- define "diskless-proxy.ports" -}}
+{{- range $number, $one := prepend (default list .additional_listeners) .listeners -}}
+{{- $name := ternary "" (printf "l%d-" $number) (eq $number 0) }}
+{{- $start := int (default 19100 $one.broker_port_start) }}
+- name: {{ $name }}bootstrap
+  port: {{ int (default 19092 $one.bootstrap_port) }}
+  targetPort: {{ int (default 19092 $one.bootstrap_port) }}
+  protocol: TCP
+{{- range include "diskless-proxy.nodeIds" (default "1-9" $one.broker_node_ids) | fromJsonArray }}
+- name: {{ $name }}broker-{{ int . }}
+  port: {{ add $start (int .) }}
+  targetPort: {{ add $start (int .) }}
+  protocol: TCP
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* The file of one rack's proxies, in YAML: (dict "root" $ "rack" .). */}}
+{{- define "diskless-proxy.config" -}}
+{{- $root := .root }}
+{{- $rack := .rack }}
+{{- $secrets := $root.Values.secrets }}
+{{- $config := mustMergeOverwrite (deepCopy $root.Values.config) (deepCopy (default dict $rack.config)) }}
+{{- $_ := set $config "rack" $rack.name }}
+{{- $host := default (printf "%s.%s.svc" (include "diskless-proxy.rackName" .) $root.Release.Namespace) $rack.advertisedHost }}
+{{- range prepend (default list $config.additional_listeners) $config.listeners }}
+{{- if not .advertised_host }}{{ $_ := set . "advertised_host" $host }}{{ end }}
+{{- if not .host }}{{ $_ := set . "host" "0.0.0.0" }}{{ end }}
+{{- end }}
+{{- with $secrets.brokerSasl.existingSecret }}
+{{- $sasl := default dict $config.brokers.sasl }}
+{{- $_ := set $sasl "password_file" "/etc/diskless-proxy-secrets/broker-sasl/password" }}
+{{- $_ := set $config.brokers "sasl" $sasl }}
+{{- end }}
+{{- with $secrets.brokerTls.existingSecret }}
+{{- $tls := default dict $config.brokers.tls }}
+{{- $_ := set $tls "ca_file" "/etc/diskless-proxy-secrets/broker-tls/ca.crt" }}
+{{- $_ := set $config.brokers "tls" $tls }}
+{{- end }}
+{{- with $secrets.listenerTls.existingSecret }}
+{{- $tls := default dict $config.listeners.tls }}
+{{- $_ := set $tls "certificate_file" "/etc/diskless-proxy-secrets/listener-tls/tls.crt" }}
+{{- $_ := set $tls "key_file" "/etc/diskless-proxy-secrets/listener-tls/tls.key" }}
+{{- $_ := set $config.listeners "tls" $tls }}
+{{- end }}
+{{- with $secrets.adminToken.existingSecret }}
+{{- $_ := set $config.admin "token_file" "/etc/diskless-proxy-secrets/admin-token/token" }}
+{{- end }}
+{{- toYaml $config }}
+{{- end }}
+
+{{/* Files of secrets: name, Secret, and each file's key in it. */}}
+{{- define "diskless-proxy.secretFiles" -}}
+{{- $secrets := .Values.secrets }}
+{{- $files := list }}
+{{- with $secrets.brokerSasl }}{{ if .existingSecret }}
+{{- $files = append $files (dict "name" "broker-sasl" "secret" .existingSecret "items" (dict "password" .passwordKey)) }}
+{{- end }}{{ end }}
+{{- with $secrets.brokerTls }}{{ if .existingSecret }}
+{{- $files = append $files (dict "name" "broker-tls" "secret" .existingSecret "items" (dict "ca.crt" .caKey)) }}
+{{- end }}{{ end }}
+{{- with $secrets.listenerTls }}{{ if .existingSecret }}
+{{- $files = append $files (dict "name" "listener-tls" "secret" .existingSecret "items" (dict "tls.crt" .certificateKey "tls.key" .keyKey)) }}
+{{- end }}{{ end }}
+{{- with $secrets.adminToken }}{{ if .existingSecret }}
+{{- $files = append $files (dict "name" "admin-token" "secret" .existingSecret "items" (dict "token" .tokenKey)) }}
+{{- end }}{{ end }}
+{{- $files | toJson }}
+{{- end }}
