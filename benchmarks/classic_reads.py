@@ -14,7 +14,6 @@ import json
 import os
 import platform
 import time
-import urllib.request
 from collections import defaultdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,6 +24,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from benchmarks.measure import client, cpu_seconds, spread
 from benchmarks.table import classic_reads
+from proxy.demo.admin import get
 from proxy.demo.stack import Stack, StackOptions
 
 RESULTS = Path(__file__).parent / "results"
@@ -165,12 +165,13 @@ def listener(stack: Stack) -> str:
 
 def served(stack: Stack) -> dict[str, float]:
     """Classic record bytes that the proxy has given readers so far, by the rack that they came from."""
-    with urllib.request.urlopen(f"{stack.admin_url(RACK)}/metrics", timeout=10) as response:
-        families = text_string_to_metric_families(response.read().decode())
-        found: dict[str, float] = defaultdict(float)
-        for sample in (sample for family in families for sample in family.samples):
-            if sample.name == "diskless_proxy_record_bytes_total" and sample.labels["direction"] == "fetch":
-                found[sample.labels["serving_rack"]] += sample.value
+    status, text = get(stack.admin_url(RACK), "/metrics", 10)
+    if status != 200:
+        raise RuntimeError(f"the proxy tells no figures: {status} {text}")
+    found: dict[str, float] = defaultdict(float)
+    for sample in (sample for family in text_string_to_metric_families(text) for sample in family.samples):
+        if sample.name == "diskless_proxy_record_bytes_total" and sample.labels["direction"] == "fetch":
+            found[sample.labels["serving_rack"]] += sample.value
     return found
 
 

