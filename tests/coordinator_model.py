@@ -1,4 +1,4 @@
-"""The coordinator, the topic registry and the fleet store in memory: an oracle for the real ones, and a stand-in.
+"""The coordinator in memory: an oracle for the real ones, and a stand-in.
 
 Written from Kafka's rules and the interface, not from the scripts, and as plainly as can be: a list of batches per log.
 """
@@ -8,8 +8,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
+from proxy.coordinator import rewriting
 from proxy.coordinator.interface import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
@@ -17,7 +18,6 @@ from proxy.coordinator.interface import (
     Announcement,
     BatchAnswer,
     DeleteRequest,
-    DisklessTopic,
     FindRequest,
     IndexSize,
     ListRequest,
@@ -28,16 +28,12 @@ from proxy.coordinator.interface import (
     PartitionRun,
     ProducerDescription,
     ProposedBatch,
-    ProxyRecord,
-    RegistryChanged,
-    RegistrySnapshot,
     RetainRequest,
     Row,
     RunAnswer,
     SegmentUse,
-    TopicReserved,
 )
-from proxy.coordinator.registry import TopicNotReserved
+from proxy.coordinator.interface_rewriting import IndexedRow, IndexPage, LogState, Swap, SwapAnswer
 
 Log = tuple[bytes, int]
 Clock = Callable[[], int]
@@ -62,6 +58,8 @@ class PartitionLog:
     start: int = 0
     end: int = 0
     producers: dict[int, Producer] = field(default_factory=dict)
+    compacted: int = 0
+    newest_ms: int = -LARGEST
 
 
 class ModelCoordinator:
@@ -227,6 +225,7 @@ class ModelCoordinator:
                         max_timestamp_ms=max(first.max_timestamp_ms, newest),
                     )
                 log.rows.append(row)
+                log.newest_ms = max(log.newest_ms, newest)
             extend = accepted
             position += batch.length
         return answers
@@ -340,6 +339,73 @@ class ModelCoordinator:
         """Of one shard; a row takes nothing here."""
         return [IndexSize(sum(len(log.rows) for log in self.logs.values()), 0)]
 
+    async def replace(self, swaps: Sequence[Swap], *, not_after_ms: int = 0) -> list[SwapAnswer]:
+        for swap in swaps:
+            rewriting._check(swap)
+        if 0 < not_after_ms < self._clock():
+            return [SwapAnswer.LATE] * len(swaps)
+        return [self._swap(swap) for swap in swaps]
+
+    def _swap(self, swap: Swap) -> SwapAnswer:
+        log = self.logs.get((swap.topic_id, swap.partition))
+        if log is None:
+            return SwapAnswer.GONE
+        old, new = list(swap.old), swap.new
+        if new and new.last_offset < log.start:
+            new = None
+        at = log.rows.index(old[0]) if old[0] in log.rows else len(log.rows)
+        if log.rows[at : at + len(old)] != old:
+            touched = [
+                row
+                for row in log.rows
+                if row.base_offset <= old[-1].last_offset and row.last_offset >= old[0].base_offset
+            ]
+            done = new in log.rows if new else not touched and old[-1].last_offset >= log.start
+            return SwapAnswer.REPLACED if done else SwapAnswer.CHANGED
+        if new and new.segment in self.tombstones:
+            return SwapAnswer.REFUSED
+        log.rows[at : at + len(old)] = [new] if new else []
+        if new:
+            self.unused.discard(new.segment)
+        self._freed(old)
+        return SwapAnswer.REPLACED
+
+    async def compacted(self, logs: Sequence[Log]) -> list[int]:
+        return [self.logs[log].compacted if log in self.logs else 0 for log in logs]
+
+    async def mark_compacted(self, marks: Sequence[tuple[bytes, int, int]]) -> None:
+        for topic_id, partition, offset in marks:
+            log = self.logs.get((topic_id, partition))
+            if log:
+                log.compacted = max(log.compacted, min(offset, log.end))
+
+    async def index_page(self, topic_id: bytes, partition: int, from_offset: int) -> IndexPage:
+        """All of it in one page."""
+        log = self.logs.get((topic_id, partition))
+        if log is None:
+            return IndexPage(None, (), -1)
+        rows: list[IndexedRow] = []
+        highest = -LARGEST
+        for row in log.rows:
+            highest = max(highest, row.max_timestamp_ms)
+            if row.last_offset >= from_offset:
+                rows.append(IndexedRow(row, highest))
+        size = sum(row.length for row in log.rows)
+        return IndexPage(LogState(log.start, log.end, log.end, size, len(log.rows), log.newest_ms), tuple(rows), -1)
+
+    async def used_segments(self, shard: int, place: bytes = b"0") -> tuple[list[tuple[bytes, SegmentUse]], bytes]:
+        """All of one shard, which has everything."""
+        segments = sorted(self.used_bytes()) if shard == 0 else []
+        return list(zip(segments, await self.segment_use(segments), strict=True)), b"0"
+
+    async def tombstones_of(self, shard: int, limit: int) -> list[bytes]:
+        return sorted(self.tombstones)[:limit]
+
+    async def correct_use(self, shard: int, segment: bytes, expected: SegmentUse, counted: SegmentUse) -> bool:
+        """It is never wrong here."""
+        (use,) = await self.segment_use([segment])
+        return use == expected == counted
+
     async def announcements(self) -> AsyncIterator[Announcement | None]:
         queue: asyncio.Queue[Announcement | None] = asyncio.Queue()
         queue.put_nowait(None)
@@ -354,96 +420,3 @@ class ModelCoordinator:
 def _out_of_order(batch: ProposedBatch, expected: int) -> BatchAnswer:
     """Early where the sequence is ahead of the one expected by less than half of all."""
     return BatchAnswer(45, -1, -1, False, (batch.base_sequence - expected) % 2**31 < 2**30)
-
-
-class ModelTopicRegistry:
-    def __init__(self) -> None:
-        self.version = 0
-        self.cluster_id = ""
-        self.topics: dict[str, DisklessTopic] = {}
-        self._listeners: list[asyncio.Queue[int]] = []
-
-    async def load(self) -> RegistrySnapshot:
-        return RegistrySnapshot(self.version, tuple(self.topics[name] for name in sorted(self.topics)))
-
-    async def reserve(self, name: str, partitions: int, configs: dict[str, str], owner: str) -> int:
-        if name in self.topics:
-            raise TopicReserved(name)
-        return self._put(DisklessTopic(name, bytes(16), partitions, "reserved", dict(configs), owner))
-
-    async def activate(self, name: str, topic_id: bytes, partitions: int) -> int:
-        topic = self.topics.get(name)
-        if topic is None or topic.state == "deleting" or (topic.state == "live" and topic.topic_id != topic_id):
-            raise TopicNotReserved(name)
-        if topic.state == "live":
-            partitions = max(partitions, topic.partitions)
-        return self._put(replace(topic, topic_id=topic_id, partitions=partitions, state="live"))
-
-    async def configure(self, name: str, version: int, configs: dict[str, str]) -> int:
-        topic = self.topics.get(name)
-        if topic is None or topic.state != "live" or version != self.version:
-            raise RegistryChanged(name)
-        return self._put(replace(topic, configs=dict(configs)))
-
-    async def begin_delete(self, name: str, topic_id: bytes = b"") -> int:
-        topic = self.topics.get(name)
-        if topic is None or topic_id not in (b"", topic.topic_id):
-            return self.version
-        return self._put(replace(topic, state="deleting"))
-
-    async def remove(self, name: str, topic_id: bytes = b"", owner: str = "") -> int:
-        topic = self.topics.get(name)
-        if topic is None or topic_id not in (b"", topic.topic_id) or owner not in ("", topic.owner):
-            return self.version
-        del self.topics[name]
-        return self._changed()
-
-    async def belongs_to(self, cluster_id: str) -> bool:
-        self.cluster_id = self.cluster_id or cluster_id
-        return self.cluster_id == cluster_id
-
-    async def changes(self) -> AsyncIterator[int]:
-        queue: asyncio.Queue[int] = asyncio.Queue()
-        queue.put_nowait(self.version)
-        self._listeners.append(queue)
-        try:
-            while True:
-                yield await queue.get()
-        finally:
-            self._listeners.remove(queue)
-
-    def _put(self, topic: DisklessTopic) -> int:
-        if self.topics.get(topic.name) == topic:
-            return self.version
-        self.topics[topic.name] = topic
-        return self._changed()
-
-    def _changed(self) -> int:
-        self.version += 1
-        for listener in self._listeners:
-            listener.put_nowait(self.version)
-        return self.version
-
-
-class ModelFleetStore:
-    def __init__(self, clock: Clock = wall_clock_ms) -> None:
-        self._clock = clock
-        self._leases: dict[str, tuple[int, ProxyRecord]] = {}
-        self._held: dict[str, tuple[int, str]] = {}
-
-    async def beat(self, record: ProxyRecord, lease_ms: int) -> tuple[ProxyRecord, ...]:
-        now = self._clock()
-        self._leases[record.proxy_id] = (now + lease_ms, record)
-        self._leases = {name: lease for name, lease in self._leases.items() if lease[0] > now}
-        return tuple(self._leases[name][1] for name in sorted(self._leases))
-
-    async def leave(self, proxy_id: str) -> None:
-        self._leases.pop(proxy_id, None)
-
-    async def hold(self, name: str, holder: str, lease_ms: int) -> bool:
-        now = self._clock()
-        until, other = self._held.get(name, (0, ""))
-        if until > now and other != holder:
-            return False
-        self._held[name] = (now + lease_ms, holder)
-        return True

@@ -8,7 +8,7 @@ from contextlib import closing
 from typing import Any, Self
 
 from tests.conformance.model import TIMEOUT_SECONDS, Assigned, Client, Consuming, Received
-from tests.conformance.ways import wait_for
+from tests.support.waiting import wait_for
 
 
 class Member:

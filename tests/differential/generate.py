@@ -36,6 +36,12 @@ ALTERED: dict[str, tuple[str | None, ...]] = {
     "compression.type": ("uncompressed", "gzip", "snappy", "lz4", "zstd", "zstd", "producer", None, "brotli"),
     "retention.bytes": ("1000000000", None),
     "retention.ms": ("-1", "forever"),
+    # Not `compact`: every second batch has a record without a key, and would be refused from then on.
+    "cleanup.policy": ("delete", "", " delete,delete", None, "never"),
+    "delete.retention.ms": ("0", "86400000", None, "-1"),
+    "min.cleanable.dirty.ratio": ("0", "0.25", "1e-4", None, "1.01"),
+    "min.compaction.lag.ms": ("0", "5", None, "-1"),
+    "max.compaction.lag.ms": ("9", "3", None, "0"),
     "min.insync.replicas": ("1", "0"),
     "no.such.config": ("1",),
 }

@@ -39,8 +39,9 @@ from proxy.stats import Stats
 from proxy.storage.file import FileStorage
 from proxy.topics import Topics
 from proxy.wal.segment import segment_key
-from tests.coordinator_model import ModelTopicRegistry
 from tests.integration.coordinator.conftest import Store
+from tests.registry_model import ModelTopicRegistry
+from tests.support.fuse import Fuse, Killed
 
 SHARDS = 3
 GROWING, SHORT, DELETED = (bytes([number]) * 16 for number in (1, 2, 3))
@@ -52,26 +53,6 @@ ORPHANS, FOREIGN = 2, "notes/readme"
 WHOLE_LOG = 1 << 40
 OLD_SECONDS = 7_200
 FIRST_ROUND = ("pack", "retain", "collect", "sweep", "collect")
-
-
-class Killed(BaseException):
-    """In the place of SIGKILL: nothing catches it."""
-
-
-class Fuse:
-    """Burns down with each write; at its end the process that wrote is no more."""
-
-    def __init__(self, writes: int | None) -> None:
-        self._left = writes
-        self.writes = 0
-
-    async def write(self, do: Callable[[], Awaitable[Any]]) -> Any:
-        """Carry out, and perhaps die of it."""
-        done = await do()
-        self.writes += 1
-        if self.writes == self._left:
-            raise Killed
-        return done
 
 
 class FusedStorage:

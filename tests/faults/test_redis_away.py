@@ -7,7 +7,7 @@ import time
 from proxy.config import load_settings
 from proxy.demo.stack import Stack
 from tests.support.load import acknowledged, assert_right, load_of, wait_for_more
-from tests.support.readiness import wait_not_ready
+from tests.support.readiness import readiness, wait_not_ready
 from tests.support.topics import CLASSIC, DISKLESS
 
 
@@ -20,6 +20,7 @@ def test_it_hangs_for_longer_than_a_lease(stack: Stack) -> None:
         while time.monotonic() < until:
             wait_for_more(load, CLASSIC)
         wait_not_ready(stack.admin_url("rack-b"), "coordinator:")
+        assert readiness(stack.admin_url("rack-b"), "servez") == (200, "serving"), "clients are still sent there"
         held = acknowledged(load, DISKLESS)
         wait_for_more(load, CLASSIC)
         assert acknowledged(load, DISKLESS) == held

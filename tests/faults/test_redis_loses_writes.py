@@ -47,12 +47,12 @@ def until(complaint: Callable[[], str]) -> None:
     wait_until(complaint, 60, threading.Event(), str)
 
 
-def refused(stack: Stack, topic: str, partition: int) -> bool:
+def refused(stack: Stack, topic: str, partition: int, timeout_ms: int = 3_000) -> bool:
     """Whether a record is not stored, where the producer gives up after a while."""
     told: list[bool] = []
-    producer = Producer({"bootstrap.servers": stack.bootstrap(RACK), "message.timeout.ms": 3_000})
+    producer = Producer({"bootstrap.servers": stack.bootstrap(RACK), "message.timeout.ms": timeout_ms})
     producer.produce(topic, b"lost", partition=partition, on_delivery=lambda error, _: told.append(error is not None))
-    producer.flush(30)
+    producer.flush(30 + timeout_ms / 1000)
     (failed,) = told
     return failed
 
@@ -135,7 +135,7 @@ def test_it_is_fenced_and_goes_on_when_the_loss_is_accepted(new_stack: Callable[
     told = checked(stack)
     (shard,) = [one for one in told["shards"] if one["fenced"]]
     assert shard["offsets_lost"] >= 7
-    assert not refused(stack, topic, _beside(told, topic, stack))
+    assert not refused(stack, topic, _beside(told, topic, stack), 60_000)
     assert refused(stack, topic, 0)
     for name in BOTH:
         assert stack.log_tail(f"proxy-{name}", 10_000).count("shard_fenced") == 1, "said once"

@@ -21,7 +21,7 @@ def test_a_directory_that_is_gone_for_a_while(stack: Stack) -> None:
         wait_for_more(load, DISKLESS)
         directory.rename(elsewhere)
         try:
-            wait_for_more(load, CLASSIC)  # what was on its way is there by now
+            wait_for_more(load, CLASSIC, 300)  # what was on its way is there by now
             held = acknowledged(load, DISKLESS)
             wait_for_more(load, CLASSIC, 300)
             assert acknowledged(load, DISKLESS) == held

@@ -24,7 +24,7 @@ def test_health_and_readiness(stack: Stack) -> None:
             assert (response.status, response.read()) == (200, b"ok\n")
         assert readiness(stack.admin_url(rack)) == (200, "ready")
     with pytest.raises(urllib.error.HTTPError) as caught:
-        urllib.request.urlopen(f"{stack.admin_url(RACK)}/", timeout=10)
+        urllib.request.urlopen(f"{stack.admin_url(RACK)}/nothing", timeout=10)
     caught.value.close()
     assert caught.value.code == 404
 

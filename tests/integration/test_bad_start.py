@@ -46,10 +46,10 @@ def test_settings_that_cant_be_used_are_named_all_at_once(tmp_path: Path) -> Non
         "fleet": {"lease_ms": 1000},
     }
     line = refusal(command(tmp_path, Ports(), overrides))
-    assert "diskles_append_commit_interval_ms: no such setting; see docs" in line
-    assert "diskless_append_buffer_max_bytes: " in line
+    assert "diskles.append.commit.interval.ms: no such setting; " in line
+    assert "diskless.append.buffer.max.bytes: " in line
     assert "(it is 'many')" in line
-    assert "listeners.bootstrap_prot: no such setting; see docs" in line
+    assert "listeners.bootstrap_prot: no such setting; " in line
     assert "brokers.bootstrap: 'broker-1' is not host:port" in line
     assert "lease_ms must be at least twice heartbeat_interval_ms" in line
 

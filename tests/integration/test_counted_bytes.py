@@ -24,9 +24,9 @@ from tests.support.routed import (
     records_of,
     settle,
     topic_id,
-    wait_until,
 )
-from tests.support.topics import CLASSIC, DISKLESS, create_topic, delete_topic
+from tests.support.topics import CLASSIC, DISKLESS, create_topic, delete_topic, offsets
+from tests.support.waiting import wait_for
 
 CLIENT_ID = "counted"
 """Of its own: proxies remember which rack a client of some other name said that it is in."""
@@ -38,10 +38,13 @@ TOPICS = {"counted-near": (CLASSIC, NEAR), "counted-far": (CLASSIC, LEADER), "co
 
 @pytest.fixture
 def ids(stack: Stack) -> Iterator[dict[str, bytes]]:
-    """The topics' IDs."""
+    """The topics' IDs; both partitions have leaders that know it."""
     for topic, (kind, node) in TOPICS.items():
         replicas = sorted(stack.kafka.racks, key=lambda one: one != node)
         create_topic(stack, topic, kind, assignment=[replicas, replicas] if kind == CLASSIC else None, partitions=2)
+    for topic in TOPICS:
+        offsets(stack, topic)
+        offsets(stack, topic, 1)
     yield {topic: topic_id(stack, topic) for topic in TOPICS}
     for topic in TOPICS:
         delete_topic(stack, topic)
@@ -66,7 +69,7 @@ def test_bytes_by_topic_are_what_clients_moved(stack: Stack, ids: dict[str, byte
         for direction, moved in (("produce", produced[topic]), ("fetch", fetched[topic])):
             labels = {"kind": kind, "direction": direction, "topic": topic}
             # Names of topics that clients gave by ID come a little later.
-            wait_until(
+            wait_for(
                 lambda labels=labels, moved=moved: more("topic_record_bytes_total", **labels) >= moved,  # type: ignore[misc]
                 f"{moved} bytes are counted: {labels}",
             )

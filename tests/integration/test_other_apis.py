@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,6 +11,7 @@ from tests.support.confluent import produce_to
 from tests.support.questions import ask
 from tests.support.records import samples
 from tests.support.topics import CLASSIC, DISKLESS, KINDS, new_topic
+from tests.support.waiting import wait_for
 
 METADATA, DESCRIBE_LOG_DIRS, ALTER_CONFIGS, DESCRIBE_CONFIGS = 3, 35, 44, 32
 ALTER_REASSIGNMENTS, LIST_REASSIGNMENTS, DESCRIBE_PRODUCERS, DESCRIBE_TOPIC_PARTITIONS = 45, 46, 61, 75
@@ -42,14 +41,6 @@ def metadata_of(stack: Stack, *names: str, direct: bool = False) -> dict[str, di
     address = stack.direct_bootstrap.split(",")[0] if direct else stack.bootstrap(RACK)
     told = ask(address, METADATA, 12, topics=[{"name": name, "topic_id": bytes(16)} for name in names])
     return {topic["name"]: topic for topic in told["topics"]}
-
-
-def until(condition: Callable[[], Any], what: str) -> Any:
-    deadline = time.monotonic() + 30
-    while not (value := condition()):
-        assert time.monotonic() < deadline, what
-        time.sleep(0.05)
-    return value
 
 
 # Log directories
@@ -159,7 +150,7 @@ def test_configs_that_are_only_tried_stay(stack: Stack, topics: dict[str, str], 
 def test_a_shadow_moves_and_loses_no_replica_unawares(stack: Stack) -> None:
     """A plan from what clients are told names one replica; the rest of the request goes on."""
     classic, diskless = (new_topic(stack, "moved", kind, 2) for kind in KINDS)
-    until(lambda: all(not one["error_code"] for one in metadata_of(stack, classic, diskless).values()), "not known")
+    wait_for(lambda: all(not one["error_code"] for one in metadata_of(stack, classic, diskless).values()), "not known")
 
     def alter(plans: dict[str, list[list[int] | None]]) -> dict[tuple[str, int], int]:
         asked = [
@@ -194,9 +185,9 @@ def test_a_shadow_moves_and_loses_no_replica_unawares(stack: Stack) -> None:
         (classic, 0): 0,
         (classic, 1): 0,
     }
-    until(lambda: sorted(map(len, replicas(diskless))) == [2, 3] and replicas(classic) == [[2], [1, 3]], "not moved")
+    wait_for(lambda: sorted(map(len, replicas(diskless))) == [2, 3] and replicas(classic) == [[2], [1, 3]], "not moved")
     assert alter({diskless: [[1, 3]]}) == {(diskless, 0): 0}
-    until(lambda: replicas(diskless) == [[1, 3], [1, 3]], "not moved")
+    wait_for(lambda: replicas(diskless) == [[1, 3], [1, 3]], "not moved")
     # None cancels; nothing is under way, of either kind.
     assert set(alter({diskless: [None], classic: [None]}).values()) == {85}
     assert ask(stack.bootstrap(RACK), LIST_REASSIGNMENTS, 0, timeout=30_000, topics=None)["topics"] == []

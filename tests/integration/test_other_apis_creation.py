@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import time
 import uuid
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,6 +12,7 @@ from tests.support.confluent import produce, read
 from tests.support.metrics import Metrics
 from tests.support.questions import ask
 from tests.support.records import samples
+from tests.support.waiting import wait_for
 
 METADATA, CREATE_TOPICS, DELETE_TOPICS, DESCRIBE_CONFIGS = 3, 19, 20, 32
 INVALID_REPLICA_ASSIGNMENT, TOPIC_ALREADY_EXISTS, INVALID_CONFIG = 39, 36, 40
@@ -43,18 +42,10 @@ def is_diskless(stack: Stack, name: str) -> bool:
     return any(config["name"] == "diskless.enable" for config in result["configs"])
 
 
-def until(condition: Callable[[], Any], what: str) -> Any:
-    deadline = time.monotonic() + 30
-    while not (value := condition()):
-        assert time.monotonic() < deadline, what
-        time.sleep(0.05)
-    return value
-
-
 def known(stack: Stack, *names: str) -> None:
     """Until every broker knows them: brokers hear of topics one after the other."""
-    for address in (*stack.direct_bootstrap.split(","), stack.bootstrap(RACK)):
-        until(lambda address=address: not any(metadata(address, 9, *names).values()), "not known everywhere")  # type: ignore[misc]
+    addresses = (*stack.direct_bootstrap.split(","), stack.bootstrap(RACK))
+    wait_for(lambda: not any(any(metadata(one, 9, *names).values()) for one in addresses), "not known everywhere")
 
 
 # On demand
@@ -64,7 +55,7 @@ def known(stack: Stack, *names: str) -> None:
 def test_topics_that_come_on_demand_are_diskless_by_their_names(stack: Stack, version: int) -> None:
     """Those of other names come too, in the same request, from the brokers."""
     names = by_name("diskless"), by_name("diskless"), by_name("classic")
-    until(
+    wait_for(
         lambda: not any(metadata(stack.bootstrap(RACK), version, *names, creates=True).values()),
         "not created on demand",
     )

@@ -12,7 +12,7 @@ from contextlib import closing
 from typing import Any, NamedTuple
 
 import pytest
-from aiokafka.record.default_records import DefaultRecordBatch
+from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from crc32c import crc32c
 
@@ -31,7 +31,7 @@ VERSION = 9
 FETCH_VERSION = 11
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
-UNKNOWN_TOPIC_OR_PARTITION, MESSAGE_TOO_LARGE, INVALID_TIMESTAMP, OUT_OF_ORDER = 3, 10, 32, 45
+UNKNOWN_TOPIC_OR_PARTITION, MESSAGE_TOO_LARGE, INVALID_TIMESTAMP, OUT_OF_ORDER, INVALID_RECORD = 3, 10, 32, 45, 87
 NODE = 1
 _READY_SECONDS = 30.0
 
@@ -52,6 +52,8 @@ class Side:
     def __init__(self, address: str, topic: str) -> None:
         self.connection = Raw(address)
         self.topic = topic
+        self.message: str | None = None
+        """Of the answer to the last Produce."""
 
     def close(self) -> None:
         self.connection.close()
@@ -68,6 +70,7 @@ class Side:
             topic_data=[{"name": self.topic, "partition_data": data}],
         )
         (told,) = answer["responses"][0]["partition_responses"]
+        self.message = told["error_message"]
         errors = tuple((one["batch_index"], one["batch_index_error_message"]) for one in told["record_errors"])
         return Told(told["error_code"], told["base_offset"], told["log_append_time"], told["log_start_offset"], errors)
 
@@ -151,7 +154,8 @@ def agree(sides: Sides, batch: bytes | bytearray, *, stamped: bool = False) -> T
         now_ms = time.time() * 1000
         assert all(0 <= now_ms - told.log_append_time_ms < 60_000 for told in (classic, diskless)), (classic, diskless)
         diskless = diskless._replace(log_append_time_ms=classic.log_append_time_ms)
-    assert [_without_times(one) for one in diskless.record_errors] == [
+    names = sides[1].topic, sides[0].topic
+    assert [_without_times((place, text.replace(*names))) for place, text in diskless.record_errors] == [
         _without_times(one) for one in classic.record_errors
     ]
     if classic.error_code:
@@ -325,6 +329,48 @@ def test_times_of_single_records_are_checked(stack: Stack, both: Both) -> None:
             assert told.error_code == (INVALID_TIMESTAMP if wrong else 0), times
             assert [place for place, _ in told.record_errors] == wrong
     read_back(sides)
+
+
+def keyed(keys: list[bytes | None], codec: int = 0, **times: int) -> bytes:
+    """A batch with a record for each key; `times`: of the first one, an hour apart."""
+    builder = DefaultRecordBatchBuilder(2, codec, 0, -1, -1, -1, 1 << 20)
+    for offset, key in enumerate(keys):
+        builder.append(offset, times.get("first_ms", now_ms()) + offset * HOUR_MS, key, b"value", [])
+    return bytes(builder.build())
+
+
+@pytest.mark.parametrize("wanted", ["producer", "zstd"])
+def test_records_without_a_key_are_refused_by_a_compacted_topic(both: Both, wanted: str) -> None:
+    sides = both(cleanup_policy="compact,delete", compression_type=wanted)
+    for codec in range(5):
+        for keys, wrong in (
+            ([b"k", b""], []),
+            ([None], [0]),
+            ([b"k", None, b"k", None, None, None], [1, 3, 4, 5]),
+        ):
+            batch = keyed(keys, codec, first_ms=now_ms() - DAY_MS)
+            told = agree(sides, batch)
+            assert told.error_code == (INVALID_RECORD if wrong else 0)
+            assert [place for place, _ in told.record_errors] == wrong
+            classic, diskless = (side.message for side in sides)
+            assert (diskless or "").replace(sides[1].topic, sides[0].topic) == (classic or "")
+    late = keyed([b"k", None, b"k"], first_ms=now_ms() + HOUR_MS // 2)
+    assert agree(sides, late).error_code == INVALID_TIMESTAMP, "which goes before"
+    assert len(read_back(sides)) == 5
+
+
+def test_a_topic_that_becomes_compacted_asks_for_keys(stack: Stack, both: Both) -> None:
+    sides = both()
+    keyless = keyed([None], 4)
+    assert agree(sides, keyless).error_code == 0
+    alter(stack, sides, "cleanup.policy", "compact")
+    deadline = time.monotonic() + _READY_SECONDS
+    for side in sides:  # until it has heard of the change
+        while side.produce(keyless).error_code == 0:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+    assert agree_code(sides, keyless) == INVALID_RECORD
+    assert agree_code(sides, keyed([b"k"], 4)) == 0
 
 
 def test_a_maximum_timestamp_that_is_not_true_is_mended_where_records_are_looked_at(stack: Stack, both: Both) -> None:

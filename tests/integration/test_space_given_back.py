@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 import uuid
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,15 +15,7 @@ from proxy.wal.segment import segment_key
 from tests.support.confluent import produce, read
 from tests.support.records import samples
 from tests.support.topics import DISKLESS, delete_topic, new_topic, offsets
-
-TIMEOUT_SECONDS = 40.0
-
-
-def until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + TIMEOUT_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.2)
+from tests.support.waiting import wait_for
 
 
 def objects(stack: Stack) -> set[Path]:
@@ -32,19 +23,20 @@ def objects(stack: Stack) -> set[Path]:
 
 
 def fill(stack: Stack, topic: str, segments: int = 5) -> set[Path]:
-    """Produce, one segment after the other; the objects that this made."""
-    before = objects(stack)
+    """Produce, one segment after the other; the objects that this made, the first of which may be gone by now."""
+    before, made = objects(stack), set[Path]()
     for number in range(segments):
         produce(stack.bootstrap(list(stack.proxies)[number % 3]), topic, samples(10, "none"))
-    return objects(stack) - before
+        made |= objects(stack) - before
+    return made
 
 
 def test_retention_by_size_gives_objects_back(stack: Stack) -> None:
     topic = new_topic(stack, "retention-bytes", DISKLESS, configs={"retention.bytes": "1"})
     made = fill(stack, topic)
     assert len(made) >= 5
-    until(lambda: offsets(stack, topic)[0] >= 40, "the log start did not move")
-    until(lambda: len(objects(stack) & made) <= 1, "objects stayed")
+    wait_for(lambda: offsets(stack, topic)[0] >= 40, "the log start did not move")
+    wait_for(lambda: len(objects(stack) & made) <= 1, "objects stayed")
     earliest, latest = offsets(stack, topic, rack="rack-b")
     assert latest == 50
     assert [stored.offset for stored in read(stack.bootstrap("rack-b"), topic)] == list(range(earliest, 50))
@@ -53,8 +45,8 @@ def test_retention_by_size_gives_objects_back(stack: Stack) -> None:
 def test_retention_by_time_gives_everything_back(stack: Stack) -> None:
     topic = new_topic(stack, "retention-ms", DISKLESS, configs={"retention.ms": "1"})
     made = fill(stack, topic, 2)
-    until(lambda: offsets(stack, topic) == (20, 20), "the log start did not move")
-    until(lambda: not objects(stack) & made, "objects stayed")
+    wait_for(lambda: offsets(stack, topic) == (20, 20), "the log start did not move")
+    wait_for(lambda: not objects(stack) & made, "objects stayed")
     produce(stack.bootstrap("rack-c"), topic, samples(1, "none"))
     assert offsets(stack, topic)[1] == 21
 
@@ -67,7 +59,7 @@ def test_a_deleted_topic_gives_everything_back_though_the_one_that_does_it_dies(
         holder = store.get("diskless:{fleet}:lease:housekeeping")
     assert isinstance(holder, bytes)
     stack.kill_proxy(holder.decode().partition("/")[0])
-    until(lambda: not objects(stack) & made, "objects stayed")
+    wait_for(lambda: not objects(stack) & made, "objects stayed")
     assert objects(stack) >= others
 
 
@@ -81,7 +73,7 @@ def test_objects_that_were_never_committed_go_when_they_are_old(stack: Stack, ag
         path.write_bytes(b"\0")
         os.utime(path, (time.time() - age_seconds,) * 2)
     if age_seconds:
-        until(lambda: not orphan.exists(), "the orphan stayed")
+        wait_for(lambda: not orphan.exists(), "the orphan stayed")
     else:
         time.sleep(6)
         assert orphan.exists(), "its commit might have been under way"

@@ -21,7 +21,7 @@ from confluent_kafka.admin import (
 from proxy.demo.stack import Stack
 from tests.support.confluent import produce_to, read_partitions
 from tests.support.records import Sample, samples
-from tests.support.topics import CLASSIC, DISKLESS, NOT_HEARD_OF, new_topic
+from tests.support.topics import CLASSIC, DISKLESS, NOT_HEARD_OF, new_topic, offsets
 
 ENABLE = "diskless.enable"
 CONFIGS = {"retention.ms": "3600000", "max.message.bytes": "50000", "min.insync.replicas": "1"}
@@ -84,6 +84,7 @@ def the_same(admin: AdminClient, topics: tuple[str, str]) -> None:
 def test_configs_are_told_and_changed_alike(admin: AdminClient, topics: tuple[str, str]) -> None:
     the_same(admin, topics)
     set_, delete, append = AlterConfigOpType.SET, AlterConfigOpType.DELETE, AlterConfigOpType.APPEND
+    subtract = AlterConfigOpType.SUBTRACT
     for name, value, operation, expected in (
         ("retention.ms", "7200000", set_, "done"),
         ("retention.bytes", "1000000", set_, "done"),
@@ -94,6 +95,23 @@ def test_configs_are_told_and_changed_alike(admin: AdminClient, topics: tuple[st
         ("no.such.config", "1", set_, "INVALID_CONFIG"),
         ("cleanup.policy", "delete", append, "done"),
         ("retention.bytes", None, delete, "done"),
+        ("cleanup.policy", "compact", append, "done"),
+        ("cleanup.policy", "delete", subtract, "done"),
+        ("cleanup.policy", "never", set_, "INVALID_CONFIG"),
+        ("cleanup.policy", "compact,compact", set_, "done"),
+        ("cleanup.policy", "", set_, "done"),
+        ("cleanup.policy", " compact, delete ", set_, "done"),
+        ("delete.retention.ms", " 5", set_, "done"),
+        ("delete.retention.ms", "-1", set_, "INVALID_CONFIG"),
+        ("min.cleanable.dirty.ratio", "1", set_, "done"),
+        ("min.cleanable.dirty.ratio", "0.00025", set_, "done"),
+        ("min.cleanable.dirty.ratio", "1.5", set_, "INVALID_CONFIG"),
+        ("min.compaction.lag.ms", "10", set_, "done"),
+        ("max.compaction.lag.ms", "9", set_, "INVALID_CONFIG"),
+        ("max.compaction.lag.ms", "10", set_, "done"),
+        ("min.compaction.lag.ms", "11", set_, "INVALID_CONFIG"),
+        ("min.compaction.lag.ms", None, delete, "done"),
+        ("cleanup.policy", None, delete, "done"),
     ):
         assert [alter(admin, topic, name, value, operation) for topic in topics] == [expected] * 2, (name, value)
         the_same(admin, topics)
@@ -110,7 +128,7 @@ def test_a_changed_config_is_obeyed_by_every_proxy(stack: Stack, admin: AdminCli
             except AssertionError as error:
                 refused = str(error)
                 break
-            assert time.monotonic() < deadline
+            assert time.monotonic() < deadline, f"the proxy of {rack} still takes what has become too large"
         assert "MSG_SIZE_TOO_LARGE" in refused
 
 
@@ -119,8 +137,38 @@ def test_diskless_enable_is_for_good(admin: AdminClient, topics: tuple[str, str]
     assert alter(admin, diskless, ENABLE, "false", AlterConfigOpType.SET) == "INVALID_CONFIG"
     assert alter(admin, diskless, ENABLE, None, AlterConfigOpType.DELETE) == "INVALID_CONFIG"
     assert alter(admin, diskless, ENABLE, "true", AlterConfigOpType.SET) == "done"
-    assert alter(admin, diskless, "cleanup.policy", "compact", AlterConfigOpType.SET) == "INVALID_CONFIG"
     assert described(admin, diskless)[ENABLE][0] == "true"
+
+
+@pytest.mark.parametrize("policy", ["compact", "compact,delete", "", "never", "delete,compact,delete"])
+def test_topics_are_created_with_every_cleanup_policy(stack: Stack, admin: AdminClient, policy: str) -> None:
+    configs = {"cleanup.policy": policy, "min.cleanable.dirty.ratio": ".75", "delete.retention.ms": "0"}
+    made: list[str] = []
+    outcomes = [
+        outcome(lambda: made.append(new_topic(stack, "policy", kind, configs=configs)))  # noqa: B023
+        for kind in (CLASSIC, DISKLESS)
+    ]
+    if policy == "never":
+        assert outcomes == ["INVALID_CONFIG"] * 2
+    else:
+        assert outcomes == ["done"] * 2
+        the_same(admin, (made[0], made[1]))
+
+
+def test_only_what_is_to_be_deleted_is_deleted(stack: Stack) -> None:
+    old = [Sample(b"key", b"value", (), 1_000)] * 3
+    new = [Sample(b"key", b"value", (), int(time.time() * 1000))]
+    limit = {"retention.ms": "60000"}
+    policies = ("compact", "", "compact,delete")
+    topics = [new_topic(stack, "kept", DISKLESS, configs=limit | {"cleanup.policy": one}) for one in policies]
+    for topic in topics:
+        produce_to(stack.bootstrap("rack-a"), topic, {0: old})
+        produce_to(stack.bootstrap("rack-a"), topic, {0: new})
+    deadline = time.monotonic() + 60
+    while offsets(stack, topics[2]) != (3, 4):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    assert [offsets(stack, topic) for topic in topics] == [(0, 4), (0, 4), (3, 4)]
 
 
 def test_all_configs_of_a_topic_are_replaced(admin: AdminClient, topics: tuple[str, str]) -> None:
@@ -132,6 +180,16 @@ def test_all_configs_of_a_topic_are_replaced(admin: AdminClient, topics: tuple[s
     the_same(admin, topics)
 
 
+def wait_for_partitions(stack: Stack, topic: str, count: int) -> None:
+    """At every broker and in every rack: producers give up at once on a partition that theirs has not heard of."""
+    deadline = time.monotonic() + 60
+    for address in (*stack.direct_bootstrap.split(","), *map(stack.bootstrap, stack.proxies)):
+        # A new client asks whom it is told of; later it asks any broker that it has heard of.
+        while len(AdminClient({"bootstrap.servers": address}).list_topics(topic, 10).topics[topic].partitions) < count:
+            assert time.monotonic() < deadline, address
+            time.sleep(0.1)
+
+
 def test_partitions_are_added_alike(stack: Stack, admin: AdminClient, topics: tuple[str, str]) -> None:
     for count, expected in ((3, "done"), (2, "INVALID_PARTITIONS"), (5, "done")):
         for topic in topics:
@@ -139,10 +197,7 @@ def test_partitions_are_added_alike(stack: Stack, admin: AdminClient, topics: tu
             assert outcome(lambda: answer.result(30)) == expected  # noqa: B023
     sent = {partition: samples(3 + partition, "none") for partition in range(5)}
     for topic in topics:
-        deadline = time.monotonic() + 30
-        while len(admin.list_topics(topic, timeout=10).topics[topic].partitions) < 5:
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+        wait_for_partitions(stack, topic, 5)
         produce_to(stack.bootstrap("rack-c"), topic, sent)
         kept = read_partitions(stack.bootstrap("rack-a"), topic, 5)
         assert [len(records) for records in kept] == [3, 4, 5, 6, 7]
@@ -153,10 +208,7 @@ def test_partitions_that_are_added_past_the_proxies_are_there_soon(stack: Stack,
     direct = AdminClient({"bootstrap.servers": stack.direct_bootstrap})
     (answer,) = direct.create_partitions([NewPartitions(diskless, 3)]).values()
     answer.result(30)
-    deadline = time.monotonic() + 30
-    while len(direct.list_topics(diskless, timeout=10).topics[diskless].partitions) < 3:
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    wait_for_partitions(stack, diskless, 3)
     produce_to(stack.bootstrap("rack-b"), diskless, {2: samples(4, "none")})
     assert len(read_partitions(stack.bootstrap("rack-c"), diskless, 3)[2]) == 4
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Sequence
 from functools import partial
@@ -10,6 +9,7 @@ from functools import partial
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from tests.retention_under_load.books import PARTITIONS, Life, Problems
+from tests.support.worker import Worker
 
 TICK_SECONDS = 0.1
 RECORDS_PER_TICK = 2
@@ -20,7 +20,7 @@ _MAX_MESSAGES = 500
 _ASK_SECONDS = 5.0
 
 
-class Sender:
+class Sender(Worker):
     """One idempotent producer for some partitions, or all."""
 
     def __init__(
@@ -32,11 +32,11 @@ class Sender:
         records_per_tick: int = RECORDS_PER_TICK,
     ) -> None:
         """`life` may be of any kind that has the books of these partitions; `records_per_tick` to each of them."""
+        super().__init__(f"sender of {life}", problems.tell)
         self.life = life
         self._problems = problems
         self._partitions = partitions
         self._records_per_tick = records_per_tick
-        self._stop = threading.Event()
         self._producer: Producer | None = Producer(
             {
                 "bootstrap.servers": bootstrap,
@@ -48,18 +48,13 @@ class Sender:
                 "log_level": 2,
             }
         )
-        self._thread = threading.Thread(target=self._run, name=f"sender of {life}", daemon=True)
-        self._thread.start()
+        self.start()
 
-    def finish(self) -> None:
-        """Send no more; what was sent is acknowledged when this returns, or, of a topic that has gone, given up."""
-        self._stop.set()
-        self._thread.join()
-
-    def _run(self) -> None:
+    def work(self) -> None:
+        """Records until `finish`; when that returns all are acknowledged, or, of a topic that has gone, given up."""
         producer = self._producer
         assert producer is not None
-        while not self._stop.is_set():
+        while not self.ended.is_set():
             for partition in self._partitions:
                 for _ in range(self._records_per_tick):
                     self._send(producer, partition)
@@ -109,10 +104,11 @@ class Sender:
             self._fail(-1, -1, f"fatal: {error.str()}")
 
 
-class Reader:
+class Reader(Worker):
     """One rack's reader of all partitions, from their beginning."""
 
     def __init__(self, life: Life, rack: str, bootstrap: str, problems: Problems) -> None:
+        super().__init__(f"{rack}'s reader of {life}", problems.tell)
         self.life = life
         self.records = 0
         self.out_of_range = 0
@@ -123,7 +119,6 @@ class Reader:
         self._problems = problems
         self._next = [0] * PARTITIONS
         self._goal: list[int] | None = None
-        self._stop = threading.Event()
         self._consumer = Consumer(
             {
                 "bootstrap.servers": bootstrap,
@@ -137,19 +132,18 @@ class Reader:
                 "log_level": 2,
             }
         )
-        self._thread = threading.Thread(target=self._run, name=f"{rack}'s reader of {life}", daemon=True)
-        self._thread.start()
+        self.start()
 
     def finish(self) -> None:
         """Read what is acknowledged to its end, but for a topic that is gone; then end."""
         self._goal = [books.acknowledged for books in self.life.partitions]
-        self._stop.set()
-        self._thread.join()
+        super().finish()
 
-    def _run(self) -> None:
+    def work(self) -> None:
+        """Read all that comes, and after `finish` what is left."""
         try:
             self._assign()
-            while not self._stop.is_set():
+            while not self.ended.is_set():
                 self._read()
             deadline = time.monotonic() + FINISH_SECONDS
             while self._behind() and not self.life.ending.is_set():
@@ -157,9 +151,6 @@ class Reader:
                     self._tell(f"has read to {self._next} only, of {self._goal} records")
                     return
                 self._read()
-        except Exception as error:
-            self._tell(f"failed: {error!r}")
-            raise
         finally:
             self._consumer.close()
 

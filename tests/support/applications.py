@@ -29,7 +29,7 @@ from tests.support.topics import KINDS, new_topic
 CLIENTS = ("java", "aiokafka", "go")
 PARTITIONS = aiokafka_load.PARTITIONS
 RATE = 50
-WAIT_SECONDS = 90.0
+WAIT_SECONDS = 180.0
 GO_CLIENT = Path(".servers/bin/kafka-go-client")
 TOOLS = "org.apache.kafka.tools"
 JAVA_PRODUCER = {
@@ -72,6 +72,11 @@ class Application:
     def kill(self) -> None:
         if self._process.running:
             self._process.kill()
+
+    @property
+    def log(self) -> Path:
+        """What it prints."""
+        return self._process.log
 
     def listen(self) -> int:
         """Take what it has said since; how many records it has told of."""

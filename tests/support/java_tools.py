@@ -40,11 +40,11 @@ def compile_launcher(directory: Path) -> Path:
     return directory
 
 
-def compile_java(sources: Sequence[Path], directory: Path) -> None:
-    """Compile into the directory. A Java runtime alone has no compiler, so a jar of one is used."""
+def compile_java(sources: Sequence[Path], directory: Path, jars: str = "kafka") -> None:
+    """Compile into the directory, with a set of jars. A Java runtime alone has no compiler: a jar of one is used."""
     # The compiler does not expand the wildcard of a class path.
-    clients = next(Path(servers.kafka_class_path()).parent.glob("kafka-clients-*.jar"))
-    options = ["-source", "17", "-target", "17", "-nowarn", "-cp", str(clients), "-d", str(directory)]
+    libraries = ":".join(map(str, sorted(Path(servers.class_path(jars)).parent.glob("*.jar"))))
+    options = ["-source", "17", "-target", "17", "-nowarn", "-cp", libraries, "-d", str(directory)]
     compiler = ["-cp", servers.class_path(EXTRA_JARS), "org.eclipse.jdt.internal.compiler.batch.Main"]
     command = [servers.java(), *kafka.SMALL_JVM, *compiler, *options, *map(str, sources)]
     subprocess.run(command, check=True, timeout=COMPILE_TIMEOUT_SECONDS)
@@ -56,12 +56,21 @@ def java_command(classes: Path, main_class: str, *arguments: str) -> list[str]:
 
 
 def java_program(
-    name: str, directory: Path, main_class: str, *arguments: str, jars: Sequence[str] = (EXTRA_JARS, "kafka")
+    name: str,
+    directory: Path,
+    main_class: str,
+    *arguments: str,
+    jars: Sequence[str] = (EXTRA_JARS, "kafka"),
+    options: Sequence[str] = (),
+    end_timeout_seconds: float = END_TIMEOUT_SECONDS,
 ) -> Process:
-    """A program in a JVM of its own, as those of Kafka Streams and Connect; its log is put into the directory."""
-    class_path = ":".join(servers.class_path(one) for one in jars)
-    command = [*_java("WARN", directory), "-cp", class_path, main_class, *arguments]
-    return Process(name, command, directory / f"{name}.log", stop_timeout_seconds=END_TIMEOUT_SECONDS)
+    """A program in a JVM of its own, as those of Kafka Streams and Connect; its log is put into the directory.
+
+    Classes in the directory, as `compile_java` puts them there, are found too; `options` are of the JVM.
+    """
+    class_path = ":".join([str(directory), *(servers.class_path(one) for one in jars)])
+    command = [*_java("WARN", directory), *options, "-cp", class_path, main_class, *arguments]
+    return Process(name, command, directory / f"{name}.log", stop_timeout_seconds=end_timeout_seconds)
 
 
 def _java(log_level: str, temporary: Path) -> list[str]:

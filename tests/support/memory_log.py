@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from proxy.cache import BlockCache
 from proxy.coordinates import Coordinates
+from proxy.coordinator.interface import Row
 from proxy.diskless_reader import DisklessReader, PartitionRead, ReadRequest
-from proxy.records import check_batch
+from proxy.records import BatchBounds, check_batch
 from proxy.row_reader import RowReader
+from proxy.seldom import SeldomLog
 from proxy.storage.interface import ObjectMissing
 from proxy.time_lookup import TimeLookup
 from proxy.wal.segment import SegmentBuilder, segment_key
 from tests.coordinator_model import ModelCoordinator
+from tests.support.merging import keep_all, merge_rows
 
 TOPIC = b"t" * 16
 LARGE = 1 << 20
@@ -29,6 +32,9 @@ class MemoryObjects:
             raise ObjectMissing(key)
         return self.objects[key][start:end]
 
+    async def upload(self, key: str, data: bytearray, length: int) -> None:
+        self.objects[key] = data
+
 
 class MemoryLog:
     """What a reader needs, and a way to write: one segment per `write`."""
@@ -43,9 +49,10 @@ class MemoryLog:
             for _ in range(2)
         )
         rows = RowReader(self.tail, self.cold, cold_after_ms=60_000, now_ms=lambda: self.now_ms)
+        log_seldom = SeldomLog(lambda: self.now_ms / 1000)
         self.coordinates = Coordinates(self.coordinator)
-        self.reader = DisklessReader(self.coordinates, rows)
-        self.lookup = TimeLookup(self.coordinator, rows, max_rows=2, max_batch_bytes=LARGE)
+        self.reader = DisklessReader(self.coordinates, rows, log_seldom)
+        self.lookup = TimeLookup(self.coordinator, rows, log_seldom, max_rows=2, max_batch_bytes=LARGE)
 
     async def write(self, batches: Iterable[tuple[int, bytearray]], *, log_append_time: bool = False) -> None:
         """`batches`: (partition, batch) in order of arrival. `log_append_time`: they get the time that it is now."""
@@ -56,6 +63,18 @@ class MemoryLog:
         built = builder.build()
         self.storage.objects[segment_key(built.segment)] = built.data
         await self.coordinator.commit(built.segment, built.runs)
+
+    async def swap(
+        self, partition: int, first: int, count: int, *, keep: Callable[[BatchBounds], bool] = keep_all
+    ) -> Row | None:
+        """Put one row of a merged object in the place of so many: see `merge_rows`."""
+        old = tuple(self.coordinator.logs[TOPIC, partition].rows[first : first + count])
+        return await merge_rows(self.coordinator, self.storage, TOPIC, partition, old, keep=keep)  # type: ignore[arg-type]
+
+    def delete_unused(self) -> None:
+        """The objects that nothing uses."""
+        for segment in self.coordinator.unused:
+            self.storage.objects.pop(segment_key(segment), None)
 
     async def read(
         self, *wanted: Sequence[int], max_bytes: int = LARGE, first_exempt: bool = True

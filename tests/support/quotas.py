@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -13,10 +12,10 @@ from proxy.wire.cold import encode, nested, read_response
 from proxy.wire.header import response_header_length
 from tests.support.metrics import Metrics
 from tests.support.raw import request
+from tests.support.waiting import wait_for
 
 ALTER_CLIENT_QUOTAS, VERSION = 49, 0
 BYTE_RATES = ("producer_byte_rate", "consumer_byte_rate")
-TIMEOUT_SECONDS = 60.0
 
 Entity = tuple[tuple[str, str], ...]
 """(entity type, name) pairs."""
@@ -49,12 +48,4 @@ def known_limits(stack: Stack, rack: str) -> float:
 
 def wait_until_known(stack: Stack, rack: str, limits: float) -> None:
     """Until the rack's proxy knows so many."""
-    wait_until(lambda: known_limits(stack, rack) == limits, "the proxy has read the quotas")
-
-
-def wait_until(true: Callable[[], bool], what: str) -> None:
-    """Look ten times a second; fails after a minute."""
-    deadline = time.monotonic() + TIMEOUT_SECONDS
-    while not true():
-        assert time.monotonic() < deadline, f"{what}: did not come true"
-        time.sleep(0.1)
+    wait_for(lambda: known_limits(stack, rack) == limits, "the proxy has read the quotas")

@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 import threading
-import urllib.error
-import urllib.request
 
+from proxy.demo.admin import get
 from proxy.demo.waiting import wait_until
 
 
-def readiness(admin_url: str) -> tuple[int, str]:
+def readiness(admin_url: str, path: str = "readyz") -> tuple[int, str]:
     """Status and text; status 0 where nothing listens."""
-    try:
-        with urllib.request.urlopen(f"{admin_url}/readyz", timeout=10) as response:
-            return response.status, response.read().decode().strip()
-    except urllib.error.HTTPError as error:
-        with error:
-            return error.code, error.read().decode().strip()
-    except OSError as error:
-        return 0, str(error)
+    return get(admin_url, f"/{path}", 10)
 
 
 def wait_not_ready(admin_url: str, *words: str) -> str:

@@ -6,8 +6,7 @@ the proxy's rack, and no client may tell that from what it is answered.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
 
@@ -15,6 +14,7 @@ from proxy.demo.stack import Stack
 from tests.support.metrics import Metrics
 from tests.support.questions import ask
 from tests.support.raw import Raw
+from tests.support.waiting import wait_for
 
 PRODUCE, FETCH, METADATA, DELETE_RECORDS, ELECT_LEADERS, REASSIGN = 0, 1, 3, 21, 43, 45
 FIRST_ID_VERSION, HIGHEST_VERSION = 13, 18
@@ -26,7 +26,6 @@ RACK, RACK_OF_LEADER = "rack-a", "rack-b"
 NOT_LEADER_OR_FOLLOWER = 6
 CLOSED = "the connection is closed"
 NO_ID = bytes(16)
-SETTLE_SECONDS = 30.0
 LEADER_READS = "leader_reads_total"
 
 Answer = dict[str, Any] | str
@@ -164,7 +163,7 @@ def topic_id(stack: Stack, topic: str) -> bytes:
         found = answer["topics"][0]["topic_id"]
         return found != NO_ID
 
-    wait_until(heard_of, f"broker {LEADER} has heard of {topic}")
+    wait_for(heard_of, f"broker {LEADER} has heard of {topic}")
     return found
 
 
@@ -180,7 +179,7 @@ def produce(stack: Stack, topic: str, partition: int, batch: bytes, *, acks: int
         # On a machine that is very busy a leader may just have moved.
         return bool(told["error_code"] != NOT_LEADER_OR_FOLLOWER)
 
-    wait_until(taken, f"{topic}-{partition} has a leader")
+    wait_for(taken, f"{topic}-{partition} has a leader")
     assert told["error_code"] == 0, told
     return int(told["base_offset"])
 
@@ -206,7 +205,7 @@ def lead(stack: Stack, topic: str, partition: int, replicas: Sequence[int]) -> N
         ask(address, ELECT_LEADERS, 1, election_type=0, topic_partitions=elected, timeout=30_000)
         return all(leader_of(stack, topic, partition, node) == replicas[0] for node in replicas)
 
-    wait_until(leads, f"broker {replicas[0]} leads {topic}-{partition}")
+    wait_for(leads, f"broker {replicas[0]} leads {topic}-{partition}")
 
 
 def delete_records(stack: Stack, topic: str, partition: int, before: int) -> None:
@@ -222,15 +221,7 @@ def settle(stack: Stack, ids: dict[str, bytes], *asked: Asked) -> None:
     def told(node: int) -> list[dict[str, Any]]:
         return partitions(fetch(broker_address(stack, node), ON_A_REPLICA, asked, ids))
 
-    wait_until(lambda: told(LEADER) == told(NEAR), "the replica is as far as the leader")
-
-
-def wait_until(condition: Callable[[], bool], what: str, seconds: float = SETTLE_SECONDS) -> None:
-    """Fails when time is up."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"after {seconds:g} s still not: {what}"
-        time.sleep(0.02)
+    wait_for(lambda: told(LEADER) == told(NEAR), "the replica is as far as the leader")
 
 
 class Served(NamedTuple):
@@ -278,4 +269,4 @@ def warm_up(stack: Stack, ids: dict[str, bytes], *asked: Asked) -> None:
         fetch(listener(stack, LEADER, RACK), ON_A_REPLICA, asked, ids)
         return set(served.record_bytes()) == {RACK}
 
-    wait_until(is_near, "what is asked for is read in the proxy's own rack")
+    wait_for(is_near, "what is asked for is read in the proxy's own rack")

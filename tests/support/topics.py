@@ -14,7 +14,12 @@ from proxy.demo.stack import Stack
 CLASSIC, DISKLESS = "classic", "diskless"
 KINDS = (CLASSIC, DISKLESS)
 REPLICAS = 3
-NOT_HEARD_OF = {KafkaError._NOENT, KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION}
+NOT_HEARD_OF = {
+    KafkaError._NOENT,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError._UNKNOWN_PARTITION,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+}
 """What clients say of a topic that their broker has not heard of yet: brokers learn of it one after the other."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import struct
 from typing import Any, Self
 
@@ -44,8 +45,11 @@ class Wire:
         return frame[response_header_length(api_key, api_version, frame) :]
 
     def send(self, frame: bytes) -> None:
-        """A frame of any content, with its size before it."""
-        self._connection.sendall(_SIZE.pack(len(frame)) + frame)
+        """A frame of any content, with its size before it. Raises ConnectionError where the other side closes."""
+        try:
+            self._connection.sendall(_SIZE.pack(len(frame)) + frame)
+        except ssl.SSLEOFError as error:
+            raise ConnectionError(str(error)) from error
 
     def send_beginning(self, size: int, beginning: bytes) -> None:
         """A frame that claims `size` bytes and has fewer."""
@@ -59,13 +63,16 @@ class Wire:
         """Whether the other side ends the connection without saying anything more."""
         try:
             return not self._connection.recv(1)
-        except ConnectionError:
+        except (ConnectionError, ssl.SSLEOFError):
             return True
 
     def _exactly(self, size: int) -> bytes:
         data = b""
         while len(data) < size:
-            part = self._connection.recv(size - len(data))
+            try:
+                part = self._connection.recv(size - len(data))
+            except ssl.SSLEOFError as error:
+                raise ConnectionError(str(error)) from error
             if not part:
                 raise ConnectionError("the other side closed the connection")
             data += part

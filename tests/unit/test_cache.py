@@ -12,7 +12,7 @@ from aiokafka.record.default_records import DefaultRecordBatch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.cache import BATCH_BYTES, RUN_BYTES, BlockCache, PatchedRun
+from proxy.cache import BATCH_BYTES, RUN_BYTES, BlockCache, PatchedRun, count_gets
 from proxy.coordinator.interface import Row
 from proxy.records import check_batch
 from proxy.storage.interface import Buffer, ObjectMissing, StorageError
@@ -393,3 +393,20 @@ async def test_blocks_of_small_segments_are_read_without_pushing_out_what_fits()
         await storage.upload(segment_key(name), data, len(data))
     await asyncio.gather(*(cache.run(rows[0]) for _, rows in others))
     assert all(cache.cached(row) for row in kept)
+
+
+async def test_each_reader_is_told_of_the_gets_that_it_caused() -> None:
+    storage = MemoryStorage()
+    segment, rows = build_segment([[100], [100]])
+    await storage.upload(segment_key(b"s" * 16), segment, len(segment))
+    cache = BlockCache(storage, capacity_bytes=LARGE, block_bytes=LARGE)
+
+    async def read(row: Row) -> int:
+        counted = count_gets()
+        await cache.run(row)
+        return len(counted)
+
+    # Both want the same block: the first one reads it. What is there already costs nothing.
+    assert await asyncio.gather(read(rows[0]), read(rows[1])) == [1, 0]
+    assert await asyncio.create_task(read(rows[0])) == 0
+    await cache.close()

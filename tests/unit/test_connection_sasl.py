@@ -12,7 +12,7 @@ from proxy.security.principal import user_of
 from proxy.security.rights import Rights
 from proxy.upstream import BrokerUnreachable
 from proxy.wire.sasl import build_authenticate, build_handshake
-from tests.unit.test_connection import METADATA, Sent, connected, frame, request, response, turns
+from tests.unit.connection_double import METADATA, Sent, connected, frame, request, response, turns
 
 HANDSHAKE, AUTHENTICATE, LIST_GROUPS = 17, 36, 16
 HANDSHAKE_DONE = struct.pack(">hi", 0, 0)

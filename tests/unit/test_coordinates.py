@@ -194,21 +194,72 @@ async def test_memory_is_bounded_however_many_rows_are_announced(monkeypatch):
         assert coordinator.asked == 2
 
 
+async def test_rows_are_asked_for_again_after_some_time_as_others_may_have_taken_their_place():
+    now_s = 100.0
+    async with following() as (coordinator, coordinates):
+        coordinates._now_s = lambda: now_s
+        await coordinator.append()
+        await locate(coordinates, 0)
+        now_s += 14
+        await coordinator.append()
+        for asked, later_s in ((1, 0), (2, 1), (3, 2)):
+            now_s += later_s
+            assert (await locate(coordinates, 0)).rows[0].base_offset == 0
+            assert coordinator.asked == asked, "what came first is known no longer"
+        for asked, later_s in ((3, 0), (4, 15), (5, 0)):
+            now_s += later_s
+            assert (await locate(coordinates, 1)).rows[0].base_offset == 1
+            assert coordinator.asked == asked, "then what came later"
+        assert (await locate(coordinates, 2, trust_ends=True)).high_watermark == 2
+        await coordinator.append()
+        now_s += 14
+        assert (await locate(coordinates, 2)).rows[0].base_offset == 2
+        now_s += 31
+        assert (await locate(coordinates, 2)).rows[0].base_offset == 2
+        assert coordinator.asked == 6
+
+
+async def test_without_the_coordinator_rows_are_known_however_old():
+    """Nobody can put others in their place then."""
+    now_s = 0.0
+    async with following() as (coordinator, coordinates):
+        coordinates._now_s = lambda: now_s
+        await coordinator.append()
+        await locate(coordinates, 0)
+        now_s += 1_000
+        coordinator.down = True
+        for asked, later_s in ((2, 0), (2, 4), (3, 1)):
+            now_s += later_s
+            assert len((await locate(coordinates, 0)).rows) == 1
+            assert coordinator.asked == asked, "it is not asked in vain all the time"
+        assert (await locate(coordinates, 0, partition=1)).error_code == KAFKA_STORAGE_ERROR
+        coordinator.down = False
+        now_s += 5
+        assert len((await locate(coordinates, 0)).rows) == 1
+        assert coordinator.asked == 5
+
+
 @settings(deadline=None)
 @given(
     steps=st.lists(
-        st.tuples(st.sampled_from(["append", "unheard", "lost", "read"]), st.integers(0, 1), st.integers(-1, 12)),
+        st.tuples(
+            st.sampled_from(["append", "unheard", "lost", "read", "wait"]), st.integers(0, 1), st.integers(-1, 12)
+        ),
         max_size=40,
     )
 )
 async def test_whatever_is_missed_rows_are_never_wrong(steps):
+    now_s = 0.0
     async with following() as (coordinator, coordinates):
+        coordinates._now_s = lambda: now_s
         for what, partition, offset in steps:
             if what in ("append", "unheard"):
                 await coordinator.append(partition, heard=what == "append")
             elif what == "lost":
                 coordinator.lose_subscription()
                 await turns()
+            elif what == "wait":
+                now_s += offset
             else:
                 answer = await locate(coordinates, offset, partition=partition)
                 (truth,) = await ModelCoordinator.find(coordinator, [FindRequest(TOPIC, partition, offset, LARGE)])

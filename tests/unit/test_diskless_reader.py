@@ -6,6 +6,7 @@ import asyncio
 from contextlib import suppress
 
 import pytest
+import structlog
 from aiokafka.record.default_records import DefaultRecordBatch
 
 from proxy.coordinator.interface import CoordinatorUnavailable, DeleteRequest
@@ -176,6 +177,24 @@ async def test_a_segment_that_is_needed_and_gone_is_read_no_more_often_than_its_
     assert log.tail.get_count + log.cold.get_count == 1
 
 
+async def test_many_reads_of_a_segment_that_is_gone_are_one_line_of_each_kind():
+    log = await new_log()
+    await log.write([(0, make_batch())])
+    log.storage.objects.clear()
+    with structlog.testing.capture_logs() as lines:
+        for _ in range(5):
+            await log.read((0, 0))
+        log.now_ms += 1_000
+        await log.read((0, 0))
+    told = [(line["log_level"], line["event"], line["more_like_it"]) for line in lines]
+    assert told == [
+        ("warning", "segment_unreadable", 0),
+        ("error", "segment_missing", 0),
+        ("warning", "segment_unreadable", 4),
+        ("error", "segment_missing", 4),
+    ]
+
+
 async def test_records_before_a_segment_that_is_gone_are_given():
     log = await new_log()
     await log.write([(0, make_batch())])
@@ -205,7 +224,7 @@ async def cold_log(segments: int = 40, partitions: int = 20):
     log.now_ms += 100_000
     size = len(next(iter(log.storage.objects.values())))
     log.cold.capacity_bytes = segments // 2 * size
-    log.cold._likely_bytes = size
+    log.cold._likely_bytes[LARGE // 8] = size
     return log
 
 
@@ -251,7 +270,7 @@ async def test_an_answer_that_has_something_does_not_wait_for_slow_blocks_but_an
         return await fetch(key, start, end)
 
     log.storage.fetch = gated
-    log.reader._shortest_wait_s = 0.01
+    log.reader.shortest_wait_s = 0.01
     reads = await log.read((1, 0), (2, 1), (0, 0))
     assert [offsets(read) for read in reads] == [[0], [], [0]]
     assert [read.error_code for read in reads] == [NONE] * 3

@@ -40,11 +40,3 @@ def test_every_reason_for_a_read_from_the_leader_is_explained() -> None:
     page = (ROOT / "docs" / "operations.md").read_text()
     table = page.partition("## Reads from the leader")[2].partition("\n## ")[0]
     assert re.findall(r"^\| `([a-z_]+)` \|", table, re.MULTILINE) == [reason.value for reason in LeaderReason]
-
-
-def test_every_metric_in_the_docs_is_one_that_is_served() -> None:
-    served = "".join(path.read_text() for path in (ROOT / "proxy" / "admin").glob("*.py"))
-    table = (ROOT / "docs" / "operations.md").read_text().partition("## Reads from the leader")[0]
-    for row in re.findall(r"^\| (`[^|]+) \|", table, re.MULTILINE):
-        for name in re.findall(r"`([a-z_]+)`", row):
-            assert f'"{name.removesuffix("_total")}"' in served or name.removesuffix("_total") + '"' in served, name

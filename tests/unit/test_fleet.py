@@ -9,9 +9,9 @@ import pytest
 
 from proxy.config import Listeners, Settings
 from proxy.coordinator.interface import CoordinatorUnavailable
-from proxy.fleet import Fleet
+from proxy.fleet import Fleet, _admin_address
 from proxy.topics import Topics
-from tests.coordinator_model import ModelFleetStore, ModelTopicRegistry
+from tests.registry_model import ModelFleetStore, ModelTopicRegistry
 
 LEASE_MS = 100
 
@@ -145,6 +145,22 @@ async def fleet_of(*racks):
 def told(fleet, node, rack, client="client"):
     """What a client of the rack is told as the address of a broker."""
     return fleet.listener(node, rack, client, Listeners())
+
+
+@pytest.mark.parametrize(
+    ("admin", "address"),
+    [
+        ({}, "127.0.0.1:19080"),
+        ({"host": "0.0.0.0"}, "rack.kafka.svc:19080"),
+        ({"host": "0.0.0.0", "advertised_host": "10.0.0.7"}, "10.0.0.7:19080"),
+        ({"host": "::", "advertised_host": "fd00::7"}, "[fd00::7]:19080"),
+        ({"port": 0, "advertised_host": "10.0.0.7"}, ""),
+    ],
+)
+def test_the_admin_port_is_told_where_it_leads_to_this_very_proxy(admin, address):
+    settings = settings_of(admin=admin)
+    listeners = settings.listeners.model_copy(update={"host": "0.0.0.0", "advertised_host": "rack.kafka.svc"})
+    assert _admin_address(settings.model_copy(update={"listeners": listeners})) == address
 
 
 async def test_clients_are_told_a_proxy_of_their_rack():

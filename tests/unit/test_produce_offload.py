@@ -23,8 +23,8 @@ from proxy.wire.produce import (
     build_produce_request,
 )
 from tests.batches import make_batch
+from tests.unit.connection_double import PRODUCE, connected, produce, turns
 from tests.unit.security.test_rights import metadata
-from tests.unit.test_connection import PRODUCE, connected, produce, turns
 from tests.unit.wire.trees import decode, response_type
 
 
@@ -52,20 +52,21 @@ async def test_batches_stay_charged_until_they_are_settled_though_the_client_has
     if timed_out == "after":
         pending._time_out()
     assert sent.memory.used_bytes == len(produce(1)) - 4
-    pending._settle([PartitionProduced(0, REQUEST_TIMED_OUT)], 0, Outcome(NONE))
+    pending._settle([PartitionProduced(0, REQUEST_TIMED_OUT)], 0, Outcome(NONE), size=1)
     assert sent.memory.used_bytes == 0
 
 
 class Intake:
-    """Remembers what is given to it."""
+    """Remembers what is given to it, and settles it at once."""
 
     def __init__(self) -> None:
         self.given: list[tuple[bytes, int]] = []
+        self.outcome = Outcome(UNKNOWN_TOPIC_OR_PARTITION)
 
     def append(self, topic_id, partition, *rest):
         self.given.append((topic_id, partition))
         *_, settle = rest
-        settle(Outcome(UNKNOWN_TOPIC_OR_PARTITION))
+        settle(self.outcome)
 
 
 async def diskless(timeout_ms: int, version: int):
@@ -125,6 +126,25 @@ async def test_a_topic_that_is_deleted_meanwhile_is_unknown_as_the_client_named_
     assert intake.given == [(b"o" * 16, 0)]
     assert answered(sent, version)[0] == code
     assert sent.memory.used_bytes == 0
+
+
+@pytest.mark.parametrize(
+    ("outcome", "stored"),
+    [
+        (Outcome(NONE, 5), len(make_batch())),
+        (Outcome(NONE, 5, duplicate=True), 0),
+        (Outcome(KAFKA_STORAGE_ERROR), 0),
+    ],
+    ids=["stored", "stored before", "refused"],
+)
+async def test_bytes_count_as_stored_once_and_only_if_they_are(outcome: Outcome, stored: int) -> None:
+    sent, intake = await diskless(timeout_ms=60_000, version=9)
+    intake.outcome = outcome
+    allow(sent)
+    await turns()
+    stats = sent.context.stats
+    assert sum(stats.record_bytes.values()) == len(make_batch()), "what came is counted all the same"
+    assert sum(stats.stored_bytes.values()) == stored
 
 
 async def test_what_a_full_index_would_refuse_is_not_taken_and_the_producer_is_told_to_wait() -> None:

@@ -9,15 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.compression import LZ4, NAMES, NONE, SNAPPY, ZSTD, compress
+from proxy.errors import INVALID_RECORD, INVALID_TIMESTAMP, MESSAGE_TOO_LARGE
 from proxy.produce_rules import (
-    MOST_RECORD_ERRORS,
     NO_BOUND_MS,
     UNKNOWN_SERVER_ERROR,
     ProduceRules,
     prepare_batch,
     rules_of,
 )
-from proxy.records import INVALID_RECORD, INVALID_TIMESTAMP, MESSAGE_TOO_LARGE, RecordsError, check_batch, read_header
+from proxy.produced_records import MOST_RECORD_ERRORS
+from proxy.records import RecordsError, check_batch, read_header
 from tests.batches import GZIP, HEADER_BYTES, make_batch, make_timed_batch
 
 NOW_MS = 1_700_000_000_000
@@ -43,7 +44,7 @@ def content(batch: bytes | bytearray | memoryview) -> list[tuple[int, int, bytes
 
 
 def test_configs_become_rules() -> None:
-    assert DEFAULT == (1_048_588, False, NO_BOUND_MS, 3_600_000, None, None)
+    assert DEFAULT == (1_048_588, False, NO_BOUND_MS, 3_600_000, None, None, False, "")
     set_ = {
         "max.message.bytes": "5",
         "message.timestamp.type": "LogAppendTime",
@@ -53,11 +54,11 @@ def test_configs_become_rules() -> None:
         "compression.zstd.level": "-4",
         "compression.gzip.level": "2",
     }
-    assert rules_of(set_) == (5, True, 6, 7, ZSTD, -4)
-    assert rules_of({"compression.type": "lz4"})[4:] == (LZ4, 9)
-    assert rules_of({"compression.type": "snappy"})[4:] == (SNAPPY, None)
-    assert rules_of({"compression.type": "uncompressed"})[4:] == (NONE, None)
-    assert rules_of({"compression.type": "producer", "compression.zstd.level": "5"})[4:] == (None, None)
+    assert rules_of(set_) == (5, True, 6, 7, ZSTD, -4, False, "")
+    assert rules_of({"compression.type": "lz4"})[4:6] == (LZ4, 9)
+    assert rules_of({"compression.type": "snappy"})[4:6] == (SNAPPY, None)
+    assert rules_of({"compression.type": "uncompressed"})[4:6] == (NONE, None)
+    assert rules_of({"compression.type": "producer", "compression.zstd.level": "5"})[4:6] == (None, None)
 
 
 @pytest.mark.parametrize("wanted", range(5), ids=NAMES)

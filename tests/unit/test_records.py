@@ -10,16 +10,19 @@ from crc32c import crc32c
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from proxy.records import (
+from proxy.errors import (
     CORRUPT_MESSAGE,
-    HEADER_BYTES,
     INVALID_RECORD,
     INVALID_TIMESTAMP,
     MESSAGE_TOO_LARGE,
     UNSUPPORTED_COMPRESSION_TYPE,
+)
+from proxy.records import (
+    HEADER_BYTES,
     BatchBounds,
     RecordsError,
     check_batch,
+    check_offsets,
     patch_offsets,
     read_header,
 )
@@ -246,3 +249,39 @@ def test_under_log_append_time_all_records_have_the_one_time(contents, base_offs
                 (time_ms, 1, value) for value in values
             ]
             assert patched[HEADER_BYTES:] == batch[HEADER_BYTES:]
+
+
+@given(st.lists(st.integers(1, 3), min_size=1, max_size=5), st.integers(0, 2**40), st.sets(st.integers(0, 4)))
+def test_offsets_in_place_are_those_that_were_patched_also_with_batches_left_out(counts, base_offset, left_out):
+    run = bytearray().join(make_batch([b"x"] * count) for count in counts)
+    patched = patch_offsets(run, base_offset, 0)
+    assert check_offsets(run, base_offset, patched[-1].last_offset) == patched
+    kept = [batch for number, batch in enumerate(patched) if number not in left_out]
+    run = bytearray().join(run[batch.position : batch.position + batch.length] for batch in kept)
+    if not kept:
+        with pytest.raises(RecordsError):
+            check_offsets(run, base_offset, base_offset)
+        return
+    found = check_offsets(bytes(run), base_offset, kept[-1].last_offset)
+    assert [one[1:] for one in found] == [one[1:] for one in kept]
+    for base, last in ((kept[0].base_offset + 1, kept[-1].last_offset), (base_offset, kept[-1].last_offset + 1)):
+        with pytest.raises(RecordsError):
+            check_offsets(run, base, last)
+
+
+@given(st.integers(0, 2**31), st.data())
+def test_runs_with_offsets_are_told_right_or_refused_with_the_one_error(base_offset, data):
+    run = bytearray(make_batch([b"a"]) + make_batch([b"b", b"c"]))
+    patch_offsets(run, base_offset, 0)
+    at = data.draw(st.integers(0, len(run) - 1))
+    run[at] ^= data.draw(st.integers(1, 255))
+    del run[data.draw(st.integers(0, len(run))) :]
+    try:
+        found = check_offsets(run, base_offset, base_offset + 2)
+    except RecordsError:
+        return
+    offset = base_offset
+    for batch in found:
+        assert offset <= batch.base_offset <= batch.last_offset
+        offset = batch.last_offset + 1
+    assert (offset, sum(batch.length for batch in found)) == (base_offset + 3, len(run))

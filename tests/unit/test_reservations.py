@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from proxy import reservations
-from proxy.coordinator.interface import CoordinatorUnavailable
-from proxy.coordinator.registry import TopicNotReserved
+from proxy.coordinator.interface import CoordinatorUnavailable, TopicNotReserved
 from proxy.reservations import Reservations
 from proxy.topics import Topics
 from proxy.upstream import BrokerUnreachable
 from proxy.wire.metadata import MetadataTopic
-from tests.coordinator_model import ModelCoordinator, ModelTopicRegistry
+from tests.coordinator_model import ModelCoordinator
+from tests.registry_model import ModelTopicRegistry
 
 TOPIC_ID = b"1" * 16
 

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from proxy.coordinator.interface import CoordinatorUnavailable, DisklessTopic, RegistrySnapshot
 from proxy.topics import Topics
-from tests.coordinator_model import ModelTopicRegistry
+from tests.registry_model import ModelTopicRegistry
 
 TOPIC_ID = b"i" * 16
 
@@ -168,3 +168,18 @@ async def test_a_change_that_could_not_be_read_is_read_later():
     registry.failures = 1
     assert await followed(topics) == 1
     assert topics.find("orders") == DisklessTopic("orders", bytes(16), 3, "reserved", {}, "owner")
+
+
+async def test_a_creator_waits_for_what_was_judged_before_and_still_goes_to_a_broker():
+    registry = ModelTopicRegistry()
+    topics, _ = await loaded(registry)
+    before = topics.version
+    topics.begin_stream("large")
+    await registry.reserve("orders", 3, {}, "owner")
+    await topics.load()
+    assert not topics.nothing_diskless
+    topics.begin_stream("later")
+    assert topics.obeyed_version == before < topics.version
+    topics.end_stream("large")
+    assert topics.obeyed_version == topics.version
+    topics.end_stream("never begun")

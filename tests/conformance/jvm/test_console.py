@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+import time
 import uuid
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 from proxy.demo.stack import Stack
 from tests.support.confluent import produce
@@ -114,7 +115,19 @@ def test_a_topic_from_creation_to_deletion(twice: Twice, tmp_path: Path) -> None
     step(f"{TOOLS}.GetOffsetShell", "--topic", "{name}", "--time", "earliest", says="<name>:1:")
     step(reassign, *moved_file, "--execute", says="Successfully started partition reassignment")
     step(TOPICS, "--delete", "--topic", "{name}", says="")
+    wait_until_gone(twice.stack, names)
     step(TOPICS, "--delete", "--topic", "{name}", says="does not exist", exit_code=1)
+
+
+def wait_until_gone(stack: Stack, names: tuple[str, str]) -> None:
+    """Brokers hear of a deletion one after the other; the tool may ask any of them what there is."""
+    deadline = time.monotonic() + 30
+    brokers = [*stack.direct_bootstrap.split(","), *(stack.bootstrap(rack) for rack in stack.proxies)]
+    while any(
+        set(names) & set(AdminClient({"bootstrap.servers": one}).list_topics(timeout=10).topics) for one in brokers
+    ):
+        assert time.monotonic() < deadline, f"{names} are still there"
+        time.sleep(0.1)
 
 
 def test_transactions_on_a_classic_topic(twice: Twice) -> None:

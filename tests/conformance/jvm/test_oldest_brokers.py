@@ -18,6 +18,7 @@ from tests.support.java_tools import TOOLS, JavaTools, only
 from tests.support.records import COMPRESSIONS, samples, stored
 from tests.support.topics import CLASSIC, DISKLESS, KINDS, admin, create_topic, delete_topic, new_topic, offsets
 from tests.support.twice import Twice, api_versions
+from tests.support.waiting import wait_for
 
 OLDEST = "3.3.2"
 PARTITIONS = 3
@@ -73,8 +74,13 @@ def test_a_group_reads_both_kinds_and_resumes(oldest: Stack) -> None:
 def test_leaders_are_of_the_clients_rack(oldest: Stack) -> None:
     topic = new_topic(oldest, "oldest", DISKLESS, PARTITIONS)
     for rack, node in zip(oldest.proxies, oldest.kafka.racks, strict=True):
-        described = admin(oldest, rack).list_topics(topic, timeout=30).topics[topic]
-        assert {partition.leader for partition in described.partitions.values()} == {node}
+
+        def leaders(rack: str = rack) -> set[int]:
+            described = admin(oldest, rack).list_topics(topic, timeout=30).topics[topic]
+            return {partition.leader for partition in described.partitions.values()}
+
+        wait_for(leaders, f"the broker of {rack} has heard of it")
+        assert leaders() == {node}
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -83,6 +89,8 @@ def test_a_recreated_topic_is_empty(oldest: Stack, kind: str) -> None:
     produce(oldest.bootstrap("rack-a"), topic, samples(5, topic))
     delete_topic(oldest, topic)
     create_topic(oldest, topic, kind)
+    if kind == CLASSIC:  # its leader may know the old log yet
+        wait_for(lambda: offsets(oldest, topic) == (0, 0), "the leader has heard of both")
     assert offsets(oldest, topic) == (0, 0)
 
 

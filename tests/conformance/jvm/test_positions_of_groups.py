@@ -59,7 +59,7 @@ def read(twice: Twice, names: tuple[str, str], protocol: str, group: str, count:
 def test_a_group_is_set_back_and_forth(twice: Twice, names: tuple[str, str], began_ms: int, protocol: str) -> None:
     group = f"{{name}}-{protocol}"
     assert read(twice, names, protocol, group, 4, "--command-property", "auto.offset.reset=earliest") == [0, 1, 2, 3]
-    told = twice.run(GROUPS, ["--describe", "--group", group], names=names, clean=without_times)
+    told = twice.run(GROUPS, ["--describe", "--group", group], names=names, clean=of_records)
     assert "<name> 0 4 10 6" in told.out
     assert (
         f"{protocol.title()} Empty"
@@ -87,7 +87,7 @@ def test_a_group_is_set_back_and_forth(twice: Twice, names: tuple[str, str], beg
         assert re.search(rf"<name> 0 {offset}\b", printed.out), (position, printed)
         assert "<name> 1 0" in printed.out
     assert read(twice, names, protocol, group, 3) == [5, 6, 7]
-    told = twice.run(GROUPS, ["--describe", "--group", group], names=names, clean=without_times)
+    told = twice.run(GROUPS, ["--describe", "--group", group], names=names, clean=of_records)
     assert "<name> 0 8 10 2" in told.out
 
 
@@ -96,6 +96,11 @@ def test_a_group_without_a_position_begins_a_duration_ago(twice: Twice, names: t
     """KIP-1106."""
     reset = ("--command-property", f"auto.offset.reset=by_duration:{BY_DURATION}")
     assert read(twice, names, protocol, f"{{name}}-{protocol}-ago", 4, *reset) == [6, 7, 8, 9]
+
+
+def of_records(text: str) -> str:
+    """Without the empty partition: a member that ends early may have had no position there yet."""
+    return "\n".join(line for line in without_times(text).splitlines() if " <name> 1 0 0 0 " not in f" {line}")
 
 
 def of_ours(text: str) -> str:

@@ -10,6 +10,7 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from proxy.demo.stack import Stack
+from tests.docs.recipes import recipe, written
 from tests.support.confluent import consumer, produce, take
 from tests.support.java_tools import java_program
 from tests.support.metrics import Metrics
@@ -37,18 +38,18 @@ def test_words_are_counted(stack: Stack, tmp_path: Path, input_kind: str, output
     now_ms = int(time.time() * 1000)
     produce(bootstrap, INPUT, [Sample(None, line.encode(), (), now_ms) for line in LINES])
     served = requests_by(stack, HINTED)
-    properties = {
-        "bootstrap.servers": bootstrap,
-        "application.id": f"word-count-{input_kind}",
-        "client.id": f"word-count,diskless_rack_id={HINTED}",
-        "processing.guarantee": guarantee,
-        "commit.interval.ms": "100",
-        "state.dir": str(tmp_path / "state"),
-        "dsl.store.suppliers.class": IN_MEMORY,
-    }
+    properties = recipe(
+        stack,
+        "docs/clients/streams.md",
+        bootstrap_servers=bootstrap,
+        application_id=f"word-count-{input_kind}",
+        client_id=f"word-count,diskless_rack_id={HINTED}",
+        processing_guarantee=guarantee,
+        state_dir=str(tmp_path / "state"),
+        dsl_store_suppliers_class=IN_MEMORY,
+    )
     file = tmp_path / "streams.properties"
-    file.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
-    program = java_program("word-count", tmp_path, DEMO, str(file))
+    program = java_program("word-count", tmp_path, DEMO, written(file, properties))
     program.start()
     try:
         assert counts(bootstrap) == COUNTS, program.log_tail()

@@ -7,7 +7,8 @@ from typing import Any
 
 from tests.conformance.model import Ability, Client, ClientError
 from tests.conformance.scenario import Observation, scenario
-from tests.conformance.ways import Way, error_of, wait_for
+from tests.conformance.ways import Way, error_of
+from tests.support.waiting import wait_for
 
 PARTITIONS = 3
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tests.conformance.member import Member
-from tests.conformance.model import Ability, Client, Consuming, Producing
+from tests.conformance.model import Ability, Client, ClientError, Consuming, Producing
 from tests.conformance.scenario import Observation, scenario
 from tests.conformance.ways import CLASSIC, Way, error_of
 from tests.support.records import Sample
+from tests.support.waiting import wait_for
 
 SMALL_BYTES, LARGE_BYTES = 100, 80_000
 DAY_MS = 86_400_000
@@ -75,6 +78,13 @@ def created_by_sending(client: Client, way: Way) -> Observation:
     told = client.produce(way.writers, topic, {0: sent}, Producing())[0]
     assert [one.error for one in told] == ["", ""]
     observed: Observation = {"sent": told}
+
+    def described() -> list[dict[str, Any]]:
+        try:
+            return client.describe_topic(way.readers, topic)
+        except ClientError:  # brokers learn of it one after the other, and any of them answers
+            return []
+
     if Ability.DESCRIBE in client.abilities:
-        observed["described"] = client.describe_topic(way.readers, topic)
+        observed["described"] = wait_for(described, "a description")
     return observed

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from tests.conformance.model import LATEST, Ability, Client, Consuming, Producing
 from tests.conformance.scenario import Observation, scenario
-from tests.conformance.ways import CLASSIC, Way, take, wait_for
+from tests.conformance.ways import CLASSIC, Way, take
+from tests.support.waiting import wait_for
 
 PARTITIONS = 2
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 import redis
@@ -25,14 +24,6 @@ def two_of_three() -> Iterator[Stack]:
     often = {"replication": {"check_interval_ms": 300, "partitions_at_once": AT_ONCE}}
     with Stack(StackOptions(brokers_started=2, overrides=QUICK_HOUSEKEEPING | often)) as stack:
         yield stack
-
-
-def until(condition: Callable[[], bool], what: str, seconds: float = WAIT_SECONDS) -> None:
-    """Fails when time is up."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.1)
 
 
 def hold_lease(stack: Stack, milliseconds: int) -> None:

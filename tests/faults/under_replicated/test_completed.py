@@ -9,7 +9,7 @@ import asyncio
 import json
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -29,15 +29,17 @@ from proxy.replication.completion import Completion
 from proxy.replication.interface import Pending, replicas_digest
 from proxy.replication.keeper import LEASE
 from proxy.replication.store import RedisPendingTopics
-from tests.faults.under_replicated.conftest import LATE_NODE, WAIT_SECONDS, hold_lease, until
+from tests.faults.under_replicated.conftest import LATE_NODE, WAIT_SECONDS, hold_lease
 from tests.support.confluent import produce_to, read_partitions
+from tests.support.fuse import Fuse, Killed
 from tests.support.metrics import Metrics
 from tests.support.readiness import wait_ready
 from tests.support.records import Sample, samples, stored
 from tests.support.routed import ON_A_REPLICA, Asked, broker_address, fetch, records_of, topic_id
 from tests.support.topics import CLASSIC, DISKLESS, create_topic, delete_topic
+from tests.support.waiting import wait_for
 
-COMPLETE_SECONDS = 30.0
+COMPLETE_SECONDS = 120.0
 """From the start of the broker that was missing."""
 TOPICS = {("whole", CLASSIC): 6, ("whole", DISKLESS): 3, ("grown", CLASSIC): 2, ("grown", DISKLESS): 2}
 """Partitions of each; those of `grown` become GROWN."""
@@ -78,7 +80,7 @@ def kill_lease_holder(stack: Stack) -> str:
         rack = lease_holder(stack)
         return bool(rack) and stack.process(f"proxy-{rack}").running
 
-    until(alive, "nobody holds the lease")
+    wait_for(alive, "nobody holds the lease")
     rack = lease_holder(stack)
     stack.kill_proxy(rack)
     return rack
@@ -103,6 +105,7 @@ def gauges(stack: Stack) -> list[float]:
     return [topics, partitions, float(age_s > 0)]
 
 
+@pytest.mark.timeout(450)
 def test_complete_after_the_broker_has_come_though_proxies_are_killed(two_of_three: Stack) -> None:
     stack = two_of_three
     direct = AdminClient({"bootstrap.servers": stack.direct_bootstrap})
@@ -126,12 +129,12 @@ def test_complete_after_the_broker_has_come_though_proxies_are_killed(two_of_thr
         told = [replicas(broker, list(sent)) for broker in brokers]
         return all({name: len(of_topic) for name, of_topic in found.items()} == counts for found in told)
 
-    until(heard_of, "not every broker knows all partitions")
+    wait_for(heard_of, "not every broker knows all partitions")
     for name, of_topic in sent.items():
         produce_to(stack.bootstrap("rack-a"), name, of_topic)
     count = sum(map(len, sent.values()))
     assert all(sorted(has) == [1, 2] for of_topic in replicas(direct, list(sent)).values() for has, _ in of_topic)
-    until(lambda: gauges(stack) == [len(sent), count, 1.0], "the metrics do not tell what is missing")
+    wait_for(lambda: gauges(stack) == [len(sent), count, 1.0], "the metrics do not tell what is missing")
     rows = listed(stack)
     assert {name: len(of_topic) for name, of_topic in rows.items() if name in sent} == counts
     for row in (row for name in sent for row in rows[name]):
@@ -151,7 +154,7 @@ def test_complete_after_the_broker_has_come_though_proxies_are_killed(two_of_thr
     def moved() -> int:
         return sum(LATE_NODE in has for of_topic in replicas(direct, list(sent)).values() for has, _ in of_topic)
 
-    until(lambda: moved() > 0, "no replica was added", deadline - time.monotonic())
+    wait_for(lambda: moved() > 0, "no replica was added", deadline - time.monotonic())
     assert moved() < count, "all at once"
     killed.append(kill_lease_holder(stack))
     for rack in killed:
@@ -161,15 +164,15 @@ def test_complete_after_the_broker_has_come_though_proxies_are_killed(two_of_thr
         found = replicas(direct, list(sent))
         return all(sorted(has) == sorted(in_sync) == [1, 2, 3] for one in found.values() for has, in_sync in one)
 
-    until(complete, f"not complete: {replicas(direct, list(sent))}", deadline - time.monotonic())
+    wait_for(complete, f"not complete: {replicas(direct, list(sent))}", deadline - time.monotonic())
     for name, found in replicas(direct, list(sent)).items():
         leads = Counter(has[0] for has, _ in found)
         assert max(leads.values()) - min(leads[node] for node in (1, 2, 3)) <= 1, f"{name}: {leads}"
     assert [has for has, _ in replicas(direct, ["grown-classic"])["grown-classic"][-len(EXACT) :]] == EXACT
-    until(lambda: not wishes(stack), "what is complete is not forgotten")
+    wait_for(lambda: not wishes(stack), "what is complete is not forgotten")
     for rack in killed:
         wait_ready(stack.admin_url(rack))
-    until(lambda: gauges(stack) == [0.0, 0.0, 0.0], "the metrics still tell of something missing")
+    wait_for(lambda: gauges(stack) == [0.0, 0.0, 0.0], "the metrics still tell of something missing")
     assert not listed(stack).keys() & sent.keys()
     for name, of_topic in sent.items():
         got = read_partitions(stack.bootstrap("rack-c"), name, len(of_topic))
@@ -197,27 +200,14 @@ def wishes(stack: Stack) -> list[Pending]:
     return asyncio.run(ask())
 
 
-class Killed(BaseException):
-    """In the place of SIGKILL: nothing catches it."""
-
-
-class Victim:
+class Victim(Fuse):
     """A proxy, in this process, that completes one topic and dies after so many writes."""
 
     def __init__(self, stack: Stack, topic: str, writes: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__(writes)
         self._settings = load_settings(stack.config_path("rack-a"))
         self._topic = topic
-        self._left = writes
         self._monkeypatch = monkeypatch
-        self.writes = 0
-
-    async def write(self, do: Callable[[], Awaitable[Any]]) -> Any:
-        """Carry out, and perhaps die of it."""
-        done = await do()
-        self.writes += 1
-        if self.writes == self._left:
-            raise Killed
-        return done
 
     async def run(self) -> None:
         """Until nothing is left to do, or death."""
@@ -305,13 +295,13 @@ def test_the_next_one_goes_on_wherever_the_first_was_killed(
     asyncio.run(make_smaller(stack, "smaller"))
     delete_topic(stack, "gone")
     hold_lease(stack, 1)
-    until(lambda: complete_of(direct, left) == left, "what a victim left is not complete")
+    wait_for(lambda: complete_of(direct, left) == left, "what a victim left is not complete")
     wish_for(stack, "never", wanted=4)  # there are three brokers
-    until(lambda: complete_of(direct, ["never"]) == ["never"], "not even three replicas")
-    until(lambda: 3 in (wish.made_replicas for wish in wishes(stack)), "that it has three is not remembered")
+    wait_for(lambda: complete_of(direct, ["never"]) == ["never"], "not even three replicas")
+    wait_for(lambda: 3 in (wish.made_replicas for wish in wishes(stack)), "that it has three is not remembered")
     accept = ["topics", "accept-replicas", "--config", str(stack.config_path("rack-b")), "never"]
     assert CliRunner().invoke(app, accept).exit_code == 0
-    until(lambda: not wishes(stack), "what is complete, gone or made smaller is not forgotten")
+    wait_for(lambda: not wishes(stack), "what is complete, gone or made smaller is not forgotten")
     assert [sorted(has) for has, _ in replicas(direct, ["smaller"])["smaller"]] == [[1], [2]]
 
 

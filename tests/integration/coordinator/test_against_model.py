@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
+from typing import Any
 
 import pytest
 import redis as blocking_redis
@@ -14,7 +15,7 @@ from redis.asyncio import Redis
 
 from proxy import config
 from proxy.coordinator import redis as coordinator_redis
-from proxy.coordinator import shard_calls
+from proxy.coordinator import rewriting, shard_calls
 from proxy.coordinator.connect import connect
 from proxy.coordinator.interface import (
     BatchAnswer,
@@ -25,8 +26,10 @@ from proxy.coordinator.interface import (
     PartitionRun,
     ProposedBatch,
     RetainRequest,
+    Row,
     RunAnswer,
 )
+from proxy.coordinator.interface_rewriting import Swap
 from proxy.coordinator.redis import RedisCoordinator
 from proxy.coordinator.shards import partition_key, shard_of, shard_prefix
 from tests.coordinator_model import ModelCoordinator, wall_clock_ms
@@ -84,6 +87,8 @@ class Histories(RuleBasedStateMachine):
         self.segments = 0
         self.ever_used: set[tuple[int, bytes]] = set()
         self.committed: list[tuple[bytes, list[PartitionRun]]] = []
+        self.swaps: list[tuple[Swap, Swap]] = []
+        """Of the real coordinator and of the model, whose clocks differ."""
         self.next_sequence: dict[tuple[bytes, int, int], int] = {}
         for topic_id in TOPICS:
             self.both("create_logs", topic_id, PARTITIONS)
@@ -92,8 +97,12 @@ class Histories(RuleBasedStateMachine):
         self.loop.run_until_complete(self.client.aclose())
         self.loop.close()
 
+    def answered(self, method: str, *arguments: object) -> Any:
+        """By the real one."""
+        return self.loop.run_until_complete(getattr(self.real, method)(*arguments))
+
     def both(self, method: str, *arguments: object) -> list[RunAnswer]:
-        real = self.loop.run_until_complete(getattr(self.real, method)(*arguments))
+        real = self.answered(method, *arguments)
         model = self.loop.run_until_complete(getattr(self.model, method)(*arguments))
         if method in ("commit", "find"):
             assert [without_times(answer) for answer in real] == [without_times(answer) for answer in model]
@@ -204,6 +213,67 @@ class Histories(RuleBasedStateMachine):
         if kept:
             self.both("find", [FindRequest(*log, offset, 1) for offset in range(kept.start, kept.end)])
 
+    @rule(
+        log=st.sampled_from(LOGS),
+        kind=st.sampled_from(["merge", "merge", "compact", "remove", "stale"]),
+        choice=st.randoms(use_true_random=False),
+    )
+    def replace(self, log: tuple[bytes, int], kind: str, choice) -> None:
+        """Several ranges of a log at once, some of which may overlap; also with rows that were never there."""
+        self.swap([self.a_swap(log, kind, choice) for _ in range(choice.randint(1, 3))])
+
+    @rule(choice=st.randoms(use_true_random=False))
+    def repeat_swaps(self, choice) -> None:
+        self.swap(choice.sample(self.swaps, min(3, len(self.swaps))))
+
+    def swap(self, swaps: list[tuple[Swap, Swap] | None]) -> None:
+        made = [pair for pair in swaps if pair is not None]
+        real = self.answered("replace", [pair[0] for pair in made])
+        assert real == self.loop.run_until_complete(self.model.replace([pair[1] for pair in made]))
+        self.swaps += [pair for pair in made if pair not in self.swaps]
+        self.ever_used |= self.use().keys()
+
+    def a_swap(self, log: tuple[bytes, int], kind: str, choice) -> tuple[Swap, Swap] | None:
+        kept = self.model.logs.get(log)
+        if kept is None or not kept.rows:
+            return None
+        (found,) = self.loop.run_until_complete(self.real.find([FindRequest(*log, kept.start, 1 << 40)]))
+        first = choice.randrange(len(kept.rows))
+        count = choice.randint(1, len(kept.rows) - first)
+        old = [tuple(rows[first : first + count]) for rows in (found.rows, tuple(kept.rows))]
+        self.segments += 1
+        segment = choice.choice([self.segments.to_bytes(16, "big"), *sorted(self.model.tombstones)[:1]])
+        base, last = old[0][0].base_offset, old[0][-1].last_offset
+        newest = max(row.max_timestamp_ms for row in old[0])
+        length = choice.randint(1, 300)
+        if kind == "compact":
+            base, newest = choice.randint(base, last), choice.choice([one.max_timestamp_ms for one in old[0]])
+            last = choice.randint(base, last)
+        if kind == "stale":
+            old = [tuple(row._replace(position=row.position + 1) for row in rows) for rows in old]
+        news: list[Row | None] = [
+            Row(
+                base,
+                last,
+                segment,
+                1,
+                length,
+                newest,
+                max(row.append_time_ms for row in rows),
+                offsets_in_place=True,
+            )
+            for rows in old
+        ]
+        if kind == "remove":
+            news = [None, None]
+        real, model = (Swap(*log, rows, new) for rows, new in zip(old, news, strict=True))
+        return real, model
+
+    @rule(marks=st.dictionaries(st.sampled_from(LOGS), st.integers(-1, 60), max_size=3))
+    def mark_compacted(self, marks: dict[tuple[bytes, int], int]) -> None:
+        self.both("mark_compacted", [(*log, offset) for log, offset in marks.items()])
+        self.both("compacted", LOGS)
+
     @rule(logs=st.sets(st.sampled_from(LOGS), min_size=1))
     def pack(self, logs: set[tuple[bytes, int]]) -> None:
         """Changes no answer."""
@@ -220,12 +290,32 @@ class Histories(RuleBasedStateMachine):
 
     @invariant()
     def each_offset_is_there_once_and_none_beyond_the_high_watermark(self) -> None:
+        """But for those that compaction has left out."""
         starts = [log.start if log else 0 for log in map(self.model.logs.get, LOGS)]
         requests = [FindRequest(*log, start, 1 << 40) for log, start in zip(LOGS, starts, strict=True)]
-        for answer in self.loop.run_until_complete(self.real.find(requests)):
+        swapped = {(swap.topic_id, swap.partition) for swap, _ in self.swaps}
+        for log, answer in zip(LOGS, self.loop.run_until_complete(self.real.find(requests)), strict=True):
             offsets = [offset for row in answer.rows for offset in range(row.base_offset, row.last_offset + 1)]
             readable = [offset for offset in offsets if offset >= answer.log_start_offset]
-            assert readable == list(range(max(answer.log_start_offset, 0), max(answer.high_watermark, 0)))
+            ends = range(max(answer.log_start_offset, 0), max(answer.high_watermark, 0))
+            assert readable == (sorted(set(readable) & set(ends)) if log in swapped else list(ends))
+
+    @invariant()
+    def pages_of_the_index_are_the_log_and_running_maxima_never_fall(self) -> None:
+        for log in LOGS:
+            page = self.loop.run_until_complete(self.real.index_page(*log, 0))
+            rows, next_offset = list(page.rows), page.next_offset
+            while next_offset >= 0:
+                more = self.loop.run_until_complete(self.real.index_page(*log, next_offset))
+                rows, next_offset = [*rows, *more.rows], more.next_offset
+            expected = self.loop.run_until_complete(self.model.index_page(*log, 0))
+            assert page.log == expected.log
+            found = [one.row._replace(append_time_ms=0) for one in rows]
+            assert found == [one.row._replace(append_time_ms=0) for one in expected.rows]
+            maxima = [one.running_maximum_ms for one in rows]
+            assert maxima == sorted(maxima)
+            assert all(one.running_maximum_ms >= one.row.max_timestamp_ms for one in rows)
+            assert page.log is None or not maxima or page.log.max_timestamp_ms >= maxima[-1]
 
     @invariant()
     def books_are_kept(self) -> None:
@@ -267,6 +357,8 @@ def cut_calls_small(monkeypatch) -> None:
     monkeypatch.setattr(coordinator_redis, "FEWEST_ROWS_PER_PACK", 2)
     monkeypatch.setattr(coordinator_redis, "MOST_ROWS_PER_PACK", 4)
     monkeypatch.setattr(coordinator_redis, "MAX_ROWS_PER_PACK_CALL", 4)
+    monkeypatch.setattr(rewriting, "MAX_ROWS_PER_PAGE", 3)
+    monkeypatch.setattr(rewriting, "MAX_ITEMS_PER_CALL", 2)
 
 
 @pytest.mark.timeout(300)

@@ -10,9 +10,10 @@ import structlog
 from redis.asyncio import Redis
 
 from proxy import config
-from proxy.coordinator.connect import StoreUnfit, check_fitness, check_store, connect
+from proxy.coordinator.connect import StoreUnfit, check_fitness, connect
 from proxy.coordinator.fleet_store import RedisFleetStore
 from proxy.coordinator.interface import CoordinatorUnavailable
+from proxy.coordinator.layout import check_store
 from tests.integration.coordinator.conftest import Store, free_port
 from tests.integration.coordinator.losses import coordinator_of
 

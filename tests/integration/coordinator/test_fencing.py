@@ -205,7 +205,10 @@ async def test_a_commit_that_comes_too_late_is_refused_for_certain(proxies) -> N
     assert not proxies[0].fence.fenced
     answers = await proxies[0].commit(os.urandom(16), runs, not_after_ms=now_ms + 60_000)
     assert [answer.batches[0].base_offset for answer in answers] == [0, 0]
-    assert coordinator_of(proxies[0]._client, proxies[0]._settings).store_time_ms() is None
+    job = coordinator_of(proxies[0]._client, proxies[0]._settings)
+    assert job.store_time_ms() is None
+    await job.look()
+    assert now_ms <= job.store_time_ms() <= now_ms + 60_000
 
 
 # Servers that are started again, and replicas that take over

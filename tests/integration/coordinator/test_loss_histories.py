@@ -133,10 +133,6 @@ class Unwatched(Histories):
 
     all_have_their_say = False
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.known_lost: set[int] = set()
-
     @invariant()
     def the_fence_is_up_only_where_something_was_lost(self) -> None:
         """Looked at when the time comes."""
@@ -170,7 +166,7 @@ def run_histories(store: Store, machine: type[Histories], *, planted: bool = Fal
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=200 if planted else 40,
+            max_examples=3_000 if planted else 40,
             stateful_step_count=20,
             deadline=None,
             derandomize=planted,

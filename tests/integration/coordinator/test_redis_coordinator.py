@@ -151,11 +151,14 @@ async def test_nothing_beyond_the_high_watermark_is_told(coordinator, client: Re
     assert answers == [(0, 4, -1), (0, 2, 30), (0, 2, 30), (0, -1, -1)]
 
 
-async def test_answers_are_kept_for_an_hour(coordinator, client: Redis, settings) -> None:
+async def test_answers_are_kept_while_the_commit_may_come_again(coordinator, client: Redis, settings) -> None:
     await coordinator.create_logs(TOPIC, [0])
+    now_s, _ = await client.time()
     await coordinator.commit(b"s" * 16, [run_of(0)])
+    await coordinator.commit(b"t" * 16, [run_of(0)], not_after_ms=1_000 * now_s + 1_800_000)
     prefix = shard_prefix(shard_of(partition_key(TOPIC, 0), settings.shards))
-    assert 3590 < await client.ttl(f"{prefix}answers:" + "s" * 16) <= 3600
+    assert 3_540 < await client.ttl(f"{prefix}answers:" + "s" * 16) <= 3_600
+    assert 2_340 < await client.ttl(f"{prefix}answers:" + "t" * 16) <= 2_402
 
 
 async def test_expired_producers_do_not_pile_up(make_coordinator, client: Redis, settings) -> None:
@@ -244,17 +247,20 @@ async def test_out_of_memory_writes_nothing_and_still_deletes(coordinator, clien
 
 async def test_a_store_that_says_nothing_is_unavailable_in_time(start_store: Callable[..., Store]) -> None:
     store = start_store()
+    patient = await connect(config.Redis(url=store.url, shards=2))
     settings = config.Redis(url=store.url, shards=2, timeout_ms=100)
     client = await connect(settings)
-    coordinator = RedisCoordinator(
-        client, settings, producer_id_expiration_ms=86_400_000, producer_batches_remembered=5
+    ready, coordinator = (
+        RedisCoordinator(each, settings, producer_id_expiration_ms=86_400_000, producer_batches_remembered=5)
+        for each in (patient, client)
     )
-    await coordinator.create_logs(TOPIC, range(8))
+    await ready.create_logs(TOPIC, range(8))
     store.pause()
     for runs in ([run_of(0)], [run_of(partition) for partition in range(8)]):
         with pytest.raises(CoordinatorUnavailable, match="while running commit"):
             await coordinator.commit(os.urandom(16), runs)
     await client.aclose()
+    await patient.aclose()
 
 
 async def test_a_cancelled_call_leaves_no_reply_behind_for_another(coordinator) -> None:

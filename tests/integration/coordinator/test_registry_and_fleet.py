@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import aclosing
+from dataclasses import replace
 
 import pytest
 from redis.asyncio import Redis
 
 from proxy.coordinator.fleet_store import RedisFleetStore
-from proxy.coordinator.interface import DisklessTopic, ListenersRecord, ProxyRecord, RegistrySnapshot, TopicReserved
-from proxy.coordinator.registry import RedisTopicRegistry, TopicNotReserved
-from tests.coordinator_model import ModelFleetStore, ModelTopicRegistry
+from proxy.coordinator.interface import (
+    DisklessTopic,
+    ListenersRecord,
+    ProxyRecord,
+    RegistrySnapshot,
+    TopicNotReserved,
+    TopicReserved,
+)
+from proxy.coordinator.registry import RedisTopicRegistry
+from tests.registry_model import ModelFleetStore, ModelTopicRegistry
 
 ONE, TWO = b"1" * 16, b"2" * 16
 NONE = bytes(16)
@@ -138,6 +146,18 @@ async def test_records_whose_lease_runs(fleet) -> None:
     await fleet.leave("a")
     await fleet.leave("a")
     assert await fleet.beat(newer, 60_000) == (newer,)
+
+
+async def test_who_looks_on_sees_all_and_changes_nothing(fleet) -> None:
+    first, second = proxy_record("a"), replace(proxy_record("b"), version="1.2.3", admin="10.0.0.2:19080")
+    assert await fleet.look() == ()
+    await fleet.beat(second, 3_600_000)
+    await fleet.beat(first, 600_000)
+    await fleet.beat(proxy_record("gone"), 5)
+    await asyncio.sleep(0.05)
+    seen = await fleet.look()
+    assert [one.record for one in seen] == [first, second]
+    assert 0 < seen[0].lease_left_ms <= 600_000 < seen[1].lease_left_ms <= 3_600_000
 
 
 async def test_a_lease_ends(fleet) -> None:

@@ -108,8 +108,8 @@ async def test_a_lost_object_is_said_and_ends_with_1(tools: Tools, key: str) -> 
 async def test_whose_a_segments_batches_are(tools: Tools, key: str) -> None:
     (one,) = json.loads(await tools.run("segments", "describe", key, "--json"))["segments"]
     assert [(extent["partition"], extent["base_offset"], extent["last_offset"]) for extent in one["extents"]] == [
-        (1, 0, 2),
         (0, 0, 0),
+        (1, 0, 2),
     ]
     shown = [
         json.loads(line)
@@ -117,7 +117,7 @@ async def test_whose_a_segments_batches_are(tools: Tools, key: str) -> None:
     ]
     assert [
         (batch["partition"], batch["baseOffset"], [record["value"] for record in batch["records"]]) for batch in shown
-    ] == [(1, 0, ["a", "b"]), (1, 2, ["d"]), (0, 0, ["c"])]
+    ] == [(0, 0, ["c"]), (1, 0, ["a", "b"]), (1, 2, ["d"])]
     assert "orders-1" in await tools.run("segments", "dump", key, "--offsets")
     for arguments in ((key,), ("--topic", "orders")):
         assert "orders" in await tools.run("segments", "describe", *arguments)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -26,13 +27,17 @@ def command(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "proxy", "demo", "--serve", *arguments]
 
 
+@pytest.mark.timeout(300)
 def test_serving_tells_where_everything_is_and_ends_without_a_trace(tmp_path: Path) -> None:
     free = ReservedPorts(None, 3)
     free.release()
     ports, info = free.ports, tmp_path / "info.json"
+    environment = os.environ | {"TMPDIR": str(tmp_path)}
     told = tmp_path / "output"
     with told.open("w") as output:
-        serving = subprocess.Popen(command("--info", str(info), "--port-base", str(ports.base)), stdout=output)
+        serving = subprocess.Popen(
+            command("--info", str(info), "--port-base", str(ports.base)), stdout=output, env=environment
+        )
     try:
 
         def complaint() -> str:
@@ -58,6 +63,9 @@ def test_serving_tells_where_everything_is_and_ends_without_a_trace(tmp_path: Pa
         assert wal.is_dir()
         parts = {"controller", "redis", *(f"broker-{node}" for node in (1, 2, 3)), *(f"proxy-{rack}" for rack in RACKS)}
         assert set(found["pids"]) == parts
+        usual = tmp_path / f"diskless-proxy-demo-{os.getuid()}.json"
+        assert json.loads(usual.read_text()) == found
+        says_hello(environment)
 
         serving.send_signal(signal.SIGTERM)
         assert serving.wait(60) == 0, told.read_text()
@@ -69,7 +77,45 @@ def test_serving_tells_where_everything_is_and_ends_without_a_trace(tmp_path: Pa
             os.kill(pid, 0)
     assert not wal.parent.exists()
     assert not info.exists()
+    assert not usual.exists()
     assert "Ended." in told.read_text()
+
+
+def says_hello(environment: dict[str, str]) -> None:
+    """`make hello`, not told of `--info`: what the first rack produced, the second one read, from an object only."""
+    arguments = [sys.executable, "-m", "proxy", "demo", "hello", "as a test", "--json"]
+    done = subprocess.run(arguments, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert (told["record"], told["produced_in"], told["consumed_in"]) == ("as a test", *RACKS[:2])
+    assert [told[f"{client}_leader"]["rack"] for client in ("producer", "consumer")] == RACKS[:2]
+    assert told["broker_records"] == told["crossed_bytes"] == 0
+    assert told["record_bytes"] > 2 * len("as a test")
+    assert Path(urlsplit(told["object_url"]).path).stat().st_size == told["object_bytes"] > 0
+
+
+def test_the_two_commands_of_the_readme_are_those_of_the_program() -> None:
+    """What the Makefile makes of them, without running it."""
+    root = Path(__file__).parents[3]
+    for line, program in (('make demo ARGS="--serve"', "demo --serve"), ("make hello", "demo hello")):
+        assert all(line in (root / page).read_text() for page in ("README.md", "docs/quickstart.md"))
+        done = subprocess.run(
+            ["make", "-n", "-C", str(root), *shlex.split(line)[1:]], capture_output=True, text=True, check=True
+        )
+        assert f".venv/bin/diskless-proxy {program}" in done.stdout
+
+
+def test_hello_without_a_demo_is_one_clear_line(tmp_path: Path) -> None:
+    nowhere = tmp_path / "nowhere.json"
+    for text in (None, "{}", '{"pids": {"redis": 4194305}, "proxies": {}}', "not JSON"):
+        if text is not None:
+            nowhere.write_text(text)
+        arguments = [sys.executable, "-m", "proxy", "demo", "hello", "--info", str(nowhere)]
+        done = subprocess.run(arguments, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 1
+        assert len(done.stderr.splitlines()) == 1
+        assert str(nowhere) in done.stderr
+        assert 'make demo ARGS="--serve"' in done.stderr
 
 
 def test_a_taken_port_is_one_clear_line(tmp_path: Path) -> None:

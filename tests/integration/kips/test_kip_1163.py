@@ -36,7 +36,7 @@ def wal(stack: Stack) -> Path:
 
 def segments(stack: Stack) -> set[Path]:
     """All WAL segments."""
-    return {path for path in wal(stack).glob("*/*") if not path.parent.name.startswith(".")}
+    return set(wal(stack).glob("??/*"))
 
 
 @contextmanager

@@ -180,6 +180,7 @@ def replica_while_the_racks_broker_is_away_and_back(stack: Stack, topic: str) ->
         assert time.monotonic() < deadline, "the rack has no broker, and still the leaders are not the true ones"
         now, _, direct = told(stack, topic)
     stack.start_broker(2)
+    deadline = time.monotonic() + 60
     while set(now.values()) != {2}:
         assert time.monotonic() < deadline, "broker 2 is back and does not lead"
         now, _, _ = told(stack, topic)
@@ -192,6 +193,7 @@ def proposed_versions_are_served(stack: Stack, diskless: str) -> None:
     highest = {each["api_key"]: each["max_version"] for each in versions["api_keys"]}
     assert (highest[METADATA], highest[DESCRIBE_TOPIC_PARTITIONS]) == (14, 1)
     classic = new_topic(stack, "choices-proposed", CLASSIC, PARTITIONS)
+    metadata(stack, classic, "knows")  # waits until it is known here
     topics = [{"name": name, "topic_id": bytes(16)} for name in (classic, diskless)]
     asked = {
         "topics": topics,

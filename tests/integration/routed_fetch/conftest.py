@@ -13,9 +13,10 @@ from confluent_kafka import KafkaException, Producer
 
 from proxy.demo.stack import Stack
 from tests.batches import GZIP, LZ4, SNAPPY, ZSTD, make_batch
-from tests.support.routed import LEADER, Asked, delete_records, lead, produce, settle, topic_id, wait_until
+from tests.support.routed import LEADER, Asked, delete_records, lead, produce, settle, topic_id
 from tests.support.routed import fetch as fetch_from
 from tests.support.topics import CLASSIC, create_topic
+from tests.support.waiting import wait_for
 
 REPLICAS = [LEADER, 1, 3]
 FAR_REPLICAS = [LEADER, 3]
@@ -90,7 +91,7 @@ def _wait_served(stack: Stack, made: Logs) -> None:
                     return False
         return True
 
-    wait_until(served, "the new topics are served")
+    wait_for(served, "the new topics are served")
 
 
 def _transactions(stack: Stack, topic: str) -> None:

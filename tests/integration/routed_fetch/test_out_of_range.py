@@ -30,10 +30,10 @@ from tests.support.routed import (
     requests,
     settle,
     topic_id,
-    wait_until,
     warm_up,
 )
 from tests.support.topics import CLASSIC, create_topic
+from tests.support.waiting import wait_for
 
 OFFSET_OUT_OF_RANGE = 1
 VERSIONS = (4, 9, ON_A_REPLICA, HIGHEST_VERSION)
@@ -48,7 +48,7 @@ class Log:
         self.stack, self.topic = stack, f"range-{label}"
         create_topic(stack, self.topic, CLASSIC, assignment=[REPLICAS])
         self.ids = {self.topic: topic_id(stack, self.topic)}
-        wait_until(lambda: self._errors() == {0}, "the new topic is served")
+        wait_for(lambda: self._errors() == {0}, "the new topic is served")
         self.end = 0
         for _ in range(3):
             self.end = produce(stack, self.topic, 0, BATCH) + RECORDS
@@ -120,16 +120,16 @@ def test_a_replica_that_lags_is_not_believed(stack: Stack, log: Log, twins: Twin
     stack.pause(f"broker-{NEAR}")
     produce(stack, log.topic, 0, BATCH, acks=1)  # may be the answer to what the replica has asked before
     end = produce(stack, log.topic, 0, BATCH, acks=1) + RECORDS
+    served = Served.begin(stack)
     stack.pause(f"broker-{LEADER}")
     stack.resume(f"broker-{NEAR}")
-    wait_until(lambda: log.replica_error(end) == OFFSET_OUT_OF_RANGE, "the replica lags", seconds=5)
-    served = Served.begin(stack)
+    wait_for(lambda: log.replica_error(end) == OFFSET_OUT_OF_RANGE, "the replica lags", seconds=5)
     with ThreadPoolExecutor(1) as threads:
         before = requests(stack)
         asking = threads.submit(twins.routed, ON_A_REPLICA, log.asked(end))
         try:
-            wait_until(lambda: requests(stack) > before, "the Fetch has come", seconds=5)
-            time.sleep(0.5)  # the replica answers at once; that it has done so is asserted below
+            wait_for(lambda: requests(stack) > before, "the Fetch has come", seconds=5)
+            time.sleep(1.0)  # the replica answers at once; that it has done so is asserted below
         finally:
             stack.resume(f"broker-{LEADER}")
         told = partitions(asking.result(30))[0]

@@ -28,10 +28,10 @@ from tests.support.routed import (
     requests,
     settle,
     topic_id,
-    wait_until,
     warm_up,
 )
 from tests.support.topics import CLASSIC, DISKLESS, create_topic
+from tests.support.waiting import wait_for
 
 VERSIONS = (4, ON_A_REPLICA, HIGHEST_VERSION)
 LONG_MS, SHORT_MS = 60_000, 300
@@ -95,7 +95,7 @@ def topics(running_stack: Stack) -> Waiting:
         answer = fetch(listener(running_stack, LEADER, RACK), ON_A_REPLICA, asked, ids)
         return not any(one["error_code"] for one in partitions(answer))
 
-    wait_until(served, "the new topics are served")
+    wait_for(served, "the new topics are served")
     for kind in names:
         made.write(kind)
     near = Asked(names[NEAR_TOPIC], 0, 0)
@@ -118,7 +118,7 @@ def threads() -> Iterator[ThreadPoolExecutor]:
 
 def wait_until_asked(stack: Stack, before: float) -> None:
     """Until the proxy has the request that another thread sends."""
-    wait_until(lambda: requests(stack) > before, "the Fetch has come")
+    wait_for(lambda: requests(stack) > before, "the Fetch has come")
 
 
 @pytest.mark.parametrize(("kinds", "version"), MIXES)

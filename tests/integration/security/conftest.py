@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import base64
-import urllib.request
 from collections.abc import Iterator
 
 import pytest
 
+from proxy.demo.admin import get
 from proxy.demo.stack import Stack, StackOptions
 from tests.support.secure_wire import REAUTHENTICATION_MS
 
@@ -59,8 +59,8 @@ def assert_no_secrets(stack: Stack) -> None:
     """No password, in clear or as PLAIN sends it in base64, in any log, metric or state page of the proxies."""
     texts = {path.name: path.read_text(errors="replace") for path in (stack.directory / "logs").glob("proxy-*.log")}
     for rack in stack.proxies:
-        with urllib.request.urlopen(f"{stack.admin_url(rack)}/metrics", timeout=10) as response:
-            texts[f"metrics of {rack}"] = response.read().decode()
+        status, texts[f"metrics of {rack}"] = get(stack.admin_url(rack), "/metrics", 10)
+        assert status == 200, texts[f"metrics of {rack}"]
     assert all(texts.values())
     for user, password in stack.security.users.items():
         for secret in (password, base64.b64encode(password.encode()).decode().rstrip("=")):

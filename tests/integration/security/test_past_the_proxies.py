@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import time
 import uuid
-from collections.abc import Callable
 from typing import Any
 
 from confluent_kafka import Producer
@@ -17,15 +15,7 @@ from proxy.demo.security import ADMIN, SERVICE
 from proxy.demo.stack import Stack
 from tests.support.acls import Acls
 from tests.support.metrics import Metrics
-
-TIMEOUT_SECONDS = 60.0
-
-
-def until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + TIMEOUT_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.25)
+from tests.support.waiting import wait_for
 
 
 def settings(stack: Stack, *, direct: bool) -> dict[str, Any]:
@@ -53,7 +43,7 @@ def test_a_topic_deleted_on_the_brokers_goes(secure: Stack) -> None:
     kept, gone = diskless_topic(secure), diskless_topic(secure)
     client = AdminClient(settings(secure, direct=True))
     client.delete_topics([gone], request_timeout=30)[gone].result(40)
-    until(
+    wait_for(
         lambda: gone not in {row["topic"] for row in told(secure, "list", "--diskless")},
         "the topic stayed in the registry",
     )
@@ -70,7 +60,7 @@ def test_stray_records_are_counted_once_the_shadow_may_be_read(secure: Stack) ->
         producer.produce(topic, b"value", partition=0)
     assert producer.flush(60) == 0
     proxies = [name for name in secure.processes if name.startswith("proxy-")]
-    until(
+    wait_for(
         lambda: any("shadow_not_readable" in secure.log_tail(name, 5_000) for name in proxies),
         "that the shadow can't be read is not said",
     )
@@ -78,7 +68,7 @@ def test_stray_records_are_counted_once_the_shadow_may_be_read(secure: Stack) ->
     assert described["stray_records"] is None
     assert "error 29" in described["brokers_failure"]
     acls.refuse_no_longer(SERVICE, topic)
-    until(
+    wait_for(
         lambda: max(Metrics(secure, rack).value("stray_records", topic=topic) for rack in secure.proxies) == 3,
         "the records were not counted",
     )

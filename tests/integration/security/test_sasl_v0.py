@@ -7,11 +7,12 @@ import json
 
 import pytest
 
+from proxy.api_keys import SASL_HANDSHAKE
 from proxy.demo.ports import HOST
 from proxy.demo.security import ADMIN, unsecured_token
 from proxy.demo.stack import Stack
 from proxy.security.sasl import OAuthBearer, Plain, SaslMechanism, Scram
-from proxy.wire.sasl import SASL_HANDSHAKE, build_handshake, parse_handshake_response
+from proxy.wire.sasl import build_handshake, parse_handshake_response
 from tests.support.secure_wire import tls_connection
 from tests.support.wire import Wire
 

@@ -11,7 +11,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from proxy.demo.security import ADMIN, MECHANISMS
 from proxy.demo.stack import Stack
-from tests.support.quotas import alter_quotas, known_limits, wait_until, wait_until_known
+from tests.support.quotas import alter_quotas, known_limits, wait_until_known
+from tests.support.waiting import wait_for
 
 RACK = "rack-a"
 LIMIT, ANOTHERS_LIMIT = 100.0, 1.0
@@ -56,7 +57,7 @@ def topic(secure_stack: Stack, client_ids: dict[str, str]) -> str:
     name = f"user-quotas-{uuid.uuid4().hex[:6]}"
     new = NewTopic(name, 1, replication_factor=2, config={"diskless.enable": "true"})
     client.create_topics([new], request_timeout=30)[name].result(40)
-    wait_until(lambda: known_limits(secure_stack, RACK) >= 4 * len(client_ids), "the proxy has read the quotas")
+    wait_for(lambda: known_limits(secure_stack, RACK) >= 4 * len(client_ids), "the proxy has read the quotas")
     return name
 
 
@@ -72,5 +73,5 @@ def test_the_quota_is_that_of_the_user(secure: Stack, client_ids: dict[str, str]
     producer = Producer({"bootstrap.servers": secure.bootstrap(RACK), **settings, "throttle_cb": throttled})
     producer.produce(topic, bytes(SIZE))
     assert producer.flush(TIMEOUT_S) == 0
-    wait_until(lambda: producer.poll(0.1) >= 0 and bool(told_s), "the producer is told of its throttle time")
+    wait_for(lambda: producer.poll(0.1) >= 0 and bool(told_s), "the producer is told of its throttle time")
     assert told_s == [pytest.approx((SIZE - 10 * LIMIT) / LIMIT, rel=0.05)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+
 import pytest
 
 from proxy.config import Storage
@@ -25,6 +27,19 @@ async def test_cause_and_remedy(s3_settings: Storage, change, match):
     await storage.close()
 
 
+async def test_a_store_that_takes_connections_and_never_answers(s3_settings: Storage):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        change = {
+            "endpoint_url": f"http://127.0.0.1:{silent.getsockname()[1]}",
+            "max_attempts": 1,
+            "request_timeout_ms": 300,
+        }
+        storage = open_storage(s3_settings.model_copy(update=change))
+        with pytest.raises(StorageError, match=r"did not answer in 300 ms.*storage\.request_timeout_ms"):
+            await storage.open()
+        await storage.close()
+
+
 async def test_no_credentials(s3_settings: Storage, monkeypatch, tmp_path):
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
@@ -32,7 +47,7 @@ async def test_no_credentials(s3_settings: Storage, monkeypatch, tmp_path):
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
     storage = open_storage(s3_settings.model_copy(update={"access_key_id": "", "secret_access_key": ""}))
-    with pytest.raises(StorageError, match=r"no credentials were found: set storage\.access_key_id"):
+    with pytest.raises(StorageError, match=r"no credentials were found; set storage\.access_key_id"):
         await storage.open()
 
 

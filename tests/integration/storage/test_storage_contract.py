@@ -177,3 +177,16 @@ async def test_objects_are_listed(storage: ObjectStorage, monkeypatch):
     assert [found[key].size_bytes for key in keys[10:]] == [number % 10 for number in range(10, 50)]
     # A store may tell whole seconds.
     assert all(before_ms - 2_000 <= found[key].modified_ms <= time.time() * 1000 + 2_000 for key in keys[10:])
+
+
+async def test_objects_of_one_folder_are_listed(storage: ObjectStorage, key: str):
+    folder = f"listed-{uuid.uuid4().hex}/"
+    inside = {f"{folder}day=1/a", f"{folder}day=1/b", f"{folder}day=2/a"}
+    for one in (*inside, f"{folder[:-1]}-beside/a", key):
+        await storage.upload(one, b"x", 1)
+    assert {stored.key async for stored in storage.objects(folder)} == inside
+    assert {stored.key async for stored in storage.objects(f"{folder}day=1/")} == {f"{folder}day=1/{n}" for n in "ab"}
+    assert [stored async for stored in storage.objects(f"{folder}day=3/")] == []
+    for bad in ("../", "no-slash", "/", "a//"):
+        with pytest.raises(StorageError, match=r"plain names|slash"):
+            [stored async for stored in storage.objects(bad)]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from proxy.admin.metrics import MAX_TOPICS_NAMED, OTHER_TOPICS, named_topics
+from proxy.admin.state_metrics import MAX_TOPICS_NAMED, named_topics
+from proxy.stats import OTHER_TOPICS
 
 
 def test_few_topics_are_named() -> None:

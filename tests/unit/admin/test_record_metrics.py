@@ -7,10 +7,11 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from proxy.admin.record_metrics import borders, record_metrics, storage_cost
+from proxy.admin.record_metrics import record_metrics, storage_cost
 from proxy.config.prices import Prices
+from proxy.racks import borders
 from proxy.replicas.choice import LeaderReason
-from proxy.stats import OTHER_TOPICS, Stats
+from proxy.stats import OTHER_TOPICS, Ledger, Stats
 
 GIGABYTE = 10**9
 TOPIC_ID = bytes(range(16))
@@ -95,10 +96,11 @@ def test_cost_follows_the_prices() -> None:
     stats.near_read_bytes["rack-a", "rack-a"] += 2 * GIGABYTE
     values = told(stats, Prices(cross_rack_usd_per_gb=0.5))
     assert values["cross_rack_cost_usd"] == {
-        ("classic", "fetch"): 0,
-        ("classic", "produce"): 1.5,
-        ("diskless", "fetch"): 0,
-        ("diskless", "produce"): 0,
+        ("classic", "fetch", "rack-a", "rack-a"): 0,
+        ("classic", "produce", "rack-a", "rack-a"): 0,
+        ("classic", "produce", "rack-a", "rack-b"): 1.5,
+        ("diskless", "fetch", "rack-a", "rack-a"): 0,
+        ("diskless", "produce", "rack-a", "rack-a"): 0,
     }
     assert values["near_read_bytes"] == {("rack-a", "rack-a"): 2 * GIGABYTE}
     assert values["near_read_saved_usd"] == {(): 1.0}
@@ -116,7 +118,7 @@ def test_reads_from_leaders_by_reason() -> None:
 
 
 def test_requests_to_object_storage_cost_by_the_thousand() -> None:
-    cost = storage_cost(2000, 5000, Prices(put_usd_per_thousand=0.005, get_usd_per_thousand=0.0004))
+    cost = storage_cost(Ledger(), 2000, 5000, Prices(put_usd_per_thousand=0.005, get_usd_per_thousand=0.0004))
     assert {sample.labels["operation"]: sample.value for sample in cost.samples} == pytest.approx(
         {"put": 0.01, "get": 0.002}
     )

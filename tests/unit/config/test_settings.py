@@ -52,7 +52,7 @@ def test_the_environment_stands_over_the_file(tmp_path: Path, monkeypatch: pytes
         ("fleet: {lease_ms: 1500}\n", "lease_ms must be at least twice heartbeat_interval_ms"),
         ("default_diskless_topics: ['(']\n", "'(' is no regular expression"),
         ("fetch: {leader_read_topics: ['(']}\n", "'(' is no regular expression"),
-        ("diskless.append.commit.interval.ms: 0\n", "diskless_append_commit_interval_ms: Input should be greater"),
+        ("diskless.append.commit.interval.ms: 0\n", "diskless.append.commit.interval.ms: Input should be greater"),
     ],
 )
 def test_what_is_wrong_is_named(tmp_path: Path, addition: str, told: str) -> None:
@@ -106,6 +106,47 @@ def test_a_secret_is_not_shown(tmp_path: Path) -> None:
         load_settings(written(tmp_path, text))
     assert "secret_access_key" in str(caught.value)
     assert "hush" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        ("user:hush@host:6379", "use redis://host:port/db"),
+        ("redis:/user:hush@host:6379", "names no host"),
+        ("rediss:", "names no host"),
+        ("redis://user:1/hush@host", "has an @ behind its host"),
+        ("redis://user:hush@[host", "is no URL"),
+        ("redis://user:hush\u2100@host", "is no URL"),
+    ],
+)
+def test_a_store_whose_url_is_mistyped_is_refused_without_its_secret(tmp_path: Path, url: str, told: str) -> None:
+    with pytest.raises(ConfigError, match=told) as caught:
+        load_settings(written(tmp_path, GOOD.replace("redis://127.0.0.1:6379", url)))
+    assert "hush" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("*hush", "line 5, column 11: found undefined alias …; mend it there"),
+        ("!hush", "could not determine a constructor for the tag …; mend it"),
+        ("!hush'hush x", "could not determine a constructor for the tag …; mend it"),
+        ("!hush!hush x", "found undefined tag handle …"),
+        ("@hush", "found character … that cannot start any token"),
+    ],
+)
+def test_what_yaml_quotes_is_not_shown(tmp_path: Path, line: str, told: str) -> None:
+    with pytest.raises(ConfigError, match=told) as caught:
+        load_settings(written(tmp_path, f"{GOOD}password: {line}\n"))
+    assert "hush" not in str(caught.value)
+
+
+@pytest.mark.parametrize("value", ["2026-13-45", "!!int hush", "!!timestamp hush", "!!bool hush", "[" * 600])
+def test_values_that_yaml_can_not_make_are_refused_in_one_line(tmp_path: Path, value: str) -> None:
+    with pytest.raises(ConfigError, match="looks like a date or a number and is none") as caught:
+        load_settings(written(tmp_path, f"{GOOD}proxy_id: {value}\n"))
+    assert "hush" not in "".join(traceback.format_exception(caught.value))
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -38,12 +38,14 @@ rows = st.builds(
     max_timestamp_ms=timestamps,
     append_time_ms=timestamps,
     log_append_time=st.booleans(),
+    offsets_in_place=st.booleans(),
 )
 
 
 def packed_row(row: Row) -> bytes:
     running_maximum = 0
-    return struct.pack(">Bqq16sIIqqq", 0x11 if row.log_append_time else 1, *row[:7], running_maximum)
+    flags = 0x10 * row.log_append_time + 0x20 * row.offsets_in_place
+    return struct.pack(">Bqq16sIIqqq", 1 + flags, *row[:7], running_maximum)
 
 
 def test_a_row_is_longer_than_what_the_server_keeps_in_lists() -> None:

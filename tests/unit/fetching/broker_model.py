@@ -133,6 +133,7 @@ class Proxied:
         self.stats = Stats()
         self.memory = MemoryBudget(1 << 40)
         self.muted_s = 0.0
+        self.crossed_bytes = 0
         self.response: list[Any] = []
         self.forwarded: list[Request] = []
         self.streamed = bytearray()

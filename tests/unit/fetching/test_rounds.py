@@ -205,10 +205,10 @@ async def test_a_slow_answer_of_the_leader_is_waited_for_as_long_as_it_comes() -
     proxied = proxied_with(0, 2)
     append(proxied, LEADER, 2, 50)
     settings = proxied.context.settings
-    settings.fetch = settings.fetch.model_copy(update={"replica_grace_ms": 50})
+    settings.fetch = settings.fetch.model_copy(update={"replica_grace_ms": 500})
 
     async def ask(request: Any, api_key: int, version: int, body: bytes, question: Any) -> memoryview:
-        for _ in range(150):
+        for _ in range(800):
             await asyncio.sleep(0.001)
             proxied.upstream.bytes_received += 1
         return memoryview(proxied.brokers[LEADER].answer(version, body))

@@ -15,13 +15,12 @@ from kio.schema.errors import ErrorCode
 from kio.schema.types import TopicName
 from kio.static.primitive import i16, i32
 
-from proxy.coordinator.interface import CoordinatorUnavailable
-from proxy.coordinator.registry import TopicNotReserved
+from proxy.coordinator.interface import CoordinatorUnavailable, TopicNotReserved
 from proxy.handlers.create_topics import _Creating, create_topics
 from proxy.replication.creation import UnderReplicatedTopics
 from proxy.request import Request
 from proxy.wire.cold import encode, milliseconds, read_request, read_response
-from tests.coordinator_model import ModelTopicRegistry
+from tests.registry_model import ModelTopicRegistry
 
 SHADOW = uuid.UUID(int=7)
 

@@ -13,7 +13,8 @@ from proxy.reservations import Reservations
 from proxy.topics import Topics
 from proxy.upstream import BrokerUnreachable
 from proxy.wire.metadata import MetadataTopic
-from tests.coordinator_model import ModelCoordinator, ModelTopicRegistry
+from tests.coordinator_model import ModelCoordinator
+from tests.registry_model import ModelTopicRegistry
 
 OLD, NEW = b"1" * 16, b"2" * 16
 

@@ -65,7 +65,7 @@ class Brokers:
 @pytest.mark.parametrize("node_id", [1, 2, 3])
 async def test_whichever_broker_answers(node_id: int) -> None:
     brokers: Any = Brokers(Service(node_id))
-    assert await retention_defaults(brokers) == (-1, -1)
+    assert await retention_defaults(brokers) == (-1, -1, "delete")
 
 
 async def test_a_broker_that_may_not_tell() -> None:

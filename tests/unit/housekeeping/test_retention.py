@@ -14,11 +14,15 @@ WEEK_MS = 604_800_000
 @pytest.mark.parametrize(
     ("configs", "expected"),
     [
-        ({"log.retention.hours": "168", "log.retention.bytes": "-1"}, (WEEK_MS, -1)),
-        ({"log.retention.hours": "168", "log.retention.minutes": "5", "log.retention.ms": None}, (300_000, -1)),
-        ({"log.retention.hours": "1", "log.retention.minutes": "5", "log.retention.ms": "7"}, (7, -1)),
-        ({"log.retention.hours": "-1", "log.retention.bytes": "1000"}, (-1, 1000)),
-        ({}, (-1, -1)),
+        ({"log.retention.hours": "168", "log.retention.bytes": "-1"}, (WEEK_MS, -1, "delete")),
+        (
+            {"log.retention.hours": "168", "log.retention.minutes": "5", "log.retention.ms": None},
+            (300_000, -1, "delete"),
+        ),
+        ({"log.retention.hours": "1", "log.retention.minutes": "5", "log.retention.ms": "7"}, (7, -1, "delete")),
+        ({"log.retention.hours": "-1", "log.retention.bytes": "1000"}, (-1, 1000, "delete")),
+        ({"log.cleanup.policy": "compact"}, (-1, -1, "compact")),
+        ({}, (-1, -1, "delete")),
     ],
 )
 def test_the_brokers_defaults(configs, expected):
@@ -40,6 +44,16 @@ def test_a_topics_own_configs_go_before_the_defaults(configs, bounds):
     assert requests == [(TOPIC, 0, *bounds), (TOPIC, 1, *bounds)]
 
 
-@pytest.mark.parametrize("configs", [{"cleanup.policy": "compact"}, {"retention.ms": "-1", "retention.bytes": "-1"}])
+@pytest.mark.parametrize(
+    ("configs", "may_go"),
+    [({}, False), ({"cleanup.policy": "compact"}, False), ({"cleanup.policy": "delete"}, True)],
+)
+def test_where_brokers_compact_by_default_a_topic_goes_by_it_unless_it_says_otherwise(configs, may_go):
+    assert bool(requests_of(TOPIC, 1, configs, RetentionDefaults(100, 200, "compact"))) == may_go
+
+
+@pytest.mark.parametrize(
+    "configs", [{"cleanup.policy": "compact"}, {"cleanup.policy": ""}, {"retention.ms": "-1", "retention.bytes": "-1"}]
+)
 def test_nothing_is_asked_where_nothing_may_go(configs):
     assert requests_of(TOPIC, 2, configs, RetentionDefaults(100, 200)) == []

@@ -13,7 +13,8 @@ from proxy.housekeeping.shadows import LEAST_LOOKS, Shadows
 from proxy.reservations import Reservations
 from proxy.topics import Topics
 from proxy.upstream import BrokerUnreachable
-from tests.coordinator_model import ModelCoordinator, ModelTopicRegistry
+from tests.coordinator_model import ModelCoordinator
+from tests.registry_model import ModelTopicRegistry
 
 A, B = b"a" * 16, b"b" * 16
 

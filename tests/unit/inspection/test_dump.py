@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from proxy.inspection import dump
 from proxy.inspection.dump import dumped_batches, owner_of
 from proxy.inspection.segments import Extent
-from proxy.records import RecordsError
+from proxy.records import RecordsError, patch_offsets
 from proxy.wal.segment import SegmentError, read_segment
 from tests.batches import make_batch
 
@@ -74,3 +74,13 @@ async def test_a_batch_belongs_to_the_extent_that_it_lies_in() -> None:
     assert owner_of(first, [extent]) is None
     assert owner_of(second, [extent]) is extent
     assert owner_of(second, [extent._replace(length=extent.length - 1)]) is None
+
+
+async def test_batches_of_a_merged_object_have_their_offsets() -> None:
+    run = bytearray(SEGMENT[1:])
+    bounds = patch_offsets(run, 70, 0)
+    merged = [batch async for batch in dumped_batches(Bytes(b"\x01" + bytes(run)))]
+    assert [(one.base_offset, one.has_offset, one.is_valid) for one in merged] == [
+        (one.base_offset, True, True) for one in bounds
+    ]
+    assert not any([batch.has_offset async for batch in dumped_batches(Bytes(SEGMENT))])

@@ -241,7 +241,8 @@ async def test_a_broker_that_closes_new_connections_over_a_read_is_asked_what_it
         server.answer, server.highest_fetch = CLOSE, 12
         version = pool.shunned.version
         assert await pool.refused(version=17) is LeaderReason.UNREACHABLE
-        await until(lambda: len(server.asked) == 2 and len(pool.connections) == 1)
+        await until(lambda: pool.connections._pools[NODE].highest_version == server.highest_fetch)
+        assert (len(server.asked), len(pool.connections)) == (2, 1)
         assert pool.shunned.version == version
         server.answer = fetched()
         assert await pool.refused(version=17) is LeaderReason.REPLICA_ERROR

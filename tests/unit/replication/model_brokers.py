@@ -24,6 +24,8 @@ from proxy.wire.partition_states import PartitionState
 
 Partition = tuple[str, int]
 LONG_AGO_MS = 1_000
+TWO = {1: "a", 2: "b"}
+THREE = {**TWO, 3: "c"}
 NOW_MS = 1_000_000
 SETTLE_S = 20.0
 
@@ -149,9 +151,7 @@ class ModelBrokers:
         if not self.rights:
             raise ReassignmentsRefused("no", rights=True)
         return {
-            (name, number): Reassignment(
-                tuple(one.replicas), tuple(set(one.target) - set(one.before)), tuple(set(one.before) - set(one.target))
-            )
+            (name, number): Reassignment(tuple(one.replicas), tuple(set(one.target) - set(one.before)))
             for name, number in partitions
             if name in self.topics and (one := self.partition(name, number)).before is not None
         }
@@ -258,3 +258,8 @@ class House:
     @property
     def wished(self) -> list[str]:
         return [wish.name for wish in self.store.wishes.values()]
+
+
+def come(house: House, *nodes: tuple[int, str | None]) -> None:
+    """Brokers with their racks; the third one where none is named."""
+    house.brokers.racks |= dict(nodes or [(3, "c")])

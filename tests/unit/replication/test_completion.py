@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
@@ -16,20 +15,13 @@ from proxy.replication.completion import LEAST_LOOKS, UnderReplicated
 from proxy.replication.interface import Pending
 from proxy.replication.reassignments import TOPICS_PER_REQUEST, ReassignmentsRefused
 from proxy.upstream import BrokerUnreachable
-from tests.unit.replication.model_brokers import NOW_MS, SETTLE_S, House, MemoryPending
-
-TWO = {1: "a", 2: "b"}
-THREE = {**TWO, 3: "c"}
+from tests.unit.replication.model_brokers import NOW_MS, SETTLE_S, THREE, TWO, House, come
 
 
 @pytest.fixture
 def house(monkeypatch: pytest.MonkeyPatch) -> House:
     """Of three racks, a broker in each; the third one is there in the brokers' racks only when it has come."""
     return House(monkeypatch, TWO)
-
-
-def come(house: House, *nodes: tuple[int, str | None]) -> None:
-    house.brokers.racks |= dict(nodes or [(3, "c")])
 
 
 async def test_nothing_wished_for_asks_nothing(house: House) -> None:
@@ -464,78 +456,6 @@ async def test_completion_is_told_once_with_its_time(house: House) -> None:
         await house.rounds(4, house.brokers.sync)
     told = [entry for entry in logged if entry["event"] == "under_replicated_topic_completed"]
     assert [(entry["topic"], entry["seconds"]) for entry in told] == [("t", (NOW_MS - 1_000) / 1000)]
-
-
-class Killed(BaseException):
-    """In the place of SIGKILL: nothing catches it."""
-
-
-class Fuse:
-    """Counts writes; after the last one whoever wrote is no more."""
-
-    def __init__(self, writes: int | None) -> None:
-        self._left = writes
-        self.writes = 0
-
-    async def write(self, do: Callable[[], Awaitable[Any]]) -> Any:
-        done = await do()
-        self.writes += 1
-        if self.writes == self._left:
-            raise Killed
-        return done
-
-
-class FusedStore(MemoryPending):
-    """Of the victim."""
-
-    def __init__(self, store: MemoryPending, fuse: Fuse) -> None:
-        self.wishes = store.wishes
-        self._fuse = fuse
-
-    async def change(self, was: Pending, to: Pending) -> bool:
-        changed: bool = await self._fuse.write(lambda: super(FusedStore, self).change(was, to))
-        return changed
-
-    async def forget(self, wishes: Sequence[Pending]) -> None:
-        await self._fuse.write(lambda: super(FusedStore, self).forget(wishes))
-
-
-async def _complete(monkeypatch: pytest.MonkeyPatch, writes: int | None) -> tuple[int, list[list[list[int]]]]:
-    """All of it, by one that dies after so many writes, and another one; the writes, and where replicas are."""
-    house = House(monkeypatch, TWO)
-    house.brokers.make("intent", [1, 2], [2, 1])
-    house.wish("intent", 4, owner="dead", made_as=[[1, 2], [2, 1]])
-    house.wish("known", 3, topic_id=house.brokers.make("known", [2, 1]))
-    house.wish("gone", 3, topic_id=b"gone".ljust(16))
-    house.wish("never", 3, owner="dead")
-    come(house)
-    fuse = Fuse(writes)
-    reassign = house.brokers.reassign
-    monkeypatch.setattr(module, "reassign", lambda *told: fuse.write(lambda: reassign(*told)))
-    victim = house.another(FusedStore(house.store, fuse), partitions_at_once=1)
-    try:
-        for number in range(12):
-            if number == 6:
-                come(house, (4, "a"))
-            await victim.complete()
-            house.brokers.sync()
-    except Killed:
-        assert fuse.writes == writes
-    monkeypatch.setattr(module, "reassign", reassign)
-    come(house, (4, "a"))
-    house.completion = house.another(partitions_at_once=1)
-    await house.rounds(12, house.brokers.sync)
-    assert house.wished == []
-    return fuse.writes, [[sorted(nodes) for nodes in house.brokers.replicas(name)] for name in ("intent", "known")]
-
-
-async def test_the_next_one_completes_the_same_wherever_the_first_was_killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    writes, unharmed = await _complete(monkeypatch, None)
-    assert writes > 8
-    assert unharmed == [[[1, 2, 3, 4]] * 2, [[1, 2, 3]]]
-    for last in range(1, writes + 1):
-        _, replicas = await _complete(monkeypatch, last)
-        assert replicas == unharmed
 
 
 async def test_two_at_a_time_complete_it_as_well(house: House) -> None:

@@ -32,7 +32,7 @@ def test_by_name_or_scheme(url, class_name, expected):
     [
         ("/dir", "", r"'/dir' does not say.*file:///dir or s3://"),
         ("gs://bucket", "", r"'gs://bucket' does not say"),
-        ("s3://bucket", "gcs", r"'gcs' is unknown: use file, s3 or module:Class"),
+        ("s3://bucket", "gcs", r"'gcs' is unknown; use file, s3 or module:Class"),
         ("s3://bucket", "no.such.module:Class", r"can't be loaded: No module named 'no'"),
         ("s3://bucket", "proxy.storage.file:Nothing", r"can't be loaded: .*Nothing"),
         ("s3://bucket", "file", r"names no directory"),

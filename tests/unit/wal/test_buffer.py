@@ -115,7 +115,9 @@ async def make(storage=None, coordinator=None, *, partitions=4, **limits):
     coordinator = coordinator or Coordinator()
     await coordinator.create_logs(TOPIC, range(partitions))
     cache = BlockCache(storage, capacity_bytes=LARGE, block_bytes=LARGE)
-    chosen = {"interval_s": 60.0, "max_bytes": LARGE, "max_uploads": 4, "commit_timeout_s": 0.0} | limits
+    chosen = {"interval_s": 60.0, "max_bytes": LARGE, "max_uploads": 4, "commit_timeout_s": 0.0}
+    chosen |= {"max_age_s": 0.0, "out_of_order_hold_s": 0.0, "max_held_batches": 1_000}
+    chosen |= limits
     return WalBuffer(storage, coordinator, cache, Stats(), **chosen)
 
 

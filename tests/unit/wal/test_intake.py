@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from proxy.compression import GZIP, NONE, ZSTD
-from proxy.errors import KAFKA_STORAGE_ERROR
+from proxy.errors import INVALID_TIMESTAMP, KAFKA_STORAGE_ERROR, MESSAGE_TOO_LARGE
 from proxy.errors import NONE as NO_ERROR
 from proxy.memory import MemoryBudget
 from proxy.produce_rules import ProduceRules, rules_of
-from proxy.records import INVALID_TIMESTAMP, MESSAGE_TOO_LARGE, BatchHeader, RecordsError, check_batch
+from proxy.records import BatchHeader, RecordsError, check_batch
 from proxy.wal import intake as intake_module
 from proxy.wal.intake import QUICK_BYTES, Intake
 from proxy.wal.outcome import Outcome

@@ -6,9 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.coordinator.interface import ProposedBatch
-from proxy.records import RecordsError, check_batch
-from proxy.wal.segment import SegmentBuilder, SegmentError, read_segment, segment_key
+from proxy.coordinator.interface import ProposedBatch, Row
+from proxy.records import RecordsError, check_batch, patch_offsets
+from proxy.wal import segment as segment_module
+from proxy.wal.segment import (
+    MergedBuilder,
+    SegmentBuilder,
+    SegmentError,
+    check_preamble,
+    read_segment,
+    segment_key,
+)
 from tests.batches import make_batch
 
 TOPICS = [b"a" * 16, b"b" * 16]
@@ -36,10 +44,10 @@ def test_round_trip(added):
     assert builder.batch_count == len(added)
     assert len(built.data) == 1 + builder.bytes_buffered
     assert built.data[0] == 0
-    assert [(run.topic_id, run.partition) for run in built.runs] == list(arrived)
+    assert [(run.topic_id, run.partition) for run in built.runs] == sorted(arrived)
     read = iter(read_segment(built.data))
     end = 1
-    for run, batches in zip(built.runs, arrived.values(), strict=True):
+    for run, batches in zip(built.runs, (arrived[key] for key in sorted(arrived)), strict=True):
         assert run.position == end
         for proposed, batch in zip(run.batches, batches, strict=True):
             assert built.data[end : end + len(batch)] == batch
@@ -95,9 +103,77 @@ def test_key_is_the_uuid_in_hex_under_a_folder():
 def test_what_is_no_segment_is_refused():
     with pytest.raises(SegmentError, match="empty"):
         list(read_segment(b""))
-    with pytest.raises(SegmentError, match="version 1 is not known"):
-        list(read_segment(b"\x01" + make_batch()))
+    with pytest.raises(SegmentError, match="version 2 is not known"):
+        list(read_segment(b"\x02" + make_batch()))
     read = read_segment(b"\0" + make_batch() + make_batch()[:-1])
     assert next(read).position == 1
     with pytest.raises(RecordsError):
         next(read)
+
+
+def placed(values: list[bytes], base_offset: int) -> bytearray:
+    """A batch with its offsets."""
+    batch = make_batch(values)
+    patch_offsets(batch, base_offset, 0)
+    return batch
+
+
+@given(
+    st.lists(
+        st.lists(st.tuples(st.integers(0, 5), st.lists(st.binary(max_size=20), min_size=1, max_size=3)), min_size=1),
+        min_size=1,
+        max_size=5,
+    )
+)
+def test_a_merged_object_holds_rows_with_their_offsets(partitions):
+    """Each partition: batches, with how many offsets are left out before each."""
+    builder = MergedBuilder(b"m" * 16)
+    expected: list[tuple[int, int]] = []
+    for number, batches in enumerate(partitions):
+        base = end = 10 * number
+        run = []
+        for left_out, values in batches:
+            end += left_out
+            run.append(placed(values, end))
+            expected.append((end, len(run[-1])))
+            end += len(values)
+        row = builder.add(run, base_offset=base, last_offset=end - 1, max_timestamp_ms=5, append_time_ms=number)
+        assert row[:3] == (base, end - 1, b"m" * 16)
+        assert row[5:] == (5, number, False, True)
+        assert builder.data[row.position : row.position + row.length] == b"".join(run)
+    assert builder.data[:1] == b"\x01"
+    assert [row.position for row in builder.rows] == [1, *(row.position + row.length for row in builder.rows[:-1])]
+    assert builder.size_bytes == len(builder.data) == 1 + sum(row.length for row in builder.rows)
+    found = [(one.position, one.header.length) for one in read_segment(builder.data)]
+    assert [length for _, length in found] == [length for _, length in expected]
+    assert [int.from_bytes(builder.data[at : at + 8], "big") for at, _ in found] == [base for base, _ in expected]
+
+
+@pytest.mark.parametrize(("base", "last"), [(6, 8), (5, 7), (5, 9), (9, 8)])
+def test_a_row_that_its_batches_are_not_within_is_not_added(base, last):
+    builder = MergedBuilder()
+    run = [placed([b"a"], 5), placed([b"b", b"c"], 7)]
+    with pytest.raises(RecordsError):
+        builder.add(run, base_offset=base, last_offset=last, max_timestamp_ms=0, append_time_ms=0)
+    for broken in (run[::-1], [run[0], run[0]], [run[0][:-1], run[1]], []):
+        with pytest.raises(RecordsError):
+            builder.add(broken, base_offset=0, last_offset=8, max_timestamp_ms=0, append_time_ms=0)
+    assert (builder.rows, builder.data) == ([], b"\x01")
+    assert builder.add(run, base_offset=3, last_offset=8, max_timestamp_ms=0, append_time_ms=0) == Row(
+        3, 8, builder.segment, 1, sum(map(len, run)), 0, 0, offsets_in_place=True
+    )
+
+
+def test_a_merged_object_is_never_larger_than_positions_reach(monkeypatch):
+    run = placed([b"a"], 0)
+    monkeypatch.setattr(segment_module, "MAX_OBJECT_BYTES", 1 + len(run))
+    builder = MergedBuilder()
+    builder.add(run, base_offset=0, last_offset=0, max_timestamp_ms=0, append_time_ms=0)
+    with pytest.raises(ValueError, match="can't be addressed"):
+        builder.add(placed([b"a"], 1), base_offset=1, last_offset=1, max_timestamp_ms=0, append_time_ms=0)
+    assert len(builder.rows) == 1
+
+
+def test_attempts_have_names_of_their_own():
+    assert MergedBuilder().segment != MergedBuilder().segment
+    assert (check_preamble(b"\0"), check_preamble(b"\x01")) == (0, 1)

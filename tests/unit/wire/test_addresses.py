@@ -19,6 +19,7 @@ from proxy.request import Request
 from proxy.wire.endpoints import rewrite_node_endpoints
 from proxy.wire.fetch_stream import FetchEndpointStream
 from tests.unit.wire.kafka_python import response_schemas
+from tests.unit.wire.test_endpoints import fetch_by_walk
 from tests.unit.wire.trees import encode, response_type, schema_of, trees
 
 _WORDS = ("host", "port", "address", "listener", "endpoint", "url")
@@ -159,7 +160,7 @@ def _answers(key, version, body):
         yield rewrite_node_endpoints(key, body, version, lambda node_id: TOLD)
         return
     if key == _FETCH:
-        yield rewrite_node_endpoints(key, body, version, lambda node_id: TOLD)
+        yield fetch_by_walk(body, version, lambda node_id: TOLD)
         stream = FetchEndpointStream(version, lambda node_id: TOLD)
         yield stream.feed(memoryview(body))
         stream.finish()

@@ -5,8 +5,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.apis import API_TABLE, Treatment
-from proxy.wire.api_versions import clamp_api_versions, unsupported_api_versions_response
+from proxy.wire.api_versions import clamp_api_versions, client_software, unsupported_api_versions_response
 from proxy.wire.errors import ProtocolError
+from proxy.wire.primitives import NO_TAGS, write_string
 from tests.unit.wire.kafka_python import ApiVersionsResponse
 from tests.unit.wire.trees import decode, decode_joined, encode, response_type, trees
 
@@ -88,3 +89,15 @@ def test_unsupported_version_is_answered_as_v0(asked):
 def test_other_versions_are_refused():
     with pytest.raises(ProtocolError, match="v5"):
         clamp_api_versions(bytes(20), 5)
+
+
+@given(st.text(max_size=40), st.text(max_size=40))
+def test_the_software_of_a_client_is_what_it_says(name: str, version: str) -> None:
+    said = write_string(name, True) + write_string(version, True) + NO_TAGS
+    assert client_software(said, 3) == f"{name} {version}".strip()
+    assert client_software(said, 2) == ""
+
+
+@given(st.binary(max_size=60))
+def test_what_says_no_software_is_no_error(said: bytes) -> None:
+    assert isinstance(client_software(said, 3), str)

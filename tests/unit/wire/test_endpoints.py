@@ -7,10 +7,12 @@ from hypothesis import strategies as st
 from proxy.wire.endpoints import (
     hide_controller_listeners,
     rewrite_describe_cluster,
+    rewrite_endpoint_section,
     rewrite_find_coordinator,
     rewrite_node_endpoints,
 )
 from proxy.wire.errors import ProtocolError
+from proxy.wire.fetch_walk import response_tail, walk_fetch_response
 from tests.unit.wire.test_metadata import rewritten_nodes, told
 from tests.unit.wire.trees import decode_joined, encode, response_type, trees
 
@@ -61,7 +63,14 @@ def test_describe_quorum(version, data):
     assert read == tree
 
 
-_WITH_ENDPOINTS = [(0, version) for version in range(3, 14)] + [(1, version) for version in range(4, 19)]
+def fetch_by_walk(body, version, address_of):
+    """A Fetch response whose pieces were found by a walk, put together again as for a client."""
+    walk = walk_fetch_response(body, version)
+    tail = response_tail(walk)
+    return [walk.body[: walk.tail], rewrite_endpoint_section(tail, address_of) if version >= 16 else tail]
+
+
+_WITH_ENDPOINTS = [(0, version) for version in range(3, 14)]
 _WITH_ENDPOINTS += [(78, 1), (78, 2), (79, 1), (79, 2)]
 
 
@@ -69,9 +78,21 @@ _WITH_ENDPOINTS += [(78, 1), (78, 2), (79, 1), (79, 2)]
 @_MODEST
 @given(data=st.data())
 def test_node_endpoints(api_key, version, data):
+    agree_on_nodes(api_key, version, data, lambda body: rewrite_node_endpoints(api_key, body, version, told))
+
+
+@pytest.mark.parametrize("version", range(4, 19))
+@_MODEST
+@given(data=st.data())
+def test_node_endpoints_of_fetch(version, data):
+    agree_on_nodes(1, version, data, lambda body: fetch_by_walk(body, version, told))
+
+
+def agree_on_nodes(api_key, version, data, rewrite):
+    """Only the addresses of nodes are others."""
     entity = response_type(api_key, version)
     tree = data.draw(trees(entity))
-    read = decode_joined(entity, rewrite_node_endpoints(api_key, encode(entity, tree), version, told))
+    read = decode_joined(entity, rewrite(encode(entity, tree)))
     if "node_endpoints" in tree:
         tree["node_endpoints"] = rewritten_nodes(tree["node_endpoints"])
     assert read == tree

@@ -9,7 +9,6 @@ from proxy.wire.fetch_response import (
     TopicFetched,
     build_fetch_response,
     parse_fetch_response,
-    scan_fetch_response,
 )
 from tests.unit.wire.kafka_python import FetchResponse
 from tests.unit.wire.trees import decode_joined, encode, response_type, trees
@@ -76,12 +75,6 @@ def test_built_responses_read_back(version, data):
     body = b"".join(buffers)
     parsed = parse_fetch_response(body, version)
     assert [_as_tree(version, topic) for topic in parsed.topics] == tree["responses"]
-    assert scan_fetch_response(body, version).record_bytes == sum(
-        max(p.records_length, 0) for topic in topics for p in topic.partitions
-    )
-    assert scan_fetch_response(body, version).has_error == any(
-        p.error_code for topic in topics for p in topic.partitions
-    )
 
 
 @pytest.mark.parametrize("version", _VERSIONS)
@@ -97,9 +90,8 @@ def test_what_a_broker_sends_is_read(version, data):
     assert [p.records_length for topic in parsed.topics for p in topic.partitions] == [
         -1 if each is None else len(each) for each in records
     ]
-    assert scan_fetch_response(body, version).record_bytes == sum(len(each or b"") for each in records)
     codes = [p["error_code"] for topic in tree["responses"] for p in topic["partitions"]]
-    assert scan_fetch_response(body, version).has_error == any([tree.get("error_code", 0), *codes])
+    assert [p.error_code for topic in parsed.topics for p in topic.partitions] == codes
 
 
 @pytest.mark.parametrize("length", [1, 127, 128, 16383, 16384, 2097151, 2097152])
@@ -108,7 +100,6 @@ def test_records_are_not_copied_whatever_their_length(length):
     buffers = build_fetch_response(12, 0, [TopicFetched("a", [PartitionFetched(0, 0, 1, 1, 0, [records], length)])])
     assert any(buffer is records for buffer in buffers)
     body = b"".join(buffers)
-    assert scan_fetch_response(body, 12).record_bytes == length
     (partition,) = parse_fetch_response(body, 12).topics[0].partitions
     assert partition.records[0].obj is body
     assert partition.records[0] == records

@@ -13,7 +13,7 @@ from proxy.wire.api_versions import clamp_api_versions
 from proxy.wire.describe_topic_partitions import rewrite_response as rewrite_topic_partitions
 from proxy.wire.errors import ProtocolError
 from proxy.wire.fetch import parse_fetch_request
-from proxy.wire.fetch_response import parse_fetch_response, scan_fetch_response
+from proxy.wire.fetch_response import parse_fetch_response
 from proxy.wire.fetch_walk import walk_fetch_response
 from proxy.wire.group_heartbeat import heartbeat_rack
 from proxy.wire.metadata import (
@@ -27,6 +27,7 @@ from proxy.wire.metadata import (
 from proxy.wire.partition_leaders import HASH_SLOTS, HashedLeaders, ReplicaLeaders, SoleLeader
 from proxy.wire.partition_states import read_partitions, split_topics
 from proxy.wire.share import add_share_topics, share_error_and_topics
+from tests.unit.wire.test_endpoints import fetch_by_walk
 from tests.unit.wire.trees import encode, request_type, response_type, trees
 
 
@@ -56,7 +57,6 @@ _PARSERS = [
     (produce.parse_produce_request, request_type, 0, range(3, 14)),
     (partial(produce.merge_produce_response, topics=[]), response_type, 0, (3, 5, 8, 9, 10, 13)),
     (parse_fetch_request, request_type, 1, range(4, 19)),
-    (scan_fetch_response, response_type, 1, (4, 11, 12, 16)),
     (parse_fetch_response, response_type, 1, (4, 11, 12, 16)),
     (walk_fetch_response, response_type, 1, (4, 11, 12, 16)),
     (parse_metadata_request, request_type, 3, range(14)),
@@ -89,11 +89,12 @@ _PARSERS = [
             key,
             all,
         )
-        for key, all in ((0, (10, 13)), (1, (16, 18)), (78, (1, 2)), (79, (1, 2)))
+        for key, all in ((0, (10, 13)), (78, (1, 2)), (79, (1, 2)))
     ),
+    (partial(fetch_by_walk, address_of=told), response_type, 1, (16, 18)),
 ]
 # The others leave the end of the message as it came.
-_READ_ALL = (produce.parse_produce_request, parse_fetch_request, scan_fetch_response, parse_fetch_response)
+_READ_ALL = (produce.parse_produce_request, parse_fetch_request, walk_fetch_response, parse_fetch_response)
 _READ_ALL += (parse_metadata_request,)
 _CASES = [
     pytest.param(parser, kind(key, version), version, id=f"{number}-{kind(key, version).__name__}-{version}")

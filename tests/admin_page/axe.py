@@ -1,0 +1,27 @@
+"""What axe finds wrong with a page."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from playwright.async_api import Page
+
+from proxy.demo import servers
+
+
+@cache
+def _script() -> str:
+    return Path(servers.chromium()[0]).with_name("axe.min.js").read_text(encoding="utf-8")
+
+
+async def violations(page: Page) -> list[str]:
+    """Each rule that is broken, with the elements that break it; rules of WCAG 2.2 AA and of good practice."""
+    await page.evaluate(_script())
+    result: dict[str, Any] = await page.evaluate("() => axe.run(document, {resultTypes: ['violations']})")
+    assert len(result["passes"]) > 8, "axe has looked at next to nothing"
+    return [
+        f"{broken['id']}: {broken['help']}: {[node['html'][:160] for node in broken['nodes'][:5]]}"
+        for broken in result["violations"]
+    ]

@@ -1,0 +1,72 @@
+"""The units, by systemd's own tools; and what they say fits the program's settings."""
+
+from __future__ import annotations
+
+import configparser
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from proxy.config import Limits
+
+UNITS = Path(__file__).resolve().parents[2] / "deploy" / "systemd"
+PROXY = UNITS / "diskless-proxy@.service"
+PIPELINE = UNITS / "diskless-pipeline@.service"
+EXPOSURE_AT_MOST = {PROXY: 14, PIPELINE: 15}
+"""Of 100, of which systemd calls up to 20 "OK"; what it counts is the network, files that can be read, Java's JIT."""
+
+needs_systemd = pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd here")
+
+
+def offline_supported() -> bool:
+    tool = shutil.which("systemd-analyze")
+    if tool is None:
+        return False
+    told = subprocess.run([tool, "--help"], capture_output=True, text=True, check=False)
+    return "--offline" in told.stdout and "--threshold" in told.stdout
+
+
+def in_place(unit: Path, directory: Path) -> Path:
+    """An instance of it, with programs and users that this machine has."""
+    made = directory / unit.name.replace("@", "@merge")
+    made.write_text(
+        unit.read_text()
+        .replace("/opt/diskless-proxy/bin/diskless-proxy", "/bin/true")
+        .replace("=diskless-proxy\n", "=root\n")
+    )
+    return made
+
+
+def service(unit: Path) -> configparser.SectionProxy:
+    read = configparser.ConfigParser(strict=False, interpolation=None, comment_prefixes=("#",))
+    read.optionxform = str  # type: ignore[assignment,method-assign]
+    read.read_string(unit.read_text())
+    return read["Service"]
+
+
+@needs_systemd
+@pytest.mark.parametrize("unit", sorted(UNITS.glob("*.service")), ids=lambda path: path.name)
+def test_verify(unit: Path, tmp_path: Path) -> None:
+    done = subprocess.run(
+        ["systemd-analyze", "verify", in_place(unit, tmp_path)], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr.strip()) == (0, "")
+
+
+@pytest.mark.skipif(not offline_supported(), reason="systemd-analyze security has no --offline here (systemd 250)")
+@pytest.mark.parametrize("unit", EXPOSURE_AT_MOST, ids=lambda path: path.name)
+def test_little_is_exposed(unit: Path) -> None:
+    command = ["systemd-analyze", "security", "--no-pager", "--offline=true", f"--threshold={EXPOSURE_AT_MOST[unit]}"]
+    done = subprocess.run([*command, unit], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr
+
+
+def test_the_proxy_runs_its_own_file_and_drains() -> None:
+    unit = service(PROXY)
+    assert unit["ExecStart"].endswith("/diskless-proxy run --config /etc/diskless-proxy/%i.yaml")
+    assert unit["ExecReload"] == "/bin/kill -HUP $MAINPID"
+    assert unit["KillMode"] == "mixed"
+    assert int(unit["TimeoutStopSec"]) >= Limits().drain_timeout_ms / 1000 + 10
+    assert int(unit["LimitNOFILE"]) >= 3 * Limits().max_connections

@@ -1,0 +1,109 @@
+"""The calculator of docs/cost.md, its formulas in Python and the examples of the page agree."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from dataclasses import asdict, replace
+from random import Random
+
+import pytest
+
+from pipeline.traffic.costs import Model
+from proxy.admin.savings import crossings
+from proxy.config import Prices
+from proxy.cost import MonthlyPrices, Usage, monthly_cost
+from tests.docs.blocks import ROOT
+
+SCRIPT = ROOT / "docs" / "assets" / "cost.js"
+CASES = 200
+ASK = """
+const {monthlyCost, USAGE, PRICES} = require(process.argv[1]);
+const cases = JSON.parse(require("fs").readFileSync(0));
+console.log(JSON.stringify({USAGE, PRICES, costs: cases.map(([usage, prices]) => monthlyCost(usage, prices))}));
+"""
+
+
+def any_usage(random: Random) -> Usage:
+    return Usage(
+        produced_mb_per_second=random.uniform(0, 10_000),
+        readers=random.uniform(0, 50),
+        racks=random.randint(1, 9),
+        replication_factor=random.randint(1, 9),
+        retention_hours=random.uniform(0, 10_000),
+        follower_fetching=random.random() < 0.5,
+        disk_used_share=random.uniform(0.01, 1),
+        proxies=random.randint(1, 100),
+        commit_interval_ms=random.uniform(1, 60_000),
+        buffer_bytes=random.uniform(1_000, 1e9),
+        coordination_share=random.random(),
+        redis_usd_per_month=random.uniform(0, 10_000),
+    )
+
+
+def any_prices(random: Random) -> MonthlyPrices:
+    return MonthlyPrices(*(random.uniform(0, 10) for _ in asdict(MonthlyPrices())))
+
+
+def test_the_script_and_the_module_agree() -> None:
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("there is no node on this machine to run docs/assets/cost.js")
+    random = Random(7)
+    cases = [(any_usage(random), any_prices(random)) for _ in range(CASES)]
+    cases += [(Usage(mb), MonthlyPrices()) for mb in (0.0, 0.1, 1.0, 20.0, 5_000.0)]
+    cases += [
+        (Usage(7.0, racks=racks, replication_factor=replicas), MonthlyPrices())
+        for racks in range(1, 8)
+        for replicas in range(1, 8)
+    ]
+    asked = json.dumps([(asdict(usage), asdict(price)) for usage, price in cases])
+    done = subprocess.run(
+        [node, "-e", ASK, str(SCRIPT)], input=asked, capture_output=True, text=True, timeout=60, check=True
+    )
+    told = json.loads(done.stdout)
+    assert told["USAGE"] == asdict(Usage(told["USAGE"]["produced_mb_per_second"]))
+    assert told["PRICES"] == asdict(MonthlyPrices())
+    for (usage, price), cost in zip(cases, told["costs"], strict=True):
+        assert cost == pytest.approx(monthly_cost(usage, price), rel=1e-9, abs=1e-9), usage
+
+
+def test_the_examples_of_the_page_are_by_the_formulas() -> None:
+    page = (ROOT / "docs" / "cost.md").read_text()
+    table = page.partition("## Examples")[2].partition("## ")[0]
+    rows = re.findall(r"^\| ([\d.]+) \|(.*)\|$", table, re.MULTILINE)
+    assert len(rows) == 4
+    for megabytes, cells in rows:
+        cost = monthly_cost(Usage(float(megabytes)), MonthlyPrices())
+        wanted = (
+            cost["classic_produce"] + cost["classic_replication"] + cost["classic_fetch"],
+            cost["classic_disks"],
+            cost["diskless_put"] + cost["diskless_get"],
+            cost["diskless_storage"],
+            cost["diskless_coordination"],
+            cost["saved"],
+        )
+        assert [int(cell.replace(",", "")) for cell in cells.split("|")] == [round(usd) for usd in wanted]
+
+
+def test_prices_are_those_of_the_setting() -> None:
+    for name, value in Prices().model_dump().items():
+        assert getattr(MonthlyPrices(), name) == value
+
+
+def test_a_longer_interval_costs_less_and_full_buffers_more() -> None:
+    little, much = Usage(0.1), Usage(100.0)
+    by_time = monthly_cost(replace(little, commit_interval_ms=1_000.0), MonthlyPrices())["diskless_put"]
+    assert by_time == pytest.approx(monthly_cost(little, MonthlyPrices())["diskless_put"] / 4)
+    by_size = monthly_cost(much, MonthlyPrices())["diskless_put"]
+    assert monthly_cost(replace(much, buffer_bytes=much.buffer_bytes / 2), MonthlyPrices())["diskless_put"] > by_size
+
+
+def test_the_bill_of_traffic_has_the_same_model() -> None:
+    """`pipeline traffic` makes it of what was measured."""
+    for racks in range(2, 6):
+        for replicas in range(1, 8):
+            model, each = Model(racks, replicas), crossings(racks, replicas)
+            assert (model.elsewhere, model.copies_across) == pytest.approx((each.produce, each.replication))

@@ -1,0 +1,110 @@
+"""`diskless-proxy check` where all is well, beside the proxy of the very settings, and where nothing answers."""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import redis
+
+from proxy.check import brokers, check
+from proxy.demo.ports import HOST, ReservedPorts
+from proxy.demo.proxies import merged
+from proxy.demo.stack import Stack
+from tests.integration.coordinator.conftest import Store
+from tests.support.checking import checked, findings, of_no_machine, settings_beside, written
+
+ROOT = Path(__file__).parents[3]
+PASSWORD = "hush-hush-hush"
+
+
+@pytest.mark.usefixtures("patient")
+def test_all_is_well_and_nothing_is_left(stack: Stack, reserved: ReservedPorts, tmp_path: Path) -> None:
+    path = written(tmp_path, settings_beside(stack, reserved))
+    found = of_no_machine(findings(path))
+    assert {finding["level"] for finding in found} == {"ok"}, found
+    assert {finding["kind"] for finding in found} >= {"ports", "brokers", "racks", "Redis", "object storage", "fleet"}
+    with redis.Redis.from_url(stack.redis.url) as client:
+        assert not list(client.scan_iter("*check-*"))
+    assert not list((stack.directory / "wal").glob("check/*"))
+    done = checked(path)
+    assert done.exit_code == 0
+    assert "✓ ok" in done.stdout
+
+
+@pytest.mark.usefixtures("patient")
+def test_beside_the_running_proxy_of_the_same_settings(stack: Stack, tmp_path: Path) -> None:
+    same = merged(stack.proxies["rack-b"].settings, {"redis": {"timeout_ms": 8_000}})
+    found = findings(written(tmp_path, same))
+    ports = {finding["where"]: finding["text"] for finding in found if finding["kind"] == "ports"}
+    assert set(ports) == {"listeners", "admin.port"}
+    assert all("taken by the running proxy" in text for text in ports.values())
+    assert not [finding for finding in found if finding["level"] == "error"]
+
+
+def test_without_redis_the_rest_is_looked_at(stack: Stack, reserved: ReservedPorts, tmp_path: Path) -> None:
+    storage = (tmp_path / "new" / "wal").as_uri()
+    wrong = {"redis": {"url": f"redis://{HOST}:1"}, "storage": {"url": storage}}
+    found = findings(written(tmp_path, merged(settings_beside(stack, reserved), wrong)))
+    assert {finding["kind"]: finding["level"] for finding in found if finding["level"] in ("error", "skipped")} == {
+        "Redis": "error",
+        "fleet": "skipped",
+    }
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.fixture
+def silent() -> Iterator[str]:
+    """`host:port` of one who lets connect and says nothing."""
+    with socket.socket() as listening:
+        listening.bind((HOST, 0))
+        listening.listen(64)
+        yield f"{HOST}:{listening.getsockname()[1]}"
+
+
+def test_what_hangs_is_given_up(
+    silent: str, reserved: ReservedPorts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(check, "REACH_TIMEOUT_S", 2.0)
+    monkeypatch.setattr(brokers, "ADDRESS_TIMEOUT_S", 0.5)
+    settings = {
+        "rack": "rack-a",
+        "listeners": {"bootstrap_port": reserved.ports.bootstrap(0), "broker_port_start": reserved.ports.admin(0)},
+        "admin": {"port": 0},
+        "brokers": {"bootstrap": [silent]},
+        "redis": {"url": f"redis://{silent}", "timeout_ms": 200},
+        "storage": {
+            "url": "s3://bucket",
+            "endpoint_url": f"http://{silent}",
+            "access_key_id": "key",
+            "secret_access_key": PASSWORD,
+        },
+    }
+    found = findings(written(tmp_path, settings))
+    failed = {finding["kind"]: finding for finding in found if finding["level"] == "error"}
+    assert set(failed) == {"brokers", "Redis", "object storage"}
+    assert all(finding["remedy"] for finding in failed.values())
+
+
+@pytest.mark.usefixtures("patient")
+def test_the_rights_of_the_documentation_are_enough_at_redis(
+    stack: Stack, reserved: ReservedPorts, weak_store: Store, tmp_path: Path
+) -> None:
+    told = re.search("^ACL SETUSER .*$", (ROOT / "docs" / "operations.md").read_text(), re.MULTILINE)
+    assert told is not None
+    own = {
+        "redis": {"url": f"redis://diskless-proxy:{PASSWORD}@{HOST}:{weak_store.port}/0"},
+        "storage": {"url": (tmp_path / "wal").as_uri()},
+    }
+    with redis.Redis(port=weak_store.port) as client:
+        client.execute_command(*told[0].replace("PASSWORD", PASSWORD).split())
+        try:
+            found = findings(written(tmp_path, merged(settings_beside(stack, reserved), own)))
+        finally:
+            client.acl_deluser("diskless-proxy")
+    of_redis = [finding for finding in of_no_machine(found) if finding["kind"] == "Redis"]
+    assert {finding["level"] for finding in of_redis} == {"ok"}, of_redis
+    assert "scripts, keys under diskless: and announcements may be used" in {finding["text"] for finding in of_redis}

@@ -1,0 +1,169 @@
+"""A store with everything that is right in it, by way of the real coordinator; and hands on all that it keeps.
+
+Layouts are those on top of `lua/shard.lua`, written down here a second time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import redis as blocking_redis
+
+from pipeline.audit.audit import Audit, AuditOptions
+from pipeline.audit.reads import read
+from pipeline.audit.report import AuditReport
+from pipeline.audit.spill import Spill
+from pipeline.progress import Progress
+from pipeline.reading import Range, row_batches
+from proxy.config import Settings
+from proxy.coordinator.interface import DeleteRequest, DisklessTopic, FindRequest, Row
+from proxy.coordinator.interface_rewriting import Swap, SwapAnswer
+from proxy.coordinator.shards import partition_key, shard_of
+from proxy.inspection.stores import Stores, open_stores
+from proxy.storage import ObjectMissing
+from proxy.wal.segment import segment_key
+from tests.support.segments import make_topic, write_segments
+
+ROW = struct.Struct(">Bqq16sIIqqq")
+LOG = struct.Struct(">qqqqqqqqB")
+USE = struct.Struct(">qI")
+SEGMENTS = 8
+WHOLE = 1 << 40
+
+
+def audited(
+    settings: Settings, options: AuditOptions | None = None, *, topics: tuple[str, ...] = (), dry_run: bool = False
+) -> AuditReport:
+    """As the job, its tasks run here."""
+    audit = Audit(settings, options or AuditOptions(settle_ms=0), Progress("audit"), topics=topics, dry_run=dry_run)
+    with Spill() as spill:
+        asyncio.run(audit.gather(spill))
+        for task in audit.tasks(spill):
+            audit.take(task, read(task))
+    return audit.report(asyncio.run(audit.decide()))
+
+
+def kinds(report: AuditReport) -> set[str]:
+    return {finding.kind for finding in report.findings}
+
+
+async def merged_row(opened: Stores, old: tuple[Row, ...]) -> Row | None:
+    """Of rows that are put together in one object of format 1, as a merge does it; None where one of them is gone."""
+    data = bytearray([1])
+    for row in old:
+        start, end = row.position, row.position + row.length
+        try:
+            found = await opened.storage.fetch(segment_key(row.segment), start, end)
+        except ObjectMissing:
+            return None
+        run, _ = row_batches(bytearray(found), Range(row.segment, start, end, (0,)), row)
+        data += run
+    segment = uuid.uuid4().bytes
+    await opened.storage.upload(segment_key(segment), data, len(data))
+    return Row(
+        old[0].base_offset,
+        old[-1].last_offset,
+        segment,
+        1,
+        len(data) - 1,
+        max(row.max_timestamp_ms for row in old),
+        max(row.append_time_ms for row in old),
+        offsets_in_place=True,
+    )
+
+
+async def merge_rows(settings: Settings, topic: DisklessTopic, partition: int, first: int, last: int) -> None:
+    """Rows `first` to `last` of a log."""
+    async with open_stores(settings) as opened:
+        (answer,) = await opened.coordinator.find([FindRequest(topic.topic_id, partition, 0, WHOLE)])
+        old = answer.rows[first : last + 1]
+        answers = await opened.coordinator.replace(
+            [Swap(topic.topic_id, partition, old, await merged_row(opened, old))]
+        )
+        assert answers == [SwapAnswer.REPLACED]
+
+
+async def healthy(settings: Settings) -> DisklessTopic:
+    """Two topics, one of them `plain`, which is handed back; rows packed, merged, trimmed, stamped."""
+    plain = await make_topic(settings, "plain", 3)
+    stamped = await make_topic(settings, "stamped", 2)
+    for topic, stamps in ((plain, False), (stamped, True)):
+        await write_segments(settings, topic, SEGMENTS, batches=2, log_append_time=stamps)
+        await merge_rows(settings, topic, 1, 2, 4)
+    async with open_stores(settings) as opened:
+        await opened.coordinator.delete_records([DeleteRequest(stamped.topic_id, 0, 25)])
+    return plain
+
+
+class Hands:
+    """On what the stores keep of partition 0 of a topic (or of another one), past all that is right."""
+
+    def __init__(self, settings: Settings, topic: DisklessTopic, partition: int = 0) -> None:
+        self._settings, self._topic = settings, topic
+        self.root = Path(settings.storage.url.removeprefix("file://"))
+        self.key = partition_key(topic.topic_id, partition)
+        self.shard = shard_of(self.key, settings.redis.shards)
+        self.prefix = b"diskless:{d%d}:" % self.shard
+        self.client = blocking_redis.Redis.from_url(settings.redis.url)
+        self.index = self.prefix + b"index:" + self.key
+
+    def of_partition(self, partition: int) -> Hands:
+        """On another partition of the same topic."""
+        return Hands(self._settings, self._topic, partition)
+
+    def rows(self) -> list[Row]:
+        """None of them packed."""
+        members = self.client.zrange(self.index, 0, -1)
+        assert isinstance(members, list)
+        return [_row(member) for member in members]
+
+    def path(self, segment: bytes) -> Path:
+        return self.root / segment_key(segment)
+
+    @contextmanager
+    def bytes_of(self, segment: bytes) -> Iterator[bytearray]:
+        data = bytearray(self.path(segment).read_bytes())
+        yield data
+        self.path(segment).write_bytes(data)
+
+    def change_row(self, number: int, change: Callable[[Row], Row | None], running_ms: int | None = None) -> None:
+        members = self.client.zrange(self.index, 0, -1)
+        assert isinstance(members, list)
+        member = members[number]
+        new = change(_row(member))
+        self.client.zrem(self.index, member)
+        if new is not None:
+            running = ROW.unpack(member)[-1] if running_ms is None else running_ms
+            packed = ROW.pack(member[0], *new[:7], running)
+            self.client.zadd(self.index, {packed: new.last_offset})
+
+    def change_log(self, **changes: int) -> None:
+        """`start`, `high_watermark`, `end`, `bytes`, `rows`, `maximum`: to be added to what there is."""
+        names = ("start", "high_watermark", "end", "bytes", "rows", "maximum")
+        packed = self.client.hget(self.prefix + b"logs", self.key)
+        assert isinstance(packed, bytes)
+        values = list(LOG.unpack(packed))
+        for name, change in changes.items():
+            values[names.index(name)] += change
+        self.client.hset(self.prefix + b"logs", self.key, LOG.pack(*values))
+
+    def change_use(self, segment: bytes, size_bytes: int, rows: int) -> None:
+        """Add to what this shard says; nothing is left of it where no rows are."""
+        key = self.prefix + b"segments"
+        packed = self.client.hget(key, segment)
+        assert packed is None or isinstance(packed, bytes)
+        bytes_now, rows_now = USE.unpack(packed) if packed else (0, 0)
+        if rows_now + rows:
+            self.client.hset(key, segment, USE.pack(bytes_now + size_bytes, rows_now + rows))
+        else:
+            self.client.hdel(key, segment)
+
+
+def _row(member: bytes) -> Row:
+    flags, *row, _ = ROW.unpack(member)
+    return Row(*row, log_append_time=bool(flags & 0x10), offsets_in_place=bool(flags & 0x20))

@@ -1,0 +1,222 @@
+"""Short visits of every client library: make a topic, write to it, read it in another rack, ask about it, delete it.
+
+The libraries and what is asked of them are those of the conformance tests.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from proxy.demo.stack import Stack
+from tests.conformance.clients import CLIENTS
+from tests.conformance.model import Ability, Client, ClientError, Consuming, Producing, Received, Sent
+from tests.conformance.ways import take
+from tests.retention_under_load.books import Problems
+from tests.support.records import Sample, samples
+from tests.support.topics import CLASSIC, DISKLESS, KINDS, offsets, replica_count
+from tests.support.worker import Worker
+
+PARTITIONS = 2
+RECORDS = (5, 40)
+ADMIN_SECONDS = 90.0
+ATTEMPTS = 3
+IMPATIENT = {"KafkaTimeoutError", "KafkaConnectionError", "_UNKNOWN_TOPIC"}
+"""The conformance tests tell clients to wait for three or five seconds only; for so long a machine that runs all this
+at once may stand still."""
+STRICT = "all"
+"""Acks of those whose records must come exactly once."""
+
+
+def insist(attempt: Callable[[], None], harmless: frozenset[int], what: str) -> None:
+    """Until it is done; errors that say that an earlier try did it will do. Raises TimeoutError."""
+    deadline = time.monotonic() + ADMIN_SECONDS
+    while True:
+        try:
+            return attempt()
+        except KafkaException as error:
+            if error.args[0].code() in harmless:
+                return None
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{what}: {error}") from error
+        time.sleep(0.3)
+
+
+def create(bootstrap: str, name: str, partitions: int, replicas: int, everywhere: Sequence[str]) -> None:
+    """A topic that all who are named have heard of."""
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 2})
+    topic = NewTopic(name, partitions, replicas)
+    harmless = frozenset({KafkaError.TOPIC_ALREADY_EXISTS})
+    insist(lambda: admin.create_topics([topic], request_timeout=20)[name].result(30), harmless, f"create {name}")
+    for one in everywhere:
+        insist(lambda one=one: _known(one, name), frozenset(), f"{name} at {one}")  # type: ignore[misc]
+
+
+def _known(bootstrap: str, topic: str) -> None:
+    client = AdminClient({"bootstrap.servers": bootstrap, "log_level": 2})
+    found = client.list_topics(topic, timeout=20).topics[topic]
+    if found.error is not None or not all(one.leader >= 0 for one in found.partitions.values()):
+        raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
+
+
+def delete(bootstrap: str, name: str) -> None:
+    """That it is unknown will do."""
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 2})
+    harmless = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART})
+    insist(lambda: admin.delete_topics([name], request_timeout=20)[name].result(30), harmless, f"delete {name}")
+
+
+class Errands(Worker):
+    """One after the other."""
+
+    def __init__(self, stack: Stack, seed: int, calm: threading.Lock, problems: Problems, pause_seconds: float) -> None:
+        """`calm` is held for the time of an errand: who takes it breaks what clients that stay are to ride out."""
+        super().__init__("errands", problems.tell)
+        self.done: Counter[str] = Counter()
+        self.repeated: Counter[str] = Counter()
+        """Errands that began anew, as the client's patience was over."""
+        self.records = 0
+        self._stack, self._calm, self._problems, self._pause_seconds = stack, calm, problems, pause_seconds
+        self._chance = random.Random(seed)
+        self._clients: list[Client] = []
+
+    def work(self) -> None:
+        """Errand after errand."""
+        while not self.ended.is_set():
+            if not self._clients:  # every one gets its turn
+                self._clients = self._chance.sample(CLIENTS, len(CLIENTS))
+            client = self._clients.pop()
+            for attempt in range(ATTEMPTS):
+                with self._calm:
+                    try:
+                        self._errand(client)
+                        break
+                    except (ClientError, KafkaException, AssertionError, TimeoutError) as error:
+                        if str(error) in IMPATIENT and attempt < ATTEMPTS - 1:
+                            self.repeated[f"{client.name}: {error}"] += 1
+                            continue
+                        self._problems.tell(f"errand of {client.name}: {error!r}")
+                        break
+            self.ended.wait(self._pause_seconds)
+
+    def _how(self, client: Client, kind: str, topic: str) -> Producing:
+        chance = self._chance
+        compression = chance.choice(list(client.compressions))
+        if kind == CLASSIC and Ability.TRANSACTIONS in client.abilities and chance.random() < 0.5:
+            return Producing(compression, idempotent=True, transaction=f"{topic}-writer", commit=chance.random() < 0.7)
+        acks = chance.choice(("0", "1", STRICT, STRICT))
+        if acks == "0" and Ability.PRODUCE not in client.abilities:
+            acks = STRICT  # it ends before its records are sent
+        return Producing(compression, acks, idempotent=acks == STRICT and Ability.IDEMPOTENCE in client.abilities)
+
+    def _errand(self, client: Client) -> None:
+        stack, chance = self._stack, self._chance
+        kind = chance.choice(KINDS)
+        racks = chance.sample(list(stack.options.racks), len(stack.options.racks))
+        # Its own rack's proxy first; the others for whoever finds that one restarting.
+        writers, readers = (
+            ",".join(stack.bootstrap(rack) for rack in order) for order in (racks, [*racks[1:], racks[0]])
+        )
+        topic = f"{'diskless.' if kind == DISKLESS else ''}errand-{uuid.uuid4().hex[:8]}"
+        create(writers, topic, PARTITIONS, replica_count(stack), [stack.bootstrap(rack) for rack in racks])
+        how = self._how(client, kind, topic)
+        sent: dict[int, list[Sample]] = {
+            partition: client.express(
+                samples(chance.randint(*RECORDS), f"{topic}-{partition}", 2_000, plain="python" in client.name)
+            )
+            for partition in range(PARTITIONS)
+        }
+        told = client.produce(writers, topic, sent, how)
+        got = self._read(client, readers, topic, how, sent)
+        self._judge(client, topic, how, sent, told, got)
+        self._ask(client, readers, topic)
+        delete(readers, topic)
+        what = "transaction" if how.transaction else f"acks {how.acks}"
+        self.done[f"{client.name}: {kind}, {what}"] += 1
+        self.records += len(got)
+
+    def _read(
+        self, client: Client, bootstrap: str, topic: str, how: Producing, sent: dict[int, list[Sample]]
+    ) -> list[Received]:
+        if how.idempotent:
+            count = sum(map(len, sent.values())) if how.commit else 0
+        else:  # what is there: a lost answer may have doubled a record, and acks 0 may have lost some
+            count = self._stored(topic, sent, at_least=how.acks != "0")
+        if not count:
+            return []
+        kip_848 = Ability.KIP_848 in client.abilities and self._chance.random() < 0.5
+        how_read = Consuming(topic, group=f"{topic}-readers", kip_848=kip_848, read_committed=bool(how.transaction))
+        return take(client, bootstrap, how_read, count)
+
+    def _stored(self, topic: str, sent: dict[int, list[Sample]], *, at_least: bool) -> int:
+        """Up to the high watermarks, which come behind the answers of acks 1; `at_least` as many as were sent."""
+        deadline = time.monotonic() + ADMIN_SECONDS
+        while True:
+            stored = {partition: offsets(self._stack, topic, partition)[1] for partition in sent}
+            behind = at_least and any(stored[partition] < len(records) for partition, records in sent.items())
+            if not behind or time.monotonic() > deadline:
+                return sum(stored.values())
+            time.sleep(0.1)
+
+    def _judge(
+        self,
+        client: Client,
+        topic: str,
+        how: Producing,
+        sent: dict[int, list[Sample]],
+        told: dict[int, list[Sent]],
+        got: list[Received],
+    ) -> None:
+        def wrong(text: str) -> None:
+            self._problems.tell(f"errand of {client.name} ({topic}, {how}): {text}")
+
+        for partition, wanted in sent.items():
+            if errors := {one.error for one in told.get(partition, ()) if one.error}:
+                wrong(f"records failed: {errors}")
+            read = [one for one in got if one.partition == partition]
+            if any(one.offset >= two.offset for one, two in pairwise(read)):
+                wrong(f"partition {partition} was not read in order")
+            values = [(one.key, one.value) for one in read]
+            expected = [(one.key, one.value) for one in wanted] if how.commit else []
+            if how.idempotent:
+                if values != expected:
+                    wrong(f"partition {partition} has {len(values)} records, not the {len(expected)} that were sent")
+            elif foreign := set(values) - set(expected):
+                wrong(f"partition {partition} has records that nobody sent: {list(foreign)[:2]}")
+            elif how.acks != "0" and (missing := set(expected) - set(values)):
+                wrong(f"partition {partition} lacks {len(missing)} acknowledged records")
+
+    def _ask(self, client: Client, bootstrap: str, topic: str) -> None:
+        """Admin calls; what they answer is the conformance tests' matter."""
+        if Ability.DESCRIBE in client.abilities:
+            assert len(client.describe_topic(bootstrap, topic)) == PARTITIONS
+        if Ability.LIST_OFFSETS in client.abilities:
+            client.list_offsets(bootstrap, topic, 0, -1)
+        if Ability.CONFIGS in client.abilities:
+            client.alter_configs(bootstrap, topic, {"retention.ms": "3600000"})
+            client.describe_configs(bootstrap, topic)
+        if Ability.GROUP_ADMIN in client.abilities:
+            delete_group(client, bootstrap, f"{topic}-readers")
+
+
+def delete_group(client: Client, bootstrap: str, group: str) -> None:
+    """Of a group whose member has just left; one that is gone already will do. Raises ClientError."""
+    deadline = time.monotonic() + ADMIN_SECONDS
+    while True:
+        try:
+            return client.delete_group(bootstrap, group)
+        except ClientError as error:
+            words = str(error).upper().replace("_", "")
+            if "NOTFOUND" in words:
+                return None
+            if "NONEMPTY" not in words or time.monotonic() > deadline:
+                raise
+        time.sleep(0.3)

@@ -1,0 +1,161 @@
+"""Groups on the topics of the load whose members come and go: each record is read by some member, none is left out."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+
+from confluent_kafka import Consumer, TopicPartition
+
+from tests.retention_under_load.books import Problems
+from tests.support.worker import Worker
+
+PROTOCOLS = ("classic", "consumer")
+MEMBERS = 2
+ASK_SECONDS = 60.0
+FINISH_SECONDS = 300.0
+Place = tuple[str, int]
+
+
+class Coverage:
+    """Which offsets of a partition were read: all up to one, and some beyond it."""
+
+    def __init__(self) -> None:
+        self.next = 0
+        self.beyond: set[int] = set()
+        self.again = 0
+
+    def add(self, offset: int) -> None:
+        """A record was read."""
+        if offset < self.next or offset in self.beyond:
+            self.again += 1
+            return
+        self.beyond.add(offset)
+        while self.next in self.beyond:
+            self.beyond.discard(self.next)
+            self.next += 1
+
+
+class Group:
+    """One group; from its making to `finish`."""
+
+    def __init__(
+        self, protocol: str, bootstraps: Sequence[str], topics: Sequence[str], problems: Problems, seed: int
+    ) -> None:
+        self.protocol = protocol
+        self.name = f"soak-{protocol}-{topics[0]}"
+        self.rebalances = 0
+        self._bootstraps, self._topics, self._problems = bootstraps, list(topics), problems
+        self._chance = random.Random(seed)
+        self._lock = threading.Lock()
+        self._covered: defaultdict[Place, Coverage] = defaultdict(Coverage)
+        self._members = [_Member(self) for _ in range(MEMBERS)]
+
+    @property
+    def records(self) -> int:
+        """Different ones that were read."""
+        with self._lock:
+            return sum(one.next + len(one.beyond) for one in self._covered.values())
+
+    @property
+    def again(self) -> int:
+        """How many came once more after a rebalance, as their offsets were not committed yet."""
+        with self._lock:
+            return sum(one.again for one in self._covered.values())
+
+    def renew(self) -> None:
+        """The oldest member leaves, and another one joins."""
+        self._members.append(_Member(self))
+        self._members.pop(0).finish()
+
+    def finish(self) -> None:
+        """All that is there by now is read; then all members leave."""
+        ends = self._ends()
+        deadline = time.monotonic() + FINISH_SECONDS
+        while left := self._left(ends):
+            if time.monotonic() > deadline:
+                told = ", ".join(f"{topic}-{partition}: {what}" for (topic, partition), what in left.items())
+                self._problems.tell(f"{self.name} has not read all: {told}")
+                break
+            time.sleep(0.2)
+        for member in self._members:
+            member.finish()
+
+    def settings(self) -> dict[str, object]:
+        """Of a member."""
+        return {
+            "bootstrap.servers": self._chance.choice(self._bootstraps),
+            "group.id": self.name,
+            "group.protocol": self.protocol,
+            "client.id": f"soak-{self.protocol}",
+            "auto.offset.reset": "earliest",
+            "auto.commit.interval.ms": 2_000,
+            "check.crcs": True,
+            "log_level": 2,
+            "error_cb": lambda error: None,  # that a broker is away for a moment; what matters comes by `consume`
+        }
+
+    def subscribe(self, client: Consumer) -> None:
+        """A member begins."""
+        client.subscribe(self._topics, on_assign=self._assigned)
+
+    def _assigned(self, client: Consumer, partitions: list[TopicPartition]) -> None:
+        with self._lock:
+            self.rebalances += 1
+
+    def take(self, client: Consumer) -> None:
+        """What a member is given next."""
+        for message in client.consume(500, 0.5):
+            topic, partition, offset, error = message.topic(), message.partition(), message.offset(), message.error()
+            if error is not None:
+                self._problems.tell(f"{self.name} was told {error.str()}")
+                continue
+            assert topic is not None
+            assert partition is not None
+            assert offset is not None
+            with self._lock:
+                self._covered[topic, partition].add(offset)
+
+    def told(self, text: str) -> None:
+        """A member could not go on."""
+        self._problems.tell(text)
+
+    def _ends(self) -> dict[Place, int]:
+        client = Consumer(self.settings() | {"group.id": f"{self.name}-ends"})
+        try:
+            found = {}
+            for topic in self._topics:
+                for partition in client.list_topics(topic, ASK_SECONDS).topics[topic].partitions:
+                    offsets = client.get_watermark_offsets(TopicPartition(topic, partition), ASK_SECONDS)
+                    assert offsets is not None
+                    found[topic, partition] = offsets[1]
+            return found
+        finally:
+            client.close()
+
+    def _left(self, ends: dict[Place, int]) -> dict[Place, str]:
+        with self._lock:
+            return {
+                place: f"to {self._covered[place].next} of {end}, {len(self._covered[place].beyond)} beyond"
+                for place, end in ends.items()
+                if self._covered[place].next < end
+            }
+
+
+class _Member(Worker):
+    def __init__(self, group: Group) -> None:
+        super().__init__(f"member of {group.name}", group.told)
+        self._group = group
+        self.start()
+
+    def work(self) -> None:
+        client = Consumer(self._group.settings())
+        try:
+            self._group.subscribe(client)
+            while not self.ended.is_set():
+                self._group.take(client)
+        finally:
+            client.close()

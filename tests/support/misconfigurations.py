@@ -1,0 +1,423 @@
+"""The ways to misconfigure that docs/troubleshooting.md lists: what is wrong, and the line that says so.
+
+`python -m tests.support.misconfigurations` prints the table of the page. Tests produce each of them for real; where
+there are brokers, stores or buckets to be wrong, in the folder that has them.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Needs(Enum):
+    """What has to be there to produce it."""
+
+    NOTHING = "a settings file"
+    STACK = "brokers, store and storage"
+    STORE = "a store of its own"
+    SECURE = "brokers with TLS, SASL and ACLs"
+    BUCKET = "an S3 server"
+
+
+@dataclass(frozen=True)
+class Misconfiguration:
+    name: str
+    what: str
+    line: str
+    """As it is told, with the demo's addresses; `…` stands for anything."""
+    needs: Needs = Needs.STACK
+    by_run: bool = False
+    """`run` ends with the line, too; else it waits, or serves and warns."""
+    is_warning: bool = False
+    """`check` exits with 1 only with `--strict`."""
+
+    @property
+    def pattern(self) -> re.Pattern[str]:
+        """The line, with any address, port and folder."""
+        escaped = re.escape(self.line).replace("…", ".*?")
+        escaped = re.sub(r"127\\\.0\\\.0\\\.1:\d+", r"127\\.0\\.0\\.1:\\d+", escaped)
+        return re.compile(escaped.replace(re.escape("/etc/diskless-proxy/"), r"\S*?/"))
+
+
+_N, _STORE, _SECURE, _BUCKET = Needs.NOTHING, Needs.STORE, Needs.SECURE, Needs.BUCKET
+
+MISCONFIGURATIONS = (
+    Misconfiguration(
+        "no_file",
+        "the settings file is not there",
+        "can't read /etc/diskless-proxy/none.yaml: No such file or directory; pass an existing file to --config",
+        _N,
+        by_run=True,
+    ),
+    Misconfiguration(
+        "no_yaml",
+        "a typing error in the YAML",
+        "/etc/diskless-proxy/proxy.yaml is not YAML: line 2, column 6: …; mend it there",
+        _N,
+        by_run=True,
+    ),
+    Misconfiguration(
+        "said_twice",
+        "a section or a setting that is there twice",
+        "/etc/diskless-proxy/proxy.yaml is not YAML: line 5, column 1: limits is there already, in line 2, and only "
+        "one of them would count; mend it there",
+        _N,
+        by_run=True,
+    ),
+    Misconfiguration(
+        "two_spellings",
+        "a setting in both of its spellings",
+        "/etc/diskless-proxy/proxy.yaml: diskless_append_commit_interval_ms: is there as "
+        "diskless.append.commit.interval.ms, too; leave one of the two",
+        _N,
+        by_run=True,
+    ),
+    Misconfiguration(
+        "quotes",
+        "a rack, or another text, that YAML takes for a number",
+        "/etc/diskless-proxy/proxy.yaml: rack: Input should be a valid string (it is 1); put it between quotes",
+        _N,
+        by_run=True,
+    ),
+    Misconfiguration(
+        "hidden_secret",
+        "what `config show` has printed, with `***` for a secret",
+        "/etc/diskless-proxy/proxy.yaml: redis.url: has *** in the place of a secret, as config show writes it; put "
+        "the secret there",
+        _N,
+        by_run=True,
+    ),
+    Misconfiguration(
+        "unknown_setting",
+        "a setting that does not exist",
+        "/etc/diskless-proxy/proxy.yaml: listeners.bootstrap_prot: no such setting; …",
+        _N,
+        by_run=True,
+    ),
+    Misconfiguration(
+        "missing_setting",
+        "a setting that has to be there is not",
+        "/etc/diskless-proxy/proxy.yaml: redis: is missing; add it, see docs/configuration.md for an example",
+        _N,
+        by_run=True,
+    ),
+    Misconfiguration(
+        "unit",
+        "a number with its unit, or no number",
+        "/etc/diskless-proxy/proxy.yaml: diskless.append.commit.interval.ms: Input should be a valid integer "
+        "(it is '250ms'); write a number within its range, without its unit, which its name tells",
+        _N,
+        by_run=True,
+    ),
+    Misconfiguration(
+        "range",
+        "a number out of its range",
+        "/etc/diskless-proxy/proxy.yaml: redis.shards: Input should be less than or equal to 4096 (it is 5000); "
+        "write a number within its range, …",
+        _N,
+        by_run=True,
+    ),
+    Misconfiguration(
+        "regular_expression",
+        "a pattern that is no regular expression",
+        "/etc/diskless-proxy/proxy.yaml: default_diskless_topics: '(' is no regular expression: missing ), …; mend it",
+        _N,
+        by_run=True,
+    ),
+    Misconfiguration(
+        "overlapping_ports",
+        "two ranges of ports overlap",
+        "/etc/diskless-proxy/proxy.yaml: listeners: bootstrap_port 19102 is also the port of a broker; move either "
+        "range",
+        _N,
+        by_run=True,
+    ),
+    Misconfiguration(
+        "identity_by_certificate",
+        "client certificates without SASL: all clients would be one principal",
+        "/etc/diskless-proxy/proxy.yaml: settings: listeners.tls.client_auth is required, but with security_protocol "
+        "PLAINTEXT no broker learns of clients' certificates: …; use a SASL listener of the brokers …",
+        _N,
+        by_run=True,
+    ),
+    Misconfiguration(
+        "port_taken",
+        "a port that another program has",
+        "can't listen on 127.0.0.1:19092 (listeners.bootstrap_port): Address already in use; end the process that "
+        "holds the port, or choose another one",
+        by_run=True,
+    ),
+    Misconfiguration(
+        "foreign_host",
+        "`listeners.host` is an address of another machine",
+        "can't listen on 192.0.2.1:… (listeners.bootstrap_port): Cannot assign requested address…; set listeners.host "
+        "to an address of this machine, or to 0.0.0.0 for all",
+        by_run=True,
+    ),
+    Misconfiguration(
+        "advertised_everywhere",
+        "`listeners.host` is 0.0.0.0 and `advertised_host` is empty",
+        "listeners.advertised_host: clients would be told 0.0.0.0, which is no address that they can connect to; set "
+        "it to a host name or address of this machine that clients reach",
+    ),
+    Misconfiguration(
+        "advertised_unknown",
+        "`advertised_host` can't be resolved",
+        "listeners.advertised_host: kafka.invalid can't be resolved (…); mend it, or the name service",
+    ),
+    Misconfiguration(
+        "advertised_elsewhere",
+        "`advertised_host` leads to another machine",
+        "listeners.advertised_host: 127.0.0.2:… does not lead to this machine as seen from it: Connection refused; set "
+        "it to an address of this machine, unless a load balancer leads here or the network is to blame",
+        is_warning=True,
+    ),
+    Misconfiguration(
+        "rack_unknown",
+        "`rack` is no rack of the brokers",
+        "rack: rack-A is no rack of a live broker, so its clients are led to other racks: the brokers' racks are "
+        "rack-a, rack-b, rack-c; set it to one of them, or be content where it has no broker",
+        is_warning=True,
+    ),
+    Misconfiguration(
+        "broker_left_out",
+        "a broker has no listener",
+        "listeners.broker_node_ids: is '1-2', which leaves out broker 3: clients are not told of it; add 3",
+    ),
+    Misconfiguration(
+        "broker_address",
+        "a wrong broker address",
+        "brokers.bootstrap: 127.0.0.1:9092: Connection refused; start the brokers, or mend brokers.bootstrap",
+    ),
+    Misconfiguration(
+        "no_kafka",
+        "`brokers.bootstrap` names the port of another service",
+        "brokers.bootstrap: 127.0.0.1:9092: …; see whether this is a Kafka port of brokers.security_protocol PLAINTEXT",
+    ),
+    Misconfiguration(
+        "controller",
+        "`brokers.bootstrap` names a controller's port",
+        "brokers.bootstrap: 127.0.0.1:9093: the broker closed the connection; see whether this is a port of a broker, "
+        "not a controller's",
+    ),
+    Misconfiguration(
+        "same_name",
+        "two proxies with one `proxy_id`",
+        "proxy_id: … is the name of a live proxy at 127.0.0.1:19092 (…); give each proxy a name of its own",
+    ),
+    Misconfiguration(
+        "foreign_store",
+        "Redis of another deployment",
+        "redis.url leads to a store that knows nothing of the objects under storage.url (identity …); mend redis.url, "
+        "or bring the store's data back, …",
+        _STORE,
+        by_run=True,
+    ),
+    Misconfiguration(
+        "redis_port",
+        "Redis is not there",
+        "redis.url 127.0.0.1:6379: the coordinator's store failed while …; see whether it runs and redis.url is right",
+    ),
+    Misconfiguration(
+        "redis_database",
+        "a database that Redis does not have",
+        "redis.url 127.0.0.1:6379: the coordinator's store failed while …: it answered 'DB index is out of range'; see "
+        "the database number in redis.url",
+    ),
+    Misconfiguration(
+        "redis_password",
+        "a wrong password of Redis",
+        "redis.url 127.0.0.1:6379: the coordinator's store failed while asking for its time: it refuses our "
+        "credentials (…); see user and password in redis.url",
+        _STORE,
+    ),
+    Misconfiguration(
+        "redis_rights",
+        "a user of Redis that may not run scripts, or has no rights on the keys",
+        "redis.url 127.0.0.1:6379: the coordinator's store failed while …: it does not let our "
+        "user do that (…); see docs/operations.md for the rights of redis.url's user",
+        _STORE,
+    ),
+    Misconfiguration(
+        "redis_memory_only",
+        "Redis without an append-only file",
+        "redis.url 127.0.0.1:6379: appendonly is no, so a restart of the store loses acknowledged records; set it to "
+        "yes …",
+        _STORE,
+        by_run=True,
+    ),
+    Misconfiguration(
+        "redis_eviction",
+        "Redis that evicts keys",
+        "redis.url 127.0.0.1:6379: maxmemory-policy is allkeys-lru, so the store may drop the index of acknowledged "
+        "records; set it to noeviction",
+        _STORE,
+        by_run=True,
+    ),
+    Misconfiguration(
+        "redis_replica",
+        "a replica of Redis",
+        "redis.url 127.0.0.1:6379: the server is a replica (of …), which takes no commits; let redis.url lead to the "
+        "primary, or promote it",
+        _STORE,
+        by_run=True,
+    ),
+    Misconfiguration(
+        "redis_cluster",
+        "a node of a Redis Cluster",
+        "redis.url 127.0.0.1:6379: the server is a node of a cluster, which is not supported yet; use a single server",
+        _STORE,
+        by_run=True,
+    ),
+    Misconfiguration(
+        "redis_shards",
+        "another number of shards than the fleet's",
+        "redis.url 127.0.0.1:6379: the store holds data of shards 16, not 8; set redis.shards to that, it can't change "
+        "while there is data",
+        by_run=True,
+    ),
+    Misconfiguration(
+        "directory",
+        "a directory that can't be written to",
+        "storage.url …: the directory … of storage.url can't be used: Not a directory (…); it must be writable for the "
+        "proxy's user, on a file system with hard links",
+    ),
+    Misconfiguration(
+        "storage_scheme",
+        "a storage that does not exist",
+        "storage.url 'ftp://there' does not say what storage it is; use file:///dir or s3://bucket/prefix, …",
+        by_run=True,
+    ),
+    Misconfiguration(
+        "bucket_missing",
+        "a bucket that does not exist",
+        "storage.url s3://no-such-bucket/prefix: upload of …: bucket no-such-bucket does not exist at …; create it, or "
+        "correct storage.url",
+        _BUCKET,
+    ),
+    Misconfiguration(
+        "bucket_key",
+        "a wrong secret key of object storage",
+        "storage.url s3://…: upload of …: … refuses the key (SignatureDoesNotMatch); correct storage.access_key_id and "
+        "storage.secret_access_key, or the AWS profile or role",
+        _BUCKET,
+    ),
+    Misconfiguration(
+        "bucket_denied",
+        "a key without rights on the bucket",
+        "storage.url s3://…: upload of …: access to bucket … is denied; the key needs s3:PutObject, s3:GetObject, "
+        "s3:DeleteObject and s3:ListBucket on it",
+        _BUCKET,
+    ),
+    Misconfiguration(
+        "bucket_region",
+        "a wrong region",
+        "storage.url s3://…: upload of …: bucket … is not in region us-east-1 (…); correct storage.region",
+        _BUCKET,
+    ),
+    Misconfiguration(
+        "bucket_overwrites",
+        "a store that does not know If-None-Match",
+        "storage.url s3://…: bucket … overwrites objects in spite of If-None-Match; update the store, or use another "
+        "one that knows conditional writes",
+        _BUCKET,
+    ),
+    Misconfiguration(
+        "clock",
+        "a clock that is wrong",
+        "storage.url: this machine's clock is … s ahead of that of storage.url; set the clocks by NTP: …",
+        _BUCKET,
+    ),
+    Misconfiguration(
+        "open_files",
+        "a low limit of open files",
+        "limits.max_connections: 512 open files allow … client connections, not 10000; raise the limit of open files …",
+        is_warning=True,
+    ),
+    Misconfiguration(
+        "tls_to_plain",
+        "TLS towards a port of the brokers without it",
+        "brokers.bootstrap: 127.0.0.1:9092: …; see brokers.tls, and whether this is a port of "
+        "brokers.security_protocol",
+    ),
+    Misconfiguration(
+        "plain_to_tls",
+        "no TLS towards a port of the brokers with it",
+        "brokers.bootstrap: 127.0.0.1:9093: …; see whether this is a Kafka port of brokers.security_protocol PLAINTEXT",
+        _SECURE,
+    ),
+    Misconfiguration(
+        "wrong_ca",
+        "another CA than the brokers'",
+        "brokers.bootstrap: 127.0.0.1:9093: the other side's certificate is not accepted: …; see brokers.tls, and "
+        "whether this is a port of brokers.security_protocol",
+        _SECURE,
+    ),
+    Misconfiguration(
+        "sasl_password",
+        "a wrong SASL password",
+        "brokers.bootstrap: 127.0.0.1:9093: brokers.sasl: the broker refuses the proxy's credentials: …; see username, "
+        "password or token of mechanism SCRAM-SHA-512",
+        _SECURE,
+    ),
+    Misconfiguration(
+        "sasl_mechanism",
+        "a SASL mechanism that the brokers don't offer",
+        "brokers.bootstrap: 127.0.0.1:9093: brokers.sasl.mechanism: the brokers' listener does not offer …, only …; "
+        "choose one of these",
+        _SECURE,
+    ),
+    Misconfiguration(
+        "token_file",
+        "a token file that is not there",
+        "brokers.bootstrap: 127.0.0.1:9093: brokers.sasl: token_file: can't read /etc/diskless-proxy/token: No such "
+        "file or directory; name a file that the proxy may read",
+        _SECURE,
+    ),
+    Misconfiguration(
+        "token_expired",
+        "a token that has expired",
+        "brokers.bootstrap: 127.0.0.1:9093: brokers.sasl: the broker refuses the token: invalid_token; renew it",
+        _SECURE,
+    ),
+    Misconfiguration(
+        "no_rights",
+        "a principal without rights",
+        "brokers.sasl: may describe no topic: right Describe is missing; allow the proxies' principal Describe on "
+        "topics: kafka-acls in docs/security.md",
+        _SECURE,
+    ),
+    Misconfiguration(
+        "certificate_expired",
+        "a certificate that has expired",
+        "listeners.tls.certificate_file: /etc/diskless-proxy/tls.pem has expired, at … UTC; renew "
+        "/etc/diskless-proxy/tls.pem; it is read again without a restart",
+    ),
+    Misconfiguration(
+        "certificate_pair",
+        "a key that is not that of the certificate",
+        "listeners.tls.key_file: the key in /etc/diskless-proxy/two.pem is not that of the certificate in "
+        "/etc/diskless-proxy/one.pem; name a pair",
+        by_run=True,
+    ),
+)
+
+
+def needing(needs: Needs) -> list[Misconfiguration]:
+    """Those of one kind, for a parametrized test."""
+    return [one for one in MISCONFIGURATIONS if one.needs is needs]
+
+
+def table() -> str:
+    """As docs/troubleshooting.md has it."""
+    rows = ["| what is wrong | what is said | by |", "|---|---|---|"]
+    for one in MISCONFIGURATIONS:
+        by = "`check`, `run`" if one.by_run else "`check --strict`" if one.is_warning else "`check`"
+        rows.append(f"| {one.what} | `{one.line.replace('`', '')}` | {by} |")
+    return "\n".join(rows)
+
+
+if __name__ == "__main__":
+    print(table())

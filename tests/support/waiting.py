@@ -1,0 +1,19 @@
+"""Waiting for what nobody tells of, with an end."""
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+WAIT_SECONDS = 90.0
+POLL_SECONDS = 0.05
+
+Value = TypeVar("Value")
+
+
+def wait_for(condition: Callable[[], Value], what: str, seconds: float = WAIT_SECONDS) -> Value:
+    """Until it holds; the value by which it holds. Fails with `what` when time is up."""
+    deadline = time.monotonic() + seconds
+    while not (value := condition()):
+        assert time.monotonic() < deadline, f"waited {seconds:g} s: {what}"
+        time.sleep(POLL_SECONDS)
+    return value

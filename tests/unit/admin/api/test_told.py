@@ -1,0 +1,145 @@
+"""What a process tells of its connections, topics and fleet."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from proxy.admin.api import connections, fleet, segments, topics
+from proxy.admin.api.question import Question, Resource, Told, shown
+from proxy.coordinator.interface import CoordinatorUnavailable, DisklessTopic, ProxyRecord, SeenProxy
+from proxy.stats import Stats
+from proxy.wal.recent import SEGMENTS_REMEMBERED, RecentSegments
+from proxy.wal.segment import BuiltSegment
+
+
+class Client:
+    """As much of a connection as is told."""
+
+    software, node_id, opened_ms, requests = "librdkafka 2.12", 3, 5, 7
+
+    def __init__(self, number: int, *, crossed: int = 0, client_id: str | None = "app") -> None:
+        self.host, self.address = "10.0.0.1", f"10.0.0.1:{number}"
+        self.client_id = client_id
+        self.crossed_bytes = crossed
+        self.received_bytes, self.sent_bytes = number, 0
+        self.remembered: dict[Any, Any] = {}
+        self.listeners = SimpleNamespace(name="default")
+
+
+def context_of(*clients: Client) -> Any:
+    racks = SimpleNamespace(of=lambda *_: "rack-a", told_by=lambda *_: "client ID")
+    return SimpleNamespace(connections=SimpleNamespace(all=lambda: clients), racks=racks)
+
+
+async def told(clients: list[Client], **asked: Any) -> dict[str, Any]:
+    question = Question(Resource.CONNECTIONS, **asked)
+    return connections.document([Told(None, await connections.told(context_of(*clients), question))], question)
+
+
+async def test_those_that_cross_come_first_then_those_that_moved_most() -> None:
+    clients = [Client(1), Client(2, crossed=5), Client(3), Client(4, crossed=9)]
+    answer = await told(clients, limit=3)
+    assert answer["total"] == 4
+    assert [row["client"] for row in answer["connections"]] == ["10.0.0.1:4", "10.0.0.1:2", "10.0.0.1:3"]
+    row = answer["connections"][0]
+    assert (row["rack"], row["rack_from"], row["listener"], row["principal"]) == (
+        *("rack-a", "client ID", "default broker 3", "ANONYMOUS"),
+    )
+
+
+async def test_many_are_looked_at_and_few_are_told() -> None:
+    clients = [Client(number, crossed=number % 7) for number in range(3_000)]
+    answer = await told(clients, limit=10)
+    expected = sorted(clients, key=lambda one: (one.crossed_bytes, one.received_bytes), reverse=True)[:10]
+    assert [row["client"] for row in answer["connections"]] == [one.address for one in expected]
+    assert answer["total"] == 3_000
+
+
+async def test_names_of_clients_are_looked_through_and_shown_harmlessly() -> None:
+    clients = [Client(1, client_id="ORDERS-\x00\u202e" + "x" * 40_000), Client(2, client_id=None)]
+    answer = await told(clients, contains="orders-")
+    assert answer["total"] == 1
+    client_id = answer["connections"][0]["client_id"]
+    assert client_id.startswith("ORDERS-\\x00\\u202exx")
+    assert len(client_id) < 300
+    assert (await told(clients, contains="LIBRDKAFKA"))["total"] == 2
+
+
+def test_what_is_shown_can_be_printed() -> None:
+    assert shown(None) is None
+    assert shown("rack-a für €") == "rack-a für €"
+    assert shown("a\nb\r\x1b[0m\x7f\udcff") == "a\\nb\\r\\x1b[0m\\x7f\\udcff"
+    assert shown("abcdef", 4) == "abc…"
+
+
+async def test_topics_are_those_of_the_registry_and_those_that_were_counted() -> None:
+    stats = Stats()
+    stats.count_records("diskless", "produce", "rack-a", "rack-a", "events", 10)
+    stats.count_records("classic", "fetch", "rack-b", "rack-c", "orders", 100)
+    stats.count_records("classic", "produce", "rack-a", "rack-a", "orders", 5)
+    stats.count_records("classic", "produce", "rack-a", "rack-a", b"i" * 16, 3)
+    entries = [
+        DisklessTopic(name, bytes([number]) * 16, 4, {}) for number, name in enumerate(("events", "quiet"), start=1)
+    ]
+    known = SimpleNamespace(topic_id=b"o" * 16, partitions={0: None, 1: None})
+    context: Any = SimpleNamespace(
+        topics=SimpleNamespace(all=lambda: entries),
+        stats=stats,
+        settings=SimpleNamespace(rack="rack-a"),
+        replicas=SimpleNamespace(peek=lambda name: known if name == "orders" else None),
+    )
+    question = Question(Resource.TOPICS)
+    answer = topics.document([Told(None, await topics.told(context, question))], question)
+    rows = {row["name"]: row for row in answer["topics"]}
+    assert list(rows) == ["orders", "events", "(unknown)", "quiet"]
+    # From the client's rack to the proxy's, and on to the leader's.
+    assert (rows["orders"]["crossed_bytes"], rows["orders"]["fetched_bytes"]) == (200, 100)
+    assert (rows["orders"]["partitions"], rows["orders"]["diskless"]) == (2, False)
+    assert (rows["events"]["partitions"], rows["events"]["diskless"], rows["events"]["produced_bytes"]) == (4, True, 10)
+    assert rows["quiet"]["produced_bytes"] == 0
+
+
+@pytest.mark.parametrize("reachable", [True, False])
+async def test_the_fleet_is_told_while_the_coordinator_is_away_too(reachable: bool) -> None:
+    own, old = (ProxyRecord(f"rack-a/p:1#{name}", "rack-a", (), 3) for name in ("own", "old"))
+
+    async def look() -> tuple[SeenProxy, ...]:
+        if not reachable:
+            raise CoordinatorUnavailable("gone")
+        return tuple(SeenProxy(record, 4_000) for record in (own, old))
+
+    context: Any = SimpleNamespace(
+        settings=SimpleNamespace(fleet=SimpleNamespace(lease_ms=10_000)),
+        fleet=SimpleNamespace(identity=own.proxy_id, records={one.proxy_id: one for one in (own, old)}, look=look),
+        cluster=SimpleNamespace(view=SimpleNamespace(brokers={})),
+    )
+    question = Question(Resource.FLEET)
+    answer = fleet.document([Told(1, await fleet.told(context, question))], question)
+    assert [(row["this"], row["version"]) for row in answer["proxies"]] == [(False, None), (True, None)]
+    assert {row["age_ms"] for row in answer["proxies"]} == ({6_000} if reachable else {None})
+
+
+@pytest.mark.parametrize(
+    ("processes", "names"),
+    [(["p:1#a"], ["p:1"]), (["p:1#a", "p:1#b", "q:1#c"], ["p:1#a", "p:1#b", "q:1"]), (["odd#name#a"], ["odd#name"])],
+)
+def test_a_proxy_of_one_process_is_named_as_in_its_logs(processes: list[str], names: list[str]) -> None:
+    records = tuple((ProxyRecord(name, "rack-a", (), 3), None) for name in processes)
+    answer = fleet.document([Told(1, fleet.FleetTold("", records, ()))], Question(Resource.FLEET))
+    assert [row["proxy"] for row in answer["proxies"]] == names
+
+
+def test_the_last_segments_are_remembered() -> None:
+    recent = RecentSegments()
+    for number in range(SEGMENTS_REMEMBERED + 5):
+        recent.uploaded(BuiltSegment(number.to_bytes(16, "big"), bytearray(number), ()), 0.25)
+    recent.committed((0).to_bytes(16, "big"), 1.0)
+    recent.committed((SEGMENTS_REMEMBERED + 4).to_bytes(16, "big"), 0.5)
+    answer = segments.document([Told(None, recent.newest(1_000))], Question(Resource.SEGMENTS, limit=2))
+    first, second = answer["segments"]
+    assert (first["bytes"], first["upload_ms"], first["commit_ms"]) == (SEGMENTS_REMEMBERED + 4, 250, 500)
+    assert (second["bytes"], second["commit_ms"]) == (SEGMENTS_REMEMBERED + 3, None)
+    assert len(recent.newest(1_000)) == SEGMENTS_REMEMBERED

@@ -1,0 +1,74 @@
+"""The files of the admin page, and how they are served."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from aiohttp import ClientSession, web
+
+from proxy.admin.page import POLICY, STATIC, add_page, page_files
+
+REFERENCE = re.compile(r"""(?:href|src)="(?!#|api/|metrics)([^"]+)"|from "\./([^"]+)"|url\(([^)]+)\)""")
+LARGEST_FILE_LINES = 400
+
+
+@pytest.fixture
+async def url():
+    app = web.Application()
+    add_page(app)
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    await runner.cleanup()
+
+
+async def test_every_file_is_served_with_its_type_and_the_policy(url: str) -> None:
+    async with ClientSession() as session:
+        for path, (content_type, content) in page_files().items():
+            async with session.get(url + path) as answer:
+                assert (answer.status, await answer.read()) == (200, content), path
+                assert answer.headers["Content-Type"] == content_type
+                assert answer.headers["Content-Security-Policy"] == POLICY
+                assert answer.headers["X-Content-Type-Options"] == "nosniff"
+                assert answer.headers["Cache-Control"] == "no-store"
+
+
+@pytest.mark.parametrize(
+    "path", ["/page/", "/page/../__init__.py", "/page/%2e%2e/__init__.py", "/page//etc/passwd", "/page/__init__.py"]
+)
+async def test_nothing_else_is(url: str, path: str) -> None:
+    from yarl import URL
+
+    async with ClientSession() as session, session.get(URL(url + path, encoded=True)) as answer:
+        assert answer.status == 404
+
+
+def test_what_is_referred_to_is_there() -> None:
+    files = page_files()
+    referred = {
+        f"/page/modules/{module}" if module else f"/{path or url}"
+        for _, content in files.values()
+        for path, module, url in REFERENCE.findall(content.decode())
+    }
+    assert referred >= {"/page/modules/main.js", "/page/style/base.css", "/page/modules/plot.js"}
+    assert referred <= set(files)
+    assert set(files) - referred == {"/"}, "files that nothing needs"
+
+
+def test_nothing_is_inline_or_from_elsewhere() -> None:
+    for path, (_, content) in page_files().items():
+        text = content.decode()
+        assert "innerHTML" not in text, path
+        assert not re.search(r"<script(?![^>]*src=)|<style|\sstyle=\"|\son\w+=\"|\beval\(|new Function", text), path
+        links = set(re.findall(r"https?://[^\s\"']+", text)) - {"http://www.w3.org/2000/svg"}
+        assert links == set(), path
+        assert len(text.splitlines()) <= LARGEST_FILE_LINES, path
+
+
+def test_modules_read_no_markup_of_others() -> None:
+    modules = list(STATIC.rglob("*.js"))
+    assert len(modules) > 10
+    for path in modules:
+        assert not re.search(r"insertAdjacentHTML|outerHTML|document\.write|setHTML|DOMParser", path.read_text()), path

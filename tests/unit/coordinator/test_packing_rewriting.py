@@ -1,0 +1,53 @@
+"""The bytes that the scripts for jobs over object storage get and give."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.coordinator import packing_rewriting as packing
+from proxy.coordinator.interface import Row, SegmentUse
+from proxy.coordinator.interface_rewriting import IndexedRow, IndexPage, LogState, Swap, SwapAnswer
+from tests.unit.coordinator.test_packing import HEADER, TOPIC, packed_row, rows, timestamps
+
+figures = st.builds(LogState, *[st.integers(0, 2**53)] * 5, timestamps)
+
+
+@given(st.lists(rows, min_size=1, max_size=4), st.one_of(st.none(), rows))
+def test_a_swap_is_its_rows_as_the_index_has_them_but_for_their_running_maximum(
+    old: list[Row], new: Row | None
+) -> None:
+    packed = packing.pack_swap(Swap(TOPIC, 7, tuple(old), new))
+    assert packed[:25] == TOPIC + struct.pack(">IIB", 7, len(old), new is not None)
+    told = [*old, new] if new else old
+    assert packed[25:] == b"".join(packed_row(row)[:57] for row in told)
+
+
+def test_a_row_that_no_index_can_have_is_refused() -> None:
+    row = Row(0, 0, bytes(16), 2**32, 1, 0, 0)
+    with pytest.raises(ValueError, match="can't be told"):
+        packing.pack_swap(Swap(TOPIC, 0, (row,), None))
+
+
+def test_answers_to_swaps() -> None:
+    assert packing.unpack_swap_answers(HEADER + b"\0\1\2\3\4\0") == [*SwapAnswer, SwapAnswer.REPLACED]
+    assert packing.unpack_swap_answers(HEADER) == []
+
+
+@given(st.one_of(st.none(), figures), st.lists(st.tuples(rows, timestamps), max_size=4), st.integers(-1, 2**53))
+def test_a_page_round_trips(log: LogState | None, found: list[tuple[Row, int]], next_offset: int) -> None:
+    reply = HEADER + struct.pack(">B6q", log is not None, *(log or [0] * 6)) + struct.pack(">q", next_offset)
+    reply += b"".join(packed_row(row)[:57] + struct.pack(">q", maximum) for row, maximum in found)
+    expected = tuple(IndexedRow(row, maximum) for row, maximum in found)
+    assert packing.unpack_page(reply) == IndexPage(log, expected, next_offset)
+
+
+@given(st.binary(min_size=1, max_size=20), st.dictionaries(st.binary(min_size=16, max_size=16), st.integers(0, 2**31)))
+def test_segments_in_use_round_trip(place: bytes, use: dict[bytes, int]) -> None:
+    reply = HEADER + bytes([len(place)]) + place
+    reply += b"".join(segment + struct.pack(">qI", rows * 10, rows) for segment, rows in use.items())
+    expected = [(segment, SegmentUse(rows * 10, rows)) for segment, rows in use.items()]
+    assert packing.unpack_used_segments(reply) == (expected, place)

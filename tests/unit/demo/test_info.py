@@ -1,0 +1,42 @@
+"""The information file of a demo: whose it is, and when it goes."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from proxy.demo import info
+
+ALIVE = {"pids": {"redis": os.getpid()}, "redis": "127.0.0.1:1"}
+NO_PROCESS = 4_194_305
+"""More than Linux gives."""
+
+
+def test_what_another_run_left_behind_goes_and_what_lives_stays(tmp_path: Path) -> None:
+    path = tmp_path / "demo.json"
+    info.clear(path)
+    info.write(path, ALIVE)
+    info.clear(path)
+    assert json.loads(path.read_text()) == ALIVE
+
+
+@pytest.mark.parametrize(
+    "left", [json.dumps({"pids": {"redis": os.getpid(), "proxy": NO_PROCESS}}), "{}", "[]", '{"pids": [1]}', "no JSON"]
+)
+def test_what_tells_of_nothing_alive_goes(tmp_path: Path, left: str) -> None:
+    path = tmp_path / "demo.json"
+    path.write_text(left)
+    info.clear(path)
+    assert not path.exists()
+
+
+def test_only_who_wrote_it_withdraws_it(tmp_path: Path) -> None:
+    path = tmp_path / "demo.json"
+    info.write(path, ALIVE)
+    info.withdraw(path, {**ALIVE, "redis": "127.0.0.1:2"})
+    assert path.exists()
+    info.withdraw(path, ALIVE)
+    assert not path.exists()

@@ -1,0 +1,76 @@
+"""Housekeeping goes by the settings of the moment: a reload may change how often, and what holds without brokers."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from proxy.config import Settings
+from proxy.housekeeping import housekeeper
+from proxy.housekeeping.broker_defaults import DefaultsRefused
+from proxy.housekeeping.housekeeper import Housekeeper
+from proxy.housekeeping.retention import RetentionDefaults
+
+
+class Work:
+    """In the place of each part of the work: counts, and remembers what it was given."""
+
+    def __init__(self) -> None:
+        self.done = 0
+        self.given = list[Any]()
+
+    def __getattr__(self, name: str) -> Any:
+        async def work(*given: object) -> None:
+            self.done += 1
+            self.given += given
+
+        return work
+
+
+def settings() -> Settings:
+    made = Settings(
+        rack="a",
+        brokers={"bootstrap": ["127.0.0.1:1"]},
+        redis={"url": "redis://127.0.0.1:1"},
+        storage={"url": "file:///nowhere"},
+        default_retention_ms=1_000,
+    )
+    return made.model_copy(deep=True)
+
+
+async def hold(*_: object) -> bool:
+    return True
+
+
+async def test_a_shorter_interval_holds_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(housekeeper, "_POLL_S", 0.0)
+    made, garbage, others = settings(), Work(), Work()
+    fleet: Any = SimpleNamespace(hold=hold)
+    house = Housekeeper(made, fleet, "me", others, others, garbage, others, others, others, fenced=dict)  # type: ignore[arg-type]
+    keeping = asyncio.create_task(house.keep_house())
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert garbage.done == 0, "it is due in half a minute"
+    made.garbage.__dict__["interval_ms"] = 10
+    async with asyncio.timeout(60):
+        while not garbage.done:  # noqa: ASYNC110 (nobody tells of it)
+            await asyncio.sleep(0.005)
+    keeping.cancel()
+    await asyncio.gather(keeping, return_exceptions=True)
+
+
+async def test_the_fallback_of_brokers_that_refuse_is_that_of_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def refuse(*_: object) -> RetentionDefaults:
+        raise DefaultsRefused("no")
+
+    monkeypatch.setattr(housekeeper, "retention_defaults", refuse)
+    made, retention, others = settings(), Work(), Work()
+    fleet: Any = SimpleNamespace(hold=hold)
+    house = Housekeeper(made, fleet, "me", others, retention, others, others, others, others, fenced=dict)  # type: ignore[arg-type]
+    await house._retain()
+    made.__dict__["default_retention_ms"] = 2_000
+    await house._retain()
+    assert retention.given == [RetentionDefaults(1_000, -1), RetentionDefaults(2_000, -1)]

@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.units import byte_count, duration_ms, told_bytes, told_seconds
+
+
+@pytest.mark.parametrize(
+    ("text", "milliseconds"),
+    [("500ms", 500), ("90s", 90_000), ("15m", 900_000), ("1h", 3_600_000), (" 7 d ", 604_800_000), ("0s", 0)],
+)
+def test_durations(text: str, milliseconds: int) -> None:
+    assert duration_ms(text) == milliseconds
+
+
+@pytest.mark.parametrize("text", ["", "1", "h", "-1h", "1.5h", "1 week", "1h30m"])
+def test_what_is_no_duration(text: str) -> None:
+    with pytest.raises(ValueError, match="write it as 90s"):
+        duration_ms(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "count"), [("65536", 65536), ("0", 0), ("3B", 3), ("64KiB", 65536), ("64 MiB", 1 << 26), ("1TiB", 1 << 40)]
+)
+def test_sizes(text: str, count: int) -> None:
+    assert byte_count(text) == count
+
+
+@pytest.mark.parametrize("text", ["", "64MB", "-1", "1.5GiB", "MiB"])
+def test_what_is_no_size(text: str) -> None:
+    with pytest.raises(ValueError, match="write it as 65536"):
+        byte_count(text)
+
+
+@given(st.integers(0, 1023), st.sampled_from(["B", "KiB", "MiB", "GiB", "TiB"]))
+def test_a_size_is_told_as_it_is_read(count: int, unit: str) -> None:
+    size = byte_count(f"{count}{unit}")
+    told = told_bytes(size)
+    assert float(told.split()[0].replace(",", "")) == count if size >= 1024 or unit == "B" else told == "0 B"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"), [(0.2, "0 s"), (59.4, "59 s"), (59.9, "1 min 0 s"), (200, "3 min 20 s"), (7_500, "2 h 5 min")]
+)
+def test_spans_for_people(seconds: float, told: str) -> None:
+    assert told_seconds(seconds) == told

@@ -1,0 +1,23 @@
+"""Rollups for tests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from proxy.rollups.files import encode_rows
+from proxy.rollups.table import HOUR_MS, Measure, RollupRow
+
+HOUR = 494_900 * HOUR_MS
+"""2026-06-16 20:00 UTC."""
+
+
+def row(size: int, measure: str = Measure.RECORDS, *, hour: int = 0, requests: int = 0, **labels: Any) -> RollupRow:
+    """Of a diskless fetch inside rack a, where nothing else is said; `hour` counts from HOUR."""
+    defaults = {"kind": "diskless", "direction": "fetch", "client_rack": "a", "serving_rack": "a", "topic": "orders"}
+    told = {"proxy": "p", "rack": "a"} | defaults | labels
+    return RollupRow(HOUR + hour * HOUR_MS, measure=measure, bytes=size, requests=requests, **told)
+
+
+def rollup(*rows: RollupRow) -> bytes:
+    """The file of these rows."""
+    return encode_rows(rows)

@@ -1,0 +1,184 @@
+"""What a client sends before it leaves reaches the broker, also with acks 0, over TLS, and where the broker is slow."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+import trustme
+import uvloop
+
+from proxy.config import Listeners
+from proxy.connection import ClientConnection
+from proxy.memory import MemoryBudget
+from proxy.upstream import BrokerConnection, connect_broker
+from tests.unit.connection_double import PRODUCE, Sent, connected, produce, turns
+
+LONG_MS = 60_000
+SEND_BUFFER_BYTES, LARGE_BYTES = 65_536, 16_000_000
+"""Of a socket, and more than both sides' sockets take."""
+Tls = tuple[ssl.SSLContext | None, ssl.SSLContext | None]
+
+
+@pytest.fixture(params=["plain", "TLS"])
+def tls(request: pytest.FixtureRequest) -> Tls:
+    """Contexts of a server and a client."""
+    if request.param == "plain":
+        return None, None
+    authority = trustme.CA()
+    server, client = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context()
+    authority.issue_cert("127.0.0.1").configure_cert(server)
+    authority.configure_trust(client)
+    return server, client
+
+
+def on_uvloop(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """As the product runs: its transports differ from asyncio's own."""
+    uvloop.run(asyncio.wait_for(main(), 60))
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    for _ in range(6_000):
+        if condition():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("not within a minute")
+
+
+def test_a_broker_that_takes_its_time_gets_all(tls: Tls) -> None:
+    async def send_and_end() -> None:
+        received, over = bytearray(), asyncio.Event()
+
+        async def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            while part := await reader.read(65_536):
+                received.extend(part)
+                await asyncio.sleep(0)
+            writer.close()
+            over.set()
+
+        listening = await asyncio.start_server(take, "127.0.0.1", 0, ssl=tls[0], limit=65_536)
+        port = listening.sockets[0].getsockname()[1]
+        lost = asyncio.Event()
+        broker = BrokerConnection(max_frame_bytes=1 << 20, on_lost=lost.set)
+        await connect_broker("127.0.0.1", port, broker, 30, tls[1])
+        assert broker.transport is not None
+        broker.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
+        broker.send([bytes(LARGE_BYTES)], None)
+        memory = MemoryBudget(2 * LARGE_BYTES)
+        assert broker.finish(60, memory)
+        await lost.wait()
+        assert memory.used_bytes == 0
+        await over.wait()
+        listening.close()
+        assert len(received) == LARGE_BYTES
+
+    on_uvloop(send_and_end)
+
+
+def test_requests_that_have_come_are_read_though_their_client_has_gone(tls: Tls) -> None:
+    async def send_and_leave() -> None:
+        sent = await connected()
+        served: list[ClientConnection] = []
+
+        def serve() -> ClientConnection:
+            served.append(ClientConnection(sent.context, Listeners(), 1))
+            return served[-1]
+
+        listening = await asyncio.get_running_loop().create_server(serve, "127.0.0.1", 0, ssl=tls[0])
+        port = listening.sockets[0].getsockname()[1]
+        _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=tls[1])
+        await until(lambda: bool(served) and served[0].upstream is not None)
+        (connection,), broker = served, sent.broker
+        assert connection.upstream is not None
+        writer.write(produce(1, acks=0))
+        await until(lambda: connection.requests == 1)
+        connection.upstream.pause_writing()  # the broker takes no more
+        writer.write(produce(2, acks=0))
+        await writer.drain()
+        await asyncio.sleep(0.05)
+        writer.write(produce(3, acks=0))
+        await writer.drain()
+        await asyncio.sleep(0.05)
+        writer.close()  # with TLS it says goodbye, as clients do
+        await asyncio.sleep(0.1)
+        sent.context.connections.sweep_once(sent.context.now(), contended=False)
+        await asyncio.sleep(0.05)
+        assert not broker.closing
+        connection.upstream.resume_writing()
+        await until(lambda: broker.closing)
+        assert len(broker.frames()) == 3
+        listening.close()
+
+    on_uvloop(send_and_leave)
+
+
+async def left(**limits: int) -> Sent:
+    """A client that has gone, of whose last request the broker has not taken 20 bytes."""
+    sent = await connected(**limits)
+    sent.broker.close = lambda: None  # it waits for the broker
+    sent.send(produce(1, acks=0))
+    sent.broker.unsent = 20
+    sent.client.close()
+    await turns()
+    assert not sent.broker.aborted
+    assert sent.memory.used_bytes == 20
+    return sent
+
+
+async def test_a_broker_that_takes_nothing_is_given_up():
+    sent = await left(broker_write_timeout_ms=500)
+    del sent.broker.close
+    await until(lambda: sent.broker.aborted)
+    await turns()
+    assert sent.memory.used_bytes == 0
+    assert not len(sent.context.connections)
+
+
+async def test_it_counts_as_a_connection_and_a_drain_waits_for_it():
+    sent = await left(broker_write_timeout_ms=LONG_MS)
+    assert len(sent.context.connections) == 1
+    draining = asyncio.create_task(sent.context.connections.drain())
+    await turns()
+    assert not draining.done()
+    sent.broker.protocol.connection_lost(None)
+    await draining
+    assert sent.memory.used_bytes == 0
+
+
+async def test_a_drain_that_may_not_wait_ends_it():
+    sent = await left(broker_write_timeout_ms=LONG_MS)
+    del sent.broker.close
+    sent.context.connections.abort()
+    await turns()
+    assert sent.broker.aborted
+    assert not len(sent.context.connections)
+
+
+@pytest.mark.parametrize("acks", [0, 1])
+@pytest.mark.parametrize("leaves", [False, True])
+async def test_a_request_that_the_broker_does_not_take_is_held_memory(acks: int, leaves: bool) -> None:
+    def forward(connection: ClientConnection, request: Any) -> None:
+        connection.forward(request, answered=acks != 0)
+
+    sent = await connected(handlers={PRODUCE: forward})
+    sent.topics.nothing_diskless = False
+    full = sent.broker.writelines
+
+    def write_and_be_full(parts: Any) -> None:
+        full(parts)
+        sent.broker.protocol.pause_writing()
+
+    sent.broker.writelines = write_and_be_full
+    request = produce(1, acks=acks, size=200)
+    sent.send(request)
+    assert sent.memory.used_bytes == len(request) - 4
+    if leaves:
+        sent.client.close()
+        await turns()
+    else:
+        sent.broker.protocol.resume_writing()
+    assert sent.memory.used_bytes == 0
