@@ -3,20 +3,28 @@
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 ARGS ?=
+LOCKED := -q pyproject.toml --universal --generate-hashes --no-emit-index-url --no-header --extra demo
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test differential lint format bench retention-run moves-run lock-jars clean
+.PHONY: help setup demo hello docs test differential lint format bench bench-spark retention-run moves-run pipeline-run soak lock lock-jars clean
 
 help: ## Show this list.
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | while IFS="$$(printf '\t')" read -r name text; do \
 		printf '  make %-13s %s\n' "$$name" "$$text"; done
 
-setup: ## Make .venv and fetch all servers into .servers; does nothing when all is there.
+setup: ## Make .venv, with Spark, and fetch all servers into .servers; does nothing when all is there.
 	@$(if $(PYTHON),,$(error diskless-proxy needs Python 3.11 or newer: install one, or say make PYTHON=/path/to/python))$(PYTHON) scripts/setup.py
 
 demo: ## Run the demo; make demo ARGS="--seconds 60" passes arguments on.
 	@$(if $(PYTHON),,$(error diskless-proxy needs Python 3.11 or newer: install one, or say make PYTHON=/path/to/python))$(PYTHON) scripts/setup.py --demo
 	@.venv/bin/diskless-proxy demo $(ARGS)
+
+hello: ## Send a diskless record from rack to rack; make demo ARGS="--serve" has to run, in another terminal.
+	@test -x .venv/bin/diskless-proxy || { echo 'make demo ARGS="--serve" first, and leave it running' >&2; exit 1; }
+	@.venv/bin/diskless-proxy demo hello $(ARGS)
+
+docs: setup ## Build the pages of docs/ with search, into build/docs; make docs ARGS="serve" shows them at 127.0.0.1:8000.
+	@NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs $(or $(ARGS),build)
 
 test: setup ## Run all tests; make test ARGS="tests/unit" runs some.
 	@.venv/bin/python -m pytest $(ARGS)
@@ -36,11 +44,24 @@ format: setup ## Format the code, and repair what the linter can repair.
 bench: setup ## Measure, and write benchmarks/results; ARGS are passed on.
 	@.venv/bin/python -m benchmarks.run $(ARGS)
 
+bench-spark: setup ## Measure the pipeline on Spark, and write benchmarks/results; ARGS are passed on.
+	@.venv/bin/python -m benchmarks.spark $(ARGS)
+
 retention-run: setup ## Retention and deletions under load for ten minutes; make retention-run ARGS="--minutes 1 --seed 7".
 	@.venv/bin/python -m tests.retention_under_load $(ARGS)
 
 moves-run: setup ## Reads while leaders, replicas and brokers move, for ten minutes; make moves-run ARGS="--seconds 60 --seed 7".
 	@.venv/bin/python -m tests.moves_under_load $(ARGS)
+
+pipeline-run: setup ## Merge, compact and audit under load, killed at random, for ten minutes; ARGS="--minutes 1 --seed 7" and such.
+	@.venv/bin/python -m tests.pipeline_under_load $(ARGS)
+
+soak: setup ## The long run: everything at once for an hour, checked for losses and growth; ARGS="--minutes 5 --seed 7" and such.
+	@.venv/bin/python -m tests.soak $(ARGS)
+
+lock: ## Renew the locks of Python's packages after a change of pyproject.toml; needs uv.
+	uv pip compile $(LOCKED) --extra dev --extra docs --extra pipeline -o requirements-pipeline.lock
+	uv pip compile $(LOCKED) -c requirements-pipeline.lock -o requirements.lock
 
 lock-jars: ## Renew the jars.lock files after a change of a pom.xml in deploy/kafka.
 	@.venv/bin/python scripts/fetch_servers.py --lock

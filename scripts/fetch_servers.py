@@ -5,7 +5,7 @@
 
 The jars come by Maven where `mvn` is there (so that mirrors in its settings are obeyed), else by jgo, which needs no
 Java. Either way each is checked against the SHA-256 in its `jars.lock`; see `jars.py`. For programs in Go see
-`go_programs.py`, for kcat `kcat.py`.
+`go_programs.py`, for kcat and Prometheus `kcat.py` and `prometheus.py`, for a browser `chromium.py`.
 """
 
 from __future__ import annotations
@@ -14,9 +14,12 @@ import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
+import chromium
+import crds
 import go_programs
 import jars
 import kcat
+import prometheus
 from jars import SERVERS, FetchError, say
 
 from proxy.demo import servers
@@ -34,7 +37,8 @@ def main() -> None:
     jobs: list[Callable[[], None]] = [check_wheels, lambda: jars.fetch_all(jar_sets)]
     if "--demo" not in sys.argv:
         jar_sets += jars.for_tests()
-        jobs += [go_programs.build_programs, kcat.fetch_kcat]
+        jobs += [go_programs.build_programs, crds.fetch_crds, kcat.fetch_kcat, chromium.fetch_chromium]
+        jobs += [prometheus.fetch_prometheus]
     with ThreadPoolExecutor(len(jobs)) as pool:
         results = [pool.submit(job) for job in jobs]
     failures = [str(error) for error in (result.exception() for result in results) if error]

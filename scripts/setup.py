@@ -1,7 +1,8 @@
 """Make `.venv` and fetch the servers: `python3 scripts/setup.py [--demo]`, from nothing but Python 3.11.
 
-Packages come from `requirements.lock`, checked by hash: through uv where it is there, else through venv and pip.
-Nothing is done twice: a stamp in `.venv` tells which lock it was made from, and `fetch_servers.py` keeps its own.
+Packages come from a lock, checked by hash: through uv where it is there, else through venv and pip. With `--demo` it is
+`requirements.lock`, which is without Spark, unless `.venv` has Spark already. Nothing is done twice: a stamp in `.venv`
+tells which lock it was made from, and `fetch_servers.py` keeps its own.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
-LOCK = ROOT / "requirements.lock"
+DEMO, PIPELINE = "requirements.lock", "requirements-pipeline.lock"
 STAMP = VENV / ".made-from"
 
 
@@ -33,7 +34,7 @@ def main() -> None:
     servers.mkdir(exist_ok=True)
     with (servers / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        make_venv()
+        make_venv(demo_only="--demo" in sys.argv[1:])
         run([str(PYTHON), "scripts/fetch_servers.py", *sys.argv[1:]], "the servers could not be fetched, see above")
 
 
@@ -45,10 +46,11 @@ def trust_system_certificates() -> None:
             os.environ.setdefault(name, bundle)
 
 
-def make_venv() -> None:
+def make_venv(*, demo_only: bool) -> None:
     """`.venv` with the locked packages, and the project in it, editable."""
-    wanted = hashlib.sha256(LOCK.read_bytes() + (ROOT / "pyproject.toml").read_bytes()).hexdigest()
     made = STAMP.read_text() if STAMP.exists() else ""
+    lock = wanted_lock(made, demo_only=demo_only)
+    wanted = stamp(lock)
     if made == wanted and (VENV / "bin" / "diskless-proxy").exists():
         return
     uv = shutil.which("uv")
@@ -67,11 +69,25 @@ def make_venv() -> None:
             run([str(PYTHON), "-m", "ensurepip"], "there is no pip in .venv; remove .venv and try again")
         install = [str(PYTHON), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     failed = "packages could not be installed, see above"
-    say(f"installing the packages of {LOCK.name} (800 MB on disk, most of it servers and compilers)")
-    run([*install, "--require-hashes", "--requirement", str(LOCK)], failed)
+    size = (
+        "1.5 GB on disk, a third of it Spark" if lock == PIPELINE else "1 GB on disk, most of it servers and compilers"
+    )
+    say(f"installing the packages of {lock} ({size})")
+    run([*install, "--require-hashes", "--requirement", str(ROOT / lock)], failed)
     say("installing diskless-proxy itself, editable")
     run([*install, "--no-deps", "--editable", str(ROOT)], failed)
     STAMP.write_text(wanted)
+
+
+def wanted_lock(made: str, *, demo_only: bool) -> str:
+    """What `.venv` is to be made from, by what it was made from: Spark is not taken out again for a demo."""
+    return DEMO if demo_only and not made.startswith(PIPELINE) else PIPELINE
+
+
+def stamp(lock: str) -> str:
+    """What tells that `.venv` is made from the lock as it is now."""
+    content = (ROOT / lock).read_bytes() + (ROOT / "pyproject.toml").read_bytes()
+    return f"{lock} {hashlib.sha256(content).hexdigest()}"
 
 
 def works(command: list[str]) -> bool:

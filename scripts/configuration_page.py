@@ -1,0 +1,116 @@
+"""The page of all settings, `docs/configuration.md`: what `diskless-proxy config explain` tells, in one place."""
+
+from __future__ import annotations
+
+from proxy.config.reference import Setting, all_settings, sections
+from proxy.config.units import COUNT
+
+_TOP = """\
+# Configuration
+
+`diskless-proxy run --config FILE` reads one YAML file; environment variables stand over it. This page is generated from
+the settings model (`proxy/config/`). The same is told by `diskless-proxy config explain NAME`, and what a file comes to
+by `diskless-proxy config show --config FILE`.
+
+```yaml
+rack: rack-a                      # broker.rack of the brokers beside this proxy
+listeners:
+  host: 0.0.0.0
+  advertised_host: proxy.rack-a.example.com
+  bootstrap_port: 19092           # clients' bootstrap.servers
+  broker_port_start: 19100        # broker 1 is port 19101, and so on
+  broker_node_ids: "1-9"
+brokers:
+  bootstrap: ["broker-1.example.com:9092", "broker-2.example.com:9092"]
+redis:
+  url: redis://redis.example.com:6379
+storage:
+  url: s3://my-bucket/wal
+  region: eu-central-1
+diskless.append.commit.interval.ms: 250
+```
+
+Whole examples, to begin from:
+
+| where | file |
+|---|---|
+| AWS: S3, credentials of the instance's or pod's role | [aws.yaml](../deploy/config/aws.yaml) |
+| Google Cloud: Cloud Storage by its S3 interface, HMAC keys | [gcp.yaml](../deploy/config/gcp.yaml) |
+| Azure: a gateway with an S3 interface before Blob Storage | [azure.yaml](../deploy/config/azure.yaml) |
+| a store of your own: MinIO, Ceph, SeaweedFS, versitygw | [minio.yaml](../deploy/config/minio.yaml) |
+| managed brokers with SASL/SCRAM over TLS, as Amazon MSK | [msk.yaml](../deploy/config/msk.yaml) |
+| brokers that Strimzi runs in Kubernetes | [strimzi.yaml](../deploy/config/strimzi.yaml) |
+
+An environment variable is `DISKLESS_PROXY_` and the setting's path in capitals, joined by two underscores:
+`DISKLESS_PROXY_LISTENERS__BOOTSTRAP_PORT=9092`, `DISKLESS_PROXY_DISKLESS_APPEND_COMMIT_INTERVAL_MS=100`. A section may
+also be one variable with JSON in it. A name that nobody knows is an error in the file, and in a variable of a
+section; a variable that names no section and no setting is not seen.
+
+Redis or Valkey must run with `maxmemory-policy noeviction` and `appendonly yes`, best with `appendfsync always`: it
+orders the records, and is the only one that knows their order.
+
+## Changes without a restart
+
+`kill -HUP` (`systemctl reload`) makes the proxy read its file again; environment variables stay those of its start.
+With workers it is sent to the parent, which passes the settings on.
+
+- A file that can't be used changes nothing: `settings_not_reloaded` in the log says why.
+- Else all settings marked *reload* below change together, and `settings_reloaded` names those that did. No connection
+  is closed, and nothing that is under way is cut off.
+- Those marked *restart* keep their values. `settings_need_restart` names them at each reload until the proxy is
+  restarted.
+
+A limit of one connection holds for connections that come from then on (`limits.max_frame_bytes`,
+`limits.write_buffer_bytes`, `limits.max_in_flight_requests`, `limits.max_response_bytes_per_connection`,
+`authorization_cache_ms`). A wait that has begun ends as it would have. A smaller cache lets go of what was used longest
+ago at once, but keeps room for one block; a smaller budget of memory takes in nothing new until it is kept to. Topics
+that are counted by name stay so.
+
+`log_level` changes when the file says another level than before. A level that was set by way of the admin port stays
+until then: `settings_reloaded` says so (`log_level_stays`).
+
+Settings that all proxies of a fleet should agree on (`garbage.*`, `racks.*`, `default_diskless_topics`) are changed on
+each of them: each reads its own file. See [0048](decisions/0048-reload-in-place.md).
+
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    of_sections = sections()
+    names = [name for name in of_sections if any(one.section == name for one in all_settings())]
+    contents = ["[the top of the file](#the-top-of-the-file)", *(f"[`{name}`](#{_anchor(name)})" for name in names)]
+    parts = [_TOP, "## Sections\n\n", " · ".join(contents), "\n\n"]
+    parts += ["## The top of the file\n\nWhat stands in no section.\n\n", *_settings("")]
+    for name in names:
+        parts += [f"## `{name}`\n\n{_section_text(name, of_sections[name])}\n\n", *_settings(name)]
+    return "".join(parts).rstrip("\n") + "\n"
+
+
+def _section_text(name: str, text: str) -> str:
+    missing = [one for one in all_settings() if one.is_section and one.name == name]
+    return f"{text} {missing[0].text} It may be missing." if missing else text
+
+
+def _settings(section: str) -> list[str]:
+    return [_entry(one) for one in all_settings() if one.section == section and not one.is_section]
+
+
+def _entry(one: Setting) -> str:
+    kind = one.type if not one.unit else one.unit if one.unit != COUNT else "number"
+    facts = [kind + (f": {one.range}" if one.range else ""), _default(one)]
+    facts += ["*reload*" if one.reloadable else "*restart*", f"`{one.variable}`"]
+    return f"### `{one.name}`\n\n{' · '.join(facts)}\n\n{one.text}\n\n"
+
+
+def _default(one: Setting) -> str:
+    if one.required:
+        return "**required**"
+    if one.default_text in ("empty", "missing"):
+        return f"default {one.default_text}"
+    value, bracket, eased = one.default_text.partition(" (")
+    return f"default `{value}`{bracket}{eased}"
+
+
+def _anchor(heading: str) -> str:
+    return heading.replace(".", "")

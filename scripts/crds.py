@@ -1,0 +1,40 @@
+"""Schemas of the Prometheus operator's kinds, which the Helm chart renders, into `.servers/crds`: for tests only.
+
+They are files of the operator's Go module, which Go checks against its checksum database. Where it can't be had, set-up
+goes on without it, and the tests that need it are skipped.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+from go_programs import go_environment, launchers
+from optional import make_once
+
+MODULE = "github.com/prometheus-operator/prometheus-operator@v0.85.0"
+KINDS = ("servicemonitors", "prometheusrules")
+
+
+def fetch_crds() -> None:
+    """Fetch them unless they are there; a line says so where that can't be done."""
+    make_once("crds", MODULE, _fetch, what="schema of the Prometheus operator", skipped="tests that need it")
+
+
+def _fetch(into: Path) -> str:
+    """Download the module and keep its schemas; why that failed, or nothing."""
+    building, reasons = into / "go", []
+    for go in launchers():
+        command = [go, "mod", "download", "-json", MODULE]
+        done = subprocess.run(command, env=go_environment(building), capture_output=True, text=True, check=False)
+        if not done.returncode:
+            module = Path(json.loads(done.stdout)["Dir"])
+            for kind in KINDS:
+                name = f"monitoring.coreos.com_{kind}.yaml"
+                shutil.copyfile(module / "example" / "prometheus-operator-crd" / name, into / name)
+            shutil.rmtree(building)
+            return ""
+        reasons.append(f"{go}: {done.stderr.strip() or done.stdout.strip()}")
+    return f"{MODULE} could not be fetched; " + ("; ".join(reasons) or "there is no go")
