@@ -306,10 +306,14 @@ class ClientConnection(asyncio.Protocol):
             self.context.topics.begin_stream(looked_through)
         self.context.stats.count_request(api_key)
         self.requests += 1
-        if slot is not None and self.upstream is not None:
-            self._slots.append(slot)
-            self.upstream.expected.append(slot)
-            self._check_in_flight()
+        if self.upstream is None:
+            return
+        if slot is None:
+            self.upstream.wrote_unanswered = True
+            return
+        self._slots.append(slot)
+        self.upstream.expected.append(slot)
+        self._check_in_flight()
 
     def send_upstream(self, buffers: list[Buffer], expected: Expected | None) -> None:
         """A request frame of the caller's making, without its size; the answer goes to `expected`."""

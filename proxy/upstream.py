@@ -77,11 +77,14 @@ class BrokerConnection(asyncio.Protocol):
         self.transport: asyncio.Transport | None = None
         self.reader = FrameReader(self, head_bytes=_HEAD_BYTES, max_frame_bytes=max_frame_bytes)
         self.lost = False
+        self.wrote_unanswered = False
+        """Whether a request went out that the broker does not answer (acks=0): it alone knows whether it has it."""
         self.bytes_received = 0
         self._on_lost = on_lost
         self._let_go: Callable[[], None] = lambda: None
         self._on_pause = on_pause
         self._current: Expected | None = None
+        self._finishing = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """asyncio: connected."""
@@ -95,6 +98,7 @@ class BrokerConnection(asyncio.Protocol):
         except ProtocolError as error:
             log.error("broker_answer_unreadable", reason=str(error))
             self.close()
+        self._end_if_finished()
 
     def eof_received(self) -> bool | None:
         """asyncio: the broker sends no more."""
@@ -103,12 +107,9 @@ class BrokerConnection(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         """asyncio: the end, whoever wanted it."""
         self.lost = True
-        waiting = [self._current] if self._current is not None else []
-        waiting.extend(self.expected)
+        self._drop_answers()
         self.expected.clear()
         self._current = None
-        for expected in waiting:
-            expected.response_lost()
         self._let_go()
         self._on_lost()
 
@@ -119,6 +120,7 @@ class BrokerConnection(asyncio.Protocol):
     def resume_writing(self) -> None:
         """asyncio: room again."""
         self._on_pause(False)
+        self._end_if_finished()
 
     def frame_begins(self, size: int, head: memoryview) -> Decision:
         """A frame of the broker begins: the answer to the oldest open request."""
@@ -174,7 +176,9 @@ class BrokerConnection(asyncio.Protocol):
             if expected is not None:
                 expected.response_lost()
             return
-        if expected is not None:
+        if expected is None:
+            self.wrote_unanswered = True
+        else:
             self.expected.append(expected)
         self.transport.writelines(buffers)
 
@@ -189,15 +193,18 @@ class BrokerConnection(asyncio.Protocol):
             self.transport.abort()
 
     def finish(self, within_s: float, memory: MemoryBudget) -> bool:
-        """End the connection when the broker has taken what was written: records may come without acknowledgement.
+        """End the connection; what the broker would not have answered (acks=0) reaches it first. Whether that waits.
 
-        What it has not taken yet is of the memory budget until then, or until time is up. Whether it is still there.
+        So do the answers due before it, which are dropped: a socket that is closed while the other side still sends
+        throws away what waits in it. All of it is of the memory budget until then, or until time is up.
         """
         if self.transport is None or self.lost:
             return False
         unsent_bytes = self.transport.get_write_buffer_size()
         # A transport with TLS does not tell what waits in the socket's own beneath it.
-        if not unsent_bytes and self.transport.get_extra_info("ssl_object") is None:
+        tells_all = self.transport.get_extra_info("ssl_object") is None
+        answers_due = bool(self.expected) or self._current is not None
+        if not self.wrote_unanswered or (tells_all and not unsent_bytes and not answers_due):
             self.transport.abort()
             return False
         memory.take(unsent_bytes)
@@ -208,8 +215,26 @@ class BrokerConnection(asyncio.Protocol):
             memory.give_back(unsent_bytes)
 
         self._let_go = let_go
-        self.transport.close()
+        self._drop_answers()
+        self._finishing = True
+        self.transport.set_write_buffer_limits(high=0)  # `resume_writing` tells when all is sent
+        self.resume_reading()
+        self._end_if_finished()
         return True
+
+    def _drop_answers(self) -> None:
+        """Who waits for an answer waits no more; what comes nevertheless is read, and is nobody's."""
+        current, expected = self._current, tuple(self.expected)
+        self._current = None if current is None else _Dropped(current.correlation_id)
+        self.expected = deque(_Dropped(one.correlation_id) for one in expected)
+        for one in expected if current is None else (current, *expected):
+            one.response_lost()
+
+    def _end_if_finished(self) -> None:
+        if not self._finishing or self.expected or self._current is not None or self.transport is None:
+            return
+        if not self.transport.get_write_buffer_size():
+            self.transport.close()
 
     async def ask(
         self,
@@ -271,6 +296,28 @@ class Question:
         if not self.answer.done():
             self.answer.set_exception(BrokerUnreachable("the broker closed the connection"))
             self.answer.exception()
+
+
+class _Dropped:
+    """Takes an answer that nobody waits for any more."""
+
+    __slots__ = ("correlation_id",)
+
+    def __init__(self, correlation_id: int | None) -> None:
+        self.correlation_id = correlation_id
+
+    def response_begins(self, size: int) -> Decision:
+        """Never held."""
+        return Decision.STREAM
+
+    def response_held(self, frame: memoryview) -> None:
+        """Its holding had begun before."""
+
+    def response_part(self, part: memoryview, last: bool) -> None:
+        """Nobody's."""
+
+    def response_lost(self) -> None:
+        """Nobody minds."""
 
 
 async def connect_broker(

@@ -15,12 +15,13 @@ import uvloop
 from proxy.config import Listeners
 from proxy.connection import ClientConnection
 from proxy.memory import MemoryBudget
-from proxy.upstream import BrokerConnection, connect_broker
-from tests.unit.connection_double import PRODUCE, Sent, connected, produce, turns
+from proxy.upstream import BrokerConnection, Question, connect_broker
+from tests.unit.connection_double import METADATA, PRODUCE, Sent, connected, produce, request, response, turns
 
 LONG_MS = 60_000
 SEND_BUFFER_BYTES, LARGE_BYTES = 65_536, 16_000_000
 """Of a socket, and more than both sides' sockets take."""
+ANSWERED, ASKED = 3, request(METADATA, 1)
 Tls = tuple[ssl.SSLContext | None, ssl.SSLContext | None]
 
 
@@ -75,6 +76,44 @@ def test_a_broker_that_takes_its_time_gets_all(tls: Tls) -> None:
         await over.wait()
         listening.close()
         assert len(received) == LARGE_BYTES
+
+    on_uvloop(send_and_end)
+
+
+def test_a_broker_that_reads_on_only_when_its_answer_is_taken_gets_all(tls: Tls) -> None:
+    """As brokers do; and a socket that is closed with answers unread throws away what waits in it."""
+
+    async def send_and_end() -> None:
+        received, over = bytearray(), asyncio.Event()
+
+        async def answer_first(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.transport.set_write_buffer_limits(high=0)
+            for correlation_id in range(ANSWERED):
+                received.extend(await reader.readexactly(len(ASKED)))
+                writer.write(response(correlation_id, bytes(LARGE_BYTES // ANSWERED)))
+                await writer.drain()
+            while part := await reader.read(65_536):
+                received.extend(part)
+            writer.close()
+            over.set()
+
+        listening = await asyncio.start_server(answer_first, "127.0.0.1", 0, ssl=tls[0], limit=65_536)
+        lost = asyncio.Event()
+        broker = BrokerConnection(max_frame_bytes=LARGE_BYTES, on_lost=lost.set)
+        await connect_broker("127.0.0.1", listening.sockets[0].getsockname()[1], broker, 30, tls[1])
+        waiting = [Question(asyncio.get_running_loop().create_future(), number) for number in range(ANSWERED)]
+        for question in waiting:
+            broker.send([ASKED], question)
+        broker.send([bytes(LARGE_BYTES)], None)
+        broker.pause_reading()  # the client took nothing
+        memory = MemoryBudget(2 * LARGE_BYTES)
+        assert broker.finish(60, memory)
+        await lost.wait()
+        assert memory.used_bytes == 0
+        assert all(question.answer.done() for question in waiting)
+        await over.wait()
+        listening.close()
+        assert len(received) == ANSWERED * len(ASKED) + LARGE_BYTES
 
     on_uvloop(send_and_end)
 
@@ -134,6 +173,17 @@ async def test_a_broker_that_takes_nothing_is_given_up():
     del sent.broker.close
     await until(lambda: sent.broker.aborted)
     await turns()
+    assert sent.memory.used_bytes == 0
+    assert not len(sent.context.connections)
+
+
+async def test_what_is_answered_is_not_waited_for_when_nobody_is_there_for_the_answer():
+    sent = await connected(broker_write_timeout_ms=LONG_MS)
+    sent.send(request(METADATA, 1))
+    sent.broker.unsent = 20
+    sent.client.close()
+    await turns()
+    assert sent.broker.aborted
     assert sent.memory.used_bytes == 0
     assert not len(sent.context.connections)
 
