@@ -15,6 +15,7 @@ from pipeline.compact.plan import Plan, Span
 from pipeline.logs import patiently
 from proxy.coordinator.interface import Coordinator
 from proxy.coordinator.interface_rewriting import Swap, SwapAnswer
+from proxy.coordinator.lateness import no_later
 
 CHANGED_MEANWHILE = "changed_meanwhile"
 _SWEPT = "the new object was swept as an orphan before it was used, or was too old to be safe"
@@ -39,6 +40,8 @@ class Applier:
     plan: Plan
     dry_run: bool = False
     """Nothing is swapped, and all is told as if it were."""
+    further_rows_within_ms: int = 0
+    """After the first swap of an object (`Garbage.further_rows_within_ms`); 0 for no limit."""
     states: list[State] = field(init=False)
     """Of the plan's logs."""
     reasons: dict[int, str] = field(default_factory=dict)
@@ -115,7 +118,7 @@ class Applier:
         """The first swap of each span, then the second, so that none is done behind one that was not."""
         if self.dry_run:
             return
-        before = self.rows_written
+        before, not_after_ms = self.rows_written, no_later(not_after_ms, self.coordinator, self.further_rows_within_ms)
         left: list[tuple[SpanAnswer, Iterator[Swap]]] = [(answer, iter(answer.swaps)) for answer in answers]
         while left:
             left = [one for one in left if self.states[one[0].span.log] is State.UNDER_WAY]

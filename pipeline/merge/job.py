@@ -27,6 +27,7 @@ from pipeline.stores import opened_by_driver, swap_before_ms
 from pipeline.tasks import TaskFailed, run_tasks
 from proxy.coordinator.interface import DisklessTopic, FindRequest, Row
 from proxy.coordinator.interface_rewriting import Swap, SwapAnswer
+from proxy.coordinator.lateness import no_later
 from proxy.inspection.stores import Stores
 
 MAX_TASKS_TRIED_AGAIN = 64
@@ -204,10 +205,12 @@ class _MergeJob(Driver):
     def _swap(self, task: MergeTask, merged: Merged) -> None:
         """Put the new rows in the places of the old ones, and see what became of those that could not be read."""
         answers = Counter[SwapAnswer]()
+        within_ms = self._context.settings.garbage.further_rows_within_ms
         for made in merged.made:
             output = task.outputs[made.place]
             swaps = [swap_of(output, one, task.topic_id, made.segment) for one in made.joined]
-            told = self._call(patiently(partial(self._coordinator.replace, swaps, not_after_ms=task.not_after_ms)))
+            not_after_ms = no_later(task.not_after_ms, self._coordinator, within_ms)
+            told = self._call(patiently(partial(self._coordinator.replace, swaps, not_after_ms=not_after_ms)))
             answers.update(told)
             self._count(swaps, told)
             if SwapAnswer.GONE in told:

@@ -9,6 +9,8 @@ from pydantic import Field, field_validator
 
 from proxy.config.section import Reloadable, Section
 
+_SHORTEST_FURTHER_MS = 1_000
+
 
 class Redis(Section):
     """The coordinator's store: Redis 7 or Valkey 8 and newer, `noeviction`, append-only file on."""
@@ -88,8 +90,16 @@ class Garbage(Section):
     interval_ms: Reloadable[int] = Field(default=30_000, ge=10)
     """How often segments whose last record is gone are looked for."""
     grace_ms: Reloadable[int] = Field(default=60_000, ge=0)
-    """From the moment when nobody can find a segment any more to its deletion: longer than any Fetch takes."""
+    """From the moment when nobody can find a segment any more to its deletion: longer than any Fetch takes. No commit
+    is tried for longer, whatever `diskless_append_commit_timeout_ms` says: what it has done first may be freed by then.
+    The same for all proxies and jobs."""
     orphan_sweep_interval_ms: Reloadable[int] = Field(default=3_600_000, ge=10)
     """How often all objects are listed, to find those that were uploaded and never committed."""
     orphan_age_ms: int = Field(default=3_600_000, ge=0)
     """Younger objects are left alone: their commit may be under way."""
+
+    @property
+    def further_rows_within_ms(self) -> int:
+        """How long after its first rows an object may be given further ones: when the first are freed at once, it is
+        deleted `grace_ms` later. At least a second: shorter graces are for tests."""
+        return max(self.grace_ms, _SHORTEST_FURTHER_MS)

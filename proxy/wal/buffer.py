@@ -20,6 +20,7 @@ import structlog
 
 from proxy.cache import BlockCache
 from proxy.coordinator.interface import Coordinator, CoordinatorUnavailable, PartitionRun, RunAnswer, ShardFenced
+from proxy.coordinator.lateness import no_later
 from proxy.errors import KAFKA_STORAGE_ERROR, NONE, REQUEST_TIMED_OUT, THROTTLING_QUOTA_EXCEEDED
 from proxy.records import BatchHeader
 from proxy.stats import Stats
@@ -60,9 +61,13 @@ class WalBuffer:
 
     `interval_s` and `max_bytes`: whichever is reached first ends a segment (`diskless.append.commit.interval.ms`,
     `diskless.append.buffer.max.bytes`). `max_uploads` run at a time. A commit that gets no answer is tried again for
-    `commit_timeout_s`. `out_of_order_hold_s` and `max_held_batches`: see `Holds`. A
-    segment is not committed any more `max_age_s` after its upload began, however long this process was stopped; 0 for
-    no limit. `heard` is called with what commits answer, before anyone is told.
+    `commit_timeout_s`. `out_of_order_hold_s` and `max_held_batches`: see `Holds`.
+
+    However long this process stood still, a segment is not committed any more `max_age_s` after its upload began, as
+    its object may have been deleted as one that nobody commits; nor `grace_s` after the first try, as what that
+    committed may be freed again, and the object deleted for it; 0 for no limit.
+
+    `heard` is called with what commits answer, before anyone is told.
     """
 
     def __init__(
@@ -79,6 +84,7 @@ class WalBuffer:
         out_of_order_hold_s: float,
         max_held_batches: int,
         max_age_s: float,
+        grace_s: float,
         heard: Callable[[Sequence[RunAnswer]], None] = lambda answers: None,
     ) -> None:
         self._storage = storage
@@ -89,6 +95,7 @@ class WalBuffer:
         self.max_bytes = max_bytes
         self.commit_timeout_s = commit_timeout_s
         self._max_age_ms = round(1000 * max_age_s)
+        self.grace_s = grace_s
         self._uploads = asyncio.Semaphore(max_uploads)
         self._heard = heard
         self.holds = Holds(coordinator, hold_s=out_of_order_hold_s, max_batches=max_held_batches, heard=heard)
@@ -201,9 +208,7 @@ class WalBuffer:
         async with self._uploads:
             built = segment.builder.build()
             began_s = asyncio.get_running_loop().time()
-            now_ms = self._coordinator.store_time_ms()
-            if now_ms is not None and self._max_age_ms:
-                segment.not_after_ms = now_ms + self._max_age_ms
+            segment.not_after_ms = no_later(0, self._coordinator, self._max_age_ms)
             await self._storage.upload(segment_key(built.segment), built.data, len(built.data))
             took_s = asyncio.get_running_loop().time() - began_s
             self._stats.upload_seconds.observe(took_s)
@@ -222,6 +227,7 @@ class WalBuffer:
         loop = asyncio.get_running_loop()
         began_s, pause_s = loop.time(), _RETRY_FIRST_S
         ambiguous = False
+        segment.not_after_ms = no_later(segment.not_after_ms, self._coordinator, round(1000 * self.grace_s))
         while True:
             try:
                 answers = await self._coordinator.commit(built.segment, runs, not_after_ms=segment.not_after_ms)

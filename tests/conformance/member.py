@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from contextlib import closing
 from typing import Any, Self
 
-from tests.conformance.model import TIMEOUT_SECONDS, Assigned, Client, Consuming, Received
+from tests.conformance.model import BEGINS_ANEW_SECONDS, TIMEOUT_SECONDS, Assigned, Client, Consuming, Received
 from tests.support.waiting import wait_for
 
 
@@ -48,14 +49,22 @@ class Member:
 
     def _follow(self) -> None:
         try:
-            events: Any
-            with closing(self._client.consume(self._bootstrap, self._what)) as events:  # type: ignore[type-var]
-                for event in events:
-                    if isinstance(event, Received):
-                        self.received.append(event)
-                    elif isinstance(event, Assigned):
-                        self.assigned = event.partitions
-                    if self._stop.is_set():
-                        return
+            while not self._stop.is_set():
+                self._read()
         except BaseException as error:
             self._error = error
+
+    def _read(self) -> None:
+        """Until it is to stop, or has for long been given no partitions (BEGINS_ANEW_SECONDS)."""
+        began_s = time.monotonic()
+        for_nothing = bool(self._what.group)
+        events: Any
+        with closing(self._client.consume(self._bootstrap, self._what)) as events:  # type: ignore[type-var]
+            for event in events:
+                if isinstance(event, Received):
+                    self.received.append(event)
+                elif isinstance(event, Assigned):
+                    self.assigned = event.partitions
+                for_nothing = for_nothing and not isinstance(event, Received) and not self.assigned
+                if self._stop.is_set() or (for_nothing and time.monotonic() - began_s > BEGINS_ANEW_SECONDS):
+                    return

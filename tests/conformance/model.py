@@ -10,6 +10,8 @@ from typing import Any, NamedTuple, Protocol
 from tests.support.records import Headers, Sample
 
 TIMEOUT_SECONDS = 60.0
+BEGINS_ANEW_SECONDS = TIMEOUT_SECONDS / 3
+"""Without partitions: a member of kafka-python's that joins before it has heard of its topic may stay so for ever."""
 HEARTBEAT_MS = 300
 """Members of groups learn by it that there is a rebalance."""
 EARLIEST, LATEST, MAX_TIMESTAMP = -2, -1, -3

@@ -14,7 +14,7 @@ from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from proxy.demo.stack import Stack
-from tests.conformance.model import TIMEOUT_SECONDS, Client, ClientError, Consuming, Received
+from tests.conformance.model import BEGINS_ANEW_SECONDS, TIMEOUT_SECONDS, Client, ClientError, Consuming, Received
 from tests.support.records import Sample, samples
 from tests.support.waiting import wait_for
 
@@ -22,7 +22,6 @@ DIRECT, CLASSIC, DISKLESS = "direct", "classic", "diskless"
 """At the brokers; through the proxies; through the proxies on diskless topics."""
 REPLICAS = 3
 RECENT_MS = 600_000
-BEGINS_ANEW_SECONDS = TIMEOUT_SECONDS / 3
 
 
 @dataclass(slots=True)
@@ -108,8 +107,7 @@ def error_of(act: Callable[[], Any]) -> str:
 def take(client: Client, bootstrap: str, what: Consuming, count: int) -> list[Received]:
     """The next `count` records; the client commits them, if it is of a group, and leaves.
 
-    One that is given nothing for long begins anew: a member of kafka-python's that joins before it has heard of its
-    topic may stay without partitions, until its group forgets it.
+    One that is given nothing for long begins anew (BEGINS_ANEW_SECONDS).
     """
     deadline = time.monotonic() + TIMEOUT_SECONDS
     got: list[Received] = []

@@ -116,7 +116,7 @@ async def make(storage=None, coordinator=None, *, partitions=4, **limits):
     await coordinator.create_logs(TOPIC, range(partitions))
     cache = BlockCache(storage, capacity_bytes=LARGE, block_bytes=LARGE)
     chosen = {"interval_s": 60.0, "max_bytes": LARGE, "max_uploads": 4, "commit_timeout_s": 0.0}
-    chosen |= {"max_age_s": 0.0, "out_of_order_hold_s": 0.0, "max_held_batches": 1_000}
+    chosen |= {"max_age_s": 0.0, "grace_s": 0.0, "out_of_order_hold_s": 0.0, "max_held_batches": 1_000}
     chosen |= limits
     return WalBuffer(storage, coordinator, cache, Stats(), **chosen)
 
@@ -401,6 +401,36 @@ async def test_a_segment_is_committed_until_its_object_may_be_taken_for_an_orpha
     await wal.drain()
     assert producer.codes() == {0: error_code}
     assert len(coordinator.logs[TOPIC, 0].rows) == (error_code == NONE)
+
+
+@pytest.mark.parametrize(("late_ms", "error_code"), [(0, NONE), (1, REQUEST_TIMED_OUT)])
+async def test_a_segment_gets_no_rows_when_its_first_ones_may_have_been_freed_and_its_object_deleted(
+    late_ms: int, error_code: int
+) -> None:
+    """One shard has committed, and its log is emptied at once; the other one does not answer for long."""
+    now_ms = 1_000_000
+
+    class OneShardAway(Coordinator):
+        away = True
+
+        async def commit(self, segment, runs, *, not_after_ms=0):
+            if self.away:
+                await super().commit(segment, [run for run in runs if not run.partition], not_after_ms=not_after_ms)
+                nonlocal now_ms
+                now_ms += 5_000 + late_ms
+                self.away = False
+                raise CoordinatorUnavailable("one shard is away")
+            return await super().commit(segment, runs, not_after_ms=not_after_ms)
+
+    coordinator = OneShardAway()
+    coordinator._clock = lambda: now_ms
+    wal = await make(coordinator=coordinator, max_age_s=60.0, grace_s=5.0, commit_timeout_s=30.0)
+    producer = Producer(wal)
+    for partition in range(2):
+        producer.append(partition)
+    await wal.drain()
+    assert list(producer.codes(1).values()) == [error_code]
+    assert len(coordinator.logs[TOPIC, 1].rows) == (error_code == NONE)
 
 
 async def test_a_run_that_a_full_index_refuses_fails_with_what_its_producer_sent_after_it() -> None:

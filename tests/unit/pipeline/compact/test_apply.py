@@ -28,8 +28,15 @@ class Coordinator:
         self.answers: dict[tuple[int, int], SwapAnswer] = {}
         self.log_start = 0
         self.fenced = False
+        self.now_ms = 1_000
+        self.not_after_ms: list[int] = []
+
+    def store_time_ms(self) -> int:
+        return self.now_ms
 
     async def replace(self, swaps: Sequence[Swap], *, not_after_ms: int = 0) -> list[SwapAnswer]:
+        self.not_after_ms.append(not_after_ms)
+        self.now_ms += 300
         if self.fenced:
             raise ShardFenced("it has lost writes")
         asked = [(swap.partition, swap.old[0].base_offset) for swap in swaps]
@@ -169,6 +176,18 @@ async def test_a_fenced_shard_ends_it_at_once() -> None:
 
     with pytest.raises(ShardFenced):
         await applier(coordinator).take(0, ANSWERS[0])
+
+
+@pytest.mark.parametrize(("planned_ms", "not_after_ms"), [(90_000, 6_000), (3_000, 3_000), (0, 6_000)])
+async def test_all_rows_of_an_object_are_swapped_before_it_can_be_freed_and_deleted(
+    planned_ms: int, not_after_ms: int
+) -> None:
+    coordinator = Coordinator()
+    applied = Applier(coordinator, PLAN, further_rows_within_ms=5_000)  # type: ignore[arg-type]
+
+    await applied.take(0, ChunkAnswer([rewritten(SPANS[0])], not_after_ms=planned_ms))
+
+    assert coordinator.not_after_ms == [not_after_ms, not_after_ms]
 
 
 async def test_a_log_waits_for_its_own_chunks_alone() -> None:
