@@ -12,6 +12,7 @@ import pytest
 
 from proxy.demo.stack import Stack, StackOptions
 from tests.support.java_tools import JavaTools, compile_launcher
+from tests.support.second_try import SecondTries
 
 QUICK_HOUSEKEEPING = {
     "garbage": {"interval_ms": 500, "grace_ms": 3_000, "orphan_sweep_interval_ms": 2_000},
@@ -24,6 +25,12 @@ QUICK_HOUSEKEEPING = {
 # How long an example takes says how busy the machine is.
 hypothesis.settings.register_profile("untimed", hypothesis.settings(deadline=None))
 hypothesis.settings.load_profile("untimed")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """What fails beside real servers is tried a second time."""
+    config.pluginmanager.register(SecondTries())
+
 
 STACK_FIXTURES = {"running_stack", "stack", "new_stack"}
 

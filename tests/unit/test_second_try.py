@@ -1,0 +1,44 @@
+"""Second tries are few, and are told."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.second_try import MOST_SECOND_TRIES, SecondTries
+
+pytest_plugins = ["pytester"]
+
+FAILS_AT_FIRST = """
+import pytest
+
+tried = set()
+
+@pytest.mark.parametrize("number", range({tests}))
+def test_it(number):
+    before = number in tried
+    tried.add(number)
+    assert before and {good}, "so it was"
+"""
+
+
+@pytest.mark.parametrize(
+    ("tests", "good", "exit_code"),
+    [
+        (MOST_SECOND_TRIES, True, pytest.ExitCode.OK),
+        (MOST_SECOND_TRIES + 1, True, pytest.ExitCode.TESTS_FAILED),
+        (1, False, pytest.ExitCode.TESTS_FAILED),
+    ],
+)
+def test_a_few_tests_have_a_second_try(
+    pytester: pytest.Pytester, tests: int, good: bool, exit_code: pytest.ExitCode
+) -> None:
+    pytester.makepyfile(FAILS_AT_FIRST.format(tests=tests, good=good))
+    run = pytester.runpytest_inprocess("-p", "no:cacheprovider", "-p", "no:asyncio", plugins=[SecondTries()])
+    assert run.ret == exit_code
+    told = run.stdout.str()
+    assert f"tried a second time: {tests}, of {MOST_SECOND_TRIES} at most" in told
+    assert told.count("AssertionError: so it was") >= tests
+
+
+def test_the_tests_of_this_folder_have_none(request: pytest.FixtureRequest) -> None:
+    assert request.node.get_closest_marker("flaky") is None
