@@ -29,7 +29,7 @@ hypothesis.settings.load_profile("untimed")
 
 def pytest_configure(config: pytest.Config) -> None:
     """What fails beside real servers is tried a second time."""
-    config.pluginmanager.register(SecondTries())
+    config.pluginmanager.register(SecondTries(), "second tries")
 
 
 STACK_FIXTURES = {"running_stack", "stack", "new_stack"}

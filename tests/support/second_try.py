@@ -10,9 +10,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import pytest_timeout
 
 MOST_SECOND_TRIES = 5
-"""In one run; with more of them the run fails, whatever the second tries said."""
+"""In one run; what fails after them has failed."""
 _UNIT = Path(__file__).resolve().parents[1] / "unit"
 
 
@@ -20,32 +21,39 @@ class SecondTries:
     """The plugin: which tests have a second try, and what is said of those that took it."""
 
     def __init__(self) -> None:
-        self.first: list[pytest.TestReport] = []
-        """Of the tries that failed and were not the last."""
+        self.first: dict[str, list[pytest.TestReport]] = {}
+        """Of the tries that failed and were not the last, by test."""
 
-    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Everything but unit tests may be tried twice."""
+    def pytest_configure(self, config: pytest.Config) -> None:
+        """Not one more than those."""
+        config.option.max_suite_reruns = MOST_SECOND_TRIES
+
+    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+        """Everything but unit tests may be tried twice; not beneath somebody's eyes."""
         for item in items:
-            if not item.path.is_relative_to(_UNIT):
+            if not item.path.is_relative_to(_UNIT) and not config.option.usepdb:
                 item.add_marker(pytest.mark.flaky(reruns=1))
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        """The time of a second try is limited, too: the timer ended with the first one's failure."""
+        if getattr(item, "execution_count", 1) > 1:
+            settings = pytest_timeout._get_item_settings(item)
+            if not settings.timeout:
+                return
+            item.config.pluginmanager.hook.pytest_timeout_set_timer(item=item, settings=settings)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Remember the first of two tries."""
         if str(report.outcome) == "rerun":
-            self.first.append(report)
-
-    @pytest.hookimpl(trylast=True)
-    def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Too many second tries are a failure."""
-        if len(self.first) > MOST_SECOND_TRIES and session.exitstatus == pytest.ExitCode.OK:
-            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+            self.first.setdefault(report.nodeid, []).append(report)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Why the first tries failed."""
         if not self.first:
             return
         terminalreporter.section(f"tried a second time: {len(self.first)}, of {MOST_SECOND_TRIES} at most")
-        for report in self.first:
+        for report in (report for reports in self.first.values() for report in reports):
             terminalreporter.section(report.nodeid, sep="_")
             terminalreporter.line(report.longreprtext)
             for title, text in report.sections:
