@@ -60,6 +60,10 @@ _MAY_BE_CUT = frozenset({1, 11, 12, 14, 68, 76, 78, 88})
 StreamsGroupHeartbeat: long waits without effect, which a drain does not wait for."""
 
 
+_ASKS_ONLY = _MAY_BE_CUT | {2, 3, 9, 10, 18}
+"""Those, and ListOffsets, Metadata, OffsetFetch, FindCoordinator, ApiVersions: nothing is lost where nobody hears."""
+
+
 class ClientConnection(asyncio.Protocol):
     """A client, its requests, and its one connection to the broker that the listener stands for.
 
@@ -118,6 +122,11 @@ class ClientConnection(asyncio.Protocol):
         self._forwarded_bytes = 0
         """Of requests that a full broker connection holds."""
         self._admitted = False
+        self._streamed: BrokerSlot | None = None
+        """Of the request that streams to the broker, if that is to be answered."""
+        self._goes_on: asyncio.TimerHandle | None = None
+        """Ends what goes on without the client: a request that nobody waits for, and those behind it."""
+        self._ended = False
         self._lingers = False
         """Whether the client is gone, and what it sent last is not all with the broker yet."""
 
@@ -127,6 +136,9 @@ class ClientConnection(asyncio.Protocol):
         """asyncio: a client."""
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=self.context.settings.limits.write_buffer_bytes)
+        if transport.get_extra_info("ssl_object") is not None:
+            # What comes while reading is paused stays with the system: TLS that hears of the end forgets what it holds.
+            cast(Any, transport).set_read_buffer_limits(high=1)
         peer = transport.get_extra_info("peername")
         self.host = str(peer[0]) if isinstance(peer, tuple) else ""
         self.opened_ms = time.time_ns() // 1_000_000
@@ -148,6 +160,22 @@ class ClientConnection(asyncio.Protocol):
         """asyncio: the client is gone, or was sent away."""
         self._transport = None
         self.frame_began_s = None
+        if not self._does_unanswered:
+            self._end()
+            return
+        within_s = self.context.settings.limits.broker_write_timeout_ms / 1000
+        self._goes_on = asyncio.get_running_loop().call_later(within_s, self._end)
+        self._paused &= ~_CLIENT_FULL
+        self._resume_broker()
+
+    def _end(self) -> None:
+        """Nothing more is done for the client, but that the broker may still take what it sent last."""
+        if self._ended:
+            return
+        self._ended = True
+        if self._goes_on is not None:
+            self._goes_on.cancel()
+            self._goes_on = None
         self._paused |= _ENDING
         self._reader.stop()
         self._end_looking_through()
@@ -157,8 +185,11 @@ class ClientConnection(asyncio.Protocol):
             task.cancel()
         self._give_back_forwarded()
         if self.upstream is not None:
+            if self._streamed is not None:
+                self.upstream.never_answered(self._streamed)
             within_s = self.context.settings.limits.broker_write_timeout_ms / 1000
-            self._lingers = self.upstream.finish(within_s, self.context.memory)
+            effects = any(slot.api_key not in _ASKS_ONLY for slot in self._slots if isinstance(slot, BrokerSlot))
+            self._lingers = self.upstream.finish(within_s, self.context.memory, effects=effects)
         for slot in [slot for slot in self._slots if isinstance(slot, BrokerSlot)]:
             slot.lose()
         self._not_taken.extend(slot.let_go for slot in self._slots if slot.let_go is not None)
@@ -270,6 +301,8 @@ class ClientConnection(asyncio.Protocol):
             self._looked_through.feed(part)
             if last:
                 self._end_looking_through()
+        if last:
+            self._streamed = None
         if self.upstream is not None:
             self.upstream.write(part)
 
@@ -311,6 +344,7 @@ class ClientConnection(asyncio.Protocol):
         if slot is None:
             self.upstream.wrote_unanswered = True
             return
+        self._streamed = slot
         self._slots.append(slot)
         self.upstream.expected.append(slot)
         self._check_in_flight()
@@ -385,7 +419,7 @@ class ClientConnection(asyncio.Protocol):
         self.last_active_s = self.context.now()
         if self._slots and self._slots[0] is slot:
             self._flush()
-        elif self._transport is None and slot.let_go is not None:
+        elif self._ended and slot.let_go is not None:
             slot.let_go()
         if self._held_response_bytes > self._max_held_response_bytes:
             self._pause(_ANSWERS_WAIT)
@@ -458,13 +492,17 @@ class ClientConnection(asyncio.Protocol):
         self._pause(_ENDING)
         if self._transport is not None:
             self._transport.close()
+        else:
+            self._end()
 
     def abort(self) -> None:
         """End at once; what is not sent is lost."""
         self._pause(_ENDING)
         if self._transport is not None:
             self._transport.abort()
-        elif self._lingers and self.upstream is not None:
+            return
+        self._end()
+        if self._lingers and self.upstream is not None:
             self.upstream.close()
 
     # Inner workings.
@@ -552,6 +590,8 @@ class ClientConnection(asyncio.Protocol):
             self._handler_failed(error)
         self._opened = None
         self._update_reading()
+        if self._goes_on is not None and not self._paused:
+            self._end()
 
     def _update_reading(self) -> None:
         """Read from the client, or not.
@@ -576,7 +616,7 @@ class ClientConnection(asyncio.Protocol):
         self._unpause(_THROTTLED)
 
     def _memory_granted(self) -> bool:
-        if self._transport is None or self._transport.is_closing():
+        if self._goes_on is None and (self._transport is None or self._transport.is_closing()):
             return False
         self._granted = True
         self._unpause(_MEMORY)

@@ -53,7 +53,6 @@ def _wal(context: Context, settings: Settings) -> None:
     context.wal.interval_s = settings.diskless_append_commit_interval_ms / 1000
     context.wal.max_bytes = settings.diskless_append_buffer_max_bytes
     context.wal.commit_timeout_s = settings.diskless_append_commit_timeout_ms / 1000
-    context.wal.grace_s = settings.garbage.further_rows_within_ms / 1000
     context.wal.holds.hold_s = settings.out_of_order_hold_ms / 1000
     context.wal.holds.max_batches = settings.max_held_batches
     context.intake.max_decompressed_bytes = settings.max_decompressed_batch_bytes
@@ -89,8 +88,7 @@ _TOLD: tuple[tuple[frozenset[str], _Tell], ...] = tuple(
         ("brokers.metadata_refresh_ms brokers.defaults_refresh_ms", _brokers),
         (
             "diskless_append_commit_interval_ms diskless_append_buffer_max_bytes diskless_append_commit_timeout_ms "
-            "out_of_order_hold_ms max_held_batches max_decompressed_batch_bytes max_prepared_batch_records "
-            "garbage.grace_ms",
+            "out_of_order_hold_ms max_held_batches max_decompressed_batch_bytes max_prepared_batch_records",
             _wal,
         ),
         ("diskless_append_max_uploads", _uploads),

@@ -192,19 +192,21 @@ class BrokerConnection(asyncio.Protocol):
         if self.transport is not None and not self.lost:
             self.transport.abort()
 
-    def finish(self, within_s: float, memory: MemoryBudget) -> bool:
-        """End the connection; what the broker would not have answered (acks=0) reaches it first. Whether that waits.
+    def finish(self, within_s: float, memory: MemoryBudget, *, effects: bool) -> bool:
+        """End the connection; the broker has first what it would not have answered (acks=0). Whether that waits.
 
-        So do the answers due before it, which are dropped: a socket that is closed while the other side still sends
-        throws away what waits in it. All of it is of the memory budget until then, or until time is up.
+        `effects`: whether answers are due to requests that do more than ask; those are let out, too, where they are
+        still here. So are the answers due before, which are dropped: a socket that is closed while the other side still
+        sends throws away what waits in it. All of it is of the memory budget until then, or until time is up.
         """
         if self.transport is None or self.lost:
             return False
         unsent_bytes = self.transport.get_write_buffer_size()
         # A transport with TLS does not tell what waits in the socket's own beneath it.
-        tells_all = self.transport.get_extra_info("ssl_object") is None
+        all_sent = not unsent_bytes and self.transport.get_extra_info("ssl_object") is None
         answers_due = bool(self.expected) or self._current is not None
-        if not self.wrote_unanswered or (tells_all and not unsent_bytes and not answers_due):
+        waits = self.wrote_unanswered and (answers_due or not all_sent)
+        if self.transport.is_closing() or not (waits or (effects and not all_sent)):
             self.transport.abort()
             return False
         memory.take(unsent_bytes)
@@ -221,6 +223,11 @@ class BrokerConnection(asyncio.Protocol):
         self.resume_reading()
         self._end_if_finished()
         return True
+
+    def never_answered(self, expected: Expected) -> None:
+        """The last request was cut off: the broker will not have it whole."""
+        if self.expected and self.expected[-1] is expected:
+            self.expected.pop()
 
     def _drop_answers(self) -> None:
         """Who waits for an answer waits no more; what comes nevertheless is read, and is nobody's."""

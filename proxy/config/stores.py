@@ -89,10 +89,10 @@ class Garbage(Section):
 
     interval_ms: Reloadable[int] = Field(default=30_000, ge=10)
     """How often segments whose last record is gone are looked for."""
-    grace_ms: Reloadable[int] = Field(default=60_000, ge=0)
+    grace_ms: int = Field(default=60_000, ge=0)
     """From the moment when nobody can find a segment any more to its deletion: longer than any Fetch takes. No commit
     is tried for longer, whatever `diskless_append_commit_timeout_ms` says: what it has done first may be freed by then.
-    The same for all proxies and jobs."""
+    The same for all proxies and jobs; stop them all to lower it."""
     orphan_sweep_interval_ms: Reloadable[int] = Field(default=3_600_000, ge=10)
     """How often all objects are listed, to find those that were uploaded and never committed."""
     orphan_age_ms: int = Field(default=3_600_000, ge=0)

@@ -95,7 +95,7 @@ class WalBuffer:
         self.max_bytes = max_bytes
         self.commit_timeout_s = commit_timeout_s
         self._max_age_ms = round(1000 * max_age_s)
-        self.grace_s = grace_s
+        self._grace_ms = round(1000 * grace_s)
         self._uploads = asyncio.Semaphore(max_uploads)
         self._heard = heard
         self.holds = Holds(coordinator, hold_s=out_of_order_hold_s, max_batches=max_held_batches, heard=heard)
@@ -227,7 +227,7 @@ class WalBuffer:
         loop = asyncio.get_running_loop()
         began_s, pause_s = loop.time(), _RETRY_FIRST_S
         ambiguous = False
-        segment.not_after_ms = no_later(segment.not_after_ms, self._coordinator, round(1000 * self.grace_s))
+        segment.not_after_ms = no_later(segment.not_after_ms, self._coordinator, self._grace_ms)
         while True:
             try:
                 answers = await self._coordinator.commit(built.segment, runs, not_after_ms=segment.not_after_ms)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import ssl
 from collections.abc import Callable, Coroutine
@@ -70,7 +71,7 @@ def test_a_broker_that_takes_its_time_gets_all(tls: Tls) -> None:
         broker.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
         broker.send([bytes(LARGE_BYTES)], None)
         memory = MemoryBudget(2 * LARGE_BYTES)
-        assert broker.finish(60, memory)
+        assert broker.finish(60, memory, effects=False)
         await lost.wait()
         assert memory.used_bytes == 0
         await over.wait()
@@ -107,7 +108,7 @@ def test_a_broker_that_reads_on_only_when_its_answer_is_taken_gets_all(tls: Tls)
         broker.send([bytes(LARGE_BYTES)], None)
         broker.pause_reading()  # the client took nothing
         memory = MemoryBudget(2 * LARGE_BYTES)
-        assert broker.finish(60, memory)
+        assert broker.finish(60, memory, effects=False)
         await lost.wait()
         assert memory.used_bytes == 0
         assert all(question.answer.done() for question in waiting)
@@ -118,31 +119,70 @@ def test_a_broker_that_reads_on_only_when_its_answer_is_taken_gets_all(tls: Tls)
     on_uvloop(send_and_end)
 
 
+class Hasty:
+    """A client as those of Java and librdkafka are: with TLS its goodbye and its end come at once."""
+
+    def __init__(self, port: int, context: ssl.SSLContext | None) -> None:
+        self._address = ("127.0.0.1", port)
+        self._socket = socket.socket()
+        self._socket.setblocking(False)
+        self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = None if context is None else context.wrap_bio(self._in, self._out, server_hostname="127.0.0.1")
+
+    async def connect(self) -> None:
+        loop = asyncio.get_running_loop()
+        await loop.sock_connect(self._socket, self._address)
+        done = self._tls is None
+        while self._tls is not None and not done:
+            with contextlib.suppress(ssl.SSLWantReadError):
+                self._tls.do_handshake()
+                done = True
+            await loop.sock_sendall(self._socket, self._out.read())
+            if not done:
+                self._in.write(await loop.sock_recv(self._socket, 65_536))
+
+    async def send(self, data: bytes, *, leaves: bool = False) -> None:
+        if self._tls is not None:
+            self._tls.write(data)
+            if leaves:
+                with contextlib.suppress(ssl.SSLWantReadError):
+                    self._tls.unwrap()
+            data = self._out.read()
+        await asyncio.get_running_loop().sock_sendall(self._socket, data)
+        if leaves:
+            with contextlib.suppress(BlockingIOError):  # tickets of TLS: what is left unread makes the end a reset
+                self._socket.recv(65_536)
+            self._socket.close()
+
+
+async def serve(sent: Sent, tls: Tls) -> tuple[Hasty, ClientConnection]:
+    """A client that has connected, and its connection."""
+    served: list[ClientConnection] = []
+
+    def connection() -> ClientConnection:
+        served.append(ClientConnection(sent.context, Listeners(), 1))
+        return served[-1]
+
+    listening = await asyncio.get_running_loop().create_server(connection, "127.0.0.1", 0, ssl=tls[0])
+    client = Hasty(listening.sockets[0].getsockname()[1], tls[1])
+    await client.connect()
+    await until(lambda: bool(served) and served[0].upstream is not None)
+    listening.close()
+    return client, served[0]
+
+
 def test_requests_that_have_come_are_read_though_their_client_has_gone(tls: Tls) -> None:
     async def send_and_leave() -> None:
         sent = await connected()
-        served: list[ClientConnection] = []
-
-        def serve() -> ClientConnection:
-            served.append(ClientConnection(sent.context, Listeners(), 1))
-            return served[-1]
-
-        listening = await asyncio.get_running_loop().create_server(serve, "127.0.0.1", 0, ssl=tls[0])
-        port = listening.sockets[0].getsockname()[1]
-        _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=tls[1])
-        await until(lambda: bool(served) and served[0].upstream is not None)
-        (connection,), broker = served, sent.broker
+        client, connection = await serve(sent, tls)
+        broker = sent.broker
         assert connection.upstream is not None
-        writer.write(produce(1, acks=0))
+        await client.send(produce(1, acks=0))
         await until(lambda: connection.requests == 1)
         connection.upstream.pause_writing()  # the broker takes no more
-        writer.write(produce(2, acks=0))
-        await writer.drain()
+        await client.send(produce(2, acks=0))
         await asyncio.sleep(0.05)
-        writer.write(produce(3, acks=0))
-        await writer.drain()
-        await asyncio.sleep(0.05)
-        writer.close()  # with TLS it says goodbye, as clients do
+        await client.send(produce(3, acks=0), leaves=True)
         await asyncio.sleep(0.1)
         sent.context.connections.sweep_once(sent.context.now(), contended=False)
         await asyncio.sleep(0.05)
@@ -150,7 +190,67 @@ def test_requests_that_have_come_are_read_though_their_client_has_gone(tls: Tls)
         connection.upstream.resume_writing()
         await until(lambda: broker.closing)
         assert len(broker.frames()) == 3
-        listening.close()
+
+    on_uvloop(send_and_leave)
+
+
+@pytest.mark.parametrize("memory_bytes", [1 << 20, 100])
+def test_what_nobody_waits_for_goes_on_though_its_client_has_gone(tls: Tls, memory_bytes: int) -> None:
+    """Its rights are still asked for, say, when all of the client's requests, its goodbye and its end have come."""
+
+    async def send_and_leave() -> None:
+        gates = [asyncio.Event() for _ in range(3)]
+        begun: list[int] = []
+
+        def wait(connection: ClientConnection, request: Any) -> Any:
+            begun.append(request.correlation_id)
+            slot = connection.open_slot(request, answered=False)
+            return then_send(connection, request, slot, gates[len(begun) - 1])
+
+        async def then_send(connection: ClientConnection, request: Any, slot: Any, gate: asyncio.Event) -> None:
+            await gate.wait()
+            connection.send_upstream([request.frame], None)
+            slot.finish()
+
+        sent = await connected(handlers={PRODUCE: wait}, memory_bytes=memory_bytes)
+        sent.topics.nothing_diskless = False
+        client, _ = await serve(sent, tls)
+        broker = sent.broker
+        await client.send(b"".join(produce(number, acks=0) for number in (1, 2, 3)), leaves=True)
+        for number, gate in enumerate(gates, 1):
+            await until(lambda number=number: len(begun) == number)  # type: ignore[misc]
+            await asyncio.sleep(0.05)
+            assert not broker.closing
+            gate.set()
+        await until(lambda: broker.closing)
+        assert begun == [1, 2, 3]
+        assert len(broker.frames()) == 3
+        await turns()
+        assert sent.memory.used_bytes == 0
+        assert len(sent.context.connections) == 1  # the double's own
+
+    on_uvloop(send_and_leave)
+
+
+def test_what_goes_on_without_a_client_ends_in_time(tls: Tls) -> None:
+    async def send_and_leave() -> None:
+        async def wait(connection: ClientConnection, slot: Any) -> None:
+            await asyncio.Event().wait()
+
+        def begin(connection: ClientConnection, request: Any) -> Any:
+            return wait(connection, connection.open_slot(request, answered=False))
+
+        sent = await connected(handlers={PRODUCE: begin}, broker_write_timeout_ms=300)
+        sent.topics.nothing_diskless = False
+        client, connection = await serve(sent, tls)
+        await client.send(produce(1, acks=0), leaves=True)
+        await until(lambda: connection.requests == 1)
+        if tls[0] is None:  # its end is not noticed while it is not read from
+            connection.abort()
+        await until(lambda: sent.broker.closing)
+        await turns()
+        assert sent.memory.used_bytes == 0
+        assert len(sent.context.connections) == 1
 
     on_uvloop(send_and_leave)
 

@@ -59,7 +59,6 @@ KEPT: dict[str, Callable[[Context], object]] = {
     "fetch.replica_shun_ms": lambda context: context.shunned.shun_s,
     "fetch.replica_topics_remembered": lambda context: context.replicas.max_topics,
     "fetch.shortest_read_wait_ms": lambda context: context.reader.shortest_wait_s,
-    "garbage.grace_ms": lambda context: context.wal.grace_s,
     "limits.max_connections": lambda context: context.connections.max_connections,
     "limits.max_counted_topics": lambda context: context.stats.max_counted_topics,
     "limits.max_request_bytes_in_memory": lambda context: context.memory.limit_bytes,
