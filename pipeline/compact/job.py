@@ -157,7 +157,7 @@ class _CompactJob(Driver):
         return self._stores.coordinator.store_time_ms() or time.time_ns() // 1_000_000
 
     def _pass(self, plan: Plan) -> Applier:
-        within_ms = self._context.settings.garbage.further_rows_within_ms
+        within_ms = self._stores.settings.garbage.further_rows_within_ms
         applier = Applier(self._stores.coordinator, plan, self._context.dry_run, within_ms)
         work = Work(self._context.settings, tuple(plan.logs), tuple(plan.chunks), self._now_ms(), self._context.dry_run)
         spilled = Spilled(self._context.spark)

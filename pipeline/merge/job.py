@@ -205,7 +205,7 @@ class _MergeJob(Driver):
     def _swap(self, task: MergeTask, merged: Merged) -> None:
         """Put the new rows in the places of the old ones, and see what became of those that could not be read."""
         answers = Counter[SwapAnswer]()
-        within_ms = self._context.settings.garbage.further_rows_within_ms
+        within_ms = self._stores.settings.garbage.further_rows_within_ms
         for made in merged.made:
             output = task.outputs[made.place]
             swaps = [swap_of(output, one, task.topic_id, made.segment) for one in made.joined]
