@@ -17,6 +17,8 @@ from tests.support.second_try import SecondTries
 QUICK_HOUSEKEEPING = {
     "garbage": {"interval_ms": 500, "grace_ms": 3_000, "orphan_sweep_interval_ms": 2_000},
     "log.retention.check.interval.ms": 500,
+    # A replica that stands still for a moment, as everything here does, is not passed over.
+    "fetch": {"replica_grace_ms": 3_000},
     "limits": {"max_counted_topics": 10_000},
     "brokers": {"metadata_refresh_ms": 1_000, "deleted_topics_confirm_ms": 4_000, "stray_records_interval_ms": 1_000},
 }

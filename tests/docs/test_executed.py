@@ -37,30 +37,34 @@ def test_the_quick_start_by_hand(stack: Stack, folder: Path) -> None:
     """The Python of the page, as a script of its own."""
     script = folder / "by_hand.py"
     script.write_text(block("docs/quickstart.md", "python").text)
-    done = subprocess.run(
-        [sys.executable, str(script)], cwd=folder, capture_output=True, text=True, timeout=180, check=False
-    )
-    assert (done.returncode, done.stdout) == (0, "b'from rack a'\n"), done.stderr
-    delete_topic(stack, "by-hand")
+    try:
+        done = subprocess.run(
+            [sys.executable, str(script)], cwd=folder, capture_output=True, text=True, timeout=180, check=False
+        )
+        assert (done.returncode, done.stdout) == (0, "b'from rack a'\n"), done.stderr
+    finally:
+        delete_topic(stack, "by-hand")
 
 
 def test_what_is_inside(stack: Stack, folder: Path) -> None:
     """`topics describe` and `segments describe` of the quick start."""
     create_topic(stack, HELLO, DISKLESS)
-    produce(stack.bootstrap(RACK), HELLO, samples(3, HELLO))
-    shown = block("docs/quickstart.md", "sh", ".venv/bin/diskless-proxy topics describe")
-    for line in commands(shown):
-        ((program, *arguments),) = simple_commands(line)
-        assert program == ".venv/bin/diskless-proxy"
-        done = subprocess.run(
-            [sys.executable, "-m", "proxy", *arguments, "--json"],
-            cwd=folder,
-            env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
-            capture_output=True,
-            text=True,
-            timeout=180,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        assert HELLO in json.dumps(json.loads(done.stdout))
-    delete_topic(stack, HELLO)
+    try:
+        produce(stack.bootstrap(RACK), HELLO, samples(3, HELLO))
+        shown = block("docs/quickstart.md", "sh", ".venv/bin/diskless-proxy topics describe")
+        for line in commands(shown):
+            ((program, *arguments),) = simple_commands(line)
+            assert program == ".venv/bin/diskless-proxy"
+            done = subprocess.run(
+                [sys.executable, "-m", "proxy", *arguments, "--json"],
+                cwd=folder,
+                env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
+                capture_output=True,
+                text=True,
+                timeout=180,
+                check=False,
+            )
+            assert done.returncode == 0, done.stderr
+            assert HELLO in json.dumps(json.loads(done.stdout))
+    finally:
+        delete_topic(stack, HELLO)

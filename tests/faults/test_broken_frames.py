@@ -20,7 +20,7 @@ from tests.batches import make_batch
 from tests.support.broken_frames import Frames
 from tests.support.load import assert_right, load_of, wait_for_more
 from tests.support.metrics import Metrics
-from tests.support.topics import CLASSIC, DISKLESS, KINDS, create_topic
+from tests.support.topics import CLASSIC, DISKLESS, KINDS, admin, create_topic
 
 RACK = "rack-a"
 COUNT = int(os.environ.get("BROKEN_FRAMES", "4000"))
@@ -86,8 +86,10 @@ def faults(log: str) -> set[str]:
 @pytest.mark.timeout(3600 if COUNT > 20_000 else 240)
 def test_broken_frames_beside_valid_traffic(stack: Stack) -> None:
     print(f"BROKEN_FRAMES={COUNT} BROKEN_FRAMES_SEED={SEED}")
+    known = admin(stack).list_topics(timeout=30).topics
     for kind, name in zip(KINDS, ("broken-frames-a", "broken-frames-b"), strict=True):
-        create_topic(stack, name, kind)
+        if name not in known:  # frames have these names, and a second try finds the topics of the first
+            create_topic(stack, name, kind)
     log = stack.process(f"proxy-{RACK}").log
     logged = log.stat().st_size
     pid, frames = stack.pid(f"proxy-{RACK}"), Frames(SEED, bytes(make_batch()))
@@ -104,7 +106,8 @@ def test_broken_frames_beside_valid_traffic(stack: Stack) -> None:
         for kind in (CLASSIC, DISKLESS):
             wait_for_more(load, kind)
         tally = load.stop()
-    after = at_rest(stack, before.value("connections"), before.value("tasks"))
+    # Some may be the proxy's own by now; a leak would be thousands.
+    after = at_rest(stack, before.value("connections"), before.value("tasks") + 5)
     after_mib = memory_mib(pid)
     # The valid traffic's own records stay in the cache, which has a limit of its own.
     cached_mib = (after.value("cache_bytes") - before.value("cache_bytes")) / 2**20

@@ -116,6 +116,7 @@ def test_the_leader_answers_while_the_near_replica_hangs_and_reads_return_to_it(
         wait_for(lambda: served_near(stack, log), "reads return to the near replica")
 
 
+@pytest.mark.timeout(300)
 def test_the_leader_answers_after_the_near_replica_has_died_and_reads_return_to_it(stack: Stack, log: Log) -> None:
     with Raw(listener(stack, LEADER, RACK)) as connection:
         assert log.read(connection) == log.records

@@ -9,6 +9,7 @@ from tests.support.confluent import read
 from tests.support.load import assert_right, load_of, wait_for_more
 from tests.support.metrics import Metrics
 from tests.support.topics import CLASSIC, DISKLESS, KINDS, new_topic
+from tests.support.waiting import wait_for
 
 
 def test_terminated_under_load_nothing_is_lost_or_repeated(stack: Stack) -> None:
@@ -48,7 +49,9 @@ def test_killed_under_load_nothing_is_lost_or_repeated(stack: Stack) -> None:
         # Between commit and answer: the producers have to send again what is committed already.
         wait_for_more(load, DISKLESS)
         stack.pause("redis")
-        wait_for_more(load, CLASSIC, 300)  # longer than a commit interval: commits lie before the hanging store
+        in_rack_c = Metrics(stack, "rack-c")
+        wait_for(lambda: in_rack_c.value("wal_segments_underway") > 0, "no commit lies before the hanging store")
+        wait_for_more(load, CLASSIC, 100)
         stack.kill_proxy("rack-c")
         stack.resume("redis")  # now it carries them out, and nobody is there to hear of it
         stack.start_proxy("rack-c")

@@ -88,7 +88,7 @@ def read_to_the_end(stack: Stack, topic: str, end: int, java: JavaTools) -> None
         while client.position(partition) < end:
             assert time.monotonic() < deadline, f"it stays at {client.position(partition)}"
             client.poll(timeout_ms=500)
-    asked = ["--topic", topic, "--group", topic, "--from-beginning", "--timeout-ms", "10000"]
+    asked = ["--topic", topic, "--group", topic, "--from-beginning", "--timeout-ms", "30000"]
     java.check(f"{TOOLS}.consumer.ConsoleConsumer", "--bootstrap-server", bootstrap, *asked)
     with consumer(bootstrap, group_id=topic) as member:
         (committed,) = member.committed([TopicPartition(topic, 0)], 30)

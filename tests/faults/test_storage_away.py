@@ -13,15 +13,23 @@ from tests.support.metrics import Metrics
 from tests.support.readiness import wait_not_ready, wait_ready
 from tests.support.topics import CLASSIC, DISKLESS
 from tests.support.toxiproxy import closed_link, toxiproxy_server
+from tests.support.waiting import wait_for
 
 
 def test_a_directory_that_is_gone_for_a_while(stack: Stack) -> None:
     directory, elsewhere = stack.directory / "wal", stack.directory / "wal-elsewhere"
     with load_of(stack) as load:
         wait_for_more(load, DISKLESS)
+
+        def settled() -> bool:
+            before = acknowledged(load, DISKLESS)
+            wait_for_more(load, CLASSIC, 300)
+            time.sleep(0.5)
+            return acknowledged(load, DISKLESS) == before
+
         directory.rename(elsewhere)
         try:
-            wait_for_more(load, CLASSIC, 300)  # what was on its way is there by now
+            wait_for(settled, "what was on its way is not there yet", 30)
             held = acknowledged(load, DISKLESS)
             wait_for_more(load, CLASSIC, 300)
             assert acknowledged(load, DISKLESS) == held

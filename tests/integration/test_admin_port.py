@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import urllib.error
 import urllib.request
+import uuid
 
 import pytest
 
@@ -31,7 +32,7 @@ def test_health_and_readiness(stack: Stack) -> None:
 
 def test_metrics_tell_of_the_traffic(stack: Stack) -> None:
     diskless = new_topic(stack, "metrics", DISKLESS)
-    far = "metrics-classic"
+    far = f"metrics-classic-{uuid.uuid4().hex[:6]}"
     create_topic(stack, far, CLASSIC, assignment=[[3, 1, 2]])
     before = Metrics(stack, RACK)
     sent = samples(COUNT, "metrics", plain=True)

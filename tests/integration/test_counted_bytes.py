@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator, Sequence
 
 import pytest
@@ -32,28 +33,36 @@ CLIENT_ID = "counted"
 """Of its own: proxies remember which rack a client of some other name said that it is in."""
 PRODUCE_VERSIONS = (3, 7, 9, 12, 13)
 FETCH_VERSIONS = (4, 7, 11, 12, 13, 17)
-TOPICS = {"counted-near": (CLASSIC, NEAR), "counted-far": (CLASSIC, LEADER), "counted-diskless": (DISKLESS, LEADER)}
-"""Kind, and whose listener is asked."""
+
+Topics = dict[str, tuple[str, int]]
+"""By name: kind, and whose listener is asked."""
 
 
 @pytest.fixture
-def ids(stack: Stack) -> Iterator[dict[str, bytes]]:
+def topics() -> Topics:
+    """The near one, the far one and the diskless one, by names that nobody had: what is counted of one stays."""
+    labels = {"near": (CLASSIC, NEAR), "far": (CLASSIC, LEADER), "diskless": (DISKLESS, LEADER)}
+    return {f"counted-{label}-{uuid.uuid4().hex[:6]}": asked for label, asked in labels.items()}
+
+
+@pytest.fixture
+def ids(stack: Stack, topics: Topics) -> Iterator[dict[str, bytes]]:
     """The topics' IDs; both partitions have leaders that know it."""
-    for topic, (kind, node) in TOPICS.items():
+    for topic, (kind, node) in topics.items():
         replicas = sorted(stack.kafka.racks, key=lambda one: one != node)
         create_topic(stack, topic, kind, assignment=[replicas, replicas] if kind == CLASSIC else None, partitions=2)
-    for topic in TOPICS:
+    for topic in topics:
         offsets(stack, topic)
         offsets(stack, topic, 1)
-    yield {topic: topic_id(stack, topic) for topic in TOPICS}
-    for topic in TOPICS:
+    yield {topic: topic_id(stack, topic) for topic in topics}
+    for topic in topics:
         delete_topic(stack, topic)
 
 
-def test_bytes_by_topic_are_what_clients_moved(stack: Stack, ids: dict[str, bytes]) -> None:
+def test_bytes_by_topic_are_what_clients_moved(stack: Stack, topics: Topics, ids: dict[str, bytes]) -> None:
     before = Metrics(stack, RACK)
     produced, fetched = {}, {}
-    for topic, (kind, node) in TOPICS.items():
+    for topic, (kind, node) in topics.items():
         with Raw(listener(stack, node, RACK)) as connection:
             produced[topic] = produce(connection, topic, ids)
             asked = Asked(topic, 0, 0), Asked(topic, 1, 0)
@@ -65,7 +74,7 @@ def test_bytes_by_topic_are_what_clients_moved(stack: Stack, ids: dict[str, byte
     def more(name: str, **labels: str) -> float:
         return Metrics(stack, RACK).value(name, **labels) - before.value(name, **labels)
 
-    for topic, (kind, _) in TOPICS.items():
+    for topic, (kind, _) in topics.items():
         for direction, moved in (("produce", produced[topic]), ("fetch", fetched[topic])):
             labels = {"kind": kind, "direction": direction, "topic": topic}
             # Names of topics that clients gave by ID come a little later.
@@ -76,18 +85,19 @@ def test_bytes_by_topic_are_what_clients_moved(stack: Stack, ids: dict[str, byte
             assert more("topic_record_bytes_total", **labels) == moved, labels
     for kind in (CLASSIC, DISKLESS):
         for direction, by_topic in (("produce", produced), ("fetch", fetched)):
-            moved = sum(size for topic, size in by_topic.items() if TOPICS[topic][0] == kind)
+            moved = sum(size for topic, size in by_topic.items() if topics[topic][0] == kind)
             assert more("record_bytes_total", kind=kind, direction=direction, client_rack=RACK) == moved
 
-    far = {"kind": CLASSIC, "topic": "counted-far"}
-    assert more("topic_cross_rack_bytes_total", direction="produce", **far) == produced["counted-far"]
+    _, far_topic, _ = topics
+    far = {"kind": CLASSIC, "topic": far_topic}
+    assert more("topic_cross_rack_bytes_total", direction="produce", **far) == produced[far_topic]
     from_leader = more("leader_read_bytes_total")
     assert more("topic_cross_rack_bytes_total", direction="fetch", **far) == from_leader
-    assert more("near_read_bytes_total", serving_rack=RACK) == fetched["counted-far"] - from_leader
+    assert more("near_read_bytes_total", serving_rack=RACK) == fetched[far_topic] - from_leader
     assert more("near_read_bytes_total") > 0
     crossed = {"client_rack": RACK, "serving_rack": RACK_OF_LEADER}
-    assert more("cross_rack_bytes_total", direction="produce", **crossed) == produced["counted-far"]
-    assert more("cross_rack_bytes_total") == produced["counted-far"] + from_leader
+    assert more("cross_rack_bytes_total", direction="produce", **crossed) == produced[far_topic]
+    assert more("cross_rack_bytes_total") == produced[far_topic] + from_leader
     assert more("cross_rack_cost_usd_total") == pytest.approx(more("cross_rack_bytes_total") * 0.02 / 1e9)
     assert more("near_read_saved_usd_total") == pytest.approx(more("near_read_bytes_total") * 0.02 / 1e9)
 

@@ -56,7 +56,7 @@ def test_a_deleted_topic_gives_everything_back_though_the_one_that_does_it_dies(
     made, others = fill(stack, gone, 3), fill(stack, kept, 3)
     delete_topic(stack, gone)
     with redis.Redis.from_url(stack.redis.url) as store:
-        holder = store.get("diskless:{fleet}:lease:housekeeping")
+        holder = wait_for(lambda: store.get("diskless:{fleet}:lease:housekeeping"), "nobody keeps house")
     assert isinstance(holder, bytes)
     stack.kill_proxy(holder.decode().partition("/")[0])
     wait_for(lambda: not objects(stack) & made, "objects stayed")

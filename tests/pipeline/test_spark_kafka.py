@@ -7,6 +7,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from proxy.demo.stack import Stack
 from tests.support.confluent import produce_to, read_partitions
 from tests.support.metrics import Metrics, bytes_stay_in
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
+pytestmark = pytest.mark.timeout(300)
 RACK, OTHER = "rack-a", "rack-b"
 PARTITIONS = 3
 TIMEOUT_SECONDS = 120

@@ -25,8 +25,8 @@ from proxy.coordinator.registry import RedisTopicRegistry
 from tests.retention_under_load.books import Problems
 
 _WHOLE_LOG = 1 << 40
-_WORK_SECONDS = 4.0
-"""What a round of housekeeping and the looking at it may take on a busy machine."""
+_WORK_SECONDS = 12.0
+"""What two rounds of housekeeping and the looking at it may take on a busy machine."""
 _MANY = 1_000_000
 
 

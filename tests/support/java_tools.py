@@ -97,11 +97,14 @@ class JavaTools:
         self._log = launcher / f"{jars}.log"
 
     def __enter__(self) -> Self:
+        self._start()
+        return self
+
+    def _start(self) -> None:
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 bound(self._command), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
             )
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -120,10 +123,12 @@ class JavaTools:
         until: str = "",
         timeout_seconds: float = TIMEOUT_SECONDS,
     ) -> Printed:
-        """Run a tool to its end. A tool that takes longer ends the whole JVM, and the test.
+        """Run a tool to its end. A tool that takes longer ends the whole JVM, and the test; the next one has a new JVM.
 
         One that does not end by itself is ended, as by a signal, once it has printed the text `until`.
         """
+        if self._process.poll() is not None:
+            self._start()
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         overdue = threading.Timer(timeout_seconds, self._process.kill)
@@ -132,8 +137,14 @@ class JavaTools:
             self._process.stdin.write(" ".join(map(_encoded, (main_class, stdin, until, *arguments))) + "\n")
             self._process.stdin.flush()
             words = self._process.stdout.readline().split()
+        except BaseException:  # the answer that still comes is not the next tool's
+            self._process.kill()
+            self._process.wait()
+            raise
         finally:
             overdue.cancel()
+        if not words:
+            self._process.wait()
         assert words, f"{main_class} did not end in {timeout_seconds:g} s, or ended the JVM: {self._log.read_text()}"
         return Printed(int(words[0]), _decoded(words[1]), _decoded(words[2]))
 

@@ -29,17 +29,19 @@ class SecondTries:
         config.option.max_suite_reruns = MOST_SECOND_TRIES
 
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
-        """Everything but unit tests may be tried twice; not beneath somebody's eyes."""
+        """Everything but unit tests may be tried twice, or as often as it says; not beneath somebody's eyes."""
+        if config.option.usepdb:
+            return
         for item in items:
-            if not item.path.is_relative_to(_UNIT) and not config.option.usepdb:
+            if not item.path.is_relative_to(_UNIT) and item.get_closest_marker("flaky") is None:
                 item.add_marker(pytest.mark.flaky(reruns=1))
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
-        """The time of a second try is limited, too: the timer ended with the first one's failure."""
+        """A second try has its time, too, where the timer was for both: it ended with the first failure."""
         if getattr(item, "execution_count", 1) > 1:
             settings = pytest_timeout._get_item_settings(item)
-            if not settings.timeout:
+            if not settings.timeout or settings.func_only:
                 return
             item.config.pluginmanager.hook.pytest_timeout_set_timer(item=item, settings=settings)
 

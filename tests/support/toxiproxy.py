@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import random
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import toxiproxy
@@ -15,12 +16,17 @@ from proxy.demo.ports import HOST
 from proxy.demo.process import Process
 from proxy.demo.waiting import wait_until
 
+PORTS = (12_000, 20_000)
+"""Below those that stacks use, and those of connections."""
+
 
 def free_port() -> int:
-    """A port that nobody uses now."""
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return int(probe.getsockname()[1])
+    """A port that nobody uses now, and that the system gives to nobody who connects to somewhere."""
+    while True:
+        port = random.randrange(*PORTS)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind((HOST, port))
+            return port
 
 
 @contextmanager

@@ -77,7 +77,8 @@ def test_transactions_span_topics_and_offsets(stack: Stack, tmp_path: Path, jars
     arguments = ["--broker-list", stack.bootstrap("rack-b"), "--input-topic", source, "--input-partition", "0"]
     arguments += ["--output-topic", copy, "--max-messages", str(COUNT), "--transactional-id", source]
     arguments += ["--consumer-group", source, "--transaction-size", str(TRANSACTION_SIZE)]
-    copier = java_program("copier", tmp_path, f"{TOOLS}.TransactionalMessageCopier", *arguments, jars=(jars,))
+    main_class = f"{TOOLS}.TransactionalMessageCopier"
+    copier = java_program("copier", tmp_path, main_class, *arguments, jars=(jars,), end_timeout_seconds=90)
     copier.start()
     assert copier.wait_ended() == 0, copier.log_tail()
     with consumer(stack.bootstrap("rack-c"), isolation_level="read_committed") as client:

@@ -78,8 +78,11 @@ def test_verifiable_producer_and_consumer(stack: Stack, kind: str) -> None:
     assert any(event["name"] == "offsets_committed" and event["success"] for event in consumed)
 
 
+@pytest.mark.timeout(300)
 def test_topics_groups_and_offsets_on_both_kinds(stack: Stack) -> None:
-    classic, diskless = "tools-classic", new_topic(stack, "tools", DISKLESS, partitions=2)
+    unique = uuid.uuid4().hex[:6]
+    classic, readers = f"tools-classic-{unique}", f"tools-readers-{unique}"
+    diskless = new_topic(stack, "tools", DISKLESS, partitions=2)
     run(stack, "rack-b", TOPICS, "--create", "--topic", classic, "--partitions", "2")
     assert {classic, diskless} <= set(run(stack, "rack-c", TOPICS, "--list").split())
     for topic in (classic, diskless):
@@ -95,11 +98,11 @@ def test_topics_groups_and_offsets_on_both_kinds(stack: Stack) -> None:
     assert sorted(run(stack, "rack-b", f"{TOOLS}.GetOffsetShell", *offset_shell).split()) == sorted(
         [f"{classic}:1:10", f"{diskless}:1:10"]
     )
-    group = ["--group", "tools-readers"]
+    group = ["--group", readers]
     run(stack, "rack-a", GROUPS, *group, *both, "--reset-offsets", "--to-earliest", "--execute")
     run(stack, "rack-b", GROUPS, *group, "--topic", f"{diskless}:1", "--reset-offsets", "--shift-by", "4", "--execute")
     lines = run(stack, "rack-c", GROUPS, *group, "--describe").splitlines()
-    lag = {tuple(fields[1:6]) for line in lines if (fields := line.split()) and fields[0] == "tools-readers"}
+    lag = {tuple(fields[1:6]) for line in lines if (fields := line.split()) and fields[0] == readers}
     assert lag == {
         (classic, "0", "0", "0", "0"),
         (classic, "1", "0", "10", "10"),

@@ -28,6 +28,7 @@ CASES: dict[str, tuple[Callable[[Whole], Partitions], bool]] = {
     "kafka-python 1.4": (by_hand(4), False),
 }
 """Clients, and whether they name their rack."""
+PATIENT = {"fetch": {"replica_grace_ms": 3_000}}
 RACKS = ("rack-a", "rack-b")
 FAR_RACK, FAR_NODE = RACKS[1], 2
 
@@ -38,7 +39,7 @@ pytestmark = pytest.mark.stack
 def selecting() -> Iterator[Stack]:
     """Brokers that send clients to their rack."""
     selector = {"replica.selector.class": SELECTOR}
-    with Stack(StackOptions(racks=RACKS, broker_properties=selector, broker_jmx=True)) as running:
+    with Stack(StackOptions(racks=RACKS, broker_properties=selector, broker_jmx=True, overrides=PATIENT)) as running:
         yield running
 
 

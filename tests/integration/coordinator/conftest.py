@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -22,13 +21,7 @@ from proxy.coordinator.interface import Coordinator
 from proxy.coordinator.redis import RedisCoordinator
 from tests.coordinator_model import ModelCoordinator
 from tests.integration.coordinator.contract import TOPIC
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+from tests.support.toxiproxy import free_port
 
 
 class Store:

@@ -14,8 +14,9 @@ from proxy.coordinator.connect import StoreUnfit, check_fitness, connect
 from proxy.coordinator.fleet_store import RedisFleetStore
 from proxy.coordinator.interface import CoordinatorUnavailable
 from proxy.coordinator.layout import check_store
-from tests.integration.coordinator.conftest import Store, free_port
+from tests.integration.coordinator.conftest import Store
 from tests.integration.coordinator.losses import coordinator_of
+from tests.support.toxiproxy import free_port
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 import urllib.request
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 
@@ -56,11 +57,11 @@ def test_every_proxy_is_ready_and_starts_from_the_broker_of_its_rack(stack: Stac
 
 
 def test_kafkas_own_tools_run(stack: Stack) -> None:
-    tool = "org.apache.kafka.tools.TopicCommand"
+    tool, topic = "org.apache.kafka.tools.TopicCommand", f"demo-stack-tools-{uuid.uuid4().hex[:6]}"
     to_brokers = ("--bootstrap-server", stack.direct_bootstrap)
-    made = stack.java(tool, *to_brokers, "--create", "--topic", "demo-stack-tools", "--partitions", "2")
+    made = stack.java(tool, *to_brokers, "--create", "--topic", topic, "--partitions", "2")
     assert made.returncode == 0, made.stderr
-    assert "demo-stack-tools" in stack.java(tool, *to_brokers, "--list").stdout.split()
+    assert topic in stack.java(tool, *to_brokers, "--list").stdout.split()
 
 
 def test_a_killed_broker_comes_back_and_the_others_do_without_it(stack: Stack) -> None:

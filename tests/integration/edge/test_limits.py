@@ -6,6 +6,7 @@ import os
 import resource
 import threading
 import time
+import uuid
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -50,9 +51,10 @@ def fill(stack: Stack, name: str, kind: str) -> None:
 def test_clients_that_read_nothing_cost_no_more_than_their_buffers(stack: Stack) -> None:
     pid = stack.pid(f"proxy-{RACK}")
     metadata = request(METADATA, 9, build_metadata_request(9, [f"unknown-{number}" for number in range(20_000)]))
-    asked = {DISKLESS: fetch(["read-nothing-diskless"], [0]), CLASSIC: fetch(["read-nothing-classic"], [0])}
-    for kind in asked:
-        fill(stack, f"read-nothing-{kind}", kind)
+    names = {kind: f"read-nothing-{kind}-{uuid.uuid4().hex[:6]}" for kind in (DISKLESS, CLASSIC)}
+    asked = {kind: fetch([name], [0]) for kind, name in names.items()}
+    for kind, name in names.items():
+        fill(stack, name, kind)
     for data in (*asked.values(), metadata):  # what the cache keeps, and what a first time takes, is not their cost
         with Raw(listener(stack)) as raw:
             raw.send(data)

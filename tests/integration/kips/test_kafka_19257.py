@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 import warnings
 from contextlib import closing
 
@@ -11,7 +12,7 @@ from proxy.demo.stack import Stack
 from tests.support.confluent import produce, read, read_partitions
 from tests.support.records import samples, stored
 from tests.support.routes import Route
-from tests.support.topics import CLASSIC, DISKLESS, KINDS, create_topic, new_topic
+from tests.support.topics import CLASSIC, DISKLESS, KINDS, create_topic, new_topic, offsets
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)
@@ -33,8 +34,10 @@ def listener(stack: Stack, rack: str, node: int) -> str:
 
 
 def test_classic_produce_goes_to_the_partition_leader_whatever_the_rack(stack: Stack) -> None:
-    topic = "kafka-19257-classic"
+    topic = f"kafka-19257-classic-{uuid.uuid4().hex[:6]}"
     create_topic(stack, topic, CLASSIC, assignment=[[1, 2, 3], [2, 3, 1], [3, 1, 2]])
+    for partition in LEADERS:
+        offsets(stack, topic, partition)
     for rack in stack.proxies:
         for client_id, told in (("client", rack), (hint("rack-c"), "rack-c")):
             with Route(stack.bootstrap(rack), client_id) as route:
@@ -61,6 +64,7 @@ def test_unknown_rack_one_of_the_brokers(stack: Stack) -> None:
     assert len(set(chosen)) > 1, "six clients of an unknown rack all went to the same broker"
 
 
+@pytest.mark.timeout(300)
 def test_brokers_of_the_preferred_rack_stopped_the_producer_goes_on_elsewhere(stack: Stack) -> None:
     topic = new_topic(stack, "kafka-19257-stopped", DISKLESS, len(PARTITIONS))
     with Route(stack.bootstrap("rack-b"), enable_idempotence=True) as route:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+
+import pytest
 
 from proxy.demo.stack import Stack
 from tests.support.questions import ask, ask_bytes
@@ -109,7 +112,7 @@ def test_sticky_pages_agree_and_classic_topics_keep_their_leaders(stack: Stack) 
 
 def test_a_rack_said_in_a_fetch_is_that_of_the_next_metadata(stack: Stack) -> None:
     _, diskless = topics_of(stack, "choices-learned")
-    client_id = "learner-without-a-hint"
+    client_id = f"learner-without-a-hint-{uuid.uuid4().hex[:6]}"
     assert set(leaders(metadata(stack, diskless, client_id)["topics"][0]["partitions"]).values()) == {2}
     with Raw(stack.bootstrap(RACK)) as raw:
         ask(raw, FETCH, 11, client_id, replica_id=-1, max_bytes=1, session_epoch=-1, rack_id="rack-c")
@@ -122,6 +125,7 @@ def test_a_rack_said_in_a_fetch_is_that_of_the_next_metadata(stack: Stack) -> No
     assert set(leaders(metadata(stack, diskless, "another")["topics"][0]["partitions"]).values()) == {2}
 
 
+@pytest.mark.timeout(300)
 def test_the_other_choices(stack: Stack) -> None:
     """One after the other, as each takes a start of the proxy."""
     topics = [new_topic(stack, f"choices-{n}", DISKLESS, PARTITIONS) for n in range(3)]

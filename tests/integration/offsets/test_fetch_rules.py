@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -29,7 +30,7 @@ def topics(running_stack: Stack) -> dict[str, str]:
     """By kind: two partitions, of which the first has `BATCHES` batches of a record each."""
     made = {}
     for kind in (CLASSIC, DISKLESS):
-        made[kind] = name = f"fetch-rules-{kind}"
+        made[kind] = name = f"fetch-rules-{kind}-{uuid.uuid4().hex[:6]}"
         create_topic(running_stack, name, kind, assignment=[[NODE, 2, 3]] * 2)
         offsets(running_stack, name, 1)
         for _ in range(BATCHES):
@@ -169,7 +170,7 @@ def test_a_session_of_the_broker_ends_where_a_diskless_partition_comes_in(
 @pytest.mark.parametrize("order", [(CLASSIC, DISKLESS), (DISKLESS, CLASSIC)])
 def test_a_fetch_waits_for_both_halves_until_there_is_enough(running_stack: Stack, order: tuple[str, str]) -> None:
     """A commit of any proxy, and an append of any broker, counts; it is asked for longer than the test may take."""
-    names = [f"fetch-waits-{'-'.join(order)}-{kind}" for kind in order]
+    names = [f"fetch-waits-{'-'.join(order)}-{kind}-{uuid.uuid4().hex[:6]}" for kind in order]
     for name, kind in zip(names, order, strict=True):
         create_topic(running_stack, name, kind, assignment=[[NODE, 2, 3]])
         offsets(running_stack, name)

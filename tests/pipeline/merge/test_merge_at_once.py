@@ -187,7 +187,7 @@ def test_a_driver_that_is_killed_leaves_nothing_but_orphans(
         stderr=subprocess.PIPE,
     )
     try:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 110
         while not (marks / WAITING).exists():
             assert driver.poll() is None, driver.communicate()
             assert time.monotonic() < deadline, "no object was uploaded"
