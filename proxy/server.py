@@ -28,6 +28,7 @@ from proxy.coordinator.layout import check_store
 from proxy.handlers import HANDLERS, check_handlers
 from proxy.process import open_files
 from proxy.process.loop_lag import measure_loop_lag
+from proxy.process.memory_trim import keep_trimming
 from proxy.process.ports import Bound, StartError, bind_all
 from proxy.reload import Reloader
 from proxy.reload_parts import tell_parts
@@ -179,6 +180,7 @@ class Server:
                 self.settings.brokers.quotas_refresh_ms / 1000,
             ),
             context.connections.sweep(context.memory),
+            keep_trimming(lambda: self.settings.limits.memory_trim_interval_ms),
             context.reservations.keep_settling(),
             context.housekeeper.keep_house(),
             context.replication_keeper.keep_completing(),

@@ -46,6 +46,9 @@ class Limits(Section):
     max_response_bytes_per_connection: Reloadable[int] = Field(default=67_108_864, ge=1024)
     """Answers of one connection that wait for an earlier one's, whoever gives them; reading from broker and client
     stops above it. One Fetch of diskless topics answers no more than this either."""
+    memory_trim_interval_ms: Reloadable[int] = Field(default=60_000, ge=0)
+    """How often memory that is free is given back to the system, which takes some milliseconds (with glibc only); 0 for
+    never. Without it the process stays as large as its busiest moment."""
     tls_handshake_timeout_ms: Reloadable[int] = Field(default=10_000, ge=100)
     """From an accepted connection to the end of its TLS handshake."""
     drain_timeout_ms: Reloadable[int] = Field(default=25_000, ge=0)
