@@ -60,8 +60,14 @@ _MAY_BE_CUT = frozenset({1, 11, 12, 14, 68, 76, 78, 88})
 StreamsGroupHeartbeat: long waits without effect, which a drain does not wait for."""
 
 
-_ASKS_ONLY = _MAY_BE_CUT | {2, 3, 9, 10, 18}
-"""Those, and ListOffsets, Metadata, OffsetFetch, FindCoordinator, ApiVersions: nothing is lost where nobody hears."""
+_ASKS_ONLY = frozenset({1, 2, 3, 9, 10, 11, 12, 14, 18})
+"""Fetch, ListOffsets, Metadata, OffsetFetch, FindCoordinator, JoinGroup, Heartbeat, SyncGroup, ApiVersions: nothing is
+lost where nobody hears of the answer. The newer heartbeats may be a leave."""
+
+_KEEPS_BACK = _MEMORY | _BROKER_FULL | _THROTTLED
+"""Ends by itself also when the client has gone."""
+_IS_ANSWERED = _CLIENT_FULL | _IN_FLIGHT | _ANSWERS_WAIT
+"""Only for a client that waits for answers."""
 
 
 class ClientConnection(asyncio.Protocol):
@@ -160,7 +166,7 @@ class ClientConnection(asyncio.Protocol):
         """asyncio: the client is gone, or was sent away."""
         self._transport = None
         self.frame_began_s = None
-        if not self._does_unanswered:
+        if not (self._does_unanswered or self._has_kept_back):
             self._end()
             return
         within_s = self.context.settings.limits.broker_write_timeout_ms / 1000
@@ -173,7 +179,10 @@ class ClientConnection(asyncio.Protocol):
         if self._ended:
             return
         self._ended = True
+        self.frame_began_s = None
+        left_s = self.context.settings.limits.broker_write_timeout_ms / 1000
         if self._goes_on is not None:
+            left_s = max(0.0, self._goes_on.when() - asyncio.get_running_loop().time())
             self._goes_on.cancel()
             self._goes_on = None
         self._paused |= _ENDING
@@ -187,9 +196,9 @@ class ClientConnection(asyncio.Protocol):
         if self.upstream is not None:
             if self._streamed is not None:
                 self.upstream.never_answered(self._streamed)
-            within_s = self.context.settings.limits.broker_write_timeout_ms / 1000
-            effects = any(slot.api_key not in _ASKS_ONLY for slot in self._slots if isinstance(slot, BrokerSlot))
-            self._lingers = self.upstream.finish(within_s, self.context.memory, effects=effects)
+            whole = [slot for slot in self._slots if isinstance(slot, BrokerSlot) and slot is not self._streamed]
+            effects = any(slot.api_key not in _ASKS_ONLY for slot in whole)
+            self._lingers = self.upstream.finish(left_s, self.context.memory, effects=effects)
         for slot in [slot for slot in self._slots if isinstance(slot, BrokerSlot)]:
             slot.lose()
         self._not_taken.extend(slot.let_go for slot in self._slots if slot.let_go is not None)
@@ -492,7 +501,7 @@ class ClientConnection(asyncio.Protocol):
         self._pause(_ENDING)
         if self._transport is not None:
             self._transport.close()
-        else:
+        elif not self._does_unanswered:
             self._end()
 
     def abort(self) -> None:
@@ -501,8 +510,9 @@ class ClientConnection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
             return
+        lingered = self._lingers
         self._end()
-        if self._lingers and self.upstream is not None:
+        if lingered and self.upstream is not None:
             self.upstream.close()
 
     # Inner workings.
@@ -600,7 +610,10 @@ class ClientConnection(asyncio.Protocol):
         full broker connection stops that.
         """
         transport = self._transport
-        if transport is None or transport.is_closing():
+        if transport is None:
+            self.frame_began_s = None
+            return
+        if transport.is_closing():
             return
         reading = not self._paused or (self._reader.in_frame and not self._paused & _STOP_IN_FRAME)
         if not reading or not self._reader.partial:
@@ -616,7 +629,7 @@ class ClientConnection(asyncio.Protocol):
         self._unpause(_THROTTLED)
 
     def _memory_granted(self) -> bool:
-        if self._goes_on is None and (self._transport is None or self._transport.is_closing()):
+        if self._ended:
             return False
         self._granted = True
         self._unpause(_MEMORY)
@@ -687,6 +700,12 @@ class ClientConnection(asyncio.Protocol):
         not_taken, self._not_taken = self._not_taken, []
         for let_go in not_taken:
             let_go()
+
+    @property
+    def _has_kept_back(self) -> bool:
+        """Whether frames wait for something that comes without the client."""
+        waits = self._granted or (self._paused & _KEEPS_BACK and self._reader.partial)
+        return bool(waits) and not self._paused & (_ENDING | _IS_ANSWERED)
 
     @property
     def _does_unanswered(self) -> bool:

@@ -330,6 +330,9 @@ class _PendingProduce:
         if failed and self._parsed.acks == 0:
             # As brokers do: it is all that tells the client to look where its topics are led now.
             self._connection.close()
+        if self._parsed.acks == 0:
+            self._slot.finish()
+            return
         version = self._parsed.version
         if self._classic_body is None:
             self._slot.fill([build_produce_response(version, self._topics, self._throttle_ms)])

@@ -206,7 +206,7 @@ class BrokerConnection(asyncio.Protocol):
         all_sent = not unsent_bytes and self.transport.get_extra_info("ssl_object") is None
         answers_due = bool(self.expected) or self._current is not None
         waits = self.wrote_unanswered and (answers_due or not all_sent)
-        if self.transport.is_closing() or not (waits or (effects and not all_sent)):
+        if self.transport.is_closing() or not (waits or (effects and unsent_bytes)):
             self.transport.abort()
             return False
         memory.take(unsent_bytes)

@@ -232,6 +232,38 @@ def test_what_nobody_waits_for_goes_on_though_its_client_has_gone(tls: Tls, memo
     on_uvloop(send_and_leave)
 
 
+@pytest.mark.parametrize("why", ["memory", "quota", "broker"])
+def test_what_was_kept_back_goes_on_though_its_client_has_gone(tls: Tls, why: str) -> None:
+    async def send_and_leave() -> None:
+        def forward(connection: ClientConnection, request: Any) -> None:
+            connection.forward(request, answered=False)
+            if why == "quota":
+                connection.mute(0.1)
+            elif why == "broker" and request.correlation_id == 1:
+                assert connection.upstream is not None
+                connection.upstream.pause_writing()
+
+        sent = await connected(handlers={PRODUCE: forward})
+        sent.topics.nothing_diskless = False
+        client, connection = await serve(sent, tls)
+        broker = sent.broker
+        spent_bytes = sent.memory.limit_bytes if why == "memory" else 0
+        sent.memory.take(spent_bytes)
+        await client.send(b"".join(produce(number, acks=0) for number in (1, 2, 3)), leaves=True)
+        await asyncio.sleep(0.1)
+        assert not broker.closing
+        sent.memory.give_back(spent_bytes)
+        assert connection.upstream is not None
+        connection.upstream.resume_writing()
+        await until(lambda: broker.closing)
+        assert len(broker.frames()) == 3
+        await turns()
+        assert sent.memory.used_bytes == 0
+        assert len(sent.context.connections) == 1
+
+    on_uvloop(send_and_leave)
+
+
 def test_what_goes_on_without_a_client_ends_in_time(tls: Tls) -> None:
     async def send_and_leave() -> None:
         async def wait(connection: ClientConnection, slot: Any) -> None:

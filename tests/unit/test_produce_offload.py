@@ -69,7 +69,7 @@ class Intake:
         settle(self.outcome)
 
 
-async def diskless(timeout_ms: int, version: int):
+async def diskless(timeout_ms: int, version: int, acks: int = -1):
     """A client that has sent a Produce for a diskless topic, about which its broker is being asked."""
     entry = DisklessTopic("orders", b"o" * 16, 1, "live")
     sent = await connected(handlers={PRODUCE: produce_handler})
@@ -83,7 +83,7 @@ async def diskless(timeout_ms: int, version: int):
     context.index_watch = SimpleNamespace(is_full=lambda *_: False)
     named = entry.topic_id if version >= FIRST_TOPIC_ID else entry.name
     partitions = [PartitionProduce(0, memoryview(make_batch()))]
-    parsed = ProduceRequest(version, None, -1, timeout_ms, [TopicProduce(named, partitions)])
+    parsed = ProduceRequest(version, None, acks, timeout_ms, [TopicProduce(named, partitions)])
     sent.send(request(PRODUCE, 1, b"".join(build_produce_request(parsed)), version))
     await turns()
     return sent, intake
@@ -156,3 +156,17 @@ async def test_what_a_full_index_would_refuse_is_not_taken_and_the_producer_is_t
     assert answered(sent, 9) == (KAFKA_STORAGE_ERROR, 1_000)
     assert sent.context.stats.index_full_batches == 1
     assert sent.memory.used_bytes == 0
+
+
+@pytest.mark.parametrize("error_code", [NONE, KAFKA_STORAGE_ERROR])
+async def test_what_nobody_waits_for_leaves_no_answer_behind(error_code: int) -> None:
+    """Were it counted as one that waits for its turn, which never comes, a client would be read from no more one day."""
+    sent, intake = await diskless(timeout_ms=1_000, version=9, acks=0)
+    intake.outcome = Outcome(error_code)
+    allow(sent)
+    await turns()
+    assert intake.given == [(b"o" * 16, 0)]
+    assert sent.memory.used_bytes == 0
+    assert sent.connection._held_response_bytes == 0
+    assert sent.client.taken() == b""
+    assert sent.client.closing is (error_code != NONE)
