@@ -160,7 +160,7 @@ async def test_what_a_full_index_would_refuse_is_not_taken_and_the_producer_is_t
 
 @pytest.mark.parametrize("error_code", [NONE, KAFKA_STORAGE_ERROR])
 async def test_what_nobody_waits_for_leaves_no_answer_behind(error_code: int) -> None:
-    """Were it counted as one that waits for its turn, which never comes, a client would be read from no more one day."""
+    """It would count as one that waits for its turn, and one day the client would not be read from any more."""
     sent, intake = await diskless(timeout_ms=1_000, version=9, acks=0)
     intake.outcome = Outcome(error_code)
     allow(sent)
