@@ -107,8 +107,9 @@ class Histories(RuleBasedStateMachine):
 
     @rule(proxy=proxies)
     def another_proxy_starts(self, proxy: int) -> None:
-        """What the others know is remembered."""
-        known = max((one.fence.newest(0) for one in self.proxies), key=lambda state: state.sequence)
+        """What all knew is remembered: of equally new states the one of its predecessor, who alone may know of a loss."""
+        known_by = (self.proxies[proxy], *self.proxies)
+        known = max((one.fence.newest(0) for one in known_by), key=lambda state: state.sequence)
         self.proxies[proxy] = coordinator_of(self.client, self.settings)
         self.proxies[proxy].fence.learn(0, known)
         self.run(self.proxies[proxy].touch([0]))
