@@ -107,7 +107,7 @@ class Histories(RuleBasedStateMachine):
 
     @rule(proxy=proxies)
     def another_proxy_starts(self, proxy: int) -> None:
-        """What all knew is remembered: of equally new states the one of its predecessor, who alone may know of a loss."""
+        """What all knew is remembered: of equally new states its predecessor's, who alone may know of a loss."""
         known_by = (self.proxies[proxy], *self.proxies)
         known = max((one.fence.newest(0) for one in known_by), key=lambda state: state.sequence)
         self.proxies[proxy] = coordinator_of(self.client, self.settings)
