@@ -20,15 +20,9 @@ from proxy.coordinator.interface import (
     SegmentUse,
 )
 from proxy.coordinator.interface_rewriting import MAX_ROWS_PER_SWAP, Swap, SwapAnswer
-from tests.coordinator_model import ModelCoordinator
 
 TOPIC = bytes(range(16))
 REPLACED, CHANGED, GONE, REFUSED, LATE = SwapAnswer
-
-
-@pytest.fixture(params=["model", "real"])
-def make(request: pytest.FixtureRequest):
-    return ModelCoordinator if request.param == "model" else request.getfixturevalue("make_coordinator")
 
 
 @pytest.fixture

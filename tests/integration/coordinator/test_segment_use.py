@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 
-import pytest
-
 from proxy.coordinator.interface import (
     NO_PRODUCER_ID,
     DeleteRequest,
@@ -13,16 +11,10 @@ from proxy.coordinator.interface import (
     ProposedBatch,
     SegmentUse,
 )
-from tests.coordinator_model import ModelCoordinator
 
 TOPIC = bytes(range(16))
 PARTITIONS = 12
 """Enough for every one of three shards."""
-
-
-@pytest.fixture(params=["model", "real"])
-def make(request: pytest.FixtureRequest):
-    return ModelCoordinator if request.param == "model" else request.getfixturevalue("make_coordinator")
 
 
 async def test_the_use_of_all_shards_is_added_up(make) -> None:

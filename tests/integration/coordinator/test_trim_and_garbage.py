@@ -21,16 +21,11 @@ from proxy.coordinator.interface import (
     RetainRequest,
 )
 from proxy.coordinator.redis import RedisCoordinator
-from tests.coordinator_model import ModelCoordinator, wall_clock_ms
+from tests.coordinator_model import wall_clock_ms
 
 TOPIC = bytes(range(16))
 HOUR_MS = 3_600_000
 OUT_OF_RANGE, UNKNOWN_TOPIC, STORAGE_ERROR = 1, 3, 56
-
-
-@pytest.fixture(params=["model", "real"])
-def make(request: pytest.FixtureRequest):
-    return ModelCoordinator if request.param == "model" else request.getfixturevalue("make_coordinator")
 
 
 @pytest.fixture
