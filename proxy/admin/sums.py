@@ -12,10 +12,10 @@ from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
 from proxy.admin.families import counter, gauge
+from proxy.admin.state_metrics import ready_metric
 
 SEEN_BY_ALL: Mapping[str, Callable[[float, float], float]] = {
     "diskless_proxy_build_info": max,
-    "diskless_proxy_ready": max,
     "diskless_proxy_certificate_expiry_seconds": min,
     "diskless_proxy_diskless_topics": min,
     "diskless_proxy_registry_version": min,
@@ -33,9 +33,9 @@ SEEN_BY_ALL: Mapping[str, Callable[[float, float], float]] = {
     "diskless_proxy_index_bytes": max,
     "diskless_proxy_index_bytes_limit": max,
 }
-"""Gauges of what lies outside, which every worker sees: the view of the one that is furthest behind.
-
-One that is ready is enough for clients to be served; `workers` tells of the others."""
+"""Gauges of what lies outside, which every worker sees: the view of the one that is furthest behind."""
+TOLD_BY_PARENT = frozenset({"diskless_proxy_ready"})
+"""Gauges that the parent tells itself, of all workers together, also of those that don't answer."""
 ADDED_UP = frozenset(
     f"diskless_proxy_{name}"
     for name in (
@@ -70,14 +70,14 @@ class WorkerMetrics:
     process: list[Metric]
 
 
-def metrics_page(told: Iterable[WorkerMetrics], *, running: int, restarts: int) -> bytes:
+def metrics_page(told: Iterable[WorkerMetrics], *, ready: bool, running: int, restarts: int) -> bytes:
     """The metrics page: sums over the workers; metrics of a process for each, with the label `worker`.
 
-    `running`: workers that run now; `restarts`: how often one had to be started again.
+    `ready`: as /readyz says; `running`: workers that run now; `restarts`: how often one had to be started again.
     """
     told = list(told)
     registry = CollectorRegistry()
-    registry.register(_Collected(summed([one.own for one in told])))
+    registry.register(_Collected([ready_metric(ready=ready), *summed([_without_told(one.own) for one in told])]))
     registry.register(_Collected(_side_by_side({one.worker: one.process for one in told})))
     registry.register(_Collected(worker_metrics(running=running, restarts=restarts)))
     return generate_latest(registry)
@@ -89,6 +89,10 @@ def worker_metrics(*, running: int, restarts: int) -> list[Metric]:
         gauge("workers", "Workers that run.", running),
         counter("worker_restarts", "Workers that ended by themselves.", restarts),
     ]
+
+
+def _without_told(metrics: list[Metric]) -> list[Metric]:
+    return [metric for metric in metrics if metric.name not in TOLD_BY_PARENT]
 
 
 class _Collected(Collector):

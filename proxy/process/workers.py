@@ -191,7 +191,8 @@ class Workers:
     async def metrics(self) -> bytes:
         """The metrics page: of the workers that answer, and what the others have counted so far."""
         told = []
-        for number, answer in await self._ask_all(Ask.METRICS):
+        answers, not_ready = await asyncio.gather(self._ask_all(Ask.METRICS), self.why_not_ready())
+        for number, answer in answers:
             if isinstance(answer, OSError):
                 log.warning("worker_silent", worker=number, reason=str(answer) or "time is up")
             else:
@@ -199,7 +200,9 @@ class Workers:
                 self._carried.take_metrics(number, told[-1].own)
         others = self._carried.metrics([int(one.worker) for one in told])
         parent = WorkerMetrics("parent", others, list(self._process.collect()))
-        return metrics_page([*told, parent], running=len(self._workers), restarts=self._restarts)
+        return metrics_page(
+            [*told, parent], ready=not_ready is None, running=len(self._workers), restarts=self._restarts
+        )
 
     async def _pass_on(self, settings: Settings) -> None:
         """What a reload has made of the settings; a worker that starts from now on begins with them."""

@@ -43,7 +43,7 @@ async def test_nothing_there_yet(browser: Browser, canned: Canned) -> None:
     canned.documents["overview"] |= {"started_ms": None}
     async with opened(browser, canned.url, PHONE) as seen:
         await expect(seen.page.locator("#state")).to_have_text("not ready")
-        await expect(seen.page.locator("#reason")).to_have_text("Clients are not served: no broker answers")
+        await expect(seen.page.locator("#reason")).to_have_text("Not all clients are served: no broker answers")
         await expect(seen.page.locator("#connections .empty")).to_be_visible()
         await expect(seen.page.locator("#action-body")).to_contain_text("admin.token_file")
         assert await violations(seen.page) == []

@@ -8,7 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from proxy.admin.catalogue import families
 from proxy.admin.record_metrics import record_metrics
-from proxy.admin.sums import ADDED_UP, SEEN_BY_ALL, WorkerMetrics, metrics_page
+from proxy.admin.sums import ADDED_UP, SEEN_BY_ALL, TOLD_BY_PARENT, WorkerMetrics, metrics_page
 from proxy.config import Prices
 from proxy.stats import Stats
 
@@ -22,13 +22,14 @@ def worker(name: str, connections: float, brokers: float, produced: float) -> Wo
         requests,
         GaugeMetricFamily("diskless_proxy_connections", "Open.", value=connections),
         GaugeMetricFamily("diskless_proxy_brokers", "Live.", value=brokers),
+        GaugeMetricFamily("diskless_proxy_ready", "Ready.", value=1),
         HistogramMetricFamily("diskless_proxy_produce_seconds", "Time.", buckets=buckets, sum_value=produced),
     ]
     return WorkerMetrics(name, own, [GaugeMetricFamily("process_resident_memory_bytes", "RSS.", value=7)])
 
 
-def samples(*workers: WorkerMetrics) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
-    text = metrics_page(workers, running=len(workers), restarts=3).decode()
+def samples(*workers: WorkerMetrics, ready: bool = True) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+    text = metrics_page(workers, ready=ready, running=len(workers), restarts=3).decode()
     return {
         (sample.name.removeprefix("diskless_proxy_"), frozenset(sample.labels.items())): sample.value
         for family in text_string_to_metric_families(text)
@@ -75,6 +76,14 @@ def test_what_workers_have_is_added_up_and_what_they_see_is_not() -> None:
     assert found[of("brokers")] == 2
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+def test_whether_all_clients_are_served_is_the_parents_word(workers: int) -> None:
+    """A worker that answers is ready by its own word; the one that hangs says nothing."""
+    told = [worker(str(number), 4, 3, 10) for number in range(workers)]
+    assert samples(*told, ready=False)[of("ready")] == 0
+    assert samples(*told, ready=True)[of("ready")] == 1
+
+
 def test_processes_are_told_apart_by_a_label() -> None:
     found = samples(worker("1", 4, 3, 10), worker("2", 5, 3, 20))
     assert found[of("process_resident_memory_bytes", worker="1")] == 7
@@ -89,5 +98,5 @@ def test_the_page_is_there_without_any_worker() -> None:
 
 def test_of_every_gauge_it_is_known_how_workers_add_up() -> None:
     gauges = {family.name for family in families() if family.kind == "gauge"} - {"diskless_proxy_workers"}
-    assert gauges == ADDED_UP | set(SEEN_BY_ALL)
+    assert gauges == ADDED_UP | set(SEEN_BY_ALL) | TOLD_BY_PARENT
     assert not ADDED_UP & set(SEEN_BY_ALL)

@@ -14,7 +14,7 @@ export function showState(overview, history) {
   setText(byId("proxy-name"), overview.proxy ?? "");
   document.title = `${overview.proxy ?? "proxy"}: ${state} – diskless-proxy`;
   const reason = byId("reason");
-  const text = overview.reason ? `Clients are not served: ${overview.reason}` : overview.remark ? `Clients are served, but ${overview.remark}` : "";
+  const text = overview.reason ? `Not all clients are served: ${overview.reason}` : overview.remark ? `Clients are served, but ${overview.remark}` : "";
   reason.hidden = !text;
   setText(reason, text);
   setAttribute(reason, "class", overview.reason ? "notice" : "notice mild");
