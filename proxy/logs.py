@@ -15,6 +15,22 @@ from proxy.admin.recent import RECENT_ERRORS
 _TRACE = structlog.processors.ExceptionRenderer(structlog.tracebacks.ExceptionDictTransformer(show_locals=False))
 
 
+class _Lines(structlog.PrintLogger):
+    """Lines that can't be written are lost, and counted: nothing else ends when a disk is full or nobody reads."""
+
+    lost = 0
+
+    def msg(self, message: str) -> None:
+        """Write one."""
+        try:
+            super().msg(message)
+        except (OSError, ValueError):  # the latter where the file is closed
+            _Lines.lost += 1
+
+    log = debug = info = warn = warning = msg
+    fatal = failure = err = error = critical = exception = msg
+
+
 class _Level:
     """The level below which nothing is written: of the process, as loggers are made where modules are imported."""
 
@@ -29,7 +45,7 @@ def configure_logging(level: str, log_format: str) -> None:
         processors=_processors(log_format),
         # A logger that has been used keeps its class: what follows the level has to be a processor.
         wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=lambda *_: _Lines(sys.stderr),
         cache_logger_on_first_use=True,
     )
 
@@ -43,6 +59,11 @@ def set_log_format(log_format: str) -> None:
     """Write lines as `log_format` (console or json) from now on."""
     # In place: a logger that has been used keeps the list.
     structlog.get_config()["processors"][:] = _processors(log_format)
+
+
+def lost_lines() -> int:
+    """How many could not be written since the process began."""
+    return _Lines.lost
 
 
 def log_level() -> str:

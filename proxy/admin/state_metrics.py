@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from prometheus_client.core import Metric
 
 from proxy import __version__
-from proxy.admin.families import gauge, histogram, labelled_gauge
+from proxy.admin.families import counter, gauge, histogram, labelled_gauge
+from proxy.logs import lost_lines
 from proxy.stats import OTHER_TOPICS
 
 if TYPE_CHECKING:
@@ -50,12 +51,18 @@ def buffers(context: Context) -> list[Buffer]:
     ]
 
 
+def ready_metric(*, ready: bool) -> Metric:
+    """What is paged for: of one process, or of all workers."""
+    return gauge("ready", "1 while all clients are served, as /readyz says.", float(ready))
+
+
 def process_state(context: Context, *, ready: bool) -> Iterator[Metric]:
     """What this process is and holds; `ready`: whether clients are served."""
     versions = (__version__, _KIO_VERSION, platform.python_version(), context.settings.rack)
     labels = ["version", "kio", "python", "rack"]
     yield labelled_gauge("build_info", "1, with the versions and the rack of this proxy.", labels, [(versions, 1)])
-    yield gauge("ready", "1 while all clients are served, as /readyz says.", float(ready))
+    yield ready_metric(ready=ready)
+    yield counter("log_lines_lost", "Log lines that could not be written, as on a full disk.", lost_lines())
     yield labelled_gauge(
         "certificate_expiry_seconds",
         "Until a certificate of the proxy's, or one that it rests on, ends; below 0 when it has.",
