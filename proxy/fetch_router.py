@@ -36,13 +36,17 @@ _FIRST_EPOCH = 0
 
 def fetch(connection: ClientConnection, request: Request) -> Coroutine[Any, Any, None] | None:
     """Fetch (API key 1)."""
-    find = connection.context.topics.find
     parsed = parse_fetch_request(request.body, request.api_version)
     if parsed.rack_id:
         connection.context.racks.learn(connection, request.client_id, parsed.rack_id)
-    with_diskless = any(find(topic.topic) is not None for topic in parsed.topics)
+    known = connection.context.topics
+    mine = {
+        asked.topic
+        for asked in parsed.topics
+        if known.find(asked.topic) is not None or not known.is_read_as_classic(asked.topic)
+    }
     routed = is_routed(connection, parsed)
-    if not with_diskless and not routed:
+    if not mine and not routed:
         forward(connection, request, {}, never_near(connection))
         return None
     if parsed.session_epoch > _FIRST_EPOCH:
@@ -50,8 +54,8 @@ def fetch(connection: ClientConnection, request: Request) -> Coroutine[Any, Any,
         connection.open_slot(request).fill(body)
         return None
     topics = each_once(parsed.topics)
-    diskless = [DisklessAsked(topic, entry) for topic in topics if (entry := find(topic.topic)) is not None]
-    classic = [topic for topic in topics if find(topic.topic) is None] if diskless else topics
+    diskless = [DisklessAsked(asked, known.find(asked.topic)) for asked in topics if asked.topic in mine]
+    classic = [asked for asked in topics if asked.topic not in mine] if mine else topics
     if not routed:
         asked = FetchAsked(request, parsed, topics, diskless, classic)
         return Fetching(connection, asked, NOWHERE_NEAR._replace(leader=classic)).answer(connection.open_slot(request))

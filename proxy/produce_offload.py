@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from proxy.slots import Rewrite
     from proxy.wal.outcome import Outcome
     from proxy.wire.primitives import Buffer
+    from proxy.wire.topic_walk import CountTopic
 
 log = structlog.get_logger()
 
@@ -92,7 +93,7 @@ def begin_classic_produce(connection: ClientConnection, size: int, head: memoryv
             return Decision.NEED_MORE
         raise ProtocolError("a Produce request ends before its acks, or has an endless client or transactional ID")
     client_id = client_id_of_prefix(head)
-    count = count_classic(connection, client_id, "produce")
+    count = _count_passing(connection, client_id)
     stream = None
     if len(head) == size:
         count_produced(head, prefix.topics_at, version, count)
@@ -374,6 +375,17 @@ def _rewriter(connection: ClientConnection, client_id: str | None, version: int)
     if version < _FIRST_NODE_ENDPOINTS_VERSION:
         return None
     return lambda body: rewrite_node_endpoints(PRODUCE, body, version, address_of(connection, client_id))
+
+
+def _count_passing(connection: ClientConnection, client_id: str | None) -> CountTopic:
+    """Counts records that stream through while every topic is classic, and remembers which topics those are."""
+    count, remember = count_classic(connection, client_id, "produce"), connection.context.topics.passed
+
+    def counted(topic: str | bytes, size: int) -> None:
+        remember(topic)
+        count(topic, size)
+
+    return counted
 
 
 def _count_produced(connection: ClientConnection, client_id: str | None, classic: ProduceRequest) -> None:

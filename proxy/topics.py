@@ -80,16 +80,30 @@ class Topics:
     def surely_classic(self, topic: TopicReference) -> bool:
         """Whether records of a topic that `find` does not know may go to the brokers.
 
-        A topic ID that comes up first while a name is reserved may be that very shadow's: not sure.
+        A topic ID that comes up first while a name is reserved may be that very shadow's: not sure. Of a registry that
+        has gone back no name is: whoever made it anew may have made it diskless.
         """
-        if self.gone_back:
-            return isinstance(topic, bytes) and topic in self._seen_classic
-        if self._lease_runs() and not (self._reserved and isinstance(topic, bytes)):
+        if self.gone_back and isinstance(topic, str):
+            return False
+        return self.is_read_as_classic(topic)
+
+    def is_read_as_classic(self, topic: TopicReference) -> bool:
+        """Whether the brokers may be asked about a topic that `find` does not know.
+
+        Else it may be a diskless topic's shadow, whose empty log is OFFSET_OUT_OF_RANGE for every position.
+        """
+        certain = self._lease_runs() and not self.gone_back
+        if certain and not (self._reserved and isinstance(topic, bytes)):
             if len(self._seen_classic) >= _MAX_SEEN_CLASSIC:
                 self._seen_classic.clear()
             self._seen_classic.add(topic)
             return True
         return topic in self._seen_classic
+
+    def passed(self, topic: TopicReference) -> None:
+        """A request of a topic went to the brokers while every topic was classic: if so still, it is remembered."""
+        if topic not in self._by_name and topic not in self._by_id:
+            self.is_read_as_classic(topic)
 
     def all(self) -> tuple[DisklessTopic, ...]:
         """Every entry."""

@@ -16,10 +16,11 @@ Key = tuple[str | bytes, int]
 
 
 class DisklessAsked(NamedTuple):
-    """A diskless topic of the request."""
+    """A topic of the request that the proxy answers for."""
 
     asked: TopicFetch
-    entry: DisklessTopic
+    entry: DisklessTopic | None
+    """In the registry; None where nobody here can say whether it is diskless."""
 
 
 class FetchAsked(NamedTuple):

@@ -39,7 +39,7 @@ class Filling:
         self._client_id = client_id
         self._version = version
         self._topics = topics
-        self._names = {asked.topic: entry.name for asked, entry in diskless}
+        self._names = {asked.topic: entry.name for asked, entry in diskless if entry is not None}
         self._max_bytes = max_bytes
 
     def throttled(self, slot: Slot) -> bool:

@@ -2,7 +2,8 @@
 
 Behaviour: as a broker's. The offset is the first to keep, -1 the high watermark. One beyond that is
 OFFSET_OUT_OF_RANGE, one before the log start changes nothing. The low watermark in the answer is the new log start, at
-once and for every reader.
+once and for every reader. A topic that is only compacted refuses it with POLICY_VIOLATION
+(`Partition.deleteRecordsOnLeader`): what it would delete is the newest record of each key.
 """
 
 from __future__ import annotations
@@ -12,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from kio.schema.errors import ErrorCode
 
-from proxy.coordinator.interface import CoordinatorUnavailable, DeleteRequest, LogStart
-from proxy.errors import KAFKA_STORAGE_ERROR, NONE, UNKNOWN_TOPIC_OR_PARTITION
+from proxy.cleanup_policy import is_compacted, is_deleted_from
+from proxy.coordinator.interface import CoordinatorUnavailable, DeleteRequest, DisklessTopic, LogStart
+from proxy.errors import KAFKA_STORAGE_ERROR, NONE, POLICY_VIOLATION, UNKNOWN_TOPIC_OR_PARTITION
 from proxy.handlers.halves import Mine, answer_in_halves
-from proxy.security.rights import DELETE, rights_of
+from proxy.security.rights import DELETE
 from proxy.wire.cold import nested
 
 if TYPE_CHECKING:
@@ -25,17 +27,15 @@ if TYPE_CHECKING:
 
 def delete_records(connection: ClientConnection, request: Request) -> Coroutine[Any, Any, None] | None:
     """Split and answer."""
-    return answer_in_halves(connection, request, lambda asked: str(asked.name), _answer_mine)
+    return answer_in_halves(connection, request, lambda asked: str(asked.name), DELETE, _answer_mine)
 
 
 async def _answer_mine(connection: ClientConnection, response_type: Any, mine: Mine) -> list[Any]:
-    rights = rights_of(connection)
-    refused = {entry.name: rights.error(entry.name, DELETE) for _, entry in mine}
     wanted = [
         DeleteRequest(entry.topic_id, asked.partition_index, asked.offset)
-        for topic, entry in mine
+        for topic, entry, refused in mine
         for asked in topic.partitions
-        if refused[entry.name] == NONE and entry.state == "live" and 0 <= asked.partition_index < entry.partitions
+        if refused == NONE and _error(entry, asked.partition_index) == NONE
     ]
     try:
         found = await connection.context.coordinator.delete_records(wanted) if wanted else []
@@ -49,9 +49,8 @@ async def _answer_mine(connection: ClientConnection, response_type: Any, mine: M
     topic_type = nested(response_type, "topics")
     partition_type = nested(topic_type, "partitions")
 
-    def answer(entry: Any, index: int) -> Any:
-        missing = LogStart(refused[entry.name] or UNKNOWN_TOPIC_OR_PARTITION, -1)
-        told = answers.get((entry.topic_id, index), missing)
+    def answer(entry: DisklessTopic, refused: int, index: int) -> Any:
+        told = answers.get((entry.topic_id, index), LogStart(refused or _error(entry, index), -1))
         return partition_type(
             partition_index=index, low_watermark=told.log_start_offset, error_code=ErrorCode(told.error_code)
         )
@@ -59,7 +58,13 @@ async def _answer_mine(connection: ClientConnection, response_type: Any, mine: M
     return [
         topic_type(
             name=topic.name,
-            partitions=tuple(answer(entry, asked.partition_index) for asked in topic.partitions),
+            partitions=tuple(answer(entry, refused, asked.partition_index) for asked in topic.partitions),
         )
-        for topic, entry in mine
+        for topic, entry, refused in mine
     ]
+
+
+def _error(entry: DisklessTopic, index: int) -> int:
+    if entry.state != "live" or not 0 <= index < entry.partitions:
+        return UNKNOWN_TOPIC_OR_PARTITION
+    return POLICY_VIOLATION if is_compacted(entry.configs) and not is_deleted_from(entry.configs) else NONE

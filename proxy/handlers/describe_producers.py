@@ -14,7 +14,7 @@ from kio.schema.errors import ErrorCode
 from proxy.coordinator.interface import CoordinatorUnavailable, DisklessTopic
 from proxy.errors import KAFKA_STORAGE_ERROR, NONE, UNKNOWN_TOPIC_OR_PARTITION
 from proxy.handlers.halves import Mine, answer_in_halves
-from proxy.security.rights import READ, rights_of
+from proxy.security.rights import READ
 from proxy.wire.cold import nested
 
 if TYPE_CHECKING:
@@ -27,16 +27,14 @@ _NO_TRANSACTION = -1
 
 def describe_producers(connection: ClientConnection, request: Request) -> Coroutine[Any, Any, None] | None:
     """Split and answer."""
-    return answer_in_halves(connection, request, lambda asked: str(asked.name), _answer_mine)
+    return answer_in_halves(connection, request, lambda asked: str(asked.name), READ, _answer_mine)
 
 
 async def _answer_mine(connection: ClientConnection, response_type: Any, mine: Mine) -> list[Any]:
-    rights = rights_of(connection)
     topic_type = nested(response_type, "topics")
     partition_type = nested(topic_type, "partitions")
     answers = []
-    for topic, entry in mine:
-        refused = rights.error(entry.name, READ)
+    for topic, entry, refused in mine:
         partitions = [
             _failed(partition_type, index, refused, None)
             if refused != NONE

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kio.index import load_response_schema
 
-from proxy.coordinator.interface import DisklessTopic
+from proxy.coordinator.interface import UNKNOWN_STATE, DisklessTopic
+from proxy.errors import KAFKA_STORAGE_ERROR
 from proxy.security.rights import rights_of
 from proxy.wire.cold import encode, milliseconds, read_request, read_response
 
@@ -20,45 +21,72 @@ if TYPE_CHECKING:
     from proxy.request import Request
     from proxy.slots import Slot
 
-Mine = Sequence[tuple[Any, DisklessTopic]]
-"""The request's diskless topics, each with its entry in the registry."""
-AnswerMine = Callable[["ClientConnection", Any, Mine], Awaitable[list[Any]]]
-"""The proxy's half of the response's `topics`; gets the response type of the request's version.
 
-What the client may do with the topics has been asked by then (`rights_of(connection).error`).
-"""
+class MyTopic(NamedTuple):
+    """A topic of the request that the broker is not asked about."""
+
+    asked: Any
+    entry: DisklessTopic
+    """In the registry; without partitions where nobody here can say whether it is diskless."""
+    refused: int
+    """NONE, or the error of all its partitions."""
+
+
+Mine = Sequence[MyTopic]
+AnswerMine = Callable[["ClientConnection", Any, Mine], Awaitable[list[Any]]]
+"""The proxy's half of the response's `topics`; gets the response type of the request's version."""
 
 
 def answer_in_halves(
-    connection: ClientConnection, request: Request, name_of: Callable[[Any], str], answer_mine: AnswerMine
+    connection: ClientConnection,
+    request: Request,
+    name_of: Callable[[Any], str],
+    operation: int,
+    answer_mine: AnswerMine,
 ) -> Coroutine[Any, Any, None] | None:
     """Forward what has no diskless topic; answer the rest. Raises ProtocolError for what can't be read.
 
-    Forwarding that would let a shadow topic's offsets pass for a diskless topic's.
+    Forwarding that would let a shadow topic's offsets pass for a diskless topic's. `operation` is what the client needs
+    the right to; a topic of which it is not sure what it is gets a retriable error, as in a Produce.
     """
     topics = connection.context.topics
-    if not topics.all():
-        connection.forward(request)
-        return None
     parsed = read_request(request.api_key, request.api_version, request.body)
-    mine = [(asked, entry) for asked in parsed.topics if (entry := topics.find(name_of(asked))) is not None]
-    if not mine:
+    mine: list[tuple[Any, DisklessTopic]] = []
+    theirs, unsure = [], []
+    for asked in parsed.topics:
+        name = name_of(asked)
+        entry = topics.find(name)
+        if entry is not None:
+            mine.append((asked, entry))
+        elif topics.is_read_as_classic(name):
+            theirs.append(asked)
+        else:
+            unsure.append(MyTopic(asked, DisklessTopic(name, b"", 0, UNKNOWN_STATE), KAFKA_STORAGE_ERROR))
+    if not (mine or unsure):
         connection.forward(request)
         return None
-    theirs = tuple(asked for asked in parsed.topics if topics.find(name_of(asked)) is None)
-    slot = connection.open_slot(request)
-    return _answer(connection, request, slot, replace(parsed, topics=theirs), mine, answer_mine)
+
+    half = replace(parsed, topics=tuple(theirs))
+    return _answer(connection, request, connection.open_slot(request), half, mine, unsure, operation, answer_mine)
 
 
 async def _answer(
-    connection: ClientConnection, request: Request, slot: Slot, theirs: Any, mine: Mine, answer_mine: AnswerMine
+    connection: ClientConnection,
+    request: Request,
+    slot: Slot,
+    theirs: Any,
+    mine: Sequence[tuple[Any, DisklessTopic]],
+    unsure: Mine,
+    operation: int,
+    answer_mine: AnswerMine,
 ) -> None:
     response_type: Any = load_response_schema(request.api_key, request.api_version)
     rights = rights_of(connection)
     unasked = rights.unasked(entry.name for _, entry in mine)
     if unasked:
         await rights.ask(connection, request, unasked)
-    answered = await answer_mine(connection, response_type, mine)
+    judged = [MyTopic(asked, entry, rights.error(entry.name, operation)) for asked, entry in mine]
+    answered = await answer_mine(connection, response_type, [*judged, *unsure])
     if theirs.topics:
         body = await connection.ask(request, request.api_key, request.api_version, encode(theirs))
         response = read_response(request.api_key, request.api_version, body)

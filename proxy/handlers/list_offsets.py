@@ -28,7 +28,7 @@ from proxy.coordinator.interface import (
 from proxy.errors import INVALID_REQUEST, NONE, UNKNOWN_TOPIC_OR_PARTITION, UNSUPPORTED_VERSION
 from proxy.handlers.halves import Mine, answer_in_halves
 from proxy.handlers.offsets import listed_offsets
-from proxy.security.rights import DESCRIBE, rights_of
+from proxy.security.rights import DESCRIBE
 from proxy.wire.cold import nested, read_request
 
 if TYPE_CHECKING:
@@ -51,16 +51,16 @@ _NOWHERE = OffsetAnswer(NONE, -1, -1)
 
 def list_offsets(connection: ClientConnection, request: Request) -> Coroutine[Any, Any, None] | None:
     """Split and answer."""
-    return answer_in_halves(connection, request, lambda asked: str(asked.name), partial(_answer_mine, request))
+    return answer_in_halves(
+        connection, request, lambda asked: str(asked.name), DESCRIBE, partial(_answer_mine, request)
+    )
 
 
 async def _answer_mine(request: Request, connection: ClientConnection, response_type: Any, mine: Mine) -> list[Any]:
-    rights = rights_of(connection)
-    asked_for = Counter((entry.name, asked.partition_index) for topic, entry in mine for asked in topic.partitions)
+    asked_for = Counter((entry.name, asked.partition_index) for topic, entry, _ in mine for asked in topic.partitions)
     answers: dict[tuple[str, int], OffsetAnswer] = {}
     wanted: dict[tuple[str, int], ListRequest] = {}
-    for topic, entry in mine:
-        refused = rights.error(entry.name, DESCRIBE)
+    for topic, entry, refused in mine:
         for asked in topic.partitions:
             key = entry.name, asked.partition_index
             error_code = refused or _error(request.api_version, entry, asked, asked_for[key])
@@ -76,7 +76,7 @@ async def _answer_mine(request: Request, connection: ClientConnection, response_
 
     topic_type = nested(response_type, "topics")
     partition_type = nested(topic_type, "partitions")
-    partitions: dict[str, list[Any]] = {entry.name: [] for _, entry in mine}
+    partitions: dict[str, list[Any]] = {entry.name: [] for _, entry, _ in mine}
     for (name, index), answer in answers.items():
         partitions[name].append(_partition(partition_type, index, answer))
     return [topic_type(name=name, partitions=tuple(answered)) for name, answered in partitions.items()]

@@ -17,7 +17,7 @@ from proxy.coordinator.interface import LATEST_TIMESTAMP, ListRequest, OffsetAns
 from proxy.errors import NONE, UNKNOWN_TOPIC_OR_PARTITION
 from proxy.handlers.halves import Mine, answer_in_halves
 from proxy.handlers.offsets import listed_offsets
-from proxy.security.rights import DESCRIBE, rights_of
+from proxy.security.rights import DESCRIBE
 from proxy.wire.cold import nested
 
 if TYPE_CHECKING:
@@ -27,17 +27,15 @@ if TYPE_CHECKING:
 
 def offset_for_leader_epoch(connection: ClientConnection, request: Request) -> Coroutine[Any, Any, None] | None:
     """Split and answer."""
-    return answer_in_halves(connection, request, lambda asked: str(asked.topic), _answer_mine)
+    return answer_in_halves(connection, request, lambda asked: str(asked.topic), DESCRIBE, _answer_mine)
 
 
 async def _answer_mine(connection: ClientConnection, response_type: Any, mine: Mine) -> list[Any]:
-    rights = rights_of(connection)
-    refused = {entry.name: rights.error(entry.name, DESCRIBE) for _, entry in mine}
     wanted = {
         (entry.topic_id, asked.partition): ListRequest(entry.topic_id, asked.partition, LATEST_TIMESTAMP)
-        for topic, entry in mine
+        for topic, entry, refused in mine
         for asked in topic.partitions
-        if refused[entry.name] == NONE and 0 <= asked.partition < entry.partitions
+        if refused == NONE and 0 <= asked.partition < entry.partitions
     }
     answers = dict(zip(wanted, await listed_offsets(connection, list(wanted.values())), strict=True))
     topic_type = nested(response_type, "topics")
@@ -51,13 +49,13 @@ async def _answer_mine(connection: ClientConnection, response_type: Any, mine: M
                     asked,
                     answers.get(
                         (entry.topic_id, asked.partition),
-                        OffsetAnswer(refused[entry.name] or UNKNOWN_TOPIC_OR_PARTITION, -1, -1),
+                        OffsetAnswer(refused or UNKNOWN_TOPIC_OR_PARTITION, -1, -1),
                     ),
                 )
                 for asked in topic.partitions
             ),
         )
-        for topic, entry in mine
+        for topic, entry, refused in mine
     ]
 
 

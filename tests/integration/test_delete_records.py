@@ -13,23 +13,35 @@ from tests.support.records import samples
 from tests.support.topics import CLASSIC, DISKLESS, new_topic, offsets
 
 
+def delete_before(stack: Stack, topic: str, before: int, partition: int = 0) -> int | str:
+    """The new log start, or the name of the error."""
+    admin = AdminClient({"bootstrap.servers": stack.bootstrap("rack-a")})
+    asked = TopicPartition(topic, partition, before)
+    answers: dict[TopicPartition, Future[DeletedRecords]] = admin.delete_records([asked])
+    try:
+        (answer,) = answers.values()
+        return answer.result(30).low_watermark
+    except KafkaException as error:
+        return str(error.args[0].name())
+
+
+def test_a_topic_that_is_only_compacted_keeps_its_records(stack: Stack) -> None:
+    """What would go is the newest record of each key."""
+    keyed = [sample._replace(key=b"key") for sample in samples(5, "policy")]
+    for kind in (CLASSIC, DISKLESS):
+        for policy, told in (("compact", "POLICY_VIOLATION"), ("compact,delete", 3), ("delete", 3)):
+            topic = new_topic(stack, "delete-policy", kind, configs={"cleanup.policy": policy})
+            produce_to(stack.bootstrap("rack-a"), topic, {0: keyed})
+            assert delete_before(stack, topic, 3) == told, (kind, policy)
+            assert offsets(stack, topic, 0, "rack-b") == (0 if policy == "compact" else 3, 5)
+
+
 def test_both_kinds_of_topics_delete_records_alike(stack: Stack) -> None:
     topics = [new_topic(stack, "delete-records", kind, 2) for kind in (CLASSIC, DISKLESS)]
-    admin = AdminClient({"bootstrap.servers": stack.bootstrap("rack-a")})
     for topic in topics:
         produce_to(
             stack.bootstrap("rack-a"), topic, {0: samples(30, "none"), 1: samples(7, "lz4")}, batch_num_messages=4
         )
-
-    def delete(topic: str, before: int, partition: int = 0) -> int | str:
-        """The new log start, or the name of the error."""
-        asked = TopicPartition(topic, partition, before)
-        answers: dict[TopicPartition, Future[DeletedRecords]] = admin.delete_records([asked])
-        try:
-            (answer,) = answers.values()
-            return answer.result(30).low_watermark
-        except KafkaException as error:
-            return str(error.args[0].name())
 
     def read(topic: str, rack: str, offset: int) -> tuple[int, list[int]]:
         """Where a reader that starts at `offset` begins, resetting to the earliest; and all that it reads."""
@@ -46,14 +58,14 @@ def test_both_kinds_of_topics_delete_records_alike(stack: Stack) -> None:
         return found[0] if found else -1, found
 
     for before in (10, 5, 10, 17, 31, -3):
-        told = [delete(topic, before) for topic in topics]
+        told = [delete_before(stack, topic, before) for topic in topics]
         assert told[0] == told[1], before
-    assert delete(topics[1], 31) == "OFFSET_OUT_OF_RANGE"
+    assert delete_before(stack, topics[1], 31) == "OFFSET_OUT_OF_RANGE"
     for topic in topics:
         assert offsets(stack, topic, 0, "rack-b") == (17, 30)
         for rack in stack.proxies:
             assert read(topic, rack, 3) == (17, list(range(17, 30)))
-    assert [delete(topic, -1) for topic in topics] == [30, 30]
+    assert [delete_before(stack, topic, -1) for topic in topics] == [30, 30]
     for topic in topics:
         produce_to(stack.bootstrap("rack-c"), topic, {0: samples(3, "zstd")})
         assert offsets(stack, topic, 0, "rack-a") == (30, 33)

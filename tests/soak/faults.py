@@ -15,7 +15,7 @@ from proxy.demo.errors import StackError
 from proxy.demo.stack import Stack
 from tests.moves_under_load.cluster import Cluster, NotSettled
 from tests.retention_under_load.books import Problems
-from tests.soak.network import Network
+from tests.support.network import Network
 
 SLOW_SECONDS, RESET_SECONDS, FROZEN_SECONDS = 8.0, 1.5, 3.0
 REDIS_LATENCY_MS, S3_LATENCY_MS = 100, 400

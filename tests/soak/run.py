@@ -18,10 +18,10 @@ from tests.soak.errands import Errands
 from tests.soak.faults import Faults
 from tests.soak.flatness import Bound, Point, Verdict, judge
 from tests.soak.group import PROTOCOLS, Group
-from tests.soak.network import network_of
 from tests.soak.samples import STORES, Sampler
 from tests.soak.shifts import ApplicationShifts, PipelineShifts
 from tests.support.applications import CLIENTS
+from tests.support.network import network_of
 from tests.support.topics import replica_count
 
 RETENTION_MS = 420_000

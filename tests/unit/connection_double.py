@@ -110,8 +110,13 @@ class Sent:
         self.memory = MemoryBudget(memory_bytes)
         self.streams: set[Any] = set()
         """Produces that go to the broker in parts now."""
+        self.passed: list[str | bytes] = []
+        """Topics of Produces that streamed through."""
         self.topics = SimpleNamespace(
-            nothing_diskless=True, begin_stream=self.streams.add, end_stream=self.streams.discard
+            nothing_diskless=True,
+            passed=self.passed.append,
+            begin_stream=self.streams.add,
+            end_stream=self.streams.discard,
         )
         self.context: Any = SimpleNamespace(
             settings=SimpleNamespace(

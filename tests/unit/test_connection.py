@@ -284,6 +284,7 @@ async def test_records_of_a_classic_produce_are_counted_as_it_streams(version, p
         sent.send(part)
     assert sent.broker.taken() == sending
     assert sent.stats.record_bytes == {("classic", "produce", "rack-a", "rack-a", "orders"): 2100}
+    assert "orders" in sent.passed, "written while all was classic, it is so where nobody can be asked any more"
 
 
 async def test_a_produce_whose_client_goes_away_is_counted_as_far_as_it_came():

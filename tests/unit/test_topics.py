@@ -103,6 +103,40 @@ async def test_without_a_lease_only_what_was_seen_as_classic_is():
     assert not topics.nothing_diskless
 
 
+async def test_without_a_lease_only_what_was_seen_as_classic_is_read_as_such():
+    topics, lease = await loaded()
+    assert topics.is_read_as_classic("orders")
+    assert topics.is_read_as_classic(TOPIC_ID)
+    lease.runs = False
+    assert topics.is_read_as_classic("orders")
+    assert topics.is_read_as_classic(TOPIC_ID)
+    assert not topics.is_read_as_classic("others")
+    assert not topics.is_read_as_classic(b"o" * 16)
+
+
+async def test_what_passed_while_nothing_was_diskless_is_read_and_written_as_before():
+    topics, lease = await loaded()
+    topics.passed("orders")
+    topics.passed(TOPIC_ID)
+    lease.runs = False
+    topics.passed("late")
+    assert topics.surely_classic("orders")
+    assert topics.surely_classic(TOPIC_ID)
+    assert not topics.surely_classic("late")
+
+
+async def test_what_has_become_diskless_meanwhile_is_not_remembered():
+    topics, lease = await with_live_topic()
+    topics.passed("orders")
+    topics.passed(TOPIC_ID)
+    await topics.registry.begin_delete("orders", TOPIC_ID)
+    await topics.registry.remove("orders")
+    await topics.load()
+    lease.runs = False
+    assert not topics.surely_classic("orders")
+    assert not topics.surely_classic(TOPIC_ID)
+
+
 async def test_a_registry_that_went_back_leaves_only_topic_ids_sure():
     """Whatever the proxy has loaded, the store knows less: a name may be anything by now, an ID stays what it was."""
     topics, _ = await loaded()
@@ -117,6 +151,9 @@ async def test_a_registry_that_went_back_leaves_only_topic_ids_sure():
     assert not topics.nothing_diskless
     assert not topics.surely_classic("orders")
     assert topics.surely_classic(TOPIC_ID)
+    # What is read does no harm there, and stays where it was.
+    assert topics.is_read_as_classic("orders")
+    assert not topics.is_read_as_classic("others")
 
 
 async def test_an_older_answer_that_comes_later_changes_nothing():

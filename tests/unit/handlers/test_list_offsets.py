@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,22 +9,20 @@ from kio.schema.list_offsets.v9 import request, response
 
 from proxy.coordinator.interface import LATEST_TIMESTAMP, DisklessTopic, OffsetAnswer
 from proxy.errors import INVALID_REQUEST, NONE
+from proxy.handlers.halves import MyTopic
 from proxy.handlers.list_offsets import _answer_mine
 from proxy.request import Request
-from proxy.security.rights import Rights
 
 
-def asked(name: str, *partitions: int) -> tuple[Any, DisklessTopic]:
+def asked(name: str, *partitions: int) -> MyTopic:
     wanted = tuple(
         request.ListOffsetsPartition(partition_index=index, timestamp=LATEST_TIMESTAMP) for index in partitions
     )
-    return (
-        request.ListOffsetsTopic(name=name, partitions=wanted),
-        DisklessTopic(name, name.encode().rjust(16), 4, "live"),
-    )
+    entry = DisklessTopic(name, name.encode().rjust(16), 4, "live")
+    return MyTopic(request.ListOffsetsTopic(name=name, partitions=wanted), entry, NONE)
 
 
-async def answer(mine: list[tuple[Any, DisklessTopic]]) -> list[Any]:
+async def answer(mine: list[MyTopic]) -> list[Any]:
     async def list_offsets(wanted: Any, timeout_s: float) -> list[OffsetAnswer]:
         return [OffsetAnswer(NONE, int(one.topic_id) * 10 + one.partition, -1) for one in wanted]
 
@@ -33,9 +30,7 @@ async def answer(mine: list[tuple[Any, DisklessTopic]]) -> list[Any]:
         settings=SimpleNamespace(fetch=SimpleNamespace(time_lookup_timeout_ms=1_000)),
         time_lookup=SimpleNamespace(list_offsets=list_offsets),
     )
-    rights = Rights(1.0, time.monotonic)
-    rights.error = lambda *_: NONE  # type: ignore[method-assign]
-    connection: Any = SimpleNamespace(context=context, remembered={Rights: rights})
+    connection: Any = SimpleNamespace(context=context)
     empty = memoryview(b"")
     asking = Request(2, 9, 1, "client", empty, empty)
     return await _answer_mine(asking, connection, response.ListOffsetsResponse, mine)

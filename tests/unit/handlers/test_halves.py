@@ -1,0 +1,121 @@
+"""Topics of which nobody here can say whether they are diskless: no broker is asked about them."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from kio.schema.errors import ErrorCode
+from kio.schema.list_offsets.v9 import request as v9
+from kio.schema.list_offsets.v9 import response as v9_response
+
+from proxy.coordinator.interface import LATEST_TIMESTAMP
+from proxy.errors import KAFKA_STORAGE_ERROR, NONE
+from proxy.handlers.list_offsets import list_offsets
+from proxy.request import Request
+from proxy.security.rights import Rights
+from proxy.topics import Topics
+from proxy.wire.cold import encode, milliseconds, read_request, read_response
+from tests.registry_model import ModelTopicRegistry
+
+LIST_OFFSETS, VERSION = 2, 9
+
+
+class Client:
+    """A connection as far as the handler sees it; its broker says offset 7 of everything."""
+
+    def __init__(self, topics: Topics) -> None:
+        async def found(wanted: Any, timeout_s: float | None) -> list[Any]:
+            assert not wanted
+            return []
+
+        self.context: Any = SimpleNamespace(
+            topics=topics,
+            settings=SimpleNamespace(fetch=SimpleNamespace(time_lookup_timeout_ms=1_000)),
+            time_lookup=SimpleNamespace(list_offsets=found),
+        )
+        self.remembered: dict[Any, Any] = {Rights: Rights(1.0, lambda: 0.0)}
+        self.forwarded = 0
+        self.broker_was_asked: list[str] = []
+        self.answer = b""
+
+    def forward(self, request: Request) -> None:
+        self.forwarded += 1
+
+    def open_slot(self, request: Request) -> Any:
+        return SimpleNamespace(fill=self._fill)
+
+    def _fill(self, body: list[Any]) -> None:
+        self.answer = b"".join(bytes(part) for part in body)
+
+    async def ask(self, request: Request, api_key: int, version: int, body: bytes) -> memoryview:
+        topics = read_request(api_key, version, memoryview(body)).topics
+        self.broker_was_asked += [str(topic.name) for topic in topics]
+        return memoryview(
+            encode(
+                v9_response.ListOffsetsResponse(
+                    throttle_time=milliseconds(0),
+                    topics=tuple(
+                        v9_response.ListOffsetsTopicResponse(
+                            name=topic.name,
+                            partitions=tuple(
+                                v9_response.ListOffsetsPartitionResponse(
+                                    partition_index=one.partition_index,
+                                    error_code=ErrorCode(NONE),
+                                    timestamp=-1,
+                                    offset=7,
+                                    leader_epoch=0,
+                                )
+                                for one in topic.partitions
+                            ),
+                        )
+                        for topic in topics
+                    ),
+                )
+            )
+        )
+
+    async def list(self, *names: str) -> list[tuple[str, int, int]]:
+        """(topic, error code, offset) of partition 0; nothing where the broker answers all of it."""
+        partitions = (v9.ListOffsetsPartition(partition_index=0, timestamp=LATEST_TIMESTAMP),)
+        topics = tuple(v9.ListOffsetsTopic(name=name, partitions=partitions) for name in names)
+        body = memoryview(encode(v9.ListOffsetsRequest(replica_id=-1, isolation_level=0, topics=topics)))
+        waiting = list_offsets(self, Request(LIST_OFFSETS, VERSION, 1, "client", body, body))  # type: ignore[arg-type]
+        if waiting is None:
+            return []
+        await waiting
+        answered = read_response(LIST_OFFSETS, VERSION, memoryview(self.answer))
+        return [
+            (str(topic.name), int(one.error_code), one.offset) for topic in answered.topics for one in topic.partitions
+        ]
+
+
+@pytest.fixture
+async def cut_off() -> Client:
+    """Of a proxy that has seen the topic `seen`, and then lost its lease."""
+    runs = True
+    topics = Topics(ModelTopicRegistry(), lease_runs=lambda: runs)
+    await topics.registry.reserve("reserved", 1, {}, "owner")
+    await topics.load()
+    client = Client(topics)
+    assert await client.list("seen") == []
+    assert client.forwarded == 1
+    runs = False
+    return client
+
+
+async def test_a_topic_that_was_not_seen_is_not_asked_about(cut_off: Client) -> None:
+    assert await cut_off.list("other") == [("other", KAFKA_STORAGE_ERROR, -1)]
+    assert cut_off.broker_was_asked == []
+    assert cut_off.forwarded == 1
+
+
+async def test_the_others_of_the_request_are(cut_off: Client) -> None:
+    assert sorted(await cut_off.list("other", "seen")) == [("other", KAFKA_STORAGE_ERROR, -1), ("seen", NONE, 7)]
+    assert cut_off.broker_was_asked == ["seen"]
+
+
+async def test_what_was_seen_goes_there_as_it_came(cut_off: Client) -> None:
+    assert await cut_off.list("seen") == []
+    assert cut_off.forwarded == 2
