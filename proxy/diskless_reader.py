@@ -48,6 +48,8 @@ class PartitionRead(NamedTuple):
     size_bytes: int
     log_start_offset: int = _UNKNOWN_OFFSET
     high_watermark: int = _UNKNOWN_OFFSET
+    more: bool = False
+    """Whether more lies below the high watermark, which limits kept back: those on bytes or on rows, or the caches'."""
 
 
 class DisklessReader:
@@ -150,8 +152,11 @@ class DisklessReader:
             return _gap(request.offset, answer, limit, first_exempt)
         records: list[Buffer] = []
         size, error_code = 0, NONE
+        # The coordinator tells of no more rows than the limit takes, nor of very many.
+        more = bool(answer.rows) and answer.rows[-1].last_offset + 1 < answer.high_watermark
         for row in answer.rows:
             if size >= limit and not (first_exempt and not size):
+                more = True
                 break
             try:
                 run = await rows.run(row) if patient and not size else rows.get(row)
@@ -161,18 +166,20 @@ class DisklessReader:
                     if not size:
                         raise _RowGone(row) from error
                     self.coordinates.forget(request.topic_id)
-                error_code = NONE if size else KAFKA_STORAGE_ERROR
+                error_code, more = NONE if size else KAFKA_STORAGE_ERROR, False
                 break
             if run is None:
+                # `load` has read all that there was time and room for.
+                more = size > 0
                 break
             start, end = _batches_that_fit(run, request.offset, limit - size, first_exempt and not size)
-            if end == start:
-                break
-            records.append(run.data[start:end])
-            size += end - start
+            if end > start:
+                records.append(run.data[start:end])
+                size += end - start
             if end < len(run.data):
+                more = True
                 break
-        return PartitionRead(error_code, records, size, answer.log_start_offset, answer.high_watermark)
+        return PartitionRead(error_code, records, size, answer.log_start_offset, answer.high_watermark, more)
 
 
 def _gap(offset: int, answer: LogAnswer, limit: int, first_exempt: bool) -> PartitionRead:

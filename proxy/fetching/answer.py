@@ -50,12 +50,14 @@ class Answer(NamedTuple):
     """Whether the proxy read it on its own, so that the client's quota is the proxy's to hold."""
     pieces: dict[Key, Piece]
     record_bytes: int
-    failed: bool
-    """Whether waiting for more is no use: an error, or a throttled client."""
+    settled: bool
+    """Whether waiting for more is no use: an error, a throttled client, or limits that let no more through."""
     throttle_ms: int = 0
     error_code: int = NONE
     tail: Buffer = NO_TAGS
     """What is to stand behind the topics, from v12 on."""
+    unavailable: bool = False
+    """Whether some partitions have KAFKA_STORAGE_ERROR, and the others nothing: later they may have something."""
 
 
 def merge(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from proxy.diskless_reader import PartitionRead, ReadRequest
-from proxy.errors import NONE, UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION
+from proxy.errors import KAFKA_STORAGE_ERROR, NONE, UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION
 from proxy.fetching.answer import DISKLESS, Answer, Piece, piece_of
 from proxy.fetching.asked import DisklessAsked, Key
 from proxy.security.rights import READ, rights_of
@@ -40,10 +40,14 @@ class DisklessSource:
     async def check(self, request: Request) -> None:
         """The client's right to read, and partitions that are not there. Raises BrokerUnreachable."""
         rights = rights_of(self._connection)
-        unasked = rights.unasked(topic.entry.name for topic in self._topics)
+        unasked = rights.unasked(entry.name for _, entry in self._topics if entry is not None)
         if unasked:
             await rights.ask(self._connection, request, unasked)
         for asked, entry in self._topics:
+            if entry is None:
+                # A broker's fetch session that began with a shadow would go on with it, unasked, for ever.
+                self._refused.update(((asked.topic, one.index), KAFKA_STORAGE_ERROR) for one in asked.partitions)
+                continue
             error_code = rights.error(entry.name, READ)
             for partition in asked.partitions:
                 if error_code == NONE and entry.state != "live" and isinstance(asked.topic, bytes):
@@ -68,9 +72,12 @@ class DisklessSource:
         pieces = {key: self._refusal(key[1], error_code) for key, error_code in self._refused.items()}
         for key, read in zip(self._asked, reads, strict=True):
             pieces[key] = self._piece(key[1], read)
-        failed = bool(self._refused) or not self._reads or any(read.error_code for read in reads)
         size = sum(read.size_bytes for read in reads)
-        return Answer(DISKLESS, self._context.settings.rack, True, pieces, size, failed)
+        errors = {piece.error_code for piece in pieces.values()} - {NONE}
+        unavailable = errors == {KAFKA_STORAGE_ERROR} and not size
+        settled = not pieces or any(read.more for read in reads) or (bool(errors) and not unavailable)
+        rack = self._context.settings.rack
+        return Answer(DISKLESS, rack, True, pieces, size, settled, unavailable=unavailable)
 
     def _piece(self, partition: int, read: PartitionRead) -> Piece:
         if read.error_code:

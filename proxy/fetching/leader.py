@@ -101,11 +101,11 @@ class LeaderSource:
         self._hold(answer)
         walk = walk_fetch_response(answer.body, version)
         pieces: dict[Key, Piece] = {}
-        size, failed = 0, walk.error_code != NONE or walk.throttle_ms > 0
+        size, settled = 0, walk.error_code != NONE or walk.throttle_ms > 0
         for topic, partitions in walk.topics:
             for partition in partitions:
                 size += partition.record_bytes
-                failed = failed or partition.error_code != NONE
+                settled = settled or partition.error_code != NONE
                 self._told(topic, partition.index, partition.high_watermark)
                 pieces[topic, partition.index] = Piece(
                     partition.error_code, partition.record_bytes, [walk.body[partition.start : partition.end]]
@@ -114,7 +114,7 @@ class LeaderSource:
         if version >= FIRST_NODE_ENDPOINTS_VERSION and tail != NO_TAGS:
             tail = rewrite_endpoint_section(tail, address_of(self._connection, self._request.client_id))
         return Answer(
-            CLASSIC, self._serving, False, pieces, size, failed, walk.throttle_ms, walk.error_code, tail or NO_TAGS
+            CLASSIC, self._serving, False, pieces, size, settled, walk.throttle_ms, walk.error_code, tail or NO_TAGS
         )
 
     async def _answer(self, body: bytes, wait_s: float, patience_s: float | None) -> ReplicaAnswer | None:

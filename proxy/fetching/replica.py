@@ -123,8 +123,8 @@ class ReplicaReply(NamedTuple):
                     elif key not in self.absorbed:
                         encoded = piece(walk, at, version, raised.get(key, at.high_watermark))
                         pieces[key] = Piece(NONE, at.record_bytes, encoded)
-        failed = self.throttle_ms > 0 or bool(self.fenced)
-        return Answer(CLASSIC, self.serving, True, pieces, self.record_bytes, failed, self.throttle_ms)
+        settled = self.throttle_ms > 0 or bool(self.fenced)
+        return Answer(CLASSIC, self.serving, True, pieces, self.record_bytes, settled, self.throttle_ms)
 
 
 def _untagged(topic_id: bytes, partitions: list[PartitionFetch]) -> TopicFetch:

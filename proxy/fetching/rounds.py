@@ -2,9 +2,12 @@
 
 A single classic source gets the client's own `max_wait`, `min_bytes` and limits: one long poll. Several sources are
 asked at the same time, in rounds: at first without waiting, then for 5 ms, 10 ms and so on up to `fetch.mixed_wait_ms`
-(at once for so long, where the last Fetch got nothing), until `min_bytes` are there, something fails, or time is up. A
-partition that a replica can't answer is the leader's for the rest of the Fetch, and the leader is asked for it in the
-same round.
+(at once for so long, where the last Fetch got nothing), until `min_bytes` are there, or as much as the limits let
+through, something fails, or time is up. A partition that a replica can't answer is the leader's for the rest of the
+Fetch, and the leader is asked for it in the same round.
+
+Where diskless partitions can't be read just now (KAFKA_STORAGE_ERROR), a Fetch that has nothing goes on for a short
+time, in which they are tried again and the others may have news.
 """
 
 from __future__ import annotations
@@ -33,6 +36,9 @@ if TYPE_CHECKING:
     from proxy.connection import ClientConnection
 
 _FIRST_WAIT_S = 0.005
+_UNAVAILABLE_WAIT_S = 0.25
+"""Before KAFKA_STORAGE_ERROR is answered, as far as the client waits: Java's consumer asks again at once, and would ask
+a thousand times a second while the coordinator refuses connections."""
 _DISKLESS = "diskless"
 _LEADER = "leader"
 """Sources beside replicas, which are called by their node ID."""
@@ -72,13 +78,10 @@ class Fetching:
         self._replicas: dict[int, ReplicaSource] = {}
         settings = self._context.settings
         self._available_bytes = self._context.quotas.fetch.available_bytes(user_of(connection), request.client_id)
-        self._max_bytes = min(
-            parsed.max_bytes,
-            settings.fetch.max_bytes,
-            settings.limits.max_response_bytes_per_connection,
-            int(min(self._available_bytes, parsed.max_bytes)),
-        )
-        self._min_bytes = min(parsed.min_bytes, self._max_bytes)
+        limit = min(parsed.max_bytes, settings.fetch.max_bytes, settings.limits.max_response_bytes_per_connection)
+        self._max_bytes = int(min(limit, self._available_bytes))
+        # Nothing is not enough, even over a quota: the client waits for records, and is throttled when they come.
+        self._min_bytes = min(parsed.min_bytes, limit, max(self._max_bytes, 1))
         self._filling = Filling(connection, request.client_id, parsed.version, topics, diskless, self._max_bytes)
         self._sizes: dict[str | int, int] = {}
         """Record bytes that each source had in the last round."""
@@ -112,16 +115,17 @@ class Fetching:
     async def _collect(self, slot: Slot, due_s: float, news: asyncio.Event | None) -> None:
         """Round after round, until the answer is due; then give it."""
         now, longest_s = self._context.now, self._context.settings.fetch.mixed_wait_ms / 1000
-        wait_s, first = 0.0, True
+        until_s, unavailable_until_s = due_s, min(due_s, now() + _UNAVAILABLE_WAIT_S)
+        wait_s, trust_ends = 0.0, False
         if self._diskless is None and self._router.idle:
             wait_s = longest_s
         while True:
             if news is not None:
                 news.clear()
-            left_s = max(0.0, due_s - now())
+            left_s = max(0.0, until_s - now())
             alone = self._diskless is None and len(self._near) + bool(self._leader_topics) <= 1
             ends_s = now() + (left_s if alone else min(wait_s, left_s))
-            answers, replies = await self._ask_all(ends_s, left_s, alone=alone, first=first)
+            answers, replies = await self._ask_all(ends_s, left_s, alone=alone, trust_ends=trust_ends)
             absorbed = {key: reason for reply in replies for key, reason in reply.absorbed.items()}
             if alone and not absorbed:
                 self._fill(slot, answers, replies)
@@ -137,7 +141,7 @@ class Fetching:
                         return
                     continue
             size = sum(answer.record_bytes for answer in answers) + sum(reply.record_bytes for reply in replies)
-            failed = any(answer.failed for answer in answers) or any(
+            settled = any(answer.settled for answer in answers) or any(
                 reply.throttle_ms or reply.fenced for reply in replies
             )
             if absorbed:
@@ -147,17 +151,20 @@ class Fetching:
                 )
                 answers.append(rest)
                 size += rest.record_bytes
-                failed = failed or rest.failed
-            if size >= self._min_bytes or failed or due_s <= now():
-                self._router.idle = not size and not failed
+                settled = settled or rest.settled
+            unavailable = any(answer.unavailable for answer in answers)
+            until_s = unavailable_until_s if unavailable else due_s
+            if size >= self._min_bytes or settled or (unavailable and size) or until_s <= now():
+                self._router.idle = not size and not settled
                 self._fill(slot, answers, replies)
                 return
             self._release()
-            first, wait_s = False, min(max(2 * wait_s, _FIRST_WAIT_S), longest_s)
-            await self._wait(news, due_s, ends_s)
+            trust_ends = not unavailable
+            wait_s = longest_s if unavailable else min(max(2 * wait_s, _FIRST_WAIT_S), longest_s)
+            await self._wait(news, until_s, ends_s)
 
     async def _ask_all(
-        self, ends_s: float, left_s: float, *, alone: bool, first: bool
+        self, ends_s: float, left_s: float, *, alone: bool, trust_ends: bool
     ) -> tuple[list[Answer], list[ReplicaReply]]:
         """One round: every source once. Raises BrokerUnreachable and ProtocolError.
 
@@ -167,15 +174,15 @@ class Fetching:
         diskless: Answer | None = None
         size = 0
         if self._diskless is not None and self._diskless_first:
-            diskless = await self._diskless.ask(max_bytes=self._max_bytes, wait_s=left_s, trust_ends=not first)
+            diskless = await self._diskless.ask(max_bytes=self._max_bytes, wait_s=left_s, trust_ends=trust_ends)
             size = diskless.record_bytes
-            if diskless.failed or size >= self._min_bytes:
+            if diskless.settled or size >= self._min_bytes:
                 ends_s = 0.0
         classic = await self._ask_classic(ends_s, max(self._max_bytes - size, 0), alone=alone)
         if self._diskless is not None and diskless is None:
             size = sum(one.record_bytes for one in classic)
             diskless = await self._diskless.ask(
-                max_bytes=max(self._max_bytes - size, 0), first_exempt=not size, wait_s=left_s, trust_ends=not first
+                max_bytes=max(self._max_bytes - size, 0), first_exempt=not size, wait_s=left_s, trust_ends=trust_ends
             )
         answers = [one for one in classic if isinstance(one, Answer)]
         self._sizes[_DISKLESS] = diskless.record_bytes if diskless is not None else 0

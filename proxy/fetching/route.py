@@ -1,7 +1,8 @@
 """Where each classic partition of a Fetch on a foreign listener is read from: a near replica, or the leader.
 
 A client asks for the same partitions again and again, so the choices are remembered with its connection: those of a
-topic until something else is known of it, all of them until the near brokers or those shunned are others.
+topic until something else is known of it, all of them until the near brokers, those shunned, or the topics to be read
+from their leaders are others.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ class Router:
         self.leader_silence = LeaderSilence()
         self.idle = False
         """Whether the last Fetch of several sources found nothing until its time was up."""
-        self._made_from: tuple[Near, int] | None = None
+        self._made_from: tuple[Near, int, tuple[str, ...]] | None = None
         self._choices: dict[str | bytes, _TopicChoices] = {}
         self._rights_again_s = float("-inf")
 
@@ -132,7 +133,8 @@ class Router:
         return rights_of(self._connection).unasked(known.name for known in found if known is not None)
 
     def _forget_old(self) -> None:
-        made_from = self._context.near_brokers.now(), self._context.shunned.version
+        context = self._context
+        made_from = context.near_brokers.now(), context.shunned.version, context.settings.fetch.leader_read_topics
         if made_from != self._made_from or len(self._choices) > _MAX_TOPICS:
             self._choices.clear()
             self._made_from = made_from

@@ -71,6 +71,21 @@ async def test_limits_of_each_partition(limit, expected):
     assert [len(offsets(read)) for read in reads] == expected
 
 
+@pytest.mark.parametrize(
+    ("offset", "limit", "expected"),
+    [(0, 2 * SIZE, True), (0, 3 * SIZE - 1, True), (0, 0, True), (0, 3 * SIZE, False), (1, 2 * SIZE, False)],
+)
+@pytest.mark.parametrize("segments", [1, 3])
+async def test_a_read_tells_whether_its_limit_kept_more_back(segments, offset, limit, expected):
+    log = await new_log()
+    for _ in range(segments):
+        await log.write([(0, make_batch()) for _ in range(3 // segments)])
+    (read,) = await log.read((0, offset, limit))
+    assert read.more is expected
+    (read,) = await log.read((0, 3, limit))
+    assert read.more is False
+
+
 async def test_the_first_batch_is_that_of_the_first_partition_with_records():
     log = await new_log()
     await log.write([(1, make_batch()), (2, make_batch())])
@@ -202,7 +217,7 @@ async def test_records_before_a_segment_that_is_gone_are_given():
     await log.write([(0, make_batch())])
     log.storage.objects = kept
     (read,) = await log.read((0, 0))
-    assert (read.error_code, offsets(read)) == (NONE, [0])
+    assert (read.error_code, offsets(read), read.more) == (NONE, [0], False)
 
 
 async def test_without_the_coordinator_every_partition_has_a_retriable_error():
@@ -256,7 +271,7 @@ async def test_rows_are_held_for_the_answer_though_the_cache_lets_go_of_them():
 
     log.cold._read_block = push_out
     (read,) = await log.read((0, 0))
-    assert len(offsets(read)) == 3
+    assert (len(offsets(read)), read.more) == (3, True)
     assert log.cold.get_count == 3
 
 
@@ -273,6 +288,6 @@ async def test_an_answer_that_has_something_does_not_wait_for_slow_blocks_but_an
     log.reader.shortest_wait_s = 0.01
     reads = await log.read((1, 0), (2, 1), (0, 0))
     assert [offsets(read) for read in reads] == [[0], [], [0]]
-    assert [read.error_code for read in reads] == [NONE] * 3
+    assert [(read.error_code, read.more) for read in reads] == [(NONE, True), (NONE, False), (NONE, True)]
     (read,) = await log.read((2, 1))
     assert offsets(read)[0] == 1

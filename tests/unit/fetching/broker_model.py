@@ -130,6 +130,8 @@ class Proxied:
         }
         self.known |= {known.topic_id: known for known in self.known.values()}
         self.stale: list[str | bytes] = []
+        self.unsure: set[str | bytes] = set()
+        """Topics that may be shadows of diskless ones."""
         self.stats = Stats()
         self.memory = MemoryBudget(1 << 40)
         self.muted_s = 0.0
@@ -152,7 +154,7 @@ class Proxied:
             ),
             now=now,
             stats=self.stats,
-            topics=SimpleNamespace(find=lambda topic: None),
+            topics=SimpleNamespace(find=lambda topic: None, is_read_as_classic=lambda topic: topic not in self.unsure),
             racks=SimpleNamespace(learn=lambda *_: None, counted=lambda *_: "near", of=lambda *_: "near"),
             fleet=SimpleNamespace(listener=lambda *_: ("proxy", 1)),
             cluster=cluster,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from proxy.wire.fetch_response import FetchResponse, PartitionFetched, TopicFetc
 from proxy.wire.partition_states import PartitionState
 from tests.unit.fetching.broker_model import ALSO_NEAR, LEADER, NEAR, Log, Proxied, leader_reads
 
-TOPIC_AUTHORIZATION_FAILED, UNKNOWN_LEADER_EPOCH = 29, 75
+TOPIC_AUTHORIZATION_FAILED, KAFKA_STORAGE_ERROR, UNKNOWN_LEADER_EPOCH = 29, 56, 75
 FETCH_SESSION_ID_NOT_FOUND, OFFSET_OUT_OF_RANGE, NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH, UNKNOWN_SERVER_ERROR = (
     70,
     1,
@@ -266,8 +267,12 @@ async def test_topics_are_read_from_their_leader_by_setting() -> None:
     assert leader_reads(proxied) == {LeaderReason.BY_SETTING: 1}
     assert not proxied.brokers[NEAR].asked
     settings.fetch = settings.fetch.model_copy(update={"leader_read_topics": ("[a-s]", "tt")})
-    proxied.context.shunned.shun_broker(99)
     assert only_partition(await proxied.fetch(asked(12, ("t", 0, 5)))).records_length == 500
+    assert leader_reads(proxied) == {LeaderReason.BY_SETTING: 1}
+    settings.fetch = settings.fetch.model_copy(update={"leader_read_topics": ("t",)})
+    assert await proxied.fetch(asked(12, ("t", 0, 5))) is None
+    assert leader_reads(proxied) == {LeaderReason.BY_SETTING: 2}
+    assert len(proxied.brokers[NEAR].asked) == 1
 
 
 async def test_the_high_watermark_does_not_go_back_while_the_leader_stays() -> None:
@@ -284,6 +289,27 @@ async def test_the_high_watermark_does_not_go_back_while_the_leader_stays() -> N
     follower.high_watermark = 3
     assert only_partition(await proxied.fetch(asked(12, ("t", 0, 0)))).high_watermark == 3
     assert leader.high_watermark == 9
+
+
+async def read_nothing(reads: list[Any], **_: Any) -> list[Any]:
+    assert not reads
+    return []
+
+
+async def test_a_topic_that_may_be_a_shadow_is_asked_of_no_broker() -> None:
+    """Its empty log would be OFFSET_OUT_OF_RANGE, and the broker's fetch session would keep it."""
+    proxied, _, _ = one_partition()
+    proxied.unsure = {"t"}
+    coordinates = SimpleNamespace(listen=lambda _: asyncio.Event(), unlisten=lambda *_: None)
+    proxied.context.reader = SimpleNamespace(read=read_nothing, coordinates=coordinates)
+    for session_epoch in (-1, 0):
+        response = await proxied.fetch(asked(12, ("t", 0, 5), session_epoch=session_epoch, max_wait_ms=1))
+        assert response is not None
+        assert (response.session_id, response.topics[0].partitions[0].error_code) == (0, KAFKA_STORAGE_ERROR)
+    assert proxied.forwarded == []
+    assert not proxied.brokers[NEAR].asked
+    proxied.unsure = set()
+    assert only_partition(await proxied.fetch(asked(12, ("t", 0, 0)))).records_length == 600
 
 
 async def test_sessions_end_on_a_foreign_listener() -> None:
