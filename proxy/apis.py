@@ -1,8 +1,9 @@
 """What becomes of each API of Kafka 4.x: the one table that decides for every key and version.
 
 Names, keys and versions are those of the message schemas of Apache Kafka 4.3.1 (`clients/src/main/resources/common/
-message`); `lowest_version` is 0 where brokers before KIP-896 may still offer what 4.x no longer does. A test fails when
-the protocol libraries know a key or version that is not in here.
+message`). What passes begins at version 0, as brokers before KIP-896 may still offer what 4.x no longer does; what the
+proxy reads itself begins with the first version that it can read, which is Kafka 4's. A test fails when the protocol
+libraries know a key or version that is not in here.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ _PASS, _REWRITE, _INTERCEPT, _HIDE = Treatment.PASS, Treatment.REWRITE, Treatmen
 _ROWS = (
     (0, "Produce", 9, 0, 13, _INTERCEPT, "diskless batches are taken here; v0-2 are only passed on"),
     (1, "Fetch", 12, 4, 18, _INTERCEPT, "diskless partitions are read here, classic ones where they are near"),
-    (2, "ListOffsets", 6, 0, 11, _INTERCEPT, "offsets of diskless partitions"),
+    (2, "ListOffsets", 6, 1, 11, _INTERCEPT, "offsets of diskless partitions"),
     (3, "Metadata", 9, 0, 13, _REWRITE, "addresses, and leaders of diskless partitions"),
     (4, "LeaderAndIsr", 4, 0, 7, _HIDE, _GONE),
     (5, "StopReplica", 2, 0, 4, _HIDE, _GONE),
@@ -71,11 +72,11 @@ _ROWS = (
     (16, "ListGroups", 3, 0, 5, _PASS, _GROUPS),
     (17, "SaslHandshake", NEVER_FLEXIBLE, 0, 1, _REWRITE, _AUTHENTICATES),
     (18, "ApiVersions", 3, 0, 4, _REWRITE, "what broker and proxy both know"),
-    (19, "CreateTopics", 5, 0, 7, _INTERCEPT, "diskless topics are reserved before they are created"),
-    (20, "DeleteTopics", 4, 0, 6, _INTERCEPT, "logs of diskless topics end too"),
+    (19, "CreateTopics", 5, 2, 7, _INTERCEPT, "diskless topics are reserved before they are created"),
+    (20, "DeleteTopics", 4, 1, 6, _INTERCEPT, "logs of diskless topics end too"),
     (21, "DeleteRecords", 2, 0, 2, _INTERCEPT, "log starts of diskless partitions"),
     (22, "InitProducerId", 2, 0, 6, _PASS, "producer IDs are the brokers' for both kinds of topics"),
-    (23, "OffsetForLeaderEpoch", 4, 0, 4, _INTERCEPT, "epochs of diskless partitions never diverge"),
+    (23, "OffsetForLeaderEpoch", 4, 2, 4, _INTERCEPT, "epochs of diskless partitions never diverge"),
     (24, "AddPartitionsToTxn", 3, 0, 5, _PASS, "the brokers' transaction coordinator is the truth"),
     (25, "AddOffsetsToTxn", 3, 0, 4, _PASS, "the brokers' transaction coordinator is the truth"),
     (26, "EndTxn", 3, 0, 5, _PASS, "the brokers' transaction coordinator is the truth"),
@@ -84,14 +85,14 @@ _ROWS = (
     (29, "DescribeAcls", 2, 0, 3, _PASS, _CLASSIC),
     (30, "CreateAcls", 2, 0, 3, _PASS, _CLASSIC),
     (31, "DeleteAcls", 2, 0, 3, _PASS, _CLASSIC),
-    (32, "DescribeConfigs", 4, 0, 4, _INTERCEPT, "configs of diskless topics that govern data"),
+    (32, "DescribeConfigs", 4, 1, 4, _INTERCEPT, "configs of diskless topics that govern data"),
     (33, "AlterConfigs", 2, 0, 2, _INTERCEPT, "configs of diskless topics that govern data"),
     (34, "AlterReplicaLogDirs", 2, 0, 2, _PASS, _CLASSIC),
     (
         35,
         "DescribeLogDirs",
         2,
-        0,
+        1,
         5,
         _INTERCEPT,
         "diskless partitions are in the object storage, not where shadows are",

@@ -20,7 +20,9 @@ _OF_KIO = [
     for version in kio.schema.index.schema_name_map[name]
 ]
 # What clients before KIP-896 may ask, and the proxy can't read.
-_LEFT_OUT = {(1, version) for version in range(4)}
+_LEFT_OUT = {(1, 0), (1, 1), (1, 2), (1, 3), (2, 0), (19, 0), (19, 1), (20, 0), (23, 0), (23, 1), (32, 0), (35, 0)}
+_READ_OTHERWISE = {(0, 0), (0, 1), (0, 2), (76, 0)}
+"""Produce before v3 is passed on, or refused; of a heartbeat that can't be read the broker makes what it will."""
 
 
 def test_every_key_and_version_of_kio_is_classified():
@@ -42,6 +44,17 @@ def test_every_key_and_version_of_kafka_python_is_classified():
         if key not in API_TABLE or not API_TABLE[key].lowest_version <= version <= API_TABLE[key].highest_version
     ]
     assert set(unclassified) <= _LEFT_OUT
+
+
+def test_what_is_offered_can_be_read():
+    """Else the first diskless topic would end connections that were served before."""
+    offered = {
+        (api.key, version)
+        for api in API_TABLE.values()
+        if api.treatment in (Treatment.INTERCEPT, Treatment.REWRITE)
+        for version in range(api.lowest_version, api.highest_version + 1)
+    }
+    assert offered - set(_OF_KIO) == _READ_OTHERWISE
 
 
 def test_proposed_versions_are_one_above_the_highest_and_not_in_a_library_yet():
