@@ -42,8 +42,9 @@ class Reservations:
         self._orphaned_since_s: dict[tuple[str, str], float] = {}
         """By name and owner."""
         self._under_way: set[str] = set()
-        self._left: set[str] = set()
-        """What this proxy could not see through: nobody else settles it as long as its owner lives."""
+        self._left: dict[str, bool] = {}
+        """What this proxy could not see through: nobody else settles it as long as its owner lives. And whether the
+        shadow was surely never made, so that a topic of that name is another one."""
 
     async def open(self, name: str, topic_id: bytes, partitions: int) -> None:
         """Make the logs and let the topic be used. Raises CoordinatorUnavailable; TopicNotReserved where it may not be
@@ -68,7 +69,7 @@ class Reservations:
             await self._context.topics.registry.remove(name, NO_TOPIC_ID, identity if owner is None else owner)
             await self._context.topics.load()
         except CoordinatorUnavailable as error:
-            self.leave(name)
+            self.leave(name, never_made=True)
             log.warning("reservation_left", topic=name, reason=str(error), remedy="none: it is settled later")
 
     async def forget(self, topic: DisklessTopic) -> None:
@@ -98,13 +99,16 @@ class Reservations:
         """What `begin` began is over."""
         self._under_way.discard(name)
 
-    def leave(self, name: str) -> None:
-        """Settle a reservation, or a topic that has not grown with its shadow, later."""
-        self._left.add(name)
+    def leave(self, name: str, *, never_made: bool = False) -> None:
+        """Settle a reservation, or a topic that has not grown with its shadow, later.
+
+        `never_made`: the shadow surely was not, so the reservation is undone whatever topic has its name by then.
+        """
+        self._left[name] = never_made
 
     def take_up(self, name: str) -> None:
         """The name is reserved anew: what was left of an earlier attempt is over."""
-        self._left.discard(name)
+        self._left.pop(name, None)
 
     async def shadow(self, name: str, connection: ServiceConnection | None = None) -> MetadataTopic | None:
         """The shadow topic as a broker knows it; None where it doesn't. `connection`: to which; any where None.
@@ -177,7 +181,7 @@ class Reservations:
                 try:
                     await self._settle_left(orphaned[name], may_undo=now_s - since_s >= lease_s + late_s)
                 except TopicNotReserved as error:
-                    self._left.discard(name)
+                    self._left.pop(name, None)
                     log.warning("reservation_not_settled", topic=name, reason=str(error))
                 except (BrokerUnreachable, ProtocolError, CoordinatorUnavailable) as error:
                     log.warning("reservation_not_settled", topic=name, reason=str(error))
@@ -186,18 +190,19 @@ class Reservations:
 
     async def _settle_left(self, topic: DisklessTopic, *, may_undo: bool) -> None:
         """Raises BrokerUnreachable, ProtocolError, CoordinatorUnavailable: it is tried again."""
-        shadow = await self.shadow_anywhere(topic.name)
+        never_made = topic.owner == self._context.fleet.identity and self._left.get(topic.name, False)
+        shadow = None if never_made else await self.shadow_anywhere(topic.name)
         if topic.state == "live":
             # One that did not grow with its shadow; where that is gone or another one, `housekeeping/shadows.py` acts.
             if shadow is not None and shadow.topic_id == topic.topic_id:
                 await self.open(topic.name, topic.topic_id, shadow.partition_count)
-            self._left.discard(topic.name)
+            self._left.pop(topic.name, None)
             return
         if shadow is not None and shadow.topic_id is not None:
             await self.open(topic.name, shadow.topic_id, shadow.partition_count)
-            self._left.discard(topic.name)
-        elif may_undo:
-            self._left.discard(topic.name)
+            self._left.pop(topic.name, None)
+        elif may_undo or never_made:
+            self._left.pop(topic.name, None)
             await self.undo(topic.name, topic.owner)  # may leave it again
         else:
             return

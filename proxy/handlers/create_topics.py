@@ -3,6 +3,7 @@
 Behaviour (design: registry before shadow):
 
 1. the name is reserved in the registry, and every live proxy acknowledges it, so no record can slip into the shadow;
+   from then on no proxy lets another topic of that name be made, and one that came before that keeps it;
 2. the shadow topic is created on the brokers, on the client's own connection, so that its rights decide; the configs
    that govern data stay in the registry, the shadow keeps what is written to it (transaction markers) for ever;
 3. the logs are made, and the topic is live under the shadow's topic ID.
@@ -207,6 +208,7 @@ class _Creating:
         open_ends: set[str] = set()
         try:
             reserved = await self._reserve(begun)
+            reserved -= await self._taken(reserved)
             open_ends |= reserved
             if not self._asked:
                 return
@@ -249,7 +251,7 @@ class _Creating:
             except TopicReserved:
                 self._refuse(name, TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
             except CoordinatorUnavailable as error:
-                self._context.reservations.leave(name)  # the name may be reserved all the same
+                self._context.reservations.leave(name, never_made=True)  # the name may be reserved all the same
                 self._refuse(name, REQUEST_TIMED_OUT, f"the registry of diskless topics can't be reached: {error}")
         if reserved and not await self._everyone_knows(version):
             for name in reserved:
@@ -271,6 +273,25 @@ class _Creating:
                 log.warning("reservation_unacknowledged", reason=str(error))
             await asyncio.sleep(_ACKNOWLEDGE_POLL_S)
         return False
+
+    async def _taken(self, reserved: set[str]) -> set[str]:
+        """Those of the names that other topics got before everyone knew of the reservation, or may have got: undone.
+
+        A topic that is there now can't be the shadow; of one that the creation finds, nobody knows. Raises
+        BrokerUnreachable, after all of the names were undone.
+        """
+        try:
+            results = await self._look_up(reserved)
+        except BrokerUnreachable:
+            for name in reserved:
+                await self._context.reservations.undo(name)
+            raise
+        taken = {name for name, result in results.items() if result.error_code.value in OUTCOME_UNKNOWN}
+        for name in taken:
+            del self._asked[name]
+            self._results[name] = results[name]
+            await self._context.reservations.undo(name)
+        return taken
 
     async def _open(self, name: str, result: Any) -> Any:
         """The result for the client, after the topic was opened; after undoing it where the brokers refused it."""
@@ -329,24 +350,44 @@ class _Creating:
             remedy=f"create the topic again; if the brokers have a topic {name} that is not diskless, delete it first",
         )
 
+    async def _look_up(self, names: Iterable[str]) -> dict[str, Any]:
+        """The controller's word, by name: TOPIC_ALREADY_EXISTS where there is such a topic. Raises BrokerUnreachable.
+
+        Asked for are topics without replicas, as names are looked at before replicas: then no policy is asked, nothing
+        counts for the quota of partition mutations, as what is only validated does, and no more brokers need live.
+        """
+        topics = [
+            CreatableTopic(
+                name=TopicName(name), num_partitions=i32(1), replication_factor=i16(0), assignments=(), configs=()
+            )
+            for name in names
+        ]
+        return await self._ask_once(self._asking(topics, validate_only=True)) if topics else {}
+
     async def _ask(self, topics: list[Any], *, validate_only: bool) -> dict[str, Any]:
         """The brokers' results by name. Raises BrokerUnreachable."""
+        asked = self._asking(topics, validate_only=validate_only)
+        made, throttle_time = await self._context.under_replicated.make(
+            self._connection, self._request, asked, await self._ask_once(asked), shadows=self._wanted
+        )
+        self._throttle_time = max(self._throttle_time, throttle_time)
+        return made
+
+    def _asking(self, topics: list[Any], *, validate_only: bool) -> Any:
         # By then it is made or never will be: that is what settling a reservation later relies on.
         limit = milliseconds(self._context.settings.fleet.create_topic_timeout_ms)
         timeout = min(self._parsed.timeout, limit)
-        asked = replace(self._parsed, topics=tuple(topics), validate_only=validate_only, timeout=timeout)
+        return replace(self._parsed, topics=tuple(topics), validate_only=validate_only, timeout=timeout)
+
+    async def _ask_once(self, asked: Any) -> dict[str, Any]:
+        """Without what is tried again with the brokers that live."""
         body = await self._connection.ask(self._request, self._request.api_key, _ASKED_VERSION, encode(asked))
         try:
             response: Any = read_response(self._request.api_key, _ASKED_VERSION, body)
         except ProtocolError as error:
             raise BrokerUnreachable(f"the answer to CreateTopics can't be read: {error}") from error
-        results = {str(result.name): result for result in response.topics}
-        under_replicated = self._context.under_replicated
-        made, longer = await under_replicated.make(
-            self._connection, self._request, asked, results, shadows=self._wanted
-        )
-        self._throttle_time = max(self._throttle_time, response.throttle_time, longer)
-        return made
+        self._throttle_time = max(self._throttle_time, response.throttle_time)
+        return {str(result.name): result for result in response.topics}
 
     def _refuse(self, name: str, error_code: int, message: str) -> None:
         self._asked.pop(name, None)

@@ -15,7 +15,7 @@ from tests.support.records import samples
 from tests.support.waiting import wait_for
 
 METADATA, CREATE_TOPICS, DELETE_TOPICS, DESCRIBE_CONFIGS = 3, 19, 20, 32
-INVALID_REPLICA_ASSIGNMENT, TOPIC_ALREADY_EXISTS, INVALID_CONFIG = 39, 36, 40
+INVALID_REPLICATION_FACTOR, INVALID_REPLICA_ASSIGNMENT, TOPIC_ALREADY_EXISTS, INVALID_CONFIG = 38, 39, 36, 40
 RACK = "rack-a"
 
 
@@ -130,3 +130,20 @@ def test_topics_with_assignments_and_of_any_version(stack: Stack, version: int) 
     shadow = ask(stack.direct_bootstrap.split(",")[0], METADATA, 1, topics=[{"name": names[1]}])["topics"][0]
     assert sorted(one["replica_nodes"] for one in shadow["partitions"]) == [[1, 2], [3, 1]]
     assert [is_diskless(stack, name) for name in names] == [False, True]
+
+
+def test_controllers_look_at_names_before_replicas(stack: Stack) -> None:
+    """By which a reserved name is looked up."""
+    name = by_name("classic")
+
+    def create(replicas: int, *, validate_only: bool) -> int:
+        asked = [{"name": name, "num_partitions": 1, "replication_factor": replicas}]
+        address = stack.direct_bootstrap.split(",")[0]
+        answer = ask(address, CREATE_TOPICS, 7, topics=asked, timeout=30_000, validate_only=validate_only)
+        (told,) = answer["topics"]
+        error_code: int = told["error_code"]
+        return error_code
+
+    assert create(0, validate_only=True) == INVALID_REPLICATION_FACTOR
+    assert create(1, validate_only=False) == 0
+    assert create(0, validate_only=True) == TOPIC_ALREADY_EXISTS

@@ -107,16 +107,24 @@ async def test_undoing_leaves_alone_what_another_proxy_has_reserved_meanwhile() 
     assert states(registry) == ["reserved"]
 
 
-async def test_what_its_living_owner_could_not_undo_is_undone_later() -> None:
+@pytest.mark.parametrize("exists", [False, True])
+async def test_what_its_living_owner_could_not_undo_is_undone_later(exists: bool) -> None:
+    """Also where there is a topic of that name by then: it is not the shadow."""
     registry = Registry()
     one = settling(registry)
-    one.exists = False
+    one.exists = exists
     await registry.reserve("a", 2, {}, "owner")
     await one._context.topics.load()
     registry.failures = 2
     await one.undo("a")
     await sweep(one)
     assert states(registry) == []
+    await registry.reserve("a", 2, {}, "owner")
+    one.take_up("a")
+    one.leave("a")
+    one.exists = True
+    await sweep(one)
+    assert states(registry) == ["live"]
 
 
 async def test_what_its_living_owner_could_not_open_is_opened_later() -> None:

@@ -44,8 +44,8 @@ class Reservations:
             raise TopicNotReserved("gone")
         self.done.append("opened")
 
-    def leave(self, name: str) -> None:
-        self.done.append("left")
+    def leave(self, name: str, *, never_made: bool = False) -> None:
+        self.done.append("left" + ", never made" * never_made)
 
     def take_up(self, name: str) -> None:
         self.done.append("taken up")
@@ -138,7 +138,7 @@ async def test_a_reservation_that_nobody_knows_the_outcome_of_is_settled_later()
     registry = Lossy()
     made = creating(reservations, topics=SimpleNamespace(registry=registry), fleet=SimpleNamespace(identity="owner"))
     assert await made._reserve({"a"}) == set()
-    assert (list(registry.topics), reservations.done) == (["a"], ["left"])
+    assert (list(registry.topics), reservations.done) == (["a"], ["left, never made"])
     assert made._results["a"].error_code is ErrorCode.request_timed_out
 
 
