@@ -56,7 +56,8 @@ def partition_wishes(topic: ClassicTopic, wishes: Sequence[Pending]) -> dict[int
     """
     found = {}
     for number, known in sorted(topic.partitions.items()):
-        exact = next((wish for wish in wishes if wish.assignment and wish.wanted(number) is not None), None)
+        assignments = [wish for wish in wishes if wish.assignment and wish.wanted(number) is not None]
+        exact = max(assignments, key=lambda wish: wish.since_ms, default=None)
         factors = [wish for wish in wishes if not wish.assignment]
         chosen = exact or max(factors, key=lambda wish: (wish.replication_factor, wish.since_ms), default=None)
         wanted = chosen.wanted(number) if chosen is not None else None

@@ -27,6 +27,8 @@ DESCRIBE = 1 << 8
 _VERSION = 9
 _NEVER = (0.0, NONE, 0)
 _MAX_KNOWN = 10_000
+_COUNTED_ON_S = 60.0
+"""An answer whose time is over is remembered for so long, as requests may wait for the brokers that count on it."""
 _HEARD_OF_WITHIN_S = 1.0
 _HEARD_OF_POLL_S = 0.05
 
@@ -38,6 +40,7 @@ class Rights:
         self._kept_s = kept_s
         self._now = now
         self._known: dict[str, tuple[float, int, int]] = {}
+        self._limit = _MAX_KNOWN
 
     def unasked(self, topics: Iterable[str]) -> list[str]:
         """Those of the topics about which the brokers must be asked (again)."""
@@ -61,6 +64,7 @@ class Rights:
         The client's broker may be the last one to hear of a topic that has just been created. It is given a moment:
         what is sent with acks 0 comes but once.
         """
+        self._forget_old()
         names = list(topics)
         until_s = self._now() + _HEARD_OF_WITHIN_S
         while True:
@@ -74,14 +78,21 @@ class Rights:
         body = build_metadata_request(_VERSION, names, topic_authorized_operations=True)
         answer = await connection.ask(request, METADATA, _VERSION, body)
         now_s = self._now()
-        if len(self._known) > _MAX_KNOWN:
-            self._known.clear()
         self._known.update(dict.fromkeys(names, (now_s, UNKNOWN_TOPIC_OR_PARTITION, 0)))
         for topic in metadata_topics(answer, _VERSION):
             if topic.name is not None:
                 # An error may be over soon (a topic that this broker has not heard of yet): it is not kept.
                 until_s = now_s + self._kept_s if topic.error_code == NONE else now_s
                 self._known[topic.name] = (until_s, topic.error_code, topic.authorized_operations)
+
+    def _forget_old(self) -> None:
+        """Where many are known, all that no request counts on; before asking, as the answers are needed afterwards."""
+        if len(self._known) <= self._limit:
+            return
+        ended_s = self._now() - _COUNTED_ON_S
+        self._known = {topic: known for topic, known in self._known.items() if known[0] > ended_s}
+        # Looking at all of them pays only when there may be as many again.
+        self._limit = max(_MAX_KNOWN, 2 * len(self._known))
 
 
 def rights_of(connection: ClientConnection) -> Rights:

@@ -54,6 +54,13 @@ def test_the_newest_of_wishes_for_the_same_counts() -> None:
     assert partition_wishes(topic((1,)), [*wishes, wish(2, made=2, since_ms=2)])[0].wanted == 3
 
 
+def test_the_newest_of_exact_wishes_for_the_same_counts() -> None:
+    wishes = [wish(0, 1, (1, 2)), wish(0, 1, (1, 3), since_ms=2), wish(0, 1, (1, 4), (1, 4), since_ms=1)]
+    for order in (wishes, wishes[::-1]):
+        found = partition_wishes(topic((1,), (1,)), order)
+        assert {number: one.exact for number, one in found.items()} == {0: (1, 3), 1: (1, 4)}
+
+
 def test_an_exact_wish_is_about_its_partitions_only() -> None:
     found = partition_wishes(topic((1,), (1,), (1,)), [wish(0, 1, (1, 2), first=1)])
     assert {number: one.exact for number, one in found.items()} == {1: (1, 2)}

@@ -5,13 +5,15 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from kio.schema.errors import ErrorCode
 from kio.schema.metadata.v9.response import MetadataResponse, MetadataResponseBroker, MetadataResponseTopic
 
+from proxy.api_keys import METADATA
 from proxy.errors import NONE, TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_OR_PARTITION
 from proxy.security import rights as rights_module
 from proxy.security.rights import READ, WRITE, Rights
-from proxy.wire.cold import encode, milliseconds
+from proxy.wire.cold import encode, milliseconds, read_request
 
 REQUEST: Any = SimpleNamespace(client_id="client")
 
@@ -71,3 +73,49 @@ async def test_a_topic_that_is_forbidden_is_asked_for_once(monkeypatch):
     await rights.ask(broker, REQUEST, ["secret"])
     assert broker.asked == 1
     assert rights.error("secret", WRITE) == TOPIC_AUTHORIZATION_FAILED
+
+
+class AnyTopics:
+    """A client's connection whose broker knows every topic, `late` from the second question on."""
+
+    def __init__(self, late: str = "") -> None:
+        self.late = {late: 3}
+
+    async def ask(self, request: Any, api_key: int, api_version: int, body: Any) -> memoryview:
+        asked: Any = read_request(METADATA, api_version, memoryview(body))
+        errors, self.late = self.late, {}
+        return metadata(**{str(topic.name): errors.get(str(topic.name), 0) for topic in asked.topics})
+
+
+async def test_asking_for_one_more_topic_forgets_none_that_the_request_needs() -> None:
+    now_s = 0.0
+    rights = Rights(5.0, lambda: now_s)
+    broker: Any = AnyTopics()
+    many = [f"t{number}" for number in range(10_001)]
+    await rights.ask(broker, REQUEST, many)
+    now_s = 4.9
+    assert rights.unasked([*many, "new"]) == ["new"]
+    now_s = 30.0  # the broker took its time for earlier requests
+    await rights.ask(broker, REQUEST, ["new"])
+    assert {rights.error(name, WRITE) for name in [*many, "new"]} == {NONE}
+
+
+async def test_asking_again_for_one_of_many_topics_forgets_none_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    rights = made(monkeypatch)
+    many = [f"t{number}" for number in range(10_002)]
+    broker: Any = AnyTopics(late="t7")
+    await rights.ask(broker, REQUEST, many)
+    assert broker.late == {}
+    assert {rights.error(name, WRITE) for name in many} == {NONE}
+
+
+async def test_what_no_request_needs_any_more_is_forgotten() -> None:
+    now_s = 0.0
+    rights = Rights(5.0, lambda: now_s)
+    broker: Any = AnyTopics()
+    for generation in range(20):
+        await rights.ask(broker, REQUEST, [f"{generation}-{number}" for number in range(4_000)])
+        assert len(rights._known) <= 20_000
+        now_s += 40.0
+    assert rights.error("0-0", WRITE) == TOPIC_AUTHORIZATION_FAILED
+    assert rights.error("19-0", WRITE) == NONE
