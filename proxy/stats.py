@@ -110,6 +110,8 @@ class Stats:
         self.duplicate_batches = 0
         self.index_full_batches = 0
         """Batches that were refused because the index of their shard is full."""
+        self.refused_unseen_batches = 0
+        """Batches that were refused because their shard is fenced, or their segment's object is given up."""
         self.segments_deleted = 0
         self.throttled_seconds = {"produce": 0.0, "fetch": 0.0}
         """For which clients of diskless topics were muted by the brokers' quotas, by direction."""

@@ -43,6 +43,11 @@ def _writes(context: Context) -> Iterator[Metric]:
     yield histogram("commit_seconds", "Commit of a WAL segment.", stats.commit_seconds)
     yield counter("duplicate_batches", "Batches that were committed before.", stats.duplicate_batches)
     yield counter("index_full_batches", "Batches refused: their shard's index is full.", stats.index_full_batches)
+    yield counter(
+        "refused_unseen_batches",
+        "Batches refused, to be produced again: their shard is fenced, or their segment came too late to be committed.",
+        stats.refused_unseen_batches,
+    )
     yield counter("segments_deleted", "WAL segments that nothing needed any more.", stats.segments_deleted)
 
 

@@ -23,6 +23,7 @@ from proxy.coordinator.interface import Coordinator, CoordinatorUnavailable, Par
 from proxy.coordinator.lateness import no_later
 from proxy.errors import KAFKA_STORAGE_ERROR, NONE, REQUEST_TIMED_OUT, THROTTLING_QUOTA_EXCEEDED
 from proxy.records import BatchHeader
+from proxy.seldom import SeldomLog
 from proxy.stats import Stats
 from proxy.storage.interface import ObjectStorage, StorageError
 from proxy.wal.holds import Holds
@@ -34,9 +35,6 @@ log = structlog.get_logger()
 
 _RETRY_FIRST_S = 0.02
 _RETRY_LONGEST_S = 1.0
-_RETRIABLE_RUN_ERRORS = frozenset({KAFKA_STORAGE_ERROR, THROTTLING_QUOTA_EXCEEDED})
-"""Of a run that was not looked at and may be committed later: its segment was tombstoned, or the index is full."""
-
 
 _Partition = tuple[bytes, int]
 
@@ -104,6 +102,7 @@ class WalBuffer:
         self._timer: asyncio.TimerHandle | None = None
         self._underway: dict[int, _Segment] = {}
         self._numbers = 0
+        self._log_seldom = SeldomLog(lambda: asyncio.get_running_loop().time())
 
     def allow_uploads(self, most: int) -> None:
         """So many at a time from now on, beside those that are under way."""
@@ -185,7 +184,7 @@ class WalBuffer:
             built = await self._upload(segment)
             if segment.before:
                 await asyncio.wait(segment.before)
-            if segment.waiting:
+            if built is not None and segment.waiting:
                 error_code = REQUEST_TIMED_OUT
                 answers, ambiguous = await self._commit(segment, built)
                 self._settle(segment, built, answers)
@@ -204,8 +203,11 @@ class WalBuffer:
             self._underway.pop(segment.number, None)
             self._fail(segment, error_code)
 
-    async def _upload(self, segment: _Segment) -> BuiltSegment:
+    async def _upload(self, segment: _Segment) -> BuiltSegment | None:
+        """None where nobody waits for it any more when its turn comes."""
         async with self._uploads:
+            if not segment.waiting:
+                return None
             built = segment.builder.build()
             began_s = asyncio.get_running_loop().time()
             segment.not_after_ms = no_later(0, self._coordinator, self._max_age_ms)
@@ -250,15 +252,26 @@ class WalBuffer:
         """Tell the outcomes, but of what is held; and of runs that may be committed later, which `_fail` does."""
         told: list[tuple[Settle, Outcome]] = []
         proposed = {(run.topic_id, run.partition): run for run in built.runs}
+        unseen_batches = 0
         try:
             for run in answers:
-                if run.error_code in _RETRIABLE_RUN_ERRORS:
-                    if run.error_code == THROTTLING_QUOTA_EXCEEDED:
-                        self._stats.index_full_batches += len(segment.waiting[run.topic_id, run.partition])
-                    continue
-                told += self._outcomes(segment, built.segment, proposed[run.topic_id, run.partition], run)
+                # These two were not looked at: the index is full; fenced, tombstoned or late. They may come again.
+                if run.error_code == THROTTLING_QUOTA_EXCEEDED:
+                    self._stats.index_full_batches += len(segment.waiting[run.topic_id, run.partition])
+                elif run.error_code == KAFKA_STORAGE_ERROR:
+                    unseen_batches += len(segment.waiting[run.topic_id, run.partition])
+                else:
+                    told += self._outcomes(segment, built.segment, proposed[run.topic_id, run.partition], run)
         finally:
             tell(told)
+        if unseen_batches:
+            self._stats.refused_unseen_batches += unseen_batches
+            self._log_seldom.warning(
+                "commit_refused_unseen",
+                batches=unseen_batches,
+                reason="their shard is fenced, or their segment came so late that its object may be deleted",
+                remedy="producers are told to retry; see shard_fenced in the log, and event_loop_lag_seconds",
+            )
 
     def _outcomes(
         self, segment: _Segment, name: bytes, proposed: PartitionRun, run: RunAnswer
@@ -294,11 +307,11 @@ class WalBuffer:
         failed, segment.waiting = segment.waiting, {}
         told = [(settle, Outcome(error_code)) for waiting in failed.values() for settle in waiting]
         later = [one for one in self._underway.values() if one.number > segment.number]
-        if self._open is not None and self._open is not segment:
+        if self._open is not None:
             later.append(self._open)
         for partition in failed:
             for one in later:
                 told += [(settle, Outcome(KAFKA_STORAGE_ERROR)) for settle in one.waiting.pop(partition, ())]
-            if self._open is not None:
-                self._open.builder.discard(*partition)
+                # What was charged for them is given back now. One that is being uploaded has a copy.
+                one.builder.discard(*partition)
         tell(told)

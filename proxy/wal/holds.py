@@ -6,6 +6,7 @@ accepted, or the hold is over and the answer is OUT_OF_ORDER_SEQUENCE_NUMBER aft
 order is kept by what the coordinator expects: of several that wait, each is accepted in its turn only.
 
 Where this proxy itself has just refused a batch of that producer, what comes behind is not held: nothing is on its way.
+Nor are then the early batches of others in the same run, which is committed as a whole.
 """
 
 from __future__ import annotations
@@ -66,19 +67,21 @@ class Holds:
     ) -> set[int]:
         """Hold the early batches of a run that was committed; their places in it, the others are the caller's to tell.
 
+        All of them or none: a hold commits the whole run again, so an early batch whose producer was told that it is
+        out of order could be stored after all, beside the one that is sent anew in its place.
+
         `waiting`: whom to tell, for each batch of the run. `not_after_ms`: see `Coordinator.commit`.
         """
-        held: dict[int, Settle] = {}
-        for place, batch in enumerate(answer.batches):
-            full = self.held_batches + len(held) >= self.max_batches
-            if batch.early and not full and self._may_follow(run, place):
-                held[place] = waiting[place]
-        if held:
-            self.held_batches += len(held)
-            task = asyncio.get_running_loop().create_task(self._wait(segment, run, held, not_after_ms))
-            self._tasks[task] = held
-            task.add_done_callback(self._tasks.pop)
-        return set(held)
+        early = [place for place, batch in enumerate(answer.batches) if batch.early]
+        full = self.held_batches + len(early) > self.max_batches
+        if not early or full or not all(self._may_follow(run, place) for place in early):
+            return set()
+        held = {place: waiting[place] for place in early}
+        self.held_batches += len(held)
+        task = asyncio.get_running_loop().create_task(self._wait(segment, run, held, not_after_ms))
+        self._tasks[task] = held
+        task.add_done_callback(self._tasks.pop)
+        return set(early)
 
     def _may_follow(self, run: PartitionRun, place: int) -> bool:
         """Whether what comes before the batch may be on its way."""

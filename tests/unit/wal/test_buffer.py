@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections import defaultdict
-from functools import partial
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.cache import BlockCache
 from proxy.coordinator.interface import CoordinatorUnavailable, RunAnswer
 from proxy.errors import (
     KAFKA_STORAGE_ERROR,
@@ -21,109 +17,8 @@ from proxy.errors import (
     THROTTLING_QUOTA_EXCEEDED,
     UNKNOWN_TOPIC_OR_PARTITION,
 )
-from proxy.records import check_batch
-from proxy.stats import Stats
-from proxy.storage.interface import StorageError
-from proxy.wal.buffer import WalBuffer
 from proxy.wal.outcome import Outcome
-from tests.batches import make_batch
-from tests.coordinator_model import ModelCoordinator
-
-TOPIC = b"t" * 16
-BATCH = memoryview(make_batch())
-HEADER = check_batch(BATCH, max_message_bytes=1 << 20)
-ONE_BATCH = HEADER.length
-LARGE = 1 << 20
-
-
-class Storage:
-    """ObjectStorage in memory: each upload does what the next of `plans` says, (turns of the loop, success)."""
-
-    def __init__(self, plans: Any = ()) -> None:
-        self.objects: dict[str, bytes] = {}
-        self.plans = list(plans)
-        self.gates: list[asyncio.Event] = []
-        self.gated = False
-        self.at_a_time = self.most_at_a_time = 0
-
-    async def upload(self, key, data, length):
-        assert len(data) == length
-        turns, succeeds = self.plans.pop(0) if self.plans else (0, True)
-        self.at_a_time += 1
-        self.most_at_a_time = max(self.most_at_a_time, self.at_a_time)
-        try:
-            if self.gated:
-                gate = asyncio.Event()
-                self.gates.append(gate)
-                await gate.wait()
-            for _ in range(turns):
-                await asyncio.sleep(0)
-            if not succeeds:
-                raise StorageError("no")
-            self.objects[key] = bytes(data)
-        finally:
-            self.at_a_time -= 1
-
-
-class Coordinator(ModelCoordinator):
-    """Each commit does what the next of `plans` says: (turns, whether it takes effect, whether it answers)."""
-
-    def __init__(self, plans: Any = ()) -> None:
-        super().__init__()
-        self.plans = list(plans)
-        self.committed: dict[int, list[bytes]] = defaultdict(list)
-
-    async def commit(self, segment, runs, *, not_after_ms=0):
-        turns, takes_effect, answers = self.plans.pop(0) if self.plans else (0, True, True)
-        for _ in range(turns):
-            await asyncio.sleep(0)
-        answered = await super().commit(segment, runs, not_after_ms=not_after_ms) if takes_effect or answers else []
-        if not answers:
-            raise CoordinatorUnavailable("no")
-        return answered
-
-
-class Producer:
-    """Appends batches and keeps what became of each."""
-
-    def __init__(self, wal: WalBuffer) -> None:
-        self.wal = wal
-        self.outcomes: list[tuple[int, int, Outcome]] = []
-        """(partition, number, outcome) in the order in which they were told."""
-        self.told = asyncio.Event()
-        self.appended: defaultdict[int, int] = defaultdict(int)
-
-    def append(self, partition: int = 0, *, idempotent: bool = False) -> None:
-        number = self.appended[partition]
-        self.appended[partition] += 1
-        batch = BATCH
-        if idempotent:
-            batch = memoryview(make_batch(producer_id=7, producer_epoch=0, base_sequence=number))
-        header = check_batch(batch, max_message_bytes=LARGE)
-        self.wal.append(TOPIC, partition, batch, header, partial(self._tell, partition, number))
-
-    def _tell(self, partition: int, number: int, outcome: Outcome) -> None:
-        self.outcomes.append((partition, number, outcome))
-        self.told.set()
-
-    def codes(self, partition: int = 0) -> dict[int, int]:
-        return {number: outcome.error_code for where, number, outcome in self.outcomes if where == partition}
-
-
-async def make(storage=None, coordinator=None, *, partitions=4, **limits):
-    storage = storage or Storage()
-    coordinator = coordinator or Coordinator()
-    await coordinator.create_logs(TOPIC, range(partitions))
-    cache = BlockCache(storage, capacity_bytes=LARGE, block_bytes=LARGE)
-    chosen = {"interval_s": 60.0, "max_bytes": LARGE, "max_uploads": 4, "commit_timeout_s": 0.0}
-    chosen |= {"max_age_s": 0.0, "grace_s": 0.0, "out_of_order_hold_s": 0.0, "max_held_batches": 1_000}
-    chosen |= limits
-    return WalBuffer(storage, coordinator, cache, Stats(), **chosen)
-
-
-async def _turns(count=20):
-    for _ in range(count):
-        await asyncio.sleep(0)
+from tests.unit.wal.buffer_doubles import BATCH, HEADER, ONE_BATCH, TOPIC, Coordinator, Producer, Storage, make, turns
 
 
 async def test_batches_wait_until_the_buffer_is_full():
@@ -165,7 +60,7 @@ async def test_nothing_is_answered_before_the_upload_and_the_commit():
     producer = Producer(wal)
     producer.append()
     wal.flush()
-    await _turns()
+    await turns()
     assert (producer.outcomes, coordinator.logs[TOPIC, 0].end) == ([], 0)
     storage.gates[0].set()
     await wal.drain()
@@ -181,10 +76,10 @@ async def test_a_slow_upload_delays_only_the_partitions_that_it_shares():
     for partition in (0, 0, 1):
         producer.append(partition)
         wal.flush()
-    await _turns()
+    await turns()
     storage.gates[1].set()
     storage.gates[2].set()
-    await _turns()
+    await turns()
     assert [(partition, number) for partition, number, _ in producer.outcomes] == [(1, 0)]
     storage.gates[0].set()
     await wal.drain()
@@ -215,7 +110,7 @@ async def test_a_failed_upload_fails_the_later_batches_of_its_partitions_and_no_
     wal.flush()
     producer.append(0)
     producer.append(2)
-    await _turns()
+    await turns()
     assert producer.codes(0) == {0: KAFKA_STORAGE_ERROR, 1: KAFKA_STORAGE_ERROR, 2: KAFKA_STORAGE_ERROR}
     await wal.drain()
     assert (producer.codes(1), producer.codes(2)) == ({0: NONE}, {0: NONE})
@@ -293,7 +188,7 @@ async def test_closing_tells_everyone():
     producer = Producer(wal)
     producer.append(0)
     wal.flush()
-    await _turns()
+    await turns()
     producer.append(1)
     wal.flush()
     producer.append(2)
@@ -318,11 +213,11 @@ async def test_whatever_fails_order_and_outcomes_are_true(steps, uploads, commit
     coordinator = Coordinator(commits)
     wal = await make(Storage(uploads), coordinator, max_uploads=most)
     producer = Producer(wal)
-    for partition, flush, turns in steps:
+    for partition, flush, pause in steps:
         producer.append(partition)
         if flush:
             wal.flush()
-        await _turns(turns)
+        await turns(pause)
     await wal.drain()
     assert wal.segments_underway == 0
     for partition, count in producer.appended.items():
@@ -358,10 +253,10 @@ async def test_a_batch_that_comes_before_those_it_follows_is_held_and_delays_no_
     producer.appended[0] = 1
     producer.append(0, idempotent=True)
     wal.flush()
-    await _turns()
+    await turns()
     producer.append(0)
     wal.flush()
-    await _turns()
+    await turns()
     assert producer.codes() == {2: NONE}, "one that is not idempotent goes past it"
     assert wal.holds.held_batches == 1
     Producer(other).append(0, idempotent=True)
@@ -395,7 +290,7 @@ async def test_a_segment_is_committed_until_its_object_may_be_taken_for_an_orpha
     producer = Producer(wal)
     producer.append()
     wal.flush()
-    await _turns()
+    await turns()
     now_ms += 60_000 + late_ms  # this process was stopped
     storage.gates[0].set()
     await wal.drain()
@@ -480,6 +375,7 @@ async def test_nobody_knows_where_a_refusal_follows_a_commit_that_was_not_answer
     producer.append()
     await wal.drain()
     assert producer.codes()[1] == KAFKA_STORAGE_ERROR
+    assert wal._stats.refused_unseen_batches == 2
 
 
 async def test_answers_that_make_no_sense_leave_nobody_untold() -> None:

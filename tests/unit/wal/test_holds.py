@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from functools import partial
 from itertools import permutations
 
 import pytest
@@ -58,14 +59,16 @@ class Proxy:
         self.told: dict[int, Outcome] = {}
 
     async def commit(self, *sequences: int, producer_id: int = PRODUCER, epoch: int = 0) -> None:
-        batches = tuple(ProposedBatch(100, 1, 5, producer_id, epoch, sequence) for sequence in sequences)
+        await self.commit_run(*(ProposedBatch(100, 1, 5, producer_id, epoch, sequence) for sequence in sequences))
+
+    async def commit_run(self, *batches: ProposedBatch) -> None:
         run, segment = PartitionRun(TOPIC, 0, 1, batches), os.urandom(16)
         (answer,) = await self.coordinator.commit(segment, [run])
-        waiting = [lambda outcome, sequence=sequence: self.tell(sequence, outcome) for sequence in sequences]
+        waiting = [partial(self.tell, batch.base_sequence) for batch in batches]
         held = self.holds.take(segment, run, answer, waiting)
         for place, batch in enumerate(answer.batches):
             if place not in held:
-                waiting[place](Outcome(batch.error_code, batch.base_offset))
+                waiting[place](Outcome(batch.error_code, batch.base_offset, duplicate=batch.duplicate))
 
     def tell(self, sequence: int, outcome: Outcome) -> None:
         assert sequence not in self.told, "each is told once"
@@ -75,10 +78,10 @@ class Proxy:
         return {sequence: outcome.error_code for sequence, outcome in sorted(self.told.items())}
 
 
-async def make(hold_s: float = LONG_S) -> Proxy:
+async def make(hold_s: float = LONG_S, max_batches: int = 100) -> Proxy:
     coordinator = Coordinator()
     await coordinator.create_logs(TOPIC, [0])
-    return Proxy(coordinator, hold_s)
+    return Proxy(coordinator, hold_s, max_batches)
 
 
 async def test_what_is_early_waits_for_what_comes_before() -> None:
@@ -175,11 +178,34 @@ async def test_nobody_knows_where_a_refusal_follows_a_try_that_was_not_answered(
 
 
 async def test_no_more_are_held_than_may_be() -> None:
-    proxy = Proxy((await make()).coordinator, max_batches=2)
-    await proxy.commit(1, 2, 3)
-    await proxy.commit(4)
-    assert (proxy.codes(), proxy.holds.held_batches) == ({3: _OUT_OF_ORDER, 4: _OUT_OF_ORDER}, 2)
+    proxy = await make(max_batches=2)
+    await proxy.commit(1, 2)
+    await proxy.commit(3)
+    assert (proxy.codes(), proxy.holds.held_batches) == ({3: _OUT_OF_ORDER}, 2)
     await proxy.holds.close()
+
+
+async def test_of_a_run_that_is_more_than_may_be_held_nothing_is_stored_later() -> None:
+    proxy = await make(hold_s=0.05, max_batches=2)
+    await proxy.commit(1, 2, 3)
+    await Proxy(proxy.coordinator).commit(0)
+    await proxy.holds.drain()
+    assert proxy.codes() == dict.fromkeys((1, 2, 3), _OUT_OF_ORDER)
+    assert proxy.coordinator.logs[TOPIC, 0].end == 1
+
+
+async def test_a_batch_whose_producer_was_told_is_not_stored_by_a_neighbours_hold() -> None:
+    """Java before 2.5 numbers anew what came behind a batch that was refused, within the same epoch."""
+    proxy = await make(hold_s=0.05)
+    proxy.holds.refused(TOPIC, 0, PRODUCER)
+    await proxy.commit_run(ProposedBatch(100, 1, 5, PRODUCER, 0, 1), ProposedBatch(100, 1, 5, PRODUCER + 1, 0, 3))
+    again = Proxy(proxy.coordinator)
+    await again.commit(0)
+    await proxy.holds.drain()
+    assert proxy.codes() == {1: _OUT_OF_ORDER, 3: _OUT_OF_ORDER}
+    assert proxy.coordinator.logs[TOPIC, 0].end == 1
+    await again.commit(1)
+    assert again.told[1] == Outcome(NONE, base_offset=1)
 
 
 async def test_a_topic_that_is_deleted_meanwhile_is_told() -> None:
