@@ -97,6 +97,13 @@ class StoreWatch:
             except (StorageError, StoreUnfit, TimeoutError) as error:
                 reason = str(error) or f"object storage takes more than {_LONGEST_KEEP_S:g} s"
                 log.warning("state_not_kept", reason=reason, remedy="none: it is tried again")
+            except Exception as error:
+                # One odd answer must not end the watch: the store would not be looked at any more either.
+                log.exception(
+                    "keeping_broken",
+                    reason=f"{type(error).__name__}: {error}",
+                    remedy="it is tried again; report it with this trace",
+                )
 
     async def look(self) -> None:
         """Once. Raises CoordinatorUnavailable.

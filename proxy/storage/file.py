@@ -10,7 +10,7 @@ import asyncio
 import os
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -19,7 +19,7 @@ from typing import TypeVar
 from urllib.parse import unquote, urlsplit
 
 from proxy.config import Storage
-from proxy.storage.interface import Buffer, ObjectMissing, StorageError, StoredObject
+from proxy.storage.interface import Buffer, ObjectMissing, ObjectsLeft, StorageError, StoredObject
 from proxy.storage.keys import checked_folder, checked_key, checked_range
 
 THREADS = 8
@@ -79,8 +79,9 @@ class FileStorage:
 
     async def delete(self, keys: Sequence[str]) -> None:
         """As `ObjectStorage.delete`."""
-        paths = [self._root / checked_key(key) for key in keys]
-        await self._in_thread(lambda: _remove(paths))
+        paths = {key: self._root / checked_key(key) for key in keys}
+        if left := await self._in_thread(lambda: _remove(paths)):
+            raise ObjectsLeft(left)
 
     async def _in_thread(self, work: Callable[[], Answer]) -> Answer:
         try:
@@ -205,9 +206,14 @@ def _list(folder: Path, root: Path) -> tuple[list[Path], list[StoredObject]]:
     return folders, found
 
 
-def _remove(paths: Sequence[Path]) -> None:
-    for path in paths:
+def _remove(paths: Mapping[str, Path]) -> dict[str, str]:
+    """Remove the files of keys; those that are still there, and why."""
+    left: dict[str, str] = {}
+    for key, path in paths.items():
         try:
             path.unlink(missing_ok=True)
         except NotADirectoryError:
             pass
+        except OSError as error:
+            left[key] = f"{error.strerror} ({path})"
+    return left

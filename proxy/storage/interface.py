@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 Buffer = bytes | bytearray | memoryview
@@ -14,6 +14,16 @@ class StorageError(Exception):
 
 class ObjectMissing(StorageError):
     """No object of that key."""
+
+
+class ObjectsLeft(StorageError):
+    """Some of the objects that were to be deleted are still there; the others are gone."""
+
+    def __init__(self, reasons: Mapping[str, str]) -> None:
+        key, reason = next(iter(reasons.items()))
+        super().__init__(f"{len(reasons)} objects were not deleted, first {key}: {reason}")
+        self.reasons = reasons
+        """Why, by key."""
 
 
 class StoredObject(NamedTuple):
@@ -56,4 +66,7 @@ class ObjectStorage(Protocol):
         """
 
     async def delete(self, keys: Sequence[str]) -> None:
-        """Remove objects; those that are missing are no error."""
+        """Remove objects; those that are missing are no error.
+
+        Raises ObjectsLeft where all were tried and some refused. After any other StorageError each may be there.
+        """

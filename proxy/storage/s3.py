@@ -14,14 +14,13 @@ from contextlib import AsyncExitStack
 from typing import Any
 from urllib.parse import urlsplit
 
-import aiohttp
 from aiobotocore.config import AioConfig
 from aiobotocore.session import get_session
-from botocore.exceptions import BotoCoreError, ClientError
+from botocore.exceptions import ClientError
 from botocore.handlers import add_expect_header
 
 from proxy.config import Storage
-from proxy.storage.interface import Buffer, ObjectMissing, StorageError, StoredObject
+from proxy.storage.interface import Buffer, ObjectMissing, ObjectsLeft, StorageError, StoredObject
 from proxy.storage.keys import checked_folder, checked_key, checked_range
 from proxy.storage.s3_errors import MISSING_KEY, NO_CREDENTIALS, OUT_OF_RANGE, TAKEN, S3Error, explain
 
@@ -33,14 +32,15 @@ UPLOAD_MARK = "upload"
 """Metadata of every object: a random name of the one call that made it."""
 LONGEST_BACKOFF_S = 20.0
 """Before an attempt: the client's own, in its mode `standard`."""
-FAILURES = (S3Error, BotoCoreError, aiohttp.ClientError, OSError)
-"""What a request may raise; TimeoutError is an OSError."""
 
 
 class S3Storage:
     """ObjectStorage under the prefix of `storage.url`, `s3://bucket/prefix`. One pool of connections for its life.
 
     An operation makes at most `max_attempts` requests. Each ends when nothing has come for `request_timeout_ms`.
+
+    A request may raise anything: not only the client's errors and the network's, but also what credentials raise that
+    can't be refreshed, and parsers that can't make sense of an answer. All of it becomes a StorageError.
     """
 
     def __init__(self, settings: Storage) -> None:
@@ -64,12 +64,11 @@ class S3Storage:
             await self._connect()
             if try_out:
                 await self._try_out()
-        except (BotoCoreError, ValueError) as error:
+        except BaseException as error:
             await self.close()
+            if isinstance(error, StorageError) or not isinstance(error, Exception):
+                raise
             raise StorageError(f"storage.url {self._settings.url}: {self._explain(error)}") from error
-        except BaseException:
-            await self.close()
-            raise
 
     async def close(self) -> None:
         """As `ObjectStorage.close`."""
@@ -87,7 +86,9 @@ class S3Storage:
         mark = uuid.uuid4().hex
         try:
             await self._send("put_object", key, Body=io.BytesIO(data), IfNoneMatch="*", Metadata={UPLOAD_MARK: mark})
-        except FAILURES as error:
+        except StorageError:
+            raise
+        except Exception as error:
             may_be_there = not isinstance(error, S3Error) or error.status >= 500 or error.status in (408, 409, 412, 429)
             if may_be_there and await self._is_ours(key, mark, length, error):
                 return
@@ -104,7 +105,9 @@ class S3Storage:
                 await self._send("head_object", key)
                 return b""
             status, data = await self._get(key, wanted)
-        except FAILURES as error:
+        except StorageError:
+            raise
+        except Exception as error:
             if isinstance(error, S3Error) and error.code in OUT_OF_RANGE:
                 return b""
             if isinstance(error, S3Error) and error.code in MISSING_KEY:
@@ -128,7 +131,7 @@ class S3Storage:
                 for found in page.get("Contents", ()):
                     modified_ms = int(found["LastModified"].timestamp() * 1000)
                     yield StoredObject(found["Key"].removeprefix(self._prefix), found["Size"], modified_ms)
-        except (ClientError, *FAILURES) as error:
+        except Exception as error:
             raise StorageError(f"listing of bucket {self._bucket}: {self._explain(error)}") from error
 
     async def delete(self, keys: Sequence[str]) -> None:
@@ -136,20 +139,21 @@ class S3Storage:
         objects = [{"Key": self._prefix + checked_key(key)} for key in keys]
         if self._client is None:
             raise self._not_open()
+        left: dict[str, str] = {}
         for first in range(0, len(objects), DELETE_BATCH):
             batch = objects[first : first + DELETE_BATCH]
             try:
                 response = await self._client.delete_objects(
                     Bucket=self._bucket, Delete={"Objects": batch, "Quiet": True}
                 )
-            except (ClientError, *FAILURES) as error:
+                for refused in response.get("Errors", ()):
+                    if refused["Code"] != "NoSuchKey":
+                        reason = f"{refused['Code']} {refused.get('Message', '')}".rstrip()
+                        left[refused["Key"].removeprefix(self._prefix)] = reason
+            except Exception as error:
                 raise StorageError(f"deletion of {len(batch)} objects: {self._explain(error)}") from error
-            left = [error for error in response.get("Errors", ()) if error.get("Code") != "NoSuchKey"]
-            if left:
-                raise StorageError(
-                    f"{len(left)} of {len(batch)} objects were not deleted, first {left[0].get('Key')}: "
-                    f"{left[0].get('Code')} {left[0].get('Message', '')}"
-                )
+        if left:
+            raise ObjectsLeft(left)
 
     async def _send(self, operation: str, key: str, **parameters: Any) -> Any:
         """Call an operation of the client on one object; the store's own error answers as S3Error."""
@@ -171,7 +175,7 @@ class S3Storage:
             try:
                 async with answer["Body"] as body:
                     return answer["ResponseMetadata"]["HTTPStatusCode"], await body.read()
-            except FAILURES:
+            except Exception:
                 if attempt == self._settings.max_attempts:
                     raise
         raise AssertionError("max_attempts is at least 1")
@@ -225,7 +229,7 @@ class S3Storage:
         """After an upload that may have failed. Raises StorageError where something is there that can't be used."""
         try:
             found = await self._send("head_object", key)
-        except FAILURES:
+        except Exception:
             return False
         if found["Metadata"].get(UPLOAD_MARK) != mark:
             raise StorageError(f"{key} exists already in bucket {self._bucket}: objects are never replaced") from cause

@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
-from aiohttp import ClientConnectorError
-from botocore.exceptions import ConnectTimeoutError, EndpointConnectionError, ReadTimeoutError
+import ssl
+
+from aiohttp import ClientConnectorError, ClientSSLError
+from botocore.exceptions import (
+    BotoCoreError,
+    ConnectTimeoutError,
+    EndpointConnectionError,
+    HTTPClientError,
+    ReadTimeoutError,
+    SSLError,
+)
 
 from proxy.config import Storage
 
@@ -31,11 +40,23 @@ NO_CREDENTIALS = (
 )
 
 
+_UNREADABLE = (FileNotFoundError, IsADirectoryError, PermissionError, ssl.SSLError)
+"""What reading the CAs' file may raise, before any connection is made."""
+
+
 def explain(error: Exception, settings: Storage, bucket: str) -> str:
     """One sentence with cause and remedy."""
     endpoint = settings.endpoint_url or f"Amazon S3 in {settings.region}"
     if isinstance(error, S3Error):
         return _explain_answer(error, settings, bucket, endpoint)
+    if isinstance(error, (SSLError, ClientSSLError)):
+        return (
+            f"no TLS connection to {endpoint}: {_cause(error)}; where its CA is your own, name that CA's file in the "
+            "environment variable AWS_CA_BUNDLE, as the system's CAs are not used; else see whether "
+            "storage.endpoint_url has the host that is in its certificate, and a port with TLS"
+        )
+    if type(error) is HTTPClientError and isinstance(_cause(error), _UNREADABLE):
+        return f"{endpoint}: {_cause(error)}; see whether AWS_CA_BUNDLE names a file with certificates, in PEM"
     if isinstance(error, (EndpointConnectionError, ConnectTimeoutError, ClientConnectorError)):
         return f"{endpoint} can't be reached; check storage.endpoint_url and the network, and that the store runs"
     if isinstance(error, (TimeoutError, ReadTimeoutError)):
@@ -44,6 +65,12 @@ def explain(error: Exception, settings: Storage, bucket: str) -> str:
             "storage.request_timeout_ms"
         )
     return f"{endpoint}: {type(error).__name__} {error}".rstrip()
+
+
+def _cause(error: Exception) -> object:
+    """What lies below the S3 client's error, whose own text has the URL of the one object in it."""
+    below = error.kwargs.get("error", error) if isinstance(error, BotoCoreError) else error
+    return below.__cause__ or below
 
 
 def _explain_answer(error: S3Error, settings: Storage, bucket: str, endpoint: str) -> str:

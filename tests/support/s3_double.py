@@ -25,6 +25,8 @@ class Faults:
     """If-None-Match is not known."""
     behind: timedelta = timedelta()
     """Of its clock."""
+    undeletable: set[str] = field(default_factory=set)
+    """Keys whose deletion is denied."""
     objects: dict[str, tuple[bytes, str]] = field(default_factory=dict)
     """Bytes and the mark of the upload, by path."""
 
@@ -95,9 +97,13 @@ class _Handler(BaseHTTPRequestHandler):
         if self._refused():
             return
         bucket = urlsplit(self.path).path.rstrip("/")
+        errors = ""
         for key in re.findall("<Key>(.*?)</Key>", data.decode()):
-            self.server_faults.objects.pop(f"{bucket}/{key}", None)
-        self._answer(200, b"<DeleteResult/>")
+            if key in self.server_faults.undeletable:
+                errors += f"<Error><Key>{key}</Key><Code>AccessDenied</Code><Message>no</Message></Error>"
+            else:
+                self.server_faults.objects.pop(f"{bucket}/{key}", None)
+        self._answer(200, f"<DeleteResult>{errors}</DeleteResult>".encode())
 
     def _body(self) -> bytes:
         data = self.rfile.read(int(self.headers["Content-Length"] or 0))

@@ -11,6 +11,7 @@ import pytest
 from proxy.config import Storage
 from proxy.storage import StorageError
 from proxy.storage.file import ABANDONED_SECONDS, UPLOADING, FileStorage
+from proxy.storage.interface import ObjectsLeft
 
 
 @pytest.fixture
@@ -61,6 +62,15 @@ async def test_a_write_that_fails_leaves_nothing(storage, tmp_path, monkeypatch)
     with pytest.raises(StorageError, match="No space left on device"):
         await storage.upload("ab/object", b"data", 4)
     assert files(tmp_path / "objects") == []
+
+
+async def test_one_that_can_not_be_deleted_is_told_and_keeps_no_other(storage, tmp_path):
+    for key in ("a/1", "a/2/below", "a/3"):
+        await storage.upload(key, b"data", 4)
+    with pytest.raises(ObjectsLeft, match="1 objects were not deleted, first a/2: Is a directory") as told:
+        await storage.delete(["a/1", "a/2", "a/3"])
+    assert told.value.reasons.keys() == {"a/2"}
+    assert files(tmp_path / "objects") == ["a/2/below"]
 
 
 async def test_a_cancelled_upload_waits_for_its_thread(storage, tmp_path):

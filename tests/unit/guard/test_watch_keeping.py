@@ -1,0 +1,59 @@
+"""What the watch of the store keeps in object storage, whatever that answers."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import structlog
+
+from proxy import config
+from proxy.coordinator.packing import ShardState
+from proxy.guard.remembered import read_remembered
+from proxy.guard.watch import StoreWatch
+from proxy.storage.interface import ObjectMissing
+
+
+class Objects:
+    """Object storage in memory whose first fetches raise what `faults` says."""
+
+    def __init__(self, *faults: Exception) -> None:
+        self.objects: dict[str, bytes] = {}
+        self.kept = asyncio.Event()
+        self.faults = list(faults)
+
+    async def fetch(self, key: str) -> bytes:
+        if self.faults:
+            raise self.faults.pop(0)
+        if key not in self.objects:
+            raise ObjectMissing(key)
+        return self.objects[key]
+
+    async def upload(self, key: str, data: bytes, length: int) -> None:
+        self.objects[key] = data
+        self.kept.set()
+
+    async def delete(self, keys: list[str]) -> None:
+        pass
+
+
+async def test_an_unusual_error_of_the_storage_ends_no_watch():
+    states = {0: ShardState(bytes(8), 5)}
+    coordinator: Any = SimpleNamespace(fence=SimpleNamespace(states=lambda: states))
+    topics: Any = SimpleNamespace(version=3)
+    storage: Any = Objects(RuntimeError("Credentials were refreshed, but are still expired."))
+    settings = config.Redis(url="redis://127.0.0.1:1", check_interval_ms=60_000, remember_interval_ms=10)
+    client: Any = None
+    watch = StoreWatch(settings, client, coordinator, storage, topics, lambda: True)
+    with structlog.testing.capture_logs() as logged:
+        watching = asyncio.create_task(watch.keep_watching())
+        async with asyncio.timeout(10):
+            await asyncio.wait({asyncio.create_task(storage.kept.wait()), watching}, return_when="FIRST_COMPLETED")
+    assert not watching.done()
+    assert (await read_remembered(storage, "")).shards == states
+    assert [(entry["event"], entry["reason"].split(":")[0]) for entry in logged] == [("keeping_broken", "RuntimeError")]
+    watching.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await watching

@@ -1,0 +1,83 @@
+"""What is unusual: requests that raise errors of any class, and objects that can't be deleted."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from aiobotocore.credentials import AioDeferredRefreshableCredentials
+from aiobotocore.session import AioSession
+
+from proxy.config import Storage
+from proxy.storage import StorageError
+from proxy.storage.interface import ObjectsLeft
+from proxy.storage.s3 import S3Storage
+from tests.support.s3_double import Faults, s3_double
+
+
+@pytest.fixture
+async def storage(faults: Faults) -> AsyncIterator[S3Storage]:
+    with s3_double(faults) as endpoint:
+        opened = S3Storage(
+            Storage(
+                url="s3://bucket/prefix",
+                endpoint_url=endpoint,
+                access_key_id="key",
+                secret_access_key="secret",
+                max_attempts=1,
+            )
+        )
+        await opened.open()
+        yield opened
+        await opened.close()
+
+
+@pytest.fixture
+def faults() -> Faults:
+    return Faults()
+
+
+@pytest.mark.parametrize("error", [RuntimeError("still expired"), KeyError("AccessKeyId"), ValueError("no JSON")])
+async def test_credentials_that_can_not_be_refreshed_are_an_error_of_the_storage(monkeypatch, error: Exception):
+    async def refresh() -> dict[str, Any]:
+        raise error
+
+    async def credentials(session: AioSession) -> AioDeferredRefreshableCredentials:
+        return AioDeferredRefreshableCredentials(refresh, "test")
+
+    monkeypatch.setattr(AioSession, "get_credentials", credentials)
+    storage = S3Storage(Storage(url="s3://bucket", endpoint_url="http://127.0.0.1:9", max_attempts=1))
+    await storage.open(try_out=False)
+    for operation in (
+        storage.upload("key", b"x", 1),
+        storage.fetch("key"),
+        storage.fetch("key", 1, 1),
+        storage.delete(["key"]),
+        anext(storage.objects()),
+    ):
+        with pytest.raises(StorageError, match=f"{type(error).__name__} .*{error.args[0]}"):
+            await operation
+    await storage.close()
+
+
+async def test_credentials_that_can_not_be_loaded_are_an_error_of_the_storage(monkeypatch):
+    async def credentials(session: AioSession) -> None:
+        raise KeyError("AccessKeyId")
+
+    monkeypatch.setattr(AioSession, "get_credentials", credentials)
+    with pytest.raises(StorageError, match=r"storage\.url s3://bucket: .*KeyError 'AccessKeyId'"):
+        await S3Storage(Storage(url="s3://bucket")).open()
+
+
+async def test_one_that_can_not_be_deleted_is_told_and_keeps_no_other(storage: S3Storage, faults: Faults, monkeypatch):
+    """Whichever request it is in."""
+    monkeypatch.setattr("proxy.storage.s3.DELETE_BATCH", 2)
+    keys = [f"ab/{number}" for number in range(5)]
+    for key in keys:
+        await storage.upload(key, b"data", 4)
+    faults.undeletable = {"prefix/ab/0", "prefix/ab/3"}
+    with pytest.raises(ObjectsLeft, match="2 objects were not deleted, first ab/0: AccessDenied no") as told:
+        await storage.delete(keys)
+    assert told.value.reasons == dict.fromkeys(("ab/0", "ab/3"), "AccessDenied no")
+    assert faults.objects.keys() == {"/bucket/prefix/ab/0", "/bucket/prefix/ab/3"}
