@@ -79,7 +79,11 @@ def unfence(
 _WHAT_IS_LOST = """
 What may be lost, if you go on:
 - records that were acknowledged and whose coordinates the store does not have any more; their bytes are deleted from
-  storage as soon as they are as old as garbage.orphan_age_ms;
+  storage by the first sweep for orphans that begins garbage.orphan_age_ms from now or later;
+- records, however old, that a merge or a compaction has moved since the state that the store has, if that was more than
+  garbage.grace_ms ago: the objects that the store names are gone, and the new ones are deleted as those above. To have
+  time for them, say no now, stop the jobs, set garbage.orphan_sweep_interval_ms to a year (31536000000) and reload all
+  proxies; see docs/operations.md, a Redis that has lost data;
 - topics that were created, and configs that were changed, since the state that the store has; topics that were deleted
   since then may be back. What the brokers call a topic and the registry does not know is a classic topic from now on;
 - what DeleteRecords and retention had removed since then may be listed again, and be unreadable: its objects are gone;
@@ -111,8 +115,10 @@ async def _accepted(config: Path, shard: int | None, gap: int) -> Accepted:
     from proxy.config import load_settings
     from proxy.guard.unfence import NothingToAccept, accept_loss
     from proxy.guard.verdict import open_guarded
+    from proxy.housekeeping.accepted_loss import note_accepted_loss
 
     async with open_guarded(load_settings(config)) as guarded:
+        await note_accepted_loss(guarded.storage)
         try:
             return await accept_loss(guarded, shard, gap)
         except NothingToAccept as error:

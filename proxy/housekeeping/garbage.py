@@ -7,7 +7,8 @@ An object is deleted in three steps, any of which may be the last of a proxy tha
 2. The grace period passes: readers that have its coordinates finish.
 3. The object is deleted, then the tombstones are.
 
-A coordinator that can't vouch for a shard (CoordinatorUnavailable, ShardFenced) stops it all before a deletion.
+A coordinator that can't vouch for a shard (CoordinatorUnavailable, ShardFenced) stops it all before a deletion. When a
+loss of the store has been accepted, what looks like an orphan stays for `orphan_age_ms` more (`accepted_loss.py`).
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ import structlog
 
 from proxy.config import Garbage as GarbageSettings
 from proxy.coordinator.interface import Coordinator
+from proxy.housekeeping.accepted_loss import loss_accepted_ms
 from proxy.stats import Stats
-from proxy.storage.interface import ObjectStorage
+from proxy.storage.interface import ObjectsLeft, ObjectStorage
 from proxy.wal.segment import SEGMENT_KEY, segment_key
 
 log = structlog.get_logger()
@@ -29,6 +31,8 @@ log = structlog.get_logger()
 SEGMENTS_PER_STEP = 1_000
 _MUCH = SEGMENTS_PER_STEP // 2
 """A step that does so much has more to follow: what somebody else left half done may have taken up the other places."""
+_MOST_LEFT = 10 * SEGMENTS_PER_STEP
+"""Where more objects than that can't be deleted, it is hardly they: the storage takes no deletions."""
 
 
 async def _never() -> bool:
@@ -49,27 +53,51 @@ class GarbageCollector:
     async def collect(self, goes_on: Callable[[], Awaitable[bool]] = _never) -> int:
         """Tombstone what has become garbage, delete what was tombstoned long enough ago; how many objects went.
 
+        An object that can't be deleted keeps its tombstone for the next round, and holds up no other.
+
         `goes_on`: asked after each step that leaves more to do, whether to do that too.
         """
         deleted = 0
+        left: dict[bytes, str] = {}
         while True:
-            tombstoned, gone = await self._step()
+            tombstoned, tried, gone = await self._step(left)
             deleted += gone
-            if max(tombstoned, gone) < _MUCH or not await goes_on():
-                return deleted
+            if max(tombstoned, tried) < _MUCH or len(left) > _MOST_LEFT or not await goes_on():
+                break
+        if left:
+            segment, reason = next(iter(left.items()))
+            log.warning(
+                "segments_not_deleted",
+                count=len(left),
+                first=segment_key(segment),
+                reason=reason,
+                remedy="it is tried again; see whether the proxy may delete these objects in storage.url",
+            )
+        return deleted
 
-    async def _step(self) -> tuple[int, int]:
-        """How many segments were garbage, and how many objects were deleted."""
+    async def _step(self, left: dict[bytes, str]) -> tuple[int, int, int]:
+        """How many segments were garbage, how many objects were to be deleted, and how many of them went.
+
+        `left`: segments whose objects could not be deleted in this round, and why; these are added.
+        """
         garbage = await self._coordinator.garbage(0, SEGMENTS_PER_STEP)
         if garbage:
             await self._coordinator.tombstone(garbage)
-        dead = await self._coordinator.tombstoned(self._settings.grace_ms, SEGMENTS_PER_STEP)
+        # They are the oldest, so as many more are asked for.
+        oldest = await self._coordinator.tombstoned(self._settings.grace_ms, SEGMENTS_PER_STEP + len(left))
+        dead = [segment for segment in oldest if segment not in left]
+        gone = dead
         if dead:
-            await self._storage.delete([segment_key(segment) for segment in dead])
-            await self._coordinator.release(dead)
-            self._stats.segments_deleted += len(dead)
-            log.debug("segments_deleted", count=len(dead))
-        return len(garbage), len(dead)
+            try:
+                await self._storage.delete([segment_key(segment) for segment in dead])
+            except ObjectsLeft as error:
+                left |= {one: error.reasons[segment_key(one)] for one in dead if segment_key(one) in error.reasons}
+                gone = [segment for segment in dead if segment not in left]
+        if gone:
+            await self._coordinator.release(gone)
+            self._stats.segments_deleted += len(gone)
+            log.debug("segments_deleted", count=len(gone))
+        return len(garbage), len(dead), len(gone)
 
     async def sweep_orphans(self) -> int:
         """Tombstone old objects that no row uses; how many. `collect` deletes them when their grace period is over.
@@ -100,6 +128,15 @@ class GarbageCollector:
                 remedy="see that redis.url and storage.url belong together; what is surely useless delete by hand",
             )
             return 0
+        if orphans and await self._loss_accepted_since(newest_ms):
+            log.warning(
+                "orphans_kept",
+                count=len(orphans),
+                reason="a loss of the coordinator's store was accepted less than garbage.orphan_age_ms ago",
+                effect="they are deleted when that time is over, also where they are the only copies of records",
+                remedy="see docs/operations.md, a Redis that has lost data, while they are there",
+            )
+            return 0
         found = 0
         for start in range(0, len(orphans), SEGMENTS_PER_STEP):
             # A commit may have come meanwhile: each shard looks again.
@@ -107,6 +144,11 @@ class GarbageCollector:
         if found:
             log.info("orphans_found", count=found, remedy="none: they are deleted when the grace period is over")
         return found
+
+    async def _loss_accepted_since(self, since_ms: int) -> bool:
+        """Asked when the coordinator has said what it uses: it says nothing between a loss and its acceptance."""
+        accepted_ms = await loss_accepted_ms(self._storage)
+        return accepted_ms is not None and accepted_ms > since_ms
 
     async def _sort(self, step: dict[bytes, bool], orphans: list[bytes]) -> bool:
         """Add to `orphans` the old ones that are not in use; whether any is in use."""

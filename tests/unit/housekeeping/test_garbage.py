@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 
 import pytest
+import structlog
 
 from proxy.config import Garbage
 from proxy.coordinator.interface import NO_PRODUCER_ID, CoordinatorUnavailable, PartitionRun, ProposedBatch
 from proxy.housekeeping import garbage
+from proxy.housekeeping.accepted_loss import FOLDER, loss_accepted_ms, note_accepted_loss
 from proxy.housekeeping.garbage import GarbageCollector
 from proxy.stats import Stats
-from proxy.storage.interface import StorageError, StoredObject
+from proxy.storage.interface import ObjectsLeft, StorageError, StoredObject
 from proxy.wal.segment import segment_key
 from tests.coordinator_model import ModelCoordinator, wall_clock_ms
 
@@ -24,16 +26,24 @@ class Objects:
     def __init__(self) -> None:
         self.modified_ms: dict[str, int] = {}
         self.failing = False
+        self.refused: set[str] = set()
+        """Keys that can't be deleted."""
 
     async def delete(self, keys: Sequence[str]) -> None:
         if self.failing:
             raise StorageError("no")
-        for key in keys:
+        for key in set(keys) - self.refused:
             self.modified_ms.pop(key, None)
+        if left := [key for key in keys if key in self.refused]:
+            raise ObjectsLeft(dict.fromkeys(left, "AccessDenied"))
 
-    async def objects(self) -> AsyncIterator[StoredObject]:
+    async def upload(self, key: str, data: bytes, length: int) -> None:
+        self.modified_ms[key] = wall_clock_ms()
+
+    async def objects(self, folder: str = "") -> AsyncIterator[StoredObject]:
         for key, modified_ms in list(self.modified_ms.items()):
-            yield StoredObject(key, 1, modified_ms)
+            if key.startswith(folder):
+                yield StoredObject(key, 1, modified_ms)
 
 
 class Shop:
@@ -59,7 +69,7 @@ class Shop:
         self.storage.modified_ms[segment_key(segment(number))] = wall_clock_ms() - age_ms
 
     def left(self) -> set[int]:
-        return {int(key[3:], 16) for key in self.storage.modified_ms}
+        return {int(key[3:], 16) for key in self.storage.modified_ms if not key.startswith(FOLDER)}
 
 
 def segment(number: int) -> bytes:
@@ -105,6 +115,43 @@ async def test_a_deletion_that_failed_is_done_again():
     assert not shop.coordinator.tombstones
 
 
+async def always() -> bool:
+    return True
+
+
+async def test_objects_that_can_not_be_deleted_hold_up_no_others_and_are_told_once_a_round(monkeypatch):
+    """More of them than a step takes, and they are the oldest."""
+    monkeypatch.setattr(garbage, "SEGMENTS_PER_STEP", 10)
+    monkeypatch.setattr(garbage, "_MUCH", 5)
+    shop = await Shop(*range(1, 61)).fill()
+    await shop.coordinator.delete_logs(TOPIC, shop.numbers)
+    refused = set(range(1, 26))
+    shop.storage.refused = {segment_key(segment(number)) for number in refused}
+    with structlog.testing.capture_logs() as logged:
+        assert await shop.collector.collect(always) == 35
+        assert await shop.collector.collect(always) == 0
+    assert shop.left() == refused
+    assert shop.coordinator.tombstones == {segment(number) for number in refused}
+    assert shop.stats.segments_deleted == 35
+    told = [entry for entry in logged if entry["event"] == "segments_not_deleted"]
+    assert [(entry["count"], entry["reason"]) for entry in told] == [(25, "AccessDenied")] * 2
+    shop.storage.refused.clear()
+    assert await shop.collector.collect(always) == 25
+    assert not shop.coordinator.tombstones
+
+
+async def test_a_storage_that_takes_no_deletions_is_not_asked_for_all_of_them(monkeypatch):
+    monkeypatch.setattr(garbage, "SEGMENTS_PER_STEP", 10)
+    monkeypatch.setattr(garbage, "_MUCH", 5)
+    monkeypatch.setattr(garbage, "_MOST_LEFT", 20)
+    shop = await Shop(*range(1, 61)).fill()
+    await shop.coordinator.delete_logs(TOPIC, shop.numbers)
+    shop.storage.refused = set(shop.storage.modified_ms)
+    with structlog.testing.capture_logs() as logged:
+        assert await shop.collector.collect(always) == 0
+    assert [entry["count"] for entry in logged] == [30]
+
+
 async def test_nothing_is_deleted_where_the_coordinator_does_not_know(monkeypatch):
     shop = await Shop(1).fill()
     await shop.coordinator.delete_logs(TOPIC, [1])
@@ -141,3 +188,56 @@ async def test_nothing_is_an_orphan_where_the_coordinator_knows_no_object():
     batch = ProposedBatch(10, 1, 1, NO_PRODUCER_ID, -1, -1)
     await shop.coordinator.commit(segment(7), [PartitionRun(TOPIC, 7, 1, (batch,))])
     assert await shop.collector.sweep_orphans() == 3, "a young object is in use"
+
+
+async def test_after_an_accepted_loss_nothing_is_an_orphan_until_there_was_time_to_look():
+    """The store went back to before a merge: its rows name what is gone, and object 7, which the merge made, nobody."""
+    shop = await Shop(1).fill()
+    shop.add(7)
+    await note_accepted_loss(shop.storage)  # type: ignore[arg-type]
+    with structlog.testing.capture_logs() as logged:
+        assert await shop.collector.sweep_orphans() == 0
+    assert [(entry["event"], entry["count"]) for entry in logged] == [("orphans_kept", 1)]
+    assert not shop.coordinator.tombstones
+
+    (note,) = (key for key in shop.storage.modified_ms if key.startswith(FOLDER))
+    shop.storage.modified_ms[note] -= 59_000
+    assert await shop.collector.sweep_orphans() == 0
+    shop.storage.modified_ms[note] -= 1_000
+    assert await shop.collector.sweep_orphans() == 1
+
+
+async def test_a_loss_that_is_accepted_during_a_sweep_is_seen_by_it(monkeypatch):
+    shop = await Shop(1).fill()
+    shop.add(7)
+    used = shop.coordinator.used
+
+    async def restored(segments: Sequence[bytes]) -> list[bool]:
+        await note_accepted_loss(shop.storage)  # type: ignore[arg-type]
+        return await used(segments)
+
+    monkeypatch.setattr(shop.coordinator, "used", restored)
+    assert await shop.collector.sweep_orphans() == 0
+    assert not shop.coordinator.tombstones
+
+
+async def test_of_accepted_losses_the_last_one_counts(monkeypatch):
+    storage = Objects()
+    assert await loss_accepted_ms(storage) is None  # type: ignore[arg-type]
+    await note_accepted_loss(storage)  # type: ignore[arg-type]
+    (first,) = storage.modified_ms
+    storage.modified_ms[first] = 1_000
+    storage.modified_ms["coordinator/state-0"] = wall_clock_ms() + 60_000
+    left_at_upload = []
+    upload = storage.upload
+
+    async def uploaded(key: str, data: bytes, length: int) -> None:
+        left_at_upload.append(first in storage.modified_ms)
+        await upload(key, data, length)
+
+    monkeypatch.setattr(storage, "upload", uploaded)
+    before_ms = wall_clock_ms()
+    await note_accepted_loss(storage)  # type: ignore[arg-type]
+    assert before_ms <= (await loss_accepted_ms(storage) or 0) <= wall_clock_ms()  # type: ignore[arg-type]
+    assert left_at_upload == [True], "there is no moment without any"
+    assert len(storage.modified_ms) == 2, "the state of the store, and one of these"
