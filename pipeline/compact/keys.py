@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
 from contextlib import aclosing
 from typing import Any
 
-from aiokafka.record.default_records import DefaultRecordBatch
+import pyarrow
 
 from pipeline.compact.chunk import Unread, unread_of
 from pipeline.compact.plan import Chunk, Span
-from pipeline.compact.records import records_of
 from pipeline.compact.spans import ReadRow, Work, iterate, read_rows, rows_now
 from pipeline.logs import LogGone
 from pipeline.reading import RowUnreadable
+from pipeline.source.decoding import decode, no_garbage_collection
 from pipeline.stores import opened
 from proxy.coordinator.interface import Row
-from proxy.errors import CORRUPT_MESSAGE
 from proxy.inspection.stores import Stores
-from proxy.records import HEADER_BYTES, BatchBounds, RecordsError, read_header
+from proxy.records import BatchBounds, RecordsError, read_header
 from proxy.storage.interface import StorageError
 
 SCHEMA = "log int, key binary, code bigint"
@@ -29,9 +27,6 @@ _MAX_KEY_BYTES = 8_388_608
 """Of what is handed to Spark at a time."""
 _TRIES = 3
 """At rows whose objects are gone: what rewrote them may be rewritten again."""
-_CODEC_POSITION = 22
-_CODEC_MASK = 0x07
-_LENGTH = struct.Struct(">i")
 
 Keys = dict[bytes, int]
 
@@ -41,8 +36,6 @@ def key_batches(work: Work, chunk: Chunk, tell: Callable[[int, Unread], None]) -
 
     `tell` is called with each log of which not all could be read.
     """
-    import pyarrow
-
     for log, latest in iterate(_keys_of_chunk(work, chunk)):
         if isinstance(latest, Unread):
             tell(log, latest)
@@ -137,17 +130,13 @@ def keys_of(batch: bytearray | memoryview, span: Span) -> Keys:
     header = read_header(batch)
     if header.is_control or header.is_transactional or not header.record_count:
         return {}
-    plain = bytearray(batch[:HEADER_BYTES])
-    plain[_CODEC_POSITION] &= ~_CODEC_MASK
-    plain += records_of(batch, header)
-    _LENGTH.pack_into(plain, 8, len(plain) - 12)
+    base_offset = int.from_bytes(batch[:8], "big")
     found: Keys = {}
-    try:
-        for record in DefaultRecordBatch(bytes(plain)):
+    with no_garbage_collection():
+        records, _ = decode(memoryview(batch), header, base_offset)
+        for record in records:
             if record.key is not None and span.start <= record.offset < span.end:
                 found[record.key] = record.offset << 1 | (record.value is None)
-    except Exception as error:  # the decoder is not ours, and has no one error of its own
-        raise RecordsError(CORRUPT_MESSAGE, f"the records of a batch can't be read: {error}") from error
     return found
 
 

@@ -13,8 +13,9 @@ from pipeline.reading import coalesce, fetch_ranges, row_batches
 from proxy.config import Settings
 from proxy.coordinator.interface import DisklessTopic, Row
 from proxy.inspection.stores import Stores, open_stores
-from proxy.records import read_header
+from proxy.records import HEADER_BYTES, read_header
 from proxy.wal.segment import SegmentBuilder
+from tests.batches import ENCODE, make_timed_batch
 from tests.support.records import Stored
 from tests.support.segments import commit_segment
 
@@ -49,6 +50,13 @@ def keyed_batch(
         added = builder.append(place, timestamp_ms + place, record.key, record.value, list(record.headers))
         assert added is not None
     return bytearray(builder.build())
+
+
+def foreign_header_batch(records: Sequence[Keyed], *, codec: int = 0) -> bytearray:
+    """As `keyed_batch`, each record with a header whose key is not UTF-8, which the other writer can't say."""
+    plain = keyed_batch([record._replace(headers=(("??", b"header"),)) for record in records])
+    packed = ENCODE[codec](bytes(plain[HEADER_BYTES:]).replace(b"??", b"\xff?"))
+    return make_timed_batch([START_MS + place for place in range(len(records))], codec=codec, payload=packed)
 
 
 async def write_batches(

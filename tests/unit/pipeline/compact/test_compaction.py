@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.compact.apply import State
+from proxy.inspection.records import read_records
 from proxy.records import read_header
-from tests.support.keyed import Keyed, Producer, keyed_batch, last_of_each_key
+from tests.support.keyed import Keyed, Producer, foreign_header_batch, keyed_batch, last_of_each_key
 from tests.support.memory_log import TOPIC
 from tests.unit.pipeline.compact.simulated import DELETE_RETENTION_MS, SETTINGS, Killed, Simulated
 
@@ -200,6 +201,20 @@ async def test_a_header_that_tells_less_than_its_records_is_compacted() -> None:
 
     assert (await log.compact()).states == [State.DONE]
     assert [(record.offset, record.timestamp_ms) for record in await log.records()] == [(1, 5_001), (2, 0)]
+
+
+@pytest.mark.parametrize("codec", [0, 4])
+async def test_records_with_header_keys_that_are_not_utf_8_are_compacted(codec: int) -> None:
+    log = await simulated()
+    await log.log.write([(0, foreign_header_batch([Keyed(b"a", b"1"), Keyed(b"b", b"1")], codec=codec))])
+    await log.produce([Keyed(b"a", b"2")])
+
+    assert (await log.compact()).states == [State.DONE]
+
+    (row,) = log.log.coordinator.logs[TOPIC, 0].rows
+    (obj,) = [data for key, data in log.log.storage.objects.items() if row.segment.hex() in key]
+    (left,) = read_records(memoryview(obj)[row.position :], read_header(obj, row.position))
+    assert (left.offset_delta, left.key, left.headers) == (1, b"b", (("\\xff?", b"header"),))
 
 
 async def test_what_a_merge_has_changed_is_left_for_another_time() -> None:

@@ -17,7 +17,7 @@ from pipeline.compact.spans import Work
 from proxy.inspection.stores import Stores
 from proxy.records import RecordsError, patch_offsets
 from proxy.storage.interface import ObjectMissing, StorageError
-from tests.support.keyed import Keyed, keyed_batch
+from tests.support.keyed import Keyed, foreign_header_batch, keyed_batch
 from tests.support.memory_log import TOPIC
 from tests.unit.pipeline.compact.simulated import Simulated
 
@@ -39,6 +39,15 @@ def test_keys_and_the_offsets_of_their_last_records(records: list[Keyed], codec:
         if record.key is not None and start <= offset < end:
             wanted[record.key] = offset << 1 | (record.value is None)
     assert found == wanted
+
+
+@pytest.mark.parametrize("codec", range(5))
+def test_keys_of_records_whose_header_keys_are_not_utf_8(codec: int) -> None:
+    batch = foreign_header_batch([Keyed(b"key", b"value"), Keyed(None, b"value"), Keyed(b"gone", None)], codec=codec)
+    patch_offsets(batch, 7, 0)
+
+    assert keys_of(batch, EVERYWHERE) == {b"key": 7 << 1, b"gone": 9 << 1 | 1}
+    assert keys_of(batch, Span(0, 0, 9, 0, 0)) == {b"key": 7 << 1}
 
 
 @given(RECORDS, st.integers(0, 4), st.data())
