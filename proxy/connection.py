@@ -59,12 +59,11 @@ _MAY_BE_CUT = frozenset({1, 11, 12, 14, 68, 76, 78, 88})
 """Fetch, JoinGroup, Heartbeat, SyncGroup, ConsumerGroupHeartbeat, ShareGroupHeartbeat, ShareFetch,
 StreamsGroupHeartbeat: long waits without effect, which a drain does not wait for."""
 
-
 _ASKS_ONLY = frozenset({1, 2, 3, 9, 10, 11, 12, 14, 18})
 """Fetch, ListOffsets, Metadata, OffsetFetch, FindCoordinator, JoinGroup, Heartbeat, SyncGroup, ApiVersions: nothing is
 lost where nobody hears of the answer. The newer heartbeats may be a leave."""
 
-_KEEPS_BACK = _MEMORY | _BROKER_FULL | _THROTTLED
+_KEEPS_BACK = _CONNECTING | _MEMORY | _BROKER_FULL | _THROTTLED
 """Ends by itself also when the client has gone."""
 _IS_ANSWERED = _CLIENT_FULL | _IN_FLIGHT | _ANSWERS_WAIT
 """Only for a client that waits for answers."""
@@ -526,7 +525,7 @@ class ClientConnection(asyncio.Protocol):
             self.close()
             return
         self.upstream = upstream
-        if self._transport is None:
+        if self._ended:
             upstream.close()
             return
         self._unpause(_CONNECTING)
@@ -703,8 +702,9 @@ class ClientConnection(asyncio.Protocol):
 
     @property
     def _has_kept_back(self) -> bool:
-        """Whether frames wait for something that comes without the client."""
-        waits = self._granted or (self._paused & _KEEPS_BACK and self._reader.partial)
+        """Whether frames wait for something that comes without the client, or for the step in which they go on."""
+        kept = self._paused & _KEEPS_BACK if self._paused else self._reader.stopped
+        waits = self._granted or (kept and self._reader.partial)
         return bool(waits) and not self._paused & (_ENDING | _IS_ANSWERED)
 
     @property

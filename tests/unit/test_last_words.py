@@ -17,9 +17,18 @@ from proxy.config import Listeners
 from proxy.connection import ClientConnection
 from proxy.memory import MemoryBudget
 from proxy.upstream import BrokerConnection, Question, connect_broker
-from tests.unit.connection_double import METADATA, PRODUCE, Sent, connected, produce, request, response, turns
+from tests.unit.connection_double import (
+    BROKER_ERROR,
+    METADATA,
+    PRODUCE,
+    Sent,
+    connected,
+    produce,
+    request,
+    response,
+    turns,
+)
 
-LONG_MS = 60_000
 SEND_BUFFER_BYTES, LARGE_BYTES = 65_536, 16_000_000
 """Of a socket, and more than both sides' sockets take."""
 ANSWERED, ASKED = 3, request(METADATA, 1)
@@ -141,10 +150,11 @@ class Hasty:
             if not done:
                 self._in.write(await loop.sock_recv(self._socket, 65_536))
 
-    async def send(self, data: bytes, *, leaves: bool = False) -> None:
+    async def send(self, data: bytes, *, leaves: bool = False, says_goodbye: bool = True) -> None:
         if self._tls is not None:
-            self._tls.write(data)
-            if leaves:
+            if data:
+                self._tls.write(data)
+            if leaves and says_goodbye:
                 with contextlib.suppress(ssl.SSLWantReadError):
                     self._tls.unwrap()
             data = self._out.read()
@@ -155,8 +165,8 @@ class Hasty:
             self._socket.close()
 
 
-async def serve(sent: Sent, tls: Tls) -> tuple[Hasty, ClientConnection]:
-    """A client that has connected, and its connection."""
+async def serve(sent: Sent, tls: Tls, *, connects: bool = True) -> tuple[Hasty, ClientConnection]:
+    """A client that has connected, and its connection; `connects`: which has its broker."""
     served: list[ClientConnection] = []
 
     def connection() -> ClientConnection:
@@ -166,7 +176,7 @@ async def serve(sent: Sent, tls: Tls) -> tuple[Hasty, ClientConnection]:
     listening = await asyncio.get_running_loop().create_server(connection, "127.0.0.1", 0, ssl=tls[0])
     client = Hasty(listening.sockets[0].getsockname()[1], tls[1])
     await client.connect()
-    await until(lambda: bool(served) and served[0].upstream is not None)
+    await until(lambda: bool(served) and (served[0].upstream is not None if connects else served[0].opened_ms > 0))
     listening.close()
     return client, served[0]
 
@@ -264,6 +274,69 @@ def test_what_was_kept_back_goes_on_though_its_client_has_gone(tls: Tls, why: st
     on_uvloop(send_and_leave)
 
 
+def far_broker(sent: Sent) -> asyncio.Event:
+    """Connections to brokers take until it is set."""
+    there, connect = asyncio.Event(), sent.cluster.connect
+
+    async def wait_and_connect(node_id: int | None, protocol: BrokerConnection) -> None:
+        await there.wait()
+        await connect(node_id, protocol)
+
+    sent.cluster.connect = wait_and_connect  # type: ignore[method-assign]
+    return there
+
+
+@pytest.mark.parametrize("says_goodbye", [True, False])
+def test_what_came_before_the_broker_was_there_goes_on_though_its_client_has_gone(tls: Tls, says_goodbye: bool) -> None:
+    async def send_and_leave() -> None:
+        sent = await connected()
+        there = far_broker(sent)
+        client, _ = await serve(sent, tls, connects=False)
+        await client.send(produce(1, acks=0), leaves=True, says_goodbye=says_goodbye)
+        await asyncio.sleep(0.1)
+        sent.context.connections.sweep_once(sent.context.now(), contended=False)
+        await asyncio.sleep(0.05)
+        there.set()
+        await until(lambda: len(sent.context.connections) == 1)
+        assert len(sent.cluster.transports) == 2
+        assert sent.broker.closing
+        assert sent.broker.frames() == [produce(1, acks=0)[4:]]
+        assert sent.memory.used_bytes == 0
+
+    on_uvloop(send_and_leave)
+
+
+@pytest.mark.parametrize("says_goodbye", [True, False])
+def test_who_left_without_a_word_is_not_connected(tls: Tls, says_goodbye: bool) -> None:
+    async def leave() -> None:
+        sent = await connected()
+        far_broker(sent)
+        client, _ = await serve(sent, tls, connects=False)
+        assert len(sent.context.connections) == 2
+        await client.send(b"", leaves=True, says_goodbye=says_goodbye)
+        await until(lambda: len(sent.context.connections) == 1)
+
+    on_uvloop(leave)
+
+
+@pytest.mark.parametrize("ends", ["refused", "late"])
+def test_what_waits_for_a_broker_that_does_not_come_ends(tls: Tls, ends: str) -> None:
+    async def send_and_leave() -> None:
+        sent = await connected(broker_write_timeout_ms=1_000)
+        there = far_broker(sent)
+        sent.cluster.failure = BROKER_ERROR
+        client, _ = await serve(sent, tls, connects=False)
+        await client.send(produce(1, acks=0), leaves=True)
+        await asyncio.sleep(0.1)
+        assert len(sent.context.connections) == 2
+        if ends == "refused" or tls[0] is None:  # its end is not noticed while it is not read from
+            there.set()
+        await until(lambda: len(sent.context.connections) == 1)
+        assert sent.memory.used_bytes == 0
+
+    on_uvloop(send_and_leave)
+
+
 def test_what_goes_on_without_a_client_ends_in_time(tls: Tls) -> None:
     async def send_and_leave() -> None:
         async def wait(connection: ClientConnection, slot: Any) -> None:
@@ -285,82 +358,3 @@ def test_what_goes_on_without_a_client_ends_in_time(tls: Tls) -> None:
         assert len(sent.context.connections) == 1
 
     on_uvloop(send_and_leave)
-
-
-async def left(**limits: int) -> Sent:
-    """A client that has gone, of whose last request the broker has not taken 20 bytes."""
-    sent = await connected(**limits)
-    sent.broker.close = lambda: None  # it waits for the broker
-    sent.send(produce(1, acks=0))
-    sent.broker.unsent = 20
-    sent.client.close()
-    await turns()
-    assert not sent.broker.aborted
-    assert sent.memory.used_bytes == 20
-    return sent
-
-
-async def test_a_broker_that_takes_nothing_is_given_up():
-    sent = await left(broker_write_timeout_ms=500)
-    del sent.broker.close
-    await until(lambda: sent.broker.aborted)
-    await turns()
-    assert sent.memory.used_bytes == 0
-    assert not len(sent.context.connections)
-
-
-async def test_what_is_answered_is_not_waited_for_when_nobody_is_there_for_the_answer():
-    sent = await connected(broker_write_timeout_ms=LONG_MS)
-    sent.send(request(METADATA, 1))
-    sent.broker.unsent = 20
-    sent.client.close()
-    await turns()
-    assert sent.broker.aborted
-    assert sent.memory.used_bytes == 0
-    assert not len(sent.context.connections)
-
-
-async def test_it_counts_as_a_connection_and_a_drain_waits_for_it():
-    sent = await left(broker_write_timeout_ms=LONG_MS)
-    assert len(sent.context.connections) == 1
-    draining = asyncio.create_task(sent.context.connections.drain())
-    await turns()
-    assert not draining.done()
-    sent.broker.protocol.connection_lost(None)
-    await draining
-    assert sent.memory.used_bytes == 0
-
-
-async def test_a_drain_that_may_not_wait_ends_it():
-    sent = await left(broker_write_timeout_ms=LONG_MS)
-    del sent.broker.close
-    sent.context.connections.abort()
-    await turns()
-    assert sent.broker.aborted
-    assert not len(sent.context.connections)
-
-
-@pytest.mark.parametrize("acks", [0, 1])
-@pytest.mark.parametrize("leaves", [False, True])
-async def test_a_request_that_the_broker_does_not_take_is_held_memory(acks: int, leaves: bool) -> None:
-    def forward(connection: ClientConnection, request: Any) -> None:
-        connection.forward(request, answered=acks != 0)
-
-    sent = await connected(handlers={PRODUCE: forward})
-    sent.topics.nothing_diskless = False
-    full = sent.broker.writelines
-
-    def write_and_be_full(parts: Any) -> None:
-        full(parts)
-        sent.broker.protocol.pause_writing()
-
-    sent.broker.writelines = write_and_be_full
-    request = produce(1, acks=acks, size=200)
-    sent.send(request)
-    assert sent.memory.used_bytes == len(request) - 4
-    if leaves:
-        sent.client.close()
-        await turns()
-    else:
-        sent.broker.protocol.resume_writing()
-    assert sent.memory.used_bytes == 0
