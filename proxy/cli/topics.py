@@ -188,11 +188,12 @@ async def _described(config: Path, names: list[str], quick: bool) -> list[dict[s
         for topic in topics:
             with progress(f"reading the index of {topic.name}", "rows") as count:
                 figures = await topic_figures(stores, topic, sizes, count, read_rows=not quick)
-            described.append(_as_json(figures, brokers))
+            described.append(_as_json(figures, brokers, settings.redis.shards))
     return described
 
 
-def _as_json(figures: TopicFigures, brokers: BrokersView) -> dict[str, Any]:
+def _as_json(figures: TopicFigures, brokers: BrokersView, shards: int) -> dict[str, Any]:
+    from proxy.coordinator.shards import partition_key, shard_of
     from proxy.inspection.topics import dead_bytes
     from proxy.wal.segment import segment_key
 
@@ -216,6 +217,7 @@ def _as_json(figures: TopicFigures, brokers: BrokersView) -> dict[str, Any]:
         "partitions": [
             {
                 "partition": one.partition,
+                "shard": shard_of(partition_key(topic.topic_id, one.partition), shards),
                 "log_start_offset": one.log_start_offset,
                 "high_watermark": one.high_watermark,
                 "log_end_offset": one.log_end_offset,
@@ -254,11 +256,11 @@ def _print_topic(topic: dict[str, Any]) -> None:
     console.print(f"  bytes{objects}: {', '.join(sizes)}", soft_wrap=True)
     for warning in _warnings(topic):
         console.print(f"  {warning}", style="red", soft_wrap=True, markup=False)
-    names = ("partition", "log start", "high watermark", "rows", "live bytes", "shared bytes", "objects")
+    names = ("partition", "shard", "log start", "high watermark", "rows", "live bytes", "shared bytes", "objects")
     table = Table(*names)
     for column in table.columns:
         column.justify = "right"
-    keys = ("partition", "log_start_offset", "high_watermark", "rows", "live_bytes", "shared_bytes", "objects")
+    keys = ("partition", "shard", "log_start_offset", "high_watermark", "rows", "live_bytes", "shared_bytes", "objects")
     for partition in topic["partitions"]:
         table.add_row(*(_count(partition[key]) for key in keys))
     console.print(table)
