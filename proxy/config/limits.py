@@ -52,7 +52,7 @@ class Limits(Section):
     tls_handshake_timeout_ms: Reloadable[int] = Field(default=10_000, ge=100)
     """From an accepted connection to the end of its TLS handshake."""
     drain_timeout_ms: Reloadable[int] = Field(default=25_000, ge=0)
-    """From SIGTERM to the end of the process, at most."""
+    """From SIGTERM to the end of the process at most, and a few seconds more for the last rollup."""
     drain_pause_ms: Reloadable[int] = Field(default=250, ge=0)
     """In a drain, between closing the connections to one broker and those to the next: so long a client has to ask on
     another connection where its brokers are now. All pauses together take eight times this at most."""

@@ -92,7 +92,9 @@ class Garbage(Section):
     grace_ms: int = Field(default=60_000, ge=0)
     """From the moment when nobody can find a segment any more to its deletion: longer than any Fetch takes. No commit
     is tried for longer, whatever `diskless_append_commit_timeout_ms` says: what it has done first may be freed by then.
-    The same for all proxies and jobs; stop them all to lower it."""
+    A state of Redis that is older must not be brought back once a merge or a compaction has run: it names objects that
+    are deleted. So at least the age of the oldest backup that is to be used, and the largest lag of a replica: see
+    docs/operations.md. The same for all proxies and jobs: stop the jobs to raise it, and all to lower it."""
     orphan_sweep_interval_ms: Reloadable[int] = Field(default=3_600_000, ge=10)
     """How often all objects are listed, to find those that were uploaded and never committed."""
     orphan_age_ms: int = Field(default=3_600_000, ge=0)

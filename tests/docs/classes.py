@@ -57,6 +57,7 @@ NOT_RUN = dict.fromkeys(LOOKING, "looks at the reader's own machine") | {
     "valkey-cli": "asks the reader's own Valkey",
     "aws": "needs an account",
     "systemctl": "needs systemd; tests/deploy looks at the units",
+    "systemd-run": "needs systemd",
     "systemd-analyze": "needs systemd; tests/deploy runs it where it is there",
     "useradd": "needs root",
     "which": "finds a path",
