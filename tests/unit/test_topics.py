@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
+
+import pytest
 
 from proxy.coordinator.interface import CoordinatorUnavailable, DisklessTopic, RegistrySnapshot
 from proxy.topics import Topics
@@ -91,27 +94,18 @@ async def test_certainty_ends_with_the_lease_at_once():
     assert not topics.nothing_diskless
 
 
-async def test_without_a_lease_only_what_was_seen_as_classic_is():
-    """Decision 0005: with the coordinator away, running producers of classic topics go on."""
+@pytest.mark.parametrize("judge", [Topics.surely_classic, Topics.is_read_as_classic])
+async def test_without_a_lease_only_what_was_seen_as_classic_is(judge: Callable[[Topics, str | bytes], bool]):
+    """Decision 0005: with the coordinator away, running clients of classic topics go on."""
     topics, lease = await loaded()
-    assert topics.surely_classic("orders")
-    assert topics.surely_classic(TOPIC_ID)
+    assert judge(topics, "orders")
+    assert judge(topics, TOPIC_ID)
     lease.runs = False
-    assert topics.surely_classic("orders")
-    assert topics.surely_classic(TOPIC_ID)
-    assert not topics.surely_classic("others")
+    assert judge(topics, "orders")
+    assert judge(topics, TOPIC_ID)
+    assert not judge(topics, "others")
+    assert not judge(topics, b"o" * 16)
     assert not topics.nothing_diskless
-
-
-async def test_without_a_lease_only_what_was_seen_as_classic_is_read_as_such():
-    topics, lease = await loaded()
-    assert topics.is_read_as_classic("orders")
-    assert topics.is_read_as_classic(TOPIC_ID)
-    lease.runs = False
-    assert topics.is_read_as_classic("orders")
-    assert topics.is_read_as_classic(TOPIC_ID)
-    assert not topics.is_read_as_classic("others")
-    assert not topics.is_read_as_classic(b"o" * 16)
 
 
 async def test_what_passed_while_nothing_was_diskless_is_read_and_written_as_before():
