@@ -147,7 +147,7 @@ async def test_what_one_says_that_ends_meanwhile_is_not_counted_twice() -> None:
 
 
 async def test_all_workers_are_asked_at_once_so_that_several_that_hang_take_no_longer_than_one() -> None:
-    asked, everyone = 0, asyncio.Event()
+    asked, questions, everyone = 0, 0, asyncio.Event()
 
     class One:
         has_been_ready = has_answered = True
@@ -155,7 +155,7 @@ async def test_all_workers_are_asked_at_once_so_that_several_that_hang_take_no_l
         async def ask(self, question: object) -> Any:
             nonlocal asked
             asked += 1
-            if asked == len(workers._workers):
+            if asked == questions:
                 everyone.set()
             async with asyncio.timeout(60):
                 await everyone.wait()
@@ -167,10 +167,33 @@ async def test_all_workers_are_asked_at_once_so_that_several_that_hang_take_no_l
     workers = Workers(settings_of())
     workers._workers = {number: One() for number in (1, 2, 3)}  # type: ignore[misc]
     workers._not_ready = None
-    for ask in (workers.why_not_ready, workers.remark, workers.metrics):
+    # With the metrics each is asked whether it is ready, too.
+    for ask, questions in ((workers.why_not_ready, 3), (workers.remark, 3), (workers.metrics, 6)):
         asked, everyone = 0, asyncio.Event()
         await ask()
-        assert asked == 3, ask
+        assert asked == questions, ask
+
+
+async def test_a_proxy_of_which_a_worker_hangs_is_not_ready_to_prometheus_either() -> None:
+    class One(_Worker):
+        def __init__(self) -> None:
+            self.has_been_ready = True
+            self.hangs = False
+
+        async def ask(self, question: object) -> Any:
+            if self.hangs:
+                raise TimeoutError
+            return ([], []) if question is Ask.METRICS else None
+
+    one, other = One(), One()
+    workers = Workers(settings_of())
+    workers._workers = {1: one, 2: other}
+    workers._not_ready = None
+    assert b"diskless_proxy_ready 1.0" in await workers.metrics()
+    other.hangs = True
+    assert b"diskless_proxy_ready 0.0" in await workers.metrics()
+    one.hangs = True
+    assert b"diskless_proxy_ready 0.0" in await workers.metrics()
 
 
 async def test_a_question_of_the_admin_port_goes_to_all_and_who_is_silent_is_left_out() -> None:
