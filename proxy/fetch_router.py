@@ -46,12 +46,17 @@ def fetch(connection: ClientConnection, request: Request) -> Coroutine[Any, Any,
         if known.find(asked.topic) is not None or not known.is_read_as_classic(asked.topic)
     }
     routed = is_routed(connection, parsed)
-    if not mine and not routed:
+    # A session that begins with a shadow would go on with it when the topic is live.
+    fresh = any(known.may_be_a_shadow(asked.topic) for asked in parsed.topics)
+    if not mine and not routed and not fresh:
         forward(connection, request, {}, never_near(connection))
         return None
     if parsed.session_epoch > _FIRST_EPOCH:
         body = build_fetch_response(parsed.version, 0, [], error_code=FETCH_SESSION_ID_NOT_FOUND)
         connection.open_slot(request).fill(body)
+        return None
+    if not mine and not routed:
+        forward(connection, without_session(request, parsed), {}, never_near(connection))
         return None
     topics = each_once(parsed.topics)
     diskless = [DisklessAsked(asked, known.find(asked.topic)) for asked in topics if asked.topic in mine]

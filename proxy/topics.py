@@ -8,6 +8,7 @@ that were seen to be classic while it ran are taken for classic.
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 
 import structlog
@@ -26,6 +27,7 @@ TopicReference = str | bytes
 """A name, or a 16-byte topic ID."""
 
 _MAX_SEEN_CLASSIC = 100_000
+_LONGEST_NAME = 249
 _RELOAD_PAUSE_S = 0.1
 
 
@@ -42,7 +44,7 @@ class Topics:
         self._lease_runs = lease_runs
         self._by_name: dict[str, DisklessTopic] = {}
         self._by_id: dict[bytes, DisklessTopic] = {}
-        self._seen_classic: set[TopicReference] = set()
+        self._seen_classic: OrderedDict[TopicReference, None] = OrderedDict()
         self._reserved = False
         self._streams: dict[object, int] = {}
 
@@ -83,22 +85,34 @@ class Topics:
         A topic ID that comes up first while a name is reserved may be that very shadow's: not sure. Of a registry that
         has gone back no name is: whoever made it anew may have made it diskless.
         """
-        if self.gone_back and isinstance(topic, str):
+        if (self.gone_back and isinstance(topic, str)) or self.may_be_a_shadow(topic):
             return False
         return self.is_read_as_classic(topic)
 
     def is_read_as_classic(self, topic: TopicReference) -> bool:
         """Whether the brokers may be asked about a topic that `find` does not know.
 
-        Else it may be a diskless topic's shadow, whose empty log is OFFSET_OUT_OF_RANGE for every position.
+        Else it may be a diskless topic's shadow, whose empty log is OFFSET_OUT_OF_RANGE for every position. While the
+        lease runs a shadow that is not known yet belongs to a topic that is not live, and so has no positions.
         """
-        certain = self._lease_runs() and not self.gone_back
-        if certain and not (self._reserved and isinstance(topic, bytes)):
-            if len(self._seen_classic) >= _MAX_SEEN_CLASSIC:
-                self._seen_classic.clear()
-            self._seen_classic.add(topic)
-            return True
-        return topic in self._seen_classic
+        if self.gone_back or not self._lease_runs():
+            return topic in self._seen_classic
+        if not self.may_be_a_shadow(topic):
+            self._remember(topic)
+        return True
+
+    def may_be_a_shadow(self, topic: TopicReference) -> bool:
+        """Whether it is a topic ID that has come up first while a name is reserved."""
+        return self._reserved and isinstance(topic, bytes) and topic not in self._seen_classic
+
+    def _remember(self, topic: TopicReference) -> None:
+        """As classic. What was asked for longest ago makes room; no topic has a longer name than brokers allow."""
+        if isinstance(topic, str) and len(topic) > _LONGEST_NAME:
+            return
+        self._seen_classic[topic] = None
+        self._seen_classic.move_to_end(topic)
+        if len(self._seen_classic) > _MAX_SEEN_CLASSIC:
+            self._seen_classic.popitem(last=False)
 
     def passed(self, topic: TopicReference) -> None:
         """A request of a topic went to the brokers while every topic was classic: if so still, it is remembered."""
@@ -169,4 +183,6 @@ class Topics:
         self._by_name = {topic.name: topic for topic in snapshot.topics}
         self._by_id = {topic.topic_id: topic for topic in snapshot.topics if any(topic.topic_id)}
         self._reserved = len(self._by_id) != len(self._by_name)
-        self._seen_classic.difference_update(self._by_name, self._by_id)
+        no_longer: list[TopicReference] = [*self._by_name, *self._by_id]
+        for reference in no_longer:
+            self._seen_classic.pop(reference, None)

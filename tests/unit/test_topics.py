@@ -68,6 +68,11 @@ async def test_an_id_that_comes_up_while_a_name_is_reserved_may_be_that_shadow()
     await topics.registry.reserve("orders", 3, {}, "owner")
     await topics.load()
     assert not topics.surely_classic(TOPIC_ID)
+    # What is reserved has no records: reading is no harm, but for a broker's session that goes on.
+    assert topics.is_read_as_classic(TOPIC_ID)
+    assert topics.may_be_a_shadow(TOPIC_ID)
+    assert not topics.surely_classic(TOPIC_ID), "not by being read"
+    assert not topics.may_be_a_shadow(b"k" * 16)
     assert topics.surely_classic("other")
     assert topics.surely_classic(b"k" * 16), "seen before the name was reserved, so before the shadow was made"
     await topics.registry.activate("orders", TOPIC_ID, 3)
@@ -106,6 +111,16 @@ async def test_without_a_lease_only_what_was_seen_as_classic_is(judge: Callable[
     assert not judge(topics, "others")
     assert not judge(topics, b"o" * 16)
     assert not topics.nothing_diskless
+
+
+async def test_what_is_remembered_is_bounded_and_what_was_asked_for_last_stays(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("proxy.topics._MAX_SEEN_CLASSIC", 3)
+    topics, lease = await loaded()
+    assert topics.surely_classic("n" * 250), "a broker refuses it"
+    for name in ("a", "b", "c", "a", "d"):
+        assert topics.surely_classic(name)
+    lease.runs = False
+    assert [name for name in ("a", "b", "c", "d", "n" * 250) if topics.surely_classic(name)] == ["a", "c", "d"]
 
 
 async def test_what_passed_while_nothing_was_diskless_is_read_and_written_as_before():

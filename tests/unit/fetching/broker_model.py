@@ -131,7 +131,9 @@ class Proxied:
         self.known |= {known.topic_id: known for known in self.known.values()}
         self.stale: list[str | bytes] = []
         self.unsure: set[str | bytes] = set()
-        """Topics that may be shadows of diskless ones."""
+        """Topics of which nobody can say whether they are diskless."""
+        self.fresh: set[str | bytes] = set()
+        """Topic IDs that have come up while a name is reserved."""
         self.stats = Stats()
         self.memory = MemoryBudget(1 << 40)
         self.muted_s = 0.0
@@ -154,7 +156,11 @@ class Proxied:
             ),
             now=now,
             stats=self.stats,
-            topics=SimpleNamespace(find=lambda topic: None, is_read_as_classic=lambda topic: topic not in self.unsure),
+            topics=SimpleNamespace(
+                find=lambda topic: None,
+                is_read_as_classic=lambda topic: topic not in self.unsure,
+                may_be_a_shadow=lambda topic: topic in self.fresh,
+            ),
             racks=SimpleNamespace(learn=lambda *_: None, counted=lambda *_: "near", of=lambda *_: "near"),
             fleet=SimpleNamespace(listener=lambda *_: ("proxy", 1)),
             cluster=cluster,

@@ -312,6 +312,22 @@ async def test_a_topic_that_may_be_a_shadow_is_asked_of_no_broker() -> None:
     assert only_partition(await proxied.fetch(asked(12, ("t", 0, 0)))).records_length == 600
 
 
+async def test_a_session_does_not_begin_with_what_may_become_a_shadow() -> None:
+    proxied, _, _ = one_partition()
+    proxied.node_id = NEAR  # where nothing is read from elsewhere
+    (topic_id,) = proxied.fresh = {b"t".ljust(16, b"\0")}
+    response = await proxied.fetch(asked(13, ("t", 0, 0), session_id=77, session_epoch=1))
+    assert response is not None
+    assert (response.error_code, response.session_id) == (FETCH_SESSION_ID_NOT_FOUND, 0)
+    assert await proxied.fetch(asked(13, ("t", 0, 0), session_epoch=0)) is None
+    (forwarded,) = proxied.forwarded
+    told = parse_fetch_request(forwarded.body, 13)
+    assert (told.session_id, told.session_epoch, [one.topic for one in told.topics]) == (0, -1, [topic_id])
+    proxied.fresh = set()
+    assert await proxied.fetch(asked(13, ("t", 0, 0), session_id=77, session_epoch=1)) is None
+    assert parse_fetch_request(proxied.forwarded[-1].body, 13).session_id == 77
+
+
 async def test_sessions_end_on_a_foreign_listener() -> None:
     proxied, _, _ = one_partition()
     response = await proxied.fetch(asked(12, ("t", 0, 0), session_id=77, session_epoch=1))
