@@ -210,6 +210,10 @@ class _Creating:
             reserved = await self._reserve(begun)
             reserved -= await self._taken(reserved)
             open_ends |= reserved
+            for name in self._asked.keys() - reserved:
+                # Reserved meanwhile by somebody who may have waited for the same proxy as this.
+                if self._context.topics.find(name) is not None:
+                    self._refuse(name, TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
             if not self._asked:
                 return
             try:

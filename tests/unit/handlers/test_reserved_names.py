@@ -164,3 +164,20 @@ async def test_nothing_is_made_or_kept_where_brokers_do_not_say_whether_a_name_i
     assert (brokers.topics, states(registry), brokers.asked) == ({}, {}, [True, True])
     assert await create(brokers, "a") == {"a": NONE}
     assert states(registry) == {"a": ("live", brokers.topics["a"].bytes)}
+
+
+async def test_a_classic_topic_is_not_made_under_a_name_that_was_reserved_while_the_fleet_was_waited_for() -> None:
+    """Whoever reserved it waits for the same proxy, looks the name up before, and takes what it finds then for its own."""
+    registry = Registry()
+    brokers = proxied(registry)
+    brokers.context.settings.default_diskless_topics = ("diskless",)
+
+    async def acknowledged(version: int) -> bool:
+        await ModelTopicRegistry.reserve(registry, "classic", 1, {}, "somebody else")
+        await brokers.context.topics.load()
+        return True
+
+    brokers.context.fleet.acknowledged = acknowledged
+    assert await create(brokers, "diskless", "classic") == {"diskless": NONE, "classic": TOPIC_ALREADY_EXISTS}
+    assert "classic" not in brokers.topics
+    assert states(registry)["classic"][0] == "reserved"
