@@ -205,7 +205,10 @@ class Audit:
 
     async def _decide_objects(self, stores: Stores, findings: Decided) -> None:
         orphans = {one.segment: one for one in self._bytes.of(Defect.ORPHAN_OBJECT)}
-        findings.defects += [orphans[segment] async for segment in second_look.orphans(stores, list(orphans))]
+        try:
+            findings.defects += [orphans[segment] async for segment in second_look.orphans(stores, list(orphans))]
+        except second_look.TooManyWaiting as error:
+            findings.defects.append(Suspicion(Defect.UNREADABLE, str(error)))
         findings.defects += [one async for one in second_look.tombstoned_in_use(stores)]
 
     async def _decide_use(self, stores: Stores, findings: Decided) -> None:

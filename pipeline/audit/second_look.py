@@ -140,8 +140,12 @@ async def wrong_use(stores: Stores, shard: int, segments: set[bytes]) -> tuple[l
     return found, left
 
 
+class TooManyWaiting(Exception):
+    """So many segments wait for their deletion that none can be taken for an orphan."""
+
+
 async def orphans(stores: Stores, segments: Sequence[bytes]) -> AsyncIterator[bytes]:
-    """Those that nothing names, that do not wait for their deletion, and that are there."""
+    """Those that nothing names, that do not wait for their deletion, and that are there. Raises TooManyWaiting."""
     coordinator = stores.coordinator
     left = iter(segments)
     while some := list(islice(left, SEGMENTS_PER_STEP)):
@@ -152,7 +156,10 @@ async def orphans(stores: Stores, segments: Sequence[bytes]) -> AsyncIterator[by
         garbage = await coordinator.garbage(0, MAX_WAITING)
         tombstoned = await tombstones(coordinator, stores.settings.redis.shards)
         if len(garbage) >= MAX_WAITING or len(tombstoned) >= MAX_WAITING:
-            return
+            raise TooManyWaiting(
+                f"more than {MAX_WAITING:,} objects wait for their deletion, so those that nothing names could not be "
+                "told from them; run the audit again when garbage.grace_ms is over, with no jobs meanwhile"
+            )
         for segment in set(unused) - set(garbage) - tombstoned.keys():
             if await _exists(stores.storage, segment):
                 yield segment
