@@ -322,13 +322,14 @@ def test_who_left_without_a_word_is_not_connected(tls: Tls, says_goodbye: bool) 
 @pytest.mark.parametrize("ends", ["refused", "late"])
 def test_what_waits_for_a_broker_that_does_not_come_ends(tls: Tls, ends: str) -> None:
     async def send_and_leave() -> None:
-        sent = await connected(broker_write_timeout_ms=1_000)
+        sent = await connected(broker_write_timeout_ms=1_000 if ends == "late" else 60_000)
         there = far_broker(sent)
         sent.cluster.failure = BROKER_ERROR
         client, _ = await serve(sent, tls, connects=False)
         await client.send(produce(1, acks=0), leaves=True)
-        await asyncio.sleep(0.1)
-        assert len(sent.context.connections) == 2
+        if ends == "refused":
+            await asyncio.sleep(0.1)
+            assert len(sent.context.connections) == 2
         if ends == "refused" or tls[0] is None:  # its end is not noticed while it is not read from
             there.set()
         await until(lambda: len(sent.context.connections) == 1)
