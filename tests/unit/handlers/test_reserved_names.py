@@ -167,7 +167,7 @@ async def test_nothing_is_made_or_kept_where_brokers_do_not_say_whether_a_name_i
 
 
 async def test_a_classic_topic_is_not_made_under_a_name_that_was_reserved_while_the_fleet_was_waited_for() -> None:
-    """Whoever reserved it waits for the same proxy, looks the name up before, and takes what it finds then for its own."""
+    """Whoever reserved it waits for the same proxy, looks it up first, and takes what it finds later for its own."""
     registry = Registry()
     brokers = proxied(registry)
     brokers.context.settings.default_diskless_topics = ("diskless",)
