@@ -33,6 +33,7 @@ PICTURES: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
 NAMES = {
     "rss_mib": "resident memory",
     "descriptors": "file descriptors",
+    "own_descriptors": "file descriptors beside those of clients and their brokers",
     "healthz_ms": "answer of `/healthz`",
     "loop_lag_p99_ms": "event loop lag, p99",
     "produce_p50_ms": "Produce, p50",

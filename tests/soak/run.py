@@ -35,9 +35,11 @@ SETTINGS: dict[str, Any] = {
         "orphan_sweep_interval_ms": 60_000,
         "orphan_age_ms": 300_000,
     },
-    "redis": {"pack_age_ms": 60_000, "pack_interval_ms": 10_000},
-    # Full within minutes: what fills for an hour would look like a leak, and hide one.
+    # Full within minutes: what fills for an hour would look like a leak, and hide one. A pool of connections keeps as
+    # many as were needed at once, which is many while Redis or the storage is slow.
     "fetch": {"cache_bytes": 16 << 20, "cold_cache_bytes": 16 << 20},
+    "redis": {"pack_age_ms": 60_000, "pack_interval_ms": 10_000, "max_connections": 8},
+    "storage": {"max_connections": 8},
     "limits": {"max_counted_topics": 50},
     "rollups": {"interval_ms": 60_000},
 }
@@ -45,7 +47,7 @@ BROKER_PROPERTIES = {"log.retention.ms": str(RETENTION_MS)}
 BOUNDS = (
     Bound("rss_mib", "MiB", 0.03, 8.0),
     Bound("tasks", "tasks", 0.10, 5.0, floor=True),
-    Bound("descriptors", "file descriptors", 0.05, 8.0, floor=True),
+    Bound("own_descriptors", "file descriptors", 0.05, 8.0, floor=True),
     Bound("connections", "connections", 0.10, 8.0, floor=True),
     Bound("healthz_ms", "ms", 0.25, 5.0),
     Bound("loop_lag_p99_ms", "ms", 0.25, 10.0, floor=True),

@@ -117,6 +117,8 @@ class Sampler(Worker):
         process = self._process(pid)
         row |= process
         row["tasks"], row["connections"] = values["tasks"], values["connections"]
+        # Of the others each client has two: its own connection, and the one to its broker.
+        row["own_descriptors"] = row["descriptors"] - 2 * row["connections"]
         row["cache_mib"] = round((values["cache_bytes"] + values["cold_cache_bytes"]) / MIB, 2)
         for figure, histogram in HISTOGRAMS.items():
             before = self._histograms.get((pid, histogram))
