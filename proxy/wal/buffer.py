@@ -264,13 +264,14 @@ class WalBuffer:
                     told += self._outcomes(segment, built.segment, proposed[run.topic_id, run.partition], run)
         finally:
             tell(told)
-        if unseen_batches:
-            self._stats.refused_unseen_batches += unseen_batches
+        self._stats.refused_unseen_batches += unseen_batches
+        now_ms = self._coordinator.store_time_ms()
+        if unseen_batches and segment.not_after_ms and now_ms is not None and now_ms > segment.not_after_ms:
             self._log_seldom.warning(
-                "commit_refused_unseen",
+                "commit_too_late",
                 batches=unseen_batches,
-                reason="their shard is fenced, or their segment came so late that its object may be deleted",
-                remedy="producers are told to retry; see shard_fenced in the log, and event_loop_lag_seconds",
+                reason="their object may be deleted: this process, or the coordinator's store, stood still for long",
+                remedy="producers are told to retry; see event_loop_lag_seconds, and whether the store answers",
             )
 
     def _outcomes(

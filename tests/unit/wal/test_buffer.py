@@ -6,6 +6,7 @@ import asyncio
 import gc
 
 import pytest
+import structlog
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -293,9 +294,12 @@ async def test_a_segment_is_committed_until_its_object_may_be_taken_for_an_orpha
     await turns()
     now_ms += 60_000 + late_ms  # this process was stopped
     storage.gates[0].set()
-    await wal.drain()
+    with structlog.testing.capture_logs() as logged:
+        await wal.drain()
     assert producer.codes() == {0: error_code}
     assert len(coordinator.logs[TOPIC, 0].rows) == (error_code == NONE)
+    assert [line["event"] for line in logged] == ["commit_too_late"] * late_ms
+    assert wal._stats.refused_unseen_batches == late_ms
 
 
 @pytest.mark.parametrize(("late_ms", "error_code"), [(0, NONE), (1, REQUEST_TIMED_OUT)])
