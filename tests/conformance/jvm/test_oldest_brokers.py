@@ -22,6 +22,16 @@ from tests.support.waiting import wait_for
 
 OLDEST = "3.3.2"
 PARTITIONS = 3
+FIRST_VERSIONS = {
+    "Fetch(1)": 4,
+    "ListOffsets(2)": 1,
+    "CreateTopics(19)": 2,
+    "DeleteTopics(20)": 1,
+    "OffsetForLeaderEpoch(23)": 2,
+    "DescribeConfigs(32)": 1,
+    "DescribeLogDirs(35)": 1,
+}
+"""Those of Kafka 4."""
 
 pytestmark = pytest.mark.stack
 
@@ -33,14 +43,16 @@ def oldest() -> Iterator[Stack]:
 
 
 def test_what_the_brokers_know_is_offered(oldest: Stack, tools: JavaTools) -> None:
-    """But Fetch before v4, which Kafka 4 has not either: it was of the formats before v2."""
+    """But for what Kafka 4 has not either, as Fetch before v4: it was of the formats before v2."""
     direct, proxied = (
         tools.check(f"{TOOLS}.BrokerApiVersionsCommand", "--bootstrap-server", bootstrap)
         for bootstrap in (oldest.direct_bootstrap, oldest.bootstrap("rack-b"))
     )
     known = api_versions(direct)
     assert known[1]["Fetch(1)"] == "0 to 13"
-    assert api_versions(proxied) == {node: apis | {"Fetch(1)": "4 to 13"} for node, apis in known.items()}
+    assert {known[1][name].partition(" to ")[0] for name in FIRST_VERSIONS} == {"0"}
+    offered = {name: f"{first} to {known[1][name].partition(' to ')[2]}" for name, first in FIRST_VERSIONS.items()}
+    assert api_versions(proxied) == {node: apis | offered for node, apis in known.items()}
 
 
 @pytest.mark.parametrize("kind", KINDS)
