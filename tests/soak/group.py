@@ -7,6 +7,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Sequence
+from itertools import cycle
 
 from confluent_kafka import Consumer, TopicPartition
 
@@ -48,8 +49,9 @@ class Group:
         self.protocol = protocol
         self.name = f"soak-{protocol}-{topics[0]}"
         self.rebalances = 0
-        self._bootstraps, self._topics, self._problems = bootstraps, list(topics), problems
-        self._chance = random.Random(seed)
+        self._topics, self._problems = list(topics), problems
+        # In turns, so that members leave each proxy alone for a while again and again (see `flatness.floors`).
+        self._bootstrap = cycle(random.Random(seed).sample(list(bootstraps), len(bootstraps)))
         self._lock = threading.Lock()
         self._covered: defaultdict[Place, Coverage] = defaultdict(Coverage)
         self._members = [_Member(self) for _ in range(MEMBERS)]
@@ -87,7 +89,7 @@ class Group:
     def settings(self) -> dict[str, object]:
         """Of a member."""
         return {
-            "bootstrap.servers": self._chance.choice(self._bootstraps),
+            "bootstrap.servers": next(self._bootstrap),
             "group.id": self.name,
             "group.protocol": self.protocol,
             "client.id": f"soak-{self.protocol}",

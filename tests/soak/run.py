@@ -38,8 +38,8 @@ SETTINGS: dict[str, Any] = {
     # Full within minutes: what fills for an hour would look like a leak, and hide one. A pool of connections keeps as
     # many as were needed at once, which is many while Redis or the storage is slow.
     "fetch": {"cache_bytes": 16 << 20, "cold_cache_bytes": 16 << 20},
-    "redis": {"pack_age_ms": 60_000, "pack_interval_ms": 10_000, "max_connections": 8},
-    "storage": {"max_connections": 8},
+    "redis": {"pack_age_ms": 60_000, "pack_interval_ms": 10_000, "max_connections": 6},
+    "storage": {"max_connections": 4},
     "limits": {"max_counted_topics": 50},
     "rollups": {"interval_ms": 60_000},
 }

@@ -143,7 +143,8 @@ class PipelineShifts(Shifts):
 
     def shift(self, number: int) -> None:
         """All jobs once; the present one is the last where the run ends."""
-        bootstrap = ",".join(self._stack.bootstrap(rack) for rack in self._stack.options.racks)
+        bootstraps = [self._stack.bootstrap(rack) for rack in self._stack.options.racks]
+        bootstrap = ",".join(bootstraps)
         topics: list[Topic] = []
         writers: list[Writer] = []
         with self._calm:
@@ -155,8 +156,10 @@ class PipelineShifts(Shifts):
                 )
                 topics.append(Topic.of(str(name), keeps, partitions))
                 for _ in range(producers):
+                    # The same racks in each shift: a shift is longer than what its floor is looked for in.
+                    own = bootstraps[len(writers) % len(bootstraps)]
                     self._number += 2  # the odd ones are idempotent: the others give up when a proxy is restarted
-                    writers.append(Writer(self._id, self._number, topics[-1], bootstrap, WRITER_TICK_SECONDS))
+                    writers.append(Writer(self._id, self._number, topics[-1], own, WRITER_TICK_SECONDS))
             deadline = time.monotonic() + BEGIN_SECONDS
             while not all(writer.acknowledged for writer in writers) and time.monotonic() < deadline:
                 time.sleep(0.1)
