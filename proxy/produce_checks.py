@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import structlog
-
 from proxy.coordinator.interface import DisklessTopic
 from proxy.errors import (
     INVALID_REQUEST,
@@ -15,8 +13,6 @@ from proxy.errors import (
 from proxy.produce_rules import ProduceRules
 from proxy.records import CODEC_ZSTD, BatchHeader, RecordsError, check_batch
 from proxy.wire.produce import PartitionProduce
-
-log = structlog.get_logger()
 
 _FIRST_ZSTD_VERSION = 7
 
@@ -33,12 +29,6 @@ def check_produced(
         raise RecordsError(INVALID_REQUEST, "the request has no records for this partition")
     header = check_batch(partition.records, max_message_bytes=rules.max_message_bytes)
     if header.is_transactional:
-        log.warning(
-            "transactional_batch_refused",
-            topic=entry.name,
-            reason="transactions on diskless topics are not supported yet",
-            remedy="produce without transactional.id, or to a classic topic",
-        )
         raise RecordsError(INVALID_TXN_STATE, "transactions on diskless topics are not supported yet")
     if header.compression == CODEC_ZSTD and version < _FIRST_ZSTD_VERSION:
         raise RecordsError(UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce v7 or newer")

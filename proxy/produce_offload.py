@@ -25,6 +25,7 @@ from proxy.accounting import count_classic, count_diskless
 from proxy.api_keys import PRODUCE
 from proxy.coordinator.interface import DisklessTopic
 from proxy.errors import (
+    INVALID_TXN_STATE,
     KAFKA_STORAGE_ERROR,
     NONE,
     REQUEST_TIMED_OUT,
@@ -226,6 +227,13 @@ class _PendingProduce:
                 rules = rules._replace(partition=f"{entry.name}-{partition.index}")
             records, header = check_produced(entry, partition, rules, acks=acks, version=version)
         except RecordsError as error:
+            if error.error_code == INVALID_TXN_STATE:
+                context.log_seldom.warning(
+                    "transactional_batch_refused",
+                    topic=entry.name,
+                    reason=str(error),
+                    remedy="produce without transactional.id, or to a classic topic",
+                )
             context.wal.holds.refused(entry.topic_id, partition.index, producer_id_of(partition.records))
             answers[place] = PartitionProduced(partition.index, error.error_code, error_message=str(error))
             return

@@ -11,6 +11,8 @@ import structlog
 
 log = structlog.get_logger()
 _INTERVAL_S = 1.0
+NAMES_TOLD = 10
+"""In a line, of those that a client has named: it may name thousands."""
 
 
 class SeldomLog:

@@ -21,6 +21,9 @@ MAX_TIMESTAMP = -3
 NO_PRODUCER_ID = -1
 NO_TOPIC_ID = bytes(16)
 """Of a name in the registry that is only reserved."""
+MAX_BATCHES_PER_RUN = 500
+"""A partition run is committed in one call, as it is what idempotence goes by, and the store serves nobody else
+meanwhile: so a WAL segment ends where a run has as many."""
 UNKNOWN_STATE = "unknown"
 """Of a topic that a newer release has put into a state of its own: it is neither served nor taken for a classic one."""
 

@@ -17,14 +17,14 @@ from redis.asyncio import Redis
 from proxy import config
 from proxy.coordinator import packing, scripts
 from proxy.coordinator.fence import Fence
-from proxy.coordinator.interface import CoordinatorUnavailable, ShardFenced
+from proxy.coordinator.interface import MAX_BATCHES_PER_RUN, CoordinatorUnavailable, ShardFenced
 from proxy.coordinator.packing import ShardState
 from proxy.coordinator.shards import PARTITION_BYTES, shard_of, shard_prefix
 
 MAX_ITEMS_PER_CALL = 200
 """Partition runs, or other requests, of one script call: the store serves nobody else meanwhile."""
-MAX_BATCHES_PER_CALL = 500
-"""A partition run with more goes in a call of its own; it can't be cut, being what idempotence goes by."""
+MAX_BATCHES_PER_CALL = MAX_BATCHES_PER_RUN
+"""A partition run with more would go in a call of its own."""
 READING = frozenset(
     {
         "find",

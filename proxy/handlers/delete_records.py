@@ -31,12 +31,14 @@ def delete_records(connection: ClientConnection, request: Request) -> Coroutine[
 
 
 async def _answer_mine(connection: ClientConnection, response_type: Any, mine: Mine) -> list[Any]:
-    wanted = [
-        DeleteRequest(entry.topic_id, asked.partition_index, asked.offset)
+    # Of what is named more than once the last offset counts, as on brokers.
+    places = {
+        (entry.topic_id, asked.partition_index): asked.offset
         for topic, entry, refused in mine
         for asked in topic.partitions
         if refused == NONE and _error(entry, asked.partition_index) == NONE
-    ]
+    }
+    wanted = [DeleteRequest(topic_id, index, offset) for (topic_id, index), offset in places.items()]
     try:
         found = await connection.context.coordinator.delete_records(wanted) if wanted else []
     except CoordinatorUnavailable as error:

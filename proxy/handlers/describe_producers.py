@@ -34,13 +34,16 @@ async def _answer_mine(connection: ClientConnection, response_type: Any, mine: M
     topic_type = nested(response_type, "topics")
     partition_type = nested(topic_type, "partitions")
     answers = []
+    asked: set[tuple[bytes, int]] = set()
     for topic, entry, refused in mine:
-        partitions = [
-            _failed(partition_type, index, refused, None)
-            if refused != NONE
-            else await _partition(connection, partition_type, entry, index)
-            for index in topic.partition_indexes
-        ]
+        partitions = []
+        # One that is named again is answered once: each answer may hold all of a partition's producers.
+        for index in dict.fromkeys(topic.partition_indexes):
+            if refused != NONE:
+                partitions.append(_failed(partition_type, index, refused, None))
+            elif (entry.topic_id, index) not in asked:
+                asked.add((entry.topic_id, index))
+                partitions.append(await _partition(connection, partition_type, entry, index))
         answers.append(topic_type(name=topic.name, partitions=tuple(partitions)))
     return answers
 

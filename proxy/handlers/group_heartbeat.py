@@ -11,8 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import structlog
-
+from proxy.seldom import NAMES_TOLD
 from proxy.topic_configs import diskless_by_name
 from proxy.wire.cold import read_request
 from proxy.wire.errors import ProtocolError
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
     from proxy.connection import ClientConnection
     from proxy.request import Request
 
-
-log = structlog.get_logger()
 
 _STREAMS_GROUP_HEARTBEAT = 88
 
@@ -37,20 +34,20 @@ def group_heartbeat(connection: ClientConnection, request: Request) -> None:
     connection.context.racks.learn(connection, request.client_id, rack)
     patterns = connection.context.settings.default_diskless_topics
     if patterns and request.api_key == _STREAMS_GROUP_HEARTBEAT:
-        _tell_of_classic_topics(request, patterns)
+        _tell_of_classic_topics(connection, request, patterns)
     connection.forward(request)
 
 
-def _tell_of_classic_topics(request: Request, patterns: tuple[str, ...]) -> None:
+def _tell_of_classic_topics(connection: ClientConnection, request: Request, patterns: tuple[str, ...]) -> None:
     try:
         asked: Any = read_request(request.api_key, request.api_version, request.body)
     except ProtocolError:
         return
     names = [name for name in internal_topics(asked.topology) if diskless_by_name(name, patterns)]
     if names:
-        log.warning(
+        connection.context.log_seldom.warning(
             "streams_topics_are_classic",
-            topics=names,
+            topics=names[:NAMES_TOLD],
             group=asked.group_id,
             reason="the brokers make them by themselves, past the proxy",
             remedy="create them before the application, or let no pattern of default_diskless_topics match them",

@@ -17,7 +17,6 @@ from collections.abc import Coroutine
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, get_type_hints
 
-import structlog
 from kio.index import load_response_schema
 from kio.schema.errors import ErrorCode
 
@@ -25,6 +24,7 @@ from proxy.coordinator.interface import DisklessTopic
 from proxy.errors import INVALID_TOPIC_EXCEPTION, NONE
 from proxy.rewrite_metadata import address_of
 from proxy.security.rights import READ, rights_of
+from proxy.seldom import NAMES_TOLD
 from proxy.topics import Topics
 from proxy.wire.cold import encode, nested, read_request
 from proxy.wire.endpoints import rewrite_node_endpoints
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from proxy.request import Request
     from proxy.slots import Slot
     from proxy.wire.primitives import Buffer
-
-log = structlog.get_logger()
 
 NOT_FOR_SHARE_GROUPS = "The records of a diskless topic are not on the brokers: share groups can't read it."
 _NO_LEADER = -1
@@ -131,9 +129,9 @@ async def _refused(connection: ClientConnection, request: Request, mine: Mine) -
     refused = {entry.name: rights.error(entry.name, READ) or INVALID_TOPIC_EXCEPTION for _, entry in mine}
     named = [name for name, error_code in refused.items() if error_code == INVALID_TOPIC_EXCEPTION]
     if named:
-        log.warning(
+        connection.context.log_seldom.warning(
             "share_fetch_refused",
-            topics=named,
+            topics=named[:NAMES_TOLD],
             client=connection.host,
             client_id=request.client_id,
             reason="share groups can't read diskless topics",

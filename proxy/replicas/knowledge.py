@@ -41,6 +41,10 @@ _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 """Of topics (`Topic.validate`). Over some others brokers end the connection."""
 _ROUNDS_UNUSED = 10
 _TOPICS_PER_STEP = 100
+_MOST_WANTED_BY_ONE = 1_000
+"""Topics that one Fetch may have asked for; it comes again for the others."""
+_MOST_WANTED = 5_000
+"""Of all that wait for the same answer."""
 _PARTITIONS_PER_STEP = 500
 """That have changed; so many are read without yielding."""
 
@@ -111,7 +115,8 @@ class Replicas:
         """Ask for those of the topics that are not known, and wait for it, at most a second.
 
         Whoever asks at the same time shares one question. Afterwards `topic` tells them, or still None: where nobody
-        answered, or the brokers know no such topic, or don't let the proxy see it. Never raises.
+        answered, or the brokers know no such topic, or don't let the proxy see it, or too many were asked for at once:
+        anybody may name any number of topics that exist nowhere. Never raises.
         """
         missing = [
             topic
@@ -122,7 +127,8 @@ class Replicas:
             return
         if self._wanted is None:
             self._wanted = _Wanted(set(), asyncio.get_running_loop().create_future())
-        self._wanted.topics.update(missing)
+        room = _MOST_WANTED - len(self._wanted.topics)
+        self._wanted.topics.update(missing[: min(room, _MOST_WANTED_BY_ONE)])
         self._woken.set()
         await asyncio.wait([self._wanted.asked], timeout=_WAIT_S)
 
@@ -139,7 +145,8 @@ class Replicas:
             await self._wait(next_round_s)
             if self._wanted is not None:
                 await self._ask_wanted()
-            elif self._stale and self._now() >= self._stale_asked_s + _STALE_AGAIN_S:
+            # What follows has its turn also where something is wanted all the time.
+            if self._stale and self._now() >= self._stale_asked_s + _STALE_AGAIN_S:
                 stale, self._stale = self._stale, set()
                 self._stale_asked_s = self._now()
                 await self._ask_known(stale)

@@ -32,7 +32,7 @@ from proxy.upstream import BrokerUnreachable
 from proxy.wire.cold import read_response
 from proxy.wire.errors import ProtocolError
 from proxy.wire.header import request_header, response_header_length
-from proxy.wire.primitives import INT32
+from proxy.wire.primitives import INT32, Buffer
 
 if TYPE_CHECKING:
     from proxy.cluster import Cluster
@@ -82,6 +82,8 @@ class ReplicaConnections:
         Cancelled, the connection is closed. Raises ReplicaUnavailable with the reason.
         """
         due_s = self._now() + timeout_s
+        header = request_header(FETCH, version, CORRELATION_ID, client_id)
+        request: list[Buffer] = [INT32.pack(len(header) + len(body)), header, body]
         pool = self._pool(node_id, version)
         if self._memory.contended:
             raise ReplicaUnavailable(LeaderReason.NO_MEMORY)
@@ -92,14 +94,14 @@ class ReplicaConnections:
         elif connection.session_ends(self._now()):
             await self._authenticate_again(connection, due_s)
         try:
-            return await self._read(pool, connection, version, body, client_id, due_s)
+            return await self._read(pool, connection, version, request, due_s)
         except ConnectionError as error:
             if not used_before:
                 raise self._doubt(node_id, error) from None
         # The broker may have closed it at that very moment, or have been away since; a new one will tell.
         connection = await self._connected(pool, node_id, due_s)
         try:
-            return await self._read(pool, connection, version, body, client_id, due_s)
+            return await self._read(pool, connection, version, request, due_s)
         except ConnectionError as error:
             raise self._doubt(node_id, error) from None
 
@@ -145,14 +147,12 @@ class ReplicaConnections:
         pool: BrokerPool,
         connection: PooledConnection,
         version: int,
-        body: bytes,
-        client_id: str | None,
+        request: list[Buffer],
         due_s: float,
     ) -> ReplicaAnswer:
         """One read on a connection that nobody else has. Raises ReplicaUnavailable, and ConnectionError."""
         awaited = AwaitedAnswer(self._memory, connection.broker.resume_reading)
-        header = request_header(FETCH, version, CORRELATION_ID, client_id)
-        connection.broker.send([INT32.pack(len(header) + len(body)), header, body], awaited)
+        connection.broker.send(request, awaited)
         watch = ReadWatch(
             connection.broker,
             awaited,

@@ -19,7 +19,14 @@ from collections.abc import Callable, Sequence
 import structlog
 
 from proxy.cache import BlockCache
-from proxy.coordinator.interface import Coordinator, CoordinatorUnavailable, PartitionRun, RunAnswer, ShardFenced
+from proxy.coordinator.interface import (
+    MAX_BATCHES_PER_RUN,
+    Coordinator,
+    CoordinatorUnavailable,
+    PartitionRun,
+    RunAnswer,
+    ShardFenced,
+)
 from proxy.coordinator.lateness import no_later
 from proxy.errors import KAFKA_STORAGE_ERROR, NONE, REQUEST_TIMED_OUT, THROTTLING_QUOTA_EXCEEDED
 from proxy.records import BatchHeader
@@ -58,8 +65,9 @@ class WalBuffer:
     """Collects batches into segments and sees them through.
 
     `interval_s` and `max_bytes`: whichever is reached first ends a segment (`diskless.append.commit.interval.ms`,
-    `diskless.append.buffer.max.bytes`). `max_uploads` run at a time. A commit that gets no answer is tried again for
-    `commit_timeout_s`. `out_of_order_hold_s` and `max_held_batches`: see `Holds`.
+    `diskless.append.buffer.max.bytes`), as do MAX_BATCHES_PER_RUN batches of one partition. `max_uploads` run at a
+    time. A commit that gets no answer is tried again for `commit_timeout_s`. `out_of_order_hold_s` and
+    `max_held_batches`: see `Holds`.
 
     However long this process stood still, a segment is not committed any more `max_age_s` after its upload began, as
     its object may have been deleted as one that nobody commits; nor `grace_s` after the first try, as what that
@@ -138,8 +146,9 @@ class WalBuffer:
             segment = self._open = _Segment(self._numbers)
             self._timer = asyncio.get_running_loop().call_later(self.interval_s, self.flush)
         segment.builder.add(topic_id, partition, batch, header, log_append_time=log_append_time)
-        segment.waiting.setdefault((topic_id, partition), []).append(settle)
-        if segment.builder.bytes_buffered >= self.max_bytes:
+        run = segment.waiting.setdefault((topic_id, partition), [])
+        run.append(settle)
+        if segment.builder.bytes_buffered >= self.max_bytes or len(run) >= MAX_BATCHES_PER_RUN:
             self.flush()
 
     def flush(self) -> None:

@@ -61,7 +61,7 @@ def _read(load: Any, api_key: int, api_version: int, body: Buffer) -> Any:
         entity_type: Any = load(api_key, api_version)
     except KioIndexError as error:
         raise ProtocolError(f"version {api_version} of API key {api_key} is not known") from error
-    check_lengths(entity_type, body)
+    check_lengths(entity_type, body, of_client=load is load_request_schema)
     try:
         entity, _ = entity_reader(entity_type)(body, 0)
     except Exception as error:

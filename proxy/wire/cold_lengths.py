@@ -2,6 +2,7 @@
 
 kio's reader is native, and makes room for as many elements as an array claims before it has seen one: a request of a
 few bytes that claims two billion of them would end the process. What has been walked to its end claims nothing untrue.
+Nor is a request walked that has more elements than `MAX_ELEMENTS`.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from proxy.wire.errors import ProtocolError
 from proxy.wire.primitives import (
     INT32,
     Buffer,
+    check_elements,
     check_end,
     parsing,
     read_count,
@@ -57,55 +59,64 @@ class _Layout(NamedTuple):
 
 
 @parsing
-def check_lengths(entity_type: Any, body: Buffer) -> None:
-    """Raise ProtocolError where the message ends before what it claims to hold."""
-    check_end(body, _skip_entity(body, 0, entity_type))
+def check_lengths(entity_type: Any, body: Buffer, *, of_client: bool) -> None:
+    """Raise ProtocolError where the message ends before what it claims to hold, or a client's holds too much."""
+    check_end(body, _Walk(body, of_client).skip_entity(0, entity_type))
 
 
-def _skip_entity(data: Buffer, at: int, entity_type: Any) -> int:
-    layout = _layout(entity_type)
-    for field in layout.fields:
-        at = _skip_field(data, at, field, layout.flexible)
-    if layout.flexible:
-        tags, at = read_tags(data, at)
-        for tag, start, end in tags:
-            check_end(data, end)
-            if tag in layout.tagged:
-                _skip_field(data, start, layout.tagged[tag], True)
-    return at
+class _Walk:
+    """Over one message; positions in, positions out."""
 
+    def __init__(self, data: Buffer, of_client: bool) -> None:
+        self._data, self._of_client = data, of_client
+        self._elements = 0
 
-def _skip_field(data: Buffer, at: int, field: _Field, flexible: bool) -> int:
-    if not field.is_array:
-        return _skip_value(data, at, field, flexible)
-    count, at = read_count(data, at, flexible)
-    if field.kind in _FIXED_BYTES:
-        return at + max(count, 0) * _FIXED_BYTES[field.kind]
-    for _ in range(count):
-        at = _skip_value(data, at, field, flexible)
-        check_end(data, at)
-    return at
+    def skip_entity(self, at: int, entity_type: Any) -> int:
+        layout = _layout(entity_type)
+        for field in layout.fields:
+            at = self._skip_field(at, field, layout.flexible)
+        if layout.flexible:
+            tags, at = read_tags(self._data, at)
+            for tag, start, end in tags:
+                check_end(self._data, end)
+                if tag in layout.tagged:
+                    self._skip_field(start, layout.tagged[tag], True)
+        return at
 
+    def _skip_field(self, at: int, field: _Field, flexible: bool) -> int:
+        if not field.is_array:
+            return self._skip_value(at, field, flexible)
+        count, at = read_count(self._data, at, flexible)
+        if self._of_client:
+            self._elements += max(count, 0)
+            check_elements(self._elements)
+        if field.kind in _FIXED_BYTES:
+            return at + max(count, 0) * _FIXED_BYTES[field.kind]
+        for _ in range(count):
+            at = self._skip_value(at, field, flexible)
+            check_end(self._data, at)
+        return at
 
-def _skip_value(data: Buffer, at: int, field: _Field, flexible: bool) -> int:
-    if field.kind == _STRUCT:
-        if field.nullable and not field.is_array:
-            at += 1
-            if data[at - 1] == 0xFF:
-                return at
-        return _skip_entity(data, at, field.entity)
-    if field.kind == "string":
-        return skip_string(data, at, flexible)
-    if field.kind in _FIXED_BYTES:
-        return at + _FIXED_BYTES[field.kind]
-    if flexible:
-        length, at = read_length(data, at)
-    else:
-        (length,) = INT32.unpack_from(data, at)
-        at += 4
-    if length < -1:
-        raise ProtocolError(f"bytes claim the length {length}")
-    return at + max(length, 0)
+    def _skip_value(self, at: int, field: _Field, flexible: bool) -> int:
+        data = self._data
+        if field.kind == _STRUCT:
+            if field.nullable and not field.is_array:
+                at += 1
+                if data[at - 1] == 0xFF:
+                    return at
+            return self.skip_entity(at, field.entity)
+        if field.kind == "string":
+            return skip_string(data, at, flexible)
+        if field.kind in _FIXED_BYTES:
+            return at + _FIXED_BYTES[field.kind]
+        if flexible:
+            length, at = read_length(data, at)
+        else:
+            (length,) = INT32.unpack_from(data, at)
+            at += 4
+        if length < -1:
+            raise ProtocolError(f"bytes claim the length {length}")
+        return at + max(length, 0)
 
 
 @lru_cache(maxsize=2048)

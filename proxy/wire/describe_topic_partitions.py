@@ -12,6 +12,7 @@ from proxy.wire.partition_leaders import Leaders, PartitionLayout, PartitionWalk
 from proxy.wire.primitives import (
     INT16,
     Buffer,
+    check_elements,
     check_end,
     parsing,
     read_count,
@@ -32,6 +33,7 @@ def build_lower_request(body: Buffer) -> tuple[bytes, str | None]:
     """Of a request v1 the body as v0, and the client's rack. Raises ProtocolError."""
     data = memoryview(body)
     topics, at = read_count(data, 0, True)
+    check_elements(topics)
     for _ in range(topics):
         at = skip_tags(data, skip_string(data, at, True))
     at += 4

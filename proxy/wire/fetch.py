@@ -18,6 +18,7 @@ from proxy.wire.primitives import (
     INT32,
     NO_TAGS,
     Buffer,
+    check_elements,
     check_end,
     parsing,
     read_count,
@@ -121,10 +122,14 @@ def parse_fetch_request(body: Buffer, version: int) -> FetchRequest:
         session_id, session_epoch = _SESSION.unpack_from(data, at)
         at += _SESSION.size
     count, at = read_count(data, at, flexible)
+    elements = count
+    check_elements(elements)
     topics = []
     for _ in range(count):
         topic, at = _read_topic(data, at, version)
         partition_count, at = read_count(data, at, flexible)
+        elements += partition_count
+        check_elements(elements)
         partitions: list[PartitionFetch] = []
         at = _read_partitions(data, at, version, partition_count, partitions)
         tagged: Buffer = NO_TAGS
@@ -204,9 +209,13 @@ def _read_partitions(data: memoryview, at: int, version: int, count: int, into: 
 def _read_forgotten(data: memoryview, at: int, version: int, into: list[tuple[str | bytes, list[int]]]) -> int:
     flexible = version >= FIRST_FLEXIBLE
     count, at = read_count(data, at, flexible)
+    elements = count
+    check_elements(elements)
     for _ in range(count):
         topic, at = _read_topic(data, at, version)
         partition_count, at = read_count(data, at, flexible)
+        elements += partition_count
+        check_elements(elements)
         partition_count = max(partition_count, 0)
         check_end(data, at + 4 * partition_count)
         into.append((topic, list(struct.unpack_from(f">{partition_count}i", data, at))))

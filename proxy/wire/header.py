@@ -24,6 +24,8 @@ from proxy.wire.primitives import (
 )
 
 _REQUEST = struct.Struct(">hhi")
+_LONGEST_REPLACED = 0x7FFF // 3
+"""U+FFFD takes three bytes."""
 
 
 class RequestHeader(NamedTuple):
@@ -41,14 +43,14 @@ def parse_request_header(frame: Buffer) -> RequestHeader:
     """The header of a request frame (without its size). Raises ProtocolError.
 
     Where the API key is unknown everything but `body_offset` is right all the same. A client ID that is no UTF-8 is
-    read as brokers do, with U+FFFD in its place: it only names the client.
+    read as brokers do, with U+FFFD in its place, and no longer than fits when it is sent on: it only names the client.
     """
     api_key, api_version, correlation_id = _REQUEST.unpack_from(frame)
     try:
         client_id, at = read_nullable_string(frame, 8, False)
     except UnicodeDecodeError:
         at = _REQUEST.size + 2 + INT16.unpack_from(frame, _REQUEST.size)[0]
-        client_id = str(frame[_REQUEST.size + 2 : at], "utf-8", "replace")
+        client_id = str(frame[_REQUEST.size + 2 : at], "utf-8", "replace")[:_LONGEST_REPLACED]
     if request_is_flexible(api_key, api_version):
         at = skip_tags(frame, at)
         check_end(frame, at)

@@ -23,6 +23,7 @@ from proxy.wire.primitives import (
     NO_TAGS,
     ZERO_UUID,
     Buffer,
+    check_elements,
     check_end,
     parsing,
     read_count,
@@ -101,6 +102,7 @@ def parse_metadata_request(body: Buffer, version: int) -> MetadataRequest:
     flexible = version >= FIRST_FLEXIBLE
     data = memoryview(body)
     count, at = read_count(data, 0, flexible)
+    check_elements(count)
     topics: list[MetadataRequestTopic] | None = []
     for _ in range(count):
         topic_id, tagged = ZERO_UUID, NO_TAGS

@@ -19,6 +19,7 @@ from proxy.wire.primitives import (
     INT64,
     NO_TAGS,
     Buffer,
+    check_elements,
     check_end,
     parsing,
     read_count,
@@ -104,6 +105,8 @@ def parse_produce_request(body: Buffer, version: int) -> ProduceRequest:
     transactional_id, at = read_nullable_string(data, 0, flexible)
     acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(data, at)
     count, at = read_count(data, at + 6, flexible)
+    elements = count
+    check_elements(elements)
     topics = []
     for _ in range(count):
         topic: str | bytes
@@ -113,6 +116,8 @@ def parse_produce_request(body: Buffer, version: int) -> ProduceRequest:
         else:
             topic, at = read_string(data, at, flexible)
         partition_count, at = read_count(data, at, flexible)
+        elements += partition_count
+        check_elements(elements)
         partitions: list[PartitionProduce] = []
         tagged: Buffer = NO_TAGS
         if flexible:

@@ -10,6 +10,7 @@ import structlog
 
 from proxy.handlers.group_heartbeat import group_heartbeat
 from proxy.request import Request
+from proxy.seldom import SeldomLog
 from tests.support.questions import filled
 from tests.unit.wire.trees import encode, request_type
 
@@ -30,7 +31,9 @@ def sent(body: bytes, *patterns: str) -> tuple[list[Any], list[Request]]:
     """What was logged, and what went to the broker."""
     forwarded: list[Request] = []
     context = SimpleNamespace(
-        racks=SimpleNamespace(learn=lambda *_: None), settings=SimpleNamespace(default_diskless_topics=patterns)
+        racks=SimpleNamespace(learn=lambda *_: None),
+        settings=SimpleNamespace(default_diskless_topics=patterns),
+        log_seldom=SeldomLog(lambda: 0.0),
     )
     connection: Any = SimpleNamespace(context=context, forward=forwarded.append)
     request = Request(STREAMS, 0, 1, "app", memoryview(body), memoryview(body))
@@ -45,6 +48,11 @@ def test_names_that_a_pattern_matches_are_told() -> None:
     (warning,) = logged
     assert warning["event"] == "streams_topics_are_classic"
     assert warning["topics"] == ["logs.app-a-repartition"]
+
+
+def test_of_many_some_are_told() -> None:
+    logged, _ = sent(heartbeat(*(f"logs.{number}" for number in range(500))), r"logs\..*")
+    assert len(logged[0]["topics"]) == 10
 
 
 @pytest.mark.parametrize(

@@ -142,6 +142,32 @@ async def test_what_nobody_tells_is_not_asked_for_again_at_once(failure) -> None
         assert [line["event"] for line in logged] == ([] if failure is None else ["replicas_unknown"])
 
 
+async def test_made_up_names_hold_up_nobody() -> None:
+    """Anybody may name topics that exist nowhere, without end."""
+    brokers = Brokers("real", "read")
+    async with following(brokers, interval_s=INTERVAL_S, max_topics=10_000) as replicas:
+        await replicas.know(["read"])
+        ended = False
+
+        async def make_up(first: str) -> None:
+            number = 0
+            while not ended:
+                await replicas.know([f"{first}-{number + place}" for place in range(50_000)])
+                number += 50_000
+
+        made_up = [asyncio.create_task(make_up(first)) for first in "abc"]
+        await until(lambda: len(brokers.asked) > 20, replicas)
+        before = len(brokers.asked)
+        await replicas.know(["real"])
+        assert replicas.topic("real") is not None
+        assert sum(map(len, brokers.asked[before:])) <= 2 * 5_000
+        moved = PartitionState(2, 1, (1, 2, 3), (1, 2))
+        brokers.move("read", moved)
+        await until(lambda: replicas.topic("read").partitions == {0: moved}, replicas, ["read"])
+        ended = True
+        await asyncio.gather(*made_up)
+
+
 async def test_what_no_topic_can_be_called_is_not_asked_for() -> None:
     """A broker ends the connection over a question with a name of 32,768 bytes, in which others stand, too."""
     brokers = Brokers("a")

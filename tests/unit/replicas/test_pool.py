@@ -138,6 +138,15 @@ async def test_there_are_no_more_connections_than_allowed() -> None:
         assert await pool.read() == fetched()
 
 
+async def test_a_client_id_that_can_not_be_sent_takes_no_connection() -> None:
+    async with pooled() as (pool, server):
+        for _ in range(2):
+            with pytest.raises(ValueError, match="does not fit"):
+                await pool.fetch(client_id="\ufffd" * 12_000)
+            assert await pool.read() == fetched()
+        assert len(server.connections) == len(pool.connections) == 1
+
+
 async def test_a_cancelled_read_ends_its_connection() -> None:
     async with pooled() as (pool, server):
         server.answering.clear()

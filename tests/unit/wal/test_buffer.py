@@ -10,7 +10,7 @@ import structlog
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.coordinator.interface import CoordinatorUnavailable, RunAnswer
+from proxy.coordinator.interface import MAX_BATCHES_PER_RUN, CoordinatorUnavailable, RunAnswer
 from proxy.errors import (
     KAFKA_STORAGE_ERROR,
     NONE,
@@ -32,6 +32,28 @@ async def test_batches_wait_until_the_buffer_is_full():
     assert wal.segments_underway == 1
     await wal.drain()
     assert [(outcome.error_code, outcome.base_offset) for _, _, outcome in producer.outcomes] == [(0, 0), (0, 1)]
+
+
+async def test_no_run_is_longer_than_what_one_call_commits():
+    """The store serves nobody else meanwhile."""
+    coordinator = Coordinator()
+    runs: list[int] = []
+    commit = coordinator.commit
+
+    async def counted(segment, proposed, **options):
+        runs.extend(len(run.batches) for run in proposed)
+        return await commit(segment, proposed, **options)
+
+    coordinator.commit = counted
+    wal = await make(coordinator=coordinator, max_bytes=1 << 30)
+    producer = Producer(wal)
+    for _ in range(3 * MAX_BATCHES_PER_RUN - 1):
+        producer.append(0)
+    producer.append(1)
+    await wal.drain()
+    assert sorted(runs) == [1, MAX_BATCHES_PER_RUN - 1, MAX_BATCHES_PER_RUN, MAX_BATCHES_PER_RUN]
+    told = [outcome.base_offset for partition, _, outcome in producer.outcomes if partition == 0]
+    assert told == list(range(3 * MAX_BATCHES_PER_RUN - 1))
 
 
 async def test_batches_wait_no_longer_than_the_interval():

@@ -75,7 +75,7 @@ READ_HERE = [
 def test_every_message_that_is_whole_passes_and_none_that_is_cut(api_key, version, response, data):
     entity = (response_type if response else request_type)(api_key, version)
     whole = encode(entity, data.draw(trees(entity)))
-    check_lengths(entity, whole)
-    check_lengths(entity, memoryview(whole))
+    check_lengths(entity, whole, of_client=not response)
+    check_lengths(entity, memoryview(whole), of_client=not response)
     with pytest.raises(ProtocolError):
-        check_lengths(entity, whole[: data.draw(st.integers(0, len(whole) - 1))])
+        check_lengths(entity, whole[: data.draw(st.integers(0, len(whole) - 1))], of_client=not response)

@@ -64,6 +64,17 @@ def test_a_client_id_that_is_no_text_is_read_as_brokers_do():
     assert (header.client_id, header.body_offset) == ("\ufffd\ufffd", 12)
 
 
+@pytest.mark.parametrize("bad", [10_922, 12_000, 32_767])
+def test_such_a_client_id_still_fits_where_it_is_sent_on(bad):
+    header = parse_request_header(bytes(8) + bad.to_bytes(2, "big") + b"\xff" * bad + b"body")
+    assert header.body_offset == 10 + bad
+    assert (
+        parse_request_header(request_header(3, 0, 1, header.client_id)).client_id
+        == header.client_id
+        == "\ufffd" * 10_922
+    )
+
+
 @pytest.mark.parametrize("frame", [b"", b"\0\0\0", bytes(4), bytes(4) + b"\x01\x00\x05"])
 def test_short_response_headers_raise_the_one_error(frame):
     with pytest.raises(ProtocolError):

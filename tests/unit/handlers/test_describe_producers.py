@@ -1,0 +1,47 @@
+"""DescribeProducers: each partition's producers are asked for and answered once, however often it is named."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from kio.index import load_response_schema
+
+from proxy.coordinator.interface import DisklessTopic
+from proxy.errors import KAFKA_STORAGE_ERROR, NONE
+from proxy.handlers.describe_producers import _answer_mine
+from proxy.handlers.halves import MyTopic
+
+ENTRY = DisklessTopic("orders", b"o" * 16, 3, "live")
+
+
+class Coordinator:
+    def __init__(self) -> None:
+        self.asked: list[tuple[bytes, int]] = []
+
+    async def producers(self, topic_id: bytes, index: int) -> list[Any]:
+        self.asked.append((topic_id, index))
+        return []
+
+
+def named(refused: int, *indexes: int) -> MyTopic:
+    return MyTopic(SimpleNamespace(name="orders", partition_indexes=indexes), ENTRY, refused)
+
+
+async def answered(*mine: MyTopic) -> tuple[Coordinator, list[list[tuple[int, int]]]]:
+    coordinator = Coordinator()
+    connection: Any = SimpleNamespace(context=SimpleNamespace(coordinator=coordinator))
+    topics = await _answer_mine(connection, load_response_schema(61, 0), mine)
+    return coordinator, [[(one.partition_index, int(one.error_code)) for one in topic.partitions] for topic in topics]
+
+
+async def test_one_that_is_named_again_is_answered_once() -> None:
+    coordinator, answers = await answered(named(NONE, *[0] * 1_000, 2), named(NONE, 2, 1))
+    assert coordinator.asked == [(ENTRY.topic_id, 0), (ENTRY.topic_id, 2), (ENTRY.topic_id, 1)]
+    assert answers == [[(0, NONE), (2, NONE)], [(1, NONE)]]
+
+
+async def test_of_a_refused_one_nobody_is_asked() -> None:
+    coordinator, answers = await answered(named(KAFKA_STORAGE_ERROR, 0, 0, 1))
+    assert coordinator.asked == []
+    assert answers == [[(0, KAFKA_STORAGE_ERROR), (1, KAFKA_STORAGE_ERROR)]]

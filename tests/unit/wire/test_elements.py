@@ -1,0 +1,107 @@
+"""A request of many tiny elements is refused before any of them costs anything."""
+
+from __future__ import annotations
+
+import pytest
+
+from proxy.wire import primitives
+from proxy.wire.cold import read_request
+from proxy.wire.describe_topic_partitions import build_lower_request
+from proxy.wire.errors import ProtocolError
+from proxy.wire.fetch import parse_fetch_request
+from proxy.wire.metadata import parse_metadata_request
+from proxy.wire.primitives import read_tags, skip_tags
+from proxy.wire.produce import parse_produce_request
+
+MOST = 20
+FETCH_HEAD = bytes(4 * 3 + 4 + 1 + 8)
+"""Replica, wait, bytes, isolation, session of Fetch v12."""
+FETCH_END = b"\x01\x01\0"
+"""No forgotten topics, no rack, no tags."""
+
+
+def count(number: int) -> bytes:
+    return primitives.write_count(number, True)
+
+
+def list_offsets(number: int) -> None:
+    read_request(2, 7, bytes(4) + b"\0" + count(number) + b"\x01\x01\0" * number + b"\0")
+
+
+def delete_topics_by_name(number: int) -> None:
+    read_request(20, 5, count(number) + b"\x02t" * number + bytes(4) + b"\0")
+
+
+def describe_producers_of_partitions(number: int) -> None:
+    read_request(61, 0, count(1) + b"\x02t" + count(number - 1) + bytes(4) * (number - 1) + b"\0\0")
+
+
+def produce_of_topics(number: int) -> None:
+    parse_produce_request(b"\0" + bytes(6) + count(number) + b"\x02t\x01\0" * number + b"\0", 9)
+
+
+def produce_of_partitions(number: int) -> None:
+    partitions = count(number - 1) + (bytes(4) + b"\0\0") * (number - 1)
+    parse_produce_request(b"\0" + bytes(6) + count(1) + b"\x02t" + partitions + b"\0\0", 9)
+
+
+def fetch_of_topics(number: int) -> None:
+    parse_fetch_request(FETCH_HEAD + count(number) + b"\x02t\x01\0" * number + FETCH_END, 12)
+
+
+def fetch_of_partitions(number: int) -> None:
+    partitions = count(number - 1) + (bytes(4 + 4 + 8 + 4 + 8 + 4) + b"\0") * (number - 1)
+    parse_fetch_request(FETCH_HEAD + count(1) + b"\x02t" + partitions + b"\0" + FETCH_END, 12)
+
+
+def fetch_that_forgets_topics(number: int) -> None:
+    parse_fetch_request(FETCH_HEAD + b"\x01" + count(number) + b"\x02t\x01\0" * number + FETCH_END[1:], 12)
+
+
+def fetch_that_forgets_partitions(number: int) -> None:
+    forgotten = count(1) + b"\x02t" + count(number - 1) + bytes(4) * (number - 1) + b"\0"
+    parse_fetch_request(FETCH_HEAD + b"\x01" + forgotten + FETCH_END[1:], 12)
+
+
+def metadata(number: int) -> None:
+    parse_metadata_request(count(number) + b"\x02t\0" * number + b"\x01\0\0\0", 9)
+
+
+def describe_topic_partitions(number: int) -> None:
+    build_lower_request(count(number) + b"\x02t\0" * number + bytes(4) + b"\xff\0\0")
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        list_offsets,
+        delete_topics_by_name,
+        describe_producers_of_partitions,
+        produce_of_topics,
+        produce_of_partitions,
+        fetch_of_topics,
+        fetch_of_partitions,
+        fetch_that_forgets_topics,
+        fetch_that_forgets_partitions,
+        metadata,
+        describe_topic_partitions,
+    ],
+)
+def test_as_many_as_allowed_are_read_and_no_more(ask, monkeypatch) -> None:
+    monkeypatch.setattr(primitives, "MAX_ELEMENTS", MOST)
+    ask(MOST)
+    with pytest.raises(ProtocolError, match=f"more than {MOST} topics.*in parts"):
+        ask(MOST + 1)
+
+
+def test_what_is_refused_is_not_read_first() -> None:
+    """Of what is claimed only the count is there: whoever read on would run off the end."""
+    with pytest.raises(ProtocolError, match="in parts"):
+        read_request(2, 7, bytes(4) + b"\0" + count(primitives.MAX_ELEMENTS + 1) + bytes(primitives.MAX_ELEMENTS + 1))
+
+
+@pytest.mark.parametrize("walk", [skip_tags, read_tags])
+def test_so_many_tagged_fields_are_none_of_kafkas(walk) -> None:
+    walk(b"\x64" + b"\x01\0" * 100, 0)
+    with pytest.raises(ProtocolError, match="101 tagged fields"):
+        walk(b"\x65" + b"\x01\0" * 101, 0)
