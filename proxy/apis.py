@@ -53,7 +53,7 @@ _SHARE_STATE = "between brokers: the share coordinator's state"
 _PASS, _REWRITE, _INTERCEPT, _HIDE = Treatment.PASS, Treatment.REWRITE, Treatment.INTERCEPT, Treatment.HIDE
 
 _ROWS = (
-    (0, "Produce", 9, 0, 13, _INTERCEPT, "diskless batches are taken here; v0-2 are only passed on"),
+    (0, "Produce", 9, 0, 13, _INTERCEPT, "diskless batches are taken here; v0-2 are passed on for classic topics"),
     (1, "Fetch", 12, 4, 18, _INTERCEPT, "diskless partitions are read here, classic ones where they are near"),
     (2, "ListOffsets", 6, 1, 11, _INTERCEPT, "offsets of diskless partitions"),
     (3, "Metadata", 9, 0, 13, _REWRITE, "addresses, and leaders of diskless partitions"),

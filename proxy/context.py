@@ -212,7 +212,7 @@ class Context:
             ),
             IndexPacker(self.coordinator, self.topics, age_ms=settings.redis.pack_age_ms),
             ProducerExpiry(self.coordinator, self.topics),
-            fenced=lambda: self.coordinator.fence.fenced,
+            fenced=lambda: self.coordinator.fence.fenced or self.topics.gone_back,
             rollups=self.rollup_expiry,
         )
         self.completion = Completion(

@@ -37,6 +37,7 @@ from proxy.produce_checks import check_produced
 from proxy.records import RecordsError, producer_id_of
 from proxy.rewrite_metadata import address_of
 from proxy.security.rights import WRITE, rights_of
+from proxy.seldom import NAMES_TOLD
 from proxy.slots import BrokerSlot, Slot
 from proxy.wire.endpoints import rewrite_node_endpoints
 from proxy.wire.errors import ProtocolError
@@ -44,6 +45,7 @@ from proxy.wire.frames import Decision
 from proxy.wire.header import response_header_length
 from proxy.wire.produce import (
     FIRST_TOPIC_ID,
+    LOWEST_VERSION,
     PartitionProduce,
     PartitionProduced,
     ProduceRequest,
@@ -68,7 +70,6 @@ log = structlog.get_logger()
 
 _HEAD = struct.Struct(">hhi")
 _SIZE_BYTES = 4
-_FIRST_PARSED_VERSION = 3
 _MAX_PREFIX_BYTES = 131_072
 """Two strings of 32,767 bytes and some tagged fields come before the acks."""
 _FIRST_NODE_ENDPOINTS_VERSION = 10
@@ -109,11 +110,15 @@ def begin_classic_produce(connection: ClientConnection, size: int, head: memoryv
 
 def produce(connection: ClientConnection, request: Request) -> Coroutine[Any, Any, None] | None:
     """Produce (API key 0) while diskless topics exist, or may."""
-    if request.api_version < _FIRST_PARSED_VERSION:
-        # Brokers since 4.0 refuse it too (KIP-896); an older one would put the records into a shadow's log.
-        raise ProtocolError(f"Produce v{request.api_version} is not served where diskless topics are")
     parsed = parse_produce_request(request.body, request.api_version)
-    if not _split(connection, parsed)[1]:
+    _, diskless = _split(connection, parsed)
+    if diskless and request.api_version < LOWEST_VERSION:
+        # An older broker than 4.0 (KIP-896) would put the records into a shadow's log.
+        named = ", ".join(str(part.topic) for part in diskless[:NAMES_TOLD])
+        raise ProtocolError(
+            f"Produce v{request.api_version} to {named}: diskless topics take records of clients of Kafka 0.11 or newer"
+        )
+    if not diskless:
         _count_produced(connection, request.client_id, parsed)
         rewriter = _rewriter(connection, request.client_id, request.api_version)
         connection.forward(request, rewriter, answered=parsed.acks != 0)

@@ -72,14 +72,21 @@ class ProduceRules(NamedTuple):
 
 
 def rules_of(configs: Mapping[str, str]) -> ProduceRules:
-    """From a topic's configs, which were checked when they were set."""
+    """From a topic's configs, which were checked when they were set.
+
+    Brokers before 4.0 know `message.timestamp.difference.max.ms`: a bound in both directions, as far as the two that
+    came later (KIP-937) are not set, or set to none.
+    """
+    difference_ms = configs.get("message.timestamp.difference.max.ms", NO_BOUND_MS)
+    before_ms = int(configs.get("message.timestamp.before.max.ms", NO_BOUND_MS))
+    after_ms = int(configs.get("message.timestamp.after.max.ms", DEFAULT_TIMESTAMP_AFTER_MAX_MS))
     codec = CODECS.get(configs.get("compression.type", "producer"))
     level = configs.get(LEVEL_CONFIGS[codec]) if codec in LEVEL_CONFIGS else None
     return ProduceRules(
         int(configs.get("max.message.bytes", DEFAULT_MAX_MESSAGE_BYTES)),
         configs.get("message.timestamp.type") == "LogAppendTime",
-        int(configs.get("message.timestamp.before.max.ms", NO_BOUND_MS)),
-        int(configs.get("message.timestamp.after.max.ms", DEFAULT_TIMESTAMP_AFTER_MAX_MS)),
+        int(difference_ms) if before_ms == NO_BOUND_MS else before_ms,
+        int(difference_ms) if after_ms == NO_BOUND_MS else after_ms,
         codec,
         DEFAULT_LEVELS.get(codec) if codec is not None and level is None else int(level) if level is not None else None,
         is_compacted(configs),

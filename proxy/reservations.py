@@ -49,7 +49,9 @@ class Reservations:
     async def open(self, name: str, topic_id: bytes, partitions: int) -> None:
         """Make the logs and let the topic be used. Raises CoordinatorUnavailable; TopicNotReserved where it may not be
         any more."""
-        await self._context.coordinator.create_logs(topic_id, range(partitions))
+        known = self._context.topics.find(topic_id)
+        growing = known is not None and known.state == "live"
+        await self._context.coordinator.create_logs(topic_id, range(partitions), growing=growing)
         try:
             await self._context.topics.registry.activate(name, topic_id, partitions)
         except TopicNotReserved:

@@ -43,6 +43,7 @@ _WHOLE_NUMBERS: dict[str, Container[int]] = {
     "retention.ms": range(-1, _LONGEST + 1),
     "retention.bytes": range(-(2**63), _LONGEST + 1),
     "max.message.bytes": range(_LARGEST + 1),
+    "message.timestamp.difference.max.ms": range(_LONGEST + 1),
     "message.timestamp.after.max.ms": range(_LONGEST + 1),
     "message.timestamp.before.max.ms": range(_LONGEST + 1),
     "delete.retention.ms": range(_LONGEST + 1),

@@ -14,7 +14,7 @@ import structlog
 from proxy.cluster import Cluster
 from proxy.coordinator.interface import DisklessTopic
 from proxy.housekeeping.broker_defaults import DefaultsRefused, broker_configs
-from proxy.produce_rules import LEVEL_CONFIGS, ProduceRules, rules_of
+from proxy.produce_rules import LEVEL_CONFIGS, NO_BOUND_MS, ProduceRules, rules_of
 from proxy.upstream import BrokerUnreachable
 from proxy.wire.errors import ProtocolError
 
@@ -25,11 +25,13 @@ OF_BROKERS = {
     "compression.type": "compression.type",
     "log.cleanup.policy": "cleanup.policy",
     "log.message.timestamp.type": "message.timestamp.type",
+    "log.message.timestamp.difference.max.ms": "message.timestamp.difference.max.ms",
     "log.message.timestamp.before.max.ms": "message.timestamp.before.max.ms",
     "log.message.timestamp.after.max.ms": "message.timestamp.after.max.ms",
     **{name: name for name in LEVEL_CONFIGS.values()},
 }
 """Configs of topics by the brokers' names for their defaults."""
+_AFTER_MAX = "message.timestamp.after.max.ms"
 _REPLICATION_FACTOR = "default.replication.factor"
 _MAX_REMEMBERED = 10_000
 
@@ -62,6 +64,8 @@ class TopicDefaults:
         told = await broker_configs(self._cluster, (*OF_BROKERS, _REPLICATION_FACTOR))
         self.replication_factor = int(told.get(_REPLICATION_FACTOR) or 0)
         defaults = {OF_BROKERS[name]: value for name, value in told.items() if name in OF_BROKERS and value is not None}
+        # Brokers that don't know it (before KIP-937) have no such bound.
+        defaults.setdefault(_AFTER_MAX, str(NO_BOUND_MS))
         rules_of(defaults)
         if defaults != self._defaults:
             self._defaults = defaults

@@ -80,7 +80,7 @@ class ModelCoordinator:
         self._clock = clock
         self._listeners: list[asyncio.Queue[Announcement | None]] = []
 
-    async def create_logs(self, topic_id: bytes, partitions: Sequence[int]) -> None:
+    async def create_logs(self, topic_id: bytes, partitions: Sequence[int], *, growing: bool = False) -> None:
         for partition in partitions:
             self.logs.setdefault((topic_id, partition), PartitionLog())
 

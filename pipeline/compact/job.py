@@ -32,7 +32,7 @@ from pipeline.stores import opened_by_driver, swaps_within_ms
 from pipeline.tasks import TaskFailed, run_jobs
 from proxy.cleanup_policy import CLEANUP_POLICY, DELETE, is_compacted
 from proxy.coordinator.interface import DisklessTopic, ShardFenced
-from proxy.inspection.stores import Stores
+from proxy.inspection.stores import Stores, open_registry
 
 PASSES = 3
 """Over logs whose rows are changed meanwhile, as a merge does it."""
@@ -96,9 +96,7 @@ class _CompactJob(Driver):
     def _topics(self) -> list[DisklessTopic]:
         """Those that are to be compacted; of a topic that was named and is not, a finding."""
         asked = [topic for topic in self._stores.named(list(self._context.topics)) if topic.state == "live"]
-        default = DELETE
-        if any(CLEANUP_POLICY not in topic.configs for topic in asked):
-            default = self._call(default_cleanup_policy(self._context.settings))
+        default = self._default_policy(asked)
         found: list[DisklessTopic] = []
         for topic in asked:
             policy = topic.configs.get(CLEANUP_POLICY, default)
@@ -113,6 +111,19 @@ class _CompactJob(Driver):
                     text = f"{CLEANUP_POLICY} of {topic.name} is {policy}: set it to compact, or do not name the topic"
                     self._find("not_compacted", topic.name, text)
         return found
+
+    def _default_policy(self, topics: Sequence[DisklessTopic]) -> str:
+        """Of those that don't set `cleanup.policy`."""
+        if all(CLEANUP_POLICY in topic.configs for topic in topics):
+            return DELETE
+        return self._call(default_cleanup_policy(self._context.settings))
+
+    def _still_compacted(self, topics: Sequence[DisklessTopic]) -> list[DisklessTopic]:
+        """Those of the topics that are to be compacted at this moment, with their configs of this moment."""
+        now = {topic.topic_id: topic for topic in self._call(patiently(partial(open_registry, self._stores.settings)))}
+        there = [now[topic.topic_id] for topic in topics if topic.topic_id in now]
+        default = self._default_policy(there)
+        return [one for one in there if one.state == "live" and is_compacted({CLEANUP_POLICY: default, **one.configs})]
 
     def _compact(self, topics: Sequence[DisklessTopic]) -> None:
         plan = self._planned(topics)
@@ -135,17 +146,25 @@ class _CompactJob(Driver):
             plan = self._planned(topics, [(plan.logs[log].topic_id, plan.logs[log].partition) for log in again])
 
     def _planned(self, topics: Sequence[DisklessTopic], only: Sequence[tuple[bytes, int]] | None = None) -> Plan:
-        """Of logs that are tried again all are due: what they were planned for is not done. All is read twice."""
-        make = partial(
-            plan_logs,
-            self._stores,
-            topics,
-            now_ms=self._now_ms(),
-            chunk_bytes=self._options.task_bytes,
-            force=self._options.force or only is not None,
-            only=only,
-        )
-        plan = self._call(patiently(make))
+        """Of logs that are tried again all are due: what they were planned for is not done. All is read twice.
+
+        A plan reaches up to its moment, and from when a topic is no longer compacted it takes records without keys, and
+        keeps all of a key's: so it is one before the logs are looked at, and still is one afterwards.
+        """
+        plan, planned, still = Plan(), list[DisklessTopic](), self._still_compacted(topics)
+        while len(planned) != len(still):
+            planned = still
+            make = partial(
+                plan_logs,
+                self._stores,
+                planned,
+                now_ms=self._now_ms(),
+                chunk_bytes=self._options.task_bytes,
+                force=self._options.force or only is not None,
+                only=only,
+            )
+            plan = self._call(patiently(make))
+            still = self._still_compacted(planned)
         self._figures["tasks"] += len(plan.chunks)
         self._figures["bytes_planned"] += plan.size_bytes
         self._context.progress.total(bytes=2 * plan.size_bytes, tasks=len(plan.chunks))

@@ -234,8 +234,12 @@ class IndexSize(NamedTuple):
 class Coordinator(RewritingCoordinator, Protocol):
     """Orders batches and finds them. Every method may raise CoordinatorUnavailable."""
 
-    async def create_logs(self, topic_id: bytes, partitions: Sequence[int]) -> None:
-        """Let logs live, empty. Those that live already are left as they are."""
+    async def create_logs(self, topic_id: bytes, partitions: Sequence[int], *, growing: bool = False) -> None:
+        """Let logs live, empty. Those that live already are left as they are.
+
+        `growing`: of a topic that had fewer. Where commits were lost, and that was accepted, it may have had these,
+        too: they begin behind all offsets that may have been given.
+        """
 
     async def delete_logs(self, topic_id: bytes, partitions: Sequence[int]) -> None:
         """End logs: their rows, producer state and offsets go, segments that nothing uses any more become garbage."""

@@ -96,11 +96,11 @@ class RedisCoordinator(IndexRewriting):
         """Payload of their replies, and of announcements."""
         return self._calls.bytes_received
 
-    async def create_logs(self, topic_id: bytes, partitions: Sequence[int]) -> None:
-        """Let logs live, empty. Those that live already are left as they are."""
+    async def create_logs(self, topic_id: bytes, partitions: Sequence[int], *, growing: bool = False) -> None:
+        """Let logs live, empty, at 0 or behind all that was lost. Those that live already are left as they are."""
         keys = [partition_key(topic_id, partition) for partition in partitions]
         while keys:
-            keys = _left_over(await self._run("create_logs", keys, keys))
+            keys = _left_over(await self._run("create_logs", keys, keys, b"\1" if growing else b"\0"))
             await self._delete(keys, goes_on=True)
 
     async def delete_logs(self, topic_id: bytes, partitions: Sequence[int]) -> None:

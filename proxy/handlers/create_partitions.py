@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import structlog
 from kio.schema.errors import ErrorCode
 
-from proxy.coordinator.interface import CoordinatorUnavailable, DisklessTopic
-from proxy.errors import NONE, REQUEST_TIMED_OUT
+from proxy.coordinator.interface import CoordinatorUnavailable, DisklessTopic, TopicNotReserved
+from proxy.errors import NONE, REQUEST_TIMED_OUT, UNKNOWN_TOPIC_OR_PARTITION
 from proxy.replication.growth import PartitionGrowth
 from proxy.wire.cold import encode, read_request, read_response
 from proxy.wire.errors import ProtocolError
@@ -75,6 +75,8 @@ async def _grow(
             try:
                 await connection.context.reservations.open(entry.name, entry.topic_id, counts[entry.name])
                 log.info("diskless_topic_grown", topic=entry.name, partitions=counts[entry.name])
+            except TopicNotReserved as error:  # deleted meanwhile
+                result = replace(result, error_code=ErrorCode(UNKNOWN_TOPIC_OR_PARTITION), error_message=str(error))
             except CoordinatorUnavailable as error:
                 connection.context.reservations.leave(entry.name)
                 log.error("diskless_topic_not_grown", topic=entry.name, reason=str(error), remedy="none: it is later")

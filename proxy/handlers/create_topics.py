@@ -20,17 +20,17 @@ Version notes: the brokers are asked with v7 for the sake of the topic ID; the a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import structlog
 from kio.index import load_request_schema
 from kio.schema.create_topics.v7.request import CreatableTopic, CreateTopicsRequest
-from kio.schema.create_topics.v7.response import CreatableTopicResult, CreateTopicsResponse
+from kio.schema.create_topics.v7.response import CreatableTopicConfigs, CreatableTopicResult, CreateTopicsResponse
 from kio.schema.errors import ErrorCode
 from kio.schema.types import TopicName
-from kio.static.primitive import i16, i32
+from kio.static.primitive import i8, i16, i32
 
 from proxy.api_keys import CREATE_TOPICS
 from proxy.coordinator.interface import CoordinatorUnavailable, TopicNotReserved, TopicReserved
@@ -61,6 +61,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 _DELETE_TOPICS, _DELETE_TOPICS_VERSION = 20, 6
+_DYNAMIC_TOPIC_CONFIG = 1
 _ASKED_VERSION = 7
 _TIMEOUT_MS = 30_000
 """Of a creation of the proxy's own, as Admin clients have it."""
@@ -135,6 +136,10 @@ class _Creating:
         """What the brokers are asked to create, by name: classic topics, and shadows."""
         self._wanted: dict[str, dict[str, str]] = {}
         """Diskless topics by name, with their configs in the registry."""
+        self._as_sent: dict[str, Any] = {}
+        """The same with all configs but `diskless.enable`: what brokers would make of them."""
+        self._told: dict[str, Any] = {}
+        """What they said of those that are made: the configs are the diskless topic's, not its shadow's."""
         self._forbidden_first: dict[str, Any] = {}
         """Topics that are refused here, but for lack of rights before all: the client hears no more of them then."""
         self._results: dict[str, Any] = {}
@@ -149,6 +154,8 @@ class _Creating:
 
     async def results(self) -> tuple[Any, ...]:
         """All of it, topic by topic where topics fail. Raises BrokerUnreachable."""
+        if any(self._context.topics.find(name) is not None for name in self._order):
+            await self._look_again()
         for topic in self._parsed.topics:
             self._sort(topic)
         await self._try_out()
@@ -156,6 +163,13 @@ class _Creating:
             # Once a name is reserved it is seen through, whether or not the client waits for it.
             await self._context.see_through(self._create())
         return tuple(self._results[name] for name in self._order if name in self._results)
+
+    async def _look_again(self) -> None:
+        """Another proxy may have answered a deletion already that this one has not heard of."""
+        try:
+            await self._context.topics.load()
+        except CoordinatorUnavailable as error:
+            log.warning("registry_unreadable", reason=str(error))
 
     def _sort(self, topic: Any) -> None:
         """Classic, diskless, or refused."""
@@ -175,19 +189,16 @@ class _Creating:
             self._refuse(name, TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
             self._forbidden_first[name] = replace(topic, configs=())
             return
+        configs.pop(DISKLESS_ENABLE, None)
+        self._asked[name] = self._as_sent[name] = _with_configs(topic, configs)
         if diskless:
             self._wanted[name] = kept
-            configs = shadow_configs(configs)
-        else:
-            configs.pop(DISKLESS_ENABLE, None)
-        config_type = nested(type(topic), "configs")
-        made = tuple(config_type(name=key, value=value) for key, value in configs.items())
-        self._asked[name] = replace(topic, configs=made)
+            self._asked[name] = _with_configs(topic, shadow_configs(configs))
 
     async def _try_out(self) -> None:
         """Let the brokers say what they would refuse, above all for lack of rights, before a name is reserved."""
         names = self._asked if self._parsed.validate_only else self._wanted
-        tried = {name: self._asked[name] for name in names} | self._forbidden_first
+        tried = {name: self._as_sent[name] for name in names} | self._forbidden_first
         if not tried:
             return
         for name, result in (await self._ask(list(tried.values()), validate_only=True)).items():
@@ -198,6 +209,8 @@ class _Creating:
             if result.error_code.value != NONE:
                 self._wanted.pop(name, None)
                 self._asked.pop(name, None)
+            if result.error_code.value == NONE and name in self._wanted:
+                result = self._told[name] = _enabled(result)
             if result.error_code.value != NONE or self._parsed.validate_only:
                 self._results[name] = result
 
@@ -227,6 +240,8 @@ class _Creating:
                 if name in reserved:
                     result = await self._open(name, result)
                     open_ends.discard(name)
+                    if result.error_code.value == NONE and name in self._told:
+                        result = replace(result, configs=self._told[name].configs)
                 self._results[name] = result
         finally:
             for name in open_ends:
@@ -403,3 +418,18 @@ class _Creating:
 def _partition_count(topic: Any) -> int:
     """What the request says; 0 where it leaves it to the brokers."""
     return len(topic.assignments) or max(topic.num_partitions, 0)
+
+
+def _with_configs(topic: Any, configs: Mapping[str, str | None]) -> Any:
+    config_type = nested(type(topic), "configs")
+    return replace(topic, configs=tuple(config_type(name=name, value=value) for name, value in configs.items()))
+
+
+def _enabled(result: Any) -> Any:
+    """The result of a topic that is diskless, where the client may see configs."""
+    if result.configs is None:
+        return result
+    enabled = CreatableTopicConfigs(
+        name=DISKLESS_ENABLE, value="true", read_only=True, config_source=i8(_DYNAMIC_TOPIC_CONFIG), is_sensitive=False
+    )
+    return replace(result, configs=(*result.configs, enabled))

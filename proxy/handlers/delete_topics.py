@@ -17,6 +17,7 @@ from kio.schema.errors import ErrorCode
 
 from proxy.coordinator.interface import CoordinatorUnavailable, DisklessTopic
 from proxy.errors import NONE, REQUEST_TIMED_OUT, UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION
+from proxy.topics import Topics
 from proxy.upstream import BrokerUnreachable
 from proxy.wire.cold import encode, read_request, read_response
 from proxy.wire.errors import ProtocolError
@@ -36,22 +37,34 @@ def delete_topics(connection: ClientConnection, request: Request) -> Coroutine[A
         connection.forward(request)
         return None
     parsed = read_request(request.api_key, request.api_version, request.body)
-    diskless: dict[str, DisklessTopic] = {}
+    found = _found(topics, parsed)
+    if not found:
+        connection.forward(request)
+        return None
+    return _delete(connection, request, connection.open_slot(request), parsed)
+
+
+def _found(topics: Topics, parsed: Any) -> list[DisklessTopic]:
+    """The entries of the topics that are named, by name or ID."""
     references = parsed.topics if hasattr(parsed, "topics") else parsed.topic_names
+    found = []
     for reference in references:
         named = reference if isinstance(reference, str) else reference.name
         entry = topics.find(str(named) if named is not None else reference.topic_id.bytes)
-        if entry is not None and entry.state != "reserved":
-            diskless[entry.name] = entry
-    if not diskless:
-        connection.forward(request)
-        return None
-    return _delete(connection, request, connection.open_slot(request), diskless)
+        if entry is not None:
+            found.append(entry)
+    return found
 
 
-async def _delete(
-    connection: ClientConnection, request: Request, slot: Slot, diskless: dict[str, DisklessTopic]
-) -> None:
+async def _delete(connection: ClientConnection, request: Request, slot: Slot, parsed: Any) -> None:
+    topics = connection.context.topics
+    if any(entry.state == "reserved" for entry in _found(topics, parsed)):
+        # Another proxy may have answered its creation already.
+        try:
+            await topics.load()
+        except CoordinatorUnavailable as error:
+            log.warning("registry_unreadable", reason=str(error))
+    diskless = {entry.name: entry for entry in _found(topics, parsed) if entry.state != "reserved"}
     body = await connection.ask(request, request.api_key, request.api_version, [request.body])
     try:
         response = read_response(request.api_key, request.api_version, body)
@@ -59,16 +72,29 @@ async def _delete(
         slot.fill([body])
         return
     by_id = {entry.topic_id: entry for entry in diskless.values()}
+    decides = not diskless or await _decides(connection)
     results = []
     for result in response.responses:
         entry = diskless.get(str(result.name)) if result.name is not None else by_id.get(result.topic_id.bytes)
-        if entry is not None and await _is_gone(connection, entry, result.error_code.value):
+        if entry is not None and not decides:
+            result = replace(result, error_code=ErrorCode(REQUEST_TIMED_OUT))
+        elif entry is not None and await _is_gone(connection, entry, result.error_code.value):
             error_code = await _forget(connection, entry)
             result = replace(result, error_code=ErrorCode(error_code))
             if error_code == NONE and hasattr(result, "error_message"):
                 result = replace(result, error_message=None)
         results.append(result)
     slot.fill([encode(replace(response, responses=tuple(results)))])
+
+
+async def _decides(connection: ClientConnection) -> bool:
+    """Whether what these brokers say of their topics is said of the diskless ones."""
+    context = connection.context
+    try:
+        return await context.housekeeper.shadows.decides(context.cluster.cluster_id)
+    except CoordinatorUnavailable as error:
+        log.warning("diskless_topics_not_deleted", reason=str(error), remedy="delete them again")
+        return False
 
 
 async def _is_gone(connection: ClientConnection, entry: DisklessTopic, error_code: int) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 from proxy.api_keys import DESCRIBE_CONFIGS
 from proxy.cleanup_policy import DELETE
 from proxy.cluster import Cluster
+from proxy.errors import CLUSTER_AUTHORIZATION_FAILED
 from proxy.housekeeping.retention import RetentionDefaults
 from proxy.upstream import BrokerUnreachable
 from proxy.wire.cold import encode, nested, read_response
@@ -21,7 +22,7 @@ _CLEANUP_POLICY = "log.cleanup.policy"
 
 
 class DefaultsRefused(Exception):
-    """The brokers don't tell the proxy their configs; the text names Kafka's errors."""
+    """The proxy's principal may not ask brokers for their configs; the text names Kafka's errors."""
 
 
 async def retention_defaults(cluster: Cluster) -> RetentionDefaults:
@@ -32,7 +33,8 @@ async def retention_defaults(cluster: Cluster) -> RetentionDefaults:
 async def broker_configs(cluster: Cluster, names: tuple[str, ...]) -> dict[str, str | None]:
     """Configs of one of the brokers, by name; those that it does not know are missing.
 
-    Raises BrokerUnreachable, ProtocolError, and DefaultsRefused where the principal may not ask.
+    Raises BrokerUnreachable, also where none tells for a reason that may pass, ProtocolError, and DefaultsRefused where
+    the principal may not ask.
     """
     from kio.schema.describe_configs.v4.request import DescribeConfigsRequest
 
@@ -52,7 +54,10 @@ async def broker_configs(cluster: Cluster, names: tuple[str, ...]) -> dict[str, 
         if not result.error_code.value:
             return {str(config.name): config.value for config in result.configs}
     errors = sorted({result.error_code.name for result in response.results})
-    raise DefaultsRefused(f"DescribeConfigs of the brokers answers {', '.join(errors) or 'nothing'}")
+    told = f"DescribeConfigs of the brokers answers {', '.join(errors) or 'nothing'}"
+    if any(result.error_code.value == CLUSTER_AUTHORIZATION_FAILED for result in response.results):
+        raise DefaultsRefused(told)
+    raise BrokerUnreachable(f"{told}; the one that was asked may not be among those that it knows")
 
 
 def read_defaults(configs: Mapping[str, str | None]) -> RetentionDefaults:

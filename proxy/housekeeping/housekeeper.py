@@ -18,7 +18,7 @@ from proxy.housekeeping.broker_defaults import DefaultsRefused, retention_defaul
 from proxy.housekeeping.garbage import GarbageCollector
 from proxy.housekeeping.index import IndexPacker
 from proxy.housekeeping.producers import ProducerExpiry
-from proxy.housekeeping.retention import UNBOUNDED, Retention, RetentionDefaults
+from proxy.housekeeping.retention import UNKNOWN, Retention, RetentionDefaults
 from proxy.housekeeping.shadows import Shadows
 from proxy.rollups.expiry import INTERVAL_MS as ROLLUPS_INTERVAL_MS
 from proxy.rollups.expiry import RollupExpiry
@@ -35,8 +35,8 @@ _POLL_S = 1.0
 class Housekeeper:
     """Holds the lease when it can, and then does what is due.
 
-    `fenced`: which shards of the coordinator are, and why. As long as any is, nothing is done: what to delete, and what
-    is of use to whoever mends it, is not certain.
+    `fenced`: what the coordinator has lost, if anything: shards, by why they are fenced, or versions of the registry.
+    As long as that is so nothing is done: what to delete, and what is of use to whoever mends it, is not certain.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Housekeeper:
         index: IndexPacker,
         producers: ProducerExpiry,
         *,
-        fenced: Callable[[], Mapping[int, str]],
+        fenced: Callable[[], Mapping[int, str] | bool],
         rollups: RollupExpiry | None = None,
     ) -> None:
         self._fenced = fenced
@@ -128,6 +128,8 @@ class Housekeeper:
         await self._garbage.collect(goes_on)
 
     async def _retain(self) -> None:
+        if not await self.shadows.decides(self._cluster.cluster_id):
+            return
         try:
             self._defaults = await retention_defaults(self._cluster)
         except DefaultsRefused as error:
@@ -144,5 +146,5 @@ class Housekeeper:
                 log.warning(
                     "broker_defaults_unknown", reason=str(error), effect="topics' own retention holds, no default"
                 )
-        fallback = RetentionDefaults(self._settings.default_retention_ms, -1) if self._refused else UNBOUNDED
+        fallback = RetentionDefaults(self._settings.default_retention_ms, -1) if self._refused else UNKNOWN
         await self._retention.sweep(self._defaults or fallback)

@@ -28,7 +28,8 @@ class RetentionDefaults(NamedTuple):
     cleanup_policy: str = DELETE
 
 
-UNBOUNDED = RetentionDefaults(-1, -1)
+UNKNOWN = RetentionDefaults(-1, -1, cleanup_policy="")
+"""Until brokers have told them: a topic that does not say what its `cleanup.policy` is may be a compacted one."""
 
 
 class Retention:

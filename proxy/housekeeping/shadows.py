@@ -20,7 +20,7 @@ import structlog
 
 from proxy.cluster import Cluster
 from proxy.coordinator.interface import CoordinatorUnavailable, DisklessTopic
-from proxy.housekeeping.broker_metadata import TOPICS_PER_STEP, Known, ask_topics, denied_by_all
+from proxy.housekeeping.broker_metadata import TOPICS_PER_STEP, ask_topics, denied_by_all
 from proxy.housekeeping.stray import StrayRecords
 from proxy.reservations import Reservations
 from proxy.topics import Topics
@@ -111,7 +111,7 @@ class Shadows:
         topic_ids = sorted(live)
         for start in range(0, len(topic_ids), TOPICS_PER_STEP):
             known = await ask_topics(self._cluster.service, topic_ids[start : start + TOPICS_PER_STEP])
-            if not await self._is_our_cluster(known):
+            if not await self.decides(known.cluster_id):
                 self._missing.clear()
                 return
             for topic_id, shadow in known.topics.items():
@@ -122,12 +122,14 @@ class Shadows:
             denied |= known.denied & live.keys()
         await self._delete_missing(live, sorted(denied))
 
-    async def _is_our_cluster(self, known: Known) -> bool:
-        ours = bool(known.cluster_id) and await self._topics.registry.belongs_to(known.cluster_id)
+    async def decides(self, cluster_id: str) -> bool:
+        """Whether the brokers of that Kafka cluster have a say in what becomes of these topics: those of another one
+        that somebody has named in the settings have none. Raises CoordinatorUnavailable."""
+        ours = bool(cluster_id) and await self._topics.registry.belongs_to(cluster_id)
         if not ours and not self._foreign:
             log.error(
                 "other_kafka_cluster",
-                cluster_id=known.cluster_id,
+                cluster_id=cluster_id,
                 reason="the diskless topics of this coordinator belong to another Kafka cluster",
                 remedy="see that brokers.bootstrap and redis.url belong together",
             )

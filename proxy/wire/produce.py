@@ -5,7 +5,7 @@ again is the same bytes, with tagged fields that nobody here knows.
 
 Version notes: v3 transactional ID, v5 log start offset in the response, v8 record errors (KIP-467), v9 flexible,
 v10 current leader and node endpoints as tagged fields (KIP-951), v11 and v12 as v10 (KIP-890), v13 topic IDs for names
-(KIP-516). v0 to v2 carry message sets of old formats and are not parsed.
+(KIP-516). v0 to v2 carry message sets of old formats: their requests are read, for the topics' names, and never built.
 """
 
 from __future__ import annotations
@@ -98,11 +98,12 @@ def _check_version(version: int) -> None:
 
 @parsing
 def parse_produce_request(body: Buffer, version: int) -> ProduceRequest:
-    """Parse the body of a request. Raises ProtocolError."""
-    _check_version(version)
+    """Parse the body of a request, also of v0 to v2. Raises ProtocolError."""
+    if not 0 <= version < LOWEST_VERSION:
+        _check_version(version)
     flexible = version >= FIRST_FLEXIBLE
     data = memoryview(body)
-    transactional_id, at = read_nullable_string(data, 0, flexible)
+    transactional_id, at = read_nullable_string(data, 0, flexible) if version >= LOWEST_VERSION else (None, 0)
     acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(data, at)
     count, at = read_count(data, at + 6, flexible)
     elements = count

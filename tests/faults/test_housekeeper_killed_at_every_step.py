@@ -34,7 +34,7 @@ from proxy.coordinator.redis import RedisCoordinator
 from proxy.coordinator.shards import shard_prefix
 from proxy.housekeeping.garbage import GarbageCollector
 from proxy.housekeeping.index import IndexPacker
-from proxy.housekeeping.retention import UNBOUNDED, Retention
+from proxy.housekeeping.retention import Retention, RetentionDefaults
 from proxy.stats import Stats
 from proxy.storage.file import FileStorage
 from proxy.topics import Topics
@@ -135,7 +135,7 @@ class House:
             collector = GarbageCollector(coordinator, storage, garbage, Stats())
             steps: dict[str, Callable[[], Awaitable[object]]] = {
                 "pack": IndexPacker(coordinator, topics, age_ms=0).sweep,
-                "retain": partial(Retention(coordinator, topics).sweep, UNBOUNDED),
+                "retain": partial(Retention(coordinator, topics).sweep, RetentionDefaults(-1, -1)),
                 "collect": collector.collect,
                 "sweep": collector.sweep_orphans,
             }

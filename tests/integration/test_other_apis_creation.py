@@ -15,7 +15,8 @@ from tests.support.records import samples
 from tests.support.waiting import wait_for
 
 METADATA, CREATE_TOPICS, DELETE_TOPICS, DESCRIBE_CONFIGS = 3, 19, 20, 32
-INVALID_REPLICATION_FACTOR, INVALID_REPLICA_ASSIGNMENT, TOPIC_ALREADY_EXISTS, INVALID_CONFIG = 38, 39, 36, 40
+INVALID_REPLICATION_FACTOR, INVALID_REPLICA_ASSIGNMENT, TOPIC_ALREADY_EXISTS = 38, 39, 36
+INVALID_CONFIG, INVALID_REQUEST = 40, 42
 RACK = "rack-a"
 
 
@@ -81,6 +82,58 @@ def test_a_producer_to_a_new_name_makes_a_diskless_topic(stack: Stack) -> None:
 
 
 # CreateTopics
+
+
+def create_both(stack: Stack, names: tuple[str, str], configs: dict[str, str | None], *, validate_only: bool) -> list:
+    asked = [
+        {
+            "name": name,
+            "num_partitions": 1,
+            "replication_factor": 1,
+            "assignments": [],
+            "configs": [{"name": key, "value": value} for key, value in configs.items()],
+        }
+        for name in names
+    ]
+    told = ask(stack.bootstrap(RACK), CREATE_TOPICS, 7, topics=asked, timeout=30_000, validate_only=validate_only)
+    return [one for name in names for one in told["topics"] if one["name"] == name]
+
+
+@pytest.mark.parametrize(
+    "configs",
+    [
+        {"retention.hours": "720"},
+        {"compression.typ": "zstd"},
+        {"segment.bytes": "abc"},
+        {"segment.bytes": "1"},
+        {"retention.ms": None},
+        {"remote.storage": "true"},
+    ],
+)
+def test_data_configs_that_no_broker_takes_are_refused(stack: Stack, configs: dict[str, str | None]) -> None:
+    names = by_name("classic"), by_name("diskless")
+    before = Metrics(stack, RACK).value("diskless_topics")
+    for validate_only in (True, False):
+        classic, diskless = create_both(stack, names, configs, validate_only=validate_only)
+        assert (classic["error_code"], classic["configs"]) == (diskless["error_code"], diskless["configs"])
+        assert classic["error_code"] in (INVALID_CONFIG, INVALID_REQUEST)
+        assert classic["error_message"] == diskless["error_message"]
+    assert Metrics(stack, RACK).value("diskless_topics") == before
+    assert set(metadata(stack.bootstrap(RACK), 9, *names).values()) == {3}
+
+
+@pytest.mark.parametrize("validate_only", [True, False])
+def test_the_answer_tells_the_configs_of_the_topic_and_not_of_its_shadow(stack: Stack, validate_only: bool) -> None:
+    names = by_name("classic"), by_name("diskless")
+    configs = {"retention.ms": "3600000", "compression.type": "zstd", "min.insync.replicas": "1"}
+    classic, diskless = create_both(stack, names, configs, validate_only=validate_only)
+    assert classic["error_code"] == diskless["error_code"] == 0
+    told = [
+        {one["name"]: (one["value"], one["config_source"]) for one in topic["configs"]} for topic in (classic, diskless)
+    ]
+    assert told[1].pop("diskless.enable") == ("true", 1)
+    assert told[0] == told[1]
+    assert told[1]["retention.ms"] == ("3600000", 1)
 
 
 @pytest.mark.parametrize("version", range(2, 8))

@@ -9,7 +9,7 @@ import pytest
 from proxy import topic_defaults
 from proxy.compression import GZIP, ZSTD
 from proxy.coordinator.interface import DisklessTopic
-from proxy.produce_rules import rules_of
+from proxy.produce_rules import NO_BOUND_MS, rules_of
 from proxy.topic_defaults import OF_BROKERS, TopicDefaults
 from proxy.upstream import BrokerUnreachable
 
@@ -21,7 +21,7 @@ OWN = DisklessTopic("own", b"o" * 16, 1, "live", {"max.message.bytes": "7", "com
 @pytest.fixture
 def told(monkeypatch) -> dict[str, str | None]:
     """What a broker answers."""
-    configs: dict[str, str | None] = {}
+    configs: dict[str, str | None] = {"log.message.timestamp.after.max.ms": "3600000"}
 
     async def ask(cluster: Any, names: tuple[str, ...]) -> dict[str, str | None]:
         assert cluster is CLUSTER
@@ -44,6 +44,18 @@ async def test_what_a_topic_sets_goes_before_what_brokers_say(told) -> None:
     )
     assert defaults.rules(OWN)[:2] == (7, True)
     assert defaults.rules(OWN)[4:6] == (ZSTD, 9)
+
+
+async def test_times_are_bounded_as_brokers_before_kip_937_did(told) -> None:
+    del told["log.message.timestamp.after.max.ms"]
+    defaults = TopicDefaults(CLUSTER, interval_s=60)
+    await defaults.load()
+    assert defaults.rules(PLAIN)[2:4] == (NO_BOUND_MS, NO_BOUND_MS)
+    told["log.message.timestamp.difference.max.ms"] = "5"
+    await defaults.load()
+    assert defaults.rules(PLAIN)[2:4] == (5, 5)
+    own = {"message.timestamp.difference.max.ms": "6", "message.timestamp.after.max.ms": "7"}
+    assert defaults.rules(DisklessTopic("b", b"b" * 16, 1, "live", own))[2:4] == (6, 7)
 
 
 async def test_a_changed_config_is_obeyed(told) -> None:

@@ -1,14 +1,19 @@
 -- Let logs live, empty; those that live are left as they are.
 --
+-- A topic that grows may have had these partitions before, in what was lost and given up (unfence.lua): theirs begin
+-- behind the offsets that may have been given then.
+--
 -- ARGV[2]  topic IDs and partitions (20 bytes each)
+-- ARGV[3]  1 where the topic had fewer, else 0
 -- Answers the ones that were not made because a deletion of theirs has not ended; finish it and call again.
 
 local LOWEST_TIMESTAMP = -9007199254740991
 
-local request = ARGV[2]
+local request, growing = ARGV[2], ARGV[3] == '\1'
+local first = growing and tonumber(call('HGET', meta_key, 'floor') or 0) or 0
 
 local now = clock()
-local empty = pack(LOG, 0, 0, 0, 0, 0, LOWEST_TIMESTAMP, now, -1, FORMAT)
+local empty = pack(LOG, first, first, first, 0, 0, LOWEST_TIMESTAMP, now, -1, FORMAT)
 local made, left_over = {}, {}
 for at = 1, #request, 20 do
   local partition = sub(request, at, at + 19)

@@ -58,7 +58,7 @@ end
 call('HDEL', meta_key, 'fenced', 'known', 'settling')
 incarnation, sequence, offsets_given, life = new_incarnation, highest_sequence + 1, floor, server_life() or NO_LIFE
 call('HSET', meta_key, 'incarnation', incarnation, 'sequence', sequence, 'shards', expected_shards, 'rows', index_rows,
-  'index_bytes', index_bytes, 'offsets', offsets_given, 'life', life, 'lives', pack(LIFE, life, sequence),
+  'index_bytes', index_bytes, 'offsets', offsets_given, 'floor', floor, 'life', life, 'lives', pack(LIFE, life, sequence),
   'accepted', sub(accepted, -MOST_ACCEPTED * ACCEPTED_BYTES))
 for at = 1, #changed, 1000 do
   call('HSET', prefix .. 'logs', unpack(changed, at, math.min(at + 999, #changed)))

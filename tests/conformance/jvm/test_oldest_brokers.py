@@ -5,6 +5,9 @@ They offer Produce to v9, Fetch to v13, Metadata to v12, and know neither KIP-84
 
 from __future__ import annotations
 
+import struct
+import time
+import zlib
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -15,6 +18,8 @@ from confluent_kafka import Producer
 from proxy.demo.stack import Stack, StackOptions
 from tests.support.confluent import consumer, produce, read, take
 from tests.support.java_tools import TOOLS, JavaTools, only
+from tests.support.questions import ask_bytes, ask_on
+from tests.support.raw import Raw
 from tests.support.records import COMPRESSIONS, samples, stored
 from tests.support.topics import CLASSIC, DISKLESS, KINDS, admin, create_topic, delete_topic, new_topic, offsets
 from tests.support.twice import Twice, api_versions
@@ -118,6 +123,54 @@ def test_transactions_on_classic_topics(oldest: Stack) -> None:
     with consumer(oldest.bootstrap("rack-c"), group_id=topic) as client:
         client.subscribe([topic])
         assert [message.value() for message in take(client, 1)] == [b"committed"]
+
+
+def old_produce(name: str, value: bytes) -> bytes:
+    """The body of a Produce v2 of one record in a message set of magic 1, as clients of Kafka 0.10 send it."""
+    message = struct.pack(">bbqi", 1, 0, int(time.time() * 1000), -1) + struct.pack(">i", len(value)) + value
+    message = struct.pack(">I", zlib.crc32(message)) + message
+    records = struct.pack(">qi", 0, len(message)) + message
+    topic = struct.pack(">h", len(name)) + name.encode()
+    return struct.pack(">hii", -1, 30_000, 1) + topic + struct.pack(">iii", 1, 0, len(records)) + records
+
+
+def test_producers_of_before_0_11_go_on_while_there_are_diskless_topics(oldest: Stack) -> None:
+    """Their record formats are none of diskless topics'; their connection stays where they name none."""
+    classic, diskless = new_topic(oldest, "old-producer", CLASSIC), new_topic(oldest, "old-producer", DISKLESS)
+    with Raw(oldest.bootstrap("rack-a")) as raw:
+        wait_for(lambda: old_produced(ask_on(raw, 0, 2, old_produce(classic, b"there"))) == 0, "its leader knows it")
+    with pytest.raises(ConnectionError):
+        ask_bytes(oldest.bootstrap("rack-a"), 0, 2, old_produce(diskless, b"nowhere"))
+    assert read(oldest.bootstrap("rack-b"), diskless) == read(oldest.direct_bootstrap, diskless) == []
+    assert [record.value for record in read(oldest.bootstrap("rack-b"), classic)] == [b"there"]
+
+
+def old_produced(answer: bytes) -> int:
+    """The one error code of a Produce v2 response."""
+    (length,) = struct.unpack_from(">h", answer, 4)
+    code: int = struct.unpack_from(">h", answer, 4 + 2 + length + 4 + 4)[0]
+    return code
+
+
+@pytest.mark.parametrize("configs", [{}, {"message.timestamp.difference.max.ms": "3600000"}])
+@pytest.mark.parametrize("hours", [-2, 0, 2])
+def test_times_are_bounded_as_these_brokers_bound_them(oldest: Stack, configs: dict[str, str], hours: int) -> None:
+    """Before KIP-937 by one config in both directions, and without it not at all."""
+    outcomes = []
+    for kind in KINDS:
+        topic = new_topic(oldest, "timed", kind, configs=configs)
+        producer = Producer({"bootstrap.servers": oldest.bootstrap("rack-a"), "message.timeout.ms": 60_000})
+        errors: list[str | None] = []
+        producer.produce(
+            topic,
+            b"value",
+            timestamp=int(time.time() * 1000) + hours * 3_600_000,
+            on_delivery=lambda error, _, errors=errors: errors.append(error and error.name()),
+        )
+        producer.flush(90)
+        outcomes.append(errors)
+    refused = bool(configs) and hours != 0
+    assert outcomes == [["INVALID_TIMESTAMP" if refused else None]] * 2
 
 
 @pytest.mark.parametrize("jars", ["kafka", "client-0.11.0.3"])

@@ -138,6 +138,30 @@ async def test_a_partial_loss_is_accepted_and_no_offset_is_given_twice(start_pro
     assert not stranger.coordinator.fence.fenced
 
 
+async def test_partitions_that_were_lost_begin_behind_their_offsets_when_they_are_made_again(
+    start_proxy, config_file, losses
+) -> None:
+    proxy = await start_proxy()
+    await proxy.coordinator.create_logs(TOPIC, PARTITIONS[:1])
+    await commit(proxy.coordinator)
+    copy = losses.copy()
+    await proxy.coordinator.create_logs(TOPIC, PARTITIONS[1:2], growing=True)
+    lost = [await commit(proxy.coordinator, PARTITIONS[1]) for _ in range(3)]
+    assert lost == [0, 2, 4], "nothing was lost yet"
+    losses.restore(copy)
+    assert await commit(proxy.coordinator) == -1
+    await unfenced(config_file, "--shard", "0")
+    await proxy.coordinator.create_logs(TOPIC, PARTITIONS, growing=True)
+    for partition in PARTITIONS[1:]:
+        start, end = await ends(proxy.coordinator, partition)
+        assert start == end > max(lost) + 1
+    other = bytes(16)[:-1] + b"x"
+    mine = next(n for n in range(100) if shard_of(partition_key(other, n), SHARDS) == 0)
+    await proxy.coordinator.create_logs(other, [mine])
+    (described,) = await proxy.coordinator.describe(other, [mine])
+    assert (described.log_start_offset, described.high_watermark) == (0, 0), "a new topic has lost nothing"
+
+
 async def test_whoever_knows_more_than_was_accepted_fences_again(start_proxy, config_file, losses) -> None:
     first, dark = await start_proxy(), await start_proxy()
     await first.coordinator.create_logs(TOPIC, PARTITIONS)

@@ -23,6 +23,7 @@ from proxy.coordinator.connect import connect
 from proxy.coordinator.interface import DisklessTopic
 from proxy.coordinator.interface_rewriting import Swap, SwapAnswer
 from proxy.coordinator.redis import RedisCoordinator
+from proxy.coordinator.registry import RedisTopicRegistry
 from proxy.inspection.stores import open_stores
 from proxy.wal.segment import segment_key
 from tests.pipeline.compact.running import compact
@@ -119,6 +120,42 @@ async def test_a_merge_and_produces_in_the_middle(
     there = await log_records(light_settings, topic)
     assert there[:-1] == wanted
     assert (there[-1].key, there[-1].value) == new[:2]
+
+
+async def test_a_topic_that_is_compacted_no_longer_keeps_what_comes_then(
+    light_settings: Settings, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = await make_topic(light_settings, "changed", 1, COMPACT)
+    await write_some(light_settings, topic, segments=12)
+    since = [Keyed(None, b"one"), Keyed(None, b"other"), Keyed(b"same", b"first"), Keyed(b"same", b"second")]
+    swaps = 0
+
+    async def change() -> None:
+        """Policy and records; and a merge, so that the log is planned once more, up to these records."""
+        client = await connect(light_settings.redis)
+        registry = RedisTopicRegistry(client, light_settings.redis)
+        await registry.configure(topic.name, (await registry.load()).version, {"cleanup.policy": "delete"})
+        await client.aclose()
+        async with open_stores(light_settings) as stores:
+            rows = await rows_in(stores, topic)
+            await merge_rows(stores.coordinator, stores.storage, topic.topic_id, 0, tuple(rows[-4:]))
+        await write_batches(light_settings, topic, [(0, keyed_batch(since))])
+
+    async def counted(self: RedisCoordinator, asked: Sequence[Swap], **limits: int) -> list[SwapAnswer]:
+        nonlocal swaps
+        swaps += 1
+        if swaps == 3:
+            monkeypatch.setattr(RedisCoordinator, "replace", replace)
+            await change()
+        return await replace(self, asked, **limits)
+
+    replace = RedisCoordinator.replace
+    monkeypatch.setattr(RedisCoordinator, "replace", counted)
+    report = await compact(light_settings, spark, "changed", task_bytes=SMALL)
+
+    assert report.findings == []
+    there = await log_records(light_settings, topic)
+    assert [(one.key, one.value) for one in there[-4:]] == [one[:2] for one in since]
 
 
 async def test_a_driver_that_dies_between_swaps_and_another_at_the_same_time(

@@ -8,6 +8,7 @@ import pytest
 
 from proxy.cluster import ClusterView
 from proxy.housekeeping.broker_defaults import DefaultsRefused, retention_defaults
+from proxy.upstream import BrokerUnreachable
 from proxy.wire.cold import encode, milliseconds, nested, read_request
 from proxy.wire.metadata import Broker
 
@@ -66,6 +67,13 @@ class Brokers:
 async def test_whichever_broker_answers(node_id: int) -> None:
     brokers: Any = Brokers(Service(node_id))
     assert await retention_defaults(brokers) == (-1, -1, "delete")
+
+
+async def test_a_broker_that_is_not_in_the_view_has_refused_nothing() -> None:
+    """The controller may have fenced the very one that is asked: the others' answers are INVALID_REQUEST."""
+    brokers: Any = Brokers(Service(9))
+    with pytest.raises(BrokerUnreachable, match="invalid_request"):
+        await retention_defaults(brokers)
 
 
 async def test_a_broker_that_may_not_tell() -> None:

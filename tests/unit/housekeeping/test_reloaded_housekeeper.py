@@ -62,15 +62,26 @@ async def test_a_shorter_interval_holds_at_once(monkeypatch: pytest.MonkeyPatch)
     await asyncio.gather(keeping, return_exceptions=True)
 
 
-async def test_the_fallback_of_brokers_that_refuse_is_that_of_now(monkeypatch: pytest.MonkeyPatch) -> None:
+class Shadows(Work):
+    async def decides(self, cluster_id: str) -> bool:
+        return cluster_id == "ours"
+
+
+async def test_the_fallback_of_brokers_that_refuse_is_that_of_now_and_others_have_no_say(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async def refuse(*_: object) -> RetentionDefaults:
         raise DefaultsRefused("no")
 
     monkeypatch.setattr(housekeeper, "retention_defaults", refuse)
     made, retention, others = settings(), Work(), Work()
     fleet: Any = SimpleNamespace(hold=hold)
-    house = Housekeeper(made, fleet, "me", others, retention, others, others, others, others, fenced=dict)  # type: ignore[arg-type]
+    cluster: Any = SimpleNamespace(cluster_id="ours")
+    house = Housekeeper(made, fleet, "me", cluster, retention, others, Shadows(), others, others, fenced=dict)  # type: ignore[arg-type]
     await house._retain()
+    cluster.cluster_id = "another"
+    await house._retain()
+    cluster.cluster_id = "ours"
     made.__dict__["default_retention_ms"] = 2_000
     await house._retain()
     assert retention.given == [RetentionDefaults(1_000, -1), RetentionDefaults(2_000, -1)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from proxy.housekeeping.broker_defaults import read_defaults
-from proxy.housekeeping.retention import RetentionDefaults, requests_of
+from proxy.housekeeping.retention import UNKNOWN, RetentionDefaults, requests_of
 
 TOPIC = bytes(16)
 WEEK_MS = 604_800_000
@@ -50,6 +50,13 @@ def test_a_topics_own_configs_go_before_the_defaults(configs, bounds):
 )
 def test_where_brokers_compact_by_default_a_topic_goes_by_it_unless_it_says_otherwise(configs, may_go):
     assert bool(requests_of(TOPIC, 1, configs, RetentionDefaults(100, 200, "compact"))) == may_go
+
+
+def test_until_the_brokers_have_told_theirs_a_topic_goes_by_what_it_says_itself():
+    assert requests_of(TOPIC, 1, {"retention.ms": "5"}, UNKNOWN) == []
+    assert requests_of(TOPIC, 1, {"cleanup.policy": "delete"}, UNKNOWN) == []
+    (request,) = requests_of(TOPIC, 1, {"cleanup.policy": "delete", "retention.ms": "5"}, UNKNOWN)
+    assert request.retention_ms == 5
 
 
 @pytest.mark.parametrize(

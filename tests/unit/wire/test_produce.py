@@ -1,5 +1,7 @@
 """Produce: what is parsed is what was sent, and built again it is the same bytes; responses read back."""
 
+import struct
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -139,7 +141,7 @@ def test_kafka_python_reads_built_responses(version):
     assert (partition.index, partition.error_code, partition.base_offset) == (4, 0, 77)
 
 
-@pytest.mark.parametrize("version", [0, 2, 14])
+@pytest.mark.parametrize("version", [-1, 14])
 def test_other_versions_are_refused(version):
     with pytest.raises(ProtocolError, match=f"v{version}"):
         parse_produce_request(bytes(20), version)
@@ -149,3 +151,22 @@ def test_other_versions_are_refused(version):
 def test_a_topic_the_version_cannot_name_is_a_mistake_of_the_caller(version, topic):
     with pytest.raises(ValueError, match="topic"):
         build_produce_response(version, [TopicProduced(topic, [])])
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_of_old_formats_the_topics_are_read(version):
+    records = b"message set"
+    partition = struct.pack(">ii", 3, len(records)) + records
+    body = (
+        struct.pack(">hii", 1, 500, 2) + b"\0\1a" + struct.pack(">i", 1) + partition + b"\0\1b" + struct.pack(">i", 0)
+    )
+    request = parse_produce_request(body, version)
+    assert (request.version, request.transactional_id, request.acks, request.timeout_ms) == (version, None, 1, 500)
+    assert [
+        (topic.topic, [(one.index, bytes(one.records)) for one in topic.partitions]) for topic in request.topics
+    ] == [
+        ("a", [(3, records)]),
+        ("b", []),
+    ]
+    with pytest.raises(ProtocolError):
+        build_produce_request(request)

@@ -1,0 +1,62 @@
+"""CreatePartitions of a topic that is deleted at the same time, through another proxy."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from kio.schema.create_partitions.v3.request import CreatePartitionsRequest, CreatePartitionsTopic
+from kio.schema.create_partitions.v3.response import CreatePartitionsResponse, CreatePartitionsTopicResult
+from kio.schema.errors import ErrorCode
+from kio.schema.types import TopicName
+from kio.static.primitive import i32
+
+from proxy.coordinator.interface import CoordinatorUnavailable, DisklessTopic, TopicNotReserved
+from proxy.handlers.create_partitions import create_partitions
+from proxy.request import Request
+from proxy.wire.cold import encode, milliseconds, read_response
+
+NAMES = ("gone", "there")
+
+
+@pytest.mark.parametrize(
+    ("failure", "error_code"), [(TopicNotReserved("gone"), 3), (CoordinatorUnavailable("away"), 7)]
+)
+async def test_one_that_can_not_grow_fails_alone(failure: Exception, error_code: int) -> None:
+    told: list[bytes] = []
+    grown: list[str] = []
+
+    async def ask(*_: object) -> memoryview:
+        results = tuple(
+            CreatePartitionsTopicResult(name=TopicName(name), error_code=ErrorCode.none, error_message=None)
+            for name in NAMES
+        )
+        return memoryview(encode(CreatePartitionsResponse(throttle_time=milliseconds(0), results=results)))
+
+    async def grow(name: str, topic_id: bytes, partitions: int) -> None:
+        if name == "gone":
+            raise failure
+        grown.append(name)
+
+    topics = SimpleNamespace(all=lambda: NAMES, find=lambda name: DisklessTopic(name, b"t" * 16, 1, "live"))
+    context = SimpleNamespace(
+        topics=topics,
+        under_replicated=SimpleNamespace(enabled=False),
+        reservations=SimpleNamespace(open=grow, leave=lambda name: None),
+    )
+    connection: Any = SimpleNamespace(
+        context=context, ask=ask, open_slot=lambda request: SimpleNamespace(fill=told.extend)
+    )
+    asked = CreatePartitionsRequest(
+        topics=tuple(CreatePartitionsTopic(name=TopicName(name), count=i32(2), assignments=None) for name in NAMES),
+        timeout=milliseconds(1),
+        validate_only=False,
+    )
+    body = memoryview(encode(asked))
+    growing = create_partitions(connection, Request(37, 3, 1, "a", body, body))
+    assert growing is not None
+    await growing
+    response: Any = read_response(37, 3, memoryview(b"".join(told)))
+    assert [(str(one.name), one.error_code.value) for one in response.results] == [("gone", error_code), ("there", 0)]
+    assert grown == ["there"]
