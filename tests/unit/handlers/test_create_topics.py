@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from kio.schema.create_topics.v7.request import CreatableTopic, CreateTopicsRequest
+from kio.schema.create_topics.v7.request import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from kio.schema.create_topics.v7.response import CreatableTopicResult, CreateTopicsResponse
 from kio.schema.delete_topics.v6.response import DeletableTopicResult, DeleteTopicsResponse
 from kio.schema.errors import ErrorCode
@@ -19,6 +19,7 @@ from proxy.coordinator.interface import CoordinatorUnavailable, TopicNotReserved
 from proxy.handlers.create_topics import _Creating, create_topics
 from proxy.replication.creation import UnderReplicatedTopics
 from proxy.request import Request
+from proxy.topics import Topics
 from proxy.wire.cold import encode, milliseconds, read_request, read_response
 from tests.registry_model import ModelTopicRegistry
 
@@ -209,3 +210,36 @@ async def test_the_longest_throttle_time_of_all_that_was_asked_is_told() -> None
     await made.answer(SimpleNamespace(fill=told.extend))  # type: ignore[arg-type]
     response: Any = read_response(19, 7, memoryview(b"".join(told)))
     assert response.throttle_time.total_seconds() == 5
+
+
+async def test_a_name_whose_deletion_this_proxy_has_not_heard_of_is_free() -> None:
+    registry = ModelTopicRegistry()
+    await registry.reserve("a", 1, {}, "owner")
+    topics = Topics(registry, lease_runs=lambda: True)
+    await topics.load()
+    await registry.remove("a")
+    sent: list[Any] = []
+
+    async def tried(asked: list[Any], *, validate_only: bool) -> dict[str, Any]:
+        sent.extend(asked)
+        return {"a": answered(ErrorCode.none)}
+
+    settings = SimpleNamespace(default_diskless_topics=(), diskless_system_enable=True)
+    made = creating(Reservations(), topics=topics, settings=settings)
+    made._asked.clear()
+    made._wanted.clear()
+    config = CreatableTopicConfig(name="diskless.enable", value="true")
+    bytes_config = CreatableTopicConfig(name="segment.bytes", value="abc")
+    topic = CreatableTopic(
+        name=TopicName("a"),
+        num_partitions=i32(1),
+        replication_factor=i16(1),
+        assignments=(),
+        configs=(config, bytes_config),
+    )
+    made._parsed = replace(made._parsed, topics=(topic,), validate_only=True)
+    made._order = ["a"]
+    made._ask = tried  # type: ignore[method-assign,assignment]
+    (result,) = await made.results()
+    assert result.error_code is ErrorCode.none
+    assert [one.configs for one in sent] == [(bytes_config,)], "brokers are asked about what the client sent"

@@ -6,12 +6,19 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from kio.schema.delete_topics.v6.request import DeleteTopicsRequest, DeleteTopicState
+from kio.schema.delete_topics.v6.response import DeletableTopicResult, DeleteTopicsResponse
+from kio.schema.errors import ErrorCode
+from kio.schema.types import TopicName
 
 from proxy.coordinator.interface import DisklessTopic
-from proxy.handlers.delete_topics import _forget, _is_gone
+from proxy.handlers.delete_topics import _forget, _is_gone, delete_topics
+from proxy.housekeeping.shadows import Shadows
+from proxy.request import Request
 from proxy.reservations import Reservations
 from proxy.topics import Topics
 from proxy.upstream import BrokerUnreachable
+from proxy.wire.cold import encode, milliseconds, read_response
 from proxy.wire.metadata import MetadataTopic
 from tests.coordinator_model import ModelCoordinator
 from tests.registry_model import ModelTopicRegistry
@@ -72,6 +79,66 @@ async def test_what_any_broker_knows_is_not_gone(error_code: int, known_to: tupl
     client: Any = SimpleNamespace(context=context)
     assert await _is_gone(client, DisklessTopic("a", OLD, 1, "live"), error_code) is gone
     assert await _is_gone(client, DisklessTopic("a", NEW, 1, "live"), error_code) is (known_to is not None)
+
+
+def deleting(registry: ModelTopicRegistry, cluster_id: str) -> tuple[Any, Topics, list[bytes]]:
+    """A client of a proxy whose brokers have just deleted a topic `a`, as they say; what it is told."""
+    told: list[bytes] = []
+    topics = Topics(registry, lease_runs=lambda: True)
+    context: Any = SimpleNamespace(
+        coordinator=ModelCoordinator(),
+        topics=topics,
+        cluster=SimpleNamespace(cluster_id=cluster_id),
+        reader=SimpleNamespace(coordinates=SimpleNamespace(forget=lambda topic_id: None)),
+    )
+    context.reservations = Reservations(context)
+    context.housekeeper = SimpleNamespace(shadows=Shadows(context.cluster, topics, context.reservations, confirm_s=1.0))
+
+    async def ask(*_: object) -> memoryview:
+        result = DeletableTopicResult(name=TopicName("a"), topic_id=None, error_code=ErrorCode.none, error_message=None)
+        return memoryview(encode(DeleteTopicsResponse(throttle_time=milliseconds(0), responses=(result,))))
+
+    slot = SimpleNamespace(fill=told.extend)
+    return SimpleNamespace(context=context, ask=ask, open_slot=lambda request: slot), topics, told
+
+
+async def delete_a(client: Any) -> None:
+    asked = DeleteTopicsRequest(topics=(DeleteTopicState(name=TopicName("a"), topic_id=None),), timeout=milliseconds(1))
+    body = memoryview(encode(asked))
+    waiting = delete_topics(client, Request(20, 6, 1, "a", body, body))
+    assert waiting is not None
+    await waiting
+
+
+def code(told: list[bytes]) -> int:
+    response: Any = read_response(20, 6, memoryview(b"".join(told)))
+    value: int = response.responses[0].error_code.value
+    return value
+
+
+@pytest.mark.parametrize(("cluster_id", "error_code"), [("ours", 0), ("theirs", 7), ("", 7)])
+async def test_brokers_of_another_cluster_delete_no_diskless_topic(cluster_id: str, error_code: int) -> None:
+    registry = ModelTopicRegistry()
+    assert await registry.belongs_to("ours")
+    client, topics, told = deleting(registry, cluster_id)
+    await make(client.context, OLD, 1)
+    await topics.load()
+    await delete_a(client)
+    assert code(told) == error_code
+    assert (registry.topics.get("a") is None) == (error_code == 0)
+
+
+async def test_a_topic_that_another_proxy_has_just_opened_is_deleted_whole() -> None:
+    registry = ModelTopicRegistry()
+    client, topics, told = deleting(registry, "ours")
+    await registry.reserve("a", 1, {}, "owner")
+    await topics.load()
+    await make(client.context, OLD, 1)
+    entry = topics.find("a")
+    assert entry is not None
+    assert entry.state == "reserved", "it has not heard of it yet"
+    await delete_a(client)
+    assert (code(told), registry.topics.get("a")) == (0, None)
 
 
 async def test_nothing_is_gone_for_whom_no_broker_is_known() -> None:
