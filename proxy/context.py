@@ -213,6 +213,7 @@ class Context:
             IndexPacker(self.coordinator, self.topics, age_ms=settings.redis.pack_age_ms),
             ProducerExpiry(self.coordinator, self.topics),
             fenced=lambda: self.coordinator.fence.fenced or self.topics.gone_back,
+            store_ahead_ms=self._store_ahead_ms,
             rollups=self.rollup_expiry,
         )
         self.completion = Completion(
@@ -232,6 +233,11 @@ class Context:
             interval_s=settings.replication.check_interval_ms / 1000,
         )
         self._seen_through: set[asyncio.Task[None]] = set()
+
+    def _store_ahead_ms(self) -> int:
+        """How far the clock of the coordinator's store is ahead of this one; 0 where it is not known."""
+        store_time_ms = self.coordinator.store_time_ms()
+        return 0 if store_time_ms is None else store_time_ms - self.wall_clock_ms()
 
     async def see_through(self, work: Coroutine[Any, Any, None]) -> None:
         """Wait for work that goes on if the one who waits is cancelled."""

@@ -29,6 +29,8 @@ from proxy.wire.errors import ProtocolError
 log = structlog.get_logger()
 
 LEASE = "housekeeping"
+CLOCKS_APART_MS = 60_000
+"""From here on `diskless-proxy check` calls clocks that differ an error, too."""
 _POLL_S = 1.0
 
 
@@ -37,6 +39,7 @@ class Housekeeper:
 
     `fenced`: what the coordinator has lost, if anything: shards, by why they are fenced, or versions of the registry.
     As long as that is so nothing is done: what to delete, and what is of use to whoever mends it, is not certain.
+    `store_ahead_ms`: how far the clock of the coordinator's store, by which records grow old, is ahead of this one.
     """
 
     def __init__(
@@ -52,6 +55,7 @@ class Housekeeper:
         producers: ProducerExpiry,
         *,
         fenced: Callable[[], Mapping[int, str] | bool],
+        store_ahead_ms: Callable[[], int] = lambda: 0,
         rollups: RollupExpiry | None = None,
     ) -> None:
         self._fenced = fenced
@@ -66,6 +70,8 @@ class Housekeeper:
         self._defaults: RetentionDefaults | None = None
         self._refused = False
         """Whether the brokers have refused to tell them."""
+        self._store_ahead_ms = store_ahead_ms
+        self._clocks_differ = False
         self._work: list[tuple[str, Callable[[], int], Callable[[], Awaitable[object]]]] = [
             ("retention", lambda: settings.log_retention_check_interval_ms, self._retain),
             ("index", lambda: settings.redis.pack_interval_ms, index.sweep),
@@ -127,8 +133,24 @@ class Housekeeper:
 
         await self._garbage.collect(goes_on)
 
+    def _is_clock_wrong(self) -> bool:
+        """The store's, or this one: a store that has jumped days ahead would free all records that are younger."""
+        ahead_ms = self._store_ahead_ms()
+        differ = abs(ahead_ms) > CLOCKS_APART_MS
+        if differ and not self._clocks_differ:
+            log.error(
+                "clocks_differ",
+                store_ahead_ms=ahead_ms,
+                reason="the clock of the coordinator's store and this machine's are far apart; records grow old by the "
+                "store's",
+                effect="no record is deleted for its age or for the size of its log",
+                remedy="set both by NTP; `diskless-proxy check` compares them",
+            )
+        self._clocks_differ = differ
+        return differ
+
     async def _retain(self) -> None:
-        if not await self.shadows.decides(self._cluster.cluster_id):
+        if self._is_clock_wrong() or not await self.shadows.decides(self._cluster.cluster_id):
             return
         try:
             self._defaults = await retention_defaults(self._cluster)

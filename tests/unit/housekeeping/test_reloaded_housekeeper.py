@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import structlog
 
 from proxy.config import Settings
 from proxy.housekeeping import housekeeper
@@ -85,3 +86,31 @@ async def test_the_fallback_of_brokers_that_refuse_is_that_of_now_and_others_hav
     made.__dict__["default_retention_ms"] = 2_000
     await house._retain()
     assert retention.given == [RetentionDefaults(1_000, -1), RetentionDefaults(2_000, -1)]
+
+
+async def test_nothing_goes_for_its_age_while_the_clocks_are_far_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def told(*_: object) -> RetentionDefaults:
+        return RetentionDefaults(1_000, -1)
+
+    monkeypatch.setattr(housekeeper, "retention_defaults", told)
+    made, retention, others = settings(), Work(), Work()
+    ahead_ms = 0
+    house = Housekeeper(
+        made,
+        SimpleNamespace(hold=hold),  # type: ignore[arg-type]
+        "me",
+        SimpleNamespace(cluster_id="ours"),  # type: ignore[arg-type]
+        retention,  # type: ignore[arg-type]
+        others,  # type: ignore[arg-type]
+        Shadows(),  # type: ignore[arg-type]
+        others,  # type: ignore[arg-type]
+        others,  # type: ignore[arg-type]
+        fenced=dict,
+        store_ahead_ms=lambda: ahead_ms,
+    )
+    most_ms = housekeeper.CLOCKS_APART_MS
+    with structlog.testing.capture_logs() as logged:
+        for ahead_ms, done in ((most_ms, 1), (8 * 86_400_000, 1), (-most_ms - 1, 1), (0, 2)):  # noqa: B007 (by `house`)
+            await house._retain()
+            assert retention.done == done
+    assert [line["event"] for line in logged] == ["clocks_differ"]
