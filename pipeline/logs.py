@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from typing import TypeVar
 
+from proxy.coordinator import patience
 from proxy.coordinator.interface import (
     Coordinator,
-    CoordinatorUnavailable,
     FindRequest,
     LogAnswer,
     Row,
@@ -73,13 +72,4 @@ async def patiently(call: Callable[[], Awaitable[Answer]]) -> Answer:
 
     Raises ShardFenced at once, and CoordinatorUnavailable after TRIES.
     """
-    pause = FIRST_PAUSE_SECONDS
-    for _ in range(TRIES - 1):
-        try:
-            return await call()
-        except ShardFenced:
-            raise
-        except CoordinatorUnavailable:
-            await asyncio.sleep(pause)
-            pause *= 2
-    return await call()
+    return await patience.patiently(call, tries=TRIES, first_pause_s=FIRST_PAUSE_SECONDS)

@@ -26,7 +26,7 @@ from proxy.replication.plan import DEFAULT_REPLICATION_FACTOR, NUM_PARTITIONS
 from proxy.topic_configs import diskless_by_name
 from proxy.upstream import BrokerUnreachable
 from proxy.wire.cold import at_version, encode, read_response
-from proxy.wire.errors import ProtocolError
+from proxy.wire.errors import ProtocolError, TooManyElements
 from proxy.wire.metadata import (
     FIRST_RACK_ID,
     MetadataRequest,
@@ -100,11 +100,16 @@ def _remember(times: dict[str, float], name: str, now_s: float) -> None:
 
 
 def creating_request(context: Context, body: Buffer, version: int) -> MetadataRequest | None:
-    """A request that might create a topic that the proxy is to create; None for any other, and for an unreadable."""
+    """A request that might create a topic that the proxy is to create; None for any other, and for an unreadable.
+
+    Raises TooManyElements.
+    """
     if not context.settings.default_diskless_topics and not context.topics.all() and not _brokers_are_missing(context):
         return None
     try:
         asked = parse_metadata_request(body, version)
+    except TooManyElements:
+        raise
     except ProtocolError:
         return None  # the broker's to refuse
     if not asked.allow_auto_topic_creation or not any(_is_mine(context, name) for name in _names(asked)):

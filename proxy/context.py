@@ -212,7 +212,8 @@ class Context:
             ),
             IndexPacker(self.coordinator, self.topics, age_ms=settings.redis.pack_age_ms),
             ProducerExpiry(self.coordinator, self.topics),
-            fenced=lambda: self.coordinator.fence.fenced or self.topics.gone_back,
+            fenced=lambda: self.coordinator.fence.fenced,
+            gone_back=lambda: self.topics.gone_back,
             store_ahead_ms=self._store_ahead_ms,
             rollups=self.rollup_expiry,
         )

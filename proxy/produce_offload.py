@@ -25,6 +25,7 @@ from proxy.accounting import count_classic, count_diskless
 from proxy.api_keys import PRODUCE
 from proxy.coordinator.interface import DisklessTopic
 from proxy.errors import (
+    INVALID_REQUEST,
     INVALID_TXN_STATE,
     KAFKA_STORAGE_ERROR,
     NONE,
@@ -73,6 +74,7 @@ _SIZE_BYTES = 4
 _MAX_PREFIX_BYTES = 131_072
 """Two strings of 32,767 bytes and some tagged fields come before the acks."""
 _FIRST_NODE_ENDPOINTS_VERSION = 10
+_TWICE = "the request has records for this partition already: send what follows in another request"
 
 
 class _DisklessPart(NamedTuple):
@@ -199,6 +201,7 @@ class _PendingProduce:
             # Counted when it comes, not when it is answered as on brokers: what is pipelined is throttled in time.
             quotas = self._connection.context.quotas
             self._throttle_ms = quotas.throttle_produce(self._connection, self._request.client_id, size)
+        named: set[tuple[str | bytes, int]] = set()
         for part in diskless:
             error_code = part.error_code
             if part.entry is not None:
@@ -207,6 +210,10 @@ class _PendingProduce:
             self._topics.append(TopicProduced(part.topic, answers))
             for place, partition in enumerate(part.partitions):
                 answers.append(PartitionProduced(partition.index, error_code or REQUEST_TIMED_OUT))
+                if (part.topic, partition.index) in named:
+                    answers[place] = PartitionProduced(partition.index, INVALID_REQUEST, error_message=_TWICE)
+                    continue
+                named.add((part.topic, partition.index))
                 if error_code == NONE and part.entry is not None:
                     self._append(part.entry, partition, answers, place)
         if self._open > 1 and not self._slot.done:

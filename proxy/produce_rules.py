@@ -8,6 +8,7 @@ Follows `LogValidator` of Kafka 4.x: every record's time must lie within `messag
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -77,7 +78,9 @@ def rules_of(configs: Mapping[str, str]) -> ProduceRules:
     Brokers before 4.0 know `message.timestamp.difference.max.ms`: a bound in both directions, as far as the two that
     came later (KIP-937) are not set, or set to none.
     """
-    difference_ms = configs.get("message.timestamp.difference.max.ms", NO_BOUND_MS)
+    difference = configs.get("message.timestamp.difference.max.ms", "")
+    # Earlier releases did not look at it when it was set.
+    difference_ms = int(difference) if re.fullmatch(r"[0-9]{1,19}", difference) else NO_BOUND_MS
     before_ms = int(configs.get("message.timestamp.before.max.ms", NO_BOUND_MS))
     after_ms = int(configs.get("message.timestamp.after.max.ms", DEFAULT_TIMESTAMP_AFTER_MAX_MS))
     codec = CODECS.get(configs.get("compression.type", "producer"))
@@ -85,8 +88,8 @@ def rules_of(configs: Mapping[str, str]) -> ProduceRules:
     return ProduceRules(
         int(configs.get("max.message.bytes", DEFAULT_MAX_MESSAGE_BYTES)),
         configs.get("message.timestamp.type") == "LogAppendTime",
-        int(difference_ms) if before_ms == NO_BOUND_MS else before_ms,
-        int(difference_ms) if after_ms == NO_BOUND_MS else after_ms,
+        difference_ms if before_ms == NO_BOUND_MS else before_ms,
+        difference_ms if after_ms == NO_BOUND_MS else after_ms,
         codec,
         DEFAULT_LEVELS.get(codec) if codec is not None and level is None else int(level) if level is not None else None,
         is_compacted(configs),

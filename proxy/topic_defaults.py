@@ -31,6 +31,7 @@ OF_BROKERS = {
     **{name: name for name in LEVEL_CONFIGS.values()},
 }
 """Configs of topics by the brokers' names for their defaults."""
+_DIFFERENCE_MAX = "message.timestamp.difference.max.ms"
 _AFTER_MAX = "message.timestamp.after.max.ms"
 _REPLICATION_FACTOR = "default.replication.factor"
 _MAX_REMEMBERED = 10_000
@@ -55,7 +56,10 @@ class TopicDefaults:
             return known[1]
         if len(self._rules) >= _MAX_REMEMBERED:
             self._rules.clear()
-        rules = rules_of(self._defaults | entry.configs)
+        configs = self._defaults | entry.configs
+        if _DIFFERENCE_MAX not in self._defaults:  # brokers of 4.0 and newer don't know it
+            configs.pop(_DIFFERENCE_MAX, None)
+        rules = rules_of(configs)
         self._rules[entry.topic_id] = entry.configs, rules
         return rules
 

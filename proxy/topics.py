@@ -8,6 +8,7 @@ that were seen to be classic while it ran are taken for classic.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 
@@ -20,6 +21,7 @@ from proxy.coordinator.interface import (
     RegistrySnapshot,
     TopicRegistry,
 )
+from proxy.seldom import SeldomLog
 
 log = structlog.get_logger()
 
@@ -47,6 +49,7 @@ class Topics:
         self._seen_classic: OrderedDict[TopicReference, None] = OrderedDict()
         self._reserved = False
         self._streams: dict[object, int] = {}
+        self._log_seldom = SeldomLog(time.monotonic)
 
     def begin_stream(self, stream: object) -> None:
         """A Produce that was judged by the present version goes to a broker in parts, until `end_stream`."""
@@ -148,6 +151,15 @@ class Topics:
             self.gone_back = False
             log.warning("registry_trusted_again", version=snapshot.version)
         self._take(snapshot)
+
+    async def look_again(self) -> None:
+        """Load what is newer than this, where the store answers: another proxy may have answered a creation or a
+        deletion already that this one has not heard of. Never raises; costs next to nothing where nothing is newer."""
+        try:
+            if await self.registry.newest_version() != self.version:
+                await self.load()
+        except CoordinatorUnavailable as error:
+            self._log_seldom.warning("registry_unreadable", reason=str(error))
 
     async def follow(self, acknowledge: Callable[[], Awaitable[None]]) -> None:
         """Load each version as it comes, for ever, and tell the fleet at once."""

@@ -28,6 +28,9 @@ class ModelTopicRegistry:
     async def load(self) -> RegistrySnapshot:
         return RegistrySnapshot(self.version, tuple(self.topics[name] for name in sorted(self.topics)))
 
+    async def newest_version(self) -> int:
+        return self.version
+
     async def reserve(self, name: str, partitions: int, configs: dict[str, str], owner: str) -> int:
         if name in self.topics:
             raise TopicReserved(name)

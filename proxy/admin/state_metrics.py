@@ -104,6 +104,8 @@ def state_metrics(context: Context) -> Iterator[Metric]:
     yield gauge("registry_version", "Version of the registry that is loaded.", context.topics.version)
     fenced = "Shards of the coordinator that are refused, as the store has lost writes of theirs."
     yield gauge("fenced_shards", fenced, len(context.coordinator.fence.fenced))
+    paused = "1 while this proxy keeps house and may not delete what is due; its log says why."
+    yield gauge("housekeeping_paused", paused, float(context.housekeeper.is_paused))
     yield gauge(
         "store_unfit",
         "1 while the coordinator's store can't be trusted with writes.",

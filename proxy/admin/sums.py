@@ -22,6 +22,7 @@ SEEN_BY_ALL: Mapping[str, Callable[[float, float], float]] = {
     "diskless_proxy_fleet_proxies": max,
     "diskless_proxy_brokers": min,
     "diskless_proxy_fenced_shards": max,
+    "diskless_proxy_housekeeping_paused": max,
     "diskless_proxy_store_unfit": max,
     "diskless_proxy_stray_records": max,
     "diskless_proxy_under_replicated_topics": max,

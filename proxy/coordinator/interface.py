@@ -364,6 +364,9 @@ class TopicRegistry(Protocol):
     async def load(self) -> RegistrySnapshot:
         """Everything, at its version."""
 
+    async def newest_version(self) -> int:
+        """Of which nothing else is read."""
+
     async def reserve(self, name: str, partitions: int, configs: dict[str, str], owner: str) -> int:
         """Take the name before its shadow topic exists; the version to wait for. Raises TopicReserved."""
 

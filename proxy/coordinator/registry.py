@@ -124,13 +124,17 @@ class RedisTopicRegistry:
                 if message is not None:
                     yield int(message)
                     continue
-                yield await self._version()
+                yield await self._version_at_last()
 
-    async def _version(self) -> int:
+    async def newest_version(self) -> int:
+        """Of which nothing else is read."""
+        async with store_call(self._client, "reading the registry's version"):
+            return int(await self._client.hget(f"{REGISTRY_PREFIX}meta", "version") or 0)
+
+    async def _version_at_last(self) -> int:
         while True:
             try:
-                async with store_call(self._client, "reading the registry's version"):
-                    return int(await self._client.hget(f"{REGISTRY_PREFIX}meta", "version") or 0)
+                return await self.newest_version()
             except CoordinatorUnavailable:
                 await asyncio.sleep(_PAUSE_S)
 

@@ -13,12 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Coroutine, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import structlog
 from kio.schema.errors import ErrorCode
 
 from proxy.coordinator.interface import CoordinatorUnavailable, DisklessTopic, RegistryChanged
+from proxy.coordinator.patience import patiently
 from proxy.errors import INVALID_CONFIG, NONE, REQUEST_TIMED_OUT, UNKNOWN_TOPIC_OR_PARTITION
 from proxy.handlers.topic_resources import TOPIC, being_made, diskless_topics_of
 from proxy.topic_configs import DISKLESS_ENABLE, SHADOW_CONFIGS, ConfigRefused, governs_data, registry_configs
@@ -55,10 +57,7 @@ def alter_configs(connection: ClientConnection, request: Request) -> Coroutine[A
 async def _look_again(connection: ClientConnection, request: Request, asked: Any, slot: Slot) -> None:
     """Another proxy may have answered the creation already: what is asked for must not go to the shadow."""
     topics = connection.context.topics
-    try:
-        await topics.load()
-    except CoordinatorUnavailable as error:
-        log.warning("registry_unreadable", reason=str(error))
+    await topics.look_again()
     await _Altering(connection, request, asked, diskless_topics_of(asked.resources, topics)).answer(slot)
 
 
@@ -161,27 +160,34 @@ class _Altering:
         return registry_configs(changed)
 
     async def _keep(self, results: dict[tuple[int, str], Any], resource: Any) -> None:
-        """Into the registry, from the version on that it has now."""
-        topics, name = self._context.topics, str(resource.resource_name)
+        """Into the registry, from the version on that it has now; done twice, it is as done once."""
+        name = str(resource.resource_name)
         try:
-            for _ in range(_ATTEMPTS):
-                await topics.load()
-                entry = topics.find(name)
-                if entry is None or entry.state != "live":
-                    self._fail(results, resource, UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{name}' is gone.")
-                    return
-                try:
-                    await topics.registry.configure(name, topics.version, self._changed(entry.configs, resource))
-                    await topics.load()
-                    return
-                except RegistryChanged:
-                    continue
-        except CoordinatorUnavailable as error:
+            within_s = self._context.settings.redis.timeout_ms / 1000
+            await patiently(partial(self._configure, name, results, resource), within_s=within_s)
+        except (RegistryChanged, CoordinatorUnavailable) as error:
             log.warning("configs_not_kept", topic=name, reason=str(error))
+            message = "the registry of diskless topics did not take it; try again"
+            self._fail(results, resource, REQUEST_TIMED_OUT, message)
         except ConfigRefused as error:
             self._fail(results, resource, INVALID_CONFIG, str(error))
-            return
-        self._fail(results, resource, REQUEST_TIMED_OUT, "the registry of diskless topics did not take it; try again")
+
+    async def _configure(self, name: str, results: dict[tuple[int, str], Any], resource: Any) -> None:
+        """Raises CoordinatorUnavailable, ConfigRefused, and RegistryChanged where others keep changing it."""
+        topics = self._context.topics
+        for attempt in range(_ATTEMPTS):
+            await topics.load()
+            entry = topics.find(name)
+            if entry is None or entry.state != "live":
+                self._fail(results, resource, UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{name}' is gone.")
+                return
+            try:
+                await topics.registry.configure(name, topics.version, self._changed(entry.configs, resource))
+                await topics.load()
+                return
+            except RegistryChanged:
+                if attempt == _ATTEMPTS - 1:
+                    raise
 
     @staticmethod
     def _fail(results: dict[tuple[int, str], Any], resource: Any, error_code: int, message: str) -> None:

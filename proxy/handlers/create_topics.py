@@ -8,8 +8,9 @@ Behaviour (design: registry before shadow):
    that govern data stay in the registry, the shadow keeps what is written to it (transaction markers) for ever;
 3. the logs are made, and the topic is live under the shadow's topic ID.
 
-Before a name is reserved the brokers are asked whether they would create the shadow (`validate_only`). What fails on
-the way is undone or, where nobody knows, settled by what the brokers say (`reservations.py`).
+Before a name is reserved the brokers are asked whether they would create such a topic, with the configs that the client
+sent (`validate_only`): what they refuse is refused, and what they tell of its configs is the client's answer. What
+fails on the way is undone or, where nobody knows, settled by what the brokers say (`reservations.py`).
 
 What the brokers refuse because too few are registered, a classic topic or a shadow, is made with those that live
 (KIP-409, `replication/creation.py`).
@@ -52,7 +53,7 @@ from proxy.topic_configs import (
 )
 from proxy.upstream import BrokerUnreachable
 from proxy.wire.cold import at_version, encode, milliseconds, nested, read_request, read_response
-from proxy.wire.errors import ProtocolError
+from proxy.wire.errors import ProtocolError, TooManyElements
 
 if TYPE_CHECKING:
     from proxy.connection import ClientConnection
@@ -74,6 +75,8 @@ def create_topics(connection: ClientConnection, request: Request) -> Coroutine[A
     """Forward what is all classic and needs no more brokers than live."""
     try:
         parsed = read_request(request.api_key, request.api_version, request.body)
+    except TooManyElements:
+        raise
     except ProtocolError:
         if DISKLESS_ENABLE.encode() in bytes(request.body):
             raise
@@ -155,7 +158,7 @@ class _Creating:
     async def results(self) -> tuple[Any, ...]:
         """All of it, topic by topic where topics fail. Raises BrokerUnreachable."""
         if any(self._context.topics.find(name) is not None for name in self._order):
-            await self._look_again()
+            await self._context.topics.look_again()
         for topic in self._parsed.topics:
             self._sort(topic)
         await self._try_out()
@@ -163,13 +166,6 @@ class _Creating:
             # Once a name is reserved it is seen through, whether or not the client waits for it.
             await self._context.see_through(self._create())
         return tuple(self._results[name] for name in self._order if name in self._results)
-
-    async def _look_again(self) -> None:
-        """Another proxy may have answered a deletion already that this one has not heard of."""
-        try:
-            await self._context.topics.load()
-        except CoordinatorUnavailable as error:
-            log.warning("registry_unreadable", reason=str(error))
 
     def _sort(self, topic: Any) -> None:
         """Classic, diskless, or refused."""

@@ -59,11 +59,7 @@ def _found(topics: Topics, parsed: Any) -> list[DisklessTopic]:
 async def _delete(connection: ClientConnection, request: Request, slot: Slot, parsed: Any) -> None:
     topics = connection.context.topics
     if any(entry.state == "reserved" for entry in _found(topics, parsed)):
-        # Another proxy may have answered its creation already.
-        try:
-            await topics.load()
-        except CoordinatorUnavailable as error:
-            log.warning("registry_unreadable", reason=str(error))
+        await topics.look_again()
     diskless = {entry.name: entry for entry in _found(topics, parsed) if entry.state != "reserved"}
     body = await connection.ask(request, request.api_key, request.api_version, [request.body])
     try:
@@ -72,14 +68,11 @@ async def _delete(connection: ClientConnection, request: Request, slot: Slot, pa
         slot.fill([body])
         return
     by_id = {entry.topic_id: entry for entry in diskless.values()}
-    decides = not diskless or await _decides(connection)
     results = []
     for result in response.responses:
         entry = diskless.get(str(result.name)) if result.name is not None else by_id.get(result.topic_id.bytes)
-        if entry is not None and not decides:
-            result = replace(result, error_code=ErrorCode(REQUEST_TIMED_OUT))
-        elif entry is not None and await _is_gone(connection, entry, result.error_code.value):
-            error_code = await _forget(connection, entry)
+        if entry is not None and await _is_gone(connection, entry, result.error_code.value):
+            error_code = await _forget(connection, entry) if await _decides(connection) else REQUEST_TIMED_OUT
             result = replace(result, error_code=ErrorCode(error_code))
             if error_code == NONE and hasattr(result, "error_message"):
                 result = replace(result, error_message=None)
@@ -93,7 +86,7 @@ async def _decides(connection: ClientConnection) -> bool:
     try:
         return await context.housekeeper.shadows.decides(context.cluster.cluster_id)
     except CoordinatorUnavailable as error:
-        log.warning("diskless_topics_not_deleted", reason=str(error), remedy="delete them again")
+        context.log_seldom.warning("diskless_topics_not_deleted", reason=str(error), remedy="delete them again")
         return False
 
 

@@ -31,15 +31,17 @@ log = structlog.get_logger()
 LEASE = "housekeeping"
 CLOCKS_APART_MS = 60_000
 """From here on `diskless-proxy check` calls clocks that differ an error, too."""
+_DELETES_NO_RECORDS = {"index", "stray records", "rollups"}
 _POLL_S = 1.0
 
 
 class Housekeeper:
     """Holds the lease when it can, and then does what is due.
 
-    `fenced`: what the coordinator has lost, if anything: shards, by why they are fenced, or versions of the registry.
-    As long as that is so nothing is done: what to delete, and what is of use to whoever mends it, is not certain.
-    `store_ahead_ms`: how far the clock of the coordinator's store, by which records grow old, is ahead of this one.
+    `fenced`: which shards of the coordinator are, and why. As long as any is, nothing is done: what to delete, and what
+    is of use to whoever mends it, is not certain. `gone_back`: whether the registry has lost changes; then only that is
+    done which deletes nothing. `store_ahead_ms`: how far the clock of the coordinator's store, by which records grow
+    old, is ahead of this one.
     """
 
     def __init__(
@@ -54,11 +56,13 @@ class Housekeeper:
         index: IndexPacker,
         producers: ProducerExpiry,
         *,
-        fenced: Callable[[], Mapping[int, str] | bool],
+        fenced: Callable[[], Mapping[int, str]],
+        gone_back: Callable[[], bool] = lambda: False,
         store_ahead_ms: Callable[[], int] = lambda: 0,
         rollups: RollupExpiry | None = None,
     ) -> None:
         self._fenced = fenced
+        self._gone_back = gone_back
         self._store = fleet_store
         self._identity = identity
         self._cluster = cluster
@@ -96,7 +100,7 @@ class Housekeeper:
             await self._hold()
             for name, interval_ms, work in self._work:
                 due_s = done_s[name] + interval_ms() / 1000
-                if not self.holds_lease or self._fenced() or loop.time() < due_s:
+                if not self.holds_lease or not self._may_do(name) or loop.time() < due_s:
                     continue
                 try:
                     await work()
@@ -117,6 +121,14 @@ class Housekeeper:
                     failing[name] = type(error)
                 done_s[name] = loop.time()
 
+    @property
+    def is_paused(self) -> bool:
+        """Whether this proxy keeps house, and something keeps it from deleting what is due; the log says what."""
+        return self.holds_lease and (not self._may_do("retention") or self._clocks_differ or self.shadows.foreign)
+
+    def _may_do(self, name: str) -> bool:
+        return not self._fenced() and (name in _DELETES_NO_RECORDS or not self._gone_back())
+
     async def _hold(self) -> None:
         self.holds_lease = await hold_lease(self._store, LEASE, self._identity)
         if not self.holds_lease:
@@ -129,7 +141,7 @@ class Housekeeper:
 
         async def goes_on() -> bool:
             await self._hold()
-            return self.holds_lease and not self._fenced() and loop.time() < until_s
+            return self.holds_lease and self._may_do("garbage") and loop.time() < until_s
 
         await self._garbage.collect(goes_on)
 
@@ -166,7 +178,9 @@ class Housekeeper:
         except (BrokerUnreachable, ProtocolError) as error:
             if self._defaults is None and not self._refused:
                 log.warning(
-                    "broker_defaults_unknown", reason=str(error), effect="topics' own retention holds, no default"
+                    "broker_defaults_unknown",
+                    reason=str(error),
+                    effect="nothing is deleted but of topics that set `cleanup.policy` and their retention themselves",
                 )
         fallback = RetentionDefaults(self._settings.default_retention_ms, -1) if self._refused else UNKNOWN
         await self._retention.sweep(self._defaults or fallback)

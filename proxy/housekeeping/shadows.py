@@ -58,7 +58,8 @@ class Shadows:
         self._reservations = reservations
         self._confirm_s = confirm_s
         self._missing: dict[bytes, _Missing] = {}
-        self._foreign = False
+        self.foreign = False
+        """Whether the brokers that were asked last are those of another Kafka cluster."""
         self._all_missing = False
         self._stray = StrayRecords(cluster)
         self._refused: str | None = None
@@ -126,14 +127,14 @@ class Shadows:
         """Whether the brokers of that Kafka cluster have a say in what becomes of these topics: those of another one
         that somebody has named in the settings have none. Raises CoordinatorUnavailable."""
         ours = bool(cluster_id) and await self._topics.registry.belongs_to(cluster_id)
-        if not ours and not self._foreign:
+        if not ours and not self.foreign:
             log.error(
                 "other_kafka_cluster",
                 cluster_id=cluster_id,
                 reason="the diskless topics of this coordinator belong to another Kafka cluster",
                 remedy="see that brokers.bootstrap and redis.url belong together",
             )
-        self._foreign = not ours
+        self.foreign = not ours
         return ours
 
     async def _delete_missing(self, live: dict[bytes, DisklessTopic], denied: Sequence[bytes]) -> None:

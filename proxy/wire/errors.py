@@ -8,3 +8,7 @@ class ProtocolError(Exception):
 
     Parsers of `proxy.wire` succeed or raise this, and nothing else.
     """
+
+
+class TooManyElements(ProtocolError):
+    """A request is whole, and larger than any client may send: it is for nobody to pass on."""

@@ -24,8 +24,8 @@ from proxy.wire.primitives import (
 )
 
 _REQUEST = struct.Struct(">hhi")
-_LONGEST_REPLACED = 0x7FFF // 3
-"""U+FFFD takes three bytes."""
+_LONGEST_CLIENT_ID = 0x7FFF
+"""In bytes."""
 
 
 class RequestHeader(NamedTuple):
@@ -50,7 +50,8 @@ def parse_request_header(frame: Buffer) -> RequestHeader:
         client_id, at = read_nullable_string(frame, 8, False)
     except UnicodeDecodeError:
         at = _REQUEST.size + 2 + INT16.unpack_from(frame, _REQUEST.size)[0]
-        client_id = str(frame[_REQUEST.size + 2 : at], "utf-8", "replace")[:_LONGEST_REPLACED]
+        replaced = str(frame[_REQUEST.size + 2 : at], "utf-8", "replace").encode()
+        client_id = str(replaced[:_LONGEST_CLIENT_ID], "utf-8", "ignore")
     if request_is_flexible(api_key, api_version):
         at = skip_tags(frame, at)
         check_end(frame, at)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
-from proxy.wire.errors import ProtocolError
+from proxy.wire.errors import ProtocolError, TooManyElements
 
 Buffer = bytes | memoryview
 """What goes in and out of here. A memoryview is of bytes (format B), one-dimensional and contiguous."""
@@ -106,7 +106,7 @@ def read_count(data: Buffer, at: int, flexible: bool) -> tuple[int, int]:
 def check_elements(count: int) -> None:
     """Raise ProtocolError where a request has more elements than anybody may ask for at once."""
     if count > MAX_ELEMENTS:
-        raise ProtocolError(
+        raise TooManyElements(
             f"a request names more than {MAX_ELEMENTS} topics, partitions or the like; the client must ask in parts"
         )
 

@@ -238,7 +238,9 @@ def _flatness(report: Report) -> str:
         f"{report.options['sample_seconds']:g} s) after its first 15 %. What is allowed in an hour is a share of the "
         "median or an amount, whichever is larger. Of what comes and goes with clients (connections, descriptors, "
         f"tasks) and of the loop's lag the lowest in each {FLOOR_SECONDS / 60:g} minutes counts: what is left behind "
-        "raises that.\n\n" + _table(("figure", "of", "minutes", "first", "last", "an hour", "allowed", ""), rows)
+        "raises that. All file descriptors are two for each connection and those beside them "
+        "([why both parts are judged](decisions/0054-descriptors-by-their-parts.md)).\n\n"
+        + _table(("figure", "of", "minutes", "first", "last", "an hour", "allowed", ""), rows)
     )
 
 

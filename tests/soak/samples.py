@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import time
 from collections import defaultdict
@@ -22,8 +21,6 @@ from tests.support.worker import Worker
 
 PREFIX = "diskless_proxy_"
 SCRAPE_SECONDS = 10.0
-COUNT_SECONDS = 1.0
-"""Between countings of descriptors: the moments when the fewest clients are there are short."""
 LISTING_SECONDS = 60.0
 """Between listings of all objects, at least."""
 STORES = "stores"
@@ -53,11 +50,6 @@ def percentile(before: Buckets, after: Buckets, share: float) -> float | None:
     return low
 
 
-def descriptors(pid: int) -> float:
-    """How many a process has open. Raises OSError where there is no such process."""
-    return float(len(os.listdir(f"/proc/{pid}/fd")))
-
-
 class Sampler(Worker):
     """Looks at everything each `interval_seconds`."""
 
@@ -70,8 +62,6 @@ class Sampler(Worker):
         self._began_s = time.monotonic()
         self._histograms: dict[tuple[int, str], Buckets] = {}
         self._cpu: dict[int, tuple[float, float]] = {}
-        self._fewest: dict[int, float] = {}
-        """Descriptors of a process since the last look."""
         self._next_listing_s = 0.0
         self._store = redis.Redis.from_url(stack.redis.url, socket_timeout=SCRAPE_SECONDS)
 
@@ -101,18 +91,8 @@ class Sampler(Worker):
                 self.rows.append(self._stores(index))
             except (redis.RedisError, OSError):
                 pass
-            while (left := due - time.monotonic()) > 0:
-                if self.ended.wait(min(COUNT_SECONDS, left)):
-                    return
-                self._count()
-
-    def _count(self) -> None:
-        for proxy in self._stack.proxies.values():
-            pid = proxy.process.pid
-            try:
-                self._fewest[pid] = min(descriptors(pid), self._fewest.get(pid, math.inf))
-            except OSError:
-                continue  # it is being restarted
+            if self.ended.wait(max(0.0, due - time.monotonic())):
+                return
 
     def _row(self, of: str, process: int) -> dict[str, Any]:
         return {"at_s": round(time.monotonic() - self._began_s, 1), "of": of, "process": process}
@@ -139,7 +119,6 @@ class Sampler(Worker):
         row["tasks"], row["connections"] = values["tasks"], values["connections"]
         # Of the others each client has two: its own connection, and the one to its broker.
         row["own_descriptors"] = row["descriptors"] - 2 * row["connections"]
-        row["descriptors"] = min(row["descriptors"], self._fewest.pop(pid, math.inf))
         row["cache_mib"] = round((values["cache_bytes"] + values["cold_cache_bytes"]) / MIB, 2)
         for figure, histogram in HISTOGRAMS.items():
             before = self._histograms.get((pid, histogram))
@@ -156,7 +135,7 @@ class Sampler(Worker):
         resident = next(line.split()[1] for line in status.splitlines() if line.startswith("VmRSS:"))
         found: dict[str, float] = {
             "rss_mib": round(int(resident) * 1024 / MIB, 2),
-            "descriptors": descriptors(pid),
+            "descriptors": float(len(os.listdir(f"/proc/{pid}/fd"))),
         }
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         spent, now = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK"), time.monotonic()

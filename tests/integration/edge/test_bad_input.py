@@ -14,8 +14,8 @@ from tests.support.topics import CLASSIC, DISKLESS, create_topic, offsets
 
 RACK = "rack-a"
 BROKER = 1
-DIFFERENT = {"a partition twice in Produce": {DISKLESS: [(0, 0)]}}
-"""A broker forgets all but the last batch of such a partition and says nothing; the proxy takes and answers all."""
+DIFFERENT = {"a partition twice in Produce": {DISKLESS: [(0, 42)]}}
+"""A broker forgets all but the last batch of such a partition and says nothing; the proxy takes the first one only."""
 
 
 @pytest.fixture(scope="module")

@@ -39,7 +39,7 @@ class Client:
     """A connection to a proxy that knows topic `a` as reserved, and brokers to which everything is fine."""
 
     def __init__(self, topics: Topics) -> None:
-        self.context = SimpleNamespace(topics=topics)
+        self.context = SimpleNamespace(topics=topics, settings=SimpleNamespace(redis=SimpleNamespace(timeout_ms=3_000)))
         self.forwarded: list[Request] = []
         self.asked: list[dict[str, str]] = []
         """Configs that brokers were asked to set, validate-only or not."""

@@ -27,7 +27,9 @@ async def answer(mine: list[MyTopic]) -> list[Any]:
         return [OffsetAnswer(NONE, int(one.topic_id) * 10 + one.partition, -1) for one in wanted]
 
     context = SimpleNamespace(
-        settings=SimpleNamespace(fetch=SimpleNamespace(time_lookup_timeout_ms=1_000)),
+        settings=SimpleNamespace(
+            fetch=SimpleNamespace(time_lookup_timeout_ms=1_000), redis=SimpleNamespace(timeout_ms=3_000)
+        ),
         time_lookup=SimpleNamespace(list_offsets=list_offsets),
     )
     connection: Any = SimpleNamespace(context=context)

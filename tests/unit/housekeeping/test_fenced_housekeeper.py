@@ -30,9 +30,8 @@ def settings_of(**intervals: Any) -> Settings:
     return Settings(
         rack="a",
         brokers={"bootstrap": ["127.0.0.1:1"]},
-        redis={"url": "redis://127.0.0.1:1"},
+        **{"redis": {"url": "redis://127.0.0.1:1"}, **intervals},
         storage={"url": "file:///nowhere"},
-        **intervals,
     )
 
 
@@ -67,6 +66,48 @@ async def test_one_that_breaks_is_told_of_once_and_ends_no_other(monkeypatch) ->
     await asyncio.gather(keeping, return_exceptions=True)
 
 
+async def test_of_a_registry_that_has_lost_changes_nothing_is_deleted(monkeypatch) -> None:
+    monkeypatch.setattr(housekeeper, "_POLL_S", 0.0)
+    settings = settings_of(
+        garbage={"interval_ms": 10, "orphan_sweep_interval_ms": 10},
+        redis={"url": "redis://127.0.0.1:1", "pack_interval_ms": 10},
+        log_retention_check_interval_ms=10,
+    )
+
+    async def hold(*_: object) -> bool:
+        return True
+
+    gone_back = True
+    garbage, retention, index, others = Work(), Work(), Work(), Work()
+    others.foreign = False  # type: ignore[attr-defined]
+    fleet: Any = SimpleNamespace(hold=hold)
+    cluster: Any = SimpleNamespace(cluster_id="ours")
+    house = Housekeeper(
+        settings,
+        fleet,
+        "me",
+        cluster,
+        retention,
+        garbage,
+        others,
+        index,
+        others,  # type: ignore[arg-type]
+        fenced=dict,
+        gone_back=lambda: gone_back,
+    )
+    keeping = asyncio.create_task(house.keep_house())
+    async with asyncio.timeout(20):
+        while index.done < 5:  # noqa: ASYNC110 (nobody tells of it)
+            await asyncio.sleep(0.005)
+        assert (garbage.done, retention.done, house.is_paused) == (0, 0, True)
+        gone_back = False
+        while not garbage.done:  # noqa: ASYNC110 (nobody tells of it)
+            await asyncio.sleep(0.005)
+    assert not house.is_paused
+    keeping.cancel()
+    await asyncio.gather(keeping, return_exceptions=True)
+
+
 async def test_it_waits_until_no_shard_is_fenced(monkeypatch) -> None:
     monkeypatch.setattr(housekeeper, "_POLL_S", 0.0)
     settings = settings_of(
@@ -86,15 +127,18 @@ async def test_it_waits_until_no_shard_is_fenced(monkeypatch) -> None:
 
     fenced = {3: "gone"}
     garbage, others = Work(), Work()
+    others.foreign = False  # type: ignore[attr-defined]
     fleet: Any = SimpleNamespace(hold=hold)
     house = Housekeeper(settings, fleet, "me", others, others, garbage, others, others, others, fenced=lambda: fenced)  # type: ignore[arg-type]
     keeping = asyncio.create_task(house.keep_house())
     await asyncio.sleep(0.05)  # all is due by now
     await polled(10)
     assert house.holds_lease
+    assert house.is_paused
     assert garbage.done == 0
     fenced.clear()
     await polled(10)
     assert garbage.done > 0
+    assert not house.is_paused
     keeping.cancel()
     await asyncio.gather(keeping, return_exceptions=True)

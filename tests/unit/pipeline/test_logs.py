@@ -9,6 +9,7 @@ import pytest
 
 from pipeline import logs
 from pipeline.logs import LogGone, patiently, rows_of_log
+from proxy.coordinator import patience
 from proxy.coordinator.interface import CoordinatorUnavailable, DeleteRequest, FindRequest, LogAnswer, Row, ShardFenced
 from proxy.errors import KAFKA_STORAGE_ERROR
 from tests.batches import make_batch
@@ -85,7 +86,7 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     async def pause(seconds: float) -> None:
         told.append(seconds)
 
-    monkeypatch.setattr(logs.asyncio, "sleep", pause)
+    monkeypatch.setattr(patience.asyncio, "sleep", pause)
     assert asyncio.sleep is pause
     return told
 

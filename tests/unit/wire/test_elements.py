@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
+from proxy.auto_creation import creating_request
+from proxy.handlers.create_topics import create_topics
+from proxy.request import Request
 from proxy.wire import primitives
 from proxy.wire.cold import read_request
 from proxy.wire.describe_topic_partitions import build_lower_request
-from proxy.wire.errors import ProtocolError
+from proxy.wire.errors import ProtocolError, TooManyElements
 from proxy.wire.fetch import parse_fetch_request
 from proxy.wire.metadata import parse_metadata_request
 from proxy.wire.primitives import read_tags, skip_tags
@@ -105,3 +111,24 @@ def test_so_many_tagged_fields_are_none_of_kafkas(walk) -> None:
     walk(b"\x64" + b"\x01\0" * 100, 0)
     with pytest.raises(ProtocolError, match="101 tagged fields"):
         walk(b"\x65" + b"\x01\0" * 101, 0)
+
+
+def test_what_is_too_large_is_not_passed_on_past_what_looks_at_names(monkeypatch) -> None:
+    """Brokers would make topics of names that are the proxy's to make: what else can't be read is theirs to refuse."""
+    monkeypatch.setattr(primitives, "MAX_ELEMENTS", MOST)
+    context: Any = SimpleNamespace(settings=SimpleNamespace(default_diskless_topics=("t",)))
+    body = count(MOST + 1) + b"\x02t\0" * (MOST + 1) + b"\x01\0\0\0"
+    with pytest.raises(TooManyElements):
+        creating_request(context, body, 9)
+    assert creating_request(context, count(MOST) + b"\x02t", 9) is None
+    forwarded: list[Any] = []
+    connection: Any = SimpleNamespace(context=context, forward=forwarded.append)
+    for number, passed in ((MOST + 1, 0), (MOST, 1)):
+        create = memoryview(count(number) + bytes(number))  # and then it ends
+        request = Request(19, 7, 1, "me", create, create)
+        if passed:
+            create_topics(connection, request)
+        else:
+            with pytest.raises(ProtocolError):
+                create_topics(connection, request)
+        assert len(forwarded) == passed

@@ -64,6 +64,13 @@ def test_a_client_id_that_is_no_text_is_read_as_brokers_do():
     assert (header.client_id, header.body_offset) == ("\ufffd\ufffd", 12)
 
 
+def test_such_a_client_id_of_long_characters_fits_too():
+    client_id = 8_000 * "\U0001f600".encode() + 767 * b"\xff"
+    header = parse_request_header(bytes(8) + len(client_id).to_bytes(2, "big") + client_id)
+    assert header.client_id.startswith("\U0001f600" * 8_000)
+    assert parse_request_header(request_header(3, 0, 1, header.client_id)).client_id == header.client_id
+
+
 @pytest.mark.parametrize("bad", [10_922, 12_000, 32_767])
 def test_such_a_client_id_still_fits_where_it_is_sent_on(bad):
     header = parse_request_header(bytes(8) + bad.to_bytes(2, "big") + b"\xff" * bad + b"body")
