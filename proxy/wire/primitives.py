@@ -27,7 +27,7 @@ INT16 = struct.Struct(">h")
 INT32 = struct.Struct(">i")
 INT64 = struct.Struct(">q")
 
-MAX_ELEMENTS = 100_000
+MAX_ELEMENTS = 250_000
 """Of all arrays of one request together: an element of three bytes costs microseconds of the one loop that serves
 everybody, and memory that nobody has been charged for."""
 _MAX_TAGS = 100

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
+from proxy.demo.ports import HOST
 from proxy.demo.stack import Stack, StackOptions
 from tests.support.confluent import consumer, produce, read, take
 from tests.support.java_tools import TOOLS, JavaTools, only
@@ -136,11 +137,13 @@ def old_produce(name: str, value: bytes) -> bytes:
 
 def test_producers_of_before_0_11_go_on_while_there_are_diskless_topics(oldest: Stack) -> None:
     """Their record formats are none of diskless topics'; their connection stays where they name none."""
-    classic, diskless = new_topic(oldest, "old-producer", CLASSIC), new_topic(oldest, "old-producer", DISKLESS)
-    with Raw(oldest.bootstrap("rack-a")) as raw:
+    classic, diskless = "old-producer", new_topic(oldest, "old-producer", DISKLESS)
+    create_topic(oldest, classic, CLASSIC, assignment=[[1, 2, 3]])
+    leader = f"{HOST}:{oldest.ports.broker_port_start(0) + 1}"
+    with Raw(leader) as raw:
         wait_for(lambda: old_produced(ask_on(raw, 0, 2, old_produce(classic, b"there"))) == 0, "its leader knows it")
     with pytest.raises(ConnectionError):
-        ask_bytes(oldest.bootstrap("rack-a"), 0, 2, old_produce(diskless, b"nowhere"))
+        ask_bytes(leader, 0, 2, old_produce(diskless, b"nowhere"))
     assert read(oldest.bootstrap("rack-b"), diskless) == read(oldest.direct_bootstrap, diskless) == []
     assert [record.value for record in read(oldest.bootstrap("rack-b"), classic)] == [b"there"]
 
