@@ -108,9 +108,9 @@ def test_what_is_refused_is_not_read_first() -> None:
 
 @pytest.mark.parametrize("walk", [skip_tags, read_tags])
 def test_so_many_tagged_fields_are_none_of_kafkas(walk) -> None:
-    walk(b"\x64" + b"\x01\0" * 100, 0)
-    with pytest.raises(ProtocolError, match="101 tagged fields"):
-        walk(b"\x65" + b"\x01\0" * 101, 0)
+    walk(b"\x7f" + b"\x01\0" * 127, 0)
+    with pytest.raises(ProtocolError, match="128 tagged fields"):
+        walk(b"\x80\x01" + b"\x01\0" * 128, 0)
 
 
 def test_what_is_too_large_is_not_passed_on_past_what_looks_at_names(monkeypatch) -> None:
