@@ -233,6 +233,8 @@ class Context:
             self.cluster,
             interval_s=settings.replication.check_interval_ms / 1000,
         )
+        self.offsets_away_since_s: float | None = None
+        """Since when the coordinator has not answered who asked for offsets; None where it did, the last time."""
         self._seen_through: set[asyncio.Task[None]] = set()
 
     def _store_ahead_ms(self) -> int:

@@ -211,7 +211,7 @@ class _PendingProduce:
             for place, partition in enumerate(part.partitions):
                 answers.append(PartitionProduced(partition.index, error_code or REQUEST_TIMED_OUT))
                 if (part.topic, partition.index) in named:
-                    answers[place] = PartitionProduced(partition.index, INVALID_REQUEST, error_message=_TWICE)
+                    self._refuse_again(part.entry, partition, answers, place)
                     continue
                 named.add((part.topic, partition.index))
                 if error_code == NONE and part.entry is not None:
@@ -226,6 +226,15 @@ class _PendingProduce:
         if self._timeout is None and self._parsed.acks != 0:
             delay_s = max(self._parsed.timeout_ms, 0) / 1000
             self._timeout = asyncio.get_running_loop().call_later(delay_s, self._time_out)
+
+    def _refuse_again(
+        self, entry: DisklessTopic | None, partition: PartitionProduce, answers: list[PartitionProduced], place: int
+    ) -> None:
+        """A partition that the request has named before."""
+        if entry is not None:
+            holds = self._connection.context.wal.holds
+            holds.refused(entry.topic_id, partition.index, producer_id_of(partition.records))
+        answers[place] = PartitionProduced(partition.index, INVALID_REQUEST, error_message=_TWICE)
 
     def _append(
         self, entry: DisklessTopic, partition: PartitionProduce, answers: list[PartitionProduced], place: int

@@ -57,7 +57,7 @@ class TopicDefaults:
         if len(self._rules) >= _MAX_REMEMBERED:
             self._rules.clear()
         configs = self._defaults | entry.configs
-        if _DIFFERENCE_MAX not in self._defaults:  # brokers of 4.0 and newer don't know it
+        if self._defaults and _DIFFERENCE_MAX not in self._defaults:  # brokers of 4.0 and newer don't know it
             configs.pop(_DIFFERENCE_MAX, None)
         rules = rules_of(configs)
         self._rules[entry.topic_id] = entry.configs, rules

@@ -67,6 +67,7 @@ _UNITS = {
     "build_info": "1",
     "ready": "0 or 1",
     "store_unfit": "0 or 1",
+    "housekeeping_paused": "0 or 1",
 }
 
 

@@ -13,7 +13,7 @@ Answer = TypeVar("Answer")
 
 _TRIES = 7
 _FIRST_PAUSE_S = 0.05
-"""Each pause is twice the one before: three seconds in all."""
+"""Each pause is twice the one before, but for what is left of the time."""
 
 
 async def patiently(
@@ -35,8 +35,8 @@ async def patiently(
         except ShardFenced:
             raise
         except CoordinatorUnavailable:
-            if loop.time() + pause_s > until_s:
+            if (left_s := until_s - loop.time()) <= 0:
                 raise
-            await asyncio.sleep(pause_s)
+            await asyncio.sleep(min(pause_s, left_s))
             pause_s *= 2
     return await call()

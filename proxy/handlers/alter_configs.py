@@ -72,6 +72,8 @@ class _Altering:
         self._request = request
         self._asked = asked
         self._diskless = diskless
+        self._patient_until_s = self._context.now() + self._context.settings.redis.timeout_ms / 1000
+        """For all of its topics together."""
 
     async def answer(self, slot: Slot) -> None:
         """Try it out, then change the shadow, then the registry. Raises BrokerUnreachable and ProtocolError."""
@@ -163,8 +165,8 @@ class _Altering:
         """Into the registry, from the version on that it has now; done twice, it is as done once."""
         name = str(resource.resource_name)
         try:
-            within_s = self._context.settings.redis.timeout_ms / 1000
-            await patiently(partial(self._configure, name, results, resource), within_s=within_s)
+            left_s = self._patient_until_s - self._context.now()
+            await patiently(partial(self._configure, name, results, resource), within_s=left_s)
         except (RegistryChanged, CoordinatorUnavailable) as error:
             log.warning("configs_not_kept", topic=name, reason=str(error))
             message = "the registry of diskless topics did not take it; try again"

@@ -69,10 +69,13 @@ async def _delete(connection: ClientConnection, request: Request, slot: Slot, pa
         return
     by_id = {entry.topic_id: entry for entry in diskless.values()}
     results = []
+    decides: bool | None = None
     for result in response.responses:
         entry = diskless.get(str(result.name)) if result.name is not None else by_id.get(result.topic_id.bytes)
         if entry is not None and await _is_gone(connection, entry, result.error_code.value):
-            error_code = await _forget(connection, entry) if await _decides(connection) else REQUEST_TIMED_OUT
+            if decides is None:
+                decides = await _decides(connection)
+            error_code = await _forget(connection, entry) if decides else REQUEST_TIMED_OUT
             result = replace(result, error_code=ErrorCode(error_code))
             if error_code == NONE and hasattr(result, "error_message"):
                 result = replace(result, error_message=None)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import TYPE_CHECKING
 
 from proxy.coordinator.interface import CoordinatorUnavailable, ListRequest, OffsetAnswer
@@ -19,7 +18,8 @@ async def listed_offsets(
 ) -> list[OffsetAnswer]:
     """In the order of `wanted`; KAFKA_STORAGE_ERROR, retriable, for all of them where the coordinator is away.
 
-    For the time of one of its calls it is asked again first: admin calls of clients hand retriable errors on.
+    It is asked again first, for the time of one of its calls from the moment on when it was found away: admin calls of
+    clients hand retriable errors on. Later in an outage nobody waits: what comes behind, of classic topics too, would.
 
     `timeout_s`: of the client, for lookups by time; the setting's where that is shorter, or it named none.
     """
@@ -29,11 +29,18 @@ async def listed_offsets(
     longest_s = context.settings.fetch.time_lookup_timeout_ms / 1000
     if timeout_s is not None:
         longest_s = min(timeout_s, longest_s)
+    began_s = context.now()
+    away_since_s = began_s if context.offsets_away_since_s is None else context.offsets_away_since_s
+    patient_s = context.settings.redis.timeout_ms / 1000 - (began_s - away_since_s)
+
+    async def ask() -> list[OffsetAnswer]:
+        return await context.time_lookup.list_offsets(wanted, max(0.0, began_s + longest_s - context.now()))
+
     try:
-        return await patiently(
-            partial(context.time_lookup.list_offsets, wanted, longest_s),
-            within_s=min(context.settings.redis.timeout_ms / 1000, longest_s),
-        )
+        answers = await patiently(ask, within_s=min(patient_s, longest_s))
+        context.offsets_away_since_s = None
+        return answers
     except CoordinatorUnavailable as error:
+        context.offsets_away_since_s = away_since_s
         context.log_seldom.warning("offsets_unavailable", reason=str(error))
         return [OffsetAnswer(KAFKA_STORAGE_ERROR, -1, -1)] * len(wanted)

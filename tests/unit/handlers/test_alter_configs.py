@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from types import SimpleNamespace
 from typing import Any
 
@@ -29,17 +30,37 @@ class Registry(ModelTopicRegistry):
 
     away = False
 
+    resets = 0
+    """So many of the next changes of configs are not answered, every second one done all the same."""
+
+    async def newest_version(self) -> int:
+        if self.away:
+            raise CoordinatorUnavailable("away")
+        return await super().newest_version()
+
     async def load(self) -> RegistrySnapshot:
         if self.away:
             raise CoordinatorUnavailable("away")
         return await super().load()
+
+    async def configure(self, name: str, version: int, configs: dict[str, str]) -> int:
+        if not self.resets:
+            return await super().configure(name, version, configs)
+        self.resets -= 1
+        if self.resets % 2:
+            await super().configure(name, version, configs)
+        raise CoordinatorUnavailable("reset")
 
 
 class Client:
     """A connection to a proxy that knows topic `a` as reserved, and brokers to which everything is fine."""
 
     def __init__(self, topics: Topics) -> None:
-        self.context = SimpleNamespace(topics=topics, settings=SimpleNamespace(redis=SimpleNamespace(timeout_ms=3_000)))
+        self.context = SimpleNamespace(
+            topics=topics,
+            settings=SimpleNamespace(redis=SimpleNamespace(timeout_ms=3_000)),
+            now=asyncio.get_running_loop().time,
+        )
         self.forwarded: list[Request] = []
         self.asked: list[dict[str, str]] = []
         """Configs that brokers were asked to set, validate-only or not."""
@@ -113,3 +134,13 @@ async def test_where_the_registry_is_away_brokers_answer() -> None:
     await answering
     assert client.asked[-1] == {"retention.ms": "7"}
     assert registry.topics["a"].configs == {"retention.ms": "5"}
+
+
+async def test_a_change_whose_answer_is_lost_is_made_again() -> None:
+    registry, client = await reserved()
+    await registry.activate("a", TOPIC_ID, 1)
+    registry.resets = 4
+    answering = alter_configs(client, alteration(44))  # type: ignore[arg-type]
+    assert answering is not None
+    await answering
+    assert (registry.resets, registry.topics["a"].configs["retention.ms"]) == (0, "7")

@@ -81,7 +81,9 @@ async def test_what_any_broker_knows_is_not_gone(error_code: int, known_to: tupl
     assert await _is_gone(client, DisklessTopic("a", NEW, 1, "live"), error_code) is (known_to is not None)
 
 
-def deleting(registry: ModelTopicRegistry, cluster_id: str) -> tuple[Any, Topics, list[bytes]]:
+def deleting(
+    registry: ModelTopicRegistry, cluster_id: str, broker_says: ErrorCode = ErrorCode.none
+) -> tuple[Any, Topics, list[bytes]]:
     """A client of a proxy whose brokers have just deleted a topic `a`, as they say; what it is told."""
     told: list[bytes] = []
     topics = Topics(registry, lease_runs=lambda: True)
@@ -95,7 +97,7 @@ def deleting(registry: ModelTopicRegistry, cluster_id: str) -> tuple[Any, Topics
     context.housekeeper = SimpleNamespace(shadows=Shadows(context.cluster, topics, context.reservations, confirm_s=1.0))
 
     async def ask(*_: object) -> memoryview:
-        result = DeletableTopicResult(name=TopicName("a"), topic_id=None, error_code=ErrorCode.none, error_message=None)
+        result = DeletableTopicResult(name=TopicName("a"), topic_id=None, error_code=broker_says, error_message=None)
         return memoryview(encode(DeleteTopicsResponse(throttle_time=milliseconds(0), responses=(result,))))
 
     slot = SimpleNamespace(fill=told.extend)
@@ -126,6 +128,17 @@ async def test_brokers_of_another_cluster_delete_no_diskless_topic(cluster_id: s
     await delete_a(client)
     assert code(told) == error_code
     assert (registry.topics.get("a") is None) == (error_code == 0)
+
+
+@pytest.mark.parametrize("broker_says", [ErrorCode.topic_authorization_failed, ErrorCode.throttling_quota_exceeded])
+async def test_what_brokers_refuse_is_their_answer_whichever_they_are(broker_says: ErrorCode) -> None:
+    registry = ModelTopicRegistry()
+    assert await registry.belongs_to("ours")
+    client, topics, told = deleting(registry, "theirs", broker_says)
+    await make(client.context, OLD, 1)
+    await topics.load()
+    await delete_a(client)
+    assert code(told) == broker_says.value
 
 
 async def test_a_topic_that_another_proxy_has_just_opened_is_deleted_whole() -> None:

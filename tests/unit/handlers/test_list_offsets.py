@@ -31,6 +31,8 @@ async def answer(mine: list[MyTopic]) -> list[Any]:
             fetch=SimpleNamespace(time_lookup_timeout_ms=1_000), redis=SimpleNamespace(timeout_ms=3_000)
         ),
         time_lookup=SimpleNamespace(list_offsets=list_offsets),
+        now=lambda: 0.0,
+        offsets_away_since_s=None,
     )
     connection: Any = SimpleNamespace(context=context)
     empty = memoryview(b"")

@@ -1,0 +1,66 @@
+"""Offsets while the coordinator is away: for a moment nobody notices, and later nobody waits."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+from proxy.coordinator.interface import LATEST_TIMESTAMP, CoordinatorUnavailable, ListRequest, OffsetAnswer
+from proxy.errors import KAFKA_STORAGE_ERROR, NONE
+from proxy.handlers.offsets import listed_offsets
+from proxy.seldom import SeldomLog
+
+WANTED = [ListRequest(b"t" * 16, 0, LATEST_TIMESTAMP)]
+
+
+class Proxy:
+    """Whose coordinator does not answer the next `failures` calls."""
+
+    def __init__(self) -> None:
+        self.failures = 0
+        self.asked = 0
+        self.ahead_s = 0.0
+        clock = asyncio.get_running_loop().time
+        context = SimpleNamespace(
+            settings=SimpleNamespace(
+                fetch=SimpleNamespace(time_lookup_timeout_ms=60_000), redis=SimpleNamespace(timeout_ms=400)
+            ),
+            time_lookup=self,
+            now=lambda: clock() + self.ahead_s,
+            offsets_away_since_s=None,
+            log_seldom=SeldomLog(clock),
+        )
+        self.connection: Any = SimpleNamespace(context=context)
+
+    async def list_offsets(self, wanted: list[ListRequest], longest_s: float) -> list[OffsetAnswer]:
+        self.asked += 1
+        assert 0 <= longest_s <= 60
+        if self.failures:
+            self.failures -= 1
+            raise CoordinatorUnavailable("reset")
+        return [OffsetAnswer(NONE, 7, -1)] * len(wanted)
+
+    async def code(self) -> int:
+        (answer,) = await listed_offsets(self.connection, WANTED)
+        return answer.error_code
+
+
+async def test_what_is_away_for_a_moment_is_asked_again() -> None:
+    proxy = Proxy()
+    proxy.failures = 2
+    assert (await proxy.code(), proxy.asked) == (NONE, 3)
+
+
+async def test_later_in_an_outage_nobody_waits_and_after_it_as_before() -> None:
+    proxy = Proxy()
+    proxy.failures = 1_000
+    assert await proxy.code() == KAFKA_STORAGE_ERROR
+    first = proxy.asked
+    assert first > 2
+    proxy.ahead_s = 1.0
+    assert (await proxy.code(), proxy.asked) == (KAFKA_STORAGE_ERROR, first + 1)
+    proxy.failures = 0
+    assert await proxy.code() == NONE
+    proxy.failures = 2
+    assert await proxy.code() == NONE
