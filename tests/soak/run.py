@@ -48,7 +48,7 @@ BOUNDS = (
     Bound("rss_mib", "MiB", 0.03, 8.0),
     Bound("tasks", "tasks", 0.10, 5.0, floor=True),
     # All of them are these and two for each connection: docs/decisions/0054-descriptors-by-their-parts.md.
-    Bound("own_descriptors", "file descriptors", 0.05, 8.0, floor=True),
+    Bound("own_descriptors", "file descriptors", 0.05, 8.0),
     Bound("connections", "connections", 0.10, 8.0, floor=True),
     Bound("healthz_ms", "ms", 0.25, 5.0),
     Bound("loop_lag_p99_ms", "ms", 0.25, 10.0, floor=True),

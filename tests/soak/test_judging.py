@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tests.soak.flatness import HOUR_SECONDS, Bound, Point, judge, slope
 from tests.soak.group import Coverage
 from tests.soak.plot import picture
+from tests.soak.run import BOUNDS
 from tests.soak.samples import percentile
 
 MEMORY = Bound("rss_mib", "MiB", 0.03, 8.0)
@@ -103,3 +104,19 @@ def test_a_picture_is_whole_and_has_a_gap_where_nobody_answered() -> None:
     paths = [one.get("d", "") for one in drawn.iter("{http://www.w3.org/2000/svg}path") if one.get("stroke-width")]
     assert [path.count("M") for path in paths] == [2, 1]
     assert drawn.get("aria-label") == "Memory & more"
+
+
+@pytest.mark.parametrize(("an_hour", "flat"), [(0.0, True), (3.0, True), (10.0, False)])
+@pytest.mark.parametrize("dips_late", [False, True])
+def test_descriptors_of_a_proxys_own_are_judged_by_all_samples(an_hour: float, flat: bool, dips_late: bool) -> None:
+    """A fault that resets a pool makes one sample low: neither many of them early nor many late say that it grows."""
+    (bound,) = [one for one in BOUNDS if one.figure == "own_descriptors"]
+    chance = random.Random(1)
+    points = []
+    for at_s in range(0, 3_000, 10):
+        late = at_s >= 1_500
+        dip = chance.randrange(3, 8) if at_s % 150 == 0 and late == dips_late else 0
+        points.append(Point(at_s, 43 + an_hour * at_s / 3_600 + chance.randrange(-1, 2) - dip))
+    verdict = judge(bound, "rack-a", points, 1_200)
+    assert verdict is not None
+    assert verdict.flat == flat
