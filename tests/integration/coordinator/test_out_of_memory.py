@@ -27,6 +27,8 @@ from proxy.coordinator.registry import RedisTopicRegistry
 from proxy.housekeeping import housekeeper
 from proxy.housekeeping.housekeeper import Housekeeper
 from proxy.housekeeping.retention import Retention
+from proxy.housekeeping.shadows import Shadows
+from proxy.topics import Topics
 from tests.integration.coordinator.conftest import Store
 from tests.integration.coordinator.losses import coordinator_of
 
@@ -56,7 +58,7 @@ class Retains(Retention):
         self.done.set()
 
 
-def house_of(store: Store, fleet: RedisFleetStore, retention: Retention) -> Housekeeper:
+def house_of(store: Store, fleet: RedisFleetStore, registry: RedisTopicRegistry, retention: Retention) -> Housekeeper:
     settings = Settings(
         rack="a",
         brokers={"bootstrap": ["127.0.0.1:1"]},
@@ -65,8 +67,10 @@ def house_of(store: Store, fleet: RedisFleetStore, retention: Retention) -> Hous
         log_retention_check_interval_ms=10,
     )
     idle: Any = Idle()
-    cluster: Any = SimpleNamespace(view=SimpleNamespace(brokers={}))
-    return Housekeeper(settings, fleet, "me", cluster, retention, idle, idle, idle, idle, fenced=dict)
+    cluster: Any = SimpleNamespace(view=SimpleNamespace(brokers={}), cluster_id="cluster")
+    topics = Topics(registry, lease_runs=lambda: True)
+    shadows = Shadows(cluster, topics, idle, confirm_s=60)
+    return Housekeeper(settings, fleet, "me", cluster, retention, idle, shadows, idle, idle, fenced=dict)
 
 
 async def test_the_housekeeper_of_a_store_that_was_started_full_makes_room(
@@ -94,7 +98,7 @@ async def test_the_housekeeper_of_a_store_that_was_started_full_makes_room(
     await client.config_set("maxmemory", "1mb")
     assert (await client.info("memory"))["used_memory"] > 1 << 20
     retention = Retains(coordinator)
-    keeping = asyncio.create_task(house_of(store, fleet, retention).keep_house())
+    keeping = asyncio.create_task(house_of(store, fleet, registry, retention).keep_house())
     try:
         async with asyncio.timeout(20):
             await retention.done.wait()
