@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from proxy.check.findings import Finding, Kind, error, ok, warning
+from proxy.housekeeping.housekeeper import CLOCKS_APART_MS
 
 TOLERATED_MS = 2_000
-_DANGEROUS_MS = 60_000
 
 
 def check_clock(ahead_ms: Mapping[str, int], orphan_age_ms: int) -> list[Finding]:
@@ -23,7 +23,7 @@ def check_clock(ahead_ms: Mapping[str, int], orphan_age_ms: int) -> list[Finding
         text = f"this machine's clock is {abs(skew_ms) / 1000:.1f} s {way} that of {where}"
         if abs(skew_ms) <= TOLERATED_MS:
             found.append(ok(Kind.CLOCK, where, f"this machine's clock agrees within {TOLERATED_MS / 1000:g} s"))
-        elif abs(skew_ms) < min(_DANGEROUS_MS, orphan_age_ms / 2):
+        elif abs(skew_ms) < min(CLOCKS_APART_MS, orphan_age_ms / 2):
             found.append(warning(Kind.CLOCK, where, text, remedy))
         else:
             found.append(error(Kind.CLOCK, where, text, remedy))

@@ -42,6 +42,7 @@ from proxy.errors import (
     TOPIC_ALREADY_EXISTS,
     TOPIC_AUTHORIZATION_FAILED,
 )
+from proxy.handlers.topic_resources import DYNAMIC_TOPIC_CONFIG
 from proxy.replication.creation import OUTCOME_UNKNOWN
 from proxy.topic_configs import (
     DISKLESS_ENABLE,
@@ -62,7 +63,6 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 _DELETE_TOPICS, _DELETE_TOPICS_VERSION = 20, 6
-_DYNAMIC_TOPIC_CONFIG = 1
 _ASKED_VERSION = 7
 _TIMEOUT_MS = 30_000
 """Of a creation of the proxy's own, as Admin clients have it."""
@@ -426,6 +426,6 @@ def _enabled(result: Any) -> Any:
     if result.configs is None:
         return result
     enabled = CreatableTopicConfigs(
-        name=DISKLESS_ENABLE, value="true", read_only=True, config_source=i8(_DYNAMIC_TOPIC_CONFIG), is_sensitive=False
+        name=DISKLESS_ENABLE, value="true", read_only=True, config_source=i8(DYNAMIC_TOPIC_CONFIG), is_sensitive=False
     )
     return replace(result, configs=(*result.configs, enabled))

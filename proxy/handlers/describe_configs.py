@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from proxy.errors import NONE
-from proxy.handlers.topic_resources import TOPIC, diskless_topics_of
+from proxy.handlers.topic_resources import DYNAMIC_TOPIC_CONFIG, TOPIC, diskless_topics_of
 from proxy.housekeeping.broker_defaults import DefaultsRefused, retention_defaults
 from proxy.housekeeping.retention import RetentionDefaults
 from proxy.topic_configs import DISKLESS_ENABLE, SHADOW_CONFIGS, as_described, governs_data
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from proxy.request import Request
     from proxy.slots import Slot
 
-_DYNAMIC_TOPIC_CONFIG = 1
 _DEFAULT_CONFIG = 5
 _BOOLEAN = 1
 _WITH_SYNONYMS = 1
@@ -111,17 +110,17 @@ def _set(config: Any, value: str) -> Any:
     shown = as_described(str(config.name), value)
     if not hasattr(config, "synonyms"):
         return replace(config, value=shown, is_default=False)
-    others = tuple(one for one in config.synonyms if one.source != _DYNAMIC_TOPIC_CONFIG)
+    others = tuple(one for one in config.synonyms if one.source != DYNAMIC_TOPIC_CONFIG)
     synonym_type = nested(type(config), "synonyms")
-    own = synonym_type(name=config.name, value=value, source=_DYNAMIC_TOPIC_CONFIG)
-    return replace(config, value=shown, config_source=_DYNAMIC_TOPIC_CONFIG, synonyms=(own, *others))
+    own = synonym_type(name=config.name, value=value, source=DYNAMIC_TOPIC_CONFIG)
+    return replace(config, value=shown, config_source=DYNAMIC_TOPIC_CONFIG, synonyms=(own, *others))
 
 
 def _next_synonym(config: Any, default: str) -> Any:
     """Without what the shadow was given: the brokers' setting that comes next, else their default."""
     if not hasattr(config, "synonyms"):
         return replace(config, value=default, is_default=True)
-    others = tuple(one for one in config.synonyms if one.source != _DYNAMIC_TOPIC_CONFIG)
+    others = tuple(one for one in config.synonyms if one.source != DYNAMIC_TOPIC_CONFIG)
     source = others[0].source if others else _DEFAULT_CONFIG
     return replace(config, value=others[0].value if others else default, config_source=source, synonyms=others)
 
@@ -132,10 +131,10 @@ def _enabled(config_type: Any) -> Any:
         "value": lambda: "true",
         "read_only": lambda: True,
         "is_default": lambda: False,
-        "config_source": lambda: _DYNAMIC_TOPIC_CONFIG,
+        "config_source": lambda: DYNAMIC_TOPIC_CONFIG,
         "is_sensitive": lambda: False,
         "synonyms": lambda: (
-            nested(config_type, "synonyms")(name=DISKLESS_ENABLE, value="true", source=_DYNAMIC_TOPIC_CONFIG),
+            nested(config_type, "synonyms")(name=DISKLESS_ENABLE, value="true", source=DYNAMIC_TOPIC_CONFIG),
         ),
         "config_type": lambda: _BOOLEAN,
         "documentation": lambda: "Whether the records of this topic are kept in object storage (KIP-1150).",

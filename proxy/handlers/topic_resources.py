@@ -10,6 +10,8 @@ from proxy.topics import Topics
 
 TOPIC = 2
 """`ConfigResource.Type` of a topic."""
+DYNAMIC_TOPIC_CONFIG = 1
+"""The source of a config that the topic sets itself."""
 
 
 def diskless_topics_of(resources: Iterable[Any], topics: Topics) -> dict[str, DisklessTopic]:
