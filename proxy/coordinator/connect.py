@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 import structlog
 from redis.asyncio import BlockingConnectionPool, Redis, SSLConnection
+from redis.asyncio.connection import AbstractConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import (
@@ -17,6 +18,7 @@ from redis.exceptions import (
     BusyLoadingError,
     NoPermissionError,
     OutOfMemoryError,
+    ReadOnlyError,
     RedisError,
     ResponseError,
 )
@@ -38,6 +40,36 @@ class StoreUnfit(Exception):
     """The store can't be trusted with commits; one line that names the cause and the remedy."""
 
 
+class WrongServer(StoreUnfit):
+    """It is one that `redis.url` is not to lead to, or not any more."""
+
+
+class _Pool(BlockingConnectionPool):
+    """The client's connections, which can be given up: a server that becomes a replica goes on serving those it has.
+
+    The name in `redis.url` leads to the new primary then, and whoever stays on a connection never asks for it.
+    """
+
+    async def renew(self) -> None:
+        """Use none of the present connections for another call; of those in use, calls and subscriptions end first."""
+        for connection in self._in_use_connections:
+            connection.mark_for_reconnect()  # type: ignore[no-untyped-call]
+        # Taken out first: one that is being closed must not be handed out.
+        idle, self._available_connections = self._available_connections, []
+        await asyncio.gather(*(connection.disconnect() for connection in idle), return_exceptions=True)
+
+    async def release(self, connection: AbstractConnection) -> None:
+        """Nobody waits for the end of a connection that was given up: it would hold up all others."""
+        if connection.should_reconnect():  # type: ignore[no-untyped-call]
+            await connection.disconnect(nowait=True)
+        await super().release(connection)
+
+
+async def renew(client: Redis) -> None:
+    """Connect anew from now on: the server may not be the one any more that `redis.url` leads to."""
+    await cast(_Pool, client.connection_pool).renew()
+
+
 async def connect(settings: config.Redis) -> Redis:
     """A client for all of the coordinator; nothing is sent yet. The caller closes it with `aclose()`.
 
@@ -45,7 +77,7 @@ async def connect(settings: config.Redis) -> Redis:
     time wait for each other, `timeout_ms` at most.
     """
     timeout_s = settings.timeout_ms / 1000
-    pool = BlockingConnectionPool.from_url(
+    pool = _Pool.from_url(
         settings.url,
         max_connections=settings.max_connections + SUBSCRIPTIONS,
         timeout=timeout_s,
@@ -79,6 +111,8 @@ async def store_call(client: Redis, doing: str) -> AsyncIterator[None]:
             "overloaded or the network is broken, or raise redis.timeout_ms"
         ) from error
     except (RedisError, OSError) as error:
+        if isinstance(error, ReadOnlyError):
+            await renew(client)
         raise CoordinatorUnavailable(f"the coordinator's store failed while {doing}: {_explain(error)}") from error
 
 
@@ -118,6 +152,7 @@ class Fitness(NamedTuple):
     unfit: tuple[str, ...]
     """Why it can't; each one line that names the cause and the remedy."""
     unasked: tuple[Unasked, ...]
+    is_replica: bool = False
 
 
 async def check_fitness(client: Redis, settings: config.Redis, *, warn: bool = False) -> str:
@@ -139,7 +174,7 @@ async def check_fitness(client: Redis, settings: config.Redis, *, warn: bool = F
                 remedy=one.remedy,
             )
     if found.unfit:
-        raise StoreUnfit(found.unfit[0])
+        raise (WrongServer if found.is_replica else StoreUnfit)(found.unfit[0])
     return found.life
 
 
@@ -149,7 +184,8 @@ async def fitness(client: Redis, settings: config.Redis) -> Fitness:
     async with store_call(client, "checking the store"):
         server = await _look_at_server(client, store)
         durability = await _look_at_durability(client, store, settings)
-    return Fitness(server.life, server.unfit + durability.unfit, server.unasked + durability.unasked)
+    unfit, unasked = server.unfit + durability.unfit, server.unasked + durability.unasked
+    return Fitness(server.life, unfit, unasked, server.is_replica)
 
 
 def store_name(settings: config.Redis) -> str:
@@ -184,13 +220,14 @@ async def _look_at_server(client: Redis, store: str) -> Fitness:
         unfit.append(f"{store}: Redis {version} is too old; use Redis {OLDEST_VERSION}, Valkey 8 or newer")
     if mode == "cluster":
         unfit.append(f"{store}: the server is a node of a cluster, which is not supported yet; use a single server")
-    if replication.get("role", "master") != "master":
+    is_replica = replication.get("role", "master") != "master"
+    if is_replica:
         primary = f"{replication.get('master_host', '?')}:{replication.get('master_port', '?')}"
         unfit.append(
             f"{store}: the server is a replica (of {primary}), which takes no commits; let redis.url lead to the "
             "primary, or promote it"
         )
-    return Fitness(life, tuple(unfit), ())
+    return Fitness(life, tuple(unfit), (), is_replica)
 
 
 async def _look_at_durability(client: Redis, store: str, settings: config.Redis) -> Fitness:

@@ -6,6 +6,9 @@ finds whether it still has that (`lua/fence.lua`); where it has not, it fences t
 operator decides (`diskless-proxy coordinator unfence`).
 
 So a store is measured against what was known when the call was sent, which it can't fall behind unless it lost writes.
+
+What is known of one life of the server is therefore given up for another's only where the store has been asked with it.
+A state that is merely heard of, by an announcement, may be that of a server that never had what this process knows.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from collections.abc import Mapping
 
 import structlog
 
-from proxy.coordinator.packing import NOTHING_KNOWN, ShardState
+from proxy.coordinator.packing import NO_INCARNATION, NOTHING_KNOWN, ShardState
 
 log = structlog.get_logger()
 
@@ -29,6 +32,8 @@ class Fence:
 
     def __init__(self) -> None:
         self._newest: dict[int, ShardState] = {}
+        self._vouched: dict[int, tuple[ShardState, ShardState]] = {}
+        """By shard what was known, and another life's state that has all of it and nothing more."""
         self._fenced: dict[int, str] = {}
 
     @property
@@ -45,17 +50,36 @@ class Fence:
         return dict(self._newest)
 
     def learn(self, shard: int, seen: ShardState) -> None:
-        """Take note of a state, in whatever order they come: a shard's writes are counted on, also by `unfence`."""
-        if seen.sequence > self.newest(shard).sequence:
+        """Take note of a state, in whatever order they come: a shard's writes are counted on.
+
+        One of another life is passed over: a reply tells of it when the store has what is known here.
+        """
+        newest = self.newest(shard)
+        if newest == NOTHING_KNOWN:
+            if seen.incarnation != NO_INCARNATION:
+                self._newest[shard] = seen
+        elif seen.sequence > newest.sequence and (seen.is_of_life(newest) or self._is_vouched_for(shard, newest, seen)):
             self._newest[shard] = seen
 
-    def answered(self, shard: int, seen: ShardState) -> None:
-        """Called with the state in each reply: the shard is not fenced, or not any more."""
-        self.learn(shard, seen)
+    def answered(self, shard: int, seen: ShardState, sent: ShardState) -> None:
+        """Called with the state in each reply, and what the store was asked with: it is not fenced, or not any more."""
+        newest = self.newest(shard)
+        if newest == NOTHING_KNOWN or seen.is_of_life(newest):
+            self.learn(shard, seen)
+        elif sent.is_of_life(newest) and sent.sequence >= newest.sequence:
+            # A life that has written nothing may be lost with nothing, and then nobody is to miss it.
+            if seen.sequence > newest.sequence or seen.incarnation != newest.incarnation:
+                self._newest[shard] = seen
+            else:
+                self._vouched[shard] = newest, seen
         if self._fenced and self._fenced.pop(shard, None) is not None:
             log.warning(
                 "shard_unfenced", shard=shard, reason="the store has all that was known, or its loss was accepted"
             )
+
+    def _is_vouched_for(self, shard: int, newest: ShardState, seen: ShardState) -> bool:
+        of, by = self._vouched.get(shard, (NOTHING_KNOWN, NOTHING_KNOWN))
+        return of == newest and seen.is_of_life(by)
 
     def refused(self, shard: int, why: str) -> str:
         """Called where the store says that the shard is fenced; the text for whoever asked."""

@@ -95,6 +95,10 @@ class ShardState(NamedTuple):
     offsets: int = 0
     """That were given to batches so far, in all logs of the shard."""
 
+    def is_of_life(self, other: ShardState) -> bool:
+        """Whether both are of one life of one shard: of these the higher sequence has all that the lower one has."""
+        return (self.incarnation, self.life) == (other.incarnation, other.life)
+
 
 NOTHING_KNOWN = ShardState(NO_INCARNATION, 0)
 

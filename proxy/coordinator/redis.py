@@ -30,7 +30,7 @@ from proxy.coordinator.interface import (
 )
 from proxy.coordinator.packing import ShardLook, ShardState, Unfenced
 from proxy.coordinator.rewriting import IndexRewriting
-from proxy.coordinator.shard_calls import MAX_ITEMS_PER_CALL, Reply, ShardCalls, merge
+from proxy.coordinator.shard_calls import MAX_ITEMS_PER_CALL, Refused, Reply, ShardCalls, merge
 from proxy.coordinator.shards import announcement_channel, partition_key, shard_of
 from proxy.errors import KAFKA_STORAGE_ERROR
 
@@ -360,6 +360,11 @@ class RedisCoordinator(IndexRewriting):
         sent_ms = _running_ms()
         told = await self._calls.call("touch", [(shard, ()) for shard in shards])
         self._note_times([packing.unpack_look(one) for one in told if isinstance(one, bytes)], sent_ms)
+
+    async def missing(self, states: Mapping[int, ShardState]) -> set[int]:
+        """Hold states that others knew against their shards, as `touch` does; those that may not have them."""
+        told = await self._calls.call("touch", [(shard, ()) for shard in states], known=states)
+        return {shard for shard, reply in zip(states, told, strict=True) if isinstance(reply, Refused)}
 
     def _note_times(self, looks: Sequence[ShardLook], sent_ms: int) -> None:
         if looks:

@@ -16,6 +16,7 @@ from redis.asyncio import Redis
 
 from proxy import config
 from proxy.coordinator import packing, scripts
+from proxy.coordinator.connect import renew
 from proxy.coordinator.fence import Fence
 from proxy.coordinator.interface import MAX_BATCHES_PER_RUN, CoordinatorUnavailable, ShardFenced
 from proxy.coordinator.packing import ShardState
@@ -153,30 +154,39 @@ class ShardCalls:
     ) -> list[bytes | Refused | int]:
         """As `call`; for a shard that settles, the ms to wait."""
         mode = packing.LOOKS if name in LOOKING else packing.READS if name in READING else packing.MAY_WRITE
-        packed = []
+        packed, sent_states = [], []
         # Of this call: a shard that is made or unfenced again by the same process is another one.
         new_incarnation = os.urandom(8)
         for shard, arguments in calls:
+            sent_states.append(self.fence.newest(shard) if known is None else known.get(shard, packing.NOTHING_KNOWN))
             header = packing.pack_shard_header(
                 new_incarnation,
                 self._settings.shards,
                 mode,
                 self._settings.settle_ms,
                 not_after_ms,
-                self.fence.newest(shard) if known is None else known.get(shard, packing.NOTHING_KNOWN),
+                sent_states[-1],
                 self.identity,
             )
             sent = (header, *arguments)
             self.bytes_sent += sum(map(len, sent))
             packed.append(scripts.Call(shard_prefix(shard), sent))
         replies = await scripts.run_all(self._client, name, packed, refusals=_REFUSALS)
-        return [self._judge(shard, reply, mode) for (shard, _), reply in zip(calls, replies, strict=True)]
+        fenced_before = set(self.fence.fenced)
+        judged = [
+            self._judge(shard, reply, mode, sent)
+            for (shard, _), sent, reply in zip(calls, sent_states, replies, strict=True)
+        ]
+        if self.fence.fenced.keys() - fenced_before:
+            # Perhaps only this connection leads to a server that has lost writes: one that was primary once.
+            await renew(self._client)
+        return judged
 
-    def _judge(self, shard: int, reply: bytes | scripts.Refusal, mode: int) -> bytes | Refused | int:
+    def _judge(self, shard: int, reply: bytes | scripts.Refusal, mode: int, sent: ShardState) -> bytes | Refused | int:
         if not isinstance(reply, scripts.Refusal):
             self.bytes_received += len(reply)
             if mode != packing.LOOKS:
-                self.fence.answered(shard, packing.unpack_shard_state(reply))
+                self.fence.answered(shard, packing.unpack_shard_state(reply), sent)
             return reply
         word, _, text = reply.text.partition(" ")
         if word == "FENCED":

@@ -41,6 +41,8 @@ async def _until_it_breaks(client: Redis, channels: Sequence[str], idle_s: float
         missing, pinged = len(channels), False
         while True:
             message = await pubsub.get_message(timeout=idle_s)
+            if pubsub.connection is not None and pubsub.connection.should_reconnect():
+                raise ConnectionError("redis.url may lead to another server by now")
             if message is None:
                 if pinged or missing:
                     raise TimeoutError("the store says nothing")

@@ -31,7 +31,10 @@ class Remembered:
     """Of the object that was written last."""
 
     def merged(self, other: Remembered) -> Remembered:
-        """The highest of both, of one identity."""
+        """The highest of both, of one identity.
+
+        Of two lives of a server that is the later one: a state is kept only when the store was asked for those before.
+        """
         shards = dict(self.shards)
         for shard, state in other.shards.items():
             if state.sequence > shards.get(shard, NOTHING_KNOWN).sequence:
@@ -60,12 +63,13 @@ async def read_remembered(storage: ObjectStorage, identity: str) -> Remembered:
     return found
 
 
-async def remember(storage: ObjectStorage, known: Remembered) -> Remembered:
+async def remember(storage: ObjectStorage, known: Remembered, before: Remembered | None = None) -> Remembered:
     """Keep what is known, beside what is remembered already; what is remembered then. Raises as `read_remembered`.
 
-    Two proxies that do it at once may undo each other's newest word, never what both have read.
+    `before`: what was read just now; it is read where None. Two proxies that do it at once may undo each other's newest
+    word, never what both have read.
     """
-    before = await read_remembered(storage, known.identity)
+    before = before or await read_remembered(storage, known.identity)
     after = before.merged(known)
     if (after.shards, after.registry_version) == (before.shards, before.registry_version):
         return before

@@ -13,9 +13,10 @@ import structlog
 from redis.asyncio import Redis
 
 from proxy import config
-from proxy.coordinator.connect import StoreUnfit, check_fitness
+from proxy.coordinator.connect import StoreUnfit, WrongServer, check_fitness, renew
 from proxy.coordinator.interface import CoordinatorUnavailable
 from proxy.coordinator.layout import layout_problems
+from proxy.coordinator.packing import NOTHING_KNOWN
 from proxy.coordinator.redis import RedisCoordinator
 from proxy.coordinator.shard_calls import FOREIGN
 from proxy.guard.identity import settle_identity, store_identity
@@ -27,6 +28,8 @@ log = structlog.get_logger()
 
 SHARDS_PER_LOOK = 64
 """Of a server that stays the same, one after the other."""
+_RENEWED_EVERY_LOOKS = 30
+"""Connections to a store with a fenced shard."""
 _LONGEST_KEEP_S = 60.0
 """For a few small objects: storage that hangs for longer is asked anew."""
 
@@ -57,6 +60,8 @@ class StoreWatch:
         """Whether nothing is asked of the store, as it is foreign or of a layout that this release does not know."""
         self._server = ""
         self._next_shard = 0
+        self._looks_fenced = 0
+        """In a row, that found a shard fenced."""
         self._last_kept: Remembered | None = None
 
     async def open(self) -> None:
@@ -119,7 +124,7 @@ class StoreWatch:
             if unknown:
                 raise StoreUnfit(unknown[0])
             if identity != self._identity:
-                raise StoreUnfit(
+                raise WrongServer(
                     f"the store has identity {identity}, and had {self._identity}: it was emptied, or redis.url leads "
                     "to another one by now; bring its data back, or see `diskless-proxy coordinator check`"
                 )
@@ -128,6 +133,9 @@ class StoreWatch:
             if self.unfit != str(error):
                 log.error("store_unfit", reason=str(error), effect="nothing is committed until it is mended")
             self.unfit = str(error)
+            if isinstance(error, WrongServer):
+                # It goes on serving the connections that it has, whatever redis.url leads to.
+                await renew(self._client)
         else:
             if self.unfit is not None:
                 log.info("store_fit_again")
@@ -138,6 +146,10 @@ class StoreWatch:
                 log.info("store_server_changed", reason="it was started again, promoted, or could not be reached")
                 self._server = server
         self._coordinator.refuse_writes(self.unfit)
+        self._looks_fenced = self._looks_fenced + 1 if self._coordinator.fence.fenced else 0
+        if self._looks_fenced and self._looks_fenced % _RENEWED_EVERY_LOOKS == 0:
+            # It may be the one that was primary before, cut off from the one that redis.url leads to by now.
+            await renew(self._client)
         if self._closed:
             return
         if self._topics.gone_back:
@@ -151,8 +163,20 @@ class StoreWatch:
             self._last_kept.shards,
             self._last_kept.registry_version,
         ):
-            await remember(self._storage, known)
-            self._last_kept = known
+            before = await read_remembered(self._storage, self._identity)
+            strange = {
+                shard: state
+                for shard, state in before.shards.items()
+                if not state.is_of_life(known.shards.get(shard, NOTHING_KNOWN))
+            }
+            # What others knew of another life of the server must not be forgotten before the store was asked for it.
+            try:
+                lost = await self._coordinator.missing(strange) if strange else set()
+            except CoordinatorUnavailable:
+                lost = set(strange)
+            kept = {shard: state for shard, state in known.shards.items() if shard not in lost}
+            await remember(self._storage, Remembered(self._identity, kept, known.registry_version), before)
+            self._last_kept = None if lost else known
 
     async def _touch_all(self) -> None:
         for start in range(0, self._settings.shards, SHARDS_PER_LOOK):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -24,3 +25,21 @@ def losses(losable: Store) -> Iterator[Losses]:
     losses.empty()
     yield losses
     losses.close()
+
+
+@pytest.fixture
+def start_store(tmp_path: Path) -> Iterator[Callable[..., Store]]:
+    """Starts a server of the test's own, with further options."""
+    started: list[Store] = []
+
+    def start(*options: str) -> Store:
+        directory = tmp_path / f"store-{len(started)}"
+        directory.mkdir()
+        store = Store(directory, *options)
+        started.append(store)
+        store.start()
+        return store
+
+    yield start
+    for store in started:
+        store.stop()

@@ -98,7 +98,7 @@ local function is_foreign()
   end)
 end
 
--- A replica refuses it, and then nobody can write to this store anyway.
+-- A replica refuses it. Whoever knows of the loss goes on saying so, and says it to the primary when it gets there.
 local function note_loss(why)
   redis.pcall('HDEL', meta_key, 'settling') -- a removal comes first: the server allows it when memory is short
   redis.pcall('HSETNX', meta_key, 'fenced', why)

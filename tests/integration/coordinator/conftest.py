@@ -6,6 +6,7 @@ import signal
 import subprocess
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,7 @@ class Store:
         self._process.send_signal(signal.SIGCONT)
 
     def kill(self) -> None:
+        """End it in any case; nothing where it has ended."""
         assert self._process is not None
         self._process.kill()
         self._process.wait(10)
@@ -66,9 +68,12 @@ class Store:
     def stop(self) -> None:
         if self._process is not None:
             self._process.send_signal(signal.SIGCONT)
-            self._process.terminate()
-            self._process.wait(10)
-            self._process = None
+            for _ in range(10):
+                self._process.terminate()  # again: while it writes its first append-only file it refuses to end
+                with suppress(subprocess.TimeoutExpired):
+                    self._process.wait(1)
+                    break
+            self.kill()
 
 
 @pytest.fixture(scope="session")
@@ -86,24 +91,6 @@ def store(session_store: Store) -> Store:
         client.flushall()
         client.script_flush()
     return session_store
-
-
-@pytest.fixture
-def start_store(tmp_path: Path) -> Iterator[Callable[..., Store]]:
-    """Starts a server of the test's own, with further options."""
-    started: list[Store] = []
-
-    def start(*options: str) -> Store:
-        directory = tmp_path / f"store-{len(started)}"
-        directory.mkdir()
-        store = Store(directory, *options)
-        started.append(store)
-        store.start()
-        return store
-
-    yield start
-    for store in started:
-        store.stop()
 
 
 @pytest.fixture

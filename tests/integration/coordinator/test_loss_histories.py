@@ -114,6 +114,12 @@ class Histories(RuleBasedStateMachine):
         self.proxies[proxy].fence.learn(0, known)
         self.run(self.proxies[proxy].touch([0]))
 
+    @rule(proxy=proxies)
+    def hear(self, proxy: int) -> None:
+        """An announcement: what the store has now, whether or not this proxy has said what it knows."""
+        (seen,) = self.run(self.proxies[0].look())
+        self.proxies[proxy].fence.learn(0, seen.state)
+
     @rule()
     @precondition(lambda self: self.lost)
     def accept(self) -> None:

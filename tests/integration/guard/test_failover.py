@@ -1,0 +1,175 @@
+"""A primary that lives on as a replica: it closes no connection, and the name in redis.url leads elsewhere by then."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+from redis.asyncio import Redis
+
+from proxy import config
+from proxy.coordinator.connect import connect
+from proxy.coordinator.interface import NO_PRODUCER_ID, PartitionRun, ProposedBatch
+from proxy.coordinator.redis import RedisCoordinator
+from proxy.coordinator.registry import RedisTopicRegistry
+from proxy.guard.remembered import read_remembered
+from proxy.guard.watch import StoreWatch
+from proxy.topics import Topics
+from tests.integration.coordinator.conftest import Store
+from tests.integration.coordinator.losses import coordinator_of
+from tests.integration.guard.conftest import Proxy
+
+TOPIC = bytes(range(16))
+BATCH = ProposedBatch(100, 2, 1_000, NO_PRODUCER_ID, -1, -1)
+
+
+class Name:
+    """What redis.url says: connections lead to where it points when they are made, and stay there."""
+
+    def __init__(self, port: int) -> None:
+        self.leads_to = port
+        self._server: asyncio.Server | None = None
+
+    @property
+    def url(self) -> str:
+        assert self._server is not None
+        return f"redis://127.0.0.1:{self._server.sockets[0].getsockname()[1]}/0"
+
+    async def __aenter__(self) -> Name:
+        self._server = await asyncio.start_server(self._relay, "127.0.0.1", 0)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._server is not None
+        self._server.close()
+
+    async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there, back = await asyncio.open_connection("127.0.0.1", self.leads_to)
+        await asyncio.gather(_pump(reader, back), _pump(there, writer))
+
+
+async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(OSError):
+        while data := await reader.read(65_536):
+            writer.write(data)
+            await writer.drain()
+    writer.close()
+
+
+@asynccontextmanager
+async def proxy_at(url: str, storage) -> AsyncIterator[tuple[Proxy, Redis]]:
+    settings = config.Redis(url=url, shards=1, settle_ms=0, timeout_ms=1_000, check_interval_ms=10)
+    client = await connect(settings)
+    try:
+        coordinator = coordinator_of(client, settings)
+        topics = Topics(RedisTopicRegistry(client, settings), lease_runs=lambda: True)
+        watch = StoreWatch(settings, client, coordinator, storage, topics, lambda: True)
+        await watch.open()
+        yield Proxy(coordinator, topics, watch), client
+    finally:
+        await client.aclose()
+
+
+async def commit(coordinator: RedisCoordinator) -> int:
+    (answer,) = await coordinator.commit(os.urandom(16), [PartitionRun(TOPIC, 0, 1, (BATCH,))])
+    return answer.batches[0].base_offset if answer.batches else -1
+
+
+async def replicaof(store: Store, *of: object) -> None:
+    client = Redis(port=store.port)
+    await client.execute_command("REPLICAOF", *of)
+    await client.aclose()
+
+
+@pytest.fixture
+def pair(start_store: Callable[..., Store]) -> tuple[Store, Store]:
+    primary = start_store()
+    return primary, start_store("--replicaof", f"127.0.0.1 {primary.port}", "--repl-diskless-sync-delay", "0")
+
+
+async def test_a_proxy_follows_the_name(pair: tuple[Store, Store], storage) -> None:
+    old, new = pair
+    async with Name(old.port) as name, proxy_at(name.url, storage) as (proxy, client):
+        await proxy.coordinator.create_logs(TOPIC, [0])
+        heard: list[object] = []
+
+        async def listen() -> None:
+            async for announcement in proxy.coordinator.announcements():
+                heard.append(announcement)  # noqa: PERF401 (it never ends)
+
+        listening = asyncio.create_task(listen())
+        async with asyncio.timeout(20):
+            while not heard:  # noqa: ASYNC110 (nobody tells of it)
+                await asyncio.sleep(0.01)
+        assert await commit(proxy.coordinator) == 0
+        assert await client.execute_command("WAIT", 1, 10_000) == 1
+        await replicaof(new, "NO", "ONE")
+        name.leads_to = new.port
+        await replicaof(old, "127.0.0.1", new.port)
+        await proxy.watch.look()
+        assert "the server is a replica" in (proxy.watch.unfit or "")
+        await proxy.watch.look()
+        assert proxy.watch.unfit is None
+        assert await commit(proxy.coordinator) == 2
+        async with asyncio.timeout(20):
+            while heard.count(None) < 2:  # noqa: ASYNC110 (nobody tells of it)
+                await asyncio.sleep(0.01)
+        old.kill()
+        assert await commit(proxy.coordinator) == 4
+        async with asyncio.timeout(20):
+            while heard[-1] is None or heard[-1].high_watermark < 6:  # type: ignore[attr-defined] # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        assert heard.count(None) == 2, "it has not heard the last one by another reconnect"
+        listening.cancel()
+
+
+@pytest.mark.parametrize("hears", [True, False])
+async def test_what_the_old_primary_took_last_is_missed_however_much_was_written_since(
+    pair: tuple[Store, Store], storage, hears: bool
+) -> None:
+    old, new = pair
+    async with Name(old.port) as name, proxy_at(name.url, storage) as (proxy, client):
+        await proxy.coordinator.create_logs(TOPIC, [0])
+        assert await commit(proxy.coordinator) == 0
+        assert await client.execute_command("WAIT", 1, 10_000) == 1
+        await replicaof(new, "NO", "ONE")
+        assert await commit(proxy.coordinator) == 2, "of which the new primary never hears"
+        async with proxy_at(new.url, storage) as (other, _):
+            for number in range(3):
+                assert await commit(other.coordinator) == 2 + 2 * number
+            name.leads_to = new.port
+            await replicaof(old, "127.0.0.1", new.port)
+            if hears:
+                (seen,) = await other.coordinator.look()
+                proxy.coordinator.fence.learn(0, seen.state)
+            for _ in range(2):
+                await proxy.watch.look()
+            assert await commit(other.coordinator) == -1
+            assert list(other.coordinator.fence.fenced) == [0]
+
+
+async def test_what_others_knew_of_another_life_is_asked_for_before_it_is_forgotten(
+    pair: tuple[Store, Store], storage
+) -> None:
+    """The one who knew is dead; what it kept is all that tells of the loss."""
+    old, new = pair
+    async with proxy_at(old.url, storage) as (proxy, client), proxy_at(old.url, storage) as (_, _):
+        await proxy.coordinator.create_logs(TOPIC, [0])
+        assert await commit(proxy.coordinator) == 0
+        assert await client.execute_command("WAIT", 1, 10_000) == 1
+        await replicaof(new, "NO", "ONE")
+        async with proxy_at(new.url, storage) as (other, _):
+            assert await commit(proxy.coordinator) == 2
+            await proxy.watch.keep_known()
+            for number in range(3):
+                assert await commit(other.coordinator) == 2 + 2 * number
+            await other.watch.keep_known()
+            assert list(other.coordinator.fence.fenced) == [0]
+            assert await commit(other.coordinator) == -1
+            identity = other.watch._identity
+            remembered = (await read_remembered(storage, identity)).shards[0]
+            assert remembered == proxy.coordinator.fence.newest(0), "it is still kept"
