@@ -76,7 +76,7 @@ class DisklessReader:
         """Read once, without waiting for records to come. Errors are per partition.
 
         `trust_ends`: see `Coordinates.locate`. `first_exempt`: the first batch comes whatever its size. `wait_s`: how
-        long object storage is waited for, but for the first records, which are waited for as long as it takes.
+        long object storage is waited for; for records of any partition, as long as it takes.
         """
         wanted = [
             FindRequest(request.topic_id, request.partition, request.offset, min(request.max_bytes, max_bytes))
@@ -85,17 +85,18 @@ class DisklessReader:
         answers = await self.coordinates.locate(wanted, trust_ends=trust_ends)
         rows = self._choose(requests, answers, max_bytes, first_exempt)
         await rows.load(max(wait_s, self.shortest_wait_s))
-        reads, left, has_something = [], max_bytes, False
+        if rows.had_to_read and not any(map(_is_told, requests, answers)):
+            await rows.any_of([answer.rows[0] for answer in answers if answer.rows])
+        reads, left = [], max_bytes
         for request, answer in zip(requests, answers, strict=True):
             limit = min(request.max_bytes, left)
             try:
-                read = await self._partition(request, answer, rows, limit, first_exempt, patient=not has_something)
+                read = self._partition(request, answer, rows, limit, first_exempt)
             except _RowGone as gone:
                 read = await self._elsewhere(request, gone.row, limit, first_exempt)
             if read.size_bytes:
                 first_exempt = False
                 left = max(left - read.size_bytes, 0)
-            has_something = has_something or read.size_bytes > 0 or read.error_code == KAFKA_STORAGE_ERROR
             reads.append(read)
         return reads
 
@@ -126,26 +127,18 @@ class DisklessReader:
                     "segment_missing", segment=gone.segment.hex(), partition=request.partition, offset=request.offset
                 )
                 break
+            held = HeldRows(self._rows)
+            await held.any_of(answer.rows[:1])
             try:
-                return await self._partition(request, answer, HeldRows(self._rows), limit, first_exempt, patient=True)
+                return self._partition(request, answer, held, limit, first_exempt)
             except _RowGone as error:
                 gone = error.row
         return PartitionRead(KAFKA_STORAGE_ERROR, [], 0)
 
-    async def _partition(
-        self,
-        request: ReadRequest,
-        answer: LogAnswer,
-        rows: HeldRows,
-        limit: int,
-        first_exempt: bool,
-        *,
-        patient: bool,
+    def _partition(
+        self, request: ReadRequest, answer: LogAnswer, rows: HeldRows, limit: int, first_exempt: bool
     ) -> PartitionRead:
-        """Raises _RowGone where the first row's segment is gone. What lies before a later one that is gone is given.
-
-        `patient`: the first row is waited for.
-        """
+        """Raises _RowGone where the first row's segment is gone. What lies before a later one that is gone is given."""
         if answer.error_code != NONE:
             return PartitionRead(answer.error_code, [], 0, answer.log_start_offset, answer.high_watermark)
         if not answer.rows and request.offset < answer.high_watermark:
@@ -159,7 +152,7 @@ class DisklessReader:
                 more = True
                 break
             try:
-                run = await rows.run(row) if patient and not size else rows.get(row)
+                run = rows.get(row)
             except StorageError as error:
                 self._log_seldom.warning("segment_unreadable", segment=row.segment.hex(), reason=str(error))
                 if isinstance(error, ObjectMissing):
@@ -180,6 +173,12 @@ class DisklessReader:
                 more = True
                 break
         return PartitionRead(error_code, records, size, answer.log_start_offset, answer.high_watermark, more)
+
+
+def _is_told(request: ReadRequest, answer: LogAnswer) -> bool:
+    """Whether a reader is told something of a partition for which no object is read, so that others need not wait."""
+    is_gap = not answer.rows and request.offset < answer.high_watermark
+    return answer.error_code == KAFKA_STORAGE_ERROR or (answer.error_code == NONE and is_gap)
 
 
 def _gap(offset: int, answer: LogAnswer, limit: int, first_exempt: bool) -> PartitionRead:

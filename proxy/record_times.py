@@ -1,8 +1,8 @@
 """Offsets and timestamps of single records, which a lookup by time has to be exact to. Sans-io; may take long.
 
 Follows Kafka's `DefaultRecord` (length, attributes, timestamp delta, offset delta, …, each a signed varint but the
-attributes) and `FileRecords.searchForTimestamp`. A batch whose records can't be read is taken as a whole, with the
-offset and maximum timestamp that its header tells: a reader who begins there misses nothing.
+attributes) and `FileRecords.searchForTimestamp`. A batch whose records can't be read, or are too many, is taken as a
+whole, with the offset and maximum timestamp that its header tells: a reader who begins there misses nothing.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from proxy.records import HEADER_BYTES, BatchBounds, BatchHeader, RecordsError, 
 _LONGEST_VARINT_BITS = 70
 _RECORDS_BETWEEN_LOOKS = 1024
 """A search looks so often whether it is to end."""
+MAX_RECORDS = 1_000_000
+"""Of one row, in batches that are searched record by record: a second or so. Four kilobytes may hold 19 million."""
 
 
 class RecordTime(NamedTuple):
@@ -76,6 +78,11 @@ def newest(
     return best
 
 
+def is_compressed(run: PatchedRun) -> bool:
+    """Whether the records of any batch take more bytes than the run tells."""
+    return any(read_header(run.data, batch.position).compression for batch in run.batches)
+
+
 def record_times(batch: Buffer, max_batch_bytes: int) -> Iterator[RecordTime]:
     """The records of one v2 batch. With LogAppendTime all have the batch's maximum timestamp.
 
@@ -129,6 +136,7 @@ class _Search:
         self._run = run
         self._from_offset = from_offset
         self._left_bytes = max_bytes
+        self._left_records = MAX_RECORDS
         self._stopped = stopped
 
     def records(self, batch: BatchBounds, header: BatchHeader) -> Iterator[RecordTime]:
@@ -137,6 +145,9 @@ class _Search:
         try:
             if self._stopped():
                 raise SearchStopped
+            if header.record_count > self._left_records:
+                raise RecordsError(CORRUPT_MESSAGE, f"{header.record_count} records are too many to be searched")
+            self._left_records -= header.record_count
             records = _decompressed(data, header, self._left_bytes)
             self._left_bytes -= len(records)
             for count, record in enumerate(times_of(records, header, batch.base_offset)):

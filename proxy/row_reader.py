@@ -7,7 +7,7 @@ alone: a reader that goes through a whole log would push out of it what all othe
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 
 from proxy.cache import BlockCache, PatchedRun
@@ -82,6 +82,11 @@ class HeldRows:
         self._missing[block] = [row]
         return True
 
+    @property
+    def had_to_read(self) -> bool:
+        """Whether a row that was wanted was not in memory."""
+        return bool(self._missing)
+
     async def load(self, timeout_s: float) -> None:
         """Read what is missing, in the order in which it was wanted, until time is up."""
         if not self._missing:
@@ -98,16 +103,31 @@ class HeldRows:
                 for _ in range(min(len(self._missing), _READS_AT_A_TIME)):
                     group.create_task(work())
 
+    async def any_of(self, rows: Sequence[Row]) -> None:
+        """Wait until one of these is here or can't be read, however long: one that hangs holds up no other.
+
+        Beside the first, those are read that are wanted: of others there is no room.
+        """
+        if not rows or any(row in self._found or self._reader.cached(row) is not None for row in rows):
+            return
+        wanted = {row for of_block in self._missing.values() for row in of_block}
+        some = [rows[0], *(row for row in rows[1:] if row in wanted)][:_READS_AT_A_TIME]
+        reading = [asyncio.create_task(self._load(row)) for row in some]
+        try:
+            done, _ = await asyncio.wait(reading, return_when=asyncio.FIRST_COMPLETED)
+            for one in done:
+                one.result()
+        finally:
+            for one in reading:
+                one.cancel()
+            await asyncio.gather(*reading, return_exceptions=True)
+
     def get(self, row: Row) -> PatchedRun | None:
         """The row's batches if they are here or in memory. Raises what reading them raised: see `RowReader.run`."""
         found = self._found.get(row)
         if isinstance(found, StorageError):
             raise found
         return found or self._reader.cached(row)
-
-    async def run(self, row: Row) -> PatchedRun:
-        """The row's batches, however long that takes; raises as `RowReader.run` does."""
-        return self.get(row) or await self._reader.run(row)
 
     async def _load(self, row: Row) -> None:
         try:

@@ -29,7 +29,7 @@ from proxy.coordinator.interface import (
     Row,
 )
 from proxy.errors import KAFKA_STORAGE_ERROR, NONE, OFFSET_OUT_OF_RANGE, REQUEST_TIMED_OUT
-from proxy.record_times import RecordTime, first_since, newest
+from proxy.record_times import RecordTime, first_since, is_compressed, newest
 from proxy.row_reader import RowReader
 from proxy.seldom import SeldomLog
 from proxy.storage.interface import ObjectMissing, StorageError
@@ -37,7 +37,7 @@ from proxy.storage.interface import ObjectMissing, StorageError
 MAX_ATTEMPTS = 3
 """To read a row: it may be trimmed or moved, and its object deleted, while it is being looked for."""
 _INLINE_BYTES = 4096
-"""Rows up to this size are searched on the event loop, larger ones in a thread."""
+"""Rows up to this size are searched on the event loop, where nothing in them is compressed; others in a thread."""
 _NOTHING = OffsetAnswer(NONE, -1, -1)
 
 
@@ -178,7 +178,7 @@ class TimeLookup:
         under_way = None
         try:
             run = self._rows.cached(place.row) or await self._rows.run(place.row)
-            if len(run.data) <= _INLINE_BYTES:
+            if len(run.data) <= _INLINE_BYTES and not is_compressed(run):
                 return look()
             under_way = self._threads.submit(look)
             return await asyncio.wrap_future(under_way)

@@ -34,11 +34,17 @@ def make_batch(
 
 
 def make_timed_batch(
-    times_ms: Sequence[int], *, codec: int = 0, claimed_ms: int | None = None, payload: bytes | None = None
+    times_ms: Sequence[int],
+    *,
+    codec: int = 0,
+    claimed_ms: int | None = None,
+    payload: bytes | None = None,
+    count: int | None = None,
 ) -> bytearray:
     """One v2 batch with a record for each time, -1 for none, which the other writer can't say.
 
-    `claimed_ms`: what the header says is the newest. `payload`: bytes in the place of the (compressed) records.
+    `claimed_ms`: what the header says is the newest. `payload`: bytes in the place of the (compressed) records, of
+    which the header says that there are `count`.
     """
     records = b""
     for place, time_ms in enumerate(times_ms):
@@ -46,7 +52,7 @@ def make_timed_batch(
         records += _varint(len(body)) + body
     packed = ENCODE[codec](records) if payload is None else payload
     newest_ms = max(times_ms) if claimed_ms is None else claimed_ms
-    count = len(times_ms)
+    count = count or len(times_ms)
     covered = struct.pack(">hiqqqhii", codec, count - 1, times_ms[0], newest_ms, -1, -1, -1, count) + packed
     length = HEADER_BYTES - 12 + len(packed)
     return bytearray(struct.pack(">qiibI", 0, length, -1, 2, crc32c(covered)) + covered)

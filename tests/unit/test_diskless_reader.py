@@ -291,3 +291,25 @@ async def test_an_answer_that_has_something_does_not_wait_for_slow_blocks_but_an
     assert [(read.error_code, read.more) for read in reads] == [(NONE, True), (NONE, False), (NONE, True)]
     (read,) = await log.read((2, 1))
     assert offsets(read)[0] == 1
+
+
+async def test_an_object_that_hangs_holds_up_no_partition_but_its_own():
+    """Nothing is in memory when all of them are asked for, and the one that hangs is asked for first."""
+    log = await new_log()
+    for partition in range(3):
+        await log.write([(partition, make_batch())])
+    hanging = segment_key(log.coordinator.logs[TOPIC, 0].rows[0].segment)
+    fetch, again = log.storage.fetch, asyncio.Event()
+
+    async def slow(key, *arguments):
+        await (again.wait() if key == hanging else asyncio.sleep(0.05))
+        return await fetch(key, *arguments)
+
+    log.storage.fetch = slow
+    log.reader.shortest_wait_s = 0.001
+    async with asyncio.timeout(10):
+        first, *others = await log.read((0, 0), (1, 0), (2, 0))
+        assert (first.error_code, first.size_bytes) == (NONE, 0)
+        assert any(read.size_bytes for read in others)
+        again.set()
+        assert [read.size_bytes > 0 for read in await log.read((0, 0), (1, 0), (2, 0))] == [True] * 3

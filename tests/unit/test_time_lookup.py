@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy import time_lookup
+from proxy import record_times, time_lookup
 from proxy.coordinator.interface import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
@@ -22,7 +22,7 @@ from proxy.coordinator.interface import (
 )
 from proxy.errors import KAFKA_STORAGE_ERROR, REQUEST_TIMED_OUT, UNKNOWN_TOPIC_OR_PARTITION
 from proxy.wal.segment import segment_key
-from tests.batches import GZIP, LZ4, SNAPPY, ZSTD, make_batch, make_timed_batch
+from tests.batches import ENCODE, GZIP, LZ4, SNAPPY, ZSTD, make_batch, make_timed_batch
 from tests.support.memory_log import TOPIC, MemoryLog, new_log
 
 LONG_S = 30.0
@@ -197,3 +197,25 @@ async def test_a_search_that_nobody_waits_for_ends_and_keeps_its_turn_until_then
     monkeypatch.undo()
     assert await ask(log, 5) == [OffsetAnswer(0, 5, 5)]
     log.lookup.close()
+
+
+async def test_a_small_batch_that_becomes_large_does_not_stop_the_loop(monkeypatch):
+    """A hundred bytes may hold more records than a second is enough for."""
+    count = 100_000
+    packed = ENCODE[ZSTD]((b"\x0c" + bytes(6)) * count)
+    batch = make_timed_batch([0], codec=ZSTD, claimed_ms=99, payload=packed, count=count)
+    assert len(batch) < time_lookup._INLINE_BYTES
+    log = await new_log(1)
+    await log.write([(0, batch)])
+    searched_in: list[int] = []
+    first_since = time_lookup.first_since
+
+    def noted(*arguments, **options):
+        searched_in.append(threading.get_ident())
+        return first_since(*arguments, **options)
+
+    monkeypatch.setattr(time_lookup, "first_since", noted)
+    assert await ask(log, 50) == [NOTHING]
+    assert searched_in != [threading.get_ident()]
+    monkeypatch.setattr(record_times, "MAX_RECORDS", count - 1)
+    assert await ask(log, 50) == [OffsetAnswer(0, 0, 99)], "too many to be searched: the batch as a whole"
