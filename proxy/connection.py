@@ -191,12 +191,14 @@ class ClientConnection(asyncio.Protocol):
             self._muted.cancel()
         for task in self._tasks:
             task.cancel()
+        contended = self.context.memory.contended
         self._give_back_forwarded()
         if self.upstream is not None:
             if self._streamed is not None:
                 self.upstream.never_answered(self._streamed)
             whole = [slot for slot in self._slots if isinstance(slot, BrokerSlot) and slot is not self._streamed]
-            effects = any(slot.api_key not in _ASKS_ONLY for slot in whole)
+            # While others wait for memory, what a broker does not take is not kept for a client that has gone.
+            effects = not contended and any(slot.api_key not in _ASKS_ONLY for slot in whole)
             self._lingers = self.upstream.finish(left_s, self.context.memory, effects=effects)
         for slot in [slot for slot in self._slots if isinstance(slot, BrokerSlot)]:
             slot.lose()
@@ -467,6 +469,13 @@ class ClientConnection(asyncio.Protocol):
     def unsent_bytes(self) -> int:
         """What was written and has not left the process, as the client does not take it."""
         return self._transport.get_write_buffer_size() if self._transport is not None else 0
+
+    @property
+    def held_up_bytes(self) -> int:
+        """What the broker has yet to take, where bytes of the memory budget wait for that."""
+        held_up = self._forwarded_bytes and not self._paused & _CLIENT_FULL  # else it is the client that takes nothing
+        transport = self.upstream.transport if self.upstream is not None and held_up else None
+        return transport.get_write_buffer_size() if transport is not None else 0
 
     @property
     def unwatched_descriptor(self) -> int | None:

@@ -82,6 +82,8 @@ class Connections:
         self._log_seldom = SeldomLog(lambda: asyncio.get_running_loop().time())
         self._unsent: dict[ClientConnection, tuple[int, float]] = {}
         """Bytes that a client has not taken, and since when it is these."""
+        self._held_up: dict[ClientConnection, tuple[int, float]] = {}
+        """The same of bytes that a broker has not taken."""
 
         self._handshakes: Counter[str] = Counter()
         """TLS handshakes that go on, by host: they count as connections."""
@@ -144,6 +146,7 @@ class Connections:
         """A connection that was admitted has ended."""
         self._open.discard(connection)
         self._unsent.pop(connection, None)
+        self._held_up.pop(connection, None)
         self._by_host[connection.host] -= 1
         if not self._by_host[connection.host]:
             del self._by_host[connection.host]
@@ -180,11 +183,21 @@ class Connections:
         name = "contended_frame_timeout_ms" if contended else "frame_timeout_ms"
         frame_s = min(self._limits.frame_timeout_ms, getattr(self._limits, name)) / 1000
         idle_s = self._limits.idle_timeout_ms / 1000
+        broker_s = self._limits.broker_write_timeout_ms / 1000
         for connection in list(self._open):
             if connection.frame_began_s is not None and connection.frame_began_s < now_s - frame_s:
                 self._log("client_too_slow", connection, reason=f"a request took longer than limits.{name}")
                 connection.abort()
-            elif self._takes_nothing(connection, now_s):
+            elif (held_up_s := _stands_for(self._held_up, connection, connection.held_up_bytes, now_s)) and (
+                contended and held_up_s > broker_s
+            ):
+                reason = "the broker took nothing for limits.broker_write_timeout_ms, and others wait for the memory"
+                self._log("broker_too_slow", connection, reason=reason, remedy="see whether the broker hangs")
+                connection.abort()
+            elif (
+                _stands_for(self._unsent, connection, connection.unsent_bytes, now_s)
+                > self._limits.write_timeout_ms / 1000
+            ):
                 reason = "it took none of its answers for limits.write_timeout_ms"
                 self._log("client_too_slow", connection, reason=reason)
                 connection.abort()
@@ -192,16 +205,6 @@ class Connections:
                 connection.close()
         for connection in ended_unnoticed(self._open):
             connection.abort()
-
-    def _takes_nothing(self, connection: ClientConnection, now_s: float) -> bool:
-        unsent_bytes = connection.unsent_bytes
-        if not unsent_bytes:
-            self._unsent.pop(connection, None)
-            return False
-        before, since_s = self._unsent.get(connection, (0, now_s))
-        if before != unsent_bytes:
-            self._unsent[connection] = unsent_bytes, now_s
-        return before == unsent_bytes and since_s < now_s - self._limits.write_timeout_ms / 1000
 
     async def drain(self) -> None:
         """Let every connection answer what it has read, then close: those to one broker after those to the other.
@@ -233,3 +236,17 @@ class Connections:
 
     def _log(self, event: str, connection: ClientConnection | Stranger, **values: Any) -> None:
         self._log_seldom.warning(event, client=connection.host, **values)
+
+
+def _stands_for(
+    seen: dict[ClientConnection, tuple[int, float]], connection: ClientConnection, size: int, now_s: float
+) -> float:
+    """For how long a connection has had just so many bytes waiting, as far as it was `seen`; 0 where it has none."""
+    if not size:
+        seen.pop(connection, None)
+        return 0.0
+    before, since_s = seen.get(connection, (0, now_s))
+    if before != size:
+        since_s = now_s
+        seen[connection] = size, now_s
+    return now_s - since_s

@@ -26,10 +26,10 @@ class Limits(Section):
     """The same while other requests wait for memory: one that announces much and sends little is cut off sooner."""
     write_timeout_ms: Reloadable[int] = Field(default=600_000, ge=100)
     """A client that takes none of the bytes that it is owed for this long is cut off; one that is being closed has this
-    long for its last ones, at most."""
+    long for its last ones, at most, and with TLS three seconds."""
     broker_write_timeout_ms: Reloadable[int] = Field(default=30_000, ge=0)
     """What a client that has left sent last, perhaps without acknowledgement, is kept this long for a broker that does
-    not take it."""
+    not take it. A client that stays is cut off after that where other requests wait for the memory."""
     write_buffer_bytes: Reloadable[int] = Field(default=65_536, ge=1024)
     """Of answers that a client has not taken, and of requests that a broker has not: above it, reading from the other
     side stops. The frame that goes above it is let in whole where it is not streamed."""

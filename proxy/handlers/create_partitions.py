@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from proxy.connection import ClientConnection
     from proxy.request import Request
     from proxy.slots import Slot
+    from proxy.topics import Topics
 
 log = structlog.get_logger()
 
@@ -41,20 +42,26 @@ def create_partitions(connection: ClientConnection, request: Request) -> Corouti
             raise
         connection.forward(request)
         return None
-    counts = {str(topic.name): int(topic.count) for topic in asked.topics}
-    diskless = {}
-    if not asked.validate_only:
-        diskless = {name: one for name in counts if (one := topics.find(name)) is not None and one.state == "live"}
-    if not diskless and not may_lack_replicas:
+    if not _diskless(asked, topics) and not may_lack_replicas:
         connection.forward(request)
         return None
-    return _grow(connection, request, connection.open_slot(request), asked, diskless)
+    return _grow(connection, request, connection.open_slot(request), asked)
 
 
-async def _grow(
-    connection: ClientConnection, request: Request, slot: Slot, asked: Any, diskless: dict[str, DisklessTopic]
-) -> None:
+def _diskless(asked: Any, topics: Topics) -> dict[str, DisklessTopic]:
+    """Those of the topics that are to grow, by name: live ones, and others of which more may be heard."""
+    found = (topics.find(str(topic.name)) for topic in asked.topics if not asked.validate_only)
+    return {entry.name: entry for entry in found if entry is not None and entry.state != "deleting"}
+
+
+async def _grow(connection: ClientConnection, request: Request, slot: Slot, asked: Any) -> None:
     """Raises BrokerUnreachable and ProtocolError."""
+    topics = connection.context.topics
+    diskless = _diskless(asked, topics)
+    if any(entry.state != "live" for entry in diskless.values()):
+        await topics.look_again()  # another proxy may have answered the creation already
+        diskless = _diskless(asked, topics)
+    diskless = {name: entry for name, entry in diskless.items() if entry.state == "live"}
     body = await connection.ask(request, request.api_key, request.api_version, [request.body])
     try:
         told = read_response(request.api_key, request.api_version, body)

@@ -1,7 +1,7 @@
 """DeleteTopics (API key 20): the shadow goes first, with the client's rights, then logs and registry entry.
 
 Behaviour: a topic whose shadow is gone already (deleted behind the proxy's back, or an earlier attempt that stopped
-half way) is cleaned up and answered NONE.
+half way) is cleaned up and answered NONE; by ID only after an earlier attempt, else that is left to the housekeeper.
 
 Version notes: v6 names topics by name or ID.
 """
@@ -94,7 +94,13 @@ async def _decides(connection: ClientConnection) -> bool:
 
 
 async def _is_gone(connection: ClientConnection, entry: DisklessTopic, error_code: int) -> bool:
-    """Whether the shadow is no more. That it is unknown may be all that the client may know of it."""
+    """Whether the shadow is no more, by the word of a broker that lets the client delete the topic.
+
+    That its name is unknown may be all that the client may know of it. Of an ID that brokers don't know they ask nobody
+    for rights, as those go by names: then only a deletion that was allowed before is gone on with.
+    """
+    if error_code == UNKNOWN_TOPIC_ID and entry.state != "deleting":
+        return False
     if error_code not in (UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID):
         return error_code == NONE
     try:

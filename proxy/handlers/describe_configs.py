@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from proxy.errors import NONE
-from proxy.handlers.topic_resources import DYNAMIC_TOPIC_CONFIG, TOPIC, diskless_topics_of
+from proxy.handlers.topic_resources import DYNAMIC_TOPIC_CONFIG, TOPIC, being_made, diskless_topics_of
 from proxy.housekeeping.broker_defaults import DefaultsRefused, retention_defaults
 from proxy.housekeeping.retention import RetentionDefaults
 from proxy.topic_configs import DISKLESS_ENABLE, SHADOW_CONFIGS, as_described, governs_data
@@ -38,17 +38,18 @@ def describe_configs(connection: ClientConnection, request: Request) -> Coroutin
         connection.forward(request)
         return None
     asked = read_request(request.api_key, request.api_version, request.body)
-    diskless = diskless_topics_of(asked.resources, topics)
-    if not diskless:
+    if not diskless_topics_of(asked.resources, topics) and not being_made(asked.resources, topics):
         connection.forward(request)
         return None
-    return _describe(connection, request, connection.open_slot(request), asked, diskless)
+    return _describe(connection, request, connection.open_slot(request), asked)
 
 
-async def _describe(
-    connection: ClientConnection, request: Request, slot: Slot, asked: Any, diskless: dict[str, DisklessTopic]
-) -> None:
+async def _describe(connection: ClientConnection, request: Request, slot: Slot, asked: Any) -> None:
     """Put in what the registry knows. Raises BrokerUnreachable."""
+    topics = connection.context.topics
+    if being_made(asked.resources, topics):
+        await topics.look_again()  # another proxy may have answered the creation already
+    diskless = diskless_topics_of(asked.resources, topics)
     keys = {str(one.resource_name): one.configuration_keys for one in asked.resources if one.resource_type == TOPIC}
     tells_sources = request.api_version >= _WITH_SYNONYMS
     # Synonyms tell what a config would be that only the shadow has.

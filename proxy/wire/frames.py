@@ -17,6 +17,8 @@ _MAX_HELD_PARTS = 4096
 """Of a frame that is being held; more are joined, as a sender of single bytes would make each cost fifty."""
 _IN_PLACE_BYTES = 65_536
 """Frames from this size on are worth a buffer of their own that they are received into."""
+_MOST_PINNED_TIMES = 16
+"""A smaller part of what was received is copied when it is to be held: memory is counted by frames."""
 
 
 class Decision(Enum):
@@ -197,7 +199,8 @@ class FrameReader:
                     self._held_parts = [data[at:]] if have else []
                     return end
                 at += size
-                listener.frame_held(data[at - size : at])
+                held = data[at - size : at]
+                listener.frame_held(memoryview(bytes(held)) if _MOST_PINNED_TIMES * size < end else held)
             elif decision is Decision.STREAM:
                 whole = have >= size
                 part_end = at + 4 + size if whole else end

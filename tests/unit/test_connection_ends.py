@@ -181,6 +181,41 @@ async def test_a_slow_request_is_cut_off_sooner_while_others_wait_for_memory():
     assert not sent.memory.contended
 
 
+async def test_a_broker_that_hangs_does_not_keep_the_memory_that_others_wait_for():
+    """Its clients stay as long as they care to, and their requests with them, which are due to be written."""
+
+    def forward(connection, asked):
+        connection.forward(asked)
+        if connection.upstream.transport is hanging:
+            hanging.unsent = 900_000
+            connection.upstream.pause_writing()
+
+    sent = await connected(broker_write_timeout_ms=1000, handlers={FETCH: forward})
+    hanging = sent.broker
+    sent.send(request(FETCH, 1, bytes(900_000), version=4))
+    assert sent.memory.used_bytes > 900_000
+    other = sent.connect()
+    await turns()
+    asked = request(FETCH, 1, bytes(800_000), version=4)
+    sent.connection.data_received(asked)
+    assert sent.memory.contended
+    sweep, now_s = sent.context.connections.sweep_once, sent.context.now()
+    sweep(now_s, contended=True)
+    hanging.unsent -= 1  # it takes some: it does not hang
+    sweep(now_s + 1.1, contended=True)
+    sweep(now_s + 2.0, contended=True)
+    assert not sent.client.aborted
+    sweep(now_s + 9.0, contended=False)
+    assert not sent.client.aborted, "nobody waits for its memory"
+    sweep(now_s + 9.1, contended=True)
+    await turns()
+    assert sent.client.aborted
+    assert hanging.aborted
+    assert not other.aborted
+    assert sent.broker.taken() == asked
+    assert not sent.memory.contended
+
+
 async def test_a_client_that_takes_none_of_its_answers_is_cut_off():
     sent = await connected(write_timeout_ms=1000)
     sweep, now_s = sent.context.connections.sweep_once, sent.context.now()

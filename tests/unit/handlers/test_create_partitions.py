@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -39,7 +40,12 @@ async def test_one_that_can_not_grow_fails_alone(failure: Exception, error_code:
             raise failure
         grown.append(name)
 
-    topics = SimpleNamespace(all=lambda: NAMES, find=lambda name: DisklessTopic(name, b"t" * 16, 1, "live"))
+    known = {name: DisklessTopic(name, b"t" * 16, 1, "live" if name == "gone" else "reserved") for name in NAMES}
+
+    async def look_again() -> None:
+        known["there"] = replace(known["there"], state="live")
+
+    topics = SimpleNamespace(all=lambda: NAMES, find=known.get, look_again=look_again)
     context = SimpleNamespace(
         topics=topics,
         under_replicated=SimpleNamespace(enabled=False),

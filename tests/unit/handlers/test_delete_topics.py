@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 from typing import Any
+from uuid import UUID
 
 import pytest
 from kio.schema.delete_topics.v6.request import DeleteTopicsRequest, DeleteTopicState
@@ -77,8 +78,9 @@ async def test_what_any_broker_knows_is_not_gone(error_code: int, known_to: tupl
     context: Any = SimpleNamespace(cluster=cluster)
     context.reservations = Asking(context)
     client: Any = SimpleNamespace(context=context)
-    assert await _is_gone(client, DisklessTopic("a", OLD, 1, "live"), error_code) is gone
-    assert await _is_gone(client, DisklessTopic("a", NEW, 1, "live"), error_code) is (known_to is not None)
+    state = "live" if error_code == 3 else "deleting"
+    assert await _is_gone(client, DisklessTopic("a", OLD, 1, state), error_code) is gone
+    assert await _is_gone(client, DisklessTopic("a", NEW, 1, state), error_code) is (known_to is not None)
 
 
 def deleting(
@@ -97,15 +99,24 @@ def deleting(
     context.housekeeper = SimpleNamespace(shadows=Shadows(context.cluster, topics, context.reservations, confirm_s=1.0))
 
     async def ask(*_: object) -> memoryview:
-        result = DeletableTopicResult(name=TopicName("a"), topic_id=None, error_code=broker_says, error_message=None)
+        by_id = broker_says == ErrorCode.unknown_topic_id
+        result = DeletableTopicResult(
+            name=None if by_id else TopicName("a"),
+            topic_id=UUID(bytes=OLD) if by_id else None,
+            error_code=broker_says,
+            error_message=None,
+        )
         return memoryview(encode(DeleteTopicsResponse(throttle_time=milliseconds(0), responses=(result,))))
 
     slot = SimpleNamespace(fill=told.extend)
     return SimpleNamespace(context=context, ask=ask, open_slot=lambda request: slot), topics, told
 
 
-async def delete_a(client: Any) -> None:
-    asked = DeleteTopicsRequest(topics=(DeleteTopicState(name=TopicName("a"), topic_id=None),), timeout=milliseconds(1))
+async def delete_a(client: Any, topic_id: bytes | None = None) -> None:
+    named = DeleteTopicState(
+        name=None if topic_id else TopicName("a"), topic_id=UUID(bytes=topic_id) if topic_id else None
+    )
+    asked = DeleteTopicsRequest(topics=(named,), timeout=milliseconds(1))
     body = memoryview(encode(asked))
     waiting = delete_topics(client, Request(20, 6, 1, "a", body, body))
     assert waiting is not None
@@ -171,3 +182,25 @@ async def test_partitions_that_came_meanwhile_go_too() -> None:
     assert await _forget(client, entry) == 0
     assert await context.coordinator.describe(OLD, [0, 1, 2]) == [None, None, None]
     assert context.topics.all() == ()
+
+
+@pytest.mark.parametrize("state", ["live", "deleting"])
+async def test_an_id_that_brokers_do_not_know_ends_no_log_that_nobody_was_allowed_to_end(
+    state: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They look for no rights before they say so, and a shadow that is missing may come back."""
+    registry = ModelTopicRegistry()
+    assert await registry.belongs_to("ours")
+    client, topics, told = deleting(registry, "ours", ErrorCode.unknown_topic_id)
+    await make(client.context, OLD, 1)
+    if state == "deleting":
+        await registry.begin_delete("a", OLD)
+    await topics.load()
+
+    async def nowhere(name: str) -> None:
+        return None
+
+    monkeypatch.setattr(client.context.reservations, "shadow_anywhere", nowhere)
+    await delete_a(client, OLD)
+    assert code(told) == (100 if state == "live" else 0)
+    assert (registry.topics.get("a") is None) == (state == "deleting")

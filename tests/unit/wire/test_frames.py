@@ -225,3 +225,17 @@ def test_a_frame_received_in_place_ends_a_stopped_reader_as_any_other():
     assert listener.frames == [large]
     reader.resume()
     assert listener.frames == [large, small]
+
+
+@pytest.mark.parametrize(("frames", "is_copied"), [(3, False), (100, True)])
+def test_a_small_frame_that_is_held_keeps_no_large_buffer(frames: int, is_copied: bool) -> None:
+    """Its bytes may wait for object storage, when those around it are long gone."""
+    kept: list[memoryview] = []
+
+    class Keeping(Listener):
+        def frame_held(self, frame):
+            kept.append(frame)
+
+    data = framed(*[bytes(100)] * frames)
+    Keeping().reader.feed(data)
+    assert [len(frame.obj) for frame in kept] == [100 if is_copied else len(data)] * frames
