@@ -24,7 +24,7 @@ from proxy.records import (
     check_offsets,
     patch_offsets,
 )
-from proxy.storage.interface import Buffer, ObjectMissing, ObjectStorage
+from proxy.storage.interface import Buffer, ObjectMissing, ObjectRefused, ObjectStorage
 from proxy.wal.segment import FORMAT_VERSION, MERGED_FORMAT_VERSION, SEGMENT_OVERHEAD_BYTES, segment_key
 
 MAX_GET_BYTES = 8_388_608
@@ -34,9 +34,14 @@ MAX_GAP_BYTES = 262_144
 LEADER_EPOCH = 0
 """The constant partition leader epoch of all batches of diskless topics."""
 
-Kind = Literal["missing", "short", "corrupt", "wrong_offsets", "unknown_format"]
+Kind = Literal["missing", "refused", "short", "corrupt", "wrong_offsets", "unknown_format"]
 
-_FINDINGS = {"missing": "missing_object", "short": "short_object", "corrupt": "corrupt_batch"}
+_FINDINGS = {
+    "missing": "missing_object",
+    "refused": "refused_object",
+    "short": "short_object",
+    "corrupt": "corrupt_batch",
+}
 _AHEAD_PER_GET = 4
 """Ranges that have been read, or wait to be, for each GET that may be under way."""
 _HEAD = Struct(">8xi4xbI2xi")
@@ -121,13 +126,19 @@ def _ranges_of(
 
 
 async def fetch_ranges(
-    storage: ObjectStorage, ranges: Iterable[Range], *, gets: int, max_bytes_in_flight: int
+    storage: ObjectStorage,
+    ranges: Iterable[Range],
+    *,
+    gets: int,
+    max_bytes_in_flight: int,
+    despite_refusals: bool = False,
 ) -> AsyncGenerator[tuple[Range, bytes | bytearray | RowUnreadable], None]:
     """The bytes of the ranges in their order, read ahead: `gets` at a time, and as many bytes as are allowed in memory.
 
     What the caller was given last counts until it asks for the next. A range larger than all that is allowed comes
     alone. Fewer bytes than asked for come where the object is shorter, RowUnreadable (`missing`, of no row) where there
-    is none. Raises StorageError where the storage fails. Close it (`aclosing`) where it is left early.
+    is none. Raises StorageError where the storage fails; for an object that it refuses to give, `despite_refusals` has
+    RowUnreadable come instead (`refused`, of no row). Close it (`aclosing`) where it is left early.
     """
     left = iter(ranges)
     ahead: deque[tuple[Range, asyncio.Task[bytes | bytearray | RowUnreadable]]] = deque()
@@ -144,7 +155,7 @@ async def fetch_ranges(
                 )
             ):
                 bytes_in_flight += waiting.end - waiting.start
-                ahead.append((waiting, asyncio.create_task(_fetch(storage, waiting, permits))))
+                ahead.append((waiting, asyncio.create_task(_fetch(storage, waiting, permits, despite_refusals))))
                 waiting = next(left, None)
             range_, task = ahead.popleft()
             yield range_, await task
@@ -156,13 +167,17 @@ async def fetch_ranges(
 
 
 async def _fetch(
-    storage: ObjectStorage, range_: Range, permits: asyncio.Semaphore
+    storage: ObjectStorage, range_: Range, permits: asyncio.Semaphore, despite_refusals: bool
 ) -> bytes | bytearray | RowUnreadable:
     async with permits:
         try:
             return await storage.fetch(segment_key(range_.segment), range_.start, range_.end)
         except ObjectMissing:
             return RowUnreadable("missing", None, f"there is no object {segment_key(range_.segment)}")
+        except ObjectRefused as error:
+            if not despite_refusals:
+                raise
+            return RowUnreadable("refused", None, str(error))
 
 
 def row_batches(data: Buffer, range_: Range, row: Row) -> tuple[bytearray | memoryview, list[BatchBounds]]:

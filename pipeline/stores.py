@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 
 from pipeline.errors import PipelineError
+from pipeline.logs import patiently
 from proxy.config import Settings
 from proxy.inspection.stores import Stores, open_stores
 from proxy.inspection.stores import opened as for_reading
@@ -15,15 +16,20 @@ from proxy.storage import ObjectStorage, open_storage
 
 
 @asynccontextmanager
-async def opened(settings: Settings) -> AsyncIterator[Stores]:
+async def opened(settings: Settings, *, patient: bool = False) -> AsyncIterator[Stores]:
     """Everything that a proxy with these settings would work with; nothing is tried out by writing.
 
-    In a task as on the driver: settings are pickled with the task. Raises StorageError where storage can't be used,
+    In a task as on the driver: settings are pickled with the task. `patient`: where the coordinator does not answer it
+    is asked again, as hours of work may hang on it. Raises StorageError where storage can't be used,
     CoordinatorUnavailable where the coordinator does not answer, StoreUnfit where they don't belong together: a job
     would swap rows of one deployment for objects of another.
     """
-    async with open_stores(settings, of_one_deployment=True) as stores:
-        yield stores
+    async with AsyncExitStack() as opening:
+
+        async def open_() -> Stores:
+            return await opening.enter_async_context(open_stores(settings, of_one_deployment=True))
+
+        yield await (patiently(open_) if patient else open_())
 
 
 @contextmanager

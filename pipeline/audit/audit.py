@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from pipeline.audit import second_look
 from pipeline.audit.books import TopicFigures, Totals, check_bucket
@@ -21,12 +22,14 @@ from pipeline.audit.report import AuditReport
 from pipeline.audit.second_look import OF_BOTH, OF_BYTES, OF_THE_INDEX, WrongUse, logs_of, logs_of_shard
 from pipeline.audit.spill import BUCKETS, ListedObject, PlacedRow, ShardUse, Spill
 from pipeline.audit.walk import LogWalk, pages
+from pipeline.logs import patiently
 from pipeline.progress import Progress
 from pipeline.stores import opened
 from pipeline.tasks import TaskFailed
 from proxy.config import Settings
-from proxy.coordinator.interface import DisklessTopic, ShardFenced
+from proxy.coordinator.interface import CoordinatorUnavailable, DisklessTopic, ShardFenced
 from proxy.inspection.stores import Stores
+from proxy.storage import StorageError
 from proxy.wal.segment import SEGMENT_KEY
 
 LOGS_PER_CALL = 200
@@ -116,7 +119,8 @@ class Audit:
         for start in range(0, len(logs), LOGS_PER_CALL):
             some = logs[start : start + LOGS_PER_CALL]
             try:
-                marks = await stores.coordinator.compacted([(log.topic_id, log.partition) for log in some])
+                asked = [(log.topic_id, log.partition) for log in some]
+                marks = await patiently(partial(stores.coordinator.compacted, asked))
             except ShardFenced:
                 continue  # its logs can't be looked at anyway, and are told of then
             found |= {log.topic for log, mark in zip(some, marks, strict=True) if mark}
@@ -171,16 +175,19 @@ class Audit:
             self._bytes.add([Suspicion(defect, text, self._logs[placed.log], placed.row.last_offset, placed.row)])
 
     async def decide(self) -> Decided:
-        """Look again at all that looked wrong, and mend what is to be mended."""
+        """Look again at all that looked wrong, and mend what is to be mended.
+
+        Where one look can't be done, that is a finding: the others are worth the hours that the audit took.
+        """
         findings = Decided(list(self._unreadable))
-        async with opened(self._settings) as stores:
+        async with opened(self._settings, patient=True) as stores:
             stages = [self._decide_index, self._decide_sizes, self._decide_bytes]
             if self._whole:
                 stages += [self._decide_use, self._decide_objects]
             for stage in stages:
                 try:
                     await stage(stores, findings)
-                except ShardFenced as error:
+                except (CoordinatorUnavailable, StorageError) as error:
                     text = f"{error}; not all that looked wrong was looked at again: run the audit once more"
                     findings.defects.append(Suspicion(Defect.UNREADABLE, text))
         return findings

@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Sequence
+from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
@@ -20,7 +21,8 @@ from pipeline.audit.books import NOTHING_USED, use_text
 from pipeline.audit.defects import Defect, Log, Suspicion
 from pipeline.audit.reads import read_rows
 from pipeline.audit.spill import PlacedRow
-from pipeline.audit.walk import LogWalk, check_page, pages
+from pipeline.audit.walk import LogWalk, check_page, page_at, pages
+from pipeline.logs import patiently
 from proxy.coordinator.interface import Coordinator, DisklessTopic, SegmentUse
 from proxy.coordinator.shards import partition_key, shard_of
 from proxy.inspection.stores import SEGMENTS_PER_STEP, Stores, open_registry
@@ -69,7 +71,7 @@ async def of_index(coordinator: Coordinator, suspicions: Iterable[Suspicion]) ->
     for suspicion in suspicions:
         log = suspicion.log
         assert log is not None
-        page = await coordinator.index_page(log.topic_id, log.partition, suspicion.offset)
+        page = await page_at(coordinator, log, suspicion.offset)
         for again in check_page(log, page, None, at_beginning=suspicion.offset == 0):
             same = again.defect == suspicion.defect
             if again.defect == Defect.ROW_BELOW_LOG_START:
@@ -90,7 +92,7 @@ async def of_bytes(stores: Stores, suspicions: Iterable[Suspicion]) -> AsyncIter
             if not answer.bad:
                 continue
             suspicion = suspicion._replace(defect=answer.bad[0].defect, text=answer.bad[0].text)
-        page = await stores.coordinator.index_page(log.topic_id, log.partition, row.last_offset)
+        page = await page_at(stores.coordinator, log, row.last_offset)
         if page.log is not None and any(indexed.row == row for indexed in page.rows):
             yield suspicion
 
@@ -122,7 +124,7 @@ async def wrong_use(stores: Stores, shard: int, segments: set[bytes]) -> tuple[l
     for _ in range(LOOKS):
         before = await _told(stores.coordinator, shard, left)
         # Only now: a topic whose rows were counted by then is in the registry, or its rows are freed.
-        topics = await open_registry(stores.settings)
+        topics = await patiently(partial(open_registry, stores.settings))
         logs = logs_of_shard(logs_of(topics), shard, stores.settings.redis.shards)
         counted = await _count(stores.coordinator, left, logs)
         after = await _told(stores.coordinator, shard, left)
@@ -149,11 +151,11 @@ async def orphans(stores: Stores, segments: Sequence[bytes]) -> AsyncIterator[by
     coordinator = stores.coordinator
     left = iter(segments)
     while some := list(islice(left, SEGMENTS_PER_STEP)):
-        use = await coordinator.segment_use(some)
+        use = await patiently(partial(coordinator.segment_use, some))
         unused = [segment for segment, used in zip(some, use, strict=True) if not used.rows]
         if not unused:
             continue
-        garbage = await coordinator.garbage(0, MAX_WAITING)
+        garbage = await patiently(partial(coordinator.garbage, 0, MAX_WAITING))
         tombstoned = await tombstones(coordinator, stores.settings.redis.shards)
         if len(garbage) >= MAX_WAITING or len(tombstoned) >= MAX_WAITING:
             raise TooManyWaiting(
@@ -169,20 +171,24 @@ async def tombstones(coordinator: Coordinator, shards: int) -> dict[bytes, set[i
     """The shards in which each segment is tombstoned."""
     found: dict[bytes, set[int]] = {}
     for shard in range(shards):
-        for segment in await coordinator.tombstones_of(shard, MAX_WAITING):
+        for segment in await _tombstones_of(coordinator, shard):
             found.setdefault(segment, set()).add(shard)
     return found
+
+
+async def _tombstones_of(coordinator: Coordinator, shard: int) -> Sequence[bytes]:
+    return await patiently(partial(coordinator.tombstones_of, shard, MAX_WAITING))
 
 
 async def tombstoned_in_use(stores: Stores) -> AsyncIterator[Suspicion]:
     """Segments that one shard uses and would not let be committed: no honest order of calls leads there."""
     coordinator, shards = stores.coordinator, stores.settings.redis.shards
     for shard in range(shards):
-        before = set(await coordinator.tombstones_of(shard, MAX_WAITING))
+        before = set(await _tombstones_of(coordinator, shard))
         used = await _told(coordinator, shard, before) if before else {}
         if not used:
             continue
-        for segment in used.keys() & set(await coordinator.tombstones_of(shard, MAX_WAITING)):
+        for segment in used.keys() & set(await _tombstones_of(coordinator, shard)):
             text = f"shard {shard} uses {used[segment].size_bytes} bytes of it, and it is about to be deleted"
             yield Suspicion(Defect.TOMBSTONED_IN_USE, text, segment=segment, shard=shard)
 
@@ -215,7 +221,7 @@ async def use_of_shard(coordinator: Coordinator, shard: int) -> AsyncIterator[tu
     """A shard's whole table of use; an entry may come twice."""
     place = b"0"
     while True:
-        some, place = await coordinator.used_segments(shard, place)
+        some, place = await patiently(partial(coordinator.used_segments, shard, place))
         for segment, use in some:
             yield segment, use
         if place == b"0":

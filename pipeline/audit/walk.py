@@ -7,8 +7,10 @@ be a change between them, and is a suspicion.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
+from functools import partial
 
 from pipeline.audit.defects import Defect, Log, Suspicion
+from pipeline.logs import patiently
 from proxy.coordinator.interface import Coordinator
 from proxy.coordinator.interface_rewriting import IndexedRow, IndexPage, LogState
 
@@ -19,11 +21,16 @@ async def pages(coordinator: Coordinator, log: Log) -> AsyncIterator[IndexPage]:
     """All pages of a log's index. Raises CoordinatorUnavailable."""
     from_offset = 0
     while True:
-        page = await coordinator.index_page(log.topic_id, log.partition, from_offset)
+        page = await page_at(coordinator, log, from_offset)
         yield page
         if page.next_offset == END:
             return
         from_offset = page.next_offset
+
+
+async def page_at(coordinator: Coordinator, log: Log, offset: int) -> IndexPage:
+    """The page that begins at an offset. Raises CoordinatorUnavailable."""
+    return await patiently(partial(coordinator.index_page, log.topic_id, log.partition, offset))
 
 
 class LogWalk:

@@ -83,7 +83,7 @@ class ChunkAnswer:
 
 async def rewrite_chunk(work: Work, chunk: Chunk, survivors: Survivors) -> ChunkAnswer:
     """Upload what is left of a chunk, but for a dry run. Raises StorageError, ShardFenced, CoordinatorUnavailable."""
-    async with opened(work.settings) as stores:
+    async with opened(work.settings, patient=True) as stores:
         return await rewrite_in(stores, work, chunk, survivors)
 
 

@@ -27,6 +27,7 @@ from pipeline.driver import MAX_FAILURES_IN_A_ROW, Driver
 from pipeline.errors import one_line
 from pipeline.job import JobContext, JobReport
 from pipeline.logs import patiently
+from pipeline.memory import tasks_at_once
 from pipeline.signals import ending
 from pipeline.stores import opened_by_driver, swaps_within_ms
 from pipeline.tasks import TaskFailed, run_jobs
@@ -36,6 +37,8 @@ from proxy.inspection.stores import Stores, open_registry
 
 PASSES = 3
 """Over logs whose rows are changed meanwhile, as a merge does it."""
+TASK_MEMORY_FACTOR = 3
+"""That a task has in memory, of what it reads."""
 WAITING_PER_CORE = 4
 """Answers that wait for one before them: while there are more, no more tasks begin."""
 _FIGURES = (
@@ -217,7 +220,13 @@ class _CompactJob(Driver):
                     self._call(applier.take(number, ChunkAnswer()))
 
         most = WAITING_PER_CORE * self._context.spark.sparkContext.defaultParallelism
-        jobs = run_jobs(self._context.spark, survivors.rewrite, live(), has_room=lambda: applier.waiting < most)
+        jobs = run_jobs(
+            self._context.spark,
+            survivors.rewrite,
+            live(),
+            at_a_time=tasks_at_once(self._context.spark, TASK_MEMORY_FACTOR * self._options.task_bytes),
+            has_room=lambda: applier.waiting < most,
+        )
         with closing(jobs) as answers:  # type: ignore[type-var]
             for number, answer in answers:
                 _stop_unreadable(applier, survivors)

@@ -52,7 +52,10 @@ def key_batches(work: Work, chunk: Chunk, tell: Callable[[int, Unread], None]) -
 
 async def _keys_of_chunk(work: Work, chunk: Chunk) -> AsyncGenerator[tuple[int, Keys | Unread], None]:
     try:
-        async with opened(work.settings) as stores, aclosing(keys_in(stores, work, chunk)) as found:
+        async with (
+            opened(work.settings, patient=True) as stores,
+            aclosing(keys_in(stores, work, chunk)) as found,
+        ):
             async for one in found:
                 yield one
     except StorageError as error:

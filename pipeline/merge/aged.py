@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from proxy.coordinator.interface import Coordinator, Row
 from proxy.storage import ObjectStorage
-from proxy.storage.interface import ObjectMissing
+from proxy.storage.interface import ObjectMissing, ObjectRefused
 from proxy.wal.segment import SEGMENT_KEY, SEGMENT_OVERHEAD_BYTES, segment_key
 
 _SEGMENTS_PER_STEP = 1_000
@@ -85,7 +85,7 @@ async def _begins_dead(storage: ObjectStorage, first: FirstRow, permits: asyncio
     async with permits:
         try:
             head = await storage.fetch(segment_key(row.segment), row.position, row.position + _HEAD.size)
-        except ObjectMissing:
+        except (ObjectMissing, ObjectRefused):
             return False
     if len(head) < _HEAD.size:
         return False

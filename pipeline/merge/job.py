@@ -31,7 +31,8 @@ from proxy.coordinator.lateness import no_later
 from proxy.inspection.stores import Stores
 
 MAX_TASKS_TRIED_AGAIN = 64
-"""Each is kept in memory until the others are done."""
+MAX_ROWS_TRIED_AGAIN = 500_000
+"""Of those tasks together: each is kept in memory until the others are done."""
 
 
 def run(context: JobContext, options: MergeOptions) -> JobReport:
@@ -166,7 +167,7 @@ class _MergeJob(Driver):
 
     def _merge(self, plan: Iterable[MergeTask]) -> None:
         failed: list[MergeTask] = []
-        in_a_row = 0
+        failed_rows = in_a_row = 0
         for task, answer in self._executed(plan):
             if not isinstance(answer, TaskFailed):
                 in_a_row = 0
@@ -177,8 +178,10 @@ class _MergeJob(Driver):
                 self._failed(task, answer)
                 self._find("gave_up", "", f"the merge has stopped after {in_a_row} tasks failed in a row; run it again")
                 return
-            if len(failed) < MAX_TASKS_TRIED_AGAIN:
+            rows = sum(output.rows for output in task.outputs)
+            if len(failed) < MAX_TASKS_TRIED_AGAIN and failed_rows + rows <= MAX_ROWS_TRIED_AGAIN:
                 failed.append(task)
+                failed_rows += rows
             else:
                 self._failed(task, answer)
         for task, answer in self._executed(failed):

@@ -25,7 +25,7 @@ from pipeline.reading import (
 from pipeline.stores import storage_opened
 from proxy.config import Settings
 from proxy.coordinator.interface import Row
-from proxy.storage import ObjectStorage
+from proxy.storage import ObjectStorage, StorageError
 from proxy.wal.segment import MERGED_FORMAT_VERSION, segment_key
 
 GETS = 16
@@ -85,16 +85,27 @@ class Merger:
         self._made: list[Made] = []
 
     async def merge(self) -> Merged:
-        """Read, check, upload; an object is uploaded as soon as it is complete."""
+        """Read, check, upload; an object is uploaded as soon as it is complete.
+
+        Raises StorageError where the storage fails, or refuses all that is asked for; of single objects that it refuses
+        the rows stay as they are.
+        """
         places = [(opened, at) for opened in self._outputs for at in opened.places()]
         ranges = coalesce([at.row for _, at in places])
-        bytes_read = 0
+        bytes_read = refused = 0
         uploads: list[asyncio.Task[None]] = []
-        fetching = fetch_ranges(self._storage, ranges, gets=GETS, max_bytes_in_flight=MAX_BYTES_IN_FLIGHT)
+        fetching = fetch_ranges(
+            self._storage, ranges, gets=GETS, max_bytes_in_flight=MAX_BYTES_IN_FLIGHT, despite_refusals=True
+        )
         try:
             async with aclosing(fetching) as fetched:
                 async for range_, data in fetched:
-                    bytes_read += 0 if isinstance(data, RowUnreadable) else len(data)
+                    if isinstance(data, RowUnreadable):
+                        refused += data.kind == "refused"
+                        if refused == len(ranges):
+                            raise StorageError(str(data))
+                    else:
+                        bytes_read += len(data)
                     for place in range_.places:
                         opened, at = places[place]
                         self._take(opened, at, range_, data)

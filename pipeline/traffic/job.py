@@ -14,7 +14,7 @@ from pipeline.traffic.reading import ReadAnswer, ReadTask, read_rollups, rollups
 from pipeline.traffic.report import NO_TRAFFIC, TrafficReport, bad_rollup
 from pipeline.traffic.span import Span
 from pipeline.traffic.summary import summary_of
-from pipeline.traffic.table import bounded, empty, racks_of, summed
+from pipeline.traffic.table import bounded, empty, summed
 from proxy.config import Prices
 
 if TYPE_CHECKING:
@@ -43,19 +43,19 @@ def run(context: JobContext, options: TrafficOptions) -> TrafficReport:
     report.findings += [bad_rollup(*one) for one in foreign]
     tasks = list(tasks_of(context.settings, rollups, options.span, context.topics))
     context.progress.total(bytes=sum(rollup.size_bytes for rollup in rollups), tasks=len(tasks))
-    table, figures = empty(), {"rollups_read": 0, "rollup_bytes_read": 0}
+    table, racks, figures = empty(), set[str](), {"rollups_read": 0, "rollup_bytes_read": 0}
     for task, answer in run_tasks(context.spark, read_rollups, tasks):
         if isinstance(answer, TaskFailed):
             report.findings.append(_unread(task, answer))
         else:
             table = _added(table, answer, report, figures)
+            racks |= answer.racks
         context.progress.advance(
             bytes=sum(rollup.size_bytes for rollup in task.rollups), objects=len(task.rollups), tasks=1
         )
     if not table.num_rows and not report.findings:
         report.findings.append(_nothing(options.span, context.topics))
-    seen = max(1, len(racks_of(table)))
-    model = Model(options.racks or seen, options.replication_factor, options.follower_fetching)
+    model = Model(options.racks or max(1, len(racks)), options.replication_factor, options.follower_fetching)
     report.summary = summary_of(table, options.span, options.prices or context.settings.prices, model)
     report.figures |= figures | report.summary.figures()
     if options.output is not None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pipeline.stores import storage_opened
 from pipeline.traffic.span import Span
-from pipeline.traffic.table import BadRollup, decode, empty, summed
+from pipeline.traffic.table import BadRollup, decode, empty, racks_of, summed
 from proxy.config import Settings
 from proxy.rollups.files import day_folder, day_of
 from proxy.storage.interface import ObjectMissing, ObjectStorage, StorageError, StoredObject
@@ -49,6 +49,8 @@ class ReadAnswer(NamedTuple):
 
     table: pa.Table
     """Sums, see `table.KEYS`."""
+    racks: frozenset[str]
+    """That were seen, also by what other topics than those asked for have left."""
     bad: list[tuple[str, str]]
     """Keys of what is no rollup, or could not be read, and why."""
     rollups: int
@@ -108,7 +110,15 @@ def _foreign(stored: StoredObject) -> str:
 
 
 async def _read(task: ReadTask) -> ReadAnswer:
-    table, tables = empty(), list[object]()
+    table, tables, racks = empty(), list[object](), set[str]()
+
+    def fold() -> None:
+        nonlocal table
+        inside = summed(tables, task.span)
+        racks.update(racks_of(inside))
+        table = summed([table, inside], topics=task.topics)
+        tables.clear()
+
     bad: list[tuple[str, str]] = []
     done = size = 0
     async with storage_opened(task.settings) as storage:
@@ -125,8 +135,9 @@ async def _read(task: ReadTask) -> ReadAnswer:
             except BadRollup as error:
                 bad.append((key, str(error)))
             if len(tables) == _TABLES_HELD:
-                table, tables = summed([table, *tables], task.span, task.topics), []
-    return ReadAnswer(summed([table, *tables], task.span, task.topics), bad, done, size)
+                fold()
+    fold()
+    return ReadAnswer(table, frozenset(racks), bad, done, size)
 
 
 async def _fetched(

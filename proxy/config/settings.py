@@ -119,7 +119,7 @@ class Settings(BaseSettings):
     """`log.retention.check.interval.ms` of the brokers: how often retention of diskless topics is applied."""
     default_retention_ms: Reloadable[int] = Field(default=604_800_000, ge=-1)
     """`retention.ms` of diskless topics that set none, as long as the proxy's principal may not ask the brokers for
-    their own default."""
+    their own default. A topic that sets no `cleanup.policy` is taken for `delete` then."""
     authorization_cache_ms: Reloadable[int] = Field(default=5_000, ge=0)
     """How long a connection remembers what its client may do with a diskless topic."""
     sasl_oauthbearer_sub_claim_name: str = Field(default="sub", min_length=1)

@@ -173,7 +173,9 @@ class Housekeeper:
                     "broker_defaults_refused",
                     reason=str(error),
                     used_retention_ms=self._settings.default_retention_ms,
-                    remedy="let the proxy's principal describe the configs of the cluster, or set default_retention_ms",
+                    effect="topics that set no cleanup.policy are taken for `delete`, whatever the brokers' own is",
+                    remedy="let the proxy's principal describe the configs of the cluster, or set default_retention_ms "
+                    "and the cleanup.policy of topics that are to be compacted",
                 )
         except (BrokerUnreachable, ProtocolError) as error:
             if self._defaults is None and not self._refused:

@@ -19,7 +19,7 @@ from typing import TypeVar
 from urllib.parse import unquote, urlsplit
 
 from proxy.config import Storage
-from proxy.storage.interface import Buffer, ObjectMissing, ObjectsLeft, StorageError, StoredObject
+from proxy.storage.interface import Buffer, ObjectMissing, ObjectRefused, ObjectsLeft, StorageError, StoredObject
 from proxy.storage.keys import checked_folder, checked_key, checked_range
 
 THREADS = 8
@@ -96,7 +96,10 @@ class FileStorage:
                 future.exception()
             raise
         except OSError as error:
-            raise StorageError(f"{error.filename or self._root}: {error.strerror}") from error
+            refused = isinstance(error, PermissionError)
+            raise (ObjectRefused if refused else StorageError)(
+                f"{error.filename or self._root}: {error.strerror}"
+            ) from error
 
     def _try_out(self) -> None:
         uploading = self._root / UPLOADING

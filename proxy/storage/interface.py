@@ -16,6 +16,10 @@ class ObjectMissing(StorageError):
     """No object of that key."""
 
 
+class ObjectRefused(StorageError):
+    """The storage has the object and gives it to nobody, or not to us: archived, encrypted with a key that is away."""
+
+
 class ObjectsLeft(StorageError):
     """Some of the objects that were to be deleted are still there; the others are gone."""
 
@@ -54,7 +58,9 @@ class ObjectStorage(Protocol):
         """
 
     async def fetch(self, key: str, start: int = 0, end: int | None = None) -> bytes | bytearray:
-        """Bytes `start` to `end` (exclusive; the object's end where None or beyond). Raises ObjectMissing.
+        """Bytes `start` to `end` (exclusive; the object's end where None or beyond).
+
+        Raises ObjectMissing, and ObjectRefused where no other try will do.
 
         A bytearray is the caller's own, who may write into it; bytes cost a copy then.
         """

@@ -20,9 +20,9 @@ from botocore.exceptions import ClientError
 from botocore.handlers import add_expect_header
 
 from proxy.config import Storage
-from proxy.storage.interface import Buffer, ObjectMissing, ObjectsLeft, StorageError, StoredObject
+from proxy.storage.interface import Buffer, ObjectMissing, ObjectRefused, ObjectsLeft, StorageError, StoredObject
 from proxy.storage.keys import checked_folder, checked_key, checked_range
-from proxy.storage.s3_errors import MISSING_KEY, NO_CREDENTIALS, OUT_OF_RANGE, TAKEN, S3Error, explain
+from proxy.storage.s3_errors import MISSING_KEY, NO_CREDENTIALS, OUT_OF_RANGE, TAKEN, S3Error, explain, is_refusal
 
 DELETE_BATCH = 1000
 """Keys per DeleteObjects, the API's limit."""
@@ -112,7 +112,8 @@ class S3Storage:
                 return b""
             if isinstance(error, S3Error) and error.code in MISSING_KEY:
                 raise ObjectMissing(f"no object {key} in bucket {self._bucket}") from error
-            raise StorageError(f"fetch of {key}: {self._explain(error)}") from error
+            refused = isinstance(error, S3Error) and is_refusal(error)
+            raise (ObjectRefused if refused else StorageError)(f"fetch of {key}: {self._explain(error)}") from error
         if wanted and status != 206:
             raise StorageError(f"fetch of {key}: the store ignores ranges ({wanted['Range']}), so it can't be used")
         return data

@@ -22,6 +22,7 @@ DENIED = {"AccessDenied", "AllAccessDisabled", "AccountProblem", "403"}
 TAKEN = {"PreconditionFailed", "412"}
 MISSING_KEY = {"NoSuchKey", "404"}
 OUT_OF_RANGE = {"InvalidRange", "416"}
+_REFUSED_OBJECT = {"AccessDenied", "InvalidObjectState", "403"}
 
 
 class S3Error(Exception):
@@ -32,6 +33,11 @@ class S3Error(Exception):
         self.status = status
         self.code = code or str(status)
         self.message = message
+
+
+def is_refusal(error: S3Error) -> bool:
+    """Whether a GET of this object can't succeed, whatever becomes of others: KMS tells of its key."""
+    return error.code in _REFUSED_OBJECT or error.code.startswith("KMS.")
 
 
 NO_CREDENTIALS = (

@@ -253,14 +253,17 @@ def test_an_object_that_waits_for_its_deletion_is_no_orphan(
     assert not audited(light_settings).findings
 
 
-def _in_the_middle(settings: Settings, change: Callable[[], None]) -> AuditReport:
-    """An audit of a store that changes between its first look and what follows."""
+def _in_the_middle(
+    settings: Settings, change: Callable[[], None], then: Callable[[], None] = lambda: None
+) -> AuditReport:
+    """An audit of a store that changes between its first look and what follows, and `then` before the second look."""
     audit = Audit(settings, AuditOptions(settle_ms=0), Progress("audit"))
     with Spill() as spill:
         asyncio.run(audit.gather(spill))
         change()
         for task in audit.tasks(spill):
             audit.take(task, read(task))
+    then()
     return audit.report(asyncio.run(audit.decide()))
 
 
@@ -337,6 +340,18 @@ def test_a_shard_that_is_fenced_in_the_middle(hands: Hands, light_settings: Sett
     corrupt_batch(other)
     report = _in_the_middle(light_settings, lambda: fenced_shard(hands))
     assert kinds(report) == {"unreadable", "corrupt_batch"}
+
+
+def test_a_second_look_that_storage_refuses_costs_no_other(hands: Hands, light_settings: Settings) -> None:
+    path = hands.path(hands.rows()[3].segment)
+    corrupt_batch(hands)
+    _drop_row(hands, 5)
+
+    def refuse() -> None:
+        path.unlink()
+        path.mkdir()  # no file to be read
+
+    assert kinds(_in_the_middle(light_settings, lambda: None, refuse)) == {"unreadable", "gap"}
 
 
 def test_one_topic_alone(hands: Hands, light_settings: Settings) -> None:

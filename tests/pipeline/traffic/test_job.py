@@ -83,10 +83,12 @@ def test_damaged_and_foreign_files_are_named_and_left_out(spark: SparkSession, l
 
 
 def test_one_topic_alone(spark: SparkSession, light_config: Path) -> None:
-    put(light_config, {key(1): rollup(row(1), row(10, topic="payments"), row(5, Measure.PUTS, requests=5, **PUTS))})
+    of_all = rollup(row(1), row(10, topic="payments"), row(5, Measure.PUTS, requests=5, **PUTS))
+    put(light_config, {key(1): of_all, key(2): rollup(row(1, rack="b")), key(3): rollup(row(1, hour=9, rack="c"))})
     _, report = traffic(light_config, *WORDS, "--topic", "payments")
     assert report["figures"]["record_bytes"] == 10
     assert all(item["requests"] == 0 for item in report["figures"]["costs"])
+    assert report["figures"]["model"]["racks"] == 2, "of the fleet in that time, whatever rack the topic is used in"
 
 
 def test_nothing_there_is_told(spark: SparkSession, light_config: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,6 +17,7 @@ from proxy.housekeeping.housekeeper import Housekeeper
 from proxy.rollups import expiry
 from proxy.rollups.expiry import RollupExpiry
 from proxy.storage.file import FileStorage
+from proxy.storage.interface import ObjectsLeft
 
 DAY_MS = 86_400_000
 NOW_MS = int(datetime(2026, 11, 22, 12, tzinfo=UTC).timestamp() * 1000)
@@ -44,6 +46,25 @@ async def test_days_that_ended_before_the_retention_go(storage: FileStorage, mon
     assert await sweeper.sweep() == len(OLD)
     assert {stored.key async for stored in storage.objects()} == KEPT
     assert await sweeper.sweep() == 0
+
+
+async def test_what_storage_refuses_to_delete_keeps_nothing_else(storage: FileStorage, monkeypatch) -> None:
+    """A listing begins with the oldest each time: what stays there must not be all that is ever tried."""
+    monkeypatch.setattr(expiry, "_KEYS_PER_STEP", 2)
+    stays = min(OLD)
+    delete = storage.delete
+
+    async def refusing(keys: Sequence[str]) -> None:
+        await delete([key for key in keys if key != stays])
+        if stays in keys:
+            raise ObjectsLeft({stays: "AccessDenied"})
+
+    monkeypatch.setattr(storage, "delete", refusing)
+    for key in KEPT | OLD:
+        await storage.upload(key, b"x", 1)
+    with pytest.raises(ObjectsLeft, match=f"1 objects were not deleted, first {stays}: AccessDenied"):
+        await RollupExpiry(storage, retention_ms=2 * DAY_MS, now_ms=lambda: NOW_MS).sweep()
+    assert {stored.key async for stored in storage.objects()} == KEPT | {stays}
 
 
 async def test_a_store_without_rollups_is_none_to_sweep(storage: FileStorage) -> None:

@@ -130,7 +130,7 @@ async def test_a_storage_that_fails_is_told_of_every_log_of_the_chunk(monkeypatc
         raise StorageError("no route to host")
 
     @asynccontextmanager
-    async def opened(_: object) -> AsyncIterator[Stores]:
+    async def opened(_: object, *, patient: bool) -> AsyncIterator[Stores]:
         yield stores
 
     stores.storage.fetch = failing  # type: ignore[method-assign]

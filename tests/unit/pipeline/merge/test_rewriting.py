@@ -16,7 +16,7 @@ from pipeline.merge.rewriting import Merged, Merger
 from pipeline.reading import Range, row_batches
 from proxy.coordinator.interface import Row
 from proxy.records import patch_offsets, read_header
-from proxy.storage.interface import Buffer, StorageError
+from proxy.storage.interface import Buffer, ObjectRefused, StorageError
 from proxy.wal.segment import segment_key
 from tests.batches import ENCODE, make_batch
 from tests.support.memory_log import MemoryObjects
@@ -31,9 +31,12 @@ class Objects(MemoryObjects):
         super().__init__()
         self.gets = 0
         self.broken = False
+        self.refused: set[str] = set()
 
     async def fetch(self, key: str, start: int = 0, end: int | None = None) -> bytearray:
         self.gets += 1
+        if key in self.refused:
+            raise ObjectRefused(f"fetch of {key}: InvalidObjectState")
         return await super().fetch(key, start, end)
 
     async def upload(self, key: str, data: Buffer, length: int) -> None:
@@ -143,6 +146,7 @@ def test_a_merged_object_can_be_merged_again() -> None:
     ("harm", "kind"),
     [
         ("remove", "missing"),
+        ("archive", "refused"),
         ("cut", "short"),
         ("flip", "corrupt"),
         ("format", "unknown_format"),
@@ -157,6 +161,8 @@ def test_a_row_that_can_not_be_read_stays_and_all_others_are_merged(harm: str, k
     bad = {(0, log.logs[0][1]), (1, log.logs[1][1])}
     if harm == "remove":
         del log.storage.objects[key]
+    elif harm == "archive":
+        log.storage.refused.add(key)
     elif harm == "cut":
         del data[-1]
         bad = {(1, log.logs[1][1])}
@@ -210,6 +216,15 @@ def test_batches_before_the_log_start_are_left_out(data: st.DataObject) -> None:
     assert b"".join(log.read(row) for at, row in rows if at == 1) == whole
     assert b"".join(log.read(row) for at, row in rows if at == 0) == b"".join(log.readable[0])
     assert next(row.base_offset for at, row in rows if at == 1) == first.base_offset
+
+
+def test_where_storage_gives_nothing_the_attempt_fails() -> None:
+    log = Produced(1)
+    for _ in range(3):
+        log.segment([(0, [make_batch()])])
+    log.storage.refused |= log.storage.objects.keys()
+    with pytest.raises(StorageError, match="InvalidObjectState"):
+        log.merge(log.task([0]))
 
 
 def test_of_nothing_that_can_be_read_nothing_is_made() -> None:
