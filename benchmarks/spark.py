@@ -20,7 +20,7 @@ from typing import Any
 from benchmarks import spark_compact, spark_merge, spark_source
 from benchmarks.measure import spread
 
-RESULTS = Path(__file__).parent / "results"
+JSON = Path(__file__).parent / "results" / "spark.json"
 PARTS = {"merge": spark_merge, "source": spark_source, "compact": spark_compact}
 """Each has `measure(figures, rounds, megabytes)` and `table(spreads)`."""
 
@@ -28,44 +28,49 @@ Figures = dict[str, list[float]]
 
 
 def main() -> None:
-    """Parse the arguments, run, write, print."""
+    """Parse the arguments, run, write, print. What parts that do not run have told before stays."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--megabytes", type=int, default=400, help="of records; twice as many once more")
     parser.add_argument("--part", action="append", choices=list(PARTS), help="these only; all without")
     arguments = parser.parse_args()
+    results: dict[str, Any] = json.loads(JSON.read_text()) if JSON.exists() else {}
+    for name in arguments.part or PARTS:
+        results[name] = _measured(name, arguments.rounds, arguments.megabytes)
+        JSON.parent.mkdir(exist_ok=True)
+        JSON.write_text(json.dumps(results, indent=1) + "\n")
+        JSON.with_suffix(".md").write_text(markdown(results))
+    print(markdown(results))
+
+
+def _measured(name: str, rounds: int, megabytes: int) -> dict[str, Any]:
     began = time.perf_counter()
-    parts = {name: PARTS[name] for name in arguments.part or PARTS}
     figures: Figures = defaultdict(list)
-    for part in parts.values():
-        part.measure(figures, arguments.rounds, arguments.megabytes)
-    spreads = {name: spread(values) for name, values in figures.items()}
-    result = {
+    PARTS[name].measure(figures, rounds, megabytes)
+    return {
         "when": datetime.now(UTC).isoformat(timespec="seconds"),
         "machine": {"cpus": len(os.sched_getaffinity(0)), "python": platform.python_version()},
-        "arguments": vars(arguments),
+        "rounds": rounds,
+        "megabytes": megabytes,
         "wall_seconds": round(time.perf_counter() - began, 1),
-        "figures": spreads,
+        "figures": {figure: spread(values) for figure, values in figures.items()},
     }
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / "spark.json").write_text(json.dumps(result, indent=1) + "\n")
-    text = markdown(result, [part.table(spreads) for part in parts.values()])
-    (RESULTS / "spark.md").write_text(text)
-    print(text)
 
 
-def markdown(result: dict[str, Any], tables: list[list[str]]) -> str:
+def markdown(results: dict[str, Any]) -> str:
     """Everything of `spark.json` for a reader."""
-    lines = [
-        "# Benchmark of the pipeline",
-        "",
-        f"{result['when']}, {result['machine']['cpus']} CPUs shared by Spark, brokers, stores and proxies, "
-        f"{result['arguments']['rounds']} interleaved rounds of {result['arguments']['megabytes']} MB, "
-        f"{result['wall_seconds']:.0f} s in all. Median (lowest–highest).",
-        "",
-    ]
-    for table in tables:
-        lines += [*table, ""]
+    lines = ["# Benchmark of the pipeline", ""]
+    for name in PARTS:
+        if name in results:
+            one = results[name]
+            lines += [
+                f"{one['when']}, {one['machine']['cpus']} CPUs shared by Spark, brokers, stores and proxies, "
+                f"{one['rounds']} interleaved rounds of {one['megabytes']} MB, {one['wall_seconds']:.0f} s in all. "
+                "Median (lowest–highest).",
+                "",
+                *PARTS[name].table(one["figures"]),
+                "",
+            ]
     return "\n".join(lines)
 
 
