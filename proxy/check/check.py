@@ -69,11 +69,12 @@ async def check_settings(settings: Settings, progress: Progress = lambda _: None
                 (Kind.STORE, "redis.url", lambda: _reach_store(settings, reached)),
                 (Kind.STORAGE, "storage.url", lambda: _reach_storage(settings, reached)),
             )
-            fleet = await _fleet(reached)
+            told = await _fleet(reached)
+            fleet = told or ()
             found += await _together(
                 ASK_TIMEOUT_S,
                 progress,
-                (Kind.PORTS, "", lambda: _ports_and_addresses(settings, fleet)),
+                (Kind.PORTS, "", lambda: _ports_and_addresses(settings, told)),
                 (Kind.RIGHTS, "brokers.sasl", lambda: _rights(settings, reached)),
                 (Kind.BROKERS, "brokers.bootstrap", lambda: _broker_configs(settings, reached)),
                 (Kind.RACKS, "rack", lambda: _racks(settings, reached, fleet)),
@@ -127,17 +128,17 @@ async def _reach_storage(settings: Settings, reached: Reached) -> list[Finding]:
     return found
 
 
-async def _fleet(reached: Reached) -> tuple[ProxyRecord, ...]:
-    """All live proxies; none where nobody can say."""
+async def _fleet(reached: Reached) -> tuple[ProxyRecord, ...] | None:
+    """All live proxies; None where nobody can say."""
     if reached.store is None:
-        return ()
+        return None
     try:
         return tuple(seen.record for seen in await RedisFleetStore(reached.store).look())
     except CoordinatorUnavailable:
-        return ()
+        return None
 
 
-async def _ports_and_addresses(settings: Settings, fleet: Sequence[ProxyRecord]) -> list[Finding]:
+async def _ports_and_addresses(settings: Settings, fleet: Sequence[ProxyRecord] | None) -> list[Finding]:
     found, bound = port_checks.check_ports(settings, fleet)
     try:
         return [*found, *await check_addresses(settings, bound)]

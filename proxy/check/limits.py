@@ -37,7 +37,7 @@ def of_memory(settings: Settings, available_bytes: int) -> Finding:
     requests = 2 * limits.max_request_bytes_in_memory  # what is being uploaded is copied once
     each = _PROCESS_BYTES + requests + fetch.cache_bytes + fetch.cold_cache_bytes + fetch.replica_answer_bytes_max
     total, where = each * settings.workers, "limits.max_request_bytes_in_memory"
-    told = f"with fetch.cache_bytes and the other buffers {total // _MIB:,} MiB at most"
+    told = f"with fetch.cache_bytes and the other buffers {total // _MIB:,} MiB, beside answers not yet taken"
     if settings.workers > 1:
         told += f" in {settings.workers} workers"
     if total <= available_bytes:

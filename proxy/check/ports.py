@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from proxy.check.findings import Finding, Kind, error, from_error, ok
+from proxy.check.findings import Finding, Kind, Level, error, from_error, ok, warning
 from proxy.config import Listeners, Settings, parse_node_ids
 from proxy.coordinator.interface import ListenersRecord, ProxyRecord
 from proxy.process.ports import Bound, StartError, bind_free, try_admin
 
 
-def check_ports(settings: Settings, fleet: Collection[ProxyRecord]) -> tuple[list[Finding], list[Bound]]:
+def check_ports(settings: Settings, fleet: Collection[ProxyRecord] | None) -> tuple[list[Finding], list[Bound]]:
     """And the sockets that have the free ones, for the caller to close. `fleet`: all live proxies, if known."""
+    if fleet is None:
+        found, bound = check_ports(settings, ())
+        return [_perhaps_ours(settings, one) if one.level is Level.ERROR else one for one in found], bound
     bound, taken = bind_free(settings)
     running = running_of(settings, fleet)
     found = []
@@ -73,6 +76,17 @@ def _taken(section: str, problems: list[StartError]) -> Finding:
     first = from_error(Kind.PORTS, "", problems[0])
     more = f", and so {len(problems) - 1} more ports of {section}" if len(problems) > 1 else ""
     return error(Kind.PORTS, "", first.text + more, first.remedy)
+
+
+def _perhaps_ours(settings: Settings, taken: Finding) -> Finding:
+    """Without the store nobody can say whether a proxy of these settings has the port, and nobody is to end that."""
+    return warning(
+        taken.kind,
+        taken.where,
+        taken.text,
+        f"none, where that is the running proxy {settings.identity}: it can't be told while the store does not answer. "
+        f"Else {taken.remedy}",
+    )
 
 
 def _admin(settings: Settings, running: Collection[ProxyRecord]) -> Finding:

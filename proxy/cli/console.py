@@ -43,6 +43,7 @@ def run_command(work: Callable[[], Coroutine[Any, Any, Answer]]) -> Answer:
     from proxy.storage import StorageError
     from proxy.upstream import BrokerUnreachable
     from proxy.wal.segment import SegmentError
+    from proxy.wire.errors import ProtocolError
 
     known = (
         ConfigError,
@@ -54,6 +55,7 @@ def run_command(work: Callable[[], Coroutine[Any, Any, Answer]]) -> Answer:
         InspectionError,
         SegmentError,
         RecordsError,
+        ProtocolError,
     )
     try:
         with quiet():

@@ -208,10 +208,13 @@ class Workers:
         """What a reload has made of the settings; a worker that starts from now on begins with them."""
         for number, worker in sorted(self._workers.items()):
             try:
-                await worker.ask(TakeSettings(settings))
+                reason = (await worker.ask(TakeSettings(settings))).error
+                remedy = "it goes on with its old settings: end it, and another one is started with the new"
             except OSError as error:
+                reason = str(error) or "time is up"
                 remedy = "it takes them when it answers again; else end it, and another one is started"
-                log.error("worker_not_reloaded", worker=number, reason=str(error) or "time is up", remedy=remedy)
+            if reason is not None:
+                log.error("worker_not_reloaded", worker=number, reason=reason, remedy=remedy)
 
     async def tell(self, question: Question) -> list[Told]:
         """What the workers say that answer; of errors the parent has its own."""

@@ -33,6 +33,8 @@ from tests.support.rendered import (
 pytestmark = needs_helm
 SMALL, FULL, DAEMON_SET = (CHART / "ci" / f"{name}-values.yaml" for name in ("small", "full", "daemonset"))
 
+SECOND_RANGE = ("name=TLS", "bootstrap_port=9093", "broker_port_start=19400", "broker_node_ids=0-9")
+
 every_values_file = pytest.mark.parametrize("values", VALUES, ids=lambda path: path.stem)
 
 
@@ -106,19 +108,60 @@ def test_every_port_that_clients_are_told_is_one_of_the_service(
     values: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     objects = rendered(values)
-    services = {one["metadata"]["name"]: one for one in of_kind(objects, "Service")}
+    services = {one["metadata"]["name"]: one["spec"] for one in of_kind(objects, "Service")}
     for workload in workloads(objects):
         name = workload["metadata"]["name"]
         settings = settings_of(objects, workload, tmp_path, monkeypatch)
-        service = services[name]["spec"]
-        told = {port for listeners in settings.all_listeners for port in listeners.ports.values()}
-        assert {port["port"] for port in service["ports"]} == told
-        assert all(port["port"] == port["targetPort"] for port in service["ports"])
         labels = workload["spec"]["template"]["metadata"]["labels"]
-        assert service["selector"].items() <= labels.items()
         assert workload["spec"]["selector"]["matchLabels"].items() <= labels.items()
-        if service["type"] == "ClusterIP":
-            assert {listeners.client_host for listeners in settings.all_listeners} == {f"{name}.kafka.svc"}
+        inside = [one for one in settings.all_listeners if one.client_host == f"{name}.kafka.svc"]
+        outside = [one for one in settings.all_listeners if one not in inside]
+        for ranges, service, kind in ((inside, name, "ClusterIP"), (outside, f"{name}-outside", "LoadBalancer")):
+            told = {port for listeners in ranges for port in listeners.ports.values()}
+            assert {port["port"] for port in services.get(service, {"ports": ()})["ports"]} == told
+            if told:
+                assert services[service]["type"] == kind
+                assert all(port["port"] == port["targetPort"] for port in services[service]["ports"])
+                assert services[service]["selector"].items() <= labels.items()
+
+
+def test_a_load_balancer_has_the_ranges_that_are_named_and_no_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The range inside of the cluster may be one without TLS or authentication."""
+    objects = rendered(FULL)
+    for workload in workloads(objects):
+        settings = settings_of(objects, workload, tmp_path, monkeypatch)
+        tls, internal = settings.all_listeners
+        assert (tls.name, internal.name) == ("TLS", "INTERNAL")
+        assert tls.client_host.endswith(".example.com")
+        assert internal.client_host == f"{workload['metadata']['name']}.kafka.svc"
+        assert tls.tls is not None
+        assert internal.tls is None
+    balanced = [one["spec"] for one in of_kind(objects, "Service") if one["spec"].get("type") == "LoadBalancer"]
+    assert len(balanced) == 2
+    ports = set(settings.all_listeners[0].ports.values())
+    assert all({port["port"] for port in service["ports"]} == ports for service in balanced)
+    (common,) = [one for one in of_kind(objects, "Service") if one["metadata"]["name"] == "test-diskless-proxy"]
+    assert [port["port"] for port in common["spec"]["ports"]] == [9092], "of the range inside"
+
+
+def test_the_certificate_can_be_that_of_another_range(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = ("service.listeners={INTERNAL}", "secrets.listenerTls.listeners={INTERNAL}", "config.listeners.tls=null")
+    objects = rendered(FULL, *settings)
+    for workload in workloads(objects):
+        first, second = settings_of(objects, workload, tmp_path, monkeypatch).all_listeners
+        assert first.tls is None
+        assert second.tls is not None
+        assert first.client_host.endswith(".svc")
+        assert second.client_host.endswith(".example.com")
+
+
+def test_a_load_balancer_for_the_only_range_has_it() -> None:
+    settings = [f"racks[{number}].advertisedHost=kafka-{number}.example.com" for number in range(3)]
+    objects = rendered(SMALL, "service.type=LoadBalancer", *settings)
+    kinds = [one["spec"].get("type") for one in of_kind(objects, "Service")]
+    assert sorted(kinds, key=str) == ["ClusterIP", "LoadBalancer", "LoadBalancer", "LoadBalancer", None]
 
 
 @every_values_file
@@ -228,13 +271,43 @@ def test_jobs_and_checks_are_not_behind_the_services() -> None:
 
 def test_the_network_policy_has_every_port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     objects = rendered(FULL)
-    (policy,) = of_kind(objects, "NetworkPolicy")
+    policy, _ = of_kind(objects, "NetworkPolicy")
     clients, monitoring = policy["spec"]["ingress"]
     settings = [settings_of(objects, workload, tmp_path, monkeypatch) for workload in workloads(objects)]
     told = {port for one in settings for listeners in one.all_listeners for port in listeners.ports.values()}
     assert {port["port"] for port in clients["ports"]} == told
     assert [port["port"] for port in monitoring["ports"]] == [settings[0].admin.port]
-    assert len(policy["spec"]["egress"]) == 3, "DNS, and the two of the values"
+    assert len(policy["spec"]["egress"]) == 4, "DNS, the fleet, and the two of the values"
+
+
+def test_what_proxies_may_not_reach_checks_and_jobs_may_not_either() -> None:
+    objects = rendered(FULL)
+    proxies, others = (policy["spec"] for policy in of_kind(objects, "NetworkPolicy"))
+    assert others["egress"] == proxies["egress"]
+    assert others["policyTypes"] == ["Egress"], "the node's probes do not come to them"
+    (expression,) = others["podSelector"]["matchExpressions"]
+    (job,) = of_kind(objects, "CronJob")
+    for labels in (
+        job["spec"]["jobTemplate"]["spec"]["template"]["metadata"]["labels"],
+        *(one["metadata"]["labels"] for one in of_kind(objects, "Pod")),
+    ):
+        assert others["podSelector"]["matchLabels"].items() <= labels.items()
+        assert labels[expression["key"]] in expression["values"]
+    assert not of_kind(rendered(FULL, "networkPolicy.egress=null"), "NetworkPolicy")[1:]
+
+
+def test_checks_and_jobs_run_where_proxies_may_run() -> None:
+    objects = rendered(FULL)
+    proxy = workloads(objects)[0]["spec"]["template"]["spec"]
+    placed = ("nodeSelector", "tolerations")
+    assert all(proxy[key] for key in placed)
+    (job,) = of_kind(objects, "CronJob")
+    checks = [one["spec"] for one in of_kind(objects, "Pod")]
+    for pod in (job["spec"]["jobTemplate"]["spec"]["template"]["spec"], *checks):
+        assert {key: pod[key] for key in placed} == {key: proxy[key] for key in placed}
+    assert [one["affinity"] for one in checks] == [
+        one["spec"]["template"]["spec"]["affinity"] for one in workloads(objects)
+    ], "in the zone of the rack"
 
 
 def test_the_monitor_finds_the_admin_service() -> None:
@@ -368,6 +441,14 @@ def test_the_chart_is_of_this_release() -> None:
         ("racks[1].name=admin", "test-diskless-proxy-admin, which the chart has for others"),
         ("racks[0].name=" + "a" * 60 + ",racks[1].name=" + "a" * 60 + "b", "shorten fullnameOverride"),
         ("service.type=LoadBalancer", "us-east-1a has no advertisedHost"),
+        ("service.listeners={default}", "there is none; set service.type to LoadBalancer"),
+        ("service.type=LoadBalancer,service.listeners={TLS}", "TLS is no range of"),
+        ("secrets.listenerTls.existingSecret=tls,secrets.listenerTls.listeners={TLS}", "TLS is no range of"),
+        (
+            "service.type=LoadBalancer" + "".join(f",config.additional_listeners[0].{key}" for key in SECOND_RANGE),
+            "name those of the ranges default, TLS that clients outside of the cluster come to",
+        ),
+        ("racks[1].name=us-east-1a-outside", "the load balancer of us-east-1a has"),
     ],
 )
 def test_values_that_make_no_sense_are_refused(setting: str, complaint: str) -> None:

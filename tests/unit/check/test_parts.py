@@ -217,3 +217,18 @@ def test_no_folder_is_left(tmp_path: Path) -> None:
         (kept / "a" / "b").mkdir(parents=True)
         (kept / "a" / "b" / "object").write_text("of a proxy that started meanwhile")
     assert (kept / "a" / "b" / "object").exists()
+
+
+def test_while_the_store_is_away_nobody_is_told_to_end_what_has_the_port() -> None:
+    """It may be the very proxy of these settings, which serves classic topics all the while."""
+    with ExitStack() as opened:
+        first = _neighbours(opened)
+        listeners = {"bootstrap_port": first, "broker_port_start": first, "broker_node_ids": "1"}
+        ours = settings(proxy_id="p", listeners=listeners, admin={"port": 0})
+        (known, _), _ = check_ports(ours, ())
+        (unknown, _), bound = check_ports(ours, None)
+        assert bound == []
+    assert (known.level, unknown.level) == (Level.ERROR, Level.WARNING)
+    assert unknown.text == known.text
+    assert unknown.remedy.startswith("none, where that is the running proxy p: it can't be told while the store")
+    assert unknown.remedy.endswith(known.remedy)

@@ -12,9 +12,9 @@
 {{- end }}
 {{- end }}
 
-{{/* What belongs to one rack: (dict "root" $ "rack" .). Racks are named freely, objects are not. "-check" fits behind it. */}}
+{{/* What belongs to one rack: (dict "root" $ "rack" .). Racks are named freely, objects are not. "-outside" fits behind it. */}}
 {{- define "diskless-proxy.rackName" -}}
-{{- printf "%s-%s" (include "diskless-proxy.fullname" .root) (regexReplaceAll "[^a-z0-9-]" (lower .rack.name) "-") | trunc 57 | trimSuffix "-" }}
+{{- printf "%s-%s" (include "diskless-proxy.fullname" .root) (regexReplaceAll "[^a-z0-9-]" (lower .rack.name) "-") | trunc 55 | trimSuffix "-" }}
 {{- end }}
 
 {{- define "diskless-proxy.selectorLabels" -}}
@@ -55,15 +55,46 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- $ids | uniq | toJson }}
 {{- end }}
 
-{{/* Ports of a Service in front of proxies with that config: bootstrap, and each broker's, of each range. */}}
+{{/* Names of the ranges that the load balancer has, as a list in JSON: (dict "root" $ "config" the file as a dict). */}}
+{{- define "diskless-proxy.outside" -}}
+{{- $names := list }}
+{{- $service := .root.Values.service }}
+{{- if eq $service.type "LoadBalancer" }}
+{{- range prepend (default list .config.additional_listeners) .config.listeners }}
+{{- $names = append $names (default "default" .name) }}
+{{- end }}
+{{- if $service.listeners }}
+{{- range $service.listeners }}
+{{- if not (has . $names) }}
+{{- fail (printf "service.listeners: %s is no range of config.listeners and config.additional_listeners, whose names are %s" . (join ", " $names)) }}
+{{- end }}
+{{- end }}
+{{- $names = $service.listeners }}
+{{- else if gt (len $names) 1 }}
+{{- fail (printf "service.listeners: name those of the ranges %s that clients outside of the cluster come to; the load balancer has no others" (join ", " $names)) }}
+{{- end }}
+{{- else if $service.listeners }}
+{{- fail "service.listeners: names ranges of a load balancer, and there is none; set service.type to LoadBalancer" }}
+{{- end }}
+{{- $names | toJson }}
+{{- end }}
+
+{{/*
+Ports of a Service in front of proxies with that config, bootstrap and each broker's:
+(dict "root" $ "config" the file as a dict "side" "outside", "inside" or "both"); "bootstrapOnly" true for those alone.
+*/}}
 {{- define "diskless-proxy.ports" -}}
-{{- range $number, $one := prepend (default list .additional_listeners) .listeners -}}
+{{- $outside := include "diskless-proxy.outside" . | fromJsonArray }}
+{{- $in := . }}
+{{- range $number, $one := prepend (default list .config.additional_listeners) .config.listeners -}}
+{{- if or (eq $in.side "both") (eq $in.side (ternary "outside" "inside" (has (default "default" $one.name) $outside))) }}
 {{- $name := ternary "" (printf "l%d-" $number) (eq $number 0) }}
 {{- $start := int (default 19100 $one.broker_port_start) }}
 - name: {{ $name }}bootstrap
   port: {{ int (default 19092 $one.bootstrap_port) }}
   targetPort: {{ int (default 19092 $one.bootstrap_port) }}
   protocol: TCP
+{{- if not $in.bootstrapOnly }}
 {{- range include "diskless-proxy.nodeIds" (default "1-9" $one.broker_node_ids) | fromJsonArray }}
 - name: {{ $name }}broker-{{ int . }}
   port: {{ add $start (int .) }}
@@ -71,6 +102,15 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
   protocol: TCP
 {{- end }}
 {{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* Ports by which clients in the cluster begin: those of ranges that no load balancer has, or of all where it has all. */}}
+{{- define "diskless-proxy.bootstrapPorts" -}}
+{{- $in := dict "root" .root "config" .config "side" "inside" "bootstrapOnly" true }}
+{{- $inside := include "diskless-proxy.ports" $in | trim }}
+{{- default (include "diskless-proxy.ports" (set $in "side" "both") | trim) $inside }}
 {{- end }}
 
 {{/* The file of one rack's proxies, in YAML: (dict "root" $ "rack" .). */}}
@@ -80,8 +120,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- $secrets := $root.Values.secrets }}
 {{- $config := mustMergeOverwrite (deepCopy $root.Values.config) (deepCopy (default dict $rack.config)) }}
 {{- $_ := set $config "rack" $rack.name }}
-{{- $host := default (printf "%s.%s.svc" (include "diskless-proxy.rackName" .) $root.Release.Namespace) $rack.advertisedHost }}
+{{- $inside := printf "%s.%s.svc" (include "diskless-proxy.rackName" .) $root.Release.Namespace }}
+{{- $outside := include "diskless-proxy.outside" (dict "root" $root "config" $config) | fromJsonArray }}
 {{- range prepend (default list $config.additional_listeners) $config.listeners }}
+{{- $host := default $inside $rack.advertisedHost }}
+{{- if and $outside (not (has (default "default" .name) $outside)) }}{{ $host = $inside }}{{ end }}
 {{- if not .advertised_host }}{{ $_ := set . "advertised_host" $host }}{{ end }}
 {{- if not .host }}{{ $_ := set . "host" "0.0.0.0" }}{{ end }}
 {{- end }}
@@ -95,12 +138,26 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- $_ := set $tls "ca_file" "/etc/diskless-proxy-secrets/broker-tls/ca.crt" }}
 {{- $_ := set $config.brokers "tls" $tls }}
 {{- end }}
-{{- with $secrets.listenerTls.existingSecret }}
-{{- $tls := default dict $config.listeners.tls }}
+{{- with $secrets.listenerTls }}{{ if .existingSecret }}
+{{- $names := .listeners }}
+{{- $known := list }}
+{{- range prepend (default list $config.additional_listeners) $config.listeners }}
+{{- $known = append $known (default "default" .name) }}
+{{- end }}
+{{- range $names }}
+{{- if not (has . $known) }}
+{{- fail (printf "secrets.listenerTls.listeners: %s is no range of config.listeners and config.additional_listeners, whose names are %s" . (join ", " $known)) }}
+{{- end }}
+{{- end }}
+{{- range prepend (default list $config.additional_listeners) $config.listeners }}
+{{- if has (default "default" .name) (default (list (default "default" $config.listeners.name)) $names) }}
+{{- $tls := default dict .tls }}
 {{- $_ := set $tls "certificate_file" "/etc/diskless-proxy-secrets/listener-tls/tls.crt" }}
 {{- $_ := set $tls "key_file" "/etc/diskless-proxy-secrets/listener-tls/tls.key" }}
-{{- $_ := set $config.listeners "tls" $tls }}
+{{- $_ := set . "tls" $tls }}
 {{- end }}
+{{- end }}
+{{- end }}{{ end }}
 {{- with $secrets.adminToken.existingSecret }}
 {{- $_ := set $config.admin "token_file" "/etc/diskless-proxy-secrets/admin-token/token" }}
 {{- end }}

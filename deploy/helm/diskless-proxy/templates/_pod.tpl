@@ -54,6 +54,27 @@
 {{- end }}
 {{- end }}
 
+{{/* Where pods that run the image may be scheduled; of those of a rack the zone comes to it. */}}
+{{- define "diskless-proxy.placement" -}}
+{{- with .Values.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{/* Affinity to the zone of a rack: (dict "root" $ "rack" .). */}}
+{{- define "diskless-proxy.zone" -}}
+nodeAffinity:
+  requiredDuringSchedulingIgnoredDuringExecution:
+    nodeSelectorTerms:
+      - matchExpressions:
+          - {key: topology.kubernetes.io/zone, operator: In, values: [{{ default .rack.name .rack.zone | quote }}]}
+{{- end }}
+
 {{/* preStop: the pod goes on while Services hear that it ends. */}}
 {{- define "diskless-proxy.preStop" -}}
 {{- if semverCompare ">=1.30-0" .root.Capabilities.KubeVersion.Version -}}
@@ -96,15 +117,14 @@ spec:
   {{- with $values.priorityClassName }}
   priorityClassName: {{ . }}
   {{- end }}
+  {{- with include "diskless-proxy.placement" $root | trim }}
+  {{- . | nindent 2 }}
+  {{- end }}
   terminationGracePeriodSeconds: {{ add $values.preStopSeconds $drainSeconds $values.graceSeconds }}
   securityContext:
     {{- toYaml $values.podSecurityContext | nindent 4 }}
   affinity:
-    nodeAffinity:
-      requiredDuringSchedulingIgnoredDuringExecution:
-        nodeSelectorTerms:
-          - matchExpressions:
-              - {key: topology.kubernetes.io/zone, operator: In, values: [{{ default .rack.name .rack.zone | quote }}]}
+    {{- include "diskless-proxy.zone" . | nindent 4 }}
     {{- with $values.affinity }}
     {{- toYaml . | nindent 4 }}
     {{- end }}
@@ -117,14 +137,6 @@ spec:
         matchLabels:
           {{- include "diskless-proxy.selectorLabels" $root | nindent 10 }}
           diskless-proxy/rack: {{ include "diskless-proxy.rackName" . }}
-  {{- end }}
-  {{- with $values.nodeSelector }}
-  nodeSelector:
-    {{- toYaml . | nindent 4 }}
-  {{- end }}
-  {{- with $values.tolerations }}
-  tolerations:
-    {{- toYaml . | nindent 4 }}
   {{- end }}
   containers:
     - name: proxy
