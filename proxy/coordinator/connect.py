@@ -16,6 +16,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import (
     AuthenticationError,
     BusyLoadingError,
+    MasterDownError,
     NoPermissionError,
     OutOfMemoryError,
     ReadOnlyError,
@@ -111,7 +112,7 @@ async def store_call(client: Redis, doing: str) -> AsyncIterator[None]:
             "overloaded or the network is broken, or raise redis.timeout_ms"
         ) from error
     except (RedisError, OSError) as error:
-        if isinstance(error, ReadOnlyError):
+        if isinstance(error, (ReadOnlyError, MasterDownError)):
             await renew(client)
         raise CoordinatorUnavailable(f"the coordinator's store failed while {doing}: {_explain(error)}") from error
 

@@ -8,7 +8,8 @@ operator decides (`diskless-proxy coordinator unfence`).
 So a store is measured against what was known when the call was sent, which it can't fall behind unless it lost writes.
 
 What is known of one life of the server is therefore given up for another's only where the store has been asked with it.
-A state that is merely heard of, by an announcement, may be that of a server that never had what this process knows.
+A state that is merely heard of, by an announcement, may be that of a server that never had what this process knows. It
+is passed over, and the store is asked for it once: it may be all that tells of a write that was lost since.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ class Fence:
         self._newest: dict[int, ShardState] = {}
         self._vouched: dict[int, tuple[ShardState, ShardState]] = {}
         """By shard what was known, and another life's state that has all of it and nothing more."""
+        self._passed_over: dict[int, ShardState] = {}
+        """States of another life than is known that tell of more writes: the highest of each shard."""
         self._fenced: dict[int, str] = {}
 
     @property
@@ -58,15 +61,18 @@ class Fence:
         if newest == NOTHING_KNOWN:
             if seen.incarnation != NO_INCARNATION:
                 self._newest[shard] = seen
-        elif seen.sequence > newest.sequence and (seen.is_of_life(newest) or self._is_vouched_for(shard, newest, seen)):
-            self._newest[shard] = seen
+        elif seen.sequence > newest.sequence:
+            if seen.is_of_life(newest) or self._is_vouched_for(shard, newest, seen):
+                self._newest[shard] = seen
+            elif seen.sequence > self._passed_over.get(shard, NOTHING_KNOWN).sequence:
+                self._passed_over[shard] = seen
 
     def answered(self, shard: int, seen: ShardState, sent: ShardState) -> None:
         """Called with the state in each reply, and what the store was asked with: it is not fenced, or not any more."""
         newest = self.newest(shard)
-        if newest == NOTHING_KNOWN or seen.is_of_life(newest):
+        if seen.is_of_life(newest) or not sent.is_of_life(newest) or sent.sequence < newest.sequence:
             self.learn(shard, seen)
-        elif sent.is_of_life(newest) and sent.sequence >= newest.sequence:
+        else:
             # A life that has written nothing may be lost with nothing, and then nobody is to miss it.
             if seen.sequence > newest.sequence or seen.incarnation != newest.incarnation:
                 self._newest[shard] = seen
@@ -76,6 +82,16 @@ class Fence:
             log.warning(
                 "shard_unfenced", shard=shard, reason="the store has all that was known, or its loss was accepted"
             )
+
+    def passed_over(self) -> dict[int, ShardState]:
+        """What the store is to be asked for; say `asked` when it was."""
+        return dict(self._passed_over)
+
+    def asked(self, states: Mapping[int, ShardState]) -> None:
+        """Whatever the store has answered."""
+        for shard, state in states.items():
+            if self._passed_over.get(shard) == state:
+                del self._passed_over[shard]
 
     def _is_vouched_for(self, shard: int, newest: ShardState, seen: ShardState) -> bool:
         of, by = self._vouched.get(shard, (NOTHING_KNOWN, NOTHING_KNOWN))

@@ -16,7 +16,7 @@ from proxy import config
 from proxy.coordinator.connect import StoreUnfit, WrongServer, check_fitness, renew
 from proxy.coordinator.interface import CoordinatorUnavailable
 from proxy.coordinator.layout import layout_problems
-from proxy.coordinator.packing import NOTHING_KNOWN
+from proxy.coordinator.packing import NOTHING_KNOWN, ShardState
 from proxy.coordinator.redis import RedisCoordinator
 from proxy.coordinator.shard_calls import FOREIGN
 from proxy.guard.identity import settle_identity, store_identity
@@ -28,8 +28,8 @@ log = structlog.get_logger()
 
 SHARDS_PER_LOOK = 64
 """Of a server that stays the same, one after the other."""
-_RENEWED_EVERY_LOOKS = 30
-"""Connections to a store with a fenced shard."""
+_FIRST_RENEWED_AFTER_LOOKS = 30
+"""With a shard fenced; connections are renewed then, after twice as many, and so on: readers ask anew each time."""
 _LONGEST_KEEP_S = 60.0
 """For a few small objects: storage that hangs for longer is asked anew."""
 
@@ -63,6 +63,8 @@ class StoreWatch:
         self._looks_fenced = 0
         """In a row, that found a shard fenced."""
         self._last_kept: Remembered | None = None
+        self._asked_for: dict[int, ShardState] = {}
+        """What others have kept, and the store has, or has been asked with since by whatever this proxy has called."""
 
     async def open(self) -> None:
         """Before the first use of the store: what is remembered of it is held against it from now on.
@@ -72,6 +74,7 @@ class StoreWatch:
         self._identity = await settle_identity(self._client, self._storage)
         self._coordinator.expect_identity(self._identity)
         remembered = await read_remembered(self._storage, self._identity)
+        self._asked_for = dict(remembered.shards)
         for shard, state in remembered.shards.items():
             self._coordinator.fence.learn(shard, state)
         self._topics.version_remembered = remembered.registry_version
@@ -147,13 +150,16 @@ class StoreWatch:
                 self._server = server
         self._coordinator.refuse_writes(self.unfit)
         self._looks_fenced = self._looks_fenced + 1 if self._coordinator.fence.fenced else 0
-        if self._looks_fenced and self._looks_fenced % _RENEWED_EVERY_LOOKS == 0:
+        if _is_power_of_two(self._looks_fenced / _FIRST_RENEWED_AFTER_LOOKS):
             # It may be the one that was primary before, cut off from the one that redis.url leads to by now.
             await renew(self._client)
         if self._closed:
             return
         if self._topics.gone_back:
             await self._topics.load()
+        if passed_over := self._coordinator.fence.passed_over():
+            await self._coordinator.missing(passed_over)
+            self._coordinator.fence.asked(passed_over)
         await self._coordinator.touch(self._some_shards())
 
     async def keep_known(self) -> None:
@@ -167,7 +173,7 @@ class StoreWatch:
             strange = {
                 shard: state
                 for shard, state in before.shards.items()
-                if not state.is_of_life(known.shards.get(shard, NOTHING_KNOWN))
+                if not state.is_of_life(known.shards.get(shard, NOTHING_KNOWN)) and state != self._asked_for.get(shard)
             }
             # What others knew of another life of the server must not be forgotten before the store was asked for it.
             try:
@@ -176,6 +182,7 @@ class StoreWatch:
                 lost = set(strange)
             kept = {shard: state for shard, state in known.shards.items() if shard not in lost}
             await remember(self._storage, Remembered(self._identity, kept, known.registry_version), before)
+            self._asked_for |= {shard: state for shard, state in {**strange, **kept}.items() if shard not in lost}
             self._last_kept = None if lost else known
 
     async def _touch_all(self) -> None:
@@ -186,3 +193,7 @@ class StoreWatch:
         shards = self._settings.shards
         first, self._next_shard = self._next_shard, (self._next_shard + SHARDS_PER_LOOK) % shards
         return sorted({number % shards for number in range(first, first + min(SHARDS_PER_LOOK, shards))})
+
+
+def _is_power_of_two(number: float) -> bool:
+    return number >= 1 and number.is_integer() and not int(number) & int(number) - 1

@@ -62,6 +62,9 @@ class Histories(RuleBasedStateMachine):
 
     def everyone_looks(self) -> None:
         for one in self.proxies:
+            if passed_over := one.fence.passed_over():
+                self.run(one.missing(passed_over))
+                one.fence.asked(passed_over)
             self.run(one.touch([0]))
 
     def commit_by(self, proxy: int, log: int, records: int) -> bool:

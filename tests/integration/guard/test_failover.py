@@ -20,7 +20,7 @@ from proxy.guard.remembered import read_remembered
 from proxy.guard.watch import StoreWatch
 from proxy.topics import Topics
 from tests.integration.coordinator.conftest import Store
-from tests.integration.coordinator.losses import coordinator_of
+from tests.integration.coordinator.losses import LOSABLE, coordinator_of
 from tests.integration.guard.conftest import Proxy
 
 TOPIC = bytes(range(16))
@@ -87,7 +87,7 @@ async def replicaof(store: Store, *of: object) -> None:
 
 @pytest.fixture
 def pair(start_store: Callable[..., Store]) -> tuple[Store, Store]:
-    primary = start_store()
+    primary = start_store(*LOSABLE)
     return primary, start_store("--replicaof", f"127.0.0.1 {primary.port}", "--repl-diskless-sync-delay", "0")
 
 
@@ -150,6 +150,27 @@ async def test_what_the_old_primary_took_last_is_missed_however_much_was_written
                 await proxy.watch.look()
             assert await commit(other.coordinator) == -1
             assert list(other.coordinator.fence.fenced) == [0]
+
+
+async def test_a_write_that_was_only_heard_of_is_missed(pair: tuple[Store, Store], storage) -> None:
+    """The second server took it and told of it; the third never had it, and who wrote it is dead."""
+    old, new = pair
+    async with Name(old.port) as name, proxy_at(name.url, storage) as (proxy, client):
+        await proxy.coordinator.create_logs(TOPIC, [0])
+        assert await commit(proxy.coordinator) == 0
+        assert await client.execute_command("WAIT", 1, 10_000) == 1
+        await replicaof(new, "NO", "ONE")
+        async with proxy_at(old.url, storage) as (writer, _):
+            await client.execute_command("DEBUG", "CHANGE-REPL-ID")  # as after a start
+            assert await commit(writer.coordinator) == 2
+            (seen,) = await writer.coordinator.look()
+        proxy.coordinator.fence.learn(0, seen.state)
+        assert proxy.coordinator.fence.newest(0).sequence < seen.state.sequence
+        name.leads_to = new.port
+        await replicaof(old, "127.0.0.1", new.port)
+        for _ in range(2):
+            await proxy.watch.look()
+        assert await commit(proxy.coordinator) == -1
 
 
 async def test_what_others_knew_of_another_life_is_asked_for_before_it_is_forgotten(

@@ -50,6 +50,24 @@ def test_what_is_known_of_one_life_goes_only_where_the_store_was_asked_with_it()
     assert fence.newest(0) == state(304, life=B)
 
 
+def test_the_store_is_asked_once_for_more_writes_of_a_life_that_was_passed_over() -> None:
+    fence = Fence()
+    fence.learn(0, state(150))
+    for sequence in (301, 303, 302):
+        fence.learn(0, state(sequence, life=B))
+    fence.learn(0, state(140, life=b"c" * 16))  # no more than is known
+    assert fence.passed_over() == {0: state(303, life=B)}
+    asked = fence.passed_over()
+    fence.learn(0, state(304, life=B))
+    fence.asked(asked)
+    assert fence.passed_over() == {0: state(304, life=B)}
+    fence.asked(fence.passed_over())
+    assert not fence.passed_over()
+    fence.answered(0, state(160), state(150))
+    fence.answered(0, state(170, life=B), state(149))
+    assert (fence.newest(0), fence.passed_over()) == (state(160), {0: state(170, life=B)}), "of two servers, both"
+
+
 def test_a_life_that_wrote_nothing_is_not_missed_and_its_first_write_is_heard_of() -> None:
     fence = Fence()
     fence.learn(0, state(5))
