@@ -11,6 +11,8 @@ appends to and subtracts from single ones.
 
 from __future__ import annotations
 
+import asyncio
+import random
 from collections.abc import Coroutine, Mapping
 from dataclasses import replace
 from functools import partial
@@ -35,7 +37,9 @@ log = structlog.get_logger()
 
 _INCREMENTAL_ALTER_CONFIGS = 44
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
-_ATTEMPTS = 5
+_ATTEMPTS = 12
+_LONGEST_PAUSE_S = 0.2
+"""Between two of them, at random: many who change topics at once would else be in each other's way again."""
 
 
 def alter_configs(connection: ClientConnection, request: Request) -> Coroutine[Any, Any, None] | None:
@@ -190,6 +194,7 @@ class _Altering:
             except RegistryChanged:
                 if attempt == _ATTEMPTS - 1:
                     raise
+                await asyncio.sleep(random.uniform(0, min(0.005 * 2**attempt, _LONGEST_PAUSE_S)))
 
     @staticmethod
     def _fail(results: dict[tuple[int, str], Any], resource: Any, error_code: int, message: str) -> None:

@@ -42,7 +42,7 @@ def metrics_in(expression: str) -> set[str]:
     bare = re.sub(r"\b(by|on|without|ignoring|group_left|group_right) \([^)]*\)", "", bare)
     bare = re.sub(r"\{[^}]*\}", "", bare)
     words = set(re.findall(r"[a-z_]{2,}(?![a-z_]*\s*\()", re.sub(r"\[[^\]]*\]", "", bare)))
-    return words - {"and", "or", "unless", "on"}
+    return words - {"and", "or", "unless", "on", "offset"}
 
 
 @needs_prometheus
