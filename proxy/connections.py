@@ -185,19 +185,16 @@ class Connections:
         idle_s = self._limits.idle_timeout_ms / 1000
         broker_s = self._limits.broker_write_timeout_ms / 1000
         for connection in list(self._open):
+            held_up_s = _stands_for(self._held_up, connection, connection.held_up_bytes, now_s)
+            unsent_s = _stands_for(self._unsent, connection, connection.unsent_bytes, now_s)
             if connection.frame_began_s is not None and connection.frame_began_s < now_s - frame_s:
                 self._log("client_too_slow", connection, reason=f"a request took longer than limits.{name}")
                 connection.abort()
-            elif (held_up_s := _stands_for(self._held_up, connection, connection.held_up_bytes, now_s)) and (
-                contended and held_up_s > broker_s
-            ):
+            elif contended and held_up_s > broker_s:
                 reason = "the broker took nothing for limits.broker_write_timeout_ms, and others wait for the memory"
                 self._log("broker_too_slow", connection, reason=reason, remedy="see whether the broker hangs")
                 connection.abort()
-            elif (
-                _stands_for(self._unsent, connection, connection.unsent_bytes, now_s)
-                > self._limits.write_timeout_ms / 1000
-            ):
+            elif unsent_s > self._limits.write_timeout_ms / 1000:
                 reason = "it took none of its answers for limits.write_timeout_ms"
                 self._log("client_too_slow", connection, reason=reason)
                 connection.abort()

@@ -72,12 +72,11 @@ class Fence:
         newest = self.newest(shard)
         if seen.is_of_life(newest) or not sent.is_of_life(newest) or sent.sequence < newest.sequence:
             self.learn(shard, seen)
+        elif seen.sequence > newest.sequence or seen.incarnation != newest.incarnation:
+            self._newest[shard] = seen
         else:
             # A life that has written nothing may be lost with nothing, and then nobody is to miss it.
-            if seen.sequence > newest.sequence or seen.incarnation != newest.incarnation:
-                self._newest[shard] = seen
-            else:
-                self._vouched[shard] = newest, seen
+            self._vouched[shard] = newest, seen
         if self._fenced and self._fenced.pop(shard, None) is not None:
             log.warning(
                 "shard_unfenced", shard=shard, reason="the store has all that was known, or its loss was accepted"

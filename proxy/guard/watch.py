@@ -62,6 +62,7 @@ class StoreWatch:
         self._next_shard = 0
         self._looks_fenced = 0
         """In a row, that found a shard fenced."""
+        self._renewed_after_looks = _FIRST_RENEWED_AFTER_LOOKS
         self._last_kept: Remembered | None = None
         self._asked_for: dict[int, ShardState] = {}
         """What others have kept, and the store has, or has been asked with since by whatever this proxy has called."""
@@ -149,10 +150,14 @@ class StoreWatch:
                 log.info("store_server_changed", reason="it was started again, promoted, or could not be reached")
                 self._server = server
         self._coordinator.refuse_writes(self.unfit)
-        self._looks_fenced = self._looks_fenced + 1 if self._coordinator.fence.fenced else 0
-        if _is_power_of_two(self._looks_fenced / _FIRST_RENEWED_AFTER_LOOKS):
-            # It may be the one that was primary before, cut off from the one that redis.url leads to by now.
-            await renew(self._client)
+        if not self._coordinator.fence.fenced:
+            self._looks_fenced, self._renewed_after_looks = 0, _FIRST_RENEWED_AFTER_LOOKS
+        else:
+            self._looks_fenced += 1
+            if self._looks_fenced == self._renewed_after_looks:
+                # It may be the one that was primary before, cut off from the one that redis.url leads to by now.
+                self._renewed_after_looks *= 2
+                await renew(self._client)
         if self._closed:
             return
         if self._topics.gone_back:
@@ -193,7 +198,3 @@ class StoreWatch:
         shards = self._settings.shards
         first, self._next_shard = self._next_shard, (self._next_shard + SHARDS_PER_LOOK) % shards
         return sorted({number % shards for number in range(first, first + min(SHARDS_PER_LOOK, shards))})
-
-
-def _is_power_of_two(number: float) -> bool:
-    return number >= 1 and number.is_integer() and not int(number) & int(number) - 1

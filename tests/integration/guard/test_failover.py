@@ -13,7 +13,7 @@ from redis.asyncio import Redis
 
 from proxy import config
 from proxy.coordinator.connect import connect
-from proxy.coordinator.interface import NO_PRODUCER_ID, PartitionRun, ProposedBatch
+from proxy.coordinator.interface import NO_PRODUCER_ID, Announcement, PartitionRun, ProposedBatch
 from proxy.coordinator.redis import RedisCoordinator
 from proxy.coordinator.registry import RedisTopicRegistry
 from proxy.guard.remembered import read_remembered
@@ -85,6 +85,20 @@ async def replicaof(store: Store, *of: object) -> None:
     await client.aclose()
 
 
+async def write_and_promote(proxy: Proxy, client: Redis, new: Store) -> None:
+    """A commit that both servers have, before they part."""
+    await proxy.coordinator.create_logs(TOPIC, [0])
+    assert await commit(proxy.coordinator) == 0
+    assert await client.execute_command("WAIT", 1, 10_000) == 1
+    await replicaof(new, "NO", "ONE")
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not condition():  # noqa: ASYNC110 (nobody tells of it)
+            await asyncio.sleep(0.01)
+
+
 @pytest.fixture
 def pair(start_store: Callable[..., Store]) -> tuple[Store, Store]:
     primary = start_store(*LOSABLE)
@@ -94,20 +108,15 @@ def pair(start_store: Callable[..., Store]) -> tuple[Store, Store]:
 async def test_a_proxy_follows_the_name(pair: tuple[Store, Store], storage) -> None:
     old, new = pair
     async with Name(old.port) as name, proxy_at(name.url, storage) as (proxy, client):
-        await proxy.coordinator.create_logs(TOPIC, [0])
-        heard: list[object] = []
+        heard: list[Announcement | None] = []
 
         async def listen() -> None:
             async for announcement in proxy.coordinator.announcements():
                 heard.append(announcement)  # noqa: PERF401 (it never ends)
 
         listening = asyncio.create_task(listen())
-        async with asyncio.timeout(20):
-            while not heard:  # noqa: ASYNC110 (nobody tells of it)
-                await asyncio.sleep(0.01)
-        assert await commit(proxy.coordinator) == 0
-        assert await client.execute_command("WAIT", 1, 10_000) == 1
-        await replicaof(new, "NO", "ONE")
+        await until(lambda: bool(heard))
+        await write_and_promote(proxy, client, new)
         name.leads_to = new.port
         await replicaof(old, "127.0.0.1", new.port)
         await proxy.watch.look()
@@ -115,14 +124,10 @@ async def test_a_proxy_follows_the_name(pair: tuple[Store, Store], storage) -> N
         await proxy.watch.look()
         assert proxy.watch.unfit is None
         assert await commit(proxy.coordinator) == 2
-        async with asyncio.timeout(20):
-            while heard.count(None) < 2:  # noqa: ASYNC110 (nobody tells of it)
-                await asyncio.sleep(0.01)
+        await until(lambda: heard.count(None) == 2)
         old.kill()
         assert await commit(proxy.coordinator) == 4
-        async with asyncio.timeout(20):
-            while heard[-1] is None or heard[-1].high_watermark < 6:  # type: ignore[attr-defined] # noqa: ASYNC110
-                await asyncio.sleep(0.01)
+        await until(lambda: heard[-1] is not None and heard[-1].high_watermark == 6)
         assert heard.count(None) == 2, "it has not heard the last one by another reconnect"
         listening.cancel()
 
@@ -133,10 +138,7 @@ async def test_what_the_old_primary_took_last_is_missed_however_much_was_written
 ) -> None:
     old, new = pair
     async with Name(old.port) as name, proxy_at(name.url, storage) as (proxy, client):
-        await proxy.coordinator.create_logs(TOPIC, [0])
-        assert await commit(proxy.coordinator) == 0
-        assert await client.execute_command("WAIT", 1, 10_000) == 1
-        await replicaof(new, "NO", "ONE")
+        await write_and_promote(proxy, client, new)
         assert await commit(proxy.coordinator) == 2, "of which the new primary never hears"
         async with proxy_at(new.url, storage) as (other, _):
             for number in range(3):
@@ -156,10 +158,7 @@ async def test_a_write_that_was_only_heard_of_is_missed(pair: tuple[Store, Store
     """The second server took it and told of it; the third never had it, and who wrote it is dead."""
     old, new = pair
     async with Name(old.port) as name, proxy_at(name.url, storage) as (proxy, client):
-        await proxy.coordinator.create_logs(TOPIC, [0])
-        assert await commit(proxy.coordinator) == 0
-        assert await client.execute_command("WAIT", 1, 10_000) == 1
-        await replicaof(new, "NO", "ONE")
+        await write_and_promote(proxy, client, new)
         async with proxy_at(old.url, storage) as (writer, _):
             await client.execute_command("DEBUG", "CHANGE-REPL-ID")  # as after a start
             assert await commit(writer.coordinator) == 2
@@ -178,11 +177,8 @@ async def test_what_others_knew_of_another_life_is_asked_for_before_it_is_forgot
 ) -> None:
     """The one who knew is dead; what it kept is all that tells of the loss."""
     old, new = pair
-    async with proxy_at(old.url, storage) as (proxy, client), proxy_at(old.url, storage) as (_, _):
-        await proxy.coordinator.create_logs(TOPIC, [0])
-        assert await commit(proxy.coordinator) == 0
-        assert await client.execute_command("WAIT", 1, 10_000) == 1
-        await replicaof(new, "NO", "ONE")
+    async with proxy_at(old.url, storage) as (proxy, client):
+        await write_and_promote(proxy, client, new)
         async with proxy_at(new.url, storage) as (other, _):
             assert await commit(proxy.coordinator) == 2
             await proxy.watch.keep_known()
