@@ -24,15 +24,14 @@ def test_files_stay_small() -> None:
     assert {name for name, lines in lengths.items() if lines > MOST_LINES} == set(LONGER)
 
 
-def test_the_map_of_the_rooms_is_complete() -> None:
+def test_the_map_of_the_jobs_is_complete() -> None:
     page = (ROOT / "docs/architecture.md").read_text()
     rows = page.partition("\n## Rooms\n")[2].partition("\n## ")[0].splitlines()
     named = [name for row in rows if row.startswith("| `") for name in re.findall("`(.+?)`", row.split("|")[1])]
     there = [
-        path.relative_to(ROOT / "proxy" if room == "proxy" else ROOT).as_posix() + "/" * path.is_dir()
-        for room in ("proxy", "pipeline")
-        for path in (ROOT / room).iterdir()
+        path.relative_to(ROOT).as_posix() + "/" * path.is_dir()
+        for path in (ROOT / "pipeline").iterdir()
         if (path.suffix == ".py" and not path.name.startswith("__")) or (path / "__init__.py").exists()
     ]
-    assert len(there) > 50
-    assert sorted(named) == sorted(there), "each folder and module once, in the table of docs/architecture.md"
+    assert len(there) > 10
+    assert sorted(named) == sorted(there), "each folder and module once, in the second table of docs/architecture.md"
