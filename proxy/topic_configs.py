@@ -12,6 +12,7 @@ from proxy.compression import LEVELS
 from proxy.produce_rules import CODECS, LEVEL_CONFIGS
 
 DISKLESS_ENABLE = "diskless.enable"
+MIN_INSYNC_REPLICAS = "min.insync.replicas"
 
 _GOVERN_DATA = (
     DISKLESS_ENABLE,

@@ -2,6 +2,8 @@
 
 Behaviour: the broker answers, with the client's rights; then what governs data is put in from the registry. Of what the
 shadow was given in its place, the next synonym (the brokers' own default) shows. `diskless.enable` is listed too.
+`min.insync.replicas` is 1, whatever the shadow has: it takes no part in how a diskless batch becomes durable, and tools
+compare it with the one replica that they are shown.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from proxy.errors import NONE
 from proxy.handlers.topic_resources import DYNAMIC_TOPIC_CONFIG, TOPIC, being_made, diskless_topics_of
 from proxy.housekeeping.broker_defaults import DefaultsRefused, retention_defaults
 from proxy.housekeeping.retention import RetentionDefaults
-from proxy.topic_configs import DISKLESS_ENABLE, SHADOW_CONFIGS, as_described, governs_data
+from proxy.topic_configs import DISKLESS_ENABLE, MIN_INSYNC_REPLICAS, SHADOW_CONFIGS, as_described, governs_data
 from proxy.upstream import BrokerUnreachable
 from proxy.wire.cold import encode, nested, read_request, read_response
 from proxy.wire.errors import ProtocolError
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
     from proxy.slots import Slot
 
 _DEFAULT_CONFIG = 5
+_MIN_INSYNC_REPLICAS_SHOWN = "1"
+"""The lowest value that brokers allow, and Kafka's own default."""
 _BOOLEAN = 1
 _WITH_SYNONYMS = 1
 """The first version that tells where a value comes from; v0 only says whether it is a default."""
@@ -100,6 +104,8 @@ def _merged(result: Any, entry: DisklessTopic, keys: tuple[str, ...] | None, def
 def _as_diskless(config: Any, kept: dict[str, str], defaults: dict[str, str]) -> Any:
     """One config of the shadow, as the diskless topic has it."""
     name = str(config.name)
+    if name == MIN_INSYNC_REPLICAS:
+        return _kafkas_default(config, _MIN_INSYNC_REPLICAS_SHOWN)
     if not governs_data(name):
         return config
     if name in kept:
@@ -124,6 +130,14 @@ def _next_synonym(config: Any, default: str) -> Any:
     others = tuple(one for one in config.synonyms if one.source != DYNAMIC_TOPIC_CONFIG)
     source = others[0].source if others else _DEFAULT_CONFIG
     return replace(config, value=others[0].value if others else default, config_source=source, synonyms=others)
+
+
+def _kafkas_default(config: Any, value: str) -> Any:
+    """Return the config as if neither the topic nor the brokers had set it."""
+    if not hasattr(config, "synonyms"):
+        return replace(config, value=value, is_default=True)
+    own = tuple(one for one in config.synonyms if one.source == _DEFAULT_CONFIG)
+    return replace(config, value=value, config_source=_DEFAULT_CONFIG, synonyms=own)
 
 
 def _enabled(config_type: Any) -> Any:

@@ -24,9 +24,10 @@ from proxy.replicas.states import ClassicTopic
 from proxy.replication.creation import OUTCOME_UNKNOWN, TOO_FEW_BROKERS
 from proxy.replication.interface import Pending
 from proxy.replication.placement import ReplicaList
-from proxy.replication.plan import MIN_INSYNC_REPLICAS, Plan, plan_partitions
+from proxy.replication.plan import Plan, plan_partitions
 from proxy.replication.reassignments import ReassignmentsRefused, ask_replicas, list_reassignments
 from proxy.replication.reassignments import reassign as alter_reassignments
+from proxy.topic_configs import MIN_INSYNC_REPLICAS
 from proxy.upstream import BrokerUnreachable
 from proxy.wire.cold import encode, milliseconds, nested, read_response
 from proxy.wire.errors import ProtocolError

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 from zlib import crc32
 
 from proxy.replication.placement import ReplicaList, place
+from proxy.topic_configs import MIN_INSYNC_REPLICAS
 
 DEFAULT_REPLICATION_FACTOR = "default.replication.factor"
-MIN_INSYNC_REPLICAS = "min.insync.replicas"
 NUM_PARTITIONS = "num.partitions"
 BROKER_CONFIGS = (DEFAULT_REPLICATION_FACTOR, MIN_INSYNC_REPLICAS, NUM_PARTITIONS)
 """What a topic may leave to the brokers."""

@@ -24,6 +24,7 @@ EPOCHS = "OffsetForLeaderEpoch answers (the epoch asked for, high watermark)"
 WHOLE_BATCHES = "A Fetch of diskless partitions holds whole batches only"
 UNKNOWN_IDS = "While a diskless topic is being created, a Produce by a topic ID that the proxy has not seen"
 ENABLE = "DescribeConfigs of a topic shows `diskless.enable`"
+MIN_ISR = "DescribeConfigs of a diskless topic shows `min.insync.replicas` 1"
 SEVERAL = "Where a request is wrong in several ways"
 LOG_START = "The log start offset beside an error of Produce"
 LAGS = "A Fetch that is given records from a proxy's memory may show"
@@ -37,6 +38,7 @@ DOCUMENTED = (
     UNKNOWN_IDS,
     CODECS,
     ENABLE,
+    MIN_ISR,
     SEVERAL,
     LOG_START,
     DELETED_MAXIMUM,
@@ -181,10 +183,17 @@ def _deleted_maximum(operation: Operation, one: Difference, answer: Any) -> bool
     return asked == MAX_TIMESTAMP and told["error_code"] == 0 and told["offset"] < answer["log starts"][partition]
 
 
-def _enable(operation: Operation, one: Difference, answer: Any) -> bool:
+def _own_configs(operation: Operation, one: Difference, answer: Any) -> bool:
+    """A diskless topic has one config more, and shows one config in its own way."""
     if not isinstance(operation, DescribeConfigs) or one.path[-1] != "configs":
         return False
-    return bool([config for config in one.diskless if config["name"] != "diskless.enable"] == one.classic)
+    diskless = [config for config in one.diskless if config["name"] != "diskless.enable"]
+    min_isr = [config["value"] for config in diskless if config["name"] == "min.insync.replicas"]
+    return set(min_isr) <= {"1"} and _without_min_isr(diskless) == _without_min_isr(one.classic)
+
+
+def _without_min_isr(configs: list[dict[str, Any]]) -> list[dict[str, Any] | str]:
+    return ["" if config["name"] == "min.insync.replicas" else config for config in configs]
 
 
 def _codecs(operation: Operation, one: Difference, answer: Any) -> bool:
@@ -197,7 +206,7 @@ _ALLOWED: tuple[Callable[[Operation, Difference, int], bool], ...] = (
     _whole_batches,
     _unknown_ids,
     _codecs,
-    _enable,
+    _own_configs,
     _several,
     _log_start,
     _deleted_maximum,

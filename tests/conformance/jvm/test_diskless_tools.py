@@ -152,12 +152,19 @@ def test_sizes_in_object_storage_are_told_once(twice: Twice, names: tuple[str, s
         assert len(found[f"{classic}-{partition}"]) == 3
 
 
-def test_filters_by_isr_see_one_replica(twice: Twice, names: tuple[str, str]) -> None:
-    """A documented difference: the brokers' `min.insync.replicas` is that of the shadow."""
+@pytest.mark.parametrize("least", ["2", None])
+def test_no_diskless_partition_is_under_its_min_isr(twice: Twice, names: tuple[str, str], least: str | None) -> None:
+    """With one replica and a minimum of one, as documented, it is at its minimum; the brokers' own value is 2."""
     _, diskless = names
-    listed = ask(twice, TOPIC, "--describe", "--topic", diskless, "--under-min-isr-partitions")
-    listed += ask(twice, TOPIC, "--describe", "--topic", diskless, "--at-min-isr-partitions")
-    assert listed.count(f"Topic: {diskless}\tPartition:") == PARTITIONS
+    change = (
+        ("--delete-config", "min.insync.replicas")
+        if least is None
+        else ("--add-config", f"min.insync.replicas={least}")
+    )
+    ask(twice, CONFIGS, "--alter", "--entity-type", "topics", "--entity-name", diskless, *change)
+    for filtered, expected in (("under-min-isr", 0), ("under-replicated", 0), ("at-min-isr", PARTITIONS)):
+        listed = ask(twice, TOPIC, "--describe", "--topic", diskless, f"--{filtered}-partitions")
+        assert listed.count(f"Topic: {diskless}\tPartition:") == expected, filtered
 
 
 def test_a_plan_of_what_is_told_takes_no_replica_away(twice: Twice, names: tuple[str, str], tmp_path: Path) -> None:
