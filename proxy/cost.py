@@ -31,16 +31,18 @@ class Usage:
     """Whether consumers of the classic topic read in their own rack (KIP-392)."""
     disk_used_share: float = 0.5
     """How much of the brokers' disks is full; the rest is paid for as well."""
-    proxies: int = 3
-    """That take produces, in all racks."""
+    proxies: int = 6
+    """Proxies that take produces, in all racks: two for each, so that a restart is not noticed."""
     commit_interval_ms: float = 250.0
     """`diskless.append.commit.interval.ms`."""
     buffer_bytes: float = 4 * 1024 * 1024
     """`diskless.append.buffer.max.bytes`."""
     coordination_share: float = 0.01
     """Bytes to and from Redis, as a part of what is produced; all of it taken as crossing racks."""
-    redis_usd_per_month: float = 0.0
-    """The machines that the coordinator needs, where there is no Redis yet."""
+    proxy_usd_per_month: float = 60.0
+    """Machine of one proxy: two cores and 8 GiB, on demand."""
+    redis_usd_per_month: float = 160.0
+    """Machines of the coordinator's store: a primary and a replica, with two cores and 16 GiB each, on demand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,7 @@ def monthly_cost(usage: Usage, prices: MonthlyPrices) -> dict[str, float]:
         "diskless_get": segments * (usage.racks - 1) * prices.get_usd_per_thousand / 1000,
         "diskless_storage": kept_gb * prices.object_usd_per_gb_month,
         "diskless_coordination": produced_gb * usage.coordination_share * crossing,
+        "diskless_proxies": usage.proxies * usage.proxy_usd_per_month,
         "diskless_redis": usage.redis_usd_per_month,
     }
     totals = {

@@ -6,8 +6,8 @@ const GIGABYTE = 1e9, MEGABYTE = 1e6, MONTH_SECONDS = 730 * 3600, HOUR_SECONDS =
 
 const USAGE = {
   produced_mb_per_second: 20, readers: 2, racks: 3, replication_factor: 3, retention_hours: 72,
-  follower_fetching: false, disk_used_share: 0.5, proxies: 3, commit_interval_ms: 250,
-  buffer_bytes: 4 * 1024 * 1024, coordination_share: 0.01, redis_usd_per_month: 0,
+  follower_fetching: false, disk_used_share: 0.5, proxies: 6, commit_interval_ms: 250,
+  buffer_bytes: 4 * 1024 * 1024, coordination_share: 0.01, proxy_usd_per_month: 60, redis_usd_per_month: 160,
 };
 const PRICES = {
   cross_rack_usd_per_gb: 0.02, put_usd_per_thousand: 0.005, get_usd_per_thousand: 0.0004,
@@ -43,6 +43,7 @@ function monthlyCost(usage, prices) {
     diskless_get: segments * (usage.racks - 1) * prices.get_usd_per_thousand / 1000,
     diskless_storage: kept * prices.object_usd_per_gb_month,
     diskless_coordination: produced * usage.coordination_share * crossing,
+    diskless_proxies: usage.proxies * usage.proxy_usd_per_month,
     diskless_redis: usage.redis_usd_per_month,
   };
   const total = (kind) => Object.entries(lines)
@@ -56,14 +57,16 @@ const LABELS = {
   replication_factor: "Replication factor (classic)", retention_hours: "Retention, hours",
   follower_fetching: "Classic consumers read in their rack (KIP-392)", disk_used_share: "Part of the disks that is full",
   proxies: "Proxies, in all racks", commit_interval_ms: "Commit interval, ms", buffer_bytes: "Buffer, bytes",
-  coordination_share: "Traffic with Redis, part of what is produced", redis_usd_per_month: "Machines for Redis, USD a month",
+  coordination_share: "Traffic with Redis, part of what is produced",
+  proxy_usd_per_month: "Machine of one proxy, USD a month", redis_usd_per_month: "Machines for Redis, USD a month",
   cross_rack_usd_per_gb: "A GB between racks, USD", put_usd_per_thousand: "1,000 PUTs, USD",
   get_usd_per_thousand: "1,000 GETs, USD", object_usd_per_gb_month: "A GB in object storage, USD a month",
   disk_usd_per_gb_month: "A GB of disk, USD a month",
   classic_produce: "Classic: produced to leaders of other racks", classic_replication: "Classic: replicated to other racks",
   classic_fetch: "Classic: fetched from other racks", classic_disks: "Classic: disks", classic_total: "Classic, in all",
   diskless_put: "Diskless: PUTs", diskless_get: "Diskless: GETs", diskless_storage: "Diskless: object storage",
-  diskless_coordination: "Diskless: traffic with Redis, at most", diskless_redis: "Diskless: machines for Redis",
+  diskless_coordination: "Diskless: traffic with Redis, at most", diskless_proxies: "Diskless: machines for the proxies",
+  diskless_redis: "Diskless: machines for Redis",
   diskless_total: "Diskless, in all", saved: "Saved a month",
 };
 

@@ -39,6 +39,7 @@ def any_usage(random: Random) -> Usage:
         commit_interval_ms=random.uniform(1, 60_000),
         buffer_bytes=random.uniform(1_000, 1e9),
         coordination_share=random.random(),
+        proxy_usd_per_month=random.uniform(0, 1_000),
         redis_usd_per_month=random.uniform(0, 10_000),
     )
 
@@ -83,9 +84,28 @@ def test_the_examples_of_the_page_are_by_the_formulas() -> None:
             cost["diskless_put"] + cost["diskless_get"],
             cost["diskless_storage"],
             cost["diskless_coordination"],
+            cost["diskless_proxies"] + cost["diskless_redis"],
             cost["saved"],
         )
         assert [int(cell.replace(",", "")) for cell in cells.split("|")] == [round(usd) for usd in wanted]
+
+
+def usd(amount: float) -> str:
+    """To the nearest hundred, as sentences have it."""
+    return f"{round(amount, -2):,.0f}"
+
+
+def test_the_figures_in_sentences_are_by_the_formulas() -> None:
+    """The first lines of README and of the page: 20 MB/s, with the defaults, and where it begins to be worth it."""
+    prices = MonthlyPrices()
+    cost = monthly_cost(Usage(20.0), prices)
+    near = monthly_cost(Usage(20.0, follower_fetching=True), prices)
+    for page in (ROOT / "README.md", ROOT / "docs" / "cost.md"):
+        text = page.read_text()
+        for figure in (cost["classic_total"], cost["diskless_total"], cost["saved"], near["saved"]):
+            assert re.search(rf"(?<![\d,]){usd(figure)}(?![\d,])", text), f"{page.name} lacks {usd(figure)}"
+        assert "below about 3 mb/s" in text.lower().replace("\n", " ")
+    assert monthly_cost(Usage(2.5), prices)["saved"] < 0 < monthly_cost(Usage(3.0), prices)["saved"]
 
 
 def test_prices_are_those_of_the_setting() -> None:
