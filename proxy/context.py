@@ -83,7 +83,7 @@ class Context:
         """Monotonic seconds."""
         self.log_seldom = SeldomLog(self.now)
         self.started_ms = self.wall_clock_ms()
-        self.stats = Stats(settings.limits.max_counted_topics)
+        self.stats = Stats(settings.limits.max_counted_topics, settings.diskless_append_commit_interval_ms)
         self.quotas = Quotas(self.now, self.stats.throttled_seconds)
         self.memory = MemoryBudget(settings.limits.max_request_bytes_in_memory)
         self.connections = Connections(settings.limits, self.stats)

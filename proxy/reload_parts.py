@@ -51,6 +51,7 @@ def _brokers(context: Context, settings: Settings) -> None:
 
 def _wal(context: Context, settings: Settings) -> None:
     context.wal.interval_s = settings.diskless_append_commit_interval_ms / 1000
+    context.stats.pace(settings.diskless_append_commit_interval_ms)
     context.wal.max_bytes = settings.diskless_append_buffer_max_bytes
     context.wal.commit_timeout_s = settings.diskless_append_commit_timeout_ms / 1000
     context.wal.holds.hold_s = settings.out_of_order_hold_ms / 1000

@@ -5,9 +5,21 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import defaultdict
 
+from proxy.api_keys import FETCH, PRODUCE
+
 LATENCY_BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 API_BOUNDS_S = (0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 """Few, as there is one histogram for each API that clients use."""
+INTERVAL_SHARES = (
+    *(0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9),
+    *(1.0, 1.02, 1.04, 1.06, 1.08, 1.1, 1.15, 1.2, 1.25, 1.3, 1.4, 1.5, 1.6, 1.8, 2.0, 2.5, 3.0),
+)
+"""Bounds as parts of the commit interval. A lone producer waits for all of it, its upload and its commit; of many that
+share a segment, most wait less."""
+PACED_APIS = (PRODUCE, FETCH)
+"""APIs whose requests wait until a WAL segment is committed."""
+MAX_COMMIT_INTERVALS = 4
+"""Commit intervals that have histograms of their own; a reload beyond that drops the one that is unused for longest."""
 LOOP_LAG_BOUNDS_S = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
 GETS_BOUNDS = (0, 1, 2, 4, 8, 16, 32, 64)
 STORAGE_OPERATIONS = ("put", "get", "list", "delete")
@@ -43,6 +55,38 @@ class Histogram:
         return sum(self.counts)
 
 
+def bounds_around(interval_ms: int) -> tuple[float, ...]:
+    """Return the bounds in seconds for requests that wait for the commit interval: LATENCY_BOUNDS_S, and finer ones."""
+    fine = (round(interval_ms * share / 1000, 6) for share in INTERVAL_SHARES)
+    return tuple(sorted({*LATENCY_BOUNDS_S, *fine}))
+
+
+class PacedHistogram:
+    """Latencies of requests that wait for the commit interval: one histogram for each interval that was configured.
+
+    Histograms can only be added up if their bounds are the same. So each interval has its own one, under a label: that
+    holds for workers, for proxies of a fleet, and over a reload.
+    """
+
+    __slots__ = ("_current", "by_interval_ms")
+
+    def __init__(self, interval_ms: int) -> None:
+        self.by_interval_ms: dict[int, Histogram] = {}
+        """The interval that is in use comes last."""
+        self.pace(interval_ms)
+
+    def pace(self, interval_ms: int) -> None:
+        """Observe requests that wait for this interval from now on."""
+        kept = self.by_interval_ms.pop(interval_ms, None)
+        self._current = self.by_interval_ms[interval_ms] = kept or Histogram(bounds_around(interval_ms))
+        while len(self.by_interval_ms) > MAX_COMMIT_INTERVALS:
+            del self.by_interval_ms[next(iter(self.by_interval_ms))]
+
+    def observe(self, value: float) -> None:
+        """Count one."""
+        self._current.observe(value)
+
+
 class Ledger:
     """What things have cost, or saved, at the prices of their time: sums that don't fall where a price is lowered."""
 
@@ -61,12 +105,14 @@ class Ledger:
 class Stats:
     """All counters of one proxy."""
 
-    def __init__(self, max_counted_topics: int = 200) -> None:
+    def __init__(self, max_counted_topics: int = 200, commit_interval_ms: int = 250) -> None:
         """`max_counted_topics`: so many topics' record bytes are counted by their names, the others' in one sum."""
+        self._commit_interval_ms = commit_interval_ms
         self.requests: defaultdict[int, int] = defaultdict(int)
         """By API key."""
-        self.api_seconds: dict[int, Histogram] = {}
-        """By API key: from a request's frame to its answer's last byte, waits that clients ask for included."""
+        self.api_seconds: dict[int, Histogram | PacedHistogram] = {}
+        """By API key, paced for PACED_APIS: from a request's frame to its answer's last byte, waits that clients ask
+        for included."""
         self.loop_lag_seconds = Histogram(LOOP_LAG_BOUNDS_S)
         """How much later than asked for the event loop woke someone."""
         self.ledger = Ledger()
@@ -95,8 +141,8 @@ class Stats:
         """Record bytes of them."""
         self.partition_errors: defaultdict[tuple[str, int], int] = defaultdict(int)
         """Errors that the proxy itself answered, by (API name, error code)."""
-        self.produce_seconds = Histogram(LATENCY_BOUNDS_S)
-        self.fetch_seconds = Histogram(LATENCY_BOUNDS_S)
+        self.produce_seconds = PacedHistogram(commit_interval_ms)
+        self.fetch_seconds = PacedHistogram(commit_interval_ms)
         self.upload_seconds = Histogram(LATENCY_BOUNDS_S)
         self.commit_seconds = Histogram(LATENCY_BOUNDS_S)
         self.segment_bytes = Histogram(SIZE_BOUNDS_BYTES)
@@ -151,5 +197,14 @@ class Stats:
         """One answer, all of which went to the client, so long after its request."""
         counted = self.api_seconds.get(api_key)
         if counted is None:
-            counted = self.api_seconds[api_key] = Histogram(API_BOUNDS_S)
+            paced = api_key in PACED_APIS
+            counted = PacedHistogram(self._commit_interval_ms) if paced else Histogram(API_BOUNDS_S)
+            self.api_seconds[api_key] = counted
         counted.observe(seconds)
+
+    def pace(self, commit_interval_ms: int) -> None:
+        """Take over another `diskless.append.commit.interval.ms`: requests wait for that from now on."""
+        self._commit_interval_ms = commit_interval_ms
+        for counted in (self.produce_seconds, self.fetch_seconds, *self.api_seconds.values()):
+            if isinstance(counted, PacedHistogram):
+                counted.pace(commit_interval_ms)

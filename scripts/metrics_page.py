@@ -78,6 +78,12 @@ _END = """\
   wait that its client asks for (`fetch.max.wait.ms`), and a request behind another one on its connection the wait
   for that. Requests without an answer (acks 0) are not in it. `produce_seconds` and `fetch_seconds` are those with
   diskless topics alone.
+- The bounds of `produce_seconds`, `fetch_seconds` and `api_seconds` of Produce and Fetch follow the commit interval. A
+  lone producer waits for `diskless.append.commit.interval.ms`, its upload and its commit, so bounds lie close there: 2%
+  of the interval apart. Histograms of different intervals can't be added up, so each interval has its own, under the
+  label `commit_interval_ms`. Keep it next to `le`: `histogram_quantile(0.99, sum by (le, commit_interval_ms)
+  (rate(diskless_proxy_produce_seconds_bucket[5m])))`. After a reload that changes the interval, a new series begins;
+  a process keeps the four last intervals. [0070](decisions/0070-latency-bounds-follow-the-interval.md)
 - `event_loop_lag_seconds` is sampled four times a second: what anything waits on top while something else keeps the
   process busy. Below two milliseconds it means nothing.
 - `buffer_bytes` is what is held, `buffer_bytes_limit` the most: `held_requests`
@@ -99,7 +105,8 @@ _END = """\
 
 The KIP says what is to be measured, for a broker with a WAL and a coordinator; here is where it is found. `rate` is
 PromQL's, over five minutes; averages and percentiles are those of a histogram: `rate(x_sum[5m]) /
-rate(x_count[5m])`, `histogram_quantile(0.99, sum by (le) (rate(x_bucket[5m])))`.
+rate(x_count[5m])`, `histogram_quantile(0.99, sum by (le) (rate(x_bucket[5m])))`, for `fetch_seconds` with its label as
+above.
 
 | KIP-1163 | here |
 |---|---|

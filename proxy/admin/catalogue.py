@@ -98,6 +98,10 @@ LABELS = {
     ),
     "buffer": _one_of("held_requests", "wal", "replica_answers", "cache", "cold_cache"),
     "client_rack": Label("the racks of brokers, proxies and settings; `unknown` for what a client made up", _RACK),
+    "commit_interval_ms": Label(
+        "`diskless.append.commit.interval.ms` when the request was answered; empty for APIs that wait for no segment",
+        r"\d{0,18}",
+    ),
     "direction": Label(
         "`produce` and `fetch` of records and quotas; `received` and `sent` of bytes", "produce|fetch|received|sent"
     ),

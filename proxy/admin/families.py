@@ -6,9 +6,11 @@ from collections.abc import Iterable, Sequence
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
-from proxy.stats import Histogram
+from proxy.stats import Histogram, PacedHistogram
 
 PREFIX = "diskless_proxy_"
+COMMIT_INTERVAL = "commit_interval_ms"
+"""Label of histograms whose bounds follow the commit interval."""
 
 Labelled = Iterable[tuple[tuple[str, ...], float]]
 """Values of a family's labels, in their order, and the value itself."""
@@ -53,6 +55,15 @@ def labelled_histogram(
     for label_values, one in counted:
         family.add_metric(list(label_values), _buckets(one), one.total)
     return family
+
+
+def by_interval(
+    labels: tuple[str, ...], counted: Histogram | PacedHistogram
+) -> list[tuple[tuple[str, ...], Histogram]]:
+    """Return histograms for `labelled_histogram`, with the commit interval as the last label, which may be empty."""
+    if isinstance(counted, Histogram):
+        return [((*labels, ""), counted)]
+    return [((*labels, str(interval_ms)), one) for interval_ms, one in counted.by_interval_ms.items()]
 
 
 def _buckets(counted: Histogram) -> list[tuple[str, float]]:

@@ -8,12 +8,21 @@ from typing import TYPE_CHECKING
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from proxy.admin.families import counter, gauge, histogram, labelled_counter, labelled_gauge, labelled_histogram
+from proxy.admin.families import (
+    COMMIT_INTERVAL,
+    by_interval,
+    counter,
+    gauge,
+    labelled_counter,
+    labelled_gauge,
+    labelled_histogram,
+)
 from proxy.admin.record_metrics import record_metrics
 from proxy.admin.savings import savings_metrics
 from proxy.admin.state_metrics import process_state, state_metrics
 from proxy.admin.wal_metrics import wal_metrics
 from proxy.apis import API_TABLE
+from proxy.stats import Stats
 
 if TYPE_CHECKING:
     from proxy.context import Context
@@ -44,12 +53,7 @@ class ProxyCollector(Collector):
             ["api"],
             [((API_TABLE[api_key].name,), count) for api_key, count in stats.requests.items()],
         )
-        yield labelled_histogram(
-            "api_seconds",
-            "Requests of clients, from their frame until their answer was handed over, all APIs.",
-            ["api"],
-            [((API_TABLE[api_key].name,), counted) for api_key, counted in sorted(stats.api_seconds.items())],
-        )
+        yield from latency_metrics(stats)
         moved = [(("received",), stats.client_bytes_received), (("sent",), stats.client_bytes_sent)]
         yield labelled_counter("client_bytes", "Bytes from and to clients.", ["direction"], moved)
         yield labelled_counter(
@@ -69,8 +73,6 @@ class ProxyCollector(Collector):
         yield counter("upstream_failures", "Brokers that could not be reached for a client.", stats.upstream_failures)
         yield counter("connections_opened", "Client connections since the start.", stats.connections_opened)
         yield counter("connections_refused", "Client connections over a limit.", stats.connections_refused)
-        yield histogram("produce_seconds", "Produce with diskless topics, until its answer.", stats.produce_seconds)
-        yield histogram("fetch_seconds", "Fetch with diskless topics, until its answer.", stats.fetch_seconds)
 
     def _records(self) -> Iterator[Metric]:
         context, settings = self._context, self._context.settings
@@ -87,3 +89,22 @@ class ProxyCollector(Collector):
         yield labelled_gauge("index_bytes", "Memory of the store that they take.", ["shard"], taken)
         limit = self._context.settings.redis.max_index_bytes
         yield gauge("index_bytes_limit", "Of each shard; 0 for none.", limit)
+
+
+def latency_metrics(stats: Stats) -> Iterator[Metric]:
+    """Return how long requests of clients took, as far as it depends on how long segments are filled."""
+    yield labelled_histogram(
+        "api_seconds",
+        "Requests of clients, from their frame until their answer was handed over, all APIs.",
+        ["api", COMMIT_INTERVAL],
+        [
+            one
+            for api_key, counted in sorted(stats.api_seconds.items())
+            for one in by_interval((API_TABLE[api_key].name,), counted)
+        ],
+    )
+    produces, fetches = by_interval((), stats.produce_seconds), by_interval((), stats.fetch_seconds)
+    text = "Produce with diskless topics, until its answer."
+    yield labelled_histogram("produce_seconds", text, [COMMIT_INTERVAL], produces)
+    text = "Fetch with diskless topics, until its answer."
+    yield labelled_histogram("fetch_seconds", text, [COMMIT_INTERVAL], fetches)

@@ -110,7 +110,8 @@ class Sampler(Worker):
         for family in text_string_to_metric_families(text):
             for sample in family.samples:
                 named = sample.name.removeprefix(PREFIX)
-                if named.endswith("_bucket") and set(sample.labels) == {"le"}:
+                # Its proxies keep one commit interval, so there is one histogram of each name.
+                if named.endswith("_bucket") and set(sample.labels) <= {"le", "commit_interval_ms"}:
                     buckets[named.removesuffix("_bucket")][float(sample.labels["le"])] = sample.value
                 else:
                     values[named] += sample.value

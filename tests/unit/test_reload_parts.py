@@ -48,7 +48,10 @@ KEPT: dict[str, Callable[[Context], object]] = {
         context.topic_defaults.interval_s,
     ),
     "diskless_append_buffer_max_bytes": lambda context: context.wal.max_bytes,
-    "diskless_append_commit_interval_ms": lambda context: context.wal.interval_s,
+    "diskless_append_commit_interval_ms": lambda context: (
+        context.wal.interval_s,
+        [*context.stats.produce_seconds.by_interval_ms][-1],
+    ),
     "diskless_append_commit_timeout_ms": lambda context: context.wal.commit_timeout_s,
     "diskless_append_max_uploads": lambda context: context.wal._uploads._value,
     "fetch.cache_bytes": lambda context: context.cache.capacity_bytes,

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from prometheus_client.core import Metric
 from prometheus_client.samples import Sample
 
+from proxy.admin.families import COMMIT_INTERVAL
+
 if TYPE_CHECKING:
     from proxy.admin.api.question import Question
     from proxy.context import Context
@@ -38,8 +40,8 @@ _FLOWS = {
     "cross_rack_cost_usd_total": "crossed_usd",
 }
 Key = TypeVar("Key")
-HistogramKey = tuple[str, str]
-"""Name, and the API where it has that label."""
+HistogramKey = tuple[str, str, str]
+"""Name, and the labels `api` and `commit_interval_ms`, empty if it has none."""
 
 
 class Buffer(NamedTuple):
@@ -122,8 +124,8 @@ def _take_sample(figures: Figures, sample: Sample) -> None:
     elif name == "storage_cost_usd_total":
         figures.storage_usd[labels["operation"]] = value
     elif name.endswith("_bucket") and name.removesuffix("_bucket") in _HISTOGRAMS:
-        histogram = figures.histograms.setdefault((name.removesuffix("_bucket"), labels.get("api", "")), {})
-        histogram[float(labels["le"])] = value
+        named = name.removesuffix("_bucket"), labels.get("api", ""), labels.get(COMMIT_INTERVAL, "")
+        figures.histograms.setdefault(named, {})[float(labels["le"])] = value
 
 
 def buffers_of(context: Context) -> list[Buffer]:

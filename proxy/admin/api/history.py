@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import structlog
@@ -21,6 +21,8 @@ _RATE_SAMPLES = 5
 """Rates of flows are those of so many intervals, so that a burst of one segment is no spike."""
 _MS_PER_S = 1_000
 _S_PER_HOUR = 3_600
+Cumulated = Mapping[float, float]
+"""A histogram: observations up to each bound, as Prometheus has them."""
 _GIGABYTE = 1_000_000_000
 
 
@@ -94,7 +96,8 @@ def sample_of(since: Figures, seconds: float, connections: int) -> dict[str, Any
         return round(amount / seconds, 3)
 
     def quantile_ms(quantile: float, name: str, api: str = "") -> float | None:
-        return histogram_quantile_ms(since.histograms.get((name, api), {}), quantile)
+        parts = [one for key, one in since.histograms.items() if key[:2] == (name, api)]
+        return histogram_quantile_ms(mixed(parts), quantile)
 
     return {
         "time_ms": time.time_ns() // 1_000_000,
@@ -117,7 +120,25 @@ def sample_of(since: Figures, seconds: float, connections: int) -> dict[str, Any
     }
 
 
-def histogram_quantile_ms(cumulated: Mapping[float, float], quantile: float) -> float | None:
+def mixed(histograms: Sequence[Cumulated]) -> Cumulated:
+    """Return one histogram of all: its bounds are theirs.
+
+    If one of them lacks a bound of another one, its observations are spread evenly between its own bounds around that.
+    """
+    bounds = {bound for one in histograms for bound in one}
+    return {bound: sum(_count_up_to(bound, one) for one in histograms) for bound in bounds}
+
+
+def _count_up_to(bound: float, cumulated: Cumulated) -> float:
+    if bound in cumulated:
+        return cumulated[bound]
+    below = max((one for one in cumulated if one < bound), default=0.0)
+    above = min((one for one in cumulated if one > bound), default=float("inf"))
+    least, most = cumulated.get(below, 0.0), cumulated.get(above, 0.0)
+    return least if above == float("inf") else least + (most - least) * (bound - below) / (above - below)
+
+
+def histogram_quantile_ms(cumulated: Cumulated, quantile: float) -> float | None:
     """As PromQL's `histogram_quantile`, of seconds in milliseconds; None where nothing was observed."""
     total = cumulated.get(float("inf"), 0.0)
     if total <= 0:

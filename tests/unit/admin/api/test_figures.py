@@ -25,8 +25,8 @@ def metrics_of(stats: Stats, requests: int = 0) -> list[Metric]:
     family = CounterMetricFamily("diskless_proxy_requests", "", labels=["api"])
     family.add_metric(["Produce"], requests)
     family.add_metric(["Fetch"], 2 * requests)
-    latency = HistogramMetricFamily("diskless_proxy_api_seconds", "", labels=["api"])
-    latency.add_metric(["Produce"], [("0.01", requests), ("0.1", requests), ("+Inf", requests)], sum_value=0)
+    latency = HistogramMetricFamily("diskless_proxy_api_seconds", "", labels=["api", "commit_interval_ms"])
+    latency.add_metric(["Produce", "250"], [("0.01", requests), ("0.1", requests), ("+Inf", requests)], sum_value=0)
     return [*record_metrics(stats, "rack-a", Prices()), family, latency]
 
 
@@ -47,7 +47,7 @@ def test_they_are_read_from_the_metrics() -> None:
     # From the client's rack to the proxy's, and on to the leader's.
     assert one.crossed_bytes[FLOW] == 2 * GIGABYTE
     assert one.crossed_usd[FLOW] == pytest.approx(0.04)
-    assert one.histograms["api_seconds", "Produce"] == {0.01: 3, 0.1: 3, float("inf"): 3}
+    assert one.histograms["api_seconds", "Produce", "250"] == {0.01: 3, 0.1: 3, float("inf"): 3}
 
 
 def test_several_processes_are_one() -> None:
@@ -65,7 +65,7 @@ def test_growth_is_of_processes_that_were_there_at_both_moments() -> None:
     grown = growth([Look(1.0, before)], Look(3.0, after))
     assert grown.record_bytes[FLOW] == 15
     assert grown.counters["requests_total"] == 9
-    assert grown.histograms["api_seconds", "Produce"][float("inf")] == 3
+    assert grown.histograms["api_seconds", "Produce", "250"][float("inf")] == 3
     assert before[0].record_bytes[FLOW] == 10
 
 
