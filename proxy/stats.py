@@ -7,8 +7,12 @@ from collections import defaultdict
 
 from proxy.api_keys import FETCH, PRODUCE
 
-LATENCY_BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-API_BOUNDS_S = (0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
+LATENCY_BOUNDS_S = (
+    *(0.001, 0.0015, 0.0025, 0.004, 0.006, 0.01, 0.015, 0.025, 0.04, 0.06, 0.1),
+    *(0.15, 0.25, 0.4, 0.6, 1.0, 1.5, 2.5, 4.0, 6.0, 10.0),
+)
+"""Five to the decade: a percentile is shown at most 1.7 times as large as it was."""
+API_BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 """Few, as there is one histogram for each API that clients use."""
 INTERVAL_SHARES = (
     *(0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9),
@@ -20,7 +24,7 @@ PACED_APIS = (PRODUCE, FETCH)
 """APIs whose requests wait until a WAL segment is committed."""
 MAX_COMMIT_INTERVALS = 4
 """Commit intervals that have histograms of their own; a reload beyond that drops the one that is unused for longest."""
-LOOP_LAG_BOUNDS_S = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
+LOOP_LAG_BOUNDS_S = (0.002, 0.004, 0.006, 0.01, 0.015, 0.025, 0.04, 0.06, 0.1, 0.15, 0.25, 0.4, 0.6, 1.0)
 GETS_BOUNDS = (0, 1, 2, 4, 8, 16, 32, 64)
 STORAGE_OPERATIONS = ("put", "get", "list", "delete")
 SIZE_BOUNDS_BYTES = (1024, 16_384, 65_536, 262_144, 1_048_576, 2_097_152, 4_194_304, 8_388_608, 67_108_864)

@@ -44,7 +44,7 @@ def labelled_gauge(name: str, text: str, labels: Sequence[str], values: Labelled
 
 def histogram(name: str, text: str, counted: Histogram) -> Metric:
     """One without labels; its buckets are cumulated here."""
-    return HistogramMetricFamily(PREFIX + name, text, buckets=_buckets(counted), sum_value=counted.total)
+    return HistogramMetricFamily(PREFIX + name, text, buckets=buckets_of(counted), sum_value=counted.total)
 
 
 def labelled_histogram(
@@ -53,7 +53,7 @@ def labelled_histogram(
     """One histogram for each combination of labels, in the order in which they come."""
     family = HistogramMetricFamily(PREFIX + name, text, labels=labels)
     for label_values, one in counted:
-        family.add_metric(list(label_values), _buckets(one), one.total)
+        family.add_metric(list(label_values), buckets_of(one), one.total)
     return family
 
 
@@ -66,7 +66,8 @@ def by_interval(
     return [((*labels, str(interval_ms)), one) for interval_ms, one in counted.by_interval_ms.items()]
 
 
-def _buckets(counted: Histogram) -> list[tuple[str, float]]:
+def buckets_of(counted: Histogram) -> list[tuple[str, float]]:
+    """Return each bound as `le` names it, with the observations up to it."""
     cumulated, buckets = 0, []
     for bound, count in zip([*counted.bounds, float("inf")], counted.counts, strict=True):
         cumulated += count

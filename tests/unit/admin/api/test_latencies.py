@@ -8,11 +8,19 @@ from typing import Any
 import pytest
 
 from proxy.admin.api.figures import Figures, Look, added, figures_of, growth
-from proxy.admin.api.history import sample_of
+from proxy.admin.api.history import histogram_quantile_ms, sample_of
 from proxy.admin.carried import Carried
+from proxy.admin.families import buckets_of
 from proxy.admin.metrics import latency_metrics
 from proxy.api_keys import FETCH, METADATA, PRODUCE
-from proxy.stats import MAX_COMMIT_INTERVALS, Stats
+from proxy.stats import (
+    LATENCY_BOUNDS_S,
+    LOOP_LAG_BOUNDS_S,
+    MAX_COMMIT_INTERVALS,
+    Histogram,
+    Stats,
+    bounds_around,
+)
 
 
 def spread(first_s: float, last_s: float, count: int = 1_000) -> list[float]:
@@ -60,6 +68,17 @@ def test_latencies_around_the_interval_are_off_by_a_fifth_at_most(share: float) 
     """Many producers share a segment, so most of them wait less; and an upload may take as long as the interval."""
     shown = point(timed(Stats(commit_interval_ms=250), spread(0.25 * share, 0.25 * share * 1.001)))
     assert shown["produce_p50_ms"] == pytest.approx(250 * share, rel=0.2)
+
+
+@pytest.mark.parametrize("bounds", [LATENCY_BOUNDS_S, bounds_around(250), bounds_around(20), LOOP_LAG_BOUNDS_S[1:]])
+def test_no_latency_is_shown_twice_as_large(bounds: tuple[float, ...]) -> None:
+    """Upload, commit, GETs and the event loop's lag are shown by the same estimate."""
+    for lower in bounds[:-1]:
+        counted = Histogram(bounds)
+        counted.observe(lower * 1.001)
+        shown_ms = histogram_quantile_ms({float(le): count for le, count in buckets_of(counted)}, 0.99)
+        assert shown_ms is not None
+        assert shown_ms <= 1.7 * 1000 * lower
 
 
 def test_workers_with_different_intervals_are_one_proxy() -> None:
