@@ -49,6 +49,9 @@ _CONTROLLER = "between brokers and controllers"
 _GONE = "between brokers and controllers before KRaft"
 _AUTHENTICATES = "the client authenticates to the broker; passes unchanged, and who it is is noted for quotas"
 _NOT_SHARED = "addresses; partitions of diskless topics are refused, as their records are not on the brokers"
+_NO_TRANSACTIONS = (
+    "the brokers', except that partitions of diskless topics are rejected: markers would go to the shadow"
+)
 _SHARE_STATE = "between brokers: the share coordinator's state"
 _PASS, _REWRITE, _INTERCEPT, _HIDE = Treatment.PASS, Treatment.REWRITE, Treatment.INTERCEPT, Treatment.HIDE
 
@@ -77,10 +80,10 @@ _ROWS = (
     (21, "DeleteRecords", 2, 0, 2, _INTERCEPT, "log starts of diskless partitions"),
     (22, "InitProducerId", 2, 0, 6, _PASS, "producer IDs are the brokers' for both kinds of topics"),
     (23, "OffsetForLeaderEpoch", 4, 2, 4, _INTERCEPT, "epochs of diskless partitions never diverge"),
-    (24, "AddPartitionsToTxn", 3, 0, 5, _PASS, "the brokers' transaction coordinator is the truth"),
+    (24, "AddPartitionsToTxn", 3, 0, 5, _INTERCEPT, _NO_TRANSACTIONS),
     (25, "AddOffsetsToTxn", 3, 0, 4, _PASS, "the brokers' transaction coordinator is the truth"),
     (26, "EndTxn", 3, 0, 5, _PASS, "the brokers' transaction coordinator is the truth"),
-    (27, "WriteTxnMarkers", 1, 0, 2, _PASS, "Admin.abortTransaction sends it to the partition's real leader"),
+    (27, "WriteTxnMarkers", 1, 1, 2, _INTERCEPT, _NO_TRANSACTIONS),
     (28, "TxnOffsetCommit", 3, 0, 5, _PASS, _GROUPS),
     (29, "DescribeAcls", 2, 0, 3, _PASS, _CLASSIC),
     (30, "CreateAcls", 2, 0, 3, _PASS, _CLASSIC),

@@ -27,6 +27,7 @@ from proxy.handlers.offset_for_leader_epoch import offset_for_leader_epoch
 from proxy.handlers.sasl import sasl_authenticate, sasl_handshake
 from proxy.handlers.share_fetch import share_acknowledge, share_fetch
 from proxy.handlers.share_group_offsets import alter_share_group_offsets, describe_share_group_offsets
+from proxy.handlers.transactions import add_partitions_to_txn, write_txn_markers
 
 if TYPE_CHECKING:
     from proxy.connection import ClientConnection
@@ -46,6 +47,8 @@ HANDLERS: dict[int, Handler] = {
     20: delete_topics,
     21: delete_records,
     23: offset_for_leader_epoch,
+    24: add_partitions_to_txn,
+    27: write_txn_markers,
     32: describe_configs,
     33: alter_configs,
     35: describe_log_dirs,
