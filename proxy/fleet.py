@@ -14,7 +14,7 @@ import structlog
 from proxy import __version__
 from proxy.config import Listeners, Settings, parse_node_ids
 from proxy.coordinator.interface import CoordinatorUnavailable, FleetStore, ListenersRecord, ProxyRecord, SeenProxy
-from proxy.racks import sticky_order
+from proxy.sticky import sticky_order
 from proxy.wire.metadata import Broker
 
 log = structlog.get_logger()

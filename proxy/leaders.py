@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from functools import lru_cache
 
-from proxy.racks import sticky_choice, sticky_order
+from proxy.sticky import sticky_choice, sticky_order
 from proxy.wire.partition_leaders import HASH_SLOTS, HashedLeaders, Leaders, ReplicaLeaders, SoleLeader
 
 _MAX_REMEMBERED = 10_000

@@ -3,9 +3,6 @@
 The first that answers: the RackId of the request itself (Metadata v14, DescribeTopicPartitions v1); a hint in the
 client ID; a rack that the same connection, or the same client (address and client ID) on another one, said in a Fetch
 v11+ or a group heartbeat; the network that it comes from; the rack of the port that it came to; the proxy's own.
-
-Also the sticky choice among equals: rendezvous hashing, so that every proxy gives one client the same answer, clients
-spread evenly, and only those of a lost candidate move.
 """
 
 from __future__ import annotations
@@ -17,7 +14,7 @@ from functools import lru_cache
 from hashlib import blake2b
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from itertools import pairwise
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from proxy.cluster import ClusterView
@@ -29,7 +26,6 @@ RACK_HINT = re.compile(r"(?:^|[ ,|])diskless_rack_id=([^=,| ]*)")
 
 ToldBy = Literal["client ID", "request", "another connection", "network", "listener", "proxy"]
 """What said whose rack it is."""
-Candidate = TypeVar("Candidate", int, str)
 
 _LONGEST_CLIENT_ID = 256
 """Of clients that are remembered apart from their connection: what they send must not fill memory."""
@@ -229,23 +225,7 @@ class Racks:
 
 
 def client_key(host: str, client_id: str | None) -> str:
-    """A client as `sticky_order` tells clients apart: short, whatever it calls itself."""
+    """A client as `sticky.sticky_order` tells clients apart: short, whatever it calls itself."""
     if client_id is not None and len(client_id) > _LONGEST_CLIENT_ID:
         client_id = blake2b(client_id.encode(), digest_size=16).hexdigest()
     return f"{host}\0{client_id}"
-
-
-def sticky_choice(client: str, candidates: tuple[Candidate, ...]) -> Candidate:
-    """The candidate that `client` keeps as long as it is there: the highest hash of the pair."""
-    first: Candidate = sticky_order(client, candidates)[0]
-    return first
-
-
-@lru_cache(maxsize=65536)
-def sticky_order(client: str, candidates: tuple[Candidate, ...]) -> tuple[Candidate, ...]:
-    """The candidates as `client` prefers them; the order of two never depends on a third."""
-
-    def weight(candidate: Candidate) -> bytes:
-        return blake2b(f"{client}\0{candidate}".encode(), digest_size=8).digest()
-
-    return tuple(sorted(candidates, key=weight, reverse=True))

@@ -11,7 +11,7 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import NamedTuple
 
-from proxy.racks import sticky_choice
+from proxy.sticky import sticky_choice
 from proxy.wire.partition_states import PartitionState
 
 NOBODY: frozenset[int] = frozenset()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from proxy.cluster import ClusterView
 from proxy.config import Listeners, Settings
-from proxy.racks import LearnedRacks, Networks, Racks, alias_hint, client_key, hinted_rack, sticky_choice
+from proxy.racks import LearnedRacks, Networks, Racks, alias_hint, client_key, hinted_rack
 from proxy.wire.metadata import Broker
 
 RACKS = ("rack-a", "rack-a-north", "rack-b")
@@ -264,20 +264,3 @@ def test_a_long_client_id_is_a_short_key():
     assert client_key("h", "app") == "h\0app"
     assert len(client_key("h", "x" * 30_000)) < 100
     assert client_key("h", "x" * 30_000) != client_key("h", "x" * 30_001)
-
-
-@settings(deadline=None)
-@given(st.text(max_size=20), st.lists(st.integers(0, 1000), min_size=1, max_size=20, unique=True))
-def test_a_choice_moves_only_when_its_candidate_is_lost(client, candidates):
-    chosen = sticky_choice(client, tuple(candidates))
-    assert chosen in candidates
-    assert sticky_choice(client, tuple(reversed(candidates))) == chosen
-    for lost in candidates:
-        left = tuple(candidate for candidate in candidates if candidate != lost)
-        if left and lost != chosen:
-            assert sticky_choice(client, left) == chosen
-
-
-def test_clients_spread_over_the_candidates():
-    chosen = [sticky_choice(f"10.0.0.{number}\0app", (1, 2, 3)) for number in range(600)]
-    assert all(120 < chosen.count(candidate) < 280 for candidate in (1, 2, 3))
