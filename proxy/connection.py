@@ -204,6 +204,8 @@ class ClientConnection(asyncio.Protocol):
             slot.lose()
         self._not_taken.extend(slot.let_go for slot in self._slots if slot.let_go is not None)
         self._slots.clear()
+        self._held_response_bytes = 0
+        self.context.unread.forget(self)
         self._let_go()
         self.context.memory.give_back(self._charge_bytes)
         self._charge_bytes = 0
@@ -221,6 +223,7 @@ class ClientConnection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         """asyncio: room again."""
+        self.context.unread.charge(self)
         self._let_go()
         self._unpause(_CLIENT_FULL)
         self._resume_broker()
@@ -420,6 +423,8 @@ class ClientConnection(asyncio.Protocol):
             self.context.stats.client_bytes_sent += len(part)
             self.sent_bytes += len(part)
             self._transport.write(part)
+            if self._transport.get_write_buffer_size():
+                self.context.unread.charge(self)
 
     def slot_finished(self, slot: Slot) -> None:
         """A slot has all of its answer, or never will."""
@@ -429,8 +434,11 @@ class ClientConnection(asyncio.Protocol):
         self.last_active_s = self.context.now()
         if self._slots and self._slots[0] is slot:
             self._flush()
-        elif self._ended and slot.let_go is not None:
-            slot.let_go()
+        elif self._ended:
+            if slot.let_go is not None:
+                slot.let_go()
+        else:
+            self.context.unread.charge(self)
         if self._held_response_bytes > self._max_held_response_bytes:
             self._pause(_ANSWERS_WAIT)
 
@@ -469,6 +477,16 @@ class ClientConnection(asyncio.Protocol):
     def unsent_bytes(self) -> int:
         """What was written and has not left the process, as the client does not take it."""
         return self._transport.get_write_buffer_size() if self._transport is not None else 0
+
+    @property
+    def unread_bytes(self) -> int:
+        """Answers that are whole and have not left the process."""
+        return self.unsent_bytes + self._held_response_bytes
+
+    @property
+    def read_bytes(self) -> int:
+        """Bytes that the client has taken so far."""
+        return self.sent_bytes - self.unsent_bytes
 
     @property
     def held_up_bytes(self) -> int:
@@ -703,6 +721,8 @@ class ClientConnection(asyncio.Protocol):
             self.context.stats.client_bytes_sent += size
             self.sent_bytes += size
             self._transport.writelines(buffers)
+            if self._transport.get_write_buffer_size():
+                self.context.unread.charge(self)
 
     def _let_go(self) -> None:
         not_taken, self._not_taken = self._not_taken, []

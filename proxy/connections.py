@@ -163,6 +163,17 @@ class Connections:
         remedy = open_files.REMEDY if open_files.are_exhausted(error.__cause__) else "start the broker"
         self._log("broker_unreachable", connection, broker=connection.node_id, reason=str(error), remedy=remedy)
 
+    def end_slowest(self, connection: ClientConnection, unread_bytes: int) -> None:
+        """End a client that reads too slowly for the memory that there is; at most one log line a second."""
+        self._cut_off(
+            "unread_answers",
+            "client_too_slow",
+            connection,
+            reason=f"the unread answers of all clients exceed the limit, and it is the slowest: {unread_bytes} bytes",
+            remedy="find out why the client reads slowly; else raise limits.max_unread_answer_bytes",
+        )
+        connection.abort()
+
     def failed(self, connection: ClientConnection, error: BaseException) -> None:
         """A request met a fault of the proxy's own; at most one log line a second."""
         self._log("request_failed", connection, exc_info=error, remedy="report it; the client reconnects")
@@ -188,15 +199,17 @@ class Connections:
             held_up_s = _stands_for(self._held_up, connection, connection.held_up_bytes, now_s)
             unsent_s = _stands_for(self._unsent, connection, connection.unsent_bytes, now_s)
             if connection.frame_began_s is not None and connection.frame_began_s < now_s - frame_s:
-                self._log("client_too_slow", connection, reason=f"a request took longer than limits.{name}")
+                reason = f"a request took longer than limits.{name}"
+                self._cut_off("slow_request", "client_too_slow", connection, reason=reason)
                 connection.abort()
             elif contended and held_up_s > broker_s:
                 reason = "the broker took nothing for limits.broker_write_timeout_ms, and others wait for the memory"
-                self._log("broker_too_slow", connection, reason=reason, remedy="see whether the broker hangs")
+                remedy = "see whether the broker hangs"
+                self._cut_off("slow_broker", "broker_too_slow", connection, reason=reason, remedy=remedy)
                 connection.abort()
             elif unsent_s > self._limits.write_timeout_ms / 1000:
                 reason = "it took none of its answers for limits.write_timeout_ms"
-                self._log("client_too_slow", connection, reason=reason)
+                self._cut_off("reads_nothing", "client_too_slow", connection, reason=reason)
                 connection.abort()
             elif connection.last_active_s < now_s - idle_s and not connection.busy:
                 connection.close()
@@ -226,6 +239,10 @@ class Connections:
         """End all of them at once."""
         for connection in list(self._open):
             connection.abort()
+
+    def _cut_off(self, counted: str, event: str, connection: ClientConnection, **values: Any) -> None:
+        self._stats.connections_cut_off[counted] += 1
+        self._log(event, connection, **values)
 
     def _refused(self, connection: ClientConnection | Stranger, limit: str) -> None:
         self._stats.connections_refused += 1

@@ -54,6 +54,7 @@ from proxy.time_lookup import TimeLookup
 from proxy.topic_defaults import TopicDefaults
 from proxy.topic_names import TopicNames
 from proxy.topics import Topics
+from proxy.unread import UnreadAnswers
 from proxy.wal.buffer import WalBuffer
 from proxy.wal.intake import Intake
 
@@ -87,6 +88,7 @@ class Context:
         self.quotas = Quotas(self.now, self.stats.throttled_seconds)
         self.memory = MemoryBudget(settings.limits.max_request_bytes_in_memory)
         self.connections = Connections(settings.limits, self.stats)
+        self.unread = UnreadAnswers(self.memory, settings.limits, self.connections.end_slowest)
         self.cluster = Cluster(settings)
         self.storage = storage = CountedStorage(storage, self.stats)
         self.certificates: Sequence[TlsFiles] = ()

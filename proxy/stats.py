@@ -26,6 +26,8 @@ MAX_COMMIT_INTERVALS = 4
 """Commit intervals that have histograms of their own; a reload beyond that drops the one that is unused for longest."""
 LOOP_LAG_BOUNDS_S = (0.002, 0.004, 0.006, 0.01, 0.015, 0.025, 0.04, 0.06, 0.1, 0.15, 0.25, 0.4, 0.6, 1.0)
 GETS_BOUNDS = (0, 1, 2, 4, 8, 16, 32, 64)
+CUT_OFF_REASONS = ("slow_request", "slow_broker", "reads_nothing", "unread_answers")
+"""Why the proxy ends a connection that is in use."""
 STORAGE_OPERATIONS = ("put", "get", "list", "delete")
 SIZE_BOUNDS_BYTES = (1024, 16_384, 65_536, 262_144, 1_048_576, 2_097_152, 4_194_304, 8_388_608, 67_108_864)
 OTHER_TOPICS = "(others)"
@@ -124,6 +126,7 @@ class Stats:
         self.client_bytes_sent = 0
         self.connections_opened = 0
         self.connections_refused = 0
+        self.connections_cut_off = dict.fromkeys(CUT_OFF_REASONS, 0)
         self.protocol_errors = 0
         self.tls_handshakes_failed = 0
         self.upstream_failures = 0

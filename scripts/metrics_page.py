@@ -87,9 +87,10 @@ _END = """\
 - `event_loop_lag_seconds` is sampled four times a second: what anything waits on top while something else keeps the
   process busy. Below two milliseconds it means nothing.
 - `buffer_bytes` is what is held, `buffer_bytes_limit` the most: `held_requests`
-  (`limits.max_request_bytes_in_memory`), `replica_answers` (`fetch.replica_answer_bytes_max`), `wal`
-  (`diskless.append.buffer.max.bytes`, which is uploaded when it is full), `cache` and `cold_cache`
-  (`fetch.cache_bytes`, `fetch.cold_cache_bytes`, which are full as a rule). The five older names of the same stay.
+  (`limits.max_request_bytes_in_memory`), `unread_answers` (part of the same: `limits.max_unread_answer_bytes`),
+  `replica_answers` (`fetch.replica_answer_bytes_max`), `wal` (`diskless.append.buffer.max.bytes`, which is uploaded
+  when it is full), `cache` and `cold_cache` (`fetch.cache_bytes`, `fetch.cold_cache_bytes`, which are full as a
+  rule). The five older names of the same stay.
 - `fetch_storage_gets` counts the GETs that a Fetch caused itself; what the cache has, and what another Fetch is
   reading already, are none. The hit rate of the caches is `rate(cache_hits_total) / (rate(cache_hits_total) +
   rate(cache_misses_total))`.

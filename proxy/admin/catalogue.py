@@ -22,7 +22,7 @@ from proxy.apis import API_TABLE
 from proxy.config import Settings
 from proxy.context import Context
 from proxy.replicas.choice import LeaderReason
-from proxy.stats import STORAGE_OPERATIONS
+from proxy.stats import CUT_OFF_REASONS, STORAGE_OPERATIONS
 from proxy.storage import open_storage
 
 _SETTINGS = {
@@ -96,7 +96,7 @@ LABELS = {
     "api": Label(
         "the [APIs](apis.md) that clients have used", "|".join(re.escape(api.name) for api in API_TABLE.values())
     ),
-    "buffer": _one_of("held_requests", "wal", "replica_answers", "cache", "cold_cache"),
+    "buffer": _one_of("held_requests", "unread_answers", "wal", "replica_answers", "cache", "cold_cache"),
     "client_rack": Label("the racks of brokers, proxies and settings; `unknown` for what a client made up", _RACK),
     "commit_interval_ms": Label(
         "`diskless.append.commit.interval.ms` when the request was answered; empty for APIs that wait for no segment",
@@ -115,8 +115,9 @@ LABELS = {
     "python": Label("a version", r"\d+(\.\w+)+\+?"),
     "rack": Label("the racks of live proxies", _RACK),
     "reason": Label(
-        "[why a partition was read from its leader](operations.md#reads-from-the-leader)",
-        "|".join(reason.value for reason in LeaderReason),
+        "of reads: [why a partition was read from its leader](operations.md#reads-from-the-leader); of connections: "
+        + ", ".join(f"`{one}`" for one in CUT_OFF_REASONS),
+        "|".join((*(reason.value for reason in LeaderReason), *CUT_OFF_REASONS)),
     ),
     "saving": _one_of("near_read", "diskless_produce", "diskless_replication", "diskless_fetch"),
     "serving_rack": Label("the racks of brokers, and the proxy's; empty where a broker has none", _RACK),

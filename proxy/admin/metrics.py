@@ -73,6 +73,12 @@ class ProxyCollector(Collector):
         yield counter("upstream_failures", "Brokers that could not be reached for a client.", stats.upstream_failures)
         yield counter("connections_opened", "Client connections since the start.", stats.connections_opened)
         yield counter("connections_refused", "Client connections over a limit.", stats.connections_refused)
+        yield labelled_counter(
+            "connections_cut_off",
+            "Client connections that the proxy ended while they were in use.",
+            ["reason"],
+            [((reason,), count) for reason, count in stats.connections_cut_off.items()],
+        )
 
     def _records(self) -> Iterator[Metric]:
         context, settings = self._context, self._context.settings

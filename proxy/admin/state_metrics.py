@@ -35,10 +35,11 @@ class Buffer(NamedTuple):
 
 def buffers(context: Context) -> list[Buffer]:
     """All that have a limit of bytes. Caches are full as a rule; the others are not."""
-    memory, near = context.memory, context.replica_memory
+    memory, unread, near = context.memory, context.unread, context.replica_memory
     cache, cold, settings = context.cache, context.cold_cache, context.settings
     return [
         Buffer("held_requests", memory.used_bytes, memory.limit_bytes, "limits.max_request_bytes_in_memory"),
+        Buffer("unread_answers", unread.used_bytes, unread.limit_bytes, "limits.max_unread_answer_bytes"),
         Buffer(
             "wal",
             context.wal.buffered_bytes,
@@ -84,7 +85,7 @@ def process_state(context: Context, *, ready: bool) -> Iterator[Metric]:
     limits = [((one.name,), one.limit_bytes) for one in held]
     yield labelled_gauge("buffer_bytes", "What is held in memory, by what for.", ["buffer"], used)
     yield labelled_gauge("buffer_bytes_limit", "The most that may be.", ["buffer"], limits)
-    yield gauge("held_request_bytes", "Requests held in memory.", context.memory.used_bytes)
+    yield gauge("held_request_bytes", "Requests and unread answers held in memory.", context.memory.used_bytes)
     yield gauge("held_request_bytes_limit", "Their limit.", context.memory.limit_bytes)
     yield gauge("wal_buffer_bytes", "In the WAL segment being filled.", context.wal.buffered_bytes)
     yield gauge("wal_segments_underway", "Segments uploading or committing.", context.wal.segments_underway)

@@ -42,7 +42,12 @@ class Limits(Section):
     max_in_flight_requests: Reloadable[int] = Field(default=64, ge=1)
     """Requests of one connection that wait for an answer, before reading from it stops."""
     max_request_bytes_in_memory: Reloadable[int] = Field(default=536_870_912, ge=1024)
-    """All held requests and WAL buffers of the process; reading stops above it."""
+    """All held requests, unread answers and WAL buffers of the process; reading stops above it."""
+    max_unread_answer_bytes: Reloadable[int] = Field(default=134_217_728, ge=1024)
+    """Answers of all clients that are written and not read, part of `max_request_bytes_in_memory` and at most a quarter
+    of it. Above it, the connections of the slowest clients end, and Fetches of diskless topics get what is free."""
+    unread_grace_ms: Reloadable[int] = Field(default=1_000, ge=1)
+    """A client that falls behind with reading is not ended within this time, whatever other clients leave unread."""
     max_response_bytes_per_connection: Reloadable[int] = Field(default=67_108_864, ge=1024)
     """Answers of one connection that wait for an earlier one's, whoever gives them; reading from broker and client
     stops above it. One Fetch of diskless topics answers no more than this either."""

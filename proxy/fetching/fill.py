@@ -92,9 +92,13 @@ class Filling:
         pieces: dict[Key, Piece] = {}
         for answer in answers:
             pieces |= answer.pieces
+        free_bytes = self._context.unread.free_bytes
         if sum(answer.kind == CLASSIC for answer in answers) > 1:
             # A single broker's first batch may come on top of a diskless half, as brokers always give one.
-            pieces = cut(self._version, keys_of(self._topics), pieces, self._max_bytes)
+            pieces = cut(self._version, keys_of(self._topics), pieces, min(self._max_bytes, free_bytes))
+        elif sum(answer.record_bytes for answer in answers) > free_bytes:
+            # Clients that read slowly hold the rest of the memory: this one gets less, and asks again.
+            pieces = cut(self._version, keys_of(self._topics), pieces, free_bytes)
         own = sum(pieces[key].record_bytes for answer in answers if answer.own for key in answer.pieces)
         throttle_ms = self._context.quotas.throttle_fetch(self._connection, self._client_id, own)
         brokers_ms = max((answer.throttle_ms for answer in answers), default=0)

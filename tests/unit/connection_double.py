@@ -13,6 +13,7 @@ from proxy.connection import ClientConnection
 from proxy.connections import Connections
 from proxy.memory import MemoryBudget
 from proxy.stats import Stats
+from proxy.unread import UnreadAnswers
 from proxy.upstream import BrokerUnreachable
 from proxy.wire.header import request_header
 
@@ -108,6 +109,7 @@ class Sent:
         self.cluster = FakeCluster()
         self.stats = Stats()
         self.memory = MemoryBudget(memory_bytes)
+        self.connections = Connections(limits, self.stats)
         self.streams: set[Any] = set()
         """Produces that go to the broker in parts now."""
         self.passed: list[str | bytes] = []
@@ -129,7 +131,8 @@ class Sent:
             now=asyncio.get_running_loop().time,
             stats=self.stats,
             memory=self.memory,
-            connections=Connections(limits, self.stats),
+            connections=self.connections,
+            unread=UnreadAnswers(self.memory, limits, self.connections.end_slowest),
             cluster=self.cluster,
             topics=self.topics,
             racks=SimpleNamespace(of=lambda *_: "rack-a", counted=lambda *_: "rack-a", learn=lambda *_: None),

@@ -145,6 +145,7 @@ class Proxied:
         racks = {LEADER: "far", NEAR: "near", ALSO_NEAR: "near"}
         view = ClusterView({node: Broker(node, "", 0, rack) for node, rack in racks.items()})
         cluster: Any = SimpleNamespace(rack_of=racks.get, racks_seen=racks, view=view)
+        self.unread = SimpleNamespace(free_bytes=1 << 40)
         limits = SimpleNamespace(max_response_bytes_per_connection=1 << 40)
         self.context: Any = SimpleNamespace(
             settings=SimpleNamespace(
@@ -156,6 +157,7 @@ class Proxied:
             ),
             now=now,
             stats=self.stats,
+            unread=self.unread,
             topics=SimpleNamespace(
                 find=lambda topic: None,
                 is_read_as_classic=lambda topic: topic not in self.unsure,
