@@ -9,14 +9,15 @@ from contextlib import suppress
 
 from redis.asyncio import Redis
 
+from proxy import config
 from proxy.check.findings import Finding, Kind, error, from_error, ok, warning
 from proxy.config import Settings
-from proxy.coordinator import scripts
+from proxy.coordinator.commands import command_problem
 from proxy.coordinator.connect import connect, fitness, store_call, store_name
 from proxy.coordinator.interface import CoordinatorUnavailable
 from proxy.coordinator.layout import layout_problems
 from proxy.coordinator.registry import RedisTopicRegistry
-from proxy.coordinator.shards import FLEET_PREFIX, REGISTRY_PREFIX, REPLICATION_PREFIX, shard_prefix
+from proxy.coordinator.shards import FLEET_PREFIX
 
 _PINGS = 5
 _SLOW_MS = 50.0
@@ -41,7 +42,7 @@ async def check_store(settings: Settings) -> tuple[list[Finding], Redis | None, 
             return found, None, 0
         if not fit.unfit:
             found += [from_error(Kind.STORE, where, one) for one in await layout_problems(client, settings.redis)]
-            found.append(await _tried_out(client, where))
+            found.append(await _tried_out(client, settings.redis, where))
             with suppress(CoordinatorUnavailable):  # that it may not be asked is told already
                 found.append(await _memory(client, where))
     except CoordinatorUnavailable as problem:
@@ -93,12 +94,12 @@ async def _is_readable(client: Redis, settings: Settings) -> bool:
     return True
 
 
-async def _tried_out(client: Redis, where: str) -> Finding:
-    """Scripts on keys of every kind, and a subscription."""
+async def _tried_out(client: Redis, settings: config.Redis, where: str) -> Finding:
+    """Every command of the scripts on keys of every kind, and a subscription."""
     name = uuid.uuid4().hex
     try:
-        for prefix in (FLEET_PREFIX, REGISTRY_PREFIX, REPLICATION_PREFIX, shard_prefix(0)):
-            await scripts.run(client, "fleet_try_out", scripts.Call(prefix, (name.encode(),)))
+        if problem := await command_problem(client, settings):
+            return from_error(Kind.STORE, where, problem)
         async with store_call(client, "subscribing to announcements"), client.pubsub() as pubsub:
             await pubsub.subscribe(f"{FLEET_PREFIX}check-{name}")
             while (message := await pubsub.get_message(timeout=None)) is None or message["type"] != "subscribe":

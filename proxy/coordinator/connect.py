@@ -41,6 +41,10 @@ class StoreUnfit(Exception):
     """The store can't be trusted with commits; one line that names the cause and the remedy."""
 
 
+class CommandRejected(CoordinatorUnavailable):
+    """The store does not let our user run a command, or does not know it; a script may have stopped halfway."""
+
+
 class WrongServer(StoreUnfit):
     """It is one that `redis.url` is not to lead to, or not any more."""
 
@@ -114,15 +118,21 @@ async def store_call(client: Redis, doing: str) -> AsyncIterator[None]:
     except (RedisError, OSError) as error:
         if isinstance(error, (ReadOnlyError, MasterDownError)):
             await renew(client)
-        raise CoordinatorUnavailable(f"the coordinator's store failed while {doing}: {_explain(error)}") from error
+        failure = CommandRejected if _is_rejection(error) else CoordinatorUnavailable
+        raise failure(f"the coordinator's store failed while {doing}: {_explain(error)}") from error
+
+
+def _is_rejection(error: RedisError | OSError) -> bool:
+    text = str(error).lower()
+    return isinstance(error, NoPermissionError) or "acl failure in script" in text or "unknown command" in text
 
 
 def _explain(error: RedisError | OSError) -> str:
     text = str(error) or type(error).__name__
     if isinstance(error, OutOfMemoryError):
         return f"it is out of memory ({text}); give it more `maxmemory`"
-    if isinstance(error, NoPermissionError) or "ACL failure in script" in text:
-        return f"it does not let our user do that ({text}); see docs/operations.md for the rights of redis.url's user"
+    if _is_rejection(error):
+        return f"it rejects a command ({text}); see docs/operations.md, Which Redis, for the rights of redis.url's user"
     if isinstance(error, AuthenticationError):
         return f"it refuses our credentials ({text}); see user and password in redis.url"
     if isinstance(error, BusyLoadingError):

@@ -13,6 +13,7 @@ from contextlib import suppress
 from redis.asyncio import Redis
 
 from proxy import __version__, config
+from proxy.coordinator.commands import check_commands
 from proxy.coordinator.connect import StoreUnfit, check_fitness, store_call, store_name
 from proxy.coordinator.interface import CoordinatorUnavailable
 from proxy.coordinator.shards import STORE_KEY
@@ -23,12 +24,13 @@ _FIELDS = ("shards", "format", "release")
 
 
 async def check_store(client: Redis, settings: config.Redis) -> None:
-    """Refuse a store that could lose commits, or that holds data of another layout; the first proxy fixes the layout.
+    """Reject a store that could lose commits, rejects a command, or holds data of another layout.
 
-    Raises StoreUnfit, and CoordinatorUnavailable where the store does not answer. What the store does not let us ask is
-    warned of in the log.
+    The first proxy fixes the layout. The log warns of checks that the store does not allow. Raises StoreUnfit, and
+    CoordinatorUnavailable if the store does not answer.
     """
     await check_fitness(client, settings, warn=True)
+    await check_commands(client, settings)
     await settle_layout(client, settings)
 
 

@@ -78,6 +78,15 @@ class RedisCoordinator(IndexRewriting):
         """Refuse reads, too, as long as what the store has are not our records, or are not understood; None ends it."""
         self._calls.closed = why
 
+    @property
+    def command_rejected(self) -> bool:
+        """Whether the store has rejected a command of a script since `commands_tried`."""
+        return self._calls.command_rejected
+
+    def commands_tried(self) -> None:
+        """Note that the store lets its user run every command."""
+        self._calls.command_rejected = False
+
     def expect_identity(self, identity: str) -> None:
         """What the store is called (32 hex digits): what is known here is not held against any other one."""
         self._calls.identity = bytes.fromhex(identity)

@@ -52,7 +52,8 @@ class Call(NamedTuple):
 def script(name: str) -> Script:
     """The operation of `lua/<name>.lua`."""
     preamble = _PREAMBLES.get(name.partition("_")[0], _PREAMBLES["shard"])
-    text = "\n".join((_DIRECTORY / file).read_text() for file in (*preamble, f"{name}.lua"))
+    texts = [(_DIRECTORY / file).read_text() for file in (*preamble, f"{name}.lua")]
+    text = "\n".join((f"local SCRIPT = '{name}'", *texts))
     return Script(name, text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
 
 

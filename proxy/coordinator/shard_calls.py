@@ -16,7 +16,7 @@ from redis.asyncio import Redis
 
 from proxy import config
 from proxy.coordinator import packing, scripts
-from proxy.coordinator.connect import renew
+from proxy.coordinator.connect import CommandRejected, renew
 from proxy.coordinator.fence import Fence
 from proxy.coordinator.interface import MAX_BATCHES_PER_RUN, CoordinatorUnavailable, ShardFenced
 from proxy.coordinator.packing import ShardState
@@ -85,6 +85,8 @@ class ShardCalls:
         """Why nothing may be written at the moment."""
         self.closed: str | None = None
         """Why nothing may be read either: the store is another deployment's, or of a layout that nobody here knows."""
+        self.command_rejected = False
+        """Whether the store has rejected a command of a script since the store's commands were tried."""
         self.identity = packing.NO_IDENTITY
         """Of the store that all this is about."""
         self._client = client
@@ -171,7 +173,11 @@ class ShardCalls:
             sent = (header, *arguments)
             self.bytes_sent += sum(map(len, sent))
             packed.append(scripts.Call(shard_prefix(shard), sent))
-        replies = await scripts.run_all(self._client, name, packed, refusals=_REFUSALS)
+        try:
+            replies = await scripts.run_all(self._client, name, packed, refusals=_REFUSALS)
+        except CommandRejected:
+            self.command_rejected = True
+            raise
         fenced_before = set(self.fence.fenced)
         judged = [
             self._judge(shard, reply, mode, sent)

@@ -13,6 +13,7 @@ import structlog
 from redis.asyncio import Redis
 
 from proxy import config
+from proxy.coordinator.commands import check_commands
 from proxy.coordinator.connect import StoreUnfit, WrongServer, check_fitness, renew
 from proxy.coordinator.interface import CoordinatorUnavailable
 from proxy.coordinator.layout import layout_problems
@@ -133,6 +134,10 @@ class StoreWatch:
                     "to another one by now; bring its data back, or see `diskless-proxy coordinator check`"
                 )
             server = await check_fitness(self._client, self._settings)
+            if server != self._server or self._coordinator.command_rejected:
+                # Another server may have other users, and other names for commands.
+                await check_commands(self._client, self._settings)
+                self._coordinator.commands_tried()
         except StoreUnfit as error:
             if self.unfit != str(error):
                 log.error("store_unfit", reason=str(error), effect="nothing is committed until it is mended")

@@ -236,9 +236,18 @@ MISCONFIGURATIONS = (
     Misconfiguration(
         "redis_rights",
         "a user of Redis that may not run scripts, or has no rights on the keys",
-        "redis.url 127.0.0.1:6379: the coordinator's store failed while …: it does not let our "
-        "user do that (…); see docs/operations.md for the rights of redis.url's user",
+        "redis.url 127.0.0.1:6379: the coordinator's store failed while …: it rejects a command (…); see "
+        "docs/operations.md, Which Redis, for the rights of redis.url's user",
         _STORE,
+    ),
+    Misconfiguration(
+        "redis_commands",
+        "a user of Redis that may not run every command, or a server that has renamed one",
+        "redis.url 127.0.0.1:6379: the store rejects HRANDFIELD (…), so a script could stop halfway; let the user of "
+        "redis.url run all commands of docs/operations.md, Which Redis, on keys and channels that begin with "
+        "`diskless:`, and rename none",
+        _STORE,
+        by_run=True,
     ),
     Misconfiguration(
         "redis_memory_only",

@@ -241,6 +241,12 @@ local function with_early_as(error_code, known)
   return table.concat(changed)
 end
 
+-- Whether rows lie where the next batch would: a commit of an older release stopped halfway, or somebody wrote past the scripts.
+local function has_rows_beyond(key, log)
+  local _, _, end_offset = parse(LOG, log)
+  return call('ZCOUNT', index_prefix .. key, end_offset, '+inf') > 0, end_offset
+end
+
 local parts, accepted = {}, {}
 local more_rows, more_bytes, more_offsets = 0, 0, 0
 for index = 1, run_count do
@@ -257,6 +263,10 @@ for index = 1, run_count do
   elseif full then
     parts[index] = pack('>i2', THROTTLING_QUOTA_EXCEEDED) .. sub(log, 1, 16)
   else
+    local beyond, end_offset = has_rows_beyond(partitions[index], log)
+    if beyond then
+      return fence(string.format('the index of one of its logs has rows at or beyond its log end offset %d', end_offset))
+    end
     local run = work_out(index, log, known)
     if #run.rows > 0 or not known then
       accepted[#accepted + 1] = run
@@ -270,8 +280,22 @@ if #accepted == 0 then
   return reply(parts)
 end
 
+local use = more_rows > 0 and call('HGET', prefix .. 'segments', segment)
+local used_bytes, used_rows = 0, 0
+if use then
+  used_bytes, used_rows = parse(USE, use)
+end
+
 -- From here on only writes. The first is one that the server refuses when memory is short; after it none is refused.
+-- The segment's use comes before its rows, and the log ends come after all that belongs to them: whatever is found after a
+-- script that stopped halfway, no object that rows name is taken for an orphan.
 note_change(more_rows, more_rows * ROW_MEMBER_BYTES, more_offsets)
+if more_rows > 0 then
+  call('HSET', prefix .. 'segments', segment, pack(USE, used_bytes + more_bytes, used_rows + more_rows))
+  if not use then
+    call('ZREM', prefix .. 'garbage', segment)
+  end
+end
 
 local function write_producers(run)
   local key = producers_prefix .. run.partition
@@ -326,14 +350,6 @@ local kept_ms = not_after > 0 and not_after - now + KEPT_BEYOND_MS or ANSWERS_KE
 call('PEXPIRE', answers_key, string.format('%d', kept_ms))
 if more_rows > 0 then
   call('HSET', prefix .. 'logs', unpack(new_logs))
-  local use = call('HGET', prefix .. 'segments', segment)
-  local used_bytes, used_rows = 0, 0
-  if use then
-    used_bytes, used_rows = parse(USE, use)
-  else
-    call('ZREM', prefix .. 'garbage', segment)
-  end
-  call('HSET', prefix .. 'segments', segment, pack(USE, used_bytes + more_bytes, used_rows + more_rows))
   announce(announcement)
 end
 return reply(parts)

@@ -16,6 +16,7 @@ if expected == right then
   return reply({ '\1' })
 end
 local _, rows = parse(USE, right)
+begin_change()
 -- Removals come first: the server allows them when memory is short, and then also the writes after them.
 if rows == 0 then
   call('HDEL', key, segment)

@@ -34,6 +34,7 @@ for at = 1, #request, 20 do
   local index_key = prefix .. 'index:' .. partition
   if goes_on == 0 or call('HEXISTS', prefix .. 'logs', partition) == 0 then
     -- Removals come first: the server allows them when memory is short, and then also the writes after them.
+    begin_change()
     local ended = call('HDEL', prefix .. 'logs', partition)
     ended = ended + call('UNLINK', prefix .. 'producers:' .. partition)
     ended = ended + call('HDEL', prefix .. 'packed', partition)

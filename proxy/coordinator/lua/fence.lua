@@ -98,6 +98,13 @@ local function is_foreign()
   end)
 end
 
+-- Refuse this shard to everyone from now on. A replica can't note that.
+local function fence(why)
+  redis.pcall('HDEL', meta_key, 'settling') -- a removal comes first: the server allows it when memory is short
+  redis.pcall('HSETNX', meta_key, 'fenced', why)
+  return redis.error_reply('FENCED ' .. why)
+end
+
 -- A replica refuses it. Whoever knows of the loss goes on saying so, and says it to the primary when it gets there.
 local function note_loss(why)
   redis.pcall('HDEL', meta_key, 'settling') -- a removal comes first: the server allows it when memory is short
@@ -153,6 +160,8 @@ local function enter_life()
 end
 
 local loss = find_loss()
+local half_done = meta[9] and meta[9] .. ' stopped halfway in it, as the store rejected a command (see the rights of '
+  .. "redis.url's user in docs/operations.md)"
 if mode ~= LOOKS then
   if loss and is_foreign() then
     return redis.error_reply('FOREIGN')
@@ -162,6 +171,8 @@ if mode ~= LOOKS then
   end
   if loss or meta[8] then
     return redis.error_reply('FENCED ' .. (meta[8] or loss))
+  elseif half_done then
+    return fence(half_done)
   end
   if not_after > 0 and clock() > not_after then
     return redis.error_reply('LATE')

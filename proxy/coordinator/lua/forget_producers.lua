@@ -30,6 +30,7 @@ for at = 1, #request, REQUEST_BYTES do
   parts[#parts + 1] = pack('>BI8I4', more and 1 or 0, cursor, dropped)
 end
 if #expired > 0 then
+  begin_change()
   for _, one in ipairs(expired) do
     call('HDEL', one[1], one[2])
   end

@@ -74,6 +74,7 @@ local more_bytes, changed = 0, false
 -- writes after them.
 local function replace(index_key, group)
   local member = build(group)
+  begin_change()
   call('ZREMRANGEBYSCORE', index_key, group.base, group.last)
   call('ZADD', index_key, group.last, member)
   more_bytes = more_bytes + member_bytes(member) - #group.rows * member_bytes(group.rows[1])

@@ -4,6 +4,7 @@
 
 local request = ARGV[2]
 local removed = 0
+begin_change()
 for at = 1, #request, 16 do
   removed = removed + call('ZREM', prefix .. 'tombstones', sub(request, at, at + 15))
 end

@@ -179,6 +179,7 @@ local function swap(partition, at, count, new)
 
   -- From here on nothing is refused. Removals come first: the server allows them when memory is short, and then also the
   -- writes after them.
+  begin_change()
   local first_score, last_score = parse('>i8', members[1], ROW_LAST_AT), parse('>i8', members[#members], ROW_LAST_AT)
   local added = built(index_key, members, before, until_row, new, new_last, new_maximum)
   for _, member in ipairs(members) do

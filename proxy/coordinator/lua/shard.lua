@@ -1,11 +1,13 @@
 -- Shared by the scripts of one shard; the loader puts it in front of each.
 --
+-- SCRIPT   name of the script; the loader sets it
 -- KEYS[1]  prefix of all keys of the shard; it holds the hash tag, so one Redis Cluster slot has them all
 -- ARGV[1]  8 bytes: incarnation to give a shard that has none; u32: number of shards the caller counts with; then what
 --          fence.lua goes by
 --
 -- <prefix>meta               hash: incarnation, sequence (of writes), shards, rows and index_bytes (of all indexes), offsets
---                            (given so far, in all logs), life, and what fence.lua keeps
+--                            (given so far, in all logs), life, unfinished (the script that writes; nobody sees it unless
+--                            that script stopped halfway), and what fence.lua keeps
 -- <prefix>logs               hash: topic ID and partition (20 bytes) -> LOG
 -- <prefix>index:<20 bytes>   sorted set by last offset: ROW, or many of them packed (rows.lua)
 -- <prefix>packed             hash: topic ID and partition -> i64 offset up to which its index was packed
@@ -36,12 +38,26 @@ local prefix = KEYS[1]
 local NO_INCARNATION, NO_LIFE = string.rep('\0', 8), string.rep('\0', 16)
 local new_incarnation, expected_shards = parse('>c8I4', ARGV[1])
 local meta = call('HMGET', prefix .. 'meta', 'incarnation', 'sequence', 'shards', 'rows', 'index_bytes', 'offsets', 'life',
-  'fenced')
+  'fenced', 'unfinished')
 local incarnation, sequence = meta[1] or NO_INCARNATION, tonumber(meta[2] or 0)
 local index_rows, index_bytes = tonumber(meta[4] or 0), tonumber(meta[5] or 0)
 local offsets_given, life = tonumber(meta[6] or 0), meta[7] or NO_LIFE
 if meta[3] and tonumber(meta[3]) ~= expected_shards then
   return redis.error_reply('SHARDS ' .. meta[3])
+end
+
+-- A script whose command is rejected keeps what it has written before. So the first write of each script is its own name, and
+-- the last removes that again: a name that is found tells of a script that stopped halfway (fence.lua).
+local writing = false
+
+-- To be called before the first write by each script that removes something before `note_change`, or may make room. It begins
+-- with a removal: the server allows that when memory is short, and then also the writes after it.
+local function begin_change()
+  if not writing then
+    writing = true
+    call('HDEL', prefix .. 'meta', 'unfinished')
+    call('HSET', prefix .. 'meta', 'unfinished', SCRIPT)
+  end
 end
 
 -- To be called once by whatever writes. `more_bytes`: of the members of indexes, as member_bytes counts them;
@@ -52,7 +68,9 @@ local function note_change(more_rows, more_bytes, more_offsets)
     incarnation = new_incarnation
   end
   call('HSET', prefix .. 'meta', 'incarnation', incarnation, 'sequence', sequence, 'shards', expected_shards,
-    'rows', index_rows + more_rows, 'index_bytes', index_bytes + (more_bytes or 0), 'offsets', offsets_given)
+    'rows', index_rows + more_rows, 'index_bytes', index_bytes + (more_bytes or 0), 'offsets', offsets_given,
+    'unfinished', SCRIPT)
+  writing = true
 end
 
 -- What every reply and announcement begins with.
@@ -60,11 +78,21 @@ local function state()
   return incarnation .. pack('>I8', sequence) .. life .. pack('>I8', offsets_given)
 end
 
+local function finish_change()
+  if writing then
+    writing = false
+    call('HDEL', prefix .. 'meta', 'unfinished')
+  end
+end
+
 local function reply(parts)
+  finish_change()
   return state() .. table.concat(parts)
 end
 
+-- The last write of a script: what is not announced is there all the same.
 local function announce(parts)
+  finish_change()
   call('PUBLISH', prefix .. 'announcements', state() .. table.concat(parts))
 end
 

@@ -12,6 +12,7 @@ for at = 1, #request, 16 do
   segments[#segments + 1] = sub(request, at, at + 15)
 end
 -- A removal comes first: the server allows it when memory is short, and then also the writes after it.
+begin_change()
 call('ZREM', prefix .. 'garbage', unpack(segments))
 note_change(0)
 for _, segment in ipairs(segments) do

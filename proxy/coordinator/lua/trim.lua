@@ -67,6 +67,7 @@ local function free_rows(partition, log, ...)
   end
   -- Removals come first: the server allows them when memory is short, and then also the writes after them.
   if members > 0 then
+    begin_change()
     call('ZREMRANGEBYRANK', index_key, 0, members - 1)
   end
   if split then
@@ -96,6 +97,7 @@ for at = 1, #request, REQUEST_BYTES do
       if log.start > start or count > 0 then
         changed = true
         local packed = pack(LOG, log.start, high_watermark, log_end, log.bytes, rows - count, maximum, created, last_append, FORMAT)
+        begin_change()
         if count == 0 then
           call('HDEL', prefix .. 'logs', partition) -- a removal comes first, here too
         end

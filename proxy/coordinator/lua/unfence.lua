@@ -41,6 +41,12 @@ local logs = call('HGETALL', prefix .. 'logs')
 local lives_here = {}
 for index = 1, #logs, 2 do
   local start, _, log_end, bytes, rows, maximum, created, last_append = parse(LOG, logs[index + 1])
+  -- Rows of a commit that stopped halfway: the log end did not move, but what was written belongs together.
+  for _, member in ipairs(call('ZRANGEBYSCORE', prefix .. 'index:' .. logs[index], log_end, '+inf')) do
+    for _, _, last, _, _, length, row_maximum in each_row(member) do
+      log_end, bytes, rows, maximum = last + 1, bytes + length, rows + 1, math.max(maximum, row_maximum)
+    end
+  end
   log_end = log_end + raise
   lives_here[logs[index]] = true
   put(logs[index], pack(LOG, start, log_end, log_end, bytes, rows, maximum, created, last_append, FORMAT))
@@ -55,6 +61,7 @@ for at = 1, #partitions, 20 do
 end
 
 -- A removal comes first: the server allows it when memory is short, and then also the writes after it.
+begin_change()
 call('HDEL', meta_key, 'fenced', 'known', 'settling')
 incarnation, sequence, offsets_given, life = new_incarnation, highest_sequence + 1, floor, server_life() or NO_LIFE
 call('HSET', meta_key, 'incarnation', incarnation, 'sequence', sequence, 'shards', expected_shards, 'rows', index_rows,

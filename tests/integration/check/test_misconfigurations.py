@@ -165,6 +165,18 @@ def of_no_rights(client: redis.Redis) -> Callable[[], object]:
     return lambda: client.acl_deluser("weak")
 
 
+def of_most_commands(client: redis.Redis) -> Callable[[], object]:
+    client.acl_setuser(
+        "weak",
+        enabled=True,
+        passwords=[f"+{PASSWORD}"],
+        keys=["diskless:*"],
+        channels=["diskless:*"],
+        commands=["+@all", "-hrandfield"],
+    )
+    return lambda: client.acl_deluser("weak")
+
+
 def changed(client: redis.Redis, name: str, value: str) -> Callable[[], object]:
     before = client.config_get(name)[name]  # type: ignore[index]
     client.config_set(name, value)
@@ -175,6 +187,7 @@ WEAKENED: dict[str, Callable[[redis.Redis], Callable[[], object]]] = {
     "foreign_store": lambda client: lambda: None,
     "redis_password": lambda client: changed(client, "requirepass", "another"),
     "redis_rights": of_no_rights,
+    "redis_commands": of_most_commands,
     "redis_memory_only": lambda client: changed(client, "appendonly", "no"),
     "redis_eviction": lambda client: changed(client, "maxmemory-policy", "allkeys-lru"),
     "redis_replica": lambda client: replica(client),
@@ -195,7 +208,9 @@ def test_a_store_that_wont_do(
     weak_store: Store,
     tmp_path: Path,
 ) -> None:
-    user = {"redis_password": f":{PASSWORD}@", "redis_rights": f"weak:{PASSWORD}@"}.get(case.name, "")
+    weak = f"weak:{PASSWORD}@"
+    users = {"redis_password": f":{PASSWORD}@", "redis_rights": weak, "redis_commands": weak}
+    user = users.get(case.name, "")
     own = {"redis": {"url": f"redis://{user}{HOST}:{weak_store.port}/0"}, "storage": {"url": tmp_path.as_uri()}}
     if case.name == "foreign_store":
         (tmp_path / "coordinator").mkdir()

@@ -126,7 +126,12 @@ async def test_a_cluster_node_is_refused(opened) -> None:
 async def test_what_may_not_be_asked_is_warned_of(opened) -> None:
     client, _, store = await opened("--maxmemory-policy", "allkeys-lru")
     await client.acl_setuser(
-        "small", enabled=True, passwords=["+word"], keys=["diskless:*"], commands=["+@all", "-config"]
+        "small",
+        enabled=True,
+        passwords=["+word"],
+        keys=["diskless:*"],
+        channels=["diskless:*"],
+        commands=["+@all", "-config"],
     )
     settings = config.Redis(url=f"redis://small:word@127.0.0.1:{store.port}/0")
     small = await connect(settings)

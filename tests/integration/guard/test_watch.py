@@ -210,6 +210,41 @@ async def test_settings_that_become_wrong_stop_commits_until_they_are_mended(
     assert await commit(proxy.coordinator) == 0
 
 
+async def test_a_command_that_the_store_rejects_while_proxies_run_is_named(start_proxy, client) -> None:
+    proxy = await start_proxy()
+    await proxy.coordinator.create_logs(TOPIC, range(4))
+    await client.execute_command("ACL", "SETUSER", "default", "-append")
+    try:
+        with pytest.raises(CoordinatorUnavailable, match=r"rejects a command .*append"):
+            await commit(proxy.coordinator)
+        await proxy.watch.look()
+        assert "the store rejects APPEND" in (proxy.watch.unfit or "")
+        with pytest.raises(CoordinatorUnavailable, match="the store rejects APPEND"):
+            await commit(proxy.coordinator)
+    finally:
+        await client.execute_command("ACL", "SETUSER", "default", "+@all")
+    await proxy.watch.look()
+    assert proxy.watch.unfit is None
+    assert await commit(proxy.coordinator) == -1, "the shard is fenced: its commit stopped halfway"
+
+
+async def test_the_commands_of_another_server_are_tried_before_it_is_written_to(start_proxy, client, losses) -> None:
+    proxy = await start_proxy()
+    await proxy.coordinator.create_logs(TOPIC, range(4))
+    copy = losses.copy()
+    try:
+        await client.execute_command("ACL", "SETUSER", "default", "-append")
+        await proxy.watch.look()
+        assert proxy.watch.unfit is None, "nothing has changed as far as this proxy can know"
+        losses.restore(copy)
+        await proxy.watch.look()
+        assert "the store rejects APPEND" in (proxy.watch.unfit or "")
+    finally:
+        await client.execute_command("ACL", "SETUSER", "default", "+@all")
+    await proxy.watch.look()
+    assert await commit(proxy.coordinator) == 0
+
+
 async def test_a_store_that_is_another_one_by_now(start_proxy, client, losses) -> None:
     proxy = await start_proxy()
     losses.empty()

@@ -1,0 +1,65 @@
+"""Whether the store lets its user run every command that a script may call.
+
+A script whose command is rejected keeps what it has written before: its shard is fenced then (`lua/fence.lua`). So the
+commands are tried before the first use of a store, and again whenever another server may answer.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from pathlib import Path
+
+from redis.asyncio import Redis
+
+from proxy import config
+from proxy.coordinator import scripts
+from proxy.coordinator.connect import StoreUnfit, store_name
+from proxy.coordinator.shards import FLEET_PREFIX, REGISTRY_PREFIX, REPLICATION_PREFIX, shard_prefix
+
+OPTIONAL_COMMANDS = frozenset({"INFO"})
+"""Commands whose rejection the scripts expect."""
+_CALL = re.compile(r"\bp?call\('([A-Z]+)'")
+
+
+def commands_of_scripts() -> frozenset[str]:
+    """Return the commands that the scripts of this package and the rest of the proxy call."""
+    package = Path(__file__).parents[1]
+    sources = [*package.rglob("*.lua"), package / "replication" / "store.py"]
+    return frozenset(command for source in sources for command in _CALL.findall(source.read_text()))
+
+
+async def rejected_commands(client: Redis) -> dict[str, str]:
+    """Try every command on keys of every kind; return the store's reason by rejected command.
+
+    Raises CoordinatorUnavailable if the store does not answer or takes no writes at all.
+    """
+    name = uuid.uuid4().hex
+    rejected: dict[str, str] = {}
+    for prefix in (FLEET_PREFIX, REGISTRY_PREFIX, REPLICATION_PREFIX, shard_prefix(0)):
+        reply: list[bytes] = await scripts.run(client, "fleet_try_out", scripts.Call(prefix, (name,)))
+        texts = [part.decode(errors="replace") for part in reply]
+        rejected |= dict(zip(texts[::2], texts[1::2], strict=True))
+    return rejected
+
+
+async def command_problem(client: Redis, settings: config.Redis) -> str | None:
+    """Return why the store can't be used, naming the commands that it rejects; None if it rejects none.
+
+    Raises CoordinatorUnavailable.
+    """
+    rejected = await rejected_commands(client)
+    if not rejected:
+        return None
+    commands = sorted(rejected)
+    return (
+        f"{store_name(settings)}: the store rejects {', '.join(commands)} ({rejected[commands[0]]}), so a script could "
+        "stop halfway; let the user of redis.url run all commands of docs/operations.md, Which Redis, on keys and "
+        "channels that begin with `diskless:`, and rename none"
+    )
+
+
+async def check_commands(client: Redis, settings: config.Redis) -> None:
+    """Reject a store that rejects a command. Raises StoreUnfit and CoordinatorUnavailable."""
+    if problem := await command_problem(client, settings):
+        raise StoreUnfit(problem)
