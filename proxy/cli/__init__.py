@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
+from typing import Annotated
 
 import typer
 
+from proxy import __version__
 from proxy.cli import config, coordinator, segments, topics
 from proxy.cli.check import check
 from proxy.cli.connections import connections
@@ -15,7 +17,7 @@ from proxy.cli.top import top
 
 app = typer.Typer(
     name="diskless-proxy",
-    help="Diskless topics, rack-true metadata and rack-local reads for unmodified Apache Kafka brokers.",
+    help="A Kafka proxy that keeps topics in object storage and traffic in its zone, in front of unmodified brokers.",
     no_args_is_help=True,
     pretty_exceptions_show_locals=False,
 )
@@ -28,6 +30,21 @@ app.add_typer(topics.app, name="topics")
 app.add_typer(segments.app, name="segments")
 app.add_typer(coordinator.app, name="coordinator")
 app.add_typer(config.app, name="config")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"diskless-proxy {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _any_command(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
 
 
 def main() -> None:
