@@ -56,3 +56,30 @@ def test_images_are_named_by_the_version() -> None:
     named = {path: set(IMAGE.findall(path.read_text())) for path in NAMING}
     assert sum(bool(versions) for versions in named.values()) > 4
     assert not {path: versions for path, versions in named.items() if versions - {__version__}}
+
+
+def test_the_workflow_runs_parts_that_there_are() -> None:
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yaml").read_text())
+    job = workflow["jobs"]["part"]
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert {"lint", "test"} <= set(job["strategy"]["matrix"]["part"]) <= targets
+    assert job["steps"][-1]["run"] == ".ci/run ${{ matrix.part }}"
+
+
+def test_updates_are_looked_for_where_something_is() -> None:
+    updates = yaml.safe_load((ROOT / ".github" / "dependabot.yml").read_text())["updates"]
+    folders = {update["package-ecosystem"]: ROOT / update["directory"].lstrip("/") for update in updates}
+    files = {"docker": "Containerfile", "maven": "pom.xml", "gomod": "go.mod", "npm": "package-lock.json"}
+    assert set(folders) == {*files, "github-actions"}
+    assert [name for name, file in files.items() if not (folders[name] / file).exists()] == []
+
+
+def test_forms_for_issues_have_what_they_need() -> None:
+    forms = sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yaml"))
+    assert len(forms) == 2
+    for form in forms:
+        found = yaml.safe_load(form.read_text())
+        assert {"name", "description", "body"} <= set(found)
+        fields = [field for field in found["body"] if field["type"] != "markdown"]
+        assert len({field["id"] for field in fields}) == len(fields)
+        assert all(field["attributes"]["label"] for field in fields)
