@@ -1,7 +1,8 @@
 """DeleteTopics (API key 20): the shadow goes first, with the client's rights, then logs and registry entry.
 
-Behaviour: a topic whose shadow is gone already (deleted behind the proxy's back, or an earlier attempt that stopped
-half way) is cleaned up and answered NONE; by ID only after an earlier attempt, else that is left to the housekeeper.
+Behaviour: a topic whose shadow is gone already (deleted past the proxies, or an earlier attempt that stopped half way)
+is cleaned up and answered NONE if the brokers confirm the client's right to delete a topic of that name. By ID that is
+done only after an earlier attempt; otherwise it is left to the housekeeper.
 
 Version notes: v6 names topics by name or ID.
 """
@@ -16,7 +17,14 @@ import structlog
 from kio.schema.errors import ErrorCode
 
 from proxy.coordinator.interface import CoordinatorUnavailable, DisklessTopic
-from proxy.errors import NONE, REQUEST_TIMED_OUT, UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION
+from proxy.errors import (
+    NONE,
+    REQUEST_TIMED_OUT,
+    TOPIC_AUTHORIZATION_FAILED,
+    UNKNOWN_TOPIC_ID,
+    UNKNOWN_TOPIC_OR_PARTITION,
+)
+from proxy.security.rights import DELETE, confirmed
 from proxy.topics import Topics
 from proxy.upstream import BrokerUnreachable
 from proxy.wire.cold import encode, read_request, read_response
@@ -75,7 +83,12 @@ async def _delete(connection: ClientConnection, request: Request, slot: Slot, pa
         if entry is not None and await _is_gone(connection, entry, result.error_code.value):
             if decides is None:
                 decides = await _decides(connection)
-            error_code = await _forget(connection, entry) if decides else REQUEST_TIMED_OUT
+            if not decides:
+                error_code = REQUEST_TIMED_OUT
+            elif not await _is_allowed(connection, request, entry, result.error_code.value):
+                error_code = TOPIC_AUTHORIZATION_FAILED
+            else:
+                error_code = await _forget(connection, entry)
             result = replace(result, error_code=ErrorCode(error_code))
             if error_code == NONE and hasattr(result, "error_message"):
                 result = replace(result, error_message=None)
@@ -94,10 +107,10 @@ async def _decides(connection: ClientConnection) -> bool:
 
 
 async def _is_gone(connection: ClientConnection, entry: DisklessTopic, error_code: int) -> bool:
-    """Whether the shadow is no more, by the word of a broker that lets the client delete the topic.
+    """True if the shadow is gone: just deleted for this client, or known to no live broker.
 
-    That its name is unknown may be all that the client may know of it. Of an ID that brokers don't know they ask nobody
-    for rights, as those go by names: then only a deletion that was allowed before is gone on with.
+    Brokers check no rights for an ID that they don't know, as rights go by names: then only a deletion that was allowed
+    before is continued.
     """
     if error_code == UNKNOWN_TOPIC_ID and entry.state != "deleting":
         return False
@@ -110,6 +123,18 @@ async def _is_gone(connection: ClientConnection, entry: DisklessTopic, error_cod
         log.warning("shadow_not_looked_up", topic=entry.name, reason=str(error))
         return False
     return shadow is None or shadow.topic_id != entry.topic_id
+
+
+async def _is_allowed(connection: ClientConnection, request: Request, entry: DisklessTopic, error_code: int) -> bool:
+    """True if the brokers have confirmed the client's right to delete the topic.
+
+    They confirm it when they delete the shadow, and did so before when a deletion is under way. But to a client that
+    may only describe a topic, the controller answers that an unknown name is unknown: then the right is asked for.
+    Raises BrokerUnreachable.
+    """
+    if error_code == NONE or entry.state == "deleting":
+        return True
+    return await confirmed(connection, request, entry.name, DELETE)
 
 
 async def _forget(connection: ClientConnection, entry: DisklessTopic) -> int:

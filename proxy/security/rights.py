@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from proxy.api_keys import METADATA
 from proxy.errors import NONE, TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_OR_PARTITION
+from proxy.wire.errors import ProtocolError
 from proxy.wire.metadata import build_metadata_request, metadata_topics
 
 if TYPE_CHECKING:
@@ -93,6 +94,22 @@ class Rights:
         self._known = {topic: known for topic, known in self._known.items() if known[0] > ended_s}
         # Looking at all of them pays only when there may be as many again.
         self._limit = max(_MAX_KNOWN, 2 * len(self._known))
+
+
+async def confirmed(connection: ClientConnection, request: Request, topic: str, operation: int) -> bool:
+    """Ask the brokers now, also about a topic that they don't have; True if they confirm the right.
+
+    Brokers tell the operations of every name that the client may describe, whether there is such a topic or not
+    (`KafkaApis.handleTopicMetadataRequest`). Raises BrokerUnreachable.
+    """
+    body = build_metadata_request(_VERSION, [topic], topic_authorized_operations=True)
+    answer = await connection.ask(request, METADATA, _VERSION, body)
+    try:
+        return any(
+            one.name == topic and one.authorized_operations & operation for one in metadata_topics(answer, _VERSION)
+        )
+    except ProtocolError:
+        return False
 
 
 def rights_of(connection: ClientConnection) -> Rights:

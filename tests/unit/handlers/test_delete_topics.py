@@ -7,19 +7,22 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from kio.index import load_response_schema
 from kio.schema.delete_topics.v6.request import DeleteTopicsRequest, DeleteTopicState
 from kio.schema.delete_topics.v6.response import DeletableTopicResult, DeleteTopicsResponse
 from kio.schema.errors import ErrorCode
 from kio.schema.types import TopicName
 
+from proxy.api_keys import METADATA
 from proxy.coordinator.interface import DisklessTopic
 from proxy.handlers.delete_topics import _forget, _is_gone, delete_topics
 from proxy.housekeeping.shadows import Shadows
 from proxy.request import Request
 from proxy.reservations import Reservations
+from proxy.security.rights import DELETE, DESCRIBE
 from proxy.topics import Topics
 from proxy.upstream import BrokerUnreachable
-from proxy.wire.cold import encode, milliseconds, read_response
+from proxy.wire.cold import encode, milliseconds, nested, read_response
 from proxy.wire.metadata import MetadataTopic
 from tests.coordinator_model import ModelCoordinator
 from tests.registry_model import ModelTopicRegistry
@@ -83,10 +86,28 @@ async def test_what_any_broker_knows_is_not_gone(error_code: int, known_to: tupl
     assert await _is_gone(client, DisklessTopic("a", NEW, 1, state), error_code) is (known_to is not None)
 
 
+def missing(version: int, operations: int) -> memoryview:
+    """The answer to Metadata about a topic `a` that brokers don't have, with what the client may do with that name."""
+    schema: Any = load_response_schema(METADATA, version)
+    topic_type = nested(schema, "topics")
+    values = {"topic_id": None} if "topic_id" in topic_type.__slots__ else {}
+    topic = topic_type(
+        error_code=ErrorCode.unknown_topic_or_partition,
+        name="a",
+        partitions=(),
+        topic_authorized_operations=operations,
+        **values,
+    )
+    return memoryview(encode(schema(throttle_time=milliseconds(0), brokers=(), topics=(topic,))))
+
+
 def deleting(
-    registry: ModelTopicRegistry, cluster_id: str, broker_says: ErrorCode = ErrorCode.none
+    registry: ModelTopicRegistry, cluster_id: str, broker_says: ErrorCode = ErrorCode.none, operations: int = 0
 ) -> tuple[Any, Topics, list[bytes]]:
-    """A client of a proxy whose brokers have just deleted a topic `a`, as they say; what it is told."""
+    """A client of a proxy whose brokers have just deleted a topic `a`, as they say; what it is told.
+
+    `operations`: what brokers let the client do with a topic of that name, which they don't have.
+    """
     told: list[bytes] = []
     topics = Topics(registry, lease_runs=lambda: True)
     context: Any = SimpleNamespace(
@@ -98,7 +119,9 @@ def deleting(
     context.reservations = Reservations(context)
     context.housekeeper = SimpleNamespace(shadows=Shadows(context.cluster, topics, context.reservations, confirm_s=1.0))
 
-    async def ask(*_: object) -> memoryview:
+    async def ask(request: Any, api_key: int, api_version: int, body: Any) -> memoryview:
+        if api_key == METADATA:
+            return missing(api_version, operations)
         by_id = broker_says == ErrorCode.unknown_topic_id
         result = DeletableTopicResult(
             name=None if by_id else TopicName("a"),
@@ -204,3 +227,29 @@ async def test_an_id_that_brokers_do_not_know_ends_no_log_that_nobody_was_allowe
     await delete_a(client, OLD)
     assert code(told) == (100 if state == "live" else 0)
     assert (registry.topics.get("a") is None) == (state == "deleting")
+
+
+@pytest.mark.parametrize(
+    ("state", "operations", "error_code"),
+    [("live", DESCRIBE, 29), ("live", DESCRIBE | DELETE, 0), ("live", -(2**31), 29), ("deleting", DESCRIBE, 0)],
+)
+async def test_a_missing_shadow_lets_nobody_delete_without_the_right(
+    state: str, operations: int, error_code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To a client that may only describe a topic, the controller answers that a missing one is unknown."""
+    registry = ModelTopicRegistry()
+    assert await registry.belongs_to("ours")
+    client, topics, told = deleting(registry, "ours", ErrorCode.unknown_topic_or_partition, operations)
+    await make(client.context, OLD, 1)
+    if state == "deleting":
+        await registry.begin_delete("a", OLD)
+    await topics.load()
+
+    async def nowhere(name: str) -> None:
+        return None
+
+    monkeypatch.setattr(client.context.reservations, "shadow_anywhere", nowhere)
+    await delete_a(client)
+    assert code(told) == error_code
+    assert (registry.topics.get("a") is None) == (error_code == 0)
+    assert (await client.context.coordinator.describe(OLD, [0]) == [None]) == (error_code == 0)
