@@ -143,7 +143,7 @@ class Context:
             self.cache, self.cold_cache, cold_after_ms=settings.fetch.cold_after_ms, now_ms=self.wall_clock_ms
         )
         self.reader = DisklessReader(
-            Coordinates(self.coordinator),
+            Coordinates(self.coordinator, max_age_s=settings.fetch.coordinates_max_age_ms / 1000),
             self.rows,
             self.log_seldom,
             shortest_wait_s=settings.fetch.shortest_read_wait_ms / 1000,

@@ -6,7 +6,9 @@ not fit, or a lost subscription, throws it away.
 
 After some seconds rows are asked for again, as others may have taken their place: nobody announces a merge or a
 compaction. After a merge the old rows lead to the same records; after a compaction whoever went on with them could
-read a record from the old ones, and from the new ones no longer read that it was deleted.
+read a record from the old ones, and from the new ones no longer read that it was deleted. While the coordinator can't
+be reached rows are read without its word, for a limited time: this proxy may be the only one that is cut off, and the
+log trimmed, compacted or deleted meanwhile.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ _ROWS_TRUSTED_S = 15.0
 """At least; at most three times as long, which is less than the grace of objects that nothing uses (`garbage.grace_ms`)
 by default."""
 _NOT_ASKED_S = 5.0
-"""After a failure of the coordinator old rows are taken for true for so long: each question may take long to fail."""
+"""After a failure of the coordinator it is not asked about old rows for so long: each call may take long to fail."""
 
 
 class _Tail:
@@ -47,6 +49,7 @@ class _Tail:
     __slots__ = (
         "_mark_offset",
         "_marked_s",
+        "confirmed_s",
         "high_watermark",
         "known_high_watermark",
         "log_start_offset",
@@ -56,6 +59,8 @@ class _Tail:
 
     def __init__(self, rows: list[Row], log_start_offset: int, high_watermark: int, now_s: float) -> None:
         self.rows = rows
+        self.confirmed_s = now_s
+        """Time of the coordinator's last answer about the log."""
         self._marked_s = now_s
         self._mark_offset = high_watermark
         """The high watermark at that time: rows before it have been known since then, or longer."""
@@ -78,9 +83,12 @@ class _Tail:
 class Coordinates:
     """Finds rows, from memory where it can be sure of them, else by asking the coordinator."""
 
-    def __init__(self, coordinator: Coordinator, *, now_s: Callable[[], float] = time.monotonic) -> None:
-        """`now_s`: seconds, of a clock that nobody sets."""
+    def __init__(
+        self, coordinator: Coordinator, *, max_age_s: float = 60.0, now_s: Callable[[], float] = time.monotonic
+    ) -> None:
+        """`max_age_s`: `fetch.coordinates_max_age_ms`. `now_s`: seconds, of a clock that nobody sets."""
         self._coordinator = coordinator
+        self.max_age_s = max_age_s
         self._now_s = now_s
         self._tails: OrderedDict[Partition, _Tail] = OrderedDict()
         self._waiting: dict[Partition, set[asyncio.Event]] = {}
@@ -106,7 +114,7 @@ class Coordinates:
                 found = [LogAnswer(KAFKA_STORAGE_ERROR, (), -1, -1)] * len(unknown)
                 self._old_are_true_until_s = self._now_s() + _NOT_ASKED_S
             for place, answer in zip(unknown, found, strict=True):
-                if answer.error_code == KAFKA_STORAGE_ERROR:  # then nobody can put other rows in the place of old ones
+                if answer.error_code == KAFKA_STORAGE_ERROR:
                     answers[place] = self._remembered(requests[place], trust_ends, also_old=True) or answer
                 else:
                     answers[place] = answer
@@ -166,11 +174,12 @@ class Coordinates:
         tail = self._tails.get((request.topic_id, request.partition))
         if tail is None or tail.high_watermark < tail.known_high_watermark:
             return None
-        if request.offset == tail.high_watermark and trust_ends:
-            return LogAnswer(NONE, (), tail.log_start_offset, tail.high_watermark)
         now_s = self._now_s()
+        too_old = now_s - tail.confirmed_s > self.max_age_s
+        if request.offset == tail.high_watermark and trust_ends and not too_old:
+            return LogAnswer(NONE, (), tail.log_start_offset, tail.high_watermark)
         tail.age(now_s)
-        also_old = also_old or now_s < self._old_are_true_until_s
+        also_old = (also_old or now_s < self._old_are_true_until_s) and not too_old
         rows = tail.rows
         if not rows or not max(rows[0].base_offset, tail.log_start_offset) <= request.offset < tail.high_watermark:
             return None
@@ -193,16 +202,17 @@ class Coordinates:
         if not self._following or answer.error_code != NONE:
             self._tails.pop(partition, None)
             return
+        known, now_s = self._tails.get(partition), self._now_s()
+        if known is not None:
+            known.confirmed_s = now_s
         if answer.high_watermark < self._announced.get(partition, 0):
             return
         end = answer.rows[-1].last_offset + 1 if answer.rows else request.offset
         if end != answer.high_watermark:
             return
-        known = self._tails.get(partition)
         if known is not None and known.high_watermark >= answer.high_watermark:
             return
-        rows, now_s = list(answer.rows), self._now_s()
-        self._tails[partition] = _Tail(rows, answer.log_start_offset, answer.high_watermark, now_s)
+        self._tails[partition] = _Tail(list(answer.rows), answer.log_start_offset, answer.high_watermark, now_s)
         if known is not None:
             self.note(*partition, known.log_start_offset, known.known_high_watermark)
         if len(self._tails) > _MAX_TAILS:

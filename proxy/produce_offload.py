@@ -169,7 +169,7 @@ class _PendingProduce:
         self._timeout: asyncio.TimerHandle | None = None
         self._began_s = connection.context.now()
 
-    async def ask_then_accept(self, unasked: list[str]) -> None:
+    async def ask_then_accept(self, unasked: dict[str, bytes]) -> None:
         """Let the brokers say what the client may write, then accept. Raises BrokerUnreachable."""
         self._start_timer()
         asked: set[str] = set()
@@ -180,17 +180,17 @@ class _PendingProduce:
             asked.update(unasked)
             unasked = self.accept(asked)
 
-    def accept(self, asked: Collection[str] = ()) -> list[str]:
+    def accept(self, asked: Collection[str] = ()) -> dict[str, bytes]:
         """Send the classic part on, append the diskless one.
 
-        Where the client's rights on some topics are not known, nothing is done and their names are returned; those that
-        were `asked` about for this very request are known, however short the brokers' answer is kept. What is
-        classic is judged here, in the same step that forwards it: an earlier judgement may be older than a registry
+        Where the client's rights on some topics are not known, nothing is done and these are returned, IDs by name;
+        those that were `asked` about for this very request are known, however short the brokers' answer is kept. What
+        is classic is judged here, in the same step that forwards it: an earlier judgement may be older than a registry
         version that this proxy has acknowledged since.
         """
         classic, diskless = _split(self._connection, self._parsed)
         rights = rights_of(self._connection)
-        unasked = rights.unasked(part.entry.name for part in diskless if part.entry is not None)
+        unasked = rights.unasked({part.entry.name: part.entry.topic_id for part in diskless if part.entry is not None})
         if not set(unasked) <= set(asked):
             return unasked
         self._accepted = True
@@ -205,7 +205,9 @@ class _PendingProduce:
         for part in diskless:
             error_code = part.error_code
             if part.entry is not None:
-                error_code = rights.error(part.entry.name, WRITE)
+                error_code = rights.error(part.entry.name, WRITE, part.entry.topic_id)
+                if error_code == UNKNOWN_TOPIC_OR_PARTITION and isinstance(part.topic, bytes):
+                    error_code = UNKNOWN_TOPIC_ID
             answers: list[PartitionProduced] = []
             self._topics.append(TopicProduced(part.topic, answers))
             for place, partition in enumerate(part.partitions):
@@ -219,7 +221,7 @@ class _PendingProduce:
         if self._open > 1 and not self._slot.done:
             self._start_timer()
         self._one_settled()
-        return []
+        return {}
 
     def _start_timer(self) -> None:
         """For the client's own limit, which counts from the request's arrival and holds for every wait."""

@@ -34,6 +34,7 @@ def _caches(context: Context, settings: Settings) -> None:
 
 
 def _reads(context: Context, settings: Settings) -> None:
+    context.reader.coordinates.max_age_s = settings.fetch.coordinates_max_age_ms / 1000
     context.reader.shortest_wait_s = settings.fetch.shortest_read_wait_ms / 1000
     context.time_lookup.max_batch_bytes = settings.fetch.max_decompressed_batch_bytes
 
@@ -84,7 +85,7 @@ _TOLD: tuple[tuple[frozenset[str], _Tell], ...] = tuple(
         ("limits.max_connections fetch.read_near_replicas", _client_connections),
         ("limits.max_request_bytes_in_memory fetch.replica_answer_bytes_max", _memory),
         ("fetch.cache_bytes fetch.cold_cache_bytes fetch.cold_after_ms", _caches),
-        ("fetch.shortest_read_wait_ms fetch.max_decompressed_batch_bytes", _reads),
+        ("fetch.coordinates_max_age_ms fetch.shortest_read_wait_ms fetch.max_decompressed_batch_bytes", _reads),
         ("fetch.replica_shun_ms fetch.replica_topics_remembered", _replicas),
         ("brokers.metadata_refresh_ms brokers.defaults_refresh_ms", _brokers),
         (

@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable
 import structlog
 
 from proxy.coordinator.interface import (
+    NO_TOPIC_ID,
     UNKNOWN_STATE,
     CoordinatorUnavailable,
     DisklessTopic,
@@ -78,9 +79,22 @@ class Topics:
         """The diskless topic of that name or ID; None where it is classic or unknown."""
         return self._by_name.get(topic) if isinstance(topic, str) else self._by_id.get(topic)
 
+    @property
+    def is_current(self) -> bool:
+        """True if changes of the registry reach this proxy within the lease: others still wait for it."""
+        return not self.gone_back and self._lease_runs()
+
     def is_diskless(self, name: str | None, topic_id: bytes | None) -> bool:
-        """By either."""
-        return (name in self._by_name) if name is not None else (topic_id in self._by_id)
+        """By either; a name of which the brokers have another topic ID belongs to a newer topic.
+
+        This proxy has not heard of that topic, nor can it say that it is diskless.
+        """
+        if name is None:
+            return topic_id in self._by_id
+        entry = self._by_name.get(name)
+        if entry is None or not topic_id or NO_TOPIC_ID in (topic_id, entry.topic_id):
+            return entry is not None
+        return entry.topic_id == topic_id
 
     def surely_classic(self, topic: TopicReference) -> bool:
         """Whether records of a topic that `find` does not know may go to the brokers.

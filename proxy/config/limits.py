@@ -89,6 +89,10 @@ class FetchSettings(Section):
     shortest_read_wait_ms: Reloadable[int] = Field(default=200, ge=1)
     """A Fetch that has something to answer waits for what is still to be read from object storage as long as the
     client's `max.wait.ms` allows, and at least so long."""
+    coordinates_max_age_ms: Reloadable[int] = Field(default=60_000, ge=0)
+    """While the coordinator can't be reached, records are still read by the coordinates that it gave, for so long after
+    its last answer about the partition. Later a Fetch gets KAFKA_STORAGE_ERROR, which clients retry: the log may have
+    been trimmed, compacted or deleted meanwhile. Coordinates are taken for true for 15 to 45 s in any case."""
     time_lookup_max_rows: int = Field(default=4, ge=1)
     """ListOffsets by time, and of the maximum timestamp, reads the batches of so many commits at a time."""
     time_lookup_timeout_ms: Reloadable[int] = Field(default=30_000, ge=1)

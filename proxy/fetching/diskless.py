@@ -40,7 +40,7 @@ class DisklessSource:
     async def check(self, request: Request) -> None:
         """The client's right to read, and partitions that are not there. Raises BrokerUnreachable."""
         rights = rights_of(self._connection)
-        unasked = rights.unasked(entry.name for _, entry in self._topics if entry is not None)
+        unasked = rights.unasked({entry.name: entry.topic_id for _, entry in self._topics if entry is not None})
         if unasked:
             await rights.ask(self._connection, request, unasked)
         for asked, entry in self._topics:
@@ -48,7 +48,9 @@ class DisklessSource:
                 # A broker's fetch session that began with a shadow would go on with it, unasked, for ever.
                 self._refused.update(((asked.topic, one.index), KAFKA_STORAGE_ERROR) for one in asked.partitions)
                 continue
-            error_code = rights.error(entry.name, READ)
+            error_code = rights.error(entry.name, READ, entry.topic_id)
+            if error_code == UNKNOWN_TOPIC_OR_PARTITION and isinstance(asked.topic, bytes):
+                error_code = UNKNOWN_TOPIC_ID
             for partition in asked.partitions:
                 if error_code == NONE and entry.state != "live" and isinstance(asked.topic, bytes):
                     self._refused[asked.topic, partition.index] = UNKNOWN_TOPIC_ID

@@ -20,7 +20,7 @@ from proxy.racks import client_key
 from proxy.replicas.choice import Choice, LeaderReason, near_replica
 from proxy.replicas.near import Near
 from proxy.replicas.states import ClassicTopic
-from proxy.security.rights import READ, rights_of
+from proxy.security.rights import ANY_ID, READ, rights_of
 from proxy.wire.fetch import CONSUMER_REPLICA_ID, FIRST_RACK, FetchRequest, TopicFetch
 
 if TYPE_CHECKING:
@@ -125,12 +125,12 @@ class Router:
         topic_of = self._context.replicas.topic
         return [asked.topic for asked in topics if topic_of(asked.topic) is None]
 
-    def _unasked(self, topics: list[TopicFetch]) -> list[str]:
+    def _unasked(self, topics: list[TopicFetch]) -> dict[str, bytes]:
         """Where all are the same principal to the brokers, nobody is asked."""
         if not self._context.settings.brokers.with_sasl or self._context.now() < self._rights_again_s:
-            return []
+            return {}
         found = (self._context.replicas.topic(asked.topic) for asked in topics)
-        return rights_of(self._connection).unasked(known.name for known in found if known is not None)
+        return rights_of(self._connection).unasked({known.name: ANY_ID for known in found if known is not None})
 
     def _forget_old(self) -> None:
         context = self._context

@@ -4,6 +4,7 @@ Behaviour: the broker answers, with the client's rights; then what governs data 
 shadow was given in its place, the next synonym (the brokers' own default) shows. `diskless.enable` is listed too.
 `min.insync.replicas` is 1, whatever the shadow has: it takes no part in how a diskless batch becomes durable, and tools
 compare it with the one replica that they are shown.
+While this proxy's lease is out, its copy of the registry may be of any age: then REQUEST_TIMED_OUT, which is retriable.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from proxy.errors import NONE
+from kio.schema.errors import ErrorCode
+
+from proxy.errors import NONE, REQUEST_TIMED_OUT
 from proxy.handlers.topic_resources import DYNAMIC_TOPIC_CONFIG, TOPIC, being_made, diskless_topics_of
 from proxy.housekeeping.broker_defaults import DefaultsRefused, retention_defaults
 from proxy.housekeeping.retention import RetentionDefaults
@@ -27,6 +30,9 @@ if TYPE_CHECKING:
     from proxy.request import Request
     from proxy.slots import Slot
 
+_NOT_CURRENT = (
+    "This proxy can't reach the coordinator, which keeps diskless topics' configs. Ask again, or another proxy."
+)
 _DEFAULT_CONFIG = 5
 _MIN_INSYNC_REPLICAS_SHOWN = "1"
 """The lowest value that brokers allow, and Kafka's own default."""
@@ -64,13 +70,18 @@ async def _describe(connection: ClientConnection, request: Request, slot: Slot, 
     except ProtocolError:
         slot.fill([body])  # an error code of a newer broker, for example
         return
-    defaults = await _defaults(connection)
-    results = tuple(
-        _merged(result, diskless[str(result.resource_name)], keys[str(result.resource_name)], defaults)
-        if result.resource_type == TOPIC and str(result.resource_name) in diskless
-        else result
-        for result in response.results
-    )
+    defaults, is_current = await _defaults(connection), topics.is_current
+
+    def merged(result: Any) -> Any:
+        name = str(result.resource_name)
+        if result.resource_type != TOPIC or name not in diskless or result.error_code.value != NONE:
+            return result
+        if not is_current:
+            error_code = ErrorCode(REQUEST_TIMED_OUT)
+            return replace(result, error_code=error_code, error_message=_NOT_CURRENT, configs=())
+        return _merged(result, diskless[name], keys[name], defaults)
+
+    results = tuple(merged(result) for result in response.results)
     if tells_sources and not asked.include_synonyms:
         results = tuple(_without_synonyms(result) for result in results)
     slot.fill([encode(replace(response, results=results))])
@@ -92,8 +103,6 @@ async def _defaults(connection: ClientConnection) -> dict[str, str]:
 
 def _merged(result: Any, entry: DisklessTopic, keys: tuple[str, ...] | None, defaults: dict[str, str]) -> Any:
     """The broker's result for a shadow as that of its diskless topic."""
-    if result.error_code.value != NONE:
-        return result
     config_type = nested(type(result), "configs")
     configs = [_as_diskless(config, entry.configs, defaults) for config in result.configs]
     if keys is None or DISKLESS_ENABLE in keys:

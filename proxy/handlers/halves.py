@@ -82,10 +82,10 @@ async def _answer(
 ) -> None:
     response_type: Any = load_response_schema(request.api_key, request.api_version)
     rights = rights_of(connection)
-    unasked = rights.unasked(entry.name for _, entry in mine)
+    unasked = rights.unasked({entry.name: entry.topic_id for _, entry in mine})
     if unasked:
         await rights.ask(connection, request, unasked)
-    judged = [MyTopic(asked, entry, rights.error(entry.name, operation)) for asked, entry in mine]
+    judged = [MyTopic(asked, entry, rights.error(entry.name, operation, entry.topic_id)) for asked, entry in mine]
     answered = await answer_mine(connection, response_type, [*judged, *unsure])
     if theirs.topics:
         body = await connection.ask(request, request.api_key, request.api_version, encode(theirs))

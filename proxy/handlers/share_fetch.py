@@ -123,7 +123,7 @@ async def _answer(
 async def _refused(connection: ClientConnection, request: Request, mine: Mine) -> dict[str, int]:
     """Kafka's error codes by topic: who may not read it is told that."""
     rights = rights_of(connection)
-    unasked = rights.unasked(entry.name for _, entry in mine)
+    unasked = rights.unasked({entry.name: entry.topic_id for _, entry in mine})
     if unasked:
         await rights.ask(connection, request, unasked)
     refused = {entry.name: rights.error(entry.name, READ) or INVALID_TOPIC_EXCEPTION for _, entry in mine}

@@ -19,7 +19,7 @@ from kio.schema.errors import ErrorCode
 
 from proxy.errors import INVALID_TOPIC_EXCEPTION, NONE
 from proxy.handlers.share_fetch import NOT_FOR_SHARE_GROUPS
-from proxy.security.rights import READ, rights_of
+from proxy.security.rights import ANY_ID, READ, rights_of
 from proxy.topics import Topics
 from proxy.wire.cold import encode, milliseconds, nested, read_request, read_response
 from proxy.wire.errors import ProtocolError
@@ -79,7 +79,7 @@ def alter_share_group_offsets(connection: ClientConnection, request: Request) ->
 async def _alter(connection: ClientConnection, request: Request, slot: Slot, theirs: Any, mine: list[Any]) -> None:
     """The broker's half, then what is refused. Raises BrokerUnreachable and ProtocolError."""
     rights = rights_of(connection)
-    unasked = rights.unasked(str(topic.topic_name) for topic in mine)
+    unasked = rights.unasked(dict.fromkeys((str(topic.topic_name) for topic in mine), ANY_ID))
     if unasked:
         await rights.ask(connection, request, unasked)
     response_type: Any = load_response_schema(request.api_key, request.api_version)

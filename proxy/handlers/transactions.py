@@ -78,12 +78,14 @@ async def _errors(connection: ClientConnection, request: Request, names: Iterabl
     """
     topics, rights = connection.context.topics, rights_of(connection)
     found = _not_classic(topics, names)
-    diskless = [name for name in found if topics.find(name) is not None]
+    diskless = {name: entry.topic_id for name in found if (entry := topics.find(name)) is not None}
     unasked = rights.unasked(diskless)
     if unasked:
         await rights.ask(connection, request, unasked)
     errors = dict.fromkeys(found, unsure)
-    errors.update((name, rights.error(name, WRITE) or INVALID_TOPIC_EXCEPTION) for name in diskless)
+    errors.update(
+        (name, rights.error(name, WRITE, topic_id) or INVALID_TOPIC_EXCEPTION) for name, topic_id in diskless.items()
+    )
     named = [name for name, error_code in errors.items() if error_code == INVALID_TOPIC_EXCEPTION]
     if named:
         connection.context.log_seldom.warning(

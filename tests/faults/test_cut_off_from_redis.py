@@ -2,46 +2,96 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 
 import pytest
 
-from proxy.demo.stack import Stack
+from proxy.demo.stack import Stack, StackOptions
+from proxy.errors import NONE, UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION
 from tests.support.confluent import consumer, produce, take
-from tests.support.network import network_of
-from tests.support.readiness import wait_not_ready
+from tests.support.network import Network, network_of
+from tests.support.raw import Raw
+from tests.support.readiness import wait_not_ready, wait_ready
 from tests.support.records import samples
-from tests.support.topics import CLASSIC, DISKLESS, new_topic
+from tests.support.routed import FIRST_ID_VERSION, Asked, fetch, listener, partitions, topic_id
+from tests.support.topics import CLASSIC, DISKLESS, create_topic, delete_topic, new_topic
+from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.timeout(300)
 
 
-def test_a_group_keeps_its_place_in_a_topic_that_the_proxy_has_not_heard_of(new_stack: Callable[..., Stack]) -> None:
+NODE = 2
+"""A broker of rack-b."""
+
+
+@pytest.fixture(scope="module")
+def cut_stack() -> Iterator[tuple[Stack, Network]]:
+    """Three racks whose proxies reach Redis over links of their own."""
+    with Stack(StackOptions(storage="file", start_timeout_seconds=120.0)) as stack, network_of(stack) as network:
+        yield stack, network
+
+
+def told(connection: Raw | str, version: int, topic: str, topic_id: bytes = b"") -> tuple[int, int, bool]:
+    """Error code and high watermark that a Fetch from offset 0 is answered, and whether records came."""
+    (partition,) = partitions(fetch(connection, version, [Asked(topic, 0, 0)], {topic: topic_id}))
+    return partition["error_code"], partition["high_watermark"], bool(partition["records"])
+
+
+def test_a_group_keeps_its_place_in_a_topic_that_the_proxy_has_not_heard_of(cut_stack: tuple[Stack, Network]) -> None:
     """The shadow's log is empty: a position in it would be out of range, and the group would start over."""
-    stack = new_stack(storage="file", start_timeout_seconds=120.0)
+    stack, network = cut_stack
     near, cut_off = stack.bootstrap("rack-a"), stack.bootstrap("rack-b")
-    with network_of(stack) as network:
-        known = new_topic(stack, "known", CLASSIC)
-        produce(cut_off, known, samples(5, "known"))
-        with consumer(cut_off, group_id="of-known") as client:
-            client.subscribe([known])
-            take(client, 5)
-        network.redis["rack-b"].disable()
-        wait_not_ready(stack.admin_url("rack-b"), "coordinator:")
-        topic = new_topic(stack, "unheard-of", DISKLESS)
-        produce(near, topic, samples(10, "before"))
-        with consumer(near, group_id="keeps-its-place") as client:
-            client.subscribe([topic])
-            take(client, 10)
-            client.commit(asynchronous=False)
-        produce(near, topic, samples(5, "after"))
-        with consumer(cut_off, group_id="keeps-its-place", session_timeout_ms=6_000) as client:
-            client.subscribe([topic])
-            assert client.consume(1, 8.0) == []
-            # What it has seen to be classic is written and read as before, though nothing was diskless then.
-            produce(cut_off, known, samples(3, "more"))
-            with consumer(cut_off, group_id="another") as other:
-                other.subscribe([known])
-                take(other, 8)
-            network.redis["rack-b"].enable()
-            assert [message.offset() for message in take(client, 5)] == list(range(10, 15))
+    known = new_topic(stack, "known", CLASSIC)
+    produce(cut_off, known, samples(5, "known"))
+    with consumer(cut_off, group_id="of-known") as client:
+        client.subscribe([known])
+        take(client, 5)
+    network.redis["rack-b"].disable()
+    wait_not_ready(stack.admin_url("rack-b"), "coordinator:")
+    topic = new_topic(stack, "unheard-of", DISKLESS)
+    produce(near, topic, samples(10, "before"))
+    with consumer(near, group_id="keeps-its-place") as client:
+        client.subscribe([topic])
+        take(client, 10)
+        client.commit(asynchronous=False)
+    produce(near, topic, samples(5, "after"))
+    with consumer(cut_off, group_id="keeps-its-place", session_timeout_ms=6_000) as client:
+        client.subscribe([topic])
+        assert client.consume(1, 8.0) == []
+        # What it has seen to be classic is written and read as before, though nothing was diskless then.
+        produce(cut_off, known, samples(3, "more"))
+        with consumer(cut_off, group_id="another") as other:
+            other.subscribe([known])
+            take(other, 8)
+        network.redis["rack-b"].enable()
+        assert [message.offset() for message in take(client, 5)] == list(range(10, 15))
+    wait_ready(stack.admin_url("rack-b"))
+
+
+@pytest.mark.parametrize(
+    ("version", "unknown"), [(12, UNKNOWN_TOPIC_OR_PARTITION), (FIRST_ID_VERSION, UNKNOWN_TOPIC_ID)]
+)
+def test_records_of_a_deleted_topic_are_not_read_under_its_name(
+    cut_stack: tuple[Stack, Network], version: int, unknown: int
+) -> None:
+    """The proxy knows the old topic's records; the brokers know that the name, or the ID, is no longer that topic's."""
+    stack, network = cut_stack
+    address = listener(stack, NODE, "rack-b")
+    topic = new_topic(stack, "recreated", DISKLESS)
+    produce(stack.bootstrap("rack-b"), topic, samples(5, "old"))
+    connected = Raw(address)
+    old_id = topic_id(stack, topic)
+    wait_for(lambda: told(connected, version, topic, old_id) == (NONE, 5, True), "the records did not come")
+    network.redis["rack-b"].disable()
+    wait_not_ready(stack.admin_url("rack-b"), "coordinator:")
+    delete_topic(stack, topic)
+    create_topic(stack, topic, DISKLESS)
+    produce(stack.bootstrap("rack-a"), topic, samples(3, "new"))
+    for connection in (address, connected):
+        wait_for(lambda one=connection: told(one, version, topic, old_id)[0] == unknown, "it is read on")
+        assert told(connection, version, topic, old_id) == (unknown, -1, False)
+    network.redis["rack-b"].enable()
+    new_id = topic_id(stack, topic)
+    wait_for(lambda: told(connected, version, topic, new_id) == (NONE, 3, True), "the new topic is not read")
+    connected.close()
+    wait_ready(stack.admin_url("rack-b"))

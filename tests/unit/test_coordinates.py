@@ -219,14 +219,34 @@ async def test_rows_are_asked_for_again_after_some_time_as_others_may_have_taken
         assert coordinator.asked == 6
 
 
-async def test_without_the_coordinator_rows_are_known_however_old():
-    """Nobody can put others in their place then."""
+async def test_without_the_coordinator_rows_are_known_for_a_limited_time():
+    """This proxy may be the only one that is cut off: others may trim, compact and delete the log meanwhile."""
+    now_s = 0.0
+    async with following() as (coordinator, coordinates):
+        coordinates._now_s = lambda: now_s
+        await coordinator.append(records=2)
+        await locate(coordinates, 0)
+        coordinator.down = True
+        now_s = 60.0
+        assert (await locate(coordinates, 0)).error_code == NONE
+        assert (await locate(coordinates, 2, trust_ends=True)).high_watermark == 2
+        now_s = 60.1
+        for offset in (0, 1, 2):
+            assert (await locate(coordinates, offset, trust_ends=True)).error_code == KAFKA_STORAGE_ERROR
+        coordinator.down = False
+        assert len((await locate(coordinates, 0)).rows) == 1
+        coordinator.down = True
+        now_s = 120.0
+        assert (await locate(coordinates, 0)).error_code == NONE, "it has been confirmed again"
+
+
+async def test_without_the_coordinator_old_rows_are_not_asked_for_all_the_time():
     now_s = 0.0
     async with following() as (coordinator, coordinates):
         coordinates._now_s = lambda: now_s
         await coordinator.append()
         await locate(coordinates, 0)
-        now_s += 1_000
+        now_s += 40
         coordinator.down = True
         for asked, later_s in ((2, 0), (2, 4), (3, 1)):
             now_s += later_s

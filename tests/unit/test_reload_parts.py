@@ -55,6 +55,7 @@ KEPT: dict[str, Callable[[Context], object]] = {
     "diskless_append_commit_timeout_ms": lambda context: context.wal.commit_timeout_s,
     "diskless_append_max_uploads": lambda context: context.wal._uploads._value,
     "fetch.cache_bytes": lambda context: context.cache.capacity_bytes,
+    "fetch.coordinates_max_age_ms": lambda context: context.reader.coordinates.max_age_s,
     "fetch.cold_after_ms": lambda context: context.rows.cold_after_ms,
     "fetch.cold_cache_bytes": lambda context: context.cold_cache.capacity_bytes,
     "fetch.max_decompressed_batch_bytes": lambda context: context.time_lookup.max_batch_bytes,

@@ -55,6 +55,17 @@ async def test_a_live_topic_is_found_by_name_and_by_id():
     assert not topics.nothing_diskless
 
 
+async def test_a_name_with_another_topic_id_at_the_brokers_is_not_the_registrys_topic():
+    """This proxy has not heard that the topic was recreated, nor whether as a diskless one."""
+    topics, _ = await with_live_topic()
+    assert topics.is_diskless("orders", TOPIC_ID)
+    assert topics.is_diskless("orders", bytes(16)), "brokers before topic IDs"
+    assert not topics.is_diskless("orders", b"n" * 16)
+    await topics.registry.reserve("reserved", 1, {}, "owner")
+    await topics.load()
+    assert topics.is_diskless("reserved", b"n" * 16), "its shadow is just being created"
+
+
 async def test_every_other_name_is_classic_while_the_lease_runs():
     topics, lease = await with_live_topic()
     assert topics.surely_classic("other")

@@ -102,7 +102,16 @@ def test_a_topic_whose_shadow_is_missing_is_deleted_with_the_right_only(
         wait_for(lambda: described(wire, topic) == NONE, "the right to describe the topic did not come")
         client = AdminClient(settings(secure, direct=True))
         client.delete_topics([topic], request_timeout=30)[topic].result(40)
-        assert deleted(wire, topic) in answers
+        told_codes = []
+
+        def is_settled() -> bool:
+            """Brokers hear of the deletion one after the other; until then no more is said."""
+            told_codes.append(deleted(wire, topic))
+            names = {row["topic"] for row in told(secure, "list", "--diskless")}
+            return told_codes[-1] != UNKNOWN_TOPIC_OR_PARTITION or topic not in names
+
+        wait_for(is_settled, "the brokers did not hear of the deletion")
+        assert told_codes[-1] in answers
     acls.revoke("alice")
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from proxy.coordinator.interface import CoordinatorUnavailable, DisklessTopic, FindRequest, LogAnswer
 from proxy.errors import KAFKA_STORAGE_ERROR, NONE, OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION
-from proxy.security.rights import READ, Rights
+from proxy.security.rights import ANY_ID, READ, Rights, _Known
 from tests.batches import make_batch
 from tests.support.memory_log import TOPIC, MemoryLog, new_log
 from tests.unit.fetching.broker_model import LEADER
@@ -54,7 +54,7 @@ class Reader:
         proxied.context.topics.find = {"d": DisklessTopic("d", TOPIC, 2, "live")}.get
         proxied.context.reader = log.reader
         rights = Rights(1e9, proxied.context.now)
-        rights._known["d"] = (float("inf"), 0, READ)
+        rights._known["d"] = _Known(float("inf"), 0, READ, ANY_ID)
         proxied.remembered[Rights] = rights
         self.trusted: list[bool] = []
         """Of each round, whether it trusted in what is remembered of the log's end."""

@@ -15,7 +15,7 @@ from proxy.fetching.rounds import Fetching
 from proxy.fetching.route import NOWHERE_NEAR, Router
 from proxy.memory import MemoryBudget
 from proxy.replicas.choice import LeaderReason
-from proxy.security.rights import READ, Rights
+from proxy.security.rights import ANY_ID, READ, Rights, _Known
 from proxy.upstream import BrokerUnreachable
 from proxy.wire.fetch import parse_fetch_request
 from proxy.wire.partition_states import PartitionState
@@ -139,7 +139,7 @@ async def test_a_diskless_half_beside_a_near_replica(order: tuple[str, str], dis
     proxied.context.reader = SimpleNamespace(read=read, coordinates=coordinates)
     proxied.context.topics.find = {"d": entry}.get
     rights = Rights(1e9, proxied.context.now)
-    rights._known["d"] = (float("inf"), 0, READ)
+    rights._known["d"] = _Known(float("inf"), 0, READ, ANY_ID)
     proxied.remembered[Rights] = rights
     waiting = asyncio.create_task(proxied.fetch(asked(12, *((name, 0, 0) for name in order), max_wait_ms=LONG_MS)))
     await until_asked(proxied, NEAR, 3)

@@ -12,7 +12,7 @@ import structlog
 from proxy.fetching import route
 from proxy.replicas.choice import LeaderReason
 from proxy.replicas.near import NearBrokers
-from proxy.security.rights import READ, Rights
+from proxy.security.rights import ANY_ID, READ, Rights, _Known
 from proxy.wire.fetch import FetchRequest, PartitionFetch, TopicFetch, parse_fetch_request
 from proxy.wire.fetch_response import FetchResponse, PartitionFetched, TopicFetched, build_fetch_response
 from proxy.wire.partition_states import PartitionState
@@ -214,7 +214,7 @@ async def test_a_topic_that_the_proxy_may_not_read_is_left_to_its_leader_for_a_w
     proxied, _, follower = one_partition()
     proxied.context.settings.brokers.with_sasl = True
     rights = Rights(1e9, proxied.context.now)
-    rights._known["t"] = (float("inf"), 0, READ)
+    rights._known["t"] = _Known(float("inf"), 0, READ, ANY_ID)
     proxied.remembered[Rights] = rights
     follower.error_code = TOPIC_AUTHORIZATION_FAILED
     with structlog.testing.capture_logs() as logged:
@@ -240,7 +240,7 @@ async def test_a_right_is_not_believed_for_ever_while_the_leader_hangs(monkeypat
     now_s = 0.0
     proxied.context.now = lambda: now_s
     rights = Rights(5.0, proxied.context.now)
-    rights._known["t"] = (5.0, 0, READ)
+    rights._known["t"] = _Known(5.0, 0, READ, ANY_ID)
     proxied.remembered[Rights] = rights
     questions = []
 

@@ -18,7 +18,7 @@ from proxy.errors import (
 )
 from proxy.handlers.transactions import add_partitions_to_txn, write_txn_markers
 from proxy.request import Request
-from proxy.security.rights import DESCRIBE, WRITE, Rights
+from proxy.security.rights import ANY_ID, DESCRIBE, WRITE, Rights, _Known
 from proxy.seldom import SeldomLog
 from proxy.topics import Topics
 from proxy.wire.cold import read_response
@@ -35,7 +35,10 @@ class Client:
 
     def __init__(self, topics: Topics) -> None:
         rights = Rights(60.0, lambda: 0.0)
-        rights._known = {DISKLESS: (60.0, NONE, WRITE | DESCRIBE), FORBIDDEN: (60.0, NONE, DESCRIBE)}
+        rights._known = {
+            DISKLESS: _Known(60.0, NONE, WRITE | DESCRIBE, ANY_ID),
+            FORBIDDEN: _Known(60.0, NONE, DESCRIBE, ANY_ID),
+        }
         self.context = SimpleNamespace(topics=topics, log_seldom=SeldomLog(lambda: 0.0))
         self.remembered = {Rights: rights}
         self.host = "10.0.0.1"

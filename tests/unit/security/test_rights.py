@@ -4,31 +4,42 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 from typing import Any
+from uuid import UUID
 
 import pytest
 from kio.schema.errors import ErrorCode
-from kio.schema.metadata.v9.response import MetadataResponse, MetadataResponseBroker, MetadataResponseTopic
+from kio.schema.metadata.v12.response import MetadataResponse, MetadataResponseBroker, MetadataResponseTopic
+from kio.schema.types import TopicName
 
 from proxy.api_keys import METADATA
 from proxy.errors import NONE, TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_OR_PARTITION
 from proxy.security import rights as rights_module
-from proxy.security.rights import READ, WRITE, Rights
+from proxy.security.rights import ANY_ID, READ, WRITE, Rights, confirmed
 from proxy.wire.cold import encode, milliseconds, read_request
 
+OLD, NEW = b"1" * 16, b"2" * 16
 REQUEST: Any = SimpleNamespace(client_id="client")
 
 
-def metadata(**errors: int) -> memoryview:
-    """Metadata v9 with these topics; those without error may be written to."""
+def metadata(topic_id: bytes | None = None, **errors: int) -> memoryview:
+    """Metadata v12 with these topics, all of that ID; those without error may be written to."""
     broker = MetadataResponseBroker(node_id=1, host="broker", port=9092, rack=None)
     topics = tuple(
         MetadataResponseTopic(
-            error_code=ErrorCode(error), name=name, partitions=(), topic_authorized_operations=0 if error else WRITE
+            error_code=ErrorCode(error),
+            name=TopicName(name),
+            topic_id=None if topic_id is None else UUID(bytes=topic_id),
+            partitions=(),
+            topic_authorized_operations=0 if error else WRITE,
         )
         for name, error in errors.items()
     )
     response = MetadataResponse(throttle_time=milliseconds(0), brokers=(broker,), controller_id=1, topics=topics)
     return memoryview(encode(response))
+
+
+def of_any_id(*names: str) -> dict[str, bytes]:
+    return dict.fromkeys(names, ANY_ID)
 
 
 class Broker:
@@ -53,7 +64,7 @@ def made(monkeypatch) -> Rights:
 async def test_a_topic_that_the_broker_has_not_heard_of_yet_is_asked_for_again(monkeypatch):
     rights = made(monkeypatch)
     broker: Any = Broker(metadata(old=0, new=3), metadata(new=3), metadata(new=0))
-    await rights.ask(broker, REQUEST, ["old", "new"])
+    await rights.ask(broker, REQUEST, of_any_id("old", "new"))
     assert broker.asked == 3
     assert [rights.error(name, WRITE) for name in ("old", "new")] == [NONE, NONE]
     assert rights.error("new", READ) == TOPIC_AUTHORIZATION_FAILED
@@ -62,7 +73,7 @@ async def test_a_topic_that_the_broker_has_not_heard_of_yet_is_asked_for_again(m
 async def test_a_topic_that_is_not_there_is_unknown_after_a_moment(monkeypatch):
     rights = made(monkeypatch)
     broker: Any = Broker(metadata(gone=3))
-    await rights.ask(broker, REQUEST, ["gone"])
+    await rights.ask(broker, REQUEST, of_any_id("gone"))
     assert 1 < broker.asked < 30
     assert rights.error("gone", WRITE) == UNKNOWN_TOPIC_OR_PARTITION
 
@@ -70,9 +81,56 @@ async def test_a_topic_that_is_not_there_is_unknown_after_a_moment(monkeypatch):
 async def test_a_topic_that_is_forbidden_is_asked_for_once(monkeypatch):
     rights = made(monkeypatch)
     broker: Any = Broker(metadata(secret=29))
-    await rights.ask(broker, REQUEST, ["secret"])
+    await rights.ask(broker, REQUEST, of_any_id("secret"))
     assert broker.asked == 1
     assert rights.error("secret", WRITE) == TOPIC_AUTHORIZATION_FAILED
+
+
+async def test_a_name_of_another_topic_is_unknown_until_both_have_heard_of_the_same(monkeypatch):
+    """A proxy that is cut off from the coordinator knows a deleted topic, the brokers a newer one of its name."""
+    rights = made(monkeypatch)
+    broker: Any = Broker(metadata(NEW, a=0))
+    await rights.ask(broker, REQUEST, {"a": OLD})
+    assert broker.asked > 1, "the broker may be the one that has not heard of the other yet"
+    assert rights.error("a", WRITE, OLD) == UNKNOWN_TOPIC_OR_PARTITION
+    assert rights.unasked({"a": NEW}) == {"a": NEW}, "the proxy has heard of it: what was said of the old one is over"
+    await rights.ask(broker, REQUEST, {"a": NEW})
+    assert rights.error("a", WRITE, NEW) == NONE
+    assert rights.error("a", WRITE) == NONE
+    assert rights.error("a", WRITE, OLD) == UNKNOWN_TOPIC_OR_PARTITION
+    assert rights.unasked({"a": OLD}) == {"a": OLD}
+
+
+async def test_a_missing_topic_is_not_asked_for_all_the_time(monkeypatch):
+    """As long as its shadow is missing, each request of each connection that names it would do so."""
+    now_s = 0.0
+    asked_at = []
+
+    async def sleep(seconds: float) -> None:
+        nonlocal now_s
+        now_s += seconds
+
+    class Counting(Broker):
+        async def ask(self, *question: Any) -> memoryview:
+            asked_at.append(now_s)
+            return await super().ask(*question)
+
+    monkeypatch.setattr(rights_module.asyncio, "sleep", sleep)
+    rights = Rights(5.0, lambda: now_s)
+    broker: Any = Counting(metadata(gone=3))
+    while now_s < 10.0:
+        if rights.unasked({"gone": OLD}):
+            await rights.ask(broker, REQUEST, {"gone": OLD})
+        assert rights.error("gone", WRITE, OLD) == UNKNOWN_TOPIC_OR_PARTITION
+        now_s += 0.001
+    assert len(asked_at) <= 30
+    assert rights.unasked({"gone": NEW}) == {"gone": NEW}, "another topic of that name is asked for at once"
+
+
+@pytest.mark.parametrize(("answer", "may"), [(metadata(a=0), True), (metadata(a=3), False), (metadata(b=0), False)])
+async def test_a_right_is_confirmed_by_name(answer: memoryview, may: bool) -> None:
+    broker: Any = Broker(answer)
+    assert await confirmed(broker, REQUEST, "a", WRITE) is may
 
 
 class AnyTopics:
@@ -92,11 +150,11 @@ async def test_asking_for_one_more_topic_forgets_none_that_the_request_needs() -
     rights = Rights(5.0, lambda: now_s)
     broker: Any = AnyTopics()
     many = [f"t{number}" for number in range(10_001)]
-    await rights.ask(broker, REQUEST, many)
+    await rights.ask(broker, REQUEST, of_any_id(*many))
     now_s = 4.9
-    assert rights.unasked([*many, "new"]) == ["new"]
+    assert list(rights.unasked(of_any_id(*many, "new"))) == ["new"]
     now_s = 30.0  # the broker took its time for earlier requests
-    await rights.ask(broker, REQUEST, ["new"])
+    await rights.ask(broker, REQUEST, of_any_id("new"))
     assert {rights.error(name, WRITE) for name in [*many, "new"]} == {NONE}
 
 
@@ -104,7 +162,7 @@ async def test_asking_again_for_one_of_many_topics_forgets_none_of_the_others(mo
     rights = made(monkeypatch)
     many = [f"t{number}" for number in range(10_002)]
     broker: Any = AnyTopics(late="t7")
-    await rights.ask(broker, REQUEST, many)
+    await rights.ask(broker, REQUEST, of_any_id(*many))
     assert broker.late == {}
     assert {rights.error(name, WRITE) for name in many} == {NONE}
 
@@ -114,7 +172,7 @@ async def test_what_no_request_needs_any_more_is_forgotten() -> None:
     rights = Rights(5.0, lambda: now_s)
     broker: Any = AnyTopics()
     for generation in range(20):
-        await rights.ask(broker, REQUEST, [f"{generation}-{number}" for number in range(4_000)])
+        await rights.ask(broker, REQUEST, of_any_id(*(f"{generation}-{number}" for number in range(4_000))))
         assert len(rights._known) <= 20_000
         now_s += 40.0
     assert rights.error("0-0", WRITE) == TOPIC_AUTHORIZATION_FAILED
