@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import NamedTuple, cast
 from urllib.parse import urlsplit
 
@@ -34,6 +34,7 @@ SUBSCRIPTIONS = 2
 """Connections that are kept for announcements and registry changes, beside `redis.max_connections`."""
 
 OLDEST_VERSION = 7
+_DURABILITY = ("maxmemory-policy", "appendonly", "appendfsync")
 _LEAST_FSYNC = ("no", "everysec", "always")
 
 
@@ -241,18 +242,36 @@ async def _look_at_server(client: Redis, store: str) -> Fitness:
     return Fitness(life, tuple(unfit), (), is_replica)
 
 
-async def _look_at_durability(client: Redis, store: str, settings: config.Redis) -> Fitness:
+async def _durability(client: Redis) -> tuple[dict[str, str], str]:
+    """Return the settings that decide what the store keeps, as far as it reports them, and why CONFIG GET fails.
+
+    Managed stores reject or rename CONFIG, or leave settings out of its answer. INFO reports all but `appendfsync`.
+    """
+    found: dict[str, str] = {}
+    reason = "its answer lacks them"
     try:
-        found = await client.config_get("maxmemory-policy", "appendonly", "appendfsync")
+        found = {str(name): str(value) for name, value in (await client.config_get(*_DURABILITY)).items()}
     except ResponseError as error:
-        unasked = Unasked(
-            "CONFIG GET",
-            str(error),
-            "",
-            "see to it yourself that maxmemory-policy is noeviction, appendonly yes and appendfsync as "
-            f"redis.require_append_fsync ({settings.require_append_fsync})",
-        )
-        return Fitness("", (), (unasked,))
+        reason = str(error)
+    if len(found) < len(_DURABILITY):
+        with suppress(ResponseError):
+            info = {**await client.info("memory"), **await client.info("persistence")}
+            if "maxmemory_policy" in info:
+                found.setdefault("maxmemory-policy", str(info["maxmemory_policy"]))
+            if "aof_enabled" in info:
+                found.setdefault("appendonly", "yes" if info["aof_enabled"] else "no")
+    return found, reason
+
+
+async def _look_at_durability(client: Redis, store: str, settings: config.Redis) -> Fitness:
+    found, reason = await _durability(client)
+    needed = {"maxmemory-policy": "noeviction"}
+    if settings.require_append_only:
+        needed["appendonly"] = "yes"
+        if found.get("appendonly") != "no":
+            needed["appendfsync"] = f"at least {settings.require_append_fsync} (redis.require_append_fsync)"
+    unknown = [f"{name} is {value}" for name, value in needed.items() if name not in found]
+    unasked = (Unasked("CONFIG GET", reason, "", f"make sure yourself that {', '.join(unknown)}"),) if unknown else ()
     unfit = []
     policy = found.get("maxmemory-policy", "noeviction")
     if policy != "noeviction":
@@ -261,7 +280,7 @@ async def _look_at_durability(client: Redis, store: str, settings: config.Redis)
             "set it to noeviction"
         )
     if not settings.require_append_only:
-        return Fitness("", tuple(unfit), ())
+        return Fitness("", tuple(unfit), unasked)
     fsync = found.get("appendfsync", "always")
     if found.get("appendonly", "yes") != "yes":
         unfit.append(
@@ -274,4 +293,4 @@ async def _look_at_durability(client: Redis, store: str, settings: config.Redis)
             f"redis.require_append_fsync allows; set it to {settings.require_append_fsync}, or the setting to {fsync} "
             "where that is acceptable"
         )
-    return Fitness("", tuple(unfit), ())
+    return Fitness("", tuple(unfit), unasked)

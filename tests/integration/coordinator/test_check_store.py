@@ -123,24 +123,60 @@ async def test_a_cluster_node_is_refused(opened) -> None:
     assert "node of a cluster" in await refusal(client, settings)
 
 
-async def test_what_may_not_be_asked_is_warned_of(opened) -> None:
-    client, _, store = await opened("--maxmemory-policy", "allkeys-lru")
+async def without(client: Redis, store: Store, *commands: str) -> tuple[Redis, config.Redis]:
+    """A client, and its settings, of a user who may not run these commands."""
     await client.acl_setuser(
         "small",
         enabled=True,
         passwords=["+word"],
         keys=["diskless:*"],
         channels=["diskless:*"],
-        commands=["+@all", "-config"],
+        commands=["+@all", *commands],
     )
     settings = config.Redis(url=f"redis://small:word@127.0.0.1:{store.port}/0")
-    small = await connect(settings)
+    return await connect(settings), settings
+
+
+WEAK = [
+    (("--maxmemory-policy", "volatile-lru"), "maxmemory-policy is volatile-lru"),
+    (("--appendonly", "no"), "appendonly is no"),
+]
+
+
+@pytest.mark.parametrize(("options", "refused"), WEAK)
+async def test_a_store_whose_user_may_not_run_config_is_judged_by_info(opened, options, refused: str) -> None:
+    client, _, store = await opened(*options)
+    small, settings = await without(client, store, "-config")
+    assert refused in await refusal(small, settings)
+    await small.aclose()
+
+
+@pytest.mark.parametrize(("options", "refused"), WEAK)
+async def test_a_store_that_has_renamed_config_is_judged_by_info(opened, options, refused: str) -> None:
+    client, settings, _ = await opened(*options, "--rename-command", "CONFIG", "")
+    assert refused in await refusal(client, settings)
+
+
+async def test_a_fit_store_that_may_not_be_asked_is_warned_of(opened) -> None:
+    client, _, store = await opened()
+    small, settings = await without(client, store, "-config")
     with structlog.testing.capture_logs() as logged:
         await check_store(small, settings)
     await small.aclose()
     (warning,) = logged
     assert (warning["log_level"], warning["command"]) == ("warning", "CONFIG GET")
+    assert warning["remedy"] == "make sure yourself that appendfsync is at least everysec (redis.require_append_fsync)"
     assert "word" not in str(warning)
+
+
+async def test_a_store_that_tells_nothing_is_warned_of_with_all_that_it_must_be(opened) -> None:
+    client, _, store = await opened()
+    small, settings = await without(client, store, "-config", "-info")
+    with structlog.testing.capture_logs() as logged:
+        await check_store(small, settings)
+    await small.aclose()
+    (remedy,) = (one["remedy"] for one in logged if one["command"] == "CONFIG GET")
+    assert "maxmemory-policy is noeviction, appendonly is yes, appendfsync is at least everysec" in remedy
 
 
 async def test_wrong_credentials_and_a_store_that_is_down(opened) -> None:
