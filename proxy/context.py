@@ -118,7 +118,7 @@ class Context:
             interval_s=settings.brokers.metadata_refresh_ms / 1000,
             max_topics=settings.fetch.replica_topics_remembered,
         )
-        self.topic_names = TopicNames(self.stats, self.replicas, self.now)
+        self.topic_names = TopicNames(self.stats, self.topics, self.cluster.service.ask, self.now)
         self.replica_selector = ReplicaSelector(self.cluster, interval_s=settings.brokers.defaults_refresh_ms / 1000)
         self.replica_memory = MemoryBudget(settings.fetch.replica_answer_bytes_max)
         self.replica_connections = ReplicaConnections(
@@ -193,7 +193,7 @@ class Context:
             settings.identity,
             settings.rack,
             totals=lambda: totals(self),
-            names=self.stats.topic_names,
+            settle_all=self.stats.settle_all,
             now_ms=self.wall_clock_ms,
         )
         self.rollup_expiry = RollupExpiry(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import defaultdict
+from collections import OrderedDict, defaultdict
 
 from proxy.api_keys import FETCH, PRODUCE
 
@@ -33,11 +33,15 @@ SIZE_BOUNDS_BYTES = (1024, 16_384, 65_536, 262_144, 1_048_576, 2_097_152, 4_194_
 OTHER_TOPICS = "(others)"
 """In the place of a topic's name: those beyond a limit."""
 UNKNOWN_TOPIC = "(unknown)"
-"""In the place of a topic's name: what no topic can be called, and IDs that the brokers don't know."""
+"""In the place of a topic's name: what no topic can be called, and names and IDs that the brokers don't know."""
 _LONGEST_TOPIC_NAME = 249
-RecordKey = tuple[str, str, str, str, str | bytes]
-"""Kind (classic or diskless), direction (produce or fetch), client's rack, serving rack, and the topic as the client
-named it: from Produce and Fetch v13 on by its ID (KIP-516)."""
+_MAX_NAMED = 100_000
+"""Names and IDs of topics that have been settled; IDs of deleted topics among them."""
+_MAX_DENIED = 1_000
+Way = tuple[str, str, str, str]
+"""Kind (classic or diskless), direction (produce or fetch), client's rack, serving rack."""
+RecordKey = tuple[str, str, str, str, str]
+"""A `Way`, and the topic's name."""
 
 
 class Histogram:
@@ -131,14 +135,14 @@ class Stats:
         self.tls_handshakes_failed = 0
         self.upstream_failures = 0
         self.record_bytes: defaultdict[RecordKey, int] = defaultdict(int)
-        """Of record batches, without what frames have around them; counted by `count_records`."""
+        """Of record batches, without what frames have around them; counted by `count_records`. A topic's bytes come
+        here when it is settled which topic it is."""
         self.stored_bytes: defaultdict[str, int] = defaultdict(int)
         """Part of the produced record bytes of diskless topics: of batches that were stored, each once, however often
         they came. By the client's rack."""
-        self.topic_names: dict[bytes, str] = {}
-        """Names of those topics that were counted by their IDs, as far as they are known."""
-        self.unnamed_topics: set[bytes] = set()
-        """IDs that were counted and have no name yet."""
+        self.unsettled_bytes: dict[str | bytes, defaultdict[Way, int]] = {}
+        """Record bytes of topics as clients named them, by ID from Produce and Fetch v13 on (KIP-516), or by a name
+        in a Produce: until the brokers have said which topic that is (`topic_names.py`). Clients can make up both."""
         self.near_read_bytes: defaultdict[tuple[str, str], int] = defaultdict(int)
         """Part of the fetched record bytes of classic topics: from a replica in the proxy's rack instead of the broker
         that the client asked, which is in another one. By (client's rack, serving rack)."""
@@ -170,31 +174,74 @@ class Stats:
         """For which clients of diskless topics were muted by the brokers' quotas, by direction."""
 
         self.max_counted_topics = max_counted_topics
-        self._counted_topics: set[str | bytes] = set()
+        self._counted_names: set[str] = set()
+        self._names: dict[str | bytes, str] = {}
+        """What a topic is counted under, by what clients call it."""
+        self._denied: OrderedDict[str | bytes, None] = OrderedDict()
+        """Names and IDs that brokers don't know; the oldest is forgotten, and asked for again when it comes again."""
 
     def count_records(
         self, kind: str, direction: str, client_rack: str, serving_rack: str, topic: str | bytes, size: int
     ) -> None:
         """Bytes of records of one topic that went between a client and the rack that served it."""
-        key = kind, direction, client_rack, serving_rack, topic
-        if key in self.record_bytes:
-            self.record_bytes[key] += size
-        elif size:
-            key = kind, direction, client_rack, serving_rack, self._counted_topic(topic)
-            self.record_bytes[key] += size
+        if not size:
+            return
+        name = UNKNOWN_TOPIC if len(topic) > _LONGEST_TOPIC_NAME else self._names.get(topic)
+        if name is None and isinstance(topic, str) and (kind == "diskless" or direction == "fetch"):
+            # The proxy knows its own topics, and brokers have records only of topics that there are.
+            name = self._counted_as(topic)
+        if name is None:
+            name = self._unsettled(topic, (kind, direction, client_rack, serving_rack), size)
+        if name is not None:
+            self.record_bytes[kind, direction, client_rack, serving_rack, name] += size
 
-    def _counted_topic(self, topic: str | bytes) -> str | bytes:
-        """What a topic is counted under: clients may make up names, and must not fill memory by that."""
-        if topic in self._counted_topics:
-            return topic
-        if len(topic) > _LONGEST_TOPIC_NAME:
+    def settle(self, topic: str | bytes, name: str | None) -> None:
+        """Count what has come of a topic so far, and what comes, under its name; None where brokers don't know it."""
+        bytes_by_way = self.unsettled_bytes.pop(topic, None)
+        if name is None:
+            counted = UNKNOWN_TOPIC
+            self._denied[topic] = None
+            if len(self._denied) > _MAX_DENIED:
+                self._denied.popitem(last=False)
+        else:
+            counted = self._counted_as(name)
+            if len(self._names) < _MAX_NAMED:
+                self._names[topic] = counted
+        for way, size in (bytes_by_way or {}).items():
+            self.record_bytes[*way, counted] += size
+
+    def settle_all(self) -> None:
+        """Count all that is not settled as unknown topics': the process ends."""
+        for topic in list(self.unsettled_bytes):
+            self.settle(topic, None)
+
+    def all_record_bytes(self) -> list[tuple[Way, str | None, int]]:
+        """All that was counted; without the topic's name where it is not settled."""
+        settled = [(key[:4], key[4], size) for key, size in self.record_bytes.items()]
+        unsettled = ((way, None, size) for ways in self.unsettled_bytes.values() for way, size in ways.items())
+        return [*settled, *unsettled]
+
+    def _unsettled(self, topic: str | bytes, way: Way, size: int) -> str | None:
+        """Put bytes aside until their topic is settled; what they are counted under where that is not to come."""
+        if topic in self._denied:
             return UNKNOWN_TOPIC
-        if len(self._counted_topics) >= self.max_counted_topics:
+        ways = self.unsettled_bytes.get(topic)
+        if ways is None:
+            if len(self.unsettled_bytes) >= self.max_counted_topics or len(self._names) >= _MAX_NAMED:
+                return OTHER_TOPICS
+            ways = self.unsettled_bytes[topic] = defaultdict(int)
+        ways[way] += size
+        return None
+
+    def _counted_as(self, name: str) -> str:
+        """The name of a topic that there is, or what stands for those beyond `max_counted_topics`."""
+        if name in self._counted_names:
+            return name
+        if len(self._counted_names) >= self.max_counted_topics:
             return OTHER_TOPICS
-        self._counted_topics.add(topic)
-        if isinstance(topic, bytes):
-            self.unnamed_topics.add(topic)
-        return topic
+        self._counted_names.add(name)
+        self._names[name] = name
+        return name
 
     def count_request(self, api_key: int) -> None:
         """One request of a client."""

@@ -8,6 +8,7 @@ that were seen to be classic while it ran are taken for classic.
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
@@ -30,6 +31,7 @@ TopicReference = str | bytes
 """A name, or a 16-byte topic ID."""
 
 _MAX_SEEN_CLASSIC = 100_000
+_MAX_UNCONFIRMED = 10_000
 _LONGEST_NAME = 249
 _RELOAD_PAUSE_S = 0.1
 
@@ -48,6 +50,10 @@ class Topics:
         self._by_name: dict[str, DisklessTopic] = {}
         self._by_id: dict[bytes, DisklessTopic] = {}
         self._seen_classic: OrderedDict[TopicReference, None] = OrderedDict()
+        """Topics that brokers know, and that were seen to be classic."""
+        self._unconfirmed: OrderedDict[TopicReference, bool] = OrderedDict()
+        """The same of names and IDs that clients have sent and brokers have not confirmed; whether they were asked.
+        Anybody can make up any number of them: they have a room of their own, and drive out no real topic."""
         self._reserved = False
         self._streams: dict[object, int] = {}
         self._log_seldom = SeldomLog(time.monotonic)
@@ -113,23 +119,46 @@ class Topics:
         lease runs a shadow that is not known yet belongs to a topic that is not live, and so has no positions.
         """
         if self.gone_back or not self._lease_runs():
-            return topic in self._seen_classic
+            return self._is_seen(topic)
         if not self.may_be_a_shadow(topic):
             self._remember(topic)
         return True
 
     def may_be_a_shadow(self, topic: TopicReference) -> bool:
         """Whether it is a topic ID that has come up first while a name is reserved."""
-        return self._reserved and isinstance(topic, bytes) and topic not in self._seen_classic
+        return self._reserved and isinstance(topic, bytes) and not self._is_seen(topic)
 
-    def _remember(self, topic: TopicReference) -> None:
-        """As classic. What was asked for longest ago makes room; no topic has a longer name than brokers allow."""
-        if isinstance(topic, str) and len(topic) > _LONGEST_NAME:
+    def unconfirmed(self, count: int) -> list[TopicReference]:
+        """Return up to `count` names and IDs, at random, that no broker has been asked about yet."""
+        unasked = [topic for topic, asked in self._unconfirmed.items() if not asked]
+        return random.sample(unasked, min(count, len(unasked)))
+
+    def confirm(self, topic: TopicReference, *, exists: bool) -> None:
+        """Take note of the brokers' answer. A topic that they don't know, or don't show to the proxy, stays aside."""
+        if topic not in self._unconfirmed:
             return
+        if not exists:
+            self._unconfirmed[topic] = True
+            return
+        del self._unconfirmed[topic]
         self._seen_classic[topic] = None
-        self._seen_classic.move_to_end(topic)
         if len(self._seen_classic) > _MAX_SEEN_CLASSIC:
             self._seen_classic.popitem(last=False)
+
+    def _is_seen(self, topic: TopicReference) -> bool:
+        return topic in self._seen_classic or topic in self._unconfirmed
+
+    def _remember(self, topic: TopicReference) -> None:
+        """Cache a topic as classic (LRU). Names longer than Kafka allows are ignored."""
+        if topic in self._seen_classic:
+            self._seen_classic.move_to_end(topic)
+            return
+        if isinstance(topic, str) and len(topic) > _LONGEST_NAME:
+            return
+        self._unconfirmed.setdefault(topic, False)
+        self._unconfirmed.move_to_end(topic)
+        if len(self._unconfirmed) > _MAX_UNCONFIRMED:
+            self._unconfirmed.popitem(last=False)
 
     def passed(self, topic: TopicReference) -> None:
         """A request of a topic went to the brokers while every topic was classic: if so still, it is remembered."""
@@ -212,3 +241,4 @@ class Topics:
         no_longer: list[TopicReference] = [*self._by_name, *self._by_id]
         for reference in no_longer:
             self._seen_classic.pop(reference, None)
+            self._unconfirmed.pop(reference, None)

@@ -124,7 +124,7 @@ LABELS = {
     "settings": Label("sections with a certificate: `listeners.tls`, `brokers.tls` and such", r"[a-z_0-9.\[\]]+\.tls"),
     "shard": Label("0 to `redis.shards` - 1", r"\d{1,4}"),
     "topic": Label(
-        "at most `limits.max_counted_topics` names as clients wrote them, `(others)` and `(unknown)`; of "
+        "at most `limits.max_counted_topics` names of topics that brokers know, `(others)` and `(unknown)`; of "
         f"`stray_records` the {MAX_TOPICS_NAMED} topics with most, and `(others)`",
         _TOPIC,
     ),

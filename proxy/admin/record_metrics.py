@@ -31,14 +31,13 @@ def record_metrics(stats: Stats, own_rack: str, prices: Prices) -> Iterator[Metr
     topic_moved: defaultdict[tuple[str, ...], int] = defaultdict(int)
     crossed = {(kind, direction, own_rack, own_rack): 0 for kind in _KINDS for direction in _DIRECTIONS}
     topic_crossed: defaultdict[tuple[str, ...], int] = defaultdict(int)
-    for (kind, direction, client_rack, serving_rack, topic), size in stats.record_bytes.items():
-        racks = kind, direction, client_rack, serving_rack
+    for racks, name, size in stats.all_record_bytes():
+        kind, direction, client_rack, serving_rack = racks
         moved[racks] += size
         crossing = size * borders(client_rack, own_rack, serving_rack)
         if crossing:
             crossed[racks] = crossed.get(racks, 0) + crossing
-        # A topic that is known by its ID alone so far is told of as soon as it has a name: counters never fall.
-        name = topic if isinstance(topic, str) else stats.topic_names.get(topic)
+        # A topic gets its counter as soon as brokers have confirmed it: counters never fall.
         if name is not None:
             topic_moved[kind, direction, name] += size
             topic_crossed[kind, direction, name] += crossing

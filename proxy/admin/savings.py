@@ -84,7 +84,7 @@ def diskless_bytes(stats: Stats, own_rack: str) -> DisklessBytes:
     """What a proxy of `own_rack` has counted so far."""
     fetched_near = sum(
         size
-        for (kind, direction, client_rack, serving_rack, _), size in stats.record_bytes.items()
+        for (kind, direction, client_rack, serving_rack), _, size in stats.all_record_bytes()
         if (kind, direction) == ("diskless", "fetch") and not borders(client_rack, own_rack, serving_rack)
     )
     produced_near = sum(

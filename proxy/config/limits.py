@@ -62,7 +62,8 @@ class Limits(Section):
     """In a drain, between closing the connections to one broker and those to the next: so long a client has to ask on
     another connection where its brokers are now. All pauses together take eight times this at most."""
     max_counted_topics: Reloadable[int] = Field(default=200, ge=0)
-    """So many topics' record bytes are counted by their names, those that come first; the others' as `(others)`."""
+    """Maximum number of topics with byte counters of their own (first come, first served). The rest are counted as
+    `(others)`, and names that brokers don't know as `(unknown)`."""
 
 
 class FetchSettings(Section):

@@ -7,25 +7,25 @@ process does, and so do the differences: a restart counts nothing twice.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from proxy.rollups.table import HOUR_MS, Measure, RollupRow
-from proxy.stats import OTHER_TOPICS, UNKNOWN_TOPIC
+from proxy.stats import OTHER_TOPICS
 
 if TYPE_CHECKING:
     from proxy.context import Context
 
 
 class What(NamedTuple):
-    """What a counter counts: a row's labels, the topic perhaps by its ID alone."""
+    """What a counter counts: a row's labels."""
 
     measure: Measure
     kind: str
     direction: str
     client_rack: str = ""
     serving_rack: str = ""
-    topic: str | bytes = ""
+    topic: str = ""
 
 
 class Amount(NamedTuple):
@@ -36,7 +36,7 @@ class Amount(NamedTuple):
 
 
 def totals(context: Context) -> Iterator[tuple[What, Amount]]:
-    """All counters as they stand."""
+    """All counters as they stand; records whose topic is not settled yet come with the next ones."""
     stats, coordinator = context.stats, context.coordinator
     for (kind, direction, client_rack, serving_rack, topic), size in list(stats.record_bytes.items()):
         yield What(Measure.RECORDS, kind, direction, client_rack, serving_rack, topic), Amount(size)
@@ -70,23 +70,9 @@ class Counted:
                 counted[1] += amount.requests - before.requests
             self._before[what] = amount
 
-    def take(
-        self, proxy: str, rack: str, names: Mapping[bytes, str], *, max_rows: int, final: bool = False
-    ) -> list[RollupRow]:
-        """The rows to write now, the largest `max_rows` of them, what is left summed up as other topics'.
-
-        `names`: of the topics that were counted by ID. What has no name yet stays for the next time, but for the
-        `final` one.
-        """
-        rows: defaultdict[tuple[int, What], list[int]] = defaultdict(lambda: [0, 0])
-        for (hour_ms, what), (size, requests) in list(self._open.items()):
-            topic = names.get(what.topic) if isinstance(what.topic, bytes) else what.topic
-            if topic is None and not final:
-                continue
-            del self._open[hour_ms, what]
-            sums = rows[hour_ms, what._replace(topic=UNKNOWN_TOPIC if topic is None else topic)]
-            sums[0] += size
-            sums[1] += requests
+    def take(self, proxy: str, rack: str, *, max_rows: int) -> list[RollupRow]:
+        """The rows to write now, the largest `max_rows` of them, what is left summed up as other topics'."""
+        rows, self._open = self._open, defaultdict(lambda: [0, 0])
         if len(rows) > max_rows:
             by_size = sorted(rows.items(), key=lambda row: row[1], reverse=True)
             rows = defaultdict(lambda: [0, 0], by_size[:max_rows])
@@ -106,4 +92,4 @@ def hour_of(time_ms: int) -> int:
 
 
 def _texts(what: What) -> tuple[str, str, str]:
-    return what.client_rack, what.serving_rack, str(what.topic)
+    return what.client_rack, what.serving_rack, what.topic

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import structlog
@@ -46,13 +46,14 @@ class RollupWriter:
         rack: str,
         *,
         totals: Callable[[], Iterable[tuple[What, Amount]]],
-        names: Mapping[bytes, str],
         now_ms: Callable[[], int],
+        settle_all: Callable[[], None] = lambda: None,
     ) -> None:
-        """`totals`: all counters as they stand; `names`: of topics by ID; `now_ms`: milliseconds since 1970."""
+        """`totals`: all counters as they stand; `now_ms`: milliseconds since 1970; `settle_all` lets `totals` tell all
+        that it has kept back, before the last rollup."""
         self._settings, self._storage = settings, storage
         self._proxy, self._rack = proxy, rack
-        self._totals, self._names, self._now_ms = totals, names, now_ms
+        self._totals, self._settle_all, self._now_ms = totals, settle_all, now_ms
         self._counted = Counted()
         self._hour_ms = hour_of(now_ms())
         self._process = secrets.token_hex(8)
@@ -86,13 +87,14 @@ class RollupWriter:
                 broken = type(error)
 
     async def finish(self) -> None:
-        """Write all that is left, for the last time, also of topics whose names are not known; a few seconds long."""
+        """Write all that is left, for the last time, for a few seconds at most."""
         if not self._settings.enable:
             return
         whole, reason = False, "object storage did not take them at the end"
         try:
+            self._settle_all()
             async with asyncio.timeout(_LAST_WRITE_S):
-                await self.write(final=True)
+                await self.write()
                 whole = not self._waiting
         except TimeoutError:
             pass
@@ -101,10 +103,10 @@ class RollupWriter:
         if not whole:
             log.warning("rollups_lost", waiting=self.waiting, reason=reason)
 
-    async def write(self, *, final: bool = False) -> None:
+    async def write(self) -> None:
         """Write what came since the last time, and what object storage did not take before."""
         async with self._writing:
-            self._take(final)
+            self._take()
             await self._encode()
             while self._waiting:
                 try:
@@ -125,11 +127,11 @@ class RollupWriter:
                     log.info("rollups_written_again", dropped=self.dropped)
                 self._failing = False
 
-    def _take(self, final: bool) -> None:
+    def _take(self) -> None:
         """Counters to a rollup that waits. They belong to the hour in which they were last looked at."""
         self._counted.add(self._totals(), self._hour_ms)
         self._hour_ms = hour_of(self._now_ms())
-        rows = self._counted.take(self._proxy, self._rack, self._names, max_rows=self._settings.max_rows, final=final)
+        rows = self._counted.take(self._proxy, self._rack, max_rows=self._settings.max_rows)
         if not rows:
             return
         while len(self._waiting) >= self._settings.max_waiting:
@@ -138,7 +140,6 @@ class RollupWriter:
             if self.dropped == 1:
                 log.error("rollups_dropped", remedy="mend object storage; the metric rollups_dropped counts them")
         self._number += 1
-        # By the newest row: older ones, whose names came late, must not take it to what expires first.
         key = rollup_key(rows[-1].hour_ms, self._proxy, self._process, self._number)
         self._waiting.append(_Waiting(key, tuple(rows)))
 

@@ -283,7 +283,7 @@ async def test_records_of_a_classic_produce_are_counted_as_it_streams(version, p
         at, turn = at + len(part), turn + 1
         sent.send(part)
     assert sent.broker.taken() == sending
-    assert sent.stats.record_bytes == {("classic", "produce", "rack-a", "rack-a", "orders"): 2100}
+    assert sent.stats.unsettled_bytes == {"orders": {("classic", "produce", "rack-a", "rack-a"): 2100}}
     assert "orders" in sent.passed, "written while all was classic, it is so where nobody can be asked any more"
 
 
@@ -292,7 +292,7 @@ async def test_a_produce_whose_client_goes_away_is_counted_as_far_as_it_came():
     parsed = ProduceRequest(3, None, -1, 1000, [TopicProduce("orders", [PartitionProduce(0, memoryview(bytes(700)))])])
     sent.send(request(PRODUCE, 1, b"".join(build_produce_request(parsed)), version=3)[:-100])
     sent.client.protocol.connection_lost(None)
-    assert sent.stats.record_bytes == {("classic", "produce", "rack-a", "rack-a", "orders"): 600}
+    assert sent.stats.unsettled_bytes == {"orders": {("classic", "produce", "rack-a", "rack-a"): 600}}
 
 
 @pytest.mark.parametrize("size", range(10))

@@ -124,12 +124,17 @@ async def test_without_a_lease_only_what_was_seen_as_classic_is(judge: Callable[
     assert not topics.nothing_diskless
 
 
-async def test_what_is_remembered_is_bounded_and_what_was_asked_for_last_stays(monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize("confirmed", [True, False])
+async def test_what_is_remembered_is_bounded_and_what_was_asked_for_last_stays(
+    confirmed: bool, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr("proxy.topics._MAX_SEEN_CLASSIC", 3)
+    monkeypatch.setattr("proxy.topics._MAX_UNCONFIRMED", 3)
     topics, lease = await loaded()
     assert topics.surely_classic("n" * 250), "a broker refuses it"
     for name in ("a", "b", "c", "a", "d"):
         assert topics.surely_classic(name)
+        topics.confirm(name, exists=confirmed)
     lease.runs = False
     assert [name for name in ("a", "b", "c", "d", "n" * 250) if topics.surely_classic(name)] == ["a", "c", "d"]
 

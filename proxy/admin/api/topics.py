@@ -52,11 +52,11 @@ async def told(context: Context, question: Question) -> dict[str, TopicTold]:
         if wanted in entry.name.lower():
             topics[entry.name] = TopicTold(uuid_text(entry.topic_id) or None, entry.partitions, True)
     stats, own_rack = context.stats, context.settings.rack
-    for number, (key, size) in enumerate(list(stats.record_bytes.items())):
+    for number, (way, name, size) in enumerate(stats.all_record_bytes()):
         if number and number % _PER_STEP == 0:
             await asyncio.sleep(0)
-        kind, direction, client_rack, serving_rack, counted = key
-        name = counted if isinstance(counted, str) else stats.topic_names.get(counted, UNKNOWN_TOPIC)
+        kind, direction, client_rack, serving_rack = way
+        name = UNKNOWN_TOPIC if name is None else name
         if wanted not in name.lower():
             continue
         moved = TopicTold(

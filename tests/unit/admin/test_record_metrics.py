@@ -80,7 +80,7 @@ def test_a_topic_without_a_name_is_in_the_sums_and_told_of_when_it_has_one() -> 
     stats.count_records("classic", "fetch", "rack-a", "rack-b", "orders", 1)
     stats.count_records("classic", "fetch", "rack-a", "rack-b", OTHER_TOPICS, 2)
     before = told(stats)
-    stats.topic_names[TOPIC_ID] = "orders"
+    stats.settle(TOPIC_ID, "orders")
     after = told(stats)
     assert before["record_bytes"] == after["record_bytes"] == {("classic", "fetch", "rack-a", "rack-b"): 13}
     assert before["topic_record_bytes"]["classic", "fetch", "orders"] == 1
@@ -130,7 +130,7 @@ def test_a_name_that_is_no_topics_does_not_break_the_page() -> None:
             return list(record_metrics(stats, "rack-a", Prices()))
 
     stats = Stats()
-    stats.count_records("classic", "produce", "rack-a", "rack-b", 'a"\n\\b', 1)
+    stats.count_records("classic", "fetch", "rack-a", "rack-b", 'a"\n\\b', 1)
     registry = CollectorRegistry()
     registry.register(Collected())
     assert b'topic="a\\"\\n\\\\b"' in generate_latest(registry)

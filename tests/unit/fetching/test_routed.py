@@ -79,9 +79,8 @@ async def test_every_version_is_read_near(version: int) -> None:
     (near,) = proxied.brokers[NEAR].asked
     assert (near.version, near.topics[0].topic) == (max(version, 13), b"t".ljust(16, b"\0"))
     assert (near.replica_id, near.session_id, near.session_epoch, near.rack_id) == (-1, 0, -1, "")
-    assert proxied.stats.record_bytes == {
-        ("classic", "fetch", "near", "near", asked(version, ("t", 0, 1)).topics[0].topic): 300
-    }
+    proxied.stats.settle(asked(version, ("t", 0, 1)).topics[0].topic, "t")
+    assert proxied.stats.record_bytes == {("classic", "fetch", "near", "near", "t"): 300}
     assert proxied.stats.near_read_bytes == {("near", "near"): 300}
     assert not leader_reads(proxied)
     assert not proxied.memory.used_bytes
@@ -350,7 +349,8 @@ async def test_what_only_the_leader_can_answer_goes_there_as_it_came_but_for_the
     assert parse_fetch_request(forwarded.body, version) == request._replace(session_epoch=-1)
     assert leader_reads(proxied) == {LeaderReason.NOT_IN_ISR: 1}
     assert proxied.stats.leader_read_bytes == {LeaderReason.NOT_IN_ISR: 500}
-    assert proxied.stats.record_bytes == {("classic", "fetch", "near", "far", topic): 500}
+    proxied.stats.settle(topic, "t")
+    assert proxied.stats.record_bytes == {("classic", "fetch", "near", "far", "t"): 500}
     assert batches(100, 200, 300)[2][2] in proxied.streamed
     assert parse_fetch_request(forwarded.body, version).topics[0].topic == topic
 

@@ -9,19 +9,17 @@ from hypothesis import strategies as st
 
 from proxy.rollups.counted import Amount, Counted, What, hour_of
 from proxy.rollups.table import HOUR_MS, Measure, RollupRow
-from proxy.stats import OTHER_TOPICS, UNKNOWN_TOPIC
+from proxy.stats import OTHER_TOPICS
 
 HOUR = 500_000 * HOUR_MS
-TOPIC_ID = bytes(range(16))
-NO_NAMES: dict[bytes, str] = {}
 
 
-def records(topic: str | bytes, client_rack: str = "a") -> What:
+def records(topic: str, client_rack: str = "a") -> What:
     return What(Measure.RECORDS, "classic", "fetch", client_rack, "b", topic)
 
 
-def take(counted: Counted, names: dict[bytes, str] = NO_NAMES, *, max_rows: int = 1_000, final: bool = False):
-    return counted.take("p", "a", names, max_rows=max_rows, final=final)
+def take(counted: Counted, *, max_rows: int = 1_000) -> list[RollupRow]:
+    return counted.take("p", "a", max_rows=max_rows)
 
 
 def sizes(rows: list[RollupRow]) -> dict[str, int]:
@@ -29,14 +27,14 @@ def sizes(rows: list[RollupRow]) -> dict[str, int]:
 
 
 STEPS = st.lists(
-    st.tuples(st.sampled_from(["x", "y", TOPIC_ID]), st.integers(0, 2**40), st.integers(0, 3), st.booleans()),
+    st.tuples(st.sampled_from(["x", "y", "z"]), st.integers(0, 2**40), st.integers(0, 3), st.booleans()),
     max_size=60,
 )
 
 
 @given(STEPS, st.integers(1, 3))
-def test_nothing_is_lost_or_counted_twice(steps: list[tuple[str | bytes, int, int, bool]], max_rows: int) -> None:
-    counted, counters = Counted(), Counter[str | bytes]()
+def test_nothing_is_lost_or_counted_twice(steps: list[tuple[str, int, int, bool]], max_rows: int) -> None:
+    counted, counters = Counted(), Counter[str]()
     by_hour, written = Counter[int](), Counter[int]()
     rows: list[RollupRow] = []
     for topic, size, hour, takes in steps:
@@ -45,7 +43,7 @@ def test_nothing_is_lost_or_counted_twice(steps: list[tuple[str | bytes, int, in
         counted.add(((records(one), Amount(total)) for one, total in counters.items()), HOUR + hour * HOUR_MS)
         if takes:
             rows += take(counted, max_rows=max_rows)
-    rows += take(counted, max_rows=max_rows, final=True)
+    rows += take(counted, max_rows=max_rows)
     for row in rows:
         written[row.hour_ms] += row.bytes
     assert +written == +by_hour
@@ -74,30 +72,6 @@ def test_a_counter_that_began_anew_counts_from_nothing() -> None:
     counted.add([(records("orders"), Amount(100))], HOUR)
     counted.add([(records("orders"), Amount(30))], HOUR)
     assert sizes(take(counted)) == {"orders": 130}
-
-
-def test_a_topic_without_a_name_waits_for_it_under_its_hour() -> None:
-    counted = Counted()
-    counted.add([(records(TOPIC_ID), Amount(5)), (records("orders"), Amount(1))], HOUR)
-    assert sizes(take(counted)) == {"orders": 1}
-    counted.add([(records(TOPIC_ID), Amount(7))], HOUR + HOUR_MS)
-    rows = take(counted, {TOPIC_ID: "named"})
-    assert [(row.hour_ms, row.topic, row.bytes) for row in rows] == [
-        (HOUR, "named", 5),
-        (HOUR + HOUR_MS, "named", 2),
-    ]
-
-
-def test_at_the_end_it_is_written_without_one() -> None:
-    counted = Counted()
-    counted.add([(records(TOPIC_ID), Amount(5))], HOUR)
-    assert sizes(take(counted, final=True)) == {UNKNOWN_TOPIC: 5}
-
-
-def test_a_topic_by_name_and_by_id_is_one_row() -> None:
-    counted = Counted()
-    counted.add([(records(TOPIC_ID), Amount(5)), (records("orders"), Amount(1))], HOUR)
-    assert sizes(take(counted, {TOPIC_ID: "orders"})) == {"orders": 6}
 
 
 def test_the_smallest_beyond_the_limit_are_one_row_for_their_racks() -> None:
