@@ -10,11 +10,15 @@ So a store is measured against what was known when the call was sent, which it c
 What is known of one life of the server is therefore given up for another's only where the store has been asked with it.
 A state that is merely heard of, by an announcement, may be that of a server that never had what this process knows. It
 is passed over, and the store is asked for it once: it may be all that tells of a write that was lost since.
+
+With a state goes the list of the lives that led to it. It is sent only for a shard that is fenced. The store compares
+it with its own list, and counts what was lost after the life in which the two part.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import structlog
 
@@ -37,6 +41,9 @@ class Fence:
         """By shard what was known, and another life's state that has all of it and nothing more."""
         self._passed_over: dict[int, ShardState] = {}
         """States of another life than is known that tell of more writes: the highest of each shard."""
+        self._lives: dict[int, bytes] = {}
+        """By shard the lives that led to what is known; perhaps not to its newest life yet."""
+        self._lives_wanted: set[int] = set()
         self._fenced: dict[int, str] = {}
 
     @property
@@ -45,12 +52,33 @@ class Fence:
         return self._fenced
 
     def newest(self, shard: int) -> ShardState:
-        """What to send with a call."""
-        return self._newest.get(shard, NOTHING_KNOWN)
+        """What to send with a call; with its lives only if the shard is fenced, so that the loss is counted."""
+        state = self._newest.get(shard, NOTHING_KNOWN)
+        return replace(state, lives=self._lives.get(shard, b"")) if shard in self._fenced else state
+
+    def wants_lives(self, shard: int) -> bool:
+        """True if the lives that led to what is known are not known."""
+        return shard in self._lives_wanted
 
     def states(self) -> dict[int, ShardState]:
-        """The newest state of each shard of which anything is known."""
-        return dict(self._newest)
+        """The newest state of each shard of which anything is known, with its lives."""
+        return {shard: replace(state, lives=self._lives.get(shard, b"")) for shard, state in self._newest.items()}
+
+    def _know(self, shard: int, seen: ShardState) -> None:
+        """Take a state for the newest of its shard."""
+        before = self._newest.get(shard, NOTHING_KNOWN)
+        self._newest[shard] = replace(seen, lives=b"") if seen.lives else seen
+        if seen.lives or not seen.is_of_life(before):
+            self._note_lives(shard, seen.lives)
+
+    def _note_lives(self, shard: int, lives: bytes) -> None:
+        newest = self._newest[shard]
+        if newest.is_in(lives):
+            self._lives[shard] = lives
+        if newest.is_in(self._lives.get(shard, b"")):
+            self._lives_wanted.discard(shard)
+        else:
+            self._lives_wanted.add(shard)
 
     def learn(self, shard: int, seen: ShardState) -> None:
         """Take note of a state, in whatever order they come: a shard's writes are counted on.
@@ -60,10 +88,10 @@ class Fence:
         newest = self.newest(shard)
         if newest == NOTHING_KNOWN:
             if seen.incarnation != NO_INCARNATION:
-                self._newest[shard] = seen
+                self._know(shard, seen)
         elif seen.sequence > newest.sequence:
             if seen.is_of_life(newest) or self._is_vouched_for(shard, newest, seen):
-                self._newest[shard] = seen
+                self._know(shard, seen)
             elif seen.sequence > self._passed_over.get(shard, NOTHING_KNOWN).sequence:
                 self._passed_over[shard] = seen
 
@@ -73,18 +101,23 @@ class Fence:
         if seen.is_of_life(newest) or not sent.is_of_life(newest) or sent.sequence < newest.sequence:
             self.learn(shard, seen)
         elif seen.sequence > newest.sequence or seen.incarnation != newest.incarnation:
-            self._newest[shard] = seen
+            self._know(shard, seen)
         else:
             # A life that has written nothing may be lost with nothing, and then nobody is to miss it.
             self._vouched[shard] = newest, seen
+        if seen.lives and shard in self._newest:
+            self._note_lives(shard, seen.lives)
         if self._fenced and self._fenced.pop(shard, None) is not None:
             log.warning(
                 "shard_unfenced", shard=shard, reason="the store has all that was known, or its loss was accepted"
             )
 
     def passed_over(self) -> dict[int, ShardState]:
-        """What the store is to be asked for; say `asked` when it was."""
-        return dict(self._passed_over)
+        """What the store is to be asked for; say `asked` when it was.
+
+        With the lives that are known: what is lost of these is counted, too.
+        """
+        return {shard: replace(state, lives=self._lives.get(shard, b"")) for shard, state in self._passed_over.items()}
 
     def asked(self, states: Mapping[int, ShardState]) -> None:
         """Whatever the store has answered."""

@@ -6,6 +6,7 @@ The layouts are those on top of each script in `lua/`. Numbers are big-endian.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from struct import Struct
 from struct import error as StructError
 from typing import Any, NamedTuple
@@ -36,10 +37,10 @@ MAX_EXACT = 2**53 - 1
 LAST_SEQUENCE = 2**31 - 1
 """Of a producer; 0 comes after it."""
 
-_SHARD_HEADER = Struct(">8sIBIQ8sQ16sQ16s")
-_REPLY_HEADER = Struct(">8sQ16sQ")
-_KNOWN = Struct(">8sQQ")
-_LOOK = Struct(">qqI")
+_SHARD_HEADER = Struct(">8sIBIQ8s16sQQQQ16s")
+_REPLY_HEADER = Struct(">8s16sQQQQI")
+_LIFE_BYTES = 40
+_LOOK = Struct(">qqQQ")
 _UNFENCED = Struct(">QII")
 _COMMIT_SETTINGS = Struct(">IQ16sQ")
 _FIND_LIMITS = Struct(">II")
@@ -81,9 +82,11 @@ NO_IDENTITY = bytes(16)
 
 MAY_WRITE, READS, LOOKS = 0, 1, 2
 """What a script is run for: it may change something, reads only, or looks at a shard whatever is wrong with it."""
+_WANTS_LIVES = 16
 
 
-class ShardState(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class ShardState:
     """What every reply of a shard begins with."""
 
     incarnation: bytes
@@ -94,10 +97,21 @@ class ShardState(NamedTuple):
     """Of the server that took the newest of them: half of its replication ID, in hex digits."""
     offsets: int = 0
     """That were given to batches so far, in all logs of the shard."""
+    began_sequence: int = 0
+    """Writes when the life began."""
+    began_offsets: int = 0
+    """Offsets given when the life began."""
+    lives: bytes = field(default=b"", compare=False, repr=False)
+    """The lives that led to this state, as the store packs them (`LIFE` in `shard.lua`), if they are known."""
 
     def is_of_life(self, other: ShardState) -> bool:
         """Whether both are of one life of one shard: of these the higher sequence has all that the lower one has."""
         return (self.incarnation, self.life) == (other.incarnation, other.life)
+
+    def is_in(self, lives: bytes) -> bool:
+        """True if its life is one of these."""
+        identity = self.incarnation + self.life
+        return any(lives.startswith(identity, at) for at in range(0, len(lives), _LIFE_BYTES))
 
 
 NOTHING_KNOWN = ShardState(NO_INCARNATION, 0)
@@ -110,10 +124,12 @@ class ShardLook(NamedTuple):
     time_ms: int
     """Of the store's clock, since 1970."""
     logs: int
+    writes_lost: int
+    """Writes that somebody knows and the shard does not have."""
+    offsets_lost: int
+    """Offsets that were given by these."""
     why_fenced: str
     """Empty where it is not."""
-    known: tuple[ShardState, ...]
-    """Of those who know more than is there."""
 
 
 class Unfenced(NamedTuple):
@@ -135,30 +151,48 @@ def pack_shard_header(
     not_after_ms: int,
     known: ShardState,
     identity: bytes = NO_IDENTITY,
+    *,
+    wants_lives: bool = False,
 ) -> bytes:
     """The first argument of every script of a shard."""
-    return _SHARD_HEADER.pack(new_incarnation, shards, mode, settle_ms, not_after_ms, *known, identity)
+    return (
+        _SHARD_HEADER.pack(
+            new_incarnation,
+            shards,
+            mode + wants_lives * _WANTS_LIVES,
+            settle_ms,
+            not_after_ms,
+            known.incarnation,
+            known.life,
+            known.began_sequence,
+            known.began_offsets,
+            known.sequence,
+            known.offsets,
+            identity,
+        )
+        + known.lives
+    )
 
 
 def unpack_shard_state(reply: bytes) -> ShardState:
-    """The beginning of a shard's reply, and of its announcements."""
-    return ShardState(*_REPLY_HEADER.unpack_from(reply))
+    """The beginning of a shard's reply, and of its announcements; the lives follow it, if there are any."""
+    incarnation, life, began_sequence, began_offsets, sequence, offsets, length = _REPLY_HEADER.unpack_from(reply)
+    lives = reply[REPLY_HEADER_BYTES : REPLY_HEADER_BYTES + length]
+    return ShardState(incarnation, sequence, life, offsets, began_sequence, began_offsets, lives)
+
+
+def without_lives(reply: bytes, state: ShardState) -> bytes:
+    """The reply as it is for a caller who knows the life: what scripts answer begins after REPLY_HEADER_BYTES."""
+    if not state.lives:
+        return reply
+    return reply[: REPLY_HEADER_BYTES - 4] + bytes(4) + reply[REPLY_HEADER_BYTES + len(state.lives) :]
 
 
 def unpack_look(reply: bytes) -> ShardLook:
-    """The reply of `state.lua`."""
-    time_ms, logs, length = _LOOK.unpack_from(reply, REPLY_HEADER_BYTES)
-    at = REPLY_HEADER_BYTES + _LOOK.size
-    known = tuple(
-        ShardState(incarnation, sequence, offsets=offsets)
-        for incarnation, sequence, offsets in _KNOWN.iter_unpack(reply[at + length :])
-    )
-    return ShardLook(unpack_shard_state(reply), time_ms, logs, reply[at : at + length].decode(), known)
-
-
-def pack_known(states: Sequence[ShardState]) -> bytes:
-    """The second argument of `unfence.lua`."""
-    return b"".join(_KNOWN.pack(state.incarnation, state.sequence, state.offsets) for state in states)
+    """The reply of `state.lua` and `touch.lua`."""
+    time_ms, logs, writes_lost, offsets_lost = _LOOK.unpack_from(reply, REPLY_HEADER_BYTES)
+    why_fenced = reply[REPLY_HEADER_BYTES + _LOOK.size :].decode()
+    return ShardLook(unpack_shard_state(reply), time_ms, logs, writes_lost, offsets_lost, why_fenced)
 
 
 def unpack_unfenced(reply: bytes) -> Unfenced:

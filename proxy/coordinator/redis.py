@@ -366,9 +366,12 @@ class RedisCoordinator(IndexRewriting):
 
     async def touch(self, shards: Sequence[int]) -> None:
         """Hold what this process knows against these shards: `fence` then tells which of them are fenced, for all."""
-        sent_ms = _running_ms()
+        sent_ms, fenced_before = _running_ms(), set(self.fence.fenced)
         told = await self._calls.call("touch", [(shard, ()) for shard in shards])
         self._note_times([packing.unpack_look(one) for one in told if isinstance(one, bytes)], sent_ms)
+        if found := self.fence.fenced.keys() - fenced_before:
+            # Now with their lives, so that the loss is counted.
+            await self._calls.call("touch", [(shard, ()) for shard in sorted(found)])
 
     async def missing(self, states: Mapping[int, ShardState]) -> set[int]:
         """Hold states that others knew against their shards, as `touch` does; those that may not have them."""
@@ -380,17 +383,14 @@ class RedisCoordinator(IndexRewriting):
             # As of before the call: an estimate that is too low refuses a commit early rather than late.
             self._store_ahead_ms = min(look.time_ms for look in looks) - max(_running_ms(), sent_ms)
 
-    async def unfence(
-        self, shard: int, known: Sequence[ShardState], gap: int, logs: Sequence[tuple[bytes, int]]
-    ) -> Unfenced:
+    async def unfence(self, shard: int, gap: int, logs: Sequence[tuple[bytes, int]]) -> Unfenced:
         """Give up what a shard has lost, and let it go on; all proxies take it up by themselves.
 
-        `known`: of its states, beyond those that proxies have said. `gap`: offsets that may have been given beyond what
-        anybody knows. `logs`: those that are to live in it (topic ID, partition).
+        The loss is all that proxies have reported, and what this process knows. `gap`: offsets that may have been given
+        beyond what anybody knows. `logs`: those that are to live in it (topic ID, partition).
         """
         keys = b"".join(partition_key(topic_id, partition) for topic_id, partition in logs)
-        arguments = (packing.pack_known(known), gap.to_bytes(8, "big"), keys)
-        (reply,) = await self._calls.call("unfence", [(shard, arguments)])
+        (reply,) = await self._calls.call("unfence", [(shard, (gap.to_bytes(8, "big"), keys))])
         return packing.unpack_unfenced(self._calls.must_answer("unfence", shard, reply))
 
     async def announcements(self) -> AsyncIterator[Announcement | None]:

@@ -169,6 +169,7 @@ class ShardCalls:
                 not_after_ms,
                 sent_states[-1],
                 self.identity,
+                wants_lives=self.fence.wants_lives(shard),
             )
             sent = (header, *arguments)
             self.bytes_sent += sum(map(len, sent))
@@ -191,9 +192,10 @@ class ShardCalls:
     def _judge(self, shard: int, reply: bytes | scripts.Refusal, mode: int, sent: ShardState) -> bytes | Refused | int:
         if not isinstance(reply, scripts.Refusal):
             self.bytes_received += len(reply)
+            seen = packing.unpack_shard_state(reply)
             if mode != packing.LOOKS:
-                self.fence.answered(shard, packing.unpack_shard_state(reply), sent)
-            return reply
+                self.fence.answered(shard, seen, sent)
+            return packing.without_lives(reply, seen)
         word, _, text = reply.text.partition(" ")
         if word == "FENCED":
             self.fence.refused(shard, text)

@@ -15,7 +15,7 @@ from proxy.coordinator.connect import StoreUnfit
 from proxy.coordinator.packing import NOTHING_KNOWN, ShardState
 from proxy.storage.interface import ObjectMissing, ObjectStorage
 
-FORMAT = 1
+FORMAT = 2
 KEYS = ("coordinator/state-0", "coordinator/state-1")
 
 
@@ -89,7 +89,15 @@ def pack(known: Remembered) -> bytes:
             "number": known.number,
             "registry_version": known.registry_version,
             "shards": {
-                str(shard): [state.incarnation.hex(), state.sequence, state.life.hex(), state.offsets]
+                str(shard): [
+                    state.incarnation.hex(),
+                    state.sequence,
+                    state.life.hex(),
+                    state.offsets,
+                    state.began_sequence,
+                    state.began_offsets,
+                    state.lives.hex(),
+                ]
                 for shard, state in sorted(known.shards.items())
             },
         }
@@ -109,8 +117,24 @@ def unpack(packed: bytes, key: str = KEYS[0]) -> Remembered | None:
                 "only; run the release that wrote it"
             )
         shards = {
-            int(shard): ShardState(bytes.fromhex(incarnation), int(sequence), bytes.fromhex(life), int(offsets))
-            for shard, (incarnation, sequence, life, offsets) in data["shards"].items()
+            int(shard): ShardState(
+                bytes.fromhex(incarnation),
+                int(sequence),
+                bytes.fromhex(life),
+                int(offsets),
+                int(began_sequence),
+                int(began_offsets),
+                bytes.fromhex(lives),
+            )
+            for shard, (
+                incarnation,
+                sequence,
+                life,
+                offsets,
+                began_sequence,
+                began_offsets,
+                lives,
+            ) in data["shards"].items()
         }
         return Remembered(str(data["identity"]), shards, int(data["registry_version"]), int(data["number"]))
     except (ValueError, KeyError, TypeError, AttributeError):

@@ -1,8 +1,9 @@
 """What `diskless-proxy coordinator unfence` does: a loss is accepted, and shards go on without giving an offset twice.
 
-A shard's counter of offsets bounds what any of its logs can have lost: what is known to have been given less what the
-store still has. Every log of the shard is raised by that, and by a gap for what nobody is left to tell of; readers skip
-it. Nobody can tell what was lost from object storage: a segment does not say which partitions its batches are of.
+A shard's counter of offsets bounds what any of its logs can have lost: the offsets given in the lives of the server
+that the store lacks (`lua/fence.lua`). Every log of the shard is raised by that, and by a gap for what nobody is
+left to tell of; readers skip it. Nobody can tell what was lost from object storage: a segment does not say which
+partitions its batches are of.
 """
 
 from __future__ import annotations
@@ -77,9 +78,7 @@ async def accept_loss(guarded: Guarded, shard: int | None, gap: int) -> Accepted
     logs = await _logs_by_shard(guarded)
     done = {}
     for one in shards:
-        known = verdict.remembered.shards.get(one, NOTHING_KNOWN)
-        outside = [] if known == NOTHING_KNOWN else [known]
-        done[one] = await guarded.coordinator.unfence(one, outside, gap, logs.get(one, ()))
+        done[one] = await guarded.coordinator.unfence(one, gap, logs.get(one, ()))
     looks = await guarded.coordinator.look({})
     if verdict.storage_identity is not None:
         states = {one: looks[one].state for one in shards}

@@ -66,8 +66,7 @@ class ShardVerdict:
     @property
     def offsets_lost(self) -> int:
         """That are known to have been given and are not there any more."""
-        known = [*self.look.known, self.remembered]
-        return max(0, max(state.offsets for state in known) - self.look.state.offsets)
+        return self.look.offsets_lost
 
 
 @dataclass(frozen=True, slots=True)

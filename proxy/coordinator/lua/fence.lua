@@ -2,97 +2,128 @@
 -- ends here, before it does anything, and from then on every script of every proxy does, until unfence.lua.
 --
 -- ARGV[1]  behind what shard.lua reads: u8: 0 the script may write, 1 it only reads, 2 it only looks, whatever is wrong;
---          u32: how long to settle, in ms; u64: the time in ms after which it is too late, 0 for none; then the newest state
---          that the caller knows: incarnation (8 bytes), u64 sequence, life (16 bytes), u64 offsets given; the identity of
---          the store that the caller knows it of (16 bytes), zeros for any
+--          plus 16 if the caller wants the list of lives; u32: how long to settle, in ms; u64: the time in ms after which it is
+--          too late, 0 for none; then the newest state that the caller knows: LIFE, u64 sequence, u64 offsets given; the identity
+--          of the store that the caller knows it of (16 bytes), zeros for any; the lives that led to that state, LIFE each,
+--          oldest first: sent for a shard that the caller knows to be fenced, otherwise empty
+-- Replies begin with the state (shard.lua), and with u32 length and all lives, oldest first, if the caller knows another life
+-- or wants them.
 -- Errors: FENCED why; SETTLING ms to wait; LATE; FOREIGN: this is the store of another deployment.
 --
 -- A *life* is the time between two starts or promotions of a server: each has a replication ID of its own. The first
 -- write of a life is preceded by a pause in which all proxies have the time to say what they know (by any script), and then
--- writes down the sequence that the life began with. Who knows of a higher one, from a life before, knows what was lost;
--- also when as much was written since.
+-- writes down the sequence and the offsets given that the life began with. A caller whose newest state is of another life, or
+-- of a higher sequence, knows from the lists of both sides where they part: the caller's lives after that are lost, however
+-- much was written here since.
 --
--- <prefix>meta   fenced: why; known: KNOWN of those who said more than is here, one per incarnation; accepted: ACCEPTED of
---                what unfence.lua has given up; lives: LIFE, oldest first; settling: a life, i64 since when
+-- <prefix>meta   fenced: why; lost: LOST, one per life, of all callers who knew more than is here; accepted: ACCEPTED, one per
+--                life, of what unfence.lua has given up; lives: LIFE, oldest first; settling: a replication ID, i64 since when
 
-local MAY_WRITE, LOOKS = 0, 2
-local KNOWN, KNOWN_BYTES = '>c8I8I8', 24 -- incarnation, sequence, offsets given
-local ACCEPTED, ACCEPTED_BYTES = '>c8I8', 16 -- incarnation, the last sequence of it that may be lost
-local LIFE, LIFE_BYTES = '>c16I8', 24 -- replication ID (its first half), sequence that it began with
-local MOST_LIVES = 256
-local MOST_KNOWN = 32
+local MAY_WRITE, LOOKS, WANTS_LIVES = 0, 2, 16
+local LOST, LOST_BYTES = '>c24I8I8I8I8', 56 -- ID of a life; sequence and offsets given from which, and to which, it is lost
+local ACCEPTED, ACCEPTED_BYTES = '>c24I8I8', 40 -- ID of a life; sequence and offsets given up to which it may be lost
+local SKIPPED = string.rep('-', 16) -- in place of a replication ID: sequences and offsets that unfence.lua passed over
+local MOST_LIVES, MOST_LOST, MOST_ACCEPTED = 256, 1024, 1024
 
 local meta_key = prefix .. 'meta'
-local mode, settle_ms, not_after, known_incarnation, known_sequence, known_life, known_offsets, known_identity =
-  parse('>BI4I8c8I8c16I8c16', ARGV[1], 13)
+local mode, settle_ms, not_after, known_life, known_sequence, known_offsets, known_identity =
+  parse('>BI4I8c40I8I8c16', ARGV[1], 13)
+local known_lives = sub(ARGV[1], 98)
+local wants_lives = mode >= WANTS_LIVES
+mode = mode % WANTS_LIVES
 
-local function server_life()
+local function server_here()
   local told = redis.pcall('INFO', 'replication')
   return type(told) == 'string' and string.match(told, 'master_replid:(%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x)') or nil
 end
 
--- The sequence with which a later life than the known one began where that is lower; 0 where the known one never was.
-local function lost_after()
-  local lives = call('HGET', meta_key, 'lives') or ''
-  local found, lowest = false, nil
-  for at = 1, #lives, LIFE_BYTES do
-    local one, began_with = parse(LIFE, lives, at)
-    if found and began_with < known_sequence then
-      lowest = math.min(lowest or began_with, began_with)
+-- Where the entry of a life begins in a list of entries of that size; nil if it is not there.
+local function find_life(list, id, entry_bytes)
+  for at = 1, #list, entry_bytes do
+    if sub(list, at, at + LIFE_ID_BYTES - 1) == id then
+      return at
     end
-    found = found or one == known_life
   end
-  return found and lowest or (not found and 0 or nil)
+  return nil
 end
 
--- What the caller knows that is not here any more; nil where all of it is.
-local function find_loss()
-  if known_incarnation == NO_INCARNATION then
-    return nil
-  elseif known_incarnation ~= incarnation then
-    local accepted = call('HGET', meta_key, 'accepted') or ''
-    for at = 1, #accepted, ACCEPTED_BYTES do
-      local past, last = parse(ACCEPTED, accepted, at)
-      if past == known_incarnation and known_sequence <= last then
-        return nil
+-- LOST of what the caller knows and what is not here any more, newest first, and why that may be.
+local function find_lost()
+  if sub(known_life, 1, 8) == NO_INCARNATION or (known_life == life and sequence >= known_sequence) then
+    return {}, nil
+  end
+  local lives, accepted = call('HGET', meta_key, 'lives') or '', call('HGET', meta_key, 'accepted') or ''
+  local chain = known_lives
+  local at = find_life(chain, sub(known_life, 1, LIFE_ID_BYTES), LIFE_BYTES)
+  if not at then
+    chain = chain .. known_life
+    at = #chain - LIFE_BYTES + 1
+  end
+  local lost, here, to_sequence, to_offsets = {}, nil, known_sequence, known_offsets
+  while at > 0 and not here do
+    local id, began_sequence, began_offsets = parse(LIFE, chain, at)
+    local from_sequence, from_offsets = began_sequence, began_offsets
+    here = find_life(lives, id, LIFE_BYTES)
+    if here and here + LIFE_BYTES <= #lives then
+      local _
+      _, from_sequence, from_offsets = parse(LIFE, lives, here + LIFE_BYTES)
+    elseif here then
+      from_sequence, from_offsets = sequence, offsets_given
+    end
+    local accepted_at = find_life(accepted, id, ACCEPTED_BYTES)
+    if accepted_at then
+      local _, accepted_sequence, accepted_offsets = parse(ACCEPTED, accepted, accepted_at)
+      from_sequence, from_offsets = math.max(from_sequence, accepted_sequence), math.max(from_offsets, accepted_offsets)
+    end
+    if to_sequence > from_sequence then
+      lost[#lost + 1] = pack(LOST, id, from_sequence, from_offsets, to_sequence, to_offsets)
+    end
+    to_sequence, to_offsets, at = began_sequence, began_offsets, at - LIFE_BYTES
+  end
+  if #lost == 0 then
+    return lost, nil
+  elseif not meta[1] then
+    return lost, 'it is empty and was not (emptied, or another store)'
+  end
+  return lost, here and 'it went back (restored, or a failover that lost writes)'
+    or 'it is not the one that was written to before (emptied since, or another store)'
+end
+
+-- A list of LOST with more: of each life the most that anybody knows.
+local function with_lost(list, more)
+  for _, entry in ipairs(more) do
+    local id, _, _, to_sequence = parse(LOST, entry)
+    local at = find_life(list, id, LOST_BYTES)
+    if not at and #list < MOST_LOST * LOST_BYTES then
+      list = list .. entry
+    elseif at then
+      local _, _, _, there = parse(LOST, list, at)
+      if to_sequence > there then
+        list = sub(list, 1, at - 1) .. entry .. sub(list, at + LOST_BYTES)
       end
     end
-    return meta[1] and 'it is not the one that was written to before (emptied since, or another store)'
-      or 'it is empty and was not (emptied, or another store)'
   end
-  local began_with = sequence
-  if sequence >= known_sequence then
-    began_with = known_life ~= life and known_life ~= NO_LIFE and lost_after() or nil
-  end
-  if began_with == nil then
-    return nil
-  elseif began_with == 0 then
-    return 'it has never heard of the server that took its newest writes (restored, or a failover that lost them)'
-  end
-  return string.format('%d of its writes are gone (restored, or a failover that lost them)', known_sequence - began_with)
+  return list
 end
 
--- Keep the highest of each incarnation. `list` is packed KNOWN.
-local function with_known(list, more_incarnation, more_sequence, more_offsets)
-  local entries, there = {}, false
-  for at = 1, #list, KNOWN_BYTES do
-    local one, one_sequence, one_offsets = parse(KNOWN, list, at)
-    if one == more_incarnation then
-      there = true
-      one_sequence, one_offsets = math.max(more_sequence, one_sequence), math.max(more_offsets, one_offsets)
+-- Writes and offsets of a list of LOST, and the offsets in it that were never given but skipped.
+local function sum_lost(list)
+  local writes, offsets, skipped = 0, 0, 0
+  for at = 1, #list, LOST_BYTES do
+    local id, from_sequence, from_offsets, to_sequence, to_offsets = parse(LOST, list, at)
+    if sub(id, 9) == SKIPPED then
+      skipped = skipped + to_offsets - from_offsets
+    else
+      writes, offsets = writes + to_sequence - from_sequence, offsets + to_offsets - from_offsets
     end
-    entries[#entries + 1] = pack(KNOWN, one, one_sequence, one_offsets)
   end
-  if not there then
-    entries[#entries + 1] = pack(KNOWN, more_incarnation, more_sequence, more_offsets)
-  end
-  return sub(table.concat(entries), -MOST_KNOWN * KNOWN_BYTES)
+  return writes, offsets, skipped
 end
 
 -- Whether this is the store of another deployment: what the caller knows is not held against that. One without an identity
 -- was emptied.
 local function is_foreign()
-  local identity = known_identity ~= NO_LIFE and call('HGET', 'diskless:{registry}:store', 'identity')
+  local identity = known_identity ~= NO_SERVER and call('HGET', 'diskless:{registry}:store', 'identity')
   return identity and identity ~= string.gsub(known_identity, '.', function(byte)
     return string.format('%02x', string.byte(byte))
   end)
@@ -106,34 +137,35 @@ local function fence(why)
 end
 
 -- A replica refuses it. Whoever knows of the loss goes on saying so, and says it to the primary when it gets there.
-local function note_loss(why)
+local function note_loss(why, list)
   redis.pcall('HDEL', meta_key, 'settling') -- a removal comes first: the server allows it when memory is short
   redis.pcall('HSETNX', meta_key, 'fenced', why)
-  local known = call('HGET', meta_key, 'known') or ''
-  local more = with_known(known, known_incarnation, known_sequence, known_offsets)
-  if more ~= known then
-    redis.pcall('HSET', meta_key, 'known', more)
-  end
+  redis.pcall('HSET', meta_key, 'lost', list)
 end
 
 -- Make room in a list of lives that has become too long. One in which nothing was written goes first, the oldest of them: it
 -- tells of no loss that its successor does not tell of, and hardly anybody knows it, while an idle shard's last writer is
 -- what all know, however often its server is started.
-local function without_one(lives)
-  for at = 1, #lives - LIFE_BYTES, LIFE_BYTES do
-    local _, began_with = parse(LIFE, lives, at)
-    local _, next_began_with = parse(LIFE, lives, at + LIFE_BYTES)
-    if began_with == next_began_with then
-      return sub(lives, 1, at - 1) .. sub(lives, at + LIFE_BYTES)
+local function shortened(lives)
+  while #lives > MOST_LIVES * LIFE_BYTES do
+    local drop = 1
+    for at = 1, #lives - LIFE_BYTES, LIFE_BYTES do
+      local _, began_with = parse(LIFE, lives, at)
+      local _, next_began_with = parse(LIFE, lives, at + LIFE_BYTES)
+      if began_with == next_began_with then
+        drop = at
+        break
+      end
     end
+    lives = sub(lives, 1, drop - 1) .. sub(lives, drop + LIFE_BYTES)
   end
-  return sub(lives, LIFE_BYTES + 1)
+  return lives
 end
 
 -- See that the life of this server is written down; how many ms to wait before that may be done, nil where it is.
 local function enter_life()
-  local here = server_life()
-  if not here or here == life then
+  local here = server_here()
+  if not here or here == sub(life, 9, LIFE_ID_BYTES) then
     return nil
   end
   if meta[1] and settle_ms > 0 then
@@ -149,28 +181,34 @@ local function enter_life()
       return left
     end
   end
-  life = here
-  local lives = (call('HGET', meta_key, 'lives') or '') .. pack(LIFE, life, sequence)
-  if #lives > MOST_LIVES * LIFE_BYTES then
-    lives = without_one(lives)
-  end
+  life = pack(LIFE, incarnation .. here, sequence, offsets_given)
   call('HDEL', meta_key, 'settling') -- a removal comes first: see above
-  call('HSET', meta_key, 'life', life, 'lives', lives)
+  call('HSET', meta_key, 'life', sub(life, 9))
+  if meta[1] then
+    call('HSET', meta_key, 'lives', shortened((call('HGET', meta_key, 'lives') or '') .. life))
+  end
   return nil
 end
 
-local loss = find_loss()
+local lost, why_lost = find_lost()
 local half_done = meta[9] and meta[9] .. ' stopped halfway in it, as the store rejected a command (see the rights of '
   .. "redis.url's user in docs/operations.md)"
+local all_lost, why_fenced = '', meta[8] or why_lost or half_done -- of a fenced shard: LOST of all callers; the text
+if why_fenced then
+  all_lost = with_lost(call('HGET', meta_key, 'lost') or '', lost)
+end
+if all_lost ~= '' then
+  why_fenced = string.format('%s: %d of its writes are gone, with %d offsets', why_fenced, sum_lost(all_lost))
+end
 if mode ~= LOOKS then
-  if loss and is_foreign() then
+  if why_lost and is_foreign() then
     return redis.error_reply('FOREIGN')
   end
-  if loss then
-    note_loss(loss)
+  if why_lost then
+    note_loss(why_lost, all_lost)
   end
-  if loss or meta[8] then
-    return redis.error_reply('FENCED ' .. (meta[8] or loss))
+  if meta[8] or why_lost then
+    return redis.error_reply('FENCED ' .. why_fenced)
   elseif half_done then
     return fence(half_done)
   end
@@ -181,4 +219,7 @@ if mode ~= LOOKS then
   if wait_ms then
     return redis.error_reply(string.format('SETTLING %d', wait_ms))
   end
+end
+if wants_lives or known_life ~= life then
+  lives_told = call('HGET', meta_key, 'lives') or ''
 end

@@ -6,8 +6,8 @@
 --          fence.lua goes by
 --
 -- <prefix>meta               hash: incarnation, sequence (of writes), shards, rows and index_bytes (of all indexes), offsets
---                            (given so far, in all logs), life, unfinished (the script that writes; nobody sees it unless
---                            that script stopped halfway), and what fence.lua keeps
+--                            (given so far, in all logs), life (a LIFE without its incarnation), unfinished (the script that
+--                            writes; nobody sees it unless that script stopped halfway), and what fence.lua keeps
 -- <prefix>logs               hash: topic ID and partition (20 bytes) -> LOG
 -- <prefix>index:<20 bytes>   sorted set by last offset: ROW, or many of them packed (rows.lua)
 -- <prefix>packed             hash: topic ID and partition -> i64 offset up to which its index was packed
@@ -32,16 +32,21 @@ local LOG = '>i8i8i8i8i8i8i8i8B'
 local ROW = '>Bi8i8c16I4I4i8i8i8'
 local ROW_LAST_AT, ROW_LENGTH_AT, ROW_RUNNING_MAXIMUM_AT = 10, 38, 58
 local USE = '>i8I4' -- bytes, rows
+-- The ID of a life is the incarnation and half of the server's replication ID. Then the sequence, and the offsets given, with
+-- which it began.
+local LIFE, LIFE_BYTES, LIFE_ID_BYTES = '>c24I8I8', 40, 24
 local UNKNOWN_TOPIC_OR_PARTITION = 3
 
 local prefix = KEYS[1]
-local NO_INCARNATION, NO_LIFE = string.rep('\0', 8), string.rep('\0', 16)
+local NO_INCARNATION, NO_SERVER = string.rep('\0', 8), string.rep('\0', 16)
 local new_incarnation, expected_shards = parse('>c8I4', ARGV[1])
 local meta = call('HMGET', prefix .. 'meta', 'incarnation', 'sequence', 'shards', 'rows', 'index_bytes', 'offsets', 'life',
   'fenced', 'unfinished')
 local incarnation, sequence = meta[1] or NO_INCARNATION, tonumber(meta[2] or 0)
 local index_rows, index_bytes = tonumber(meta[4] or 0), tonumber(meta[5] or 0)
-local offsets_given, life = tonumber(meta[6] or 0), meta[7] or NO_LIFE
+local offsets_given = tonumber(meta[6] or 0)
+local life = incarnation .. (meta[7] or NO_SERVER .. pack('>I8I8', 0, 0))
+local lives_told = '' -- fence.lua sets it
 if meta[3] and tonumber(meta[3]) ~= expected_shards then
   return redis.error_reply('SHARDS ' .. meta[3])
 end
@@ -65,17 +70,20 @@ end
 local function note_change(more_rows, more_bytes, more_offsets)
   sequence, offsets_given = sequence + 1, offsets_given + (more_offsets or 0)
   if not meta[1] then
-    incarnation = new_incarnation
+    incarnation, life = new_incarnation, new_incarnation .. sub(life, 9)
   end
   call('HSET', prefix .. 'meta', 'incarnation', incarnation, 'sequence', sequence, 'shards', expected_shards,
     'rows', index_rows + more_rows, 'index_bytes', index_bytes + (more_bytes or 0), 'offsets', offsets_given,
     'unfinished', SCRIPT)
   writing = true
+  if not meta[1] then
+    call('HSET', prefix .. 'meta', 'lives', life)
+  end
 end
 
 -- What every reply and announcement begins with.
-local function state()
-  return incarnation .. pack('>I8', sequence) .. life .. pack('>I8', offsets_given)
+local function state(lives)
+  return life .. pack('>I8I8I4', sequence, offsets_given, #lives) .. lives
 end
 
 local function finish_change()
@@ -87,13 +95,13 @@ end
 
 local function reply(parts)
   finish_change()
-  return state() .. table.concat(parts)
+  return state(lives_told) .. table.concat(parts)
 end
 
 -- The last write of a script: what is not announced is there all the same.
 local function announce(parts)
   finish_change()
-  call('PUBLISH', prefix .. 'announcements', state() .. table.concat(parts))
+  call('PUBLISH', prefix .. 'announcements', state('') .. table.concat(parts))
 end
 
 -- In milliseconds since 1970.

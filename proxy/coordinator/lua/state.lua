@@ -1,6 +1,6 @@
--- What this shard says of itself, fenced or not. Answers i64 time in ms, i64 logs, u32 length, why it is fenced (or would be, by
--- what the caller knows), then KNOWN of those who know more than is here.
+-- What this shard says of itself, fenced or not. Answers i64 time in ms, i64 logs, u64 writes and u64 offsets that are known to
+-- be lost, then why it is fenced, or would be by what the caller knows; empty if it is not.
 
-local why = meta[8] or loss or half_done or ''
 local logs = call('HLEN', prefix .. 'logs')
-return reply({ pack('>i8i8I4', clock(), logs, #why), why, call('HGET', meta_key, 'known') or '' })
+local writes_lost, offsets_lost = sum_lost(all_lost)
+return reply({ pack('>i8i8I8I8', clock(), logs, writes_lost, offsets_lost), why_fenced or '' })

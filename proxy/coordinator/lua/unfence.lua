@@ -1,35 +1,32 @@
 -- Give up what this shard has lost, and go on so that no offset is given twice that anybody is known to have been told of.
 --
--- ARGV[2]  KNOWN from outside of the store
--- ARGV[3]  u64: offsets that may have been given beyond what anybody knows
--- ARGV[4]  topic IDs and partitions (20 bytes each) that are to live here
+-- ARGV[2]  u64: offsets that may have been given beyond what anybody knows
+-- ARGV[3]  topic IDs and partitions (20 bytes each) that are to live here
 -- Answers u64 by how much log ends were raised, u32 how many logs were, u32 how many had to be made anew.
 --
--- All logs of the shard are raised, as nobody knows which of them had the offsets that were lost; readers skip the gap.
--- Producers are forgotten: what is known of them is older than their newest batches, which would be refused for ever.
+-- All logs of the shard are raised, by all that was lost, as nobody knows which of them had the offsets; readers skip the gap.
 -- One call for all logs, however many: half of them would be a shard that nobody can tell from a healthy one.
 
 local LOWEST_TIMESTAMP = -9007199254740991
-local MOST_ACCEPTED = 64
 
-local outside, gap, partitions = ARGV[2], parse('>I8', ARGV[3]), ARGV[4]
+local gap, partitions = parse('>I8', ARGV[2]), ARGV[3]
 
-local known = call('HGET', meta_key, 'known') or ''
-for at = 1, #outside, KNOWN_BYTES do
-  known = with_known(known, parse(KNOWN, outside, at))
-end
-if meta[1] then
-  known = with_known(known, incarnation, sequence, offsets_given)
-end
-local highest_sequence, highest_offsets = sequence, offsets_given
-local accepted = call('HGET', meta_key, 'accepted') or ''
-for at = 1, #known, KNOWN_BYTES do
-  local one, one_sequence, one_offsets = parse(KNOWN, known, at)
-  highest_sequence, highest_offsets = math.max(highest_sequence, one_sequence), math.max(highest_offsets, one_offsets)
-  accepted = accepted .. pack(ACCEPTED, one, one_sequence)
-end
-local raise, floor = highest_offsets - offsets_given + gap, highest_offsets + gap
+local _, offsets_lost, offsets_skipped = sum_lost(all_lost)
+local raise = offsets_lost + offsets_skipped + gap
+local floor = offsets_given + raise
 local now = clock()
+
+local highest_sequence = sequence
+local accepted = call('HGET', meta_key, 'accepted') or ''
+for at = 1, #all_lost, LOST_BYTES do
+  local id, _, _, to_sequence, to_offsets = parse(LOST, all_lost, at)
+  highest_sequence = math.max(highest_sequence, to_sequence)
+  local entry, accepted_at = pack(ACCEPTED, id, to_sequence, to_offsets), find_life(accepted, id, ACCEPTED_BYTES)
+  if accepted_at then
+    accepted = sub(accepted, 1, accepted_at - 1) .. sub(accepted, accepted_at + ACCEPTED_BYTES)
+  end
+  accepted = accepted .. entry
+end
 
 local changed, announcements, raised, made = {}, {}, 0, 0
 local function put(partition, log)
@@ -62,11 +59,14 @@ end
 
 -- A removal comes first: the server allows it when memory is short, and then also the writes after it.
 begin_change()
-call('HDEL', meta_key, 'fenced', 'known', 'settling')
-incarnation, sequence, offsets_given, life = new_incarnation, highest_sequence + 1, floor, server_life() or NO_LIFE
+call('HDEL', meta_key, 'fenced', 'lost', 'settling')
+local lives = (call('HGET', meta_key, 'lives') or '') .. pack(LIFE, new_incarnation .. SKIPPED, sequence, offsets_given)
+incarnation, sequence, offsets_given = new_incarnation, highest_sequence + 1, floor
+-- This is the first write of the life: it began with one less.
+life = pack(LIFE, incarnation .. (server_here() or NO_SERVER), highest_sequence, floor)
 call('HSET', meta_key, 'incarnation', incarnation, 'sequence', sequence, 'shards', expected_shards, 'rows', index_rows,
-  'index_bytes', index_bytes, 'offsets', offsets_given, 'floor', floor, 'life', life, 'lives', pack(LIFE, life, sequence),
-  'accepted', sub(accepted, -MOST_ACCEPTED * ACCEPTED_BYTES))
+  'index_bytes', index_bytes, 'offsets', offsets_given, 'floor', floor, 'life', sub(life, 9),
+  'lives', shortened(lives .. life), 'accepted', sub(accepted, -MOST_ACCEPTED * ACCEPTED_BYTES))
 for at = 1, #changed, 1000 do
   call('HSET', prefix .. 'logs', unpack(changed, at, math.min(at + 999, #changed)))
 end

@@ -24,7 +24,7 @@ from proxy.coordinator.interface import (
 )
 
 TOPIC = bytes(range(16))
-HEADER = b"incarnat" + (7).to_bytes(8, "big") + b"0123456789abcdef" + (9).to_bytes(8, "big")
+HEADER = b"incarnat0123456789abcdef" + b"".join(number.to_bytes(8, "big") for number in (5, 6, 7, 9)) + bytes(4)
 
 offsets = st.integers(0, packing.MAX_EXACT)
 timestamps = st.integers(-packing.MAX_EXACT, packing.MAX_EXACT)
@@ -53,7 +53,17 @@ def test_a_row_is_longer_than_what_the_server_keeps_in_lists() -> None:
 
 
 def test_the_state_of_a_shard() -> None:
-    assert packing.unpack_shard_state(HEADER + b"more") == (b"incarnat", 7, b"0123456789abcdef", 9)
+    state = packing.ShardState(b"incarnat", 7, b"0123456789abcdef", 9, 5, 6)
+    assert packing.unpack_shard_state(HEADER + b"more") == state
+    assert packing.without_lives(HEADER + b"more", state) == HEADER + b"more"
+    lives = bytes(40) + HEADER[:40]
+    reply = HEADER[:-4] + (80).to_bytes(4, "big") + lives + b"more"
+    told = packing.unpack_shard_state(reply)
+    assert (told, told.lives) == (state, lives)
+    assert told.is_in(lives)
+    assert not told.is_in(lives[:40])
+    assert not told.is_in(lives[1:])
+    assert packing.without_lives(reply, told) == HEADER + b"more"
 
 
 def test_a_run() -> None:
