@@ -4,6 +4,7 @@ from __future__ import annotations
 
 PRODUCE = 0
 FETCH = 1
+LIST_OFFSETS = 2
 METADATA = 3
 SASL_HANDSHAKE = 17
 API_VERSIONS = 18

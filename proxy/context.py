@@ -33,6 +33,7 @@ from proxy.memory import MemoryBudget
 from proxy.quotas.quotas import Quotas
 from proxy.racks import Racks
 from proxy.replicas.knowledge import Replicas
+from proxy.replicas.log_ends import LogEnds
 from proxy.replicas.near import NearBrokers
 from proxy.replicas.pool import ReplicaConnections
 from proxy.replicas.selector import ReplicaSelector
@@ -117,6 +118,13 @@ class Context:
             self.now,
             interval_s=settings.brokers.metadata_refresh_ms / 1000,
             max_topics=settings.fetch.replica_topics_remembered,
+        )
+        self.log_ends = LogEnds(
+            self.cluster.connection_to,
+            self.replicas.peek,
+            self.near_brokers,
+            interval_s=settings.fetch.replica_compare_interval_ms / 1000,
+            max_partitions=settings.fetch.replica_partitions_compared,
         )
         self.topic_names = TopicNames(self.stats, self.topics, self.cluster.service.ask, self.now)
         self.replica_selector = ReplicaSelector(self.cluster, interval_s=settings.brokers.defaults_refresh_ms / 1000)

@@ -42,6 +42,8 @@ def _reads(context: Context, settings: Settings) -> None:
 def _replicas(context: Context, settings: Settings) -> None:
     context.shunned.shun_s = settings.fetch.replica_shun_ms / 1000
     context.replicas.max_topics = settings.fetch.replica_topics_remembered
+    context.log_ends.interval_s = settings.fetch.replica_compare_interval_ms / 1000
+    context.log_ends.max_partitions = settings.fetch.replica_partitions_compared
 
 
 def _brokers(context: Context, settings: Settings) -> None:
@@ -86,7 +88,11 @@ _TOLD: tuple[tuple[frozenset[str], _Tell], ...] = tuple(
         ("limits.max_request_bytes_in_memory fetch.replica_answer_bytes_max", _memory),
         ("fetch.cache_bytes fetch.cold_cache_bytes fetch.cold_after_ms", _caches),
         ("fetch.coordinates_max_age_ms fetch.shortest_read_wait_ms fetch.max_decompressed_batch_bytes", _reads),
-        ("fetch.replica_shun_ms fetch.replica_topics_remembered", _replicas),
+        (
+            "fetch.replica_shun_ms fetch.replica_topics_remembered fetch.replica_compare_interval_ms "
+            "fetch.replica_partitions_compared",
+            _replicas,
+        ),
         ("brokers.metadata_refresh_ms brokers.defaults_refresh_ms", _brokers),
         (
             "diskless_append_commit_interval_ms diskless_append_buffer_max_bytes diskless_append_commit_timeout_ms "

@@ -189,6 +189,7 @@ class Server:
             context.topic_defaults.follow(),
             context.replica_selector.follow(),
             context.replicas.follow(),
+            context.log_ends.follow(),
             context.replica_connections.tend(),
             context.topic_names.follow(),
             context.rollups.keep_writing(),

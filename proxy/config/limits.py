@@ -130,6 +130,13 @@ class FetchSettings(Section):
     """Classic topics that are being read of which leaders and replicas are remembered; those beyond are read from
     their leaders."""
 
+    replica_compare_interval_ms: Reloadable[int] = Field(default=1_000, ge=10)
+    """Interval at which the brokers of the proxy's rack are asked for the ends of their logs, if several of them have a
+    replica of a classic partition that is read, and none of these is the leader. Clients don't read from a replica that
+    is about this long behind another one."""
+    replica_partitions_compared: Reloadable[int] = Field(default=10_000, ge=0)
+    """Maximum number of such partitions. For further ones any replica in the ISR counts as caught up."""
+
     @field_validator("leader_read_topics")
     @classmethod
     def _patterns(cls, value: tuple[str, ...]) -> tuple[str, ...]:

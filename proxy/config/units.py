@@ -32,6 +32,7 @@ _COUNTS = frozenset(
         "producer_batches_remembered",
         "recent_errors_max",
         "replica_connections_max",
+        "replica_partitions_compared",
         "replica_topics_remembered",
         "shards",
         "tcp_keepalive_probes",

@@ -1,8 +1,8 @@
 """Where each classic partition of a Fetch on a foreign listener is read from: a near replica, or the leader.
 
 A client asks for the same partitions again and again, so the choices are remembered with its connection: those of a
-topic until something else is known of it, all of them until the near brokers, those shunned, or the topics to be read
-from their leaders are others.
+topic until something else is known of it, all of them until the near brokers, those shunned, those behind, or the
+topics to be read from their leaders are others.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from proxy.fetching.asked import Key, only
 from proxy.fetching.leader import LeaderSilence
 from proxy.fetching.watermarks import Watermarks
 from proxy.racks import client_key
-from proxy.replicas.choice import Choice, LeaderReason, near_replica
+from proxy.replicas.choice import Choice, LeaderReason, equals, near_replica
 from proxy.replicas.near import Near
 from proxy.replicas.states import ClassicTopic
 from proxy.security.rights import ANY_ID, READ, rights_of
@@ -70,7 +70,7 @@ class Router:
         self.leader_silence = LeaderSilence()
         self.idle = False
         """Whether the last Fetch of several sources found nothing until its time was up."""
-        self._made_from: tuple[Near, int, tuple[str, ...]] | None = None
+        self._made_from: tuple[Near, int, int, tuple[str, ...]] | None = None
         self._choices: dict[str | bytes, _TopicChoices] = {}
         self._rights_again_s = float("-inf")
 
@@ -134,7 +134,8 @@ class Router:
 
     def _forget_old(self) -> None:
         context = self._context
-        made_from = context.near_brokers.now(), context.shunned.version, context.settings.fetch.leader_read_topics
+        read_from_leaders = context.settings.fetch.leader_read_topics
+        made_from = context.near_brokers.now(), context.shunned.version, context.log_ends.version, read_from_leaders
         if made_from != self._made_from or len(self._choices) > _MAX_TOPICS:
             self._choices.clear()
             self._made_from = made_from
@@ -162,7 +163,13 @@ class Router:
             choice = _BY_SETTING
         else:
             near, shunned = self._context.near_brokers.now(), self._context.shunned.of(known.name, partition)
-            choice = near_replica(state, near.live, shunned, client, known.name, partition, down=near.down)
+            log_ends = self._context.log_ends
+            if equals(state, near.live):
+                log_ends.watch(known.name, partition)
+            behind = log_ends.behind(known.name, partition)
+            choice = near_replica(
+                state, near.live, shunned, client, known.name, partition, down=near.down, behind=behind
+            )
         choices[partition] = choice
         return choice
 

@@ -1,16 +1,18 @@
-"""What brokers know of shadow topics, asked by topic ID (Metadata v12), of any broker or of every one."""
+"""What brokers know of shadow topics, asked by topic ID (Metadata v12), of any broker or of every one; ends of logs."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from proxy.api_keys import METADATA
+from proxy.api_keys import LIST_OFFSETS, METADATA
 from proxy.cluster import Cluster
 from proxy.errors import NONE, UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION
 from proxy.service import ServiceConnection
 from proxy.upstream import BrokerUnreachable
-from proxy.wire.cold import read_response
+from proxy.wire.cold import encode, nested, read_response
 from proxy.wire.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -20,7 +22,13 @@ from proxy.wire.metadata import (
 )
 
 TOPICS_PER_STEP = 500
+PARTITIONS_PER_STEP = 500
 _VERSION = 12
+_LIST_OFFSETS_VERSION = 5
+CONSUMER = -1
+ANY_REPLICA = -2
+"""The replica ID with which a follower answers ListOffsets, too (`ListOffsetsRequest.DEBUGGING_REPLICA_ID`): the latest
+offset is then the end of its own log, not the high watermark."""
 _UNKNOWN = (UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID)
 
 Partition = tuple[str, int]
@@ -73,6 +81,38 @@ async def ask_leaders(connection: ServiceConnection, topic_ids: Sequence[bytes])
                     of_leader = leaders.setdefault(int(one.leader_id), {})
                     of_leader[str(topic.name), int(one.partition_index)] = topic.topic_id.bytes
     return leaders
+
+
+async def list_offsets(
+    broker: ServiceConnection, partitions: Iterable[Partition], timestamp: int, *, replica_id: int = CONSUMER
+) -> dict[Partition, int]:
+    """Return the offsets of at most PARTITIONS_PER_STEP partitions, without those that the broker answers an error for.
+
+    Raises BrokerUnreachable and ProtocolError.
+    """
+    from kio.schema.list_offsets.v5.request import ListOffsetsRequest
+
+    await asyncio.sleep(0)  # a message of many partitions takes its time to write
+    topic_type = nested(ListOffsetsRequest, "topics")
+    partition_type = nested(topic_type, "partitions")
+    by_topic: defaultdict[str, list[int]] = defaultdict(list)
+    for name, partition in partitions:
+        by_topic[name].append(partition)
+    topics = tuple(
+        topic_type(
+            name=name, partitions=tuple(partition_type(partition_index=one, timestamp=timestamp) for one in of_topic)
+        )
+        for name, of_topic in by_topic.items()
+    )
+    request = ListOffsetsRequest(replica_id=replica_id, isolation_level=0, topics=topics)  # type: ignore[arg-type]
+    body = await broker.ask(LIST_OFFSETS, _LIST_OFFSETS_VERSION, encode(request))
+    response: Any = read_response(LIST_OFFSETS, _LIST_OFFSETS_VERSION, body)
+    return {
+        (str(topic.name), int(one.partition_index)): int(one.offset)
+        for topic in response.topics
+        for one in topic.partitions
+        if one.error_code.value == NONE
+    }
 
 
 def _request(topic_ids: Sequence[bytes] | None) -> bytes:

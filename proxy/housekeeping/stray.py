@@ -7,16 +7,15 @@ anything is read (Fetch) and counted, a bounded number of bytes per look.
 
 from __future__ import annotations
 
-import asyncio
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from proxy.api_keys import FETCH
 from proxy.cluster import Cluster
 from proxy.errors import NONE, OFFSET_OUT_OF_RANGE
-from proxy.housekeeping.broker_metadata import Partition, ask_leaders
+from proxy.housekeeping.broker_metadata import PARTITIONS_PER_STEP, Partition, ask_leaders, list_offsets
 from proxy.records import HEADER_BYTES, RecordsError, read_header
 from proxy.service import ServiceConnection
 from proxy.upstream import BrokerUnreachable
@@ -26,9 +25,7 @@ MAX_BYTES_PER_FETCH = 1_048_576
 MAX_FETCHES_PER_LOOK = 64
 """Of all partitions together; the next look goes on."""
 _TOPICS_PER_REQUEST = 50
-_PARTITIONS_PER_REQUEST = 500
-_LIST_OFFSETS = 2
-_FETCH_VERSION, _LIST_OFFSETS_VERSION = 11, 5
+_FETCH_VERSION = 11
 _EARLIEST, _LATEST = -2, -1
 _NO_EPOCH = -1
 
@@ -82,13 +79,13 @@ class StrayRecords:
         return {name: count for name, count in counts.items() if count}
 
     async def _look_at(self, leader: ServiceConnection, partitions: Mapping[Partition, bytes]) -> None:
-        ends = await _list_offsets(leader, partitions, _LATEST)
+        ends = await list_offsets(leader, partitions, _LATEST)
         held = [partition for partition, end in ends.items() if end > 0]
         for partition in ends.keys() - held:
             self._looked.pop(partition, None)
         if not held:
             return
-        for partition, log_start in (await _list_offsets(leader, held, _EARLIEST)).items():
+        for partition, log_start in (await list_offsets(leader, held, _EARLIEST)).items():
             looked = self._looked.get(partition)
             if looked is None or looked.topic_id != partitions[partition] or looked.log_start != log_start:
                 looked = self._looked[partition] = _Looked(partitions[partition], log_start, log_start)
@@ -115,8 +112,8 @@ class StrayRecords:
 
 
 def _chunks(partitions: Sequence[Partition]) -> Iterator[Sequence[Partition]]:
-    for start in range(0, len(partitions), _PARTITIONS_PER_REQUEST):
-        yield partitions[start : start + _PARTITIONS_PER_REQUEST]
+    for start in range(0, len(partitions), PARTITIONS_PER_STEP):
+        yield partitions[start : start + PARTITIONS_PER_STEP]
 
 
 def _count(records: bytes, position: int) -> tuple[int, int]:
@@ -135,35 +132,6 @@ def _count(records: bytes, position: int) -> tuple[int, int]:
         position = max(position, behind)
         at += header.length
     return counted, position
-
-
-async def _list_offsets(
-    leader: ServiceConnection, partitions: Iterable[Partition], timestamp: int
-) -> dict[Partition, int]:
-    """Offsets of those partitions that the node leads. Raises BrokerUnreachable and ProtocolError."""
-    from kio.schema.list_offsets.v5.request import ListOffsetsRequest
-
-    await asyncio.sleep(0)  # a message of many partitions takes its time to write
-    topic_type = nested(ListOffsetsRequest, "topics")
-    partition_type = nested(topic_type, "partitions")
-    by_topic: defaultdict[str, list[int]] = defaultdict(list)
-    for name, partition in partitions:
-        by_topic[name].append(partition)
-    topics = tuple(
-        topic_type(
-            name=name, partitions=tuple(partition_type(partition_index=one, timestamp=timestamp) for one in of_topic)
-        )
-        for name, of_topic in by_topic.items()
-    )
-    request = ListOffsetsRequest(replica_id=-1, isolation_level=0, topics=topics)  # type: ignore[arg-type]
-    body = await leader.ask(_LIST_OFFSETS, _LIST_OFFSETS_VERSION, encode(request))
-    response: Any = read_response(_LIST_OFFSETS, _LIST_OFFSETS_VERSION, body)
-    return {
-        (str(topic.name), int(one.partition_index)): int(one.offset)
-        for topic in response.topics
-        for one in topic.partitions
-        if one.error_code.value == NONE
-    }
 
 
 async def _fetch(leader: ServiceConnection, partition: Partition, offset: int) -> tuple[int, bytes] | None:

@@ -1,7 +1,8 @@
 """From which replica a partition is read: one in the proxy's rack, alive, in sync, not shunned; else the leader.
 
-The order is KIP-392's: the leader where it is near, as nobody is ahead of it; else one of the followers in the ISR.
-Which of several depends on client and partition, so that each client keeps its own and all of them spread.
+The order is KIP-392's: the leader where it is near, as nobody is ahead of it; else the most caught-up of the followers
+in the ISR. Among equally caught-up ones a hash of client and partition chooses, so that each client keeps its own and
+all of them spread.
 """
 
 from __future__ import annotations
@@ -74,12 +75,14 @@ def near_replica(
     partition: int,
     *,
     down: frozenset[int] = NOBODY,
+    behind: Container[int] = NOBODY,
 ) -> Choice:
     """Whom to read a partition from.
 
     `near` are the live brokers of the proxy's rack, `down` those of it that are known and not alive (`NearBrokers.now`
-    tells both); `shunned` brokers are not to be asked for this partition (`Shunned.of`). `client` is what tells clients
-    apart (`racks.client_key`): equals are spread over (client, topic, partition).
+    tells both); `shunned` brokers are not to be asked for this partition (`Shunned.of`); a broker that is `behind`
+    (`LogEnds.behind`) is chosen only if no other one is left. `client` is what tells clients apart
+    (`racks.client_key`): equals are spread over (client, topic, partition).
     """
     found = [node for node in state.isr if node in near]
     if not found:
@@ -91,7 +94,14 @@ def near_replica(
         return _of(chosen[0])
     if state.leader in chosen:
         return _of(state.leader)
-    return _of(sticky_choice(f"{client}\0{topic}\0{partition}", tuple(sorted(chosen))))
+    caught_up = [node for node in chosen if node not in behind] or chosen
+    return _of(sticky_choice(f"{client}\0{topic}\0{partition}", tuple(sorted(caught_up))))
+
+
+def equals(state: PartitionState, near: frozenset[int]) -> tuple[int, ...]:
+    """Return the near brokers among which only the state of their logs decides; none if there is at most one."""
+    found = tuple(node for node in state.isr if node in near)
+    return found if len(found) > 1 and state.leader not in found else ()
 
 
 def _why_none(state: PartitionState, near: frozenset[int], down: frozenset[int]) -> Choice:

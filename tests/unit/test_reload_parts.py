@@ -62,6 +62,8 @@ KEPT: dict[str, Callable[[Context], object]] = {
     "fetch.replica_answer_bytes_max": lambda context: context.replica_memory.limit_bytes,
     "fetch.replica_shun_ms": lambda context: context.shunned.shun_s,
     "fetch.replica_topics_remembered": lambda context: context.replicas.max_topics,
+    "fetch.replica_compare_interval_ms": lambda context: context.log_ends.interval_s,
+    "fetch.replica_partitions_compared": lambda context: context.log_ends.max_partitions,
     "fetch.shortest_read_wait_ms": lambda context: context.reader.shortest_wait_s,
     "limits.max_connections": lambda context: context.connections.max_connections,
     "limits.max_counted_topics": lambda context: context.stats.max_counted_topics,

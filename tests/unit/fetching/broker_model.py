@@ -14,6 +14,7 @@ from proxy.fetch_router import fetch
 from proxy.memory import MemoryBudget
 from proxy.replicas.answers import ReplicaAnswer, ReplicaUnavailable
 from proxy.replicas.choice import LeaderReason
+from proxy.replicas.log_ends import LogEnds
 from proxy.replicas.near import NearBrokers
 from proxy.replicas.shunned import Shunned
 from proxy.replicas.states import ClassicTopic
@@ -31,6 +32,8 @@ from proxy.wire.frames import Decision
 from proxy.wire.header import request_header, response_header
 from proxy.wire.metadata import Broker
 from proxy.wire.partition_states import PartitionState
+from tests.support.questions import filled
+from tests.unit.wire.trees import decode, encode, request_type, response_type
 
 LEADER, NEAR, ALSO_NEAR = 1, 2, 3
 """Node IDs: the client's own broker, in another rack, and two in the proxy's."""
@@ -146,6 +149,7 @@ class Proxied:
         view = ClusterView({node: Broker(node, "", 0, rack) for node, rack in racks.items()})
         cluster: Any = SimpleNamespace(rack_of=racks.get, racks_seen=racks, view=view)
         self.unread = SimpleNamespace(free_bytes=1 << 40)
+        near_brokers = NearBrokers("near", cluster)
         limits = SimpleNamespace(max_response_bytes_per_connection=1 << 40)
         self.context: Any = SimpleNamespace(
             settings=SimpleNamespace(
@@ -166,8 +170,11 @@ class Proxied:
             racks=SimpleNamespace(learn=lambda *_: None, counted=lambda *_: "near", of=lambda *_: "near"),
             fleet=SimpleNamespace(listener=lambda *_: ("proxy", 1)),
             cluster=cluster,
-            near_brokers=NearBrokers("near", cluster),
+            near_brokers=near_brokers,
             shunned=Shunned(now, shun_s=0.0),
+            log_ends=LogEnds(
+                self._service_connection, self.known.get, near_brokers, interval_s=1.0, max_partitions=100
+            ),
             replica_selector=SimpleNamespace(redirects=False),
             replicas=SimpleNamespace(topic=self.known.get, know=self._know, stale=self.stale.extend),
             replica_memory=self.memory,
@@ -181,6 +188,26 @@ class Proxied:
         self.upstream = SimpleNamespace(bytes_received=0)
         self.frozen = False
         """Whether the leader never answers."""
+
+    def _service_connection(self, broker: int) -> Any:
+        """The proxy's own connection, on which it asks for the ends of logs."""
+
+        async def ask_ends(api_key: int, version: int, body: bytes) -> memoryview:
+            asked = decode(request_type(api_key, version), body)
+            topics = [
+                {
+                    "name": topic["name"],
+                    "partitions": [
+                        {**one, "offset": self.brokers[broker].logs[topic["name"], one["partition_index"]].end}
+                        for one in topic["partitions"]
+                    ],
+                }
+                for topic in asked["topics"]
+            ]
+            entity = response_type(api_key, version)
+            return memoryview(encode(entity, filled(entity, {"topics": topics})))
+
+        return SimpleNamespace(ask=ask_ends, close=lambda: None)
 
     async def fetch(self, asked: FetchRequest) -> FetchResponse | None:
         """The answer; None where the request was forwarded as it is."""

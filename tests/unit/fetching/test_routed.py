@@ -67,6 +67,38 @@ def only_partition(response: FetchResponse | None) -> Any:
     return partition
 
 
+@pytest.mark.parametrize("lagging", [NEAR, ALSO_NEAR])
+async def test_every_client_reads_from_the_most_caught_up_replica(lagging: int) -> None:
+    """Until the other one has caught up. Then clients are spread over both."""
+    isr = (LEADER, NEAR, ALSO_NEAR)
+    proxied = Proxied({"t": {0: PartitionState(LEADER, 5, isr, isr)}})
+    logs = {node: Log(batches(100, 200, 300), high_watermark=9) for node in isr}
+    for node, log in logs.items():
+        for topic in ("t", b"t".ljust(16, b"\0")):
+            proxied.brokers[node].logs[topic, 0] = log
+
+    async def read_from() -> set[int]:
+        """The near brokers that some of many clients read from."""
+        for number in range(30):
+            proxied.host = f"10.0.0.{number}"
+            proxied.remembered.clear()
+            only_partition(await proxied.fetch(asked(12, ("t", 0, 0))))
+        found = {node for node in (NEAR, ALSO_NEAR) if proxied.brokers[node].asked}
+        for broker in proxied.brokers.values():
+            broker.asked.clear()
+        return found
+
+    assert await read_from() == {NEAR, ALSO_NEAR}
+    log_ends = proxied.context.log_ends
+    await log_ends.look()
+    logs[lagging].batches.pop()
+    await log_ends.look()
+    assert await read_from() == {NEAR, ALSO_NEAR} - {lagging}
+    logs[lagging].batches = batches(100, 200, 300)
+    await log_ends.look()
+    assert await read_from() == {NEAR, ALSO_NEAR}
+
+
 @pytest.mark.parametrize("version", range(4, 19))
 async def test_every_version_is_read_near(version: int) -> None:
     proxied, leader, follower = one_partition()

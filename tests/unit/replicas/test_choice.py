@@ -18,18 +18,20 @@ def state(leader: int, replicas: tuple[int, ...], isr: tuple[int, ...]) -> Parti
     return PartitionState(leader, 3, replicas, isr)
 
 
-@given(replicas=nodes, isr=nodes, near=nodes, down=nodes, shunned=nodes, leader=st.integers(-1, 6))
+@given(replicas=nodes, isr=nodes, near=nodes, down=nodes, shunned=nodes, behind=nodes, leader=st.integers(-1, 6))
 def test_a_replica_is_near_alive_in_sync_and_not_shunned_or_the_reason_says_what_it_is_not(
-    replicas, isr, near, down, shunned, leader
+    replicas, isr, near, down, shunned, behind, leader
 ):
     isr, down = isr & replicas, down - near
-    choice = near_replica(state(leader, tuple(replicas), tuple(isr)), near, shunned, "client", "topic", 0, down=down)
+    known = state(leader, tuple(replicas), tuple(isr))
+    choice = near_replica(known, near, shunned, "client", "topic", 0, down=down, behind=behind)
     can_be_read = (isr & near) - shunned
     assert (choice.broker is None) is (not can_be_read)
     assert (choice.broker is None) is (choice.reason is not None)
     if can_be_read:
         assert choice.broker in can_be_read
         assert choice.broker == leader or leader not in can_be_read
+        assert choice.broker == leader or choice.broker not in behind or can_be_read <= behind
     elif isr & near:
         assert choice.reason is LeaderReason.SHUNNED
     elif replicas & near:
