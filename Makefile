@@ -63,7 +63,7 @@ lock: ## Renew the locks of Python's packages after a change of pyproject.toml; 
 	uv pip compile $(LOCKED) --extra dev --extra docs --extra pipeline -o requirements-pipeline.lock
 	uv pip compile $(LOCKED) -c requirements-pipeline.lock -o requirements.lock
 
-lock-jars: ## Renew the jars.lock files after a change of a pom.xml in deploy/kafka.
+lock-jars: ## Renew the jars.lock files after a change of a pom.xml.
 	@.venv/bin/python scripts/fetch_servers.py --lock
 
 clean: ## Remove .venv, .servers and caches.

@@ -1,11 +1,11 @@
 """Fetch into `.servers/` what the wheels do not bring: Kafka's jars, and programs for tests. Run by `setup.py`.
 
     fetch_servers.py [--demo]               only what `diskless-proxy demo` needs
-    fetch_servers.py --lock                 renew the jars.lock files after a change of a pom.xml in deploy/kafka
+    fetch_servers.py --lock                 renew the jars.lock files after a change of a pom.xml
 
 The jars come by Maven where `mvn` is there (so that mirrors in its settings are obeyed), else by jgo, which needs no
-Java. Either way each is checked against the SHA-256 in its `jars.lock`; see `jars.py`. For programs in Go see
-`go_programs.py`, for kcat and Prometheus `kcat.py` and `prometheus.py`, for a browser `chromium.py`.
+Java. Either way each is checked against the SHA-256 in its `jars.lock`; see `proxy/demo/jars.py`. For programs in Go
+see `go_programs.py`, for kcat and Prometheus `kcat.py` and `prometheus.py`, for a browser `chromium.py`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def main() -> None:
     SERVERS.mkdir(parents=True, exist_ok=True)
     if "--lock" in sys.argv:
         for jar_set in (jars.BROKERS, *jars.for_tests()):
-            jar_set.write_lock()
+            jar_set.write_lock(say)
         return
     jar_sets = [jars.BROKERS]
     jobs: list[Callable[[], None]] = [check_wheels, lambda: jars.fetch_all(jar_sets)]

@@ -14,6 +14,7 @@ from rich.console import Console
 
 from proxy.demo import info, report
 from proxy.demo.errors import StackCancelled
+from proxy.demo.jars import BROKERS
 from proxy.demo.load import Load, LoadOptions
 from proxy.demo.progress import Progress
 from proxy.demo.signals import EndSignals, end_signals
@@ -62,6 +63,7 @@ def demonstrate(options: DemoOptions) -> int:
 
 def _run(options: DemoOptions, signals: EndSignals, console: Console) -> tuple[Tally, report.Moved]:
     began = time.monotonic()
+    BROKERS.fetch(console.print)
     console.print("Starting three Kafka brokers in three racks, a Redis-compatible server and a proxy per rack …")
     stack = Stack(options.stack, cancelled=signals.ended, progress=lambda part: console.print(f"  waiting for: {part}"))
     with stack:

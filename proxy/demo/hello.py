@@ -73,7 +73,7 @@ class Hello:
 
 def read_info(path: Path) -> dict[str, Any]:
     """The information file of a running demo. Raises StackError with the remedy where there is none."""
-    remedy = 'start one first, and leave it running: make demo ARGS="--serve"'
+    remedy = 'start one first, and leave it running: diskless-proxy demo --serve, or make demo ARGS="--serve"'
     try:
         found: dict[str, Any] = json.loads(path.read_text())
     except FileNotFoundError:

@@ -13,6 +13,7 @@ from rich.table import Table
 
 from proxy.demo import info, servers
 from proxy.demo.errors import StackCancelled
+from proxy.demo.jars import BROKERS
 from proxy.demo.signals import end_signals
 from proxy.demo.stack import Stack, StackOptions
 
@@ -32,6 +33,7 @@ def serve(options: StackOptions, info_path: Path | None, console: Console) -> No
         info_path.unlink(missing_ok=True)
         paths.add(info_path)
     described: dict[str, Any] = {}
+    BROKERS.fetch(console.print)
     with end_signals() as signals:
         ended = signals.ended
         started = time.monotonic()
@@ -89,7 +91,7 @@ def _suggest(stack: Stack, console: Console) -> None:
     here, there = stack.bootstrap(rack), stack.bootstrap(other)
     console.print("\nTry next (any Kafka client will do):")
     for what, command in (
-        ("a diskless record from one rack to another", f"make hello    (or: {program} demo hello)"),
+        ("a diskless record from one rack to another", f"{program} demo hello"),
         (
             "create a diskless topic (by its name, see default_diskless_topics)",
             f"{tool}.TopicCommand --bootstrap-server {here} --create --topic diskless.first --partitions 3",

@@ -1,8 +1,8 @@
 """Where the programs of the stack lie on this machine.
 
-`make setup` fetches what the wheels do not bring into `.servers/` beside the package; the environment variable
-`DISKLESS_DEMO_SERVERS` names another directory. Every function raises StackError with the remedy where something is
-missing.
+Servers that are not in wheels are fetched into a directory: in a clone by `make setup` into `.servers/`, else by
+`diskless-proxy demo` into the user's cache. The environment variable `DISKLESS_DEMO_SERVERS` names another directory.
+Every function raises StackError with the remedy if something is missing.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from proxy import __version__
 from proxy.demo.errors import StackError
 from proxy.process.java import java_version
 
@@ -23,9 +24,14 @@ OLDEST_JAVA = 17
 
 
 def servers_directory() -> Path:
-    """The directory of the fetched servers; it may not exist yet."""
-    named = os.environ.get("DISKLESS_DEMO_SERVERS")
-    return Path(named) if named else Path(__file__).resolve().parents[2] / ".servers"
+    """Return the directory of the fetched servers; it may not exist yet."""
+    if named := os.environ.get("DISKLESS_DEMO_SERVERS"):
+        return Path(named)
+    root = Path(__file__).resolve().parents[2]
+    if (root / "Makefile").exists():
+        return root / ".servers"
+    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return caches / "diskless-proxy" / __version__
 
 
 def kafka_class_path() -> str:
@@ -37,7 +43,7 @@ def class_path(name: str) -> str:
     """That of one set of jars, named as in `.servers`: `kafka`, or one that only tests need."""
     jars = servers_directory() / name / "libs"
     if not any(jars.glob("*.jar")):
-        raise StackError(f"no Kafka jars in {jars}; run `make setup`")
+        raise StackError(f"no Kafka jars in {jars}; run `make setup`, or `diskless-proxy demo` without a clone")
     return f"{jars}/*"
 
 
