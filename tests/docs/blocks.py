@@ -42,8 +42,8 @@ class Block:
 
 
 def pages() -> list[Path]:
-    """Those that people read."""
-    return sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+    """Return the pages that users and contributors read."""
+    return sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("deploy/helm/*/README.md")])
 
 
 def read(page: Path) -> tuple[str, list[Block]]:

@@ -76,6 +76,7 @@ NOT_RUN = dict.fromkeys(LOOKING, "looks at the reader's own machine") | {
 """Programs whose commands are not run as they stand in a page, by the reason."""
 
 OTHER_YAML = {
+    "deploy/helm/diskless-proxy/README.md": "the least values, as ci/small-values.yaml, which tests/deploy renders",
     "docs/deploy.md": "values of the chart, manifests and compose files, which tests/deploy has checked",
     "docs/metrics.md": "configuration of Prometheus",
     "docs/alerts.md": "rules of Prometheus",
