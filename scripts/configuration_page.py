@@ -30,6 +30,10 @@ storage:
 diskless.append.commit.interval.ms: 250
 ```
 
+Editors and other checkers can use the [JSON schema of the file](settings.schema.json), which `diskless-proxy config
+schema` prints. Many editors read it from a comment in the file's first line:
+`# yaml-language-server: $schema=settings.schema.json`. The chart's values schema contains it.
+
 Whole examples, to begin from:
 
 | where | file |

@@ -1,10 +1,11 @@
-"""Write the pages of `docs/` that follow from the code: `configuration.md`, `apis.md` and `metrics.md`.
+"""Write the files that follow from the code: pages of `docs/`, schemas of the settings and of the chart's values.
 
-`python scripts/generate_docs.py`; with `--check` nothing is written, and the exit code is 1 where a page is old.
+`python scripts/generate_docs.py`; with `--check` nothing is written, and the exit code is 1 if a file is old.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -12,8 +13,11 @@ import configuration_page
 import metrics_page
 
 from proxy.apis import API_TABLE, Treatment
+from proxy.config.schema import definitions, schema
 
-DOCS = Path(__file__).parent.parent / "docs"
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+VALUES_SCHEMA = ROOT / "deploy" / "helm" / "diskless-proxy" / "values.schema.json"
 
 _APIS = """\
 # APIs
@@ -38,17 +42,24 @@ def apis() -> str:
     return _APIS + "".join(rows)
 
 
+def values_schema() -> str:
+    """Return the schema of the chart's values: written by hand, with the settings' own as its definitions."""
+    values = json.loads(VALUES_SCHEMA.read_text())
+    return json.dumps(values | {"$defs": definitions()}, indent=1) + "\n"
+
+
 def main() -> int:
     """Write, or check."""
     stale = []
-    for name, text in (
-        ("configuration.md", configuration_page.page()),
-        ("apis.md", apis()),
-        ("metrics.md", metrics_page.page()),
+    for path, text in (
+        (DOCS / "configuration.md", configuration_page.page()),
+        (DOCS / "settings.schema.json", json.dumps(schema(), indent=1) + "\n"),
+        (DOCS / "apis.md", apis()),
+        (DOCS / "metrics.md", metrics_page.page()),
+        (VALUES_SCHEMA, values_schema()),
     ):
-        path = DOCS / name
         if not path.exists() or path.read_text() != text:
-            stale.append(name)
+            stale.append(path.name)
             if "--check" not in sys.argv:
                 path.write_text(text)
     if stale and "--check" in sys.argv:

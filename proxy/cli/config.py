@@ -83,6 +83,14 @@ def explain(
     typer.echo("\n\n".join([fill(text, _WIDTH) for text in of_sections] + entries))
 
 
+@app.command()
+def schema() -> None:
+    """Print the JSON schema of the settings file, for editors and other checkers."""
+    from proxy.config.schema import schema as whole
+
+    typer.echo(json.dumps(whole(), indent=1))
+
+
 def _row(one: Effective) -> dict[str, Any]:
     row = {"name": one.setting.name, "value": one.value, "source": one.source, "changed": one.changed}
     return row | {"variable": one.variable, "reload": one.setting.reloadable, "secret": one.setting.secret}

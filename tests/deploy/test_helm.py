@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -435,6 +436,8 @@ def test_the_chart_is_of_this_release() -> None:
         ("mode=StatefulSet", "mode"),
         ("config.rack=a", "rack"),
         ("config.listeners.broker_node_ids=many", "broker_node_ids"),
+        ("config.fetch.cache_byte=1", "cache_byte"),
+        ("racks[0].config.workers=0", "workers"),
         ("racks=null", "racks: name at least one"),
         ("secrets.redis.url=redis://secret", "url"),
         ("racks[1].name=US-east_1a", "those of us-east-1a have"),
@@ -461,6 +464,8 @@ def test_the_package_has_rules_and_dashboards_in_it(tmp_path: Path) -> None:
     done = helm("package", CHART, "--destination", tmp_path)
     assert done.returncode == 0, done.stderr
     (package,) = tmp_path.glob("*.tgz")
+    with tarfile.open(package) as archive:
+        assert {"diskless-proxy/LICENSE", "diskless-proxy/README.md"} <= set(archive.getnames())
     done = helm("template", "test", package, "--kube-version", KUBERNETES[-1], "--values", FULL)
     assert done.returncode == 0, done.stderr
     kinds: list[Any] = [one["kind"] for one in yaml.safe_load_all(done.stdout) if one]
