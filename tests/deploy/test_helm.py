@@ -429,6 +429,21 @@ def test_the_chart_is_of_this_release() -> None:
     }
 
 
+@pytest.mark.parametrize("command", [("template", "test"), ("lint",)], ids=lambda command: command[0])
+def test_the_default_values_say_that_racks_are_missing(command: tuple[str, ...]) -> None:
+    done = helm(*command, CHART, "--kube-version", KUBERNETES[-1])
+    told = done.stdout + done.stderr
+    assert "racks: name at least one, as broker.rack of the brokers there: --set 'racks[0].name=us-east-1a'" in told
+    assert "nil pointer" not in told
+
+
+def test_credentials_for_brokers_that_the_environment_names() -> None:
+    values = ("racks[0].name=a", "secrets.brokerSasl.existingSecret=sasl", "secrets.brokerTls.existingSecret=tls")
+    done = helm("template", "test", CHART, "--kube-version", KUBERNETES[-1], "--set", ",".join(values))
+    assert done.returncode == 0, done.stderr
+    assert "password_file: /etc/diskless-proxy-secrets/broker-sasl/password" in done.stdout
+
+
 @pytest.mark.parametrize(
     ("setting", "complaint"),
     [

@@ -12,6 +12,13 @@
 {{- end }}
 {{- end }}
 
+{{/* Fails if no rack is named; only warns in "helm lint", which renders the other templates all the same. */}}
+{{- define "diskless-proxy.checkRacks" -}}
+{{- if not .Values.racks }}
+{{- fail "racks: name at least one, as broker.rack of the brokers there: --set 'racks[0].name=us-east-1a'; see values.yaml" }}
+{{- end }}
+{{- end }}
+
 {{/* What belongs to one rack: (dict "root" $ "rack" .). Racks are named freely, objects are not. "-outside" fits behind it. */}}
 {{- define "diskless-proxy.rackName" -}}
 {{- printf "%s-%s" (include "diskless-proxy.fullname" .root) (regexReplaceAll "[^a-z0-9-]" (lower .rack.name) "-") | trunc 55 | trimSuffix "-" }}
@@ -95,7 +102,7 @@ Ports of a Service in front of proxies with that config, bootstrap and each brok
   targetPort: {{ int (default 19092 $one.bootstrap_port) }}
   protocol: TCP
 {{- if not $in.bootstrapOnly }}
-{{- range include "diskless-proxy.nodeIds" (default "1-9" $one.broker_node_ids) | fromJsonArray }}
+{{- range include "diskless-proxy.nodeIds" (default "0-9" $one.broker_node_ids) | fromJsonArray }}
 - name: {{ $name }}broker-{{ int . }}
   port: {{ add $start (int .) }}
   targetPort: {{ add $start (int .) }}
@@ -120,6 +127,7 @@ Ports of a Service in front of proxies with that config, bootstrap and each brok
 {{- $secrets := $root.Values.secrets }}
 {{- $config := mustMergeOverwrite (deepCopy $root.Values.config) (deepCopy (default dict $rack.config)) }}
 {{- $_ := set $config "rack" $rack.name }}
+{{- $_ := set $config "brokers" (default dict $config.brokers) }}
 {{- $inside := printf "%s.%s.svc" (include "diskless-proxy.rackName" .) $root.Release.Namespace }}
 {{- $outside := include "diskless-proxy.outside" (dict "root" $root "config" $config) | fromJsonArray }}
 {{- range prepend (default list $config.additional_listeners) $config.listeners }}
