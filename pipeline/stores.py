@@ -48,7 +48,7 @@ def opened_by_driver(settings: Settings) -> Iterator[tuple[Stores, asyncio.Runne
 @asynccontextmanager
 async def storage_opened(settings: Settings) -> AsyncIterator[ObjectStorage]:
     """Object storage alone, for tasks that need no coordinator. Raises StorageError."""
-    async with for_reading(open_storage(settings.storage, settings.diskless_storage_class_name)) as storage:
+    async with for_reading(open_storage(settings.storage, settings.storage_class)) as storage:
         yield storage
 
 

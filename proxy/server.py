@@ -137,7 +137,7 @@ class Server:
                 if listeners.tls is not None
             }
             self._warn_of_clear_text()
-            storage = open_storage(self.settings.storage, self.settings.diskless_storage_class_name)
+            storage = open_storage(self.settings.storage, self.settings.storage_class)
             return Context(self.settings, storage, await connect(self.settings.redis), HANDLERS)
         except (StorageError, TlsError) as error:
             raise StartError(str(error)) from error

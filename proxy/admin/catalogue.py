@@ -138,7 +138,7 @@ def families() -> list[Family]:
 
     async def collected() -> list[Metric]:
         settings = Settings.model_validate(_SETTINGS)
-        storage = open_storage(settings.storage, settings.diskless_storage_class_name)
+        storage = open_storage(settings.storage, settings.storage_class)
         context = Context(settings, storage, redis.asyncio.Redis(), {})
         return list(ProxyCollector(context).collect())
 

@@ -34,7 +34,7 @@ async def check_storage(settings: Settings) -> tuple[list[Finding], ObjectStorag
         }
     )
     try:
-        storage = open_storage(hurried, settings.diskless_storage_class_name)
+        storage = open_storage(hurried, settings.storage_class)
     except StorageError as problem:
         return [_told(settings, problem)], None, 0
     try:

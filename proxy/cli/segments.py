@@ -228,7 +228,7 @@ async def _found(segment: str, config: Path | None, offsets: bool) -> AsyncItera
             yield _Found(segment, StoredSegment(store, key), extents)
     elif name is not None and settings is not None:
         storage_url = settings.storage.url.rstrip("/")
-        async with opened(open_storage(settings.storage, settings.diskless_storage_class_name)) as store:
+        async with opened(open_storage(settings.storage, settings.storage_class)) as store:
             key = segment_key(name)
             yield _Found(f"{storage_url}/{key}", StoredSegment(store, key), extents)
     elif name is not None:

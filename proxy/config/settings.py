@@ -8,6 +8,7 @@ An environment variable is `DISKLESS_PROXY_` and the field's path joined by two 
 
 from __future__ import annotations
 
+import re
 from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -93,6 +94,9 @@ class Settings(BaseSettings):
     before are still completed."""
     diskless_storage_class_name: str = ""
     """`diskless.storage.class.name` (KIP-1163): `file`, `s3` or `module:Class`; told by `storage.url` where empty."""
+    diskless_storage_class_path: str = ""
+    """`diskless.storage.class.path` (KIP-1163): another name of that setting, for `module:Class`. There is no class
+    path in Python: install the module beside the proxy."""
     diskless_append_commit_interval_ms: Reloadable[int] = Field(default=250, ge=1)
     """`diskless.append.commit.interval.ms` (KIP-1163): the longest a batch waits in the WAL buffer."""
     diskless_append_buffer_max_bytes: Reloadable[int] = Field(default=4_194_304, ge=1024)
@@ -148,6 +152,24 @@ class Settings(BaseSettings):
     def _patterns(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         return checked_patterns(value)
 
+    @field_validator("diskless_storage_class_path")
+    @classmethod
+    def _names_a_class(cls, value: str) -> str:
+        if value and not re.fullmatch(r"[\w.]+:\w+", value):
+            raise ValueError(
+                f"{value!r} is not module:Class; install the class's module beside the proxy, and name both"
+            )
+        return value
+
+    @model_validator(mode="after")
+    def _one_storage_class(self) -> Settings:
+        name, path = self.diskless_storage_class_name, self.diskless_storage_class_path
+        if name and path and name != path:
+            raise ValueError(
+                f"diskless.storage.class.name is {name!r} and diskless.storage.class.path is {path!r}; set one of them"
+            )
+        return self
+
     @model_validator(mode="after")
     def _listeners_differ(self) -> Settings:
         seen: set[tuple[str, str]] = set()
@@ -186,6 +208,11 @@ class Settings(BaseSettings):
     def rack_of(self, listeners: Listeners) -> str:
         """The rack of clients that come in there and name none."""
         return listeners.rack or self.rack
+
+    @property
+    def storage_class(self) -> str:
+        """The storage's class, `file` or `s3`; empty where `storage.url` says it."""
+        return self.diskless_storage_class_name or self.diskless_storage_class_path
 
     @property
     def identity(self) -> str:

@@ -36,7 +36,7 @@ class Guarded:
 @asynccontextmanager
 async def open_guarded(settings: Settings) -> AsyncIterator[Guarded]:
     """For the time of the context. Raises StorageError, CoordinatorUnavailable, StoreUnfit for a layout not known."""
-    storage = open_storage(settings.storage, settings.diskless_storage_class_name)
+    storage = open_storage(settings.storage, settings.storage_class)
     await storage.open(try_out=False)
     client = await connect(settings.redis)
     try:

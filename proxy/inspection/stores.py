@@ -57,7 +57,7 @@ async def open_stores(settings: Settings, *, of_one_deployment: bool = False) ->
     Raises StoreUnfit where the store is of a layout that this release does not know and, `of_one_deployment`, where the
     two don't belong together.
     """
-    storage = open_storage(settings.storage, settings.diskless_storage_class_name)
+    storage = open_storage(settings.storage, settings.storage_class)
     client = await connect(settings.redis)
     try:
         await check_layout(client, settings.redis)

@@ -81,7 +81,7 @@ def light_config(light_store: Store, tmp_path: Path) -> Path:
 
 async def _try_out(settings: Settings) -> None:
     """What a proxy does at its start: the storage is one that can be written to from now on."""
-    storage = open_storage(settings.storage, settings.diskless_storage_class_name)
+    storage = open_storage(settings.storage, settings.storage_class)
     await storage.open()
     await storage.close()
 

@@ -25,7 +25,7 @@ def deployment(light_settings: Settings) -> Settings:
 
     async def start() -> None:
         client = await connect(light_settings.redis)
-        storage = open_storage(light_settings.storage, light_settings.diskless_storage_class_name)
+        storage = open_storage(light_settings.storage, light_settings.storage_class)
         await storage.open()
         try:
             await settle_identity(client, storage)

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from proxy.config import ConfigError, load_settings, parse_address, parse_node_ids
+from proxy.storage import open_storage
+from proxy.storage.file import FileStorage
 
 GOOD = """\
 rack: rack-a
@@ -28,6 +30,13 @@ def test_kafka_names_are_settings(tmp_path: Path) -> None:
     settings = load_settings(written(tmp_path, text))
     assert settings.diskless_append_commit_interval_ms == 7
     assert settings.diskless_storage_class_name == "file"
+
+
+@pytest.mark.parametrize("name", ["diskless.storage.class.name", "diskless.storage.class.path"])
+def test_both_of_kip_1163s_names_choose_the_storages_class(tmp_path: Path, name: str) -> None:
+    settings = load_settings(written(tmp_path, GOOD + f"{name}: proxy.storage.file:FileStorage\n"))
+    assert type(open_storage(settings.storage, settings.storage_class)) is FileStorage
+    assert settings.storage_class == "proxy.storage.file:FileStorage"
 
 
 def test_the_environment_stands_over_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,6 +61,11 @@ def test_the_environment_stands_over_the_file(tmp_path: Path, monkeypatch: pytes
         ("fleet: {lease_ms: 1500}\n", "lease_ms must be at least twice heartbeat_interval_ms"),
         ("default_diskless_topics: ['(']\n", "'(' is no regular expression"),
         ("fetch: {leader_read_topics: ['(']}\n", "'(' is no regular expression"),
+        ("diskless.storage.class.path: /opt/plugin/*.jar\n", "'/opt/plugin/*.jar' is not module:Class; install"),
+        (
+            "diskless.storage.class.name: file\ndiskless.storage.class.path: a:B\n",
+            "diskless.storage.class.name is 'file' and diskless.storage.class.path is 'a:B'; set one of them",
+        ),
         ("diskless.append.commit.interval.ms: 0\n", "diskless.append.commit.interval.ms: Input should be greater"),
     ],
 )
