@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 import structlog
@@ -37,8 +37,10 @@ class ClusterView(NamedTuple):
 class Cluster:
     """Knows the brokers and connects to them."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, take_brokers: Callable[[Collection[int]], None] = lambda live: None) -> None:
+        """`take_brokers` is called with the node IDs of live brokers: at each look, and when they change."""
         self._settings = settings
+        self._take_brokers = take_brokers
         self._bootstrap = [parse_address(address) for address in settings.brokers.bootstrap]
         self.view = ClusterView({})
         self.cluster_id = ""
@@ -47,7 +49,6 @@ class Cluster:
         """Why the brokers can't be reached, for `/readyz`; None when they can."""
         self.access = BrokerAccess(settings)
         self.service = self.connection_to_any(settings.brokers.request_timeout_ms / 1000)
-        self._warned: set[int] = set()
         self.racks_seen: dict[int, str] = {}
         """Racks of brokers that live, or have lived since this process began."""
 
@@ -56,6 +57,7 @@ class Cluster:
         try:
             body = await self.service.ask(METADATA, _METADATA_VERSION, _NO_TOPICS)
             self.learn(metadata_brokers(body, _METADATA_VERSION))
+            self._take_brokers(self.view.brokers.keys())
             self.cluster_id = metadata_cluster_id(body, _METADATA_VERSION) or self.cluster_id
         except ProtocolError as error:
             self.failure = f"the bootstrap address does not answer as a Kafka broker: {error}"
@@ -92,13 +94,7 @@ class Cluster:
                 self.racks_seen[node] = broker.rack
         while len(self.racks_seen) > _MAX_RACKS_SEEN:
             del self.racks_seen[next(iter(self.racks_seen))]
-        for node in live.keys() - set(self._settings.listeners.node_ids) - self._warned:
-            self._warned.add(node)
-            log.error(
-                "broker_without_listener",
-                broker=node,
-                remedy=f"add {node} to listeners.broker_node_ids; until then clients are not told of this broker",
-            )
+        self._take_brokers(live.keys())
 
     async def connect(self, node_id: int | None, protocol: BrokerConnection) -> None:
         """Connect to a broker, or to any live one where `node_id` is None. Raises BrokerUnreachable."""

@@ -30,6 +30,7 @@ from proxy.housekeeping.shadows import Shadows
 from proxy.index_watch import IndexWatch
 from proxy.leaders import LeaderChoice
 from proxy.memory import MemoryBudget
+from proxy.process.broker_ports import BrokerPorts
 from proxy.quotas.quotas import Quotas
 from proxy.racks import Racks
 from proxy.replicas.knowledge import Replicas
@@ -90,7 +91,8 @@ class Context:
         self.memory = MemoryBudget(settings.limits.max_request_bytes_in_memory)
         self.connections = Connections(settings.limits, self.stats)
         self.unread = UnreadAnswers(self.memory, settings.limits, self.connections.end_slowest)
-        self.cluster = Cluster(settings)
+        self.broker_ports = BrokerPorts(settings)
+        self.cluster = Cluster(settings, self.broker_ports.take_brokers)
         self.storage = storage = CountedStorage(storage, self.stats)
         self.certificates: Sequence[TlsFiles] = ()
         """Those that the process shows to clients and brokers; for the metrics."""
@@ -100,7 +102,11 @@ class Context:
         self.topics = Topics(RedisTopicRegistry(store, settings.redis), lease_runs=lambda: self.fleet.lease_runs())
         fleet_store = RedisFleetStore(store)
         self.fleet = Fleet(
-            settings, fleet_store, registry_version=lambda: self.topics.obeyed_version, reload=self.topics.load
+            settings,
+            fleet_store,
+            registry_version=lambda: self.topics.obeyed_version,
+            reload=self.topics.load,
+            node_ids=self.broker_ports.node_ids,
         )
         self.racks = Racks(
             settings, fleet_racks=self.fleet.racks, view=lambda: self.cluster.view, now=lambda: self.now()

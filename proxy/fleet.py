@@ -63,7 +63,7 @@ class Fleet:
     """This proxy's view of all live proxies, and its own lease.
 
     `registry_version`: the newest that this proxy obeys. `reload`: reads the registry anew; done before a lease begins,
-    as nobody waited for this proxy while it had none.
+    as nobody waited for this proxy while it had none. `node_ids`: brokers that have a port here.
     """
 
     def __init__(
@@ -73,11 +73,13 @@ class Fleet:
         *,
         registry_version: Callable[[], int],
         reload: Callable[[], Awaitable[None]],
+        node_ids: Callable[[Listeners], str] = lambda listeners: listeners.broker_node_ids,
     ) -> None:
         self._settings = settings
         self.identity = f"{settings.identity}#{secrets.token_hex(4)}"
         """Of this very process: proxies may share an address (sidecars), and one that restarts is another one."""
         self._reload = reload
+        self._node_ids = node_ids
         self._left = False
         self._serving = False
         self._store = store
@@ -151,6 +153,10 @@ class Fleet:
             async with self._beating:
                 await self._store.leave(self.identity)
 
+    def take_own_ports(self) -> None:
+        """Name this proxy to clients for the brokers that have a port here now; others hear of it by a heartbeat."""
+        self._take(tuple(self.records.values()))
+
     async def acknowledged(self, version: int) -> bool:
         """Whether every live proxy obeys that registry version. Raises CoordinatorUnavailable."""
         await self.beat()
@@ -218,7 +224,7 @@ class Fleet:
                     host=listeners.client_host,
                     bootstrap_port=listeners.bootstrap_port,
                     broker_port_start=listeners.broker_port_start,
-                    node_ids=listeners.broker_node_ids,
+                    node_ids=self._node_ids(listeners),
                 )
                 for listeners in settings.all_listeners
             ),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import socket
 from collections.abc import Awaitable, Callable, Collection, Coroutine
 from contextlib import suppress
 from datetime import timedelta
@@ -29,7 +30,7 @@ from proxy.handlers import HANDLERS, check_handlers
 from proxy.process import open_files
 from proxy.process.loop_lag import measure_loop_lag
 from proxy.process.memory_trim import keep_trimming
-from proxy.process.ports import Bound, StartError, bind_all
+from proxy.process.ports import Bound, StartError, bind_all, bind_late
 from proxy.reload import Reloader
 from proxy.reload_parts import tell_parts
 from proxy.security.tls import TlsError, TlsFiles, keep_fresh, listener_tls
@@ -64,10 +65,13 @@ class Server:
         settings: Settings,
         *,
         outside: Callable[[ProcessSource], Outside] | None = None,
-        shared_ports: bool = False,
+        hold_ports: Callable[[int], None] | None = None,
         read_settings: Callable[[], Settings] | None = None,
     ) -> None:
-        """`outside`: in place of the admin port; `shared_ports`: with other workers.
+        """`outside`: in place of the admin port.
+
+        `hold_ports`: for a worker, which shares its ports with others. It asks the parent to hold the ports of a broker
+        that joined; the parent's answer goes to `ports_held`.
 
         `read_settings`: for a reload, see `Reloader`.
         """
@@ -75,7 +79,13 @@ class Server:
         self.reloader = Reloader(settings, read_settings, self._tell_parts)
         self._context_made: Context | None = None
         self._outside = outside or partial(AdminServer, settings.admin)
-        self._shared_ports = shared_ports
+        self._shared_ports = hold_ports is not None
+        self._ask_for_ports = hold_ports or (lambda node_id: None)
+        self._held: set[int] = set()
+        """Brokers that joined, whose ports the parent holds."""
+        self._late: list[socket.socket] = []
+        """Sockets of brokers that joined."""
+        self._short_work: set[asyncio.Task[None]] = set()
         self.not_ready: str | None = "starting"
         """Why `/readyz` and `/servez` answer 503 while starting or draining; None from the start's end on."""
         self._tasks: list[asyncio.Task[None]] = []
@@ -96,7 +106,9 @@ class Server:
             await outside.start()
             if await self._until(stop, self._start(context)):
                 context.connections.max_connections = open_files.max_connections(self.settings)
-                await self._listen(context, sockets)
+                for bound in sockets:
+                    await self._listen(context, bound)
+                context.broker_ports.begin(self._listen_late, self._ports_changed, self._hold)
                 await context.fleet.begin_serving()
                 self.not_ready = None
                 log.info(
@@ -109,8 +121,8 @@ class Server:
                 await stop.wait()
                 await self._drain(context, stop)
         finally:
-            for bound in sockets:
-                bound.socket.close()
+            for one in (*(bound.socket for bound in sockets), *self._late):
+                one.close()
             await self._close(context, outside)
 
     def why_not_ready(self, context: Context) -> str | None:
@@ -221,20 +233,64 @@ class Server:
                     log_at_s = loop.time() + _LOG_AGAIN_S
             await asyncio.sleep(_START_RETRY_S)
 
-    async def _listen(self, context: Context, sockets: list[Bound]) -> None:
-        loop = asyncio.get_running_loop()
-        for bound in sockets:
-            made = partial(ClientConnection, context, bound.listeners, bound.node_id)
-            tls = self._tls.get(bound.listeners)
-            try:
-                if tls is None:
-                    self._listeners.append(await loop.create_server(made, sock=bound.socket, backlog=_BACKLOG))
-                else:
-                    listener = TlsListener(bound.socket, tls, made, context.connections, self.settings.limits)
-                    listener.start(_BACKLOG)
-                    self._listeners.append(listener)
-            except OSError as error:  # whoever bound the port at the same time as this process now listens
-                raise bound.taken(error) from error
+    async def _listen(self, context: Context, bound: Bound) -> None:
+        made = partial(ClientConnection, context, bound.listeners, bound.node_id)
+        tls = self._tls.get(bound.listeners)
+        try:
+            if tls is None:
+                loop = asyncio.get_running_loop()
+                self._listeners.append(await loop.create_server(made, sock=bound.socket, backlog=_BACKLOG))
+            else:
+                listener = TlsListener(bound.socket, tls, made, context.connections, self.settings.limits)
+                listener.start(_BACKLOG)
+                self._listeners.append(listener)
+        except OSError as error:  # whoever bound the port at the same time as this process now listens
+            raise bound.taken(error) from error
+
+    def _listen_late(self, listeners: Listeners, node_id: int) -> None:
+        """Listen for a broker that joined; at once, as the next answer names the port. Raises StartError."""
+        assert self._context_made is not None
+        bound = bind_late(self.settings, listeners, node_id, shared=self._shared_ports)
+        try:
+            bound.socket.listen(_BACKLOG)
+        except OSError as error:
+            bound.socket.close()
+            raise bound.taken(error) from error
+        self._late.append(bound.socket)
+        self._see_through(self._listen(self._context_made, bound))
+
+    def _ports_changed(self) -> None:
+        """Name the new port to clients at once, and have the other proxies name it soon."""
+        assert self._context_made is not None
+        self._context_made.fleet.take_own_ports()
+        self._see_through(self._beat(self._context_made))
+
+    async def _beat(self, context: Context) -> None:
+        with suppress(CoordinatorUnavailable):  # a later heartbeat says it
+            await context.fleet.beat()
+
+    def _see_through(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do work that ends by itself."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._short_work.add(task)
+        task.add_done_callback(self._short_work.discard)
+
+    def _hold(self, node_id: int) -> bool:
+        """Whether nobody but this proxy has a broker's ports; a worker's parent knows, and says so later."""
+        if self._shared_ports and node_id not in self._held:
+            self._ask_for_ports(node_id)
+            return False
+        return True
+
+    def ports_held(self, node_id: int, error: str | None) -> None:
+        """Take the parent's answer: it holds a broker's ports, or says why it can't."""
+        if self._context_made is None:
+            return
+        if error is not None:
+            self._context_made.broker_ports.failed(node_id, error)
+            return
+        self._held.add(node_id)
+        self._context_made.broker_ports.open_missing()
 
     async def _drain(self, context: Context, stop: asyncio.Event) -> None:
         """Tell clients of other proxies, then stop accepting, answer what is in flight, close.
@@ -256,6 +312,8 @@ class Server:
     async def _hand_over(self, context: Context) -> None:
         """In this order: a client that comes back, or asks where its brokers are, is never sent here again."""
         await context.fleet.end_serving()
+        context.broker_ports.end()
+        await asyncio.gather(*self._short_work, return_exceptions=True)
         for listener in self._listeners:
             listener.close()
         await context.connections.drain()
@@ -295,9 +353,11 @@ class Server:
     async def _close(self, context: Context, outside: Outside) -> None:
         for listener in self._listeners:
             listener.close()
-        for task in self._tasks:
+        context.broker_ports.end()
+        tasks = [*self._tasks, *self._short_work]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         context.connections.abort()
         await context.intake.close()
         await context.wal.close()

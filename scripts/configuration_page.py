@@ -19,7 +19,7 @@ listeners:
   advertised_host: proxy.rack-a.example.com
   bootstrap_port: 19092           # clients' bootstrap.servers
   broker_port_start: 19100        # broker 1 is port 19101, and so on
-  broker_node_ids: "1-9"
+  broker_node_ids: "0-9"
 brokers:
   bootstrap: ["broker-1.example.com:9092", "broker-2.example.com:9092"]
 redis:

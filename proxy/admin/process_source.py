@@ -70,6 +70,10 @@ class ProcessSource:
 
     async def remark(self) -> str | None:
         """What someone should see to though clients are served; None where there is nothing."""
+        remarks = [self._fenced(), self._context.broker_ports.remark]
+        return ". And ".join(remark for remark in remarks if remark is not None) or None
+
+    def _fenced(self) -> str | None:
         fenced = self._context.coordinator.fence.fenced
         if not fenced:
             return None

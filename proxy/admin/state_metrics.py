@@ -127,6 +127,11 @@ def state_metrics(context: Context) -> Iterator[Metric]:
         [((rack,), racks.count(rack)) for rack in sorted(set(racks))],
     )
     yield gauge("brokers", "Live brokers.", len(context.cluster.view.brokers))
+    ports = context.broker_ports
+    dark = "Live brokers that clients are not told of, as their port can't be bound here."
+    yield gauge("brokers_without_port", dark, len(ports.without_port))
+    unlisted = "Live brokers that joined outside of broker_node_ids; their port was bound while the proxy ran."
+    yield gauge("brokers_unlisted", unlisted, len(ports.unlisted))
     yield labelled_gauge(
         "quota_limits",
         "The brokers' byte rate quotas that are known.",

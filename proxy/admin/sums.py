@@ -21,6 +21,8 @@ SEEN_BY_ALL: Mapping[str, Callable[[float, float], float]] = {
     "diskless_proxy_registry_version": min,
     "diskless_proxy_fleet_proxies": max,
     "diskless_proxy_brokers": min,
+    "diskless_proxy_brokers_without_port": max,
+    "diskless_proxy_brokers_unlisted": max,
     "diskless_proxy_fenced_shards": max,
     "diskless_proxy_housekeeping_paused": max,
     "diskless_proxy_store_unfit": max,

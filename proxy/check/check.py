@@ -75,6 +75,7 @@ async def check_settings(settings: Settings, progress: Progress = lambda _: None
                 ASK_TIMEOUT_S,
                 progress,
                 (Kind.PORTS, "", lambda: _ports_and_addresses(settings, told)),
+                (Kind.PORTS, "", lambda: _joined(settings, reached, fleet)),
                 (Kind.RIGHTS, "brokers.sasl", lambda: _rights(settings, reached)),
                 (Kind.BROKERS, "brokers.bootstrap", lambda: _broker_configs(settings, reached)),
                 (Kind.RACKS, "rack", lambda: _racks(settings, reached, fleet)),
@@ -145,6 +146,12 @@ async def _ports_and_addresses(settings: Settings, fleet: Sequence[ProxyRecord] 
     finally:
         for one in bound:
             one.socket.close()
+
+
+async def _joined(settings: Settings, reached: Reached, fleet: Sequence[ProxyRecord]) -> list[Finding]:
+    if reached.cluster is None:
+        return []
+    return port_checks.check_joined(settings, reached.cluster.view.brokers, fleet)
 
 
 async def _rights(settings: Settings, reached: Reached) -> list[Finding]:

@@ -7,7 +7,8 @@ from collections.abc import Collection
 from proxy.check.findings import Finding, Kind, Level, error, from_error, ok, warning
 from proxy.config import Listeners, Settings, parse_node_ids
 from proxy.coordinator.interface import ListenersRecord, ProxyRecord
-from proxy.process.ports import Bound, StartError, bind_free, try_admin
+from proxy.process.broker_ports import remedy_for
+from proxy.process.ports import Bound, StartError, bind_free, bind_late, try_admin
 
 
 def check_ports(settings: Settings, fleet: Collection[ProxyRecord] | None) -> tuple[list[Finding], list[Bound]]:
@@ -29,6 +30,33 @@ def check_ports(settings: Settings, fleet: Collection[ProxyRecord] | None) -> tu
         else:
             found.append(ok(Kind.PORTS, section, f"all {len(ports)} ports on {listeners.host} are free"))
     return [*found, _admin(settings, running)], bound
+
+
+def check_joined(settings: Settings, brokers: Collection[int], fleet: Collection[ProxyRecord]) -> list[Finding]:
+    """Look at the ports of live brokers outside of `broker_node_ids`; `brokers` are all that live."""
+    found, held = list[Finding](), _ports_of(running_of(settings, fleet))
+    for listeners in settings.all_listeners:
+        left = sorted(set(brokers) - set(listeners.node_ids))
+        unlisted, where = list[int](), f"{settings.section_of(listeners)}.broker_node_ids"
+        for node_id in left:
+            if listeners.port_of(node_id) in held:
+                unlisted.append(node_id)
+                continue
+            try:
+                bind_late(settings, listeners, node_id).socket.close()
+                unlisted.append(node_id)
+            except StartError as problem:
+                finding = from_error(Kind.PORTS, "", problem)
+                text = f"{finding.text}, so clients are not told of broker {node_id}"
+                found.append(error(Kind.PORTS, "", text, finding.remedy))
+        if unlisted:
+            ids = ", ".join(map(str, unlisted))
+            text = f"is {listeners.broker_node_ids!r}, which leaves out broker {ids}"
+            text += ": its port is bound while the proxy runs"
+            found.append(warning(Kind.PORTS, where, text, remedy_for(unlisted)))
+        elif not left:
+            found.append(ok(Kind.PORTS, where, f"has a port for each of the {len(brokers)} live brokers"))
+    return found
 
 
 def running_of(settings: Settings, fleet: Collection[ProxyRecord]) -> list[ProxyRecord]:

@@ -1,10 +1,10 @@
-"""Racks: those of the settings against those of the brokers, and brokers that have no listener."""
+"""Racks: those of the settings against those of the brokers."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from proxy.check.findings import Finding, Kind, error, ok, warning
+from proxy.check.findings import Finding, Kind, ok, warning
 from proxy.config import Settings
 from proxy.wire.metadata import Broker
 
@@ -12,7 +12,7 @@ from proxy.wire.metadata import Broker
 def check_racks(settings: Settings, brokers: Mapping[int, Broker], fleet_racks: Collection[str] = ()) -> list[Finding]:
     """`brokers`: the live ones; `fleet_racks`: those that other live proxies serve."""
     racks = sorted({broker.rack for broker in brokers.values() if broker.rack})
-    found = [_listeners(settings, brokers)]
+    found = []
     rackless = sorted(node for node, broker in brokers.items() if not broker.rack)
     if rackless:
         text = f"{_brokers(rackless)} {'have' if len(rackless) > 1 else 'has'} no rack"
@@ -39,16 +39,6 @@ def _named(settings: Settings) -> list[tuple[str, str]]:
     named += [(f"{settings.section_of(one)}.rack", one.rack) for one in settings.all_listeners if one.rack]
     named += [(f"racks.by_network {network}", rack) for network, rack in settings.racks.by_network.items()]
     return list({rack: (where, rack) for where, rack in reversed(named)}.values())[::-1]
-
-
-def _listeners(settings: Settings, brokers: Mapping[int, Broker]) -> Finding:
-    for listeners in settings.all_listeners:
-        left = sorted(brokers.keys() - set(listeners.node_ids))
-        if left:
-            where = f"{settings.section_of(listeners)}.broker_node_ids"
-            text = f"is {listeners.broker_node_ids!r}, which leaves out {_brokers(left)}: clients are not told of it"
-            return error(Kind.RACKS, where, text, f"add {', '.join(map(str, left))}")
-    return ok(Kind.RACKS, "listeners.broker_node_ids", f"has a port for each of the {len(brokers)} live brokers")
 
 
 def _brokers(nodes: list[int]) -> str:

@@ -13,7 +13,7 @@ from proxy.config.rollups import Rollups
 from proxy.config.security import BrokerSasl, BrokerTls, ListenerTls, SecurityProtocol
 from proxy.config.settings import Settings
 from proxy.config.stores import Garbage, Redis, Storage
-from proxy.config.values import parse_address, parse_node_ids
+from proxy.config.values import format_node_ids, parse_address, parse_node_ids
 
 __all__ = [
     "Admin",
@@ -35,6 +35,7 @@ __all__ = [
     "SecurityProtocol",
     "Settings",
     "Storage",
+    "format_node_ids",
     "load_settings",
     "parse_address",
     "parse_node_ids",

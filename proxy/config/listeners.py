@@ -30,8 +30,10 @@ class Listeners(Section):
     """For clients' `bootstrap.servers`; any live broker answers there."""
     broker_port_start: Port = Field(default=19100, ge=1, le=65535)
     """Broker N is at this port plus N."""
-    broker_node_ids: str = "1-9"
-    """Node IDs that get a listener, for example `1-9` or `0-5,100-105`. All are bound at start."""
+    broker_node_ids: str = "0-9"
+    """Node IDs of the brokers that there are, and that may come, for example `0-9` or `0-5,100-105`. Their ports are
+    bound at the start. The port of a broker that joins with another ID is bound while the proxy runs; open it to
+    clients then, and add the ID here."""
     tls: ListenerTls | None = None
     """TLS on all ports of the range; plain text where it is missing."""
 
@@ -60,10 +62,14 @@ class Listeners(Section):
         """The node IDs of `broker_node_ids`, ascending."""
         return parse_node_ids(self.broker_node_ids)
 
+    def port_of(self, node_id: int | None) -> int:
+        """The port of a broker; the bootstrap port of None."""
+        return self.bootstrap_port if node_id is None else self.broker_port_start + node_id
+
     @property
     def ports(self) -> dict[int | None, int]:
         """The port of each node ID; of the bootstrap listener under None."""
-        return {None: self.bootstrap_port} | {node: self.broker_port_start + node for node in self.node_ids}
+        return {node: self.port_of(node) for node in (None, *self.node_ids)}
 
 
 class Admin(Section):

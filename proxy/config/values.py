@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
-_HIGHEST_PORT = 65_535
+HIGHEST_PORT = 65_535
 _SECRETIVE = ("password", "secret", "token")
 
 
@@ -16,12 +17,23 @@ def parse_node_ids(text: str) -> tuple[int, ...]:
         if not first.isdigit() or (dash and not last.isdigit()):
             raise ValueError(f"{part.strip()!r} is neither a node ID nor a range such as 1-9")
         # Before there is anything of such a size: each node has a port, and clients wait meanwhile.
-        if int(last or first) > _HIGHEST_PORT:
-            raise ValueError(f"{part.strip()!r} goes above {_HIGHEST_PORT}, the last node ID that a port can be for")
+        if int(last or first) > HIGHEST_PORT:
+            raise ValueError(f"{part.strip()!r} goes above {HIGHEST_PORT}, the last node ID that a port can be for")
         nodes.update(range(int(first), int(last or first) + 1))
     if not nodes:
         raise ValueError("names no node ID")
     return tuple(sorted(nodes))
+
+
+def format_node_ids(nodes: Iterable[int]) -> str:
+    """Return node IDs as `parse_node_ids` reads them, ascending: `(1, 2, 3, 7)` as `"1-3,7"`."""
+    parts: list[list[int]] = []
+    for node in sorted(nodes):
+        if parts and parts[-1][-1] == node - 1:
+            parts[-1][1:] = [node]
+        else:
+            parts.append([node])
+    return ",".join("-".join(map(str, part)) for part in parts)
 
 
 def parse_address(text: str) -> tuple[str, int]:

@@ -19,6 +19,7 @@ from contextlib import ExitStack
 from typing import NamedTuple
 
 from proxy.config import Admin, Listeners, Settings
+from proxy.config.values import HIGHEST_PORT
 from proxy.process.keep_alive import keep_alive
 
 
@@ -36,9 +37,14 @@ class Bound(NamedTuple):
     setting: str
     """That gives the port."""
 
+    @property
+    def port(self) -> int:
+        """Its number."""
+        return self.listeners.port_of(self.node_id)
+
     def taken(self, error: OSError) -> StartError:
         """What to say where it can't listen."""
-        return _taken(self.listeners.host, self.listeners.ports[self.node_id], self.setting, error)
+        return _taken(self.listeners.host, self.port, self.setting, error)
 
 
 def bind_all(settings: Settings, *, shared: bool = False) -> list[Bound]:
@@ -62,6 +68,18 @@ def bind_free(settings: Settings) -> tuple[list[Bound], dict[int, StartError]]:
         except StartError as error:
             taken[port.number] = error
     return bound, taken
+
+
+def bind_late(settings: Settings, listeners: Listeners, node_id: int, *, shared: bool = False) -> Bound:
+    """A socket for a broker that joined outside of `broker_node_ids`. Raises StartError."""
+    setting = f"{settings.section_of(listeners)}.broker_port_start + {node_id}"
+    number = listeners.broker_port_start + node_id
+    if number > HIGHEST_PORT:
+        raise StartError(
+            f"{setting} is {number}, above port {HIGHEST_PORT}; give the broker a lower node.id, or lower "
+            "broker_port_start on all proxies"
+        )
+    return _bind(settings, _Port(listeners, node_id, number, setting), shared)
 
 
 def try_admin(admin: Admin) -> None:
@@ -112,17 +130,47 @@ class HeldPorts:
                 opened.enter_context(bound.socket)
             for bound in ports:
                 try:
-                    name = opened.enter_context(socket.socket(socket.AF_UNIX))
-                    name.bind(f"\0diskless-proxy/{bound.listeners.host}:{bound.listeners.ports[bound.node_id]}")
+                    opened.enter_context(_hold_name(bound))
                 except OSError as error:
                     raise bound.taken(error) from error
-                # Only now, as with it the port could be bound beside another proxy's.
-                bound.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
             self._opened = opened.pop_all()
+        self._settings = settings
+        self._late: set[int] = set()
+        """Node IDs outside of `broker_node_ids` whose ports are held."""
+
+    def hold(self, node_id: int) -> None:
+        """Hold the ports of a broker that joined outside of `broker_node_ids`; repeatable. Raises StartError."""
+        if node_id in self._late:
+            return
+        with ExitStack() as opened:
+            for listeners in self._settings.all_listeners:
+                if node_id in listeners.node_ids:
+                    continue
+                bound = bind_late(self._settings, listeners, node_id)
+                opened.enter_context(bound.socket)
+                try:
+                    opened.enter_context(_hold_name(bound))
+                except OSError as error:
+                    raise bound.taken(error) from error
+            self._opened.push(opened.pop_all())
+        self._late.add(node_id)
 
     def release(self) -> None:
         """Let others have the ports, as soon as the workers don't listen to them any more. Repeatable."""
         self._opened.close()
+
+
+def _hold_name(bound: Bound) -> socket.socket:
+    """Return the abstract socket that keeps other parents off a port. Raises OSError where somebody has it."""
+    name = socket.socket(socket.AF_UNIX)
+    try:
+        name.bind(f"\0diskless-proxy/{bound.listeners.host}:{bound.port}")
+        # Only now, as with it the port could be bound beside another proxy's.
+        bound.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    except OSError:
+        name.close()
+        raise
+    return name
 
 
 def admin_taken(admin: Admin, error: OSError) -> StartError:

@@ -19,6 +19,7 @@ import os
 import socket
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 
 import structlog
@@ -30,7 +31,17 @@ from proxy.config import Settings
 from proxy.logs import configure_logging
 from proxy.process.ports import StartError
 from proxy.process.threads import favour_the_event_loop
-from proxy.process.worker_messages import Answer, Ask, CantStart, SetLogLevel, TakeSettings, read_message, write_message
+from proxy.process.worker_messages import (
+    Answer,
+    Ask,
+    CantStart,
+    HoldPorts,
+    PortsHeld,
+    SetLogLevel,
+    TakeSettings,
+    read_message,
+    write_message,
+)
 from proxy.reload import ReloadOutcome
 from proxy.server import Server
 
@@ -49,9 +60,11 @@ class _Link:
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
         take_settings: Callable[[Settings], ReloadOutcome],
+        ports_held: Callable[[int, str | None], None],
         source: ProcessSource,
     ) -> None:
         self._take_settings = take_settings
+        self._ports_held = ports_held
         self._reader = reader
         self._writer = writer
         self._source = source
@@ -71,6 +84,9 @@ class _Link:
         while True:
             try:
                 question = await read_message(self._reader)
+                if isinstance(question, PortsHeld):
+                    self._ports_held(question.node_id, question.error)
+                    continue
                 if question is Ask.WHY_NOT_READY:
                     value: object = await self._source.why_not_ready()
                 elif question is Ask.WHY_NOT_SERVING:
@@ -106,8 +122,19 @@ async def _run(number: int, descriptor: int) -> int:
     configure_logging(log_level, settings.log_format)
     structlog.contextvars.bind_contextvars(worker=number)
     try:
-        link = partial(_Link, reader, writer, lambda wanted: server.reloader.apply(wanted))
-        server: Server = Server(settings, outside=link, shared_ports=True)
+
+        def hold_ports(node_id: int) -> None:
+            with suppress(OSError):  # the parent is gone, and with it this process
+                write_message(writer, HoldPorts(node_id))
+
+        link = partial(
+            _Link,
+            reader,
+            writer,
+            lambda wanted: server.reloader.apply(wanted),
+            lambda node_id, error: server.ports_held(node_id, error),
+        )
+        server: Server = Server(settings, outside=link, hold_ports=hold_ports)
         await server.run()
     except StartError as error:
         write_message(writer, CantStart(str(error)))

@@ -59,6 +59,22 @@ class CantStart:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class HoldPorts:
+    """Said unasked by a worker: a broker joined outside of `broker_node_ids`. Answered with PortsHeld."""
+
+    node_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class PortsHeld:
+    """What a parent says to HoldPorts; a worker answers nothing."""
+
+    node_id: int
+    error: str | None
+    """Why the broker's ports are not this proxy's; None if they are."""
+
+
 def write_message(writer: asyncio.StreamWriter, message: object) -> None:
     """Put a message on its way. Raises ConnectionError where the other side has ended."""
     if writer.is_closing():  # uvloop would raise RuntimeError

@@ -15,6 +15,7 @@ import sys
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import structlog
@@ -28,7 +29,17 @@ from proxy.admin.sums import WorkerMetrics, metrics_page
 from proxy.config import Settings
 from proxy.logs import log_level, set_log_level
 from proxy.process.ports import HeldPorts, StartError
-from proxy.process.worker_messages import Answer, Ask, CantStart, SetLogLevel, TakeSettings, read_message, write_message
+from proxy.process.worker_messages import (
+    Answer,
+    Ask,
+    CantStart,
+    HoldPorts,
+    PortsHeld,
+    SetLogLevel,
+    TakeSettings,
+    read_message,
+    write_message,
+)
 from proxy.reload import Reloader
 
 log = structlog.get_logger()
@@ -78,13 +89,18 @@ class _Worker:
         with suppress(ProcessLookupError):
             self.process.send_signal(number)
 
-    async def listen(self) -> int:
-        """Take what it says until it ends; its exit code, negative for a signal."""
+    async def listen(self, hold_ports: Callable[[int], str | None]) -> int:
+        """Take what it says until it ends; its exit code, negative for a signal.
+
+        `hold_ports` holds the ports of a broker that joined, or returns why they can't be held.
+        """
         try:
             while True:
                 message = await read_message(self._reader)
                 if isinstance(message, CantStart):
                     self.cant_start = message.reason
+                elif isinstance(message, HoldPorts):
+                    write_message(self._writer, PortsHeld(message.node_id, hold_ports(message.node_id)))
                 elif isinstance(message, Answer):
                     question = self._open.popleft()
                     if not question.done():
@@ -117,6 +133,14 @@ class _Worker:
             return f"no answer from it ({str(error) or 'time is up'})"
         self.has_been_ready = self.has_been_ready or reason is None
         return reason
+
+
+def _hold(ports: HeldPorts, node_id: int) -> str | None:
+    try:
+        ports.hold(node_id)
+    except StartError as error:
+        return str(error)
+    return None
 
 
 class Workers:
@@ -292,7 +316,7 @@ class Workers:
                 continue
             if self._stop.is_set():
                 worker.signal(signal.SIGTERM)
-            code = await worker.listen()
+            code = await worker.listen(partial(_hold, ports))
             del self._workers[number]
             self._carried.end(number)
             if self._stop.is_set():

@@ -183,8 +183,16 @@ MISCONFIGURATIONS = (
     ),
     Misconfiguration(
         "broker_left_out",
-        "a broker has no listener",
-        "listeners.broker_node_ids: is '1-2', which leaves out broker 3: clients are not told of it; add 3",
+        "a broker has an ID outside of `broker_node_ids`",
+        "listeners.broker_node_ids: is '1-2', which leaves out broker 3: its port is bound while the proxy runs; open "
+        "broker_port_start + 3 to clients (firewall, Service), and add 3 to broker_node_ids",
+        is_warning=True,
+    ),
+    Misconfiguration(
+        "broker_port_taken",
+        "the port of a broker outside of `broker_node_ids` is taken",
+        "can't listen on 127.0.0.1:… (listeners.broker_port_start + 3): Address already in use, so clients are not "
+        "told of broker 3; end the process that holds the port, or choose another one",
     ),
     Misconfiguration(
         "broker_address",

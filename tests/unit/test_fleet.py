@@ -237,10 +237,32 @@ async def test_ending_while_the_store_is_down_changes_what_its_own_clients_are_t
     assert {told(first.fleet, 1, "rack-a", f"client-{number}")[1] // 100 for number in range(30)} == {192}
 
 
+async def test_a_port_that_was_bound_while_the_proxy_runs_is_named_at_once_and_by_others_after_a_heartbeat():
+    store, registry, bound = Store(), ModelTopicRegistry(), ["1-3"]
+    first = await Proxy(store, registry, port=19092).start()
+    second = Proxy(store, registry, port=19192)
+    second.fleet = Fleet(
+        settings_of(port=19192),
+        store,
+        registry_version=lambda: second.topics.version,
+        reload=second.topics.load,
+        node_ids=lambda listeners: bound[0],
+    )
+    await second.start()
+    assert second.fleet.listener(12, "rack-a", "client", Listeners()) is None
+    bound[0] = "1-3,12"
+    second.fleet.take_own_ports()
+    assert second.fleet.listener(12, "rack-a", "client", Listeners()) == ("127.0.0.1", 19214)
+    assert first.fleet.listener(12, "rack-a", "client", Listeners()) is None
+    await second.fleet.beat()
+    await first.fleet.beat()
+    assert first.fleet.listener(12, "rack-a", "client", Listeners()) == ("127.0.0.1", 19214)
+
+
 async def test_clients_stay_with_the_name_of_the_listeners_that_they_came_in_by():
     store, registry = Store(), ModelTopicRegistry()
-    inner = Listeners(name="tls", bootstrap_port=30000, broker_port_start=30000)
-    other = Listeners(name="tls", rack="rack-b", bootstrap_port=31000, broker_port_start=31000)
+    inner = Listeners(name="tls", bootstrap_port=30999, broker_port_start=30000)
+    other = Listeners(name="tls", rack="rack-b", bootstrap_port=31999, broker_port_start=31000)
     proxy = await Proxy(store, registry, additional_listeners=(inner, other)).start()
     assert proxy.fleet.listener(1, "rack-a", "client", inner) == ("127.0.0.1", 30001)
     assert proxy.fleet.listener(1, "rack-b", "client", inner) == ("127.0.0.1", 31001)

@@ -115,6 +115,7 @@ def wrong_settings(name: str, stack: Stack, here: Path) -> dict[str, Any]:
         "advertised_elsewhere": {"listeners": {"advertised_host": "127.0.0.2"}},
         "rack_unknown": {"rack": "rack-A"},
         "broker_left_out": {"listeners": {"broker_node_ids": "1-2"}},
+        "broker_port_taken": {"listeners": {"broker_node_ids": "1-2"}},
         "broker_address": {"brokers": {"bootstrap": [f"{HOST}:{free_port()}"]}},
         "no_kafka": {"brokers": {"bootstrap": [stack.proxies["rack-a"].admin_address]}},
         "controller": {"brokers": {"bootstrap": [f"{HOST}:{stack.ports.controller}"]}},
@@ -143,6 +144,8 @@ def test_beside_a_running_fleet(
     with ExitStack() as held:
         if case.name == "port_taken":
             held.enter_context(a_taken_port(settings["listeners"]["bootstrap_port"]))
+        if case.name == "broker_port_taken":
+            held.enter_context(a_taken_port(settings["listeners"]["broker_port_start"] + 3))
         if case.name == "open_files":
             assert_told(case, checked_with_few_files(path))
             return

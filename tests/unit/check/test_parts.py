@@ -152,7 +152,7 @@ def test_racks() -> None:
     (found,) = [finding for finding in check_racks(networks, BROKERS) if finding.level is not Level.OK]
     assert found.line.startswith("racks.by_network 10.0.0.0/8: rack-z is no rack of a live broker")
     rackless = {1: Broker(1, "h", 1, None)}
-    assert "broker 1 has no rack" in check_racks(settings(), rackless)[1].text
+    assert "broker 1 has no rack" in check_racks(settings(), rackless)[0].text
     left = [finding.text for finding in check_racks(settings(), BROKERS, {"rack-a"}) if finding.level is Level.WARNING]
     assert left == ["no live proxy serves rack-b, so its clients cross racks"]
 
