@@ -1,7 +1,7 @@
 """Hooks of mkdocs (`make docs`): the navigation of what has no place of its own, and links that leave `docs/`.
 
-Read as files the pages link to anything in this folder. In the built site results of benchmarks come along as pages;
-of other files, which no page of the site is, the name stays and the link goes.
+README is the landing page of the site, too. Read as files, the pages link to anything in this folder. In the built
+site, results of benchmarks come along as pages; links to other files become plain text.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 BROUGHT_ALONG = "benchmarks/results/*.md"
 DECISIONS = "decisions"
+LANDING = "index.md"
 LINK = re.compile(r"\[([^\]\[]*)\]\(([^)\s]+)\)")
 
 
@@ -37,7 +38,8 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages that come along."""
+    """Add the pages that come along, and README as the first one."""
+    files.append(File.generated(config, LANDING, abs_src_path=str(ROOT / "README.md")))
     for path in sorted(ROOT.glob(BROUGHT_ALONG)):
         files.append(File.generated(config, str(path.relative_to(ROOT)), abs_src_path=str(path)))
     return files
@@ -46,6 +48,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Turn links that leave `docs/` to pages that came along, or into plain text."""
     here = PurePosixPath(page.file.src_uri).parent
+    if page.file.src_uri == LANDING:
+        markdown = LINK.sub(_from_docs, markdown)
 
     def turned(link: re.Match[str]) -> str:
         text, target = link.groups()
@@ -60,6 +64,14 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         return f"[{text}]({os.path.relpath(leads_to, str(here))}{hash_sign}{anchor})"
 
     return LINK.sub(turned, markdown)
+
+
+def _from_docs(link: re.Match[str]) -> str:
+    """Return a link of README as it reads from `docs/`."""
+    text, target = link.groups()
+    if "://" in target or target.startswith("#"):
+        return link.group()
+    return f"[{text}]({os.path.relpath(target, 'docs')})"
 
 
 def _pages(nav: Any) -> list[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import configuration_page
 import metrics_page
@@ -43,9 +44,19 @@ def apis() -> str:
 
 
 def values_schema() -> str:
-    """Return the schema of the chart's values: written by hand, with the settings' own as its definitions."""
+    """Return the schema of the chart's values: written by hand, with the settings' own, terse, as its definitions."""
     values = json.loads(VALUES_SCHEMA.read_text())
-    return json.dumps(values | {"$defs": definitions()}, indent=1) + "\n"
+    return json.dumps(values | {"$defs": _without_text(definitions())}, indent=1) + "\n"
+
+
+def _without_text(part: Any) -> Any:
+    """Return a schema without its descriptions, which are strings; a setting of that name is an object."""
+    if isinstance(part, list):
+        return [_without_text(one) for one in part]
+    if not isinstance(part, dict):
+        return part
+    kept = {name: _without_text(one) for name, one in part.items()}
+    return {name: one for name, one in kept.items() if not (name == "description" and isinstance(one, str))}
 
 
 def main() -> int:
