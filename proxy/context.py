@@ -56,6 +56,7 @@ from proxy.time_lookup import TimeLookup
 from proxy.topic_defaults import TopicDefaults
 from proxy.topic_names import TopicNames
 from proxy.topics import Topics
+from proxy.turns import Turns
 from proxy.unread import UnreadAnswers
 from proxy.wal.buffer import WalBuffer
 from proxy.wal.intake import Intake
@@ -93,6 +94,7 @@ class Context:
         self.unread = UnreadAnswers(self.memory, settings.limits, self.connections.end_slowest)
         self.broker_ports = BrokerPorts(settings)
         self.cluster = Cluster(settings, self.broker_ports.take_brokers)
+        self.turns = Turns(settings.limits.long_work_slice_ms / 1000)
         self.storage = storage = CountedStorage(storage, self.stats)
         self.certificates: Sequence[TlsFiles] = ()
         """Those that the process shows to clients and brokers; for the metrics."""

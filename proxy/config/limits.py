@@ -43,6 +43,9 @@ class Limits(Section):
     """Requests of one connection that wait for an answer, before reading from it stops."""
     max_request_bytes_in_memory: Reloadable[int] = Field(default=536_870_912, ge=1024)
     """All held requests, unread answers and WAL buffers of the process; reading stops above it."""
+    long_work_slice_ms: int = Field(default=2, ge=1)
+    """Requests that name very much, and lookups by time, work in turns of this length, with a rest of the same length
+    before each turn."""
     max_unread_answer_bytes: Reloadable[int] = Field(default=134_217_728, ge=1024)
     """Answers of all clients that are written and not read, part of `max_request_bytes_in_memory` and at most a quarter
     of it. Above it, the connections of the slowest clients end, and Fetches of diskless topics get what is free."""

@@ -22,6 +22,7 @@ from proxy.handlers.describe_log_dirs import describe_log_dirs
 from proxy.handlers.describe_producers import describe_producers
 from proxy.handlers.describe_quorum import describe_quorum
 from proxy.handlers.group_heartbeat import group_heartbeat
+from proxy.handlers.in_parts import Spread, in_parts
 from proxy.handlers.list_offsets import list_offsets
 from proxy.handlers.offset_for_leader_epoch import offset_for_leader_epoch
 from proxy.handlers.sasl import sasl_authenticate, sasl_handshake
@@ -35,30 +36,33 @@ if TYPE_CHECKING:
 
 Handler = Callable[["ClientConnection", "Request"], Coroutine[Any, Any, None] | None]
 
+_DESCRIBED = Spread(("resources",), "results", cuts_elements=False, small_bytes=256, max_elements=16)
+"""The answer tells some forty configs of each resource."""
+
 HANDLERS: dict[int, Handler] = {
     0: produce_offload.produce,
     1: fetch_router.fetch,
-    2: list_offsets,
+    2: in_parts(list_offsets, Spread(("topics",), "topics")),
     3: rewrite_metadata.metadata,
     10: rewrite_metadata.find_coordinator,
     17: sasl_handshake,
     18: api_versions,
-    19: create_topics,
-    20: delete_topics,
-    21: delete_records,
-    23: offset_for_leader_epoch,
+    19: in_parts(create_topics, Spread(("topics",), "topics", cuts_elements=False)),
+    20: in_parts(delete_topics, Spread(("topics", "topic_names"), "responses")),
+    21: in_parts(delete_records, Spread(("topics",), "topics")),
+    23: in_parts(offset_for_leader_epoch, Spread(("topics",), "topics")),
     24: add_partitions_to_txn,
     27: write_txn_markers,
-    32: describe_configs,
-    33: alter_configs,
+    32: in_parts(describe_configs, _DESCRIBED),
+    33: in_parts(alter_configs, Spread(("resources",), "responses", cuts_elements=False)),
     35: describe_log_dirs,
     36: sasl_authenticate,
-    37: create_partitions,
-    44: alter_configs,
-    45: alter_partition_reassignments,
+    37: in_parts(create_partitions, Spread(("topics",), "results", cuts_elements=False)),
+    44: in_parts(alter_configs, Spread(("resources",), "responses", cuts_elements=False)),
+    45: in_parts(alter_partition_reassignments, Spread(("topics",), "responses")),
     55: describe_quorum,
     60: rewrite_metadata.describe_cluster,
-    61: describe_producers,
+    61: in_parts(describe_producers, Spread(("topics",), "topics")),
     68: group_heartbeat,
     75: rewrite_metadata.describe_topic_partitions,
     76: group_heartbeat,
@@ -66,7 +70,7 @@ HANDLERS: dict[int, Handler] = {
     79: share_acknowledge,
     88: group_heartbeat,
     90: describe_share_group_offsets,
-    91: alter_share_group_offsets,
+    91: in_parts(alter_share_group_offsets, Spread(("topics",), "responses")),
 }
 
 

@@ -50,6 +50,9 @@ def answer_in_halves(
     the right to; a topic of which it is not sure what it is gets a retriable error, as in a Produce.
     """
     topics = connection.context.topics
+    if topics.nothing_diskless:
+        connection.forward(request)
+        return None
     parsed = read_request(request.api_key, request.api_version, request.body)
     mine: list[tuple[Any, DisklessTopic]] = []
     theirs, unsure = [], []

@@ -26,7 +26,7 @@ from proxy.wire.primitives import (
     skip_string,
 )
 
-_FIXED_BYTES = {
+FIXED_BYTES = {
     "bool": 1,
     "int8": 1,
     "int16": 2,
@@ -40,10 +40,13 @@ _FIXED_BYTES = {
     "float64": 8,
     "uuid": 16,
 }
-_STRUCT = "struct"
+STRUCT = "struct"
 
 
-class _Field(NamedTuple):
+class Field(NamedTuple):
+    """One field of a message."""
+
+    name: str
     kind: str
     """A `kafka_type` of kio, or `struct`."""
     entity: Any
@@ -52,54 +55,70 @@ class _Field(NamedTuple):
     nullable: bool
 
 
-class _Layout(NamedTuple):
+class Layout(NamedTuple):
+    """The fields of a message, or of an element of one of its arrays."""
+
     flexible: bool
-    fields: tuple[_Field, ...]
-    tagged: dict[int, _Field]
+    fields: tuple[Field, ...]
+    tagged: dict[int, Field]
 
 
 @parsing
 def check_lengths(entity_type: Any, body: Buffer, *, of_client: bool) -> None:
     """Raise ProtocolError where the message ends before what it claims to hold, or a client's holds too much."""
-    check_end(body, _Walk(body, of_client).skip_entity(0, entity_type))
+    check_end(body, Walk(body, of_client).skip_entity(0, entity_type))
 
 
-class _Walk:
+class Walk:
     """Over one message; positions in, positions out."""
 
     def __init__(self, data: Buffer, of_client: bool) -> None:
         self._data, self._of_client = data, of_client
-        self._elements = 0
+        self.elements = 0
+        """Of all arrays that were met, of a client's message."""
 
     def skip_entity(self, at: int, entity_type: Any) -> int:
-        layout = _layout(entity_type)
-        for field in layout.fields:
-            at = self._skip_field(at, field, layout.flexible)
-        if layout.flexible:
-            tags, at = read_tags(self._data, at)
-            for tag, start, end in tags:
-                check_end(self._data, end)
-                if tag in layout.tagged:
-                    self._skip_field(start, layout.tagged[tag], True)
+        """The position behind an entity."""
+        found = layout(entity_type)
+        for field in found.fields:
+            at = self.skip_field(at, field, found.flexible)
+        if not found.flexible:
+            return at
+        return at + 1 if self._data[at] == 0 else self.skip_tagged(at, found)
+
+    def skip_tagged(self, at: int, found: Layout) -> int:
+        """The position behind a section of tagged fields."""
+        tags, at = read_tags(self._data, at)
+        for tag, start, end in tags:
+            check_end(self._data, end)
+            if tag in found.tagged:
+                self.skip_field(start, found.tagged[tag], True)
         return at
 
-    def _skip_field(self, at: int, field: _Field, flexible: bool) -> int:
+    def skip_field(self, at: int, field: Field, flexible: bool) -> int:
+        """The position behind a field."""
         if not field.is_array:
-            return self._skip_value(at, field, flexible)
-        count, at = read_count(self._data, at, flexible)
-        if self._of_client:
-            self._elements += max(count, 0)
-            check_elements(self._elements)
-        if field.kind in _FIXED_BYTES:
-            return at + max(count, 0) * _FIXED_BYTES[field.kind]
+            return self.skip_value(at, field, flexible)
+        count, at = self.begin_array(at, flexible)
+        if field.kind in FIXED_BYTES:
+            return at + max(count, 0) * FIXED_BYTES[field.kind]
         for _ in range(count):
-            at = self._skip_value(at, field, flexible)
+            at = self.skip_value(at, field, flexible)
             check_end(self._data, at)
         return at
 
-    def _skip_value(self, at: int, field: _Field, flexible: bool) -> int:
+    def begin_array(self, at: int, flexible: bool) -> tuple[int, int]:
+        """The number of elements of an array, and the position of the first."""
+        count, at = read_count(self._data, at, flexible)
+        if self._of_client:
+            self.elements += max(count, 0)
+            check_elements(self.elements)
+        return count, at
+
+    def skip_value(self, at: int, field: Field, flexible: bool) -> int:
+        """The position behind a value, or behind an element of an array."""
         data = self._data
-        if field.kind == _STRUCT:
+        if field.kind == STRUCT:
             if field.nullable and not field.is_array:
                 at += 1
                 if data[at - 1] == 0xFF:
@@ -107,8 +126,8 @@ class _Walk:
             return self.skip_entity(at, field.entity)
         if field.kind == "string":
             return skip_string(data, at, flexible)
-        if field.kind in _FIXED_BYTES:
-            return at + _FIXED_BYTES[field.kind]
+        if field.kind in FIXED_BYTES:
+            return at + FIXED_BYTES[field.kind]
         if flexible:
             length, at = read_length(data, at)
         else:
@@ -120,7 +139,8 @@ class _Walk:
 
 
 @lru_cache(maxsize=2048)
-def _layout(entity_type: Any) -> _Layout:
+def layout(entity_type: Any) -> Layout:
+    """The fields of an entity type of kio."""
     plain, tagged = [], {}
     for one in fields(entity_type):
         hint, nullable = _without_none(one.type)
@@ -128,14 +148,18 @@ def _layout(entity_type: Any) -> _Layout:
         if is_array:
             hint, _ = _without_none(typing.get_args(hint)[0])
         is_struct = is_dataclass(hint)
-        field = _Field(
-            _STRUCT if is_struct else one.metadata["kafka_type"], hint if is_struct else None, is_array, nullable
+        field = Field(
+            one.name,
+            STRUCT if is_struct else one.metadata["kafka_type"],
+            hint if is_struct else None,
+            is_array,
+            nullable,
         )
         if "tag" in one.metadata:
             tagged[one.metadata["tag"]] = field
         else:
             plain.append(field)
-    return _Layout(entity_type.__flexible__, tuple(plain), tagged)
+    return Layout(entity_type.__flexible__, tuple(plain), tagged)
 
 
 def _without_none(hint: Any) -> tuple[Any, bool]:

@@ -1,0 +1,123 @@
+"""Large requests of APIs whose elements are independent of one another: answered in parts, in turns with other work.
+
+Each part goes through the API's own handler as if the client had sent it alone, and the answers are joined. So however
+much a request names, no step of the event loop handles more than one part, and no more than one part of it is decoded
+at a time. Two elements that name the same thing may be in different parts: they are answered as in two requests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any, NamedTuple
+
+from proxy.request import Request
+from proxy.upstream import BrokerUnreachable
+from proxy.wire.cold_parts import AnswerPart, answer_part, join_answers, request_parts
+from proxy.wire.errors import ProtocolError
+from proxy.wire.primitives import Buffer
+
+Handler = Callable[[Any, Request], Coroutine[Any, Any, None] | None]
+"""Gets a `ClientConnection`, which this module only passes on."""
+_Rewrite = Callable[[memoryview], list[Buffer]]
+
+
+class Spread(NamedTuple):
+    """How the requests of an API are cut."""
+
+    arrays: tuple[str, ...]
+    """The array of the request, by the names that kio has for it."""
+    answered: str
+    """The array of the response."""
+    cuts_elements: bool = True
+    """Whether an element of the array may be cut itself, at its first array."""
+    small_bytes: int = 4096
+    """A request body of this size is handled whole."""
+    max_elements: int = 256
+    """Elements of a part. Reading, answering and writing one takes up to 20 µs."""
+
+
+def in_parts(handler: Handler, spread: Spread) -> Handler:
+    """The handler, for requests of any size."""
+
+    def handle(connection: Any, request: Request) -> Coroutine[Any, Any, None] | None:
+        if len(request.body) <= spread.small_bytes:
+            return handler(connection, request)
+        return _answer(connection, request, connection.open_slot(request), handler, spread)
+
+    return handle
+
+
+async def _answer(connection: Any, request: Request, slot: Any, handler: Handler, spread: Spread) -> None:
+    """Raises BrokerUnreachable and ProtocolError."""
+    turns = connection.context.turns
+    key, version = request.api_key, request.api_version
+    cutting = request_parts(
+        key, version, request.body, spread.arrays, max_elements=spread.max_elements, cuts_elements=spread.cuts_elements
+    )
+    bodies = await turns.run(cutting)
+    if len(bodies) <= 1:
+        bodies = [[request.body]]
+    answers: list[AnswerPart] = []
+    most_bytes, size = connection.context.settings.limits.max_response_bytes_per_connection, 0
+    for body in bodies:
+        await turns.next()
+        answer = await _Part(connection, request.with_body(b"".join(body))).answer(handler)
+        answers.append(answer_part(key, version, answer, spread.answered))
+        size += len(answer)
+        if size > most_bytes:
+            raise ProtocolError(f"the answer takes more than limits.max_response_bytes_per_connection ({most_bytes})")
+    slot.fill(join_answers(key, version, answers))
+
+
+class _Part:
+    """One part's stand-in for the client's connection: its answer comes here."""
+
+    def __init__(self, connection: Any, request: Request) -> None:
+        self._connection = connection
+        self._request = request
+        self._slot: _PartSlot | None = None
+        self._forwarded: tuple[Request, _Rewrite | None] | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
+
+    async def answer(self, handler: Handler) -> Buffer:
+        """The body of the answer. Raises BrokerUnreachable and ProtocolError."""
+        waiting = handler(self, self._request)
+        if waiting is not None:
+            await waiting
+        if self._forwarded is not None:
+            request, rewrite = self._forwarded
+            body: memoryview = await self._connection.ask(request, request.api_key, request.api_version, [request.body])
+            return b"".join(rewrite(body)) if rewrite is not None else body
+        if self._slot is None or self._slot.body is None:
+            raise BrokerUnreachable("a part of the request has no answer")
+        return self._slot.body
+
+    def open_slot(self, request: Request) -> _PartSlot:
+        """As of `ClientConnection`."""
+        self._slot = _PartSlot()
+        return self._slot
+
+    def forward(self, request: Request, rewrite: _Rewrite | None = None) -> None:
+        """As of `ClientConnection`."""
+        self._forwarded = request, rewrite
+
+
+class _PartSlot:
+    """As much of a `Slot` as handlers use: keeps the body of the answer to one part."""
+
+    __slots__ = ("body",)
+
+    def __init__(self) -> None:
+        self.body: bytes | None = None
+
+    @property
+    def done(self) -> bool:
+        """Whether it was filled."""
+        return self.body is not None
+
+    def fill(self, body: list[Buffer]) -> None:
+        """Keep the answer; a second call is ignored."""
+        if self.body is None:
+            self.body = b"".join(body)

@@ -1,0 +1,53 @@
+"""Long work on the event loop, in slices: one slice, of one piece of work, and then a rest for everybody else.
+
+A request may name 250,000 partitions, which take seconds of the one loop that serves all clients. A thread would not
+help: it holds the interpreter as the loop does. So such work is cut, and all of it in the process takes turns. However
+many clients send large requests, no two slices follow each other without a rest that is as long as a slice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Generator
+from time import perf_counter
+from typing import TypeVar
+
+Result = TypeVar("Result")
+Steps = Generator[None, None, Result]
+"""Work that can pause at each `yield`, and what comes of it. The work between two of them takes microseconds."""
+
+
+def at_once(steps: Steps[Result]) -> Result:
+    """Do small work without a pause."""
+    try:
+        while True:
+            next(steps)
+    except StopIteration as done:
+        result: Result = done.value
+        return result
+
+
+class Turns:
+    """Gives turns to long work, first come, first served."""
+
+    def __init__(self, slice_s: float) -> None:
+        self.slice_s = slice_s
+        """How long a turn lasts, and the rest before it."""
+        self._last_in_line = asyncio.Lock()
+
+    async def next(self) -> float:
+        """Wait for a turn. It begins when this returns; it ends at the time (of `perf_counter`) that is returned."""
+        async with self._last_in_line:
+            await asyncio.sleep(self.slice_s)
+        return perf_counter() + self.slice_s
+
+    async def run(self, steps: Steps[Result]) -> Result:
+        """Do the work in as many turns as it takes."""
+        while True:
+            until_s = await self.next()
+            try:
+                while perf_counter() < until_s:
+                    next(steps)
+            except StopIteration as done:
+                result: Result = done.value
+                return result

@@ -1,0 +1,94 @@
+"""A broker in the same process that answers any request with what the request names, and no error."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+import time
+from dataclasses import MISSING, fields, is_dataclass
+from datetime import timedelta
+from typing import Any
+
+from kio.index import load_response_schema
+from kio.schema.errors import ErrorCode
+from kio.static.primitive import i32Timedelta
+
+from proxy.wire.cold import _element_types, encode, read_request
+from proxy.wire.header import parse_request_header, response_header
+from tests.support.loop_steps import Steps
+from tests.unit.connection_double import FakeTransport
+
+ALL_OPERATIONS = 0x7FFFFFF
+CHUNK_BYTES = 131_072
+"""What a read of a socket gives."""
+_ZEROS: dict[str, Any] = {
+    "int8": 0,
+    "int16": 0,
+    "int32": 0,
+    "int64": 0,
+    "bool": False,
+    "string": "",
+    "uuid": None,
+    "bytes": b"",
+    "error_code": ErrorCode(0),
+    "timedelta_i32": i32Timedelta.parse(timedelta()),
+}
+
+
+class EchoBroker(FakeTransport):
+    """The transport to a broker."""
+
+    def __init__(self, protocol: asyncio.Protocol, steps: Steps) -> None:
+        super().__init__(protocol)
+        self._received = bytearray()
+        self._steps = steps
+
+    def write(self, data: Any) -> None:
+        began = time.thread_time()
+        self._received += data
+        while len(self._received) >= 4:
+            (size,) = struct.unpack_from(">i", self._received)
+            if len(self._received) < 4 + size:
+                break
+            frame = bytes(self._received[4 : 4 + size])
+            del self._received[: 4 + size]
+            answered = answer(frame)
+            for start in range(0, len(answered), CHUNK_BYTES):
+                asyncio.get_running_loop().call_soon(self.protocol.data_received, answered[start : start + CHUNK_BYTES])
+        self._steps.not_counted_s += time.thread_time() - began
+
+
+def answer(frame: bytes) -> bytes:
+    """The frame of a response, with its size."""
+    header = parse_request_header(memoryview(frame))
+    key, version = header.api_key, header.api_version
+    asked = read_request(key, version, frame[header.body_offset :])
+    body = encode(echo(asked, load_response_schema(key, version)))
+    whole = response_header(key, version, header.correlation_id) + body
+    return struct.pack(">i", len(whole)) + whole
+
+
+def echo(asked: Any, answer_type: Any) -> Any:
+    """An answer that names what was asked for."""
+    values: dict[str, Any] = {}
+    elements = _element_types(answer_type)
+    for field in fields(answer_type):
+        if field.name in elements:
+            values[field.name] = tuple(echo(one, elements[field.name]) for one in _array_of(asked, field.name))
+        elif is_dataclass(asked) and hasattr(asked, field.name):
+            values[field.name] = getattr(asked, field.name)
+        elif not is_dataclass(asked) and field.name in ("name", "partition_index", "key"):
+            values[field.name] = asked
+        elif field.name == "topic_authorized_operations":
+            values[field.name] = ALL_OPERATIONS
+        elif field.default is MISSING and field.default_factory is MISSING:
+            values[field.name] = _ZEROS.get(str(field.metadata.get("kafka_type")), ())
+    return answer_type(**values)
+
+
+def _array_of(asked: Any, name: str) -> Any:
+    """The elements of the request that those of an array of the response are about."""
+    for one in (name, "topics", "resources", "topic_names", "partitions", "partition_indexes", "coordinator_keys"):
+        if is_dataclass(asked) and isinstance(getattr(asked, one, None), tuple) and name not in ("brokers", "configs"):
+            return getattr(asked, one)
+    return ()
