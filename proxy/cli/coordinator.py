@@ -86,8 +86,8 @@ What may be lost, if you go on:
   proxies; see docs/operations.md, a Redis that has lost data;
 - topics that were created, and configs that were changed, since the state that the store has; topics that were deleted
   since then may be back. What the brokers call a topic and the registry does not know is a classic topic from now on;
-- what DeleteRecords and retention had removed since then may be listed again, and be unreadable: its objects are gone;
-- duplicates: producers are forgotten, so a batch that was stored, and whose answer got lost, is stored again.
+- what DeleteRecords and retention had removed since then may be listed again, and be unreadable: its objects are gone.
+Idempotent producers go on: a batch that was kept is not stored again, and one that follows lost batches is accepted.
 All logs of the shard end at least {gap} offsets further on: offsets that readers have seen are not given again.
 """
 

@@ -42,7 +42,7 @@ class Fence:
         self._passed_over: dict[int, ShardState] = {}
         """States of another life than is known that tell of more writes: the highest of each shard."""
         self._lives: dict[int, bytes] = {}
-        """By shard the lives that led to what is known; perhaps not to its newest life yet."""
+        """The lives that led to what is known, by shard; perhaps not to its newest life yet."""
         self._lives_wanted: set[int] = set()
         self._fenced: dict[int, str] = {}
 
@@ -52,7 +52,7 @@ class Fence:
         return self._fenced
 
     def newest(self, shard: int) -> ShardState:
-        """What to send with a call; with its lives only if the shard is fenced, so that the loss is counted."""
+        """Return the state to send with a call; with its lives if the shard is fenced, so that the loss is counted."""
         state = self._newest.get(shard, NOTHING_KNOWN)
         return replace(state, lives=self._lives.get(shard, b"")) if shard in self._fenced else state
 
@@ -113,7 +113,7 @@ class Fence:
             )
 
     def passed_over(self) -> dict[int, ShardState]:
-        """What the store is to be asked for; say `asked` when it was.
+        """Return the states that the store is to be asked for; say `asked` when it was.
 
         With the lives that are known: what is lost of these is counted, too.
         """

@@ -123,6 +123,12 @@ local function find_duplicate(state, sequences)
   end
 end
 
+-- Whether a producer's last batch is from before unfence.lua raised the log: what it sent after that may be lost.
+local function is_from_before_a_loss(state)
+  local raised_to = call('HGET', prefix .. 'raised', partition)
+  return raised_to and parse('>i8', state, #state - REMEMBERED_BYTES + 9) < parse('>i8', raised_to)
+end
+
 -- Kafka's error code for a batch that is no duplicate, 0 where it goes on where its producer stopped; whether it is EARLY.
 -- `was_early`: it was before; so a log that was empty then may hold others' records, and still waits for the producer's first.
 local function check_sequence(state, epoch, first, was_early)
@@ -140,8 +146,11 @@ local function check_sequence(state, epoch, first, was_early)
   if first == expected then
     return 0
   end
-  local ahead = (parse('>I4', first) - parse('>I4', expected)) % SEQUENCES
-  return OUT_OF_ORDER_SEQUENCE_NUMBER, ahead < FARTHEST_AHEAD and EARLY or nil
+  local is_ahead = (parse('>I4', first) - parse('>I4', expected)) % SEQUENCES < FARTHEST_AHEAD
+  if is_ahead and state and is_from_before_a_loss(state) then
+    return 0
+  end
+  return OUT_OF_ORDER_SEQUENCE_NUMBER, is_ahead and EARLY or nil
 end
 
 local function judge_idempotent(id, epoch, sequences, position, length, records, batch_maximum, was_early)

@@ -39,6 +39,7 @@ for at = 1, #request, 20 do
     ended = ended + call('UNLINK', prefix .. 'producers:' .. partition)
     ended = ended + call('HDEL', prefix .. 'packed', partition)
     ended = ended + call('HDEL', prefix .. 'compacted', partition)
+    ended = ended + call('HDEL', prefix .. 'raised', partition)
     changed = changed or ended > 0
     while budget > 0 do
       local members = free_page(index_key)

@@ -12,6 +12,7 @@
 -- <prefix>index:<20 bytes>   sorted set by last offset: ROW, or many of them packed (rows.lua)
 -- <prefix>packed             hash: topic ID and partition -> i64 offset up to which its index was packed
 -- <prefix>compacted          hash: topic ID and partition -> i64 offset up to which it was compacted
+-- <prefix>raised             hash: topic ID and partition -> i64 log end to which unfence.lua raised it
 -- <prefix>producers:<20>     hash: producer ID (8 bytes) -> PRODUCER, then one REMEMBERED per batch, oldest first
 -- <prefix>answers:<segment>  string that grows: 20 bytes, u32 length, one BATCH_ANSWER per batch, and so on; expires
 -- <prefix>segments           hash: segment -> USE

@@ -5,6 +5,8 @@
 -- Answers u64 by how much log ends were raised, u32 how many logs were, u32 how many had to be made anew.
 --
 -- All logs of the shard are raised, by all that was lost, as nobody knows which of them had the offsets; readers skip the gap.
+-- Producers are kept: a batch that survived is a duplicate when it is sent again. A producer whose next batch is ahead of what is
+-- known of it, as those between are lost, goes on with it (commit.lua).
 -- One call for all logs, however many: half of them would be a shard that nobody can tell from a healthy one.
 
 local LOWEST_TIMESTAMP = -9007199254740991
@@ -28,9 +30,10 @@ for at = 1, #all_lost, LOST_BYTES do
   accepted = accepted .. entry
 end
 
-local changed, announcements, raised, made = {}, {}, 0, 0
+local changed, raised_to, announcements, raised, made = {}, {}, {}, 0, 0
 local function put(partition, log)
   changed[#changed + 1], changed[#changed + 2] = partition, log
+  raised_to[#raised_to + 1], raised_to[#raised_to + 2] = partition, sub(log, 17, 24) -- the log end
   announcements[#announcements + 1] = partition .. sub(log, 1, 16) .. pack('>I4', 0)
 end
 
@@ -69,9 +72,7 @@ call('HSET', meta_key, 'incarnation', incarnation, 'sequence', sequence, 'shards
   'lives', shortened(lives .. life), 'accepted', sub(accepted, -MOST_ACCEPTED * ACCEPTED_BYTES))
 for at = 1, #changed, 1000 do
   call('HSET', prefix .. 'logs', unpack(changed, at, math.min(at + 999, #changed)))
-end
-for index = 1, #changed, 2 do
-  call('UNLINK', prefix .. 'producers:' .. changed[index])
+  call('HSET', prefix .. 'raised', unpack(raised_to, at, math.min(at + 999, #changed)))
 end
 for at = 1, #announcements, 1000 do
   announce({ table.concat(announcements, '', at, math.min(at + 999, #announcements)) })

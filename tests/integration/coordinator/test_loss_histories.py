@@ -52,7 +52,7 @@ class Histories(RuleBasedStateMachine):
         self.writes = 0
         self.lost = False
         self.records: dict[int, int] = {}
-        """Of each acknowledged commit."""
+        """Records of each acknowledged commit."""
         self.has: list[int] = []
         """Commits that the store has, and those of each copy."""
         self.copies_have: list[list[int]] = []
@@ -123,7 +123,7 @@ class Histories(RuleBasedStateMachine):
 
     @rule(proxy=proxies)
     def another_proxy_starts(self, proxy: int) -> None:
-        """What all knew is remembered, and the store is asked with it."""
+        """The store is asked with all that was remembered."""
         for one in self.proxies:
             self.run(self.proxies[proxy].missing(one.fence.states()))
         known = max((one.fence.states()[0] for one in self.proxies), key=lambda state: state.sequence)

@@ -190,7 +190,7 @@ async def test_calls_of_many_proxies_at_once_lose_nothing(make_coordinator) -> N
 
 async def test_payload_bytes_are_counted(coordinator) -> None:
     await coordinator.create_logs(TOPIC, [0])
-    await coordinator.commit(os.urandom(16), [run_of(0)])  # its reply tells of the life that the first write began
+    await coordinator.commit(os.urandom(16), [run_of(0)])  # its reply has the list of lives
     sent, received = coordinator.bytes_sent, coordinator.bytes_received
     await coordinator.commit(os.urandom(16), [run_of(0)])
     assert (coordinator.bytes_sent - sent, coordinator.bytes_received - received) == (97 + 63 + 36, 60 + 18 + 19)

@@ -58,12 +58,12 @@ def test_the_state_of_a_shard() -> None:
     assert packing.without_lives(HEADER + b"more", state) == HEADER + b"more"
     lives = bytes(40) + HEADER[:40]
     reply = HEADER[:-4] + (80).to_bytes(4, "big") + lives + b"more"
-    told = packing.unpack_shard_state(reply)
-    assert (told, told.lives) == (state, lives)
-    assert told.is_in(lives)
-    assert not told.is_in(lives[:40])
-    assert not told.is_in(lives[1:])
-    assert packing.without_lives(reply, told) == HEADER + b"more"
+    seen = packing.unpack_shard_state(reply)
+    assert (seen, seen.lives) == (state, lives)
+    assert seen.is_in(lives)
+    assert not seen.is_in(lives[:40])
+    assert not seen.is_in(lives[1:])
+    assert packing.without_lives(reply, seen) == HEADER + b"more"
 
 
 def test_a_run() -> None:
