@@ -7,7 +7,7 @@ gone because its rows were merged, compacted or deleted. So what was read goes o
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
 from typing import NamedTuple
@@ -32,7 +32,7 @@ GETS = 4
 MAX_BYTES_IN_FLIGHT = 33_554_432
 """What a task reads ahead of what it decodes."""
 MAX_ATTEMPTS = 3
-"""To read a row whose object is missing, before it is an error."""
+"""Number of look-ups without progress that may name the same missing object; the last of them is an error."""
 _PAUSE_S = 0.2
 
 
@@ -54,8 +54,9 @@ class _Part:
     def __init__(self, range_: LogRange) -> None:
         self.range = range_
         self.next_offset = range_.start
-        self.attempts = 0
-        """That have brought nothing further."""
+        self.missing = Counter[bytes]()
+        """Number of rounds in which each object (by segment) was missing, since the last progress. A merge can remove
+        another object in every round, so rounds alone say nothing."""
         self.rows: deque[Row] = deque()
         """Of this window, not given yet."""
         self.failed: RowUnreadable | None = None
@@ -142,11 +143,15 @@ def lose(text: str, fail: bool) -> None:
 
 
 async def _count_attempt(part: _Part) -> None:
-    assert part.failed is not None
-    part.attempts += 1
-    if part.failed.kind != "missing" or part.attempts >= MAX_ATTEMPTS:
-        raise SourceError(f"{part.range.name} can't be read from offset {part.next_offset}: {part.failed}")
-    if part.attempts > 1:
+    """Count the missing object. Raise SourceError if it was missing too often or the row failed for another reason."""
+    failed = part.failed
+    assert failed is not None
+    assert failed.row is not None
+    part.missing[failed.row.segment] += 1
+    attempts = part.missing[failed.row.segment]
+    if failed.kind != "missing" or attempts >= MAX_ATTEMPTS:
+        raise SourceError(f"{part.range.name} can't be read from offset {part.next_offset}: {failed}")
+    if attempts > 1:
         await asyncio.sleep(_PAUSE_S)
 
 
@@ -192,5 +197,6 @@ class _Window:
         while places and places[0] in self._arrived:
             run = self._arrived.pop(places.popleft())
             start = part.next_offset
-            part.next_offset, part.attempts = run.row.last_offset + 1, 0
+            part.next_offset = run.row.last_offset + 1
+            part.missing.clear()
             yield run._replace(start=start)

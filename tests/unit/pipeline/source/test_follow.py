@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from crc32c import crc32c
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pyspark.sql.pandas.types import to_arrow_schema
 
@@ -132,6 +132,7 @@ async def test_reading_goes_on_at_the_next_offset_where_objects_have_gone() -> N
 
 
 @settings(max_examples=60)
+@example(partitions=[0, 0, 1, 2], merges={1, 2, 3}, ahead=False)
 @given(st.lists(st.integers(0, 2), min_size=1, max_size=40), st.sets(st.integers(0, 60)), st.booleans())
 async def test_merges_at_any_time_cost_no_record(partitions: list[int], merges: set[int], ahead: bool) -> None:
     log = await new_log()
@@ -176,6 +177,17 @@ async def test_an_object_that_is_really_missing_is_named(monkeypatch: pytest.Mon
     with pytest.raises(SourceError, match=f"orders-0 can't be read from offset 2: .*{segment_key(row.segment)}"):
         await read(log, span(0, 0, 6))
     assert await read(log, span(0, 4, 6)) == values(0, [4, 5])
+
+
+async def test_several_objects_that_are_missing_for_good_end_the_reading(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(following, "_PAUSE_S", 0)
+    log = await new_log()
+    for _ in range(4):
+        await write(log, (0, 2))
+    for row in log.coordinator.logs[TOPIC, 0].rows[1:]:
+        del log.storage.objects[segment_key(row.segment)]
+    with pytest.raises(SourceError, match=r"orders-0 can't be read from offset 2: .*there is no object"):
+        await read(log, span(0, 0, 8))
 
 
 @pytest.mark.parametrize("place", [61, 70])
