@@ -24,7 +24,9 @@ def test_what_another_run_left_behind_goes_and_what_lives_stays(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    "left", [json.dumps({"pids": {"redis": os.getpid(), "proxy": NO_PROCESS}}), "{}", "[]", '{"pids": [1]}', "no JSON"]
+    "left",
+    [json.dumps({"pids": {"redis": os.getpid(), "proxy": NO_PROCESS}}), "{}", "[]", '{"pids": [1]}', "no JSON"],
+    ids=["half_alive", "empty", "no_object", "list_of_pids", "no_json"],
 )
 def test_what_tells_of_nothing_alive_goes(tmp_path: Path, left: str) -> None:
     path = tmp_path / "demo.json"

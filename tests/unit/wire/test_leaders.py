@@ -20,6 +20,7 @@ _RULES = [
     ReplicaLeaders((3, 1), 55),
     ReplicaLeaders((), 2),
 ]
+_NAMES = ["sole", "hashed", "replica", "no_replica"]
 _MODEST = settings(max_examples=12, deadline=None)
 
 
@@ -52,7 +53,7 @@ def _preferred(rule, topic, partition):
     return [_expected(rule, topic, partition)["leader_id"]]
 
 
-@pytest.mark.parametrize("rule", _RULES, ids=repr)
+@pytest.mark.parametrize("rule", _RULES, ids=_NAMES)
 @pytest.mark.parametrize("version", [0, 4, 6, 8, 9, 13])
 @_MODEST
 @given(data=st.data())
@@ -66,7 +67,7 @@ def test_metadata(rule, version, data):
     assert decode_joined(entity, buffers) == tree | {"brokers": brokers, "topics": _with(rule, tree["topics"])}
 
 
-@pytest.mark.parametrize("rule", _RULES, ids=repr)
+@pytest.mark.parametrize("rule", _RULES, ids=_NAMES)
 @pytest.mark.parametrize("version", [0, 1])
 @_MODEST
 @given(data=st.data())
@@ -77,7 +78,7 @@ def test_describe_topic_partitions(rule, version, data):
     assert decode_joined(entity, buffers) == tree | {"topics": _with(rule, tree["topics"])}
 
 
-@pytest.mark.parametrize("rule", [*_RULES, None], ids=repr)
+@pytest.mark.parametrize("rule", [*_RULES, None], ids=[*_NAMES, "none"])
 @settings(max_examples=30, deadline=None)
 @given(data=st.data())
 def test_metadata_v14_is_made_of_v13(rule, data):
@@ -122,7 +123,7 @@ def test_a_describe_topic_partitions_request_v1_goes_to_the_broker_as_v0(data):
     assert decode(request_type(75, 0), body) == tree
 
 
-@pytest.mark.parametrize("rule", _RULES, ids=repr)
+@pytest.mark.parametrize("rule", _RULES, ids=_NAMES)
 @pytest.mark.parametrize("partitions", [1, 3, 64, 300])
 @pytest.mark.parametrize("odd_one", [None, 1])
 def test_topics_of_any_size_alike_or_with_one_that_differs(rule, partitions, odd_one):
