@@ -87,31 +87,29 @@ def test_each_life_of_each_process_is_judged() -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "right"),
+    ("rss_per_hour", "changes", "right"),
     [
-        (report(0.0), True),
-        (report(30.0), False),
-        (report(0.0, problem_count=1, problems=["lost"]), False),
-        (report(0.0, seconds=100.0), False),
-        (report(0.0, verdicts=[]), False),
-        (report(0.0, verdicts=[one for one in report(0.0).verdicts if one["of"] == STORES]), False),
-        (report(0.0, verdicts=[one for one in report(0.0).verdicts if one["of"] != STORES]), False),
-        (report(0.0, long_lived=["rack-a", "rack-c"]), False),
-        (report(0.0, long_lived=[]), False),
+        (0.0, {}, True),
+        (30.0, {}, False),
+        (0.0, {"problem_count": 1, "problems": ["lost"]}, False),
+        (0.0, {"seconds": 100.0}, False),
+        (0.0, {"verdicts": []}, False),
+        (0.0, {"long_lived": ["rack-a", "rack-c"]}, False),
+        (0.0, {"long_lived": []}, False),
     ],
-    ids=[
-        "flat",
-        "grown",
-        "a problem",
-        "ended early",
-        "nothing judged",
-        "the stores alone",
-        "no store",
-        "not each proxy",
-        "no proxy named",
-    ],
+    ids=["flat", "grown", "a problem", "ended early", "nothing judged", "not each proxy", "no proxy named"],
 )
-def test_what_it_comes_to(one: Report, right: bool, tmp_path: Path) -> None:
+def test_what_it_comes_to(rss_per_hour: float, changes: dict[str, Any], right: bool, tmp_path: Path) -> None:
+    assert_comes_to(report(rss_per_hour, **changes), right, tmp_path)
+
+
+@pytest.mark.parametrize("stores", [True, False], ids=["the stores alone", "no store"])
+def test_what_judged_a_part_alone_comes_to(stores: bool, tmp_path: Path) -> None:
+    verdicts_of_part = [one for one in report(0.0).verdicts if (one["of"] == STORES) == stores]
+    assert_comes_to(report(0.0, verdicts=verdicts_of_part), False, tmp_path)
+
+
+def assert_comes_to(one: Report, right: bool, tmp_path: Path) -> None:
     assert one.right == right
     assert in_words(one).endswith("passed" if right else "failed")
     page = tmp_path / "soak.md"

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
+from botocore.retries.standard import ExponentialBackoff
 
 from proxy.config import Storage
 from proxy.storage import ObjectMissing, StorageError
@@ -91,7 +92,9 @@ def store() -> FaultyStore:
 
 
 @pytest.fixture
-async def storage(store: FaultyStore) -> AsyncIterator[S3Storage]:
+async def storage(store: FaultyStore, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[S3Storage]:
+    # The client library waits for seconds between two attempts.
+    monkeypatch.setattr(ExponentialBackoff, "delay_amount", lambda *_: 0.0)
     application = web.Application(client_max_size=2**30)
     application.router.add_route("*", "/{path:.*}", store.handle)
     server = TestServer(application, host="127.0.0.1")
