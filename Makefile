@@ -3,10 +3,13 @@
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 ARGS ?=
+# Parallel workers of tests. Two run brokers, one at a stack of its own at a time; see tests/parallel.py.
+WORKERS ?= 3
+PARALLEL = -n $(WORKERS) --dist loadgroup
 LOCKED := -q pyproject.toml --universal --generate-hashes --no-emit-index-url --no-header --extra demo
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo hello docs test differential lint format bench bench-spark retention-run moves-run pipeline-run soak lock lock-jars clean
+.PHONY: help setup demo hello docs test test-all differential lint format bench bench-spark retention-run moves-run pipeline-run soak lock lock-jars clean
 
 help: ## Show this list.
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | while IFS="$$(printf '\t')" read -r name text; do \
@@ -26,8 +29,11 @@ hello: ## Send a diskless record from rack to rack; make demo ARGS="--serve" has
 docs: setup ## Build the pages of docs/ with search, into build/docs; make docs ARGS="serve" shows them at 127.0.0.1:8000.
 	@NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs $(or $(ARGS),build)
 
-test: setup ## Run all tests; make test ARGS="tests/unit" runs some.
-	@.venv/bin/python -m pytest $(ARGS)
+test: setup ## Run the quick tests, the gate of every change; make test ARGS="tests/unit" runs the tests of those paths.
+	@.venv/bin/python -m pytest $(or $(ARGS),--tier quick $(PARALLEL))
+
+test-all: setup ## Run all tests; ARGS are added, as in make test-all ARGS="-x".
+	@.venv/bin/python -m pytest --tier full $(PARALLEL) $(ARGS)
 
 differential: setup ## Compare generated operations on both kinds of topics; ARGS="--operations 2000 --seed 1" and such.
 	@.venv/bin/python -m tests.differential $(ARGS)

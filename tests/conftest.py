@@ -1,4 +1,4 @@
-"""The real stack, for every test that needs it: started once, on first use."""
+"""The real stack, for every test that needs it, started once, on first use; tiers of tests, and parallel workers."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import hypothesis
 import pytest
 
 from proxy.demo.stack import Stack, StackOptions
+from tests import tiers
+from tests.parallel import Spread, is_worker, made_once
 from tests.support.java_tools import JavaTools, compile_launcher
 from tests.support.second_try import SecondTries
 
@@ -25,23 +27,43 @@ QUICK_HOUSEKEEPING = {
 """Every test runs beside retention and deletions that come all the time."""
 
 # How long an example takes says how busy the machine is.
-hypothesis.settings.register_profile("untimed", hypothesis.settings(deadline=None))
-hypothesis.settings.load_profile("untimed")
+hypothesis.settings.register_profile("full", hypothesis.settings(deadline=None))
+# The gate fails on the change that breaks something, so its examples are the same on every run and machine.
+hypothesis.settings.register_profile("quick", hypothesis.settings(deadline=None, derandomize=True, database=None))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the choice of the tier."""
+    parser.addoption(
+        "--tier",
+        choices=list(tiers.Tier),
+        default=tiers.Tier.FULL,
+        help="quick: leave out what tests/tiers.py names, and use the same random examples every time; "
+        "full, the default: run every test that is asked for",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """What fails beside real servers is tried a second time."""
+    """Load the examples of the tier; a test beside real servers that fails is tried a second time."""
+    hypothesis.settings.load_profile(config.getoption("tier"))
     config.pluginmanager.register(SecondTries(), "second tries")
+    config.pluginmanager.register(Spread(), "spread")
 
 
-STACK_FIXTURES = {"running_stack", "stack", "new_stack"}
+STACK_FIXTURES = {"running_stack", "stack", "new_stack", "secure_stack"}
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests that use the real stack, so that `-m "not stack"` leaves them out."""
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
+    """Leave out what the tier leaves out. Mark tests of the real stack, so that `-m "not stack"` leaves them out.
+
+    Before all others: they go by these marks.
+    """
+    tiers.look_up(config, items)
     for item in items:
         if STACK_FIXTURES & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.stack)
+    return (yield)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -91,9 +113,11 @@ def new_stack() -> Iterator[Callable[..., Stack]]:
 
 
 @pytest.fixture(scope="session")
-def launcher(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def launcher(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
     """What runs Java tools one after the other, compiled."""
-    return compile_launcher(tmp_path_factory.mktemp("launcher"))
+    # Each parallel worker has a folder of its own in the one of the run.
+    base = tmp_path_factory.getbasetemp()
+    return made_once(base.parent if is_worker(request.config) else base, "launcher", compile_launcher)
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,7 @@ from tests.support.secure_wire import REAUTHENTICATION_MS
 RACKS = ("rack-a", "rack-b")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def secure_stack() -> Iterator[Stack]:
     """Two racks, everything over SASL_SSL, StandardAuthorizer, proxies that log all that they ever log."""
     options = StackOptions(
@@ -46,13 +46,6 @@ def secure(secure_stack: Stack) -> Iterator[Stack]:
     """The stack; whatever a test has stopped is started again."""
     yield secure_stack
     secure_stack.heal()
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what uses the stack of this folder."""
-    for item in items:
-        if "secure_stack" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.stack)
 
 
 def assert_no_secrets(stack: Stack) -> None:

@@ -277,7 +277,7 @@ def topic_id(wire: Wire, name: str) -> uuid.UUID:
     return found
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def acls(secure_stack: Stack) -> Acls:
     return Acls(secure_stack)
 

@@ -26,7 +26,7 @@ from tests.support.wire import Wire
 API_VERSIONS = 18
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def diskless(secure_stack: Stack) -> str:
     """A diskless topic, so that the proxy has something to answer itself."""
     settings = secure_stack.security.client_settings(ADMIN)

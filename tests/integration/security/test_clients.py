@@ -30,7 +30,7 @@ with warnings.catch_warnings():
 RECORDS = 20
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def topics(secure_stack: Stack) -> dict[str, str]:
     """A topic of each kind, made through the proxy."""
     client = AdminClient(

@@ -34,7 +34,7 @@ LIFETIMES = 2.5
 PRODUCE = 0
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def topics(secure_stack: Stack) -> dict[str, str]:
     settings = secure_stack.security.client_settings(ADMIN)
     client = AdminClient({"bootstrap.servers": secure_stack.bootstrap("rack-a"), **settings})

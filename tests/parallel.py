@@ -1,0 +1,115 @@
+"""How the tests are spread over parallel workers, with `pytest -n 3 --dist loadgroup` (pytest-xdist).
+
+To start a stack costs more than most of the tests that use it. So the tests of the shared stack are one group, which
+one worker runs with one stack. The tests that start a stack of their own are another group: one such stack runs at a
+time. The tests of the pipeline are a group because of their Spark session. All other tests are spread by file.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+
+import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadFileScheduling
+from xdist.workermanage import WorkerController
+
+OWN_STACKS, SHARED_STACK, SPARK = "own_stacks", "shared_stack", "spark"
+SHARED_STACK_FIXTURES = frozenset({"running_stack", "stack"})
+_TESTS = Path(__file__).parent
+_UNIT, _PIPELINE = _TESTS / "unit", _TESTS / "pipeline"
+
+
+def is_worker(config: pytest.Config) -> bool:
+    """Return whether this process runs tests for another one, which started it."""
+    return hasattr(config, "workerinput")
+
+
+def group_of(item: pytest.Item) -> str:
+    """Return the group of a test of real brokers or of Spark, an empty string for any other test."""
+    if SHARED_STACK_FIXTURES & set(getattr(item, "fixturenames", ())):
+        return SHARED_STACK
+    if item.get_closest_marker("stack"):
+        return OWN_STACKS
+    return SPARK if item.path.is_relative_to(_PIPELINE) else ""
+
+
+class Spread:
+    """The plugin: it groups the tests, begins the longest groups first, and schedules all other tests by file.
+
+    Only the workers collect tests, and only the main process schedules them: the workers write the groups to a file.
+    (xdist's own way, marks of items, has no effect with pytest 9.2: it sets an attribute that pytest no longer reads.)
+    """
+
+    def pytest_configure(self, config: pytest.Config) -> None:
+        """Keep the order of the collected tests: xdist would begin the groups with the most tests first."""
+        config.option.loadscopereorder = False
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: WorkerController) -> None:
+        """Tell a worker where to write the groups."""
+        node.workerinput["groups"] = str(_groups_file(node.config))
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+        """Write the groups and put the longest first. Nothing happens in a run without workers."""
+        if not is_worker(config):
+            return
+        groups = {item: group_of(item) for item in items}
+        # All workers write the same. One that reads meanwhile must not see a part.
+        path = Path(config.workerinput["groups"])  # type: ignore[attr-defined]
+        partial = path.with_suffix(f".{os.getpid()}")
+        partial.write_text(json.dumps({item.nodeid: group for item, group in groups.items() if group}))
+        partial.replace(path)
+        # Unit tests are short: they fill the time until the last group has ended.
+        order = [SHARED_STACK, OWN_STACKS, SPARK, ""]
+        items.sort(key=lambda item: (order.index(groups[item]), item.path.is_relative_to(_UNIT)))
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Producer) -> LoadFileScheduling | None:
+        """Schedule by group and file for `--dist loadgroup`."""
+        return ByGroupOrFile(config, log) if config.getoption("dist") == "loadgroup" else None
+
+
+class ByGroupOrFile(LoadFileScheduling):  # type: ignore[misc]
+    """Send the tests of a group to one worker, and the tests of a file to one worker."""
+
+    @cached_property
+    def _groups(self) -> dict[str, str]:
+        """Groups by node ID; read when all workers have collected."""
+        groups: dict[str, str] = json.loads(_groups_file(self.config).read_text())
+        return groups
+
+    def _split_scope(self, nodeid: str) -> str:
+        group = self._groups.get(nodeid, "")
+        scope: str = group or super()._split_scope(nodeid)
+        return scope
+
+
+def _groups_file(config: pytest.Config) -> Path:
+    factory: pytest.TempPathFactory = config._tmp_path_factory  # type: ignore[attr-defined]
+    return factory.getbasetemp() / "groups.json"
+
+
+def made_once(shared: Path, name: str, make: Callable[[Path], object]) -> Path:
+    """Return the folder `name` in `shared`, which the first worker that needs it makes; the others wait for it."""
+    made, done = shared / name, shared / f"{name}.done"
+    with _locked(shared / f"{name}.lock"):
+        if not done.exists():
+            made.mkdir(exist_ok=True)
+            make(made)
+            done.touch()
+    return made
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with path.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

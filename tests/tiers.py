@@ -1,0 +1,122 @@
+"""The two tiers of tests: `quick` is the gate of every change, `full` is the proof and runs everything.
+
+A test is quick unless the table below names it. So a new test is part of the gate from its first day, and to take it
+out needs a reason.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parent
+
+
+class Tier(StrEnum):
+    """Which tests a run asks for."""
+
+    QUICK = "quick"
+    FULL = "full"
+
+
+@dataclass(frozen=True, slots=True)
+class FullOnly:
+    """Tests that only the full tier runs."""
+
+    path: str
+    """A file or a folder, relative to `tests/`."""
+    reason: str
+    """Why the gate can do without: the cost, and the quick tests that cover the same behaviour."""
+    names: str = ""
+    """A regular expression for names in the file, searched for in `test_name[parameters]`; empty for all of them."""
+
+    def covers(self, path: str, name: str) -> bool:
+        """Return whether the entry names this test, by its path relative to `tests/` and its name."""
+        return self.holds(path) and re.search(self.names, name) is not None
+
+    def holds(self, path: str) -> bool:
+        """Return whether the file is the entry's, or in its folder."""
+        return path == self.path or path.startswith(f"{self.path}/")
+
+
+FULL_ONLY: tuple[FullOnly, ...] = (
+    # Long loads: each runs for minutes, and has a command that runs it for longer.
+    FullOnly("faults/test_moves_under_load.py", "long load; routed_fetch/ and faults/test_leader_frozen.py are quick"),
+    FullOnly("faults/test_retention_under_load.py", "long load; test_space_given_back.py is quick"),
+    FullOnly("faults/test_pipeline_under_load.py", "long load; pipeline/merge and pipeline/compact are quick"),
+    FullOnly("soak/test_short.py", "long load of everything at once"),
+    FullOnly("upgrade", "long load on a stack of two releases; guard/test_newer_releases.py is quick"),
+    # Kill runs: the same work again and again, killed at every step. One kill of each kind is quick.
+    FullOnly("faults/test_killed_at_every_step.py", "kill run; handlers' unit tests cover each step"),
+    FullOnly("faults/test_housekeeper_killed_at_every_step.py", "kill run; housekeeping's unit tests cover each step"),
+    FullOnly("faults/test_rolling_restart.py", "kill run on six proxies; faults/test_proxy_ends.py is quick"),
+    FullOnly("faults/test_brokers_restarted.py", "restarts of all brokers; faults/test_leader_frozen.py is quick"),
+    FullOnly("faults/under_replicated", "stack of its own, kill runs; unit/replication covers each step"),
+    FullOnly("pipeline/test_ends.py", "kill runs of Spark drivers; pipeline/merge/test_merge_at_once.py is quick"),
+    # Faults that have a quick canary in the same file, or a cheaper quick test.
+    FullOnly("faults/test_redis_loses_writes.py", "stack of its own; guard/test_failover.py is quick"),
+    FullOnly("faults/test_redis_away.py", "the store that hangs is quick", r"^test_it_is_killed"),
+    FullOnly(
+        "faults/test_storage_away.py", "stack of its own; the directory that is away is quick", r"^test_an_s3_store"
+    ),
+    # Other versions of clients and brokers. One version of each library runs every scenario in the gate.
+    FullOnly("conformance/jvm/test_oldest_brokers.py", "brokers of another version"),
+    FullOnly("conformance/jvm/test_old_clients.py", "clients of other versions"),
+    FullOnly("conformance/test_conformance.py", "clients of other versions", r"-as-0\.11\.0\]"),
+    FullOnly(
+        "integration/clients/test_local_reads.py",
+        "clients of other versions",
+        r"\[(java 2|java 0|kafka-python 1|fetch v10|.* with client\.rack)",
+    ),
+    FullOnly("integration/clients/test_local_reads_selector.py", "stack of its own; test_local_reads.py is quick"),
+    # Large programs of others.
+    FullOnly("conformance/jvm/test_mirror_maker.py", "MirrorMaker 2: two JVMs for a minute"),
+    FullOnly("conformance/jvm/test_streams.py", "Kafka Streams: a JVM for each case"),
+    FullOnly("pipeline/test_cluster.py", "a Spark cluster; the same jobs run in the session of the quick tests"),
+    FullOnly("docs/test_executed.py", "pages run as they stand: installs and starts everything again"),
+    FullOnly("docs/test_recipes.py", "Kafka Connect and Flink, and clients that the gate runs elsewhere"),
+    # A second proof of something that is quick.
+    FullOnly("differential/test_differential.py", "proves the comparison, not the product", r"^test_a_planted_bug"),
+    FullOnly("pipeline/audit/test_under_changes.py", "long load; audit/test_defects.py is quick"),
+    FullOnly("pipeline/test_spark_kafka.py", "kill run", r"^test_a_proxy_that_is_killed"),
+    FullOnly("integration/test_workers.py", "kill run", r"^test_a_worker_dies"),
+)
+"""What the quick tier leaves out."""
+NAMES_NO_TEST = pytest.StashKey[list[FullOnly]]()
+"""Entries that name none of the tests that this run collected from their files."""
+
+
+def look_up(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselect what the tier of the run leaves out, and note which entries of the table name no test."""
+    places = {item: place_of(item) for item in items}
+    named_by_hand = any("::" in argument for argument in config.args)
+    config.stash[NAMES_NO_TEST] = [] if named_by_hand else unused(FULL_ONLY, list(places.values()))
+    if config.getoption("tier") == Tier.QUICK:
+        left_out = [item for item in items if any(entry.covers(*places[item]) for entry in FULL_ONLY)]
+        out = set(left_out)
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in out]
+
+
+def place_of(item: pytest.Item) -> tuple[str, str]:
+    """Return the test's path relative to `tests/`, and its name with its parameters."""
+    path = item.path.relative_to(TESTS).as_posix() if item.path.is_relative_to(TESTS) else ""
+    return path, item.name
+
+
+def unused(table: Iterable[FullOnly], tests: Sequence[tuple[str, str]]) -> list[FullOnly]:
+    """Return the entries that name none of the tests of their files, among tests given as their path and name.
+
+    An entry is not returned if none of its files has a test among them.
+    """
+    return [
+        entry
+        for entry in table
+        if (names := [name for path, name in tests if entry.holds(path)])
+        and not any(re.search(entry.names, name) for name in names)
+    ]

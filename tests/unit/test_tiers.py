@@ -1,0 +1,59 @@
+"""The table of tiers names tests that exist, and says why."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from tests.tiers import FULL_ONLY, NAMES_NO_TEST, TESTS, FullOnly, unused
+
+KILLS = FullOnly("faults/kills", "long")
+OLD = FullOnly("clients/test_all.py", "other versions", r"\[old-")
+TESTS_OF_BOTH = [("faults/kills/test_a.py", "test_x"), ("clients/test_all.py", "test_reads[old-1]")]
+
+
+@pytest.mark.parametrize(
+    ("entry", "path", "name", "covered"),
+    [
+        (KILLS, "faults/kills/test_a.py", "test_x", True),
+        (KILLS, "faults/kills_of_others/test_a.py", "test_x", False),
+        (FullOnly("faults/test_a.py", "long"), "faults/test_a.py", "test_x[1]", True),
+        (OLD, "clients/test_all.py", "test_reads[old-1]", True),
+        (OLD, "clients/test_all.py", "test_reads[new-1]", False),
+        (OLD, "clients/test_other.py", "test_reads[old-1]", False),
+    ],
+)
+def test_an_entry_covers_what_it_names(entry: FullOnly, path: str, name: str, covered: bool) -> None:
+    assert entry.covers(path, name) is covered
+
+
+@pytest.mark.parametrize(
+    ("tests", "unused_ones"),
+    [
+        (TESTS_OF_BOTH, []),
+        ([*TESTS_OF_BOTH[:1], ("clients/test_all.py", "test_reads[new-1]")], [OLD]),
+        # What was not collected says nothing of an entry.
+        (TESTS_OF_BOTH[:1], []),
+    ],
+)
+def test_an_entry_that_names_no_test_of_its_files_is_found(
+    tests: Sequence[tuple[str, str]], unused_ones: Sequence[FullOnly]
+) -> None:
+    assert unused([KILLS, OLD], tests) == unused_ones
+
+
+@pytest.mark.parametrize("entry", FULL_ONLY, ids=lambda entry: entry.path + entry.names)
+def test_every_entry_names_files_that_exist_and_a_reason(entry: FullOnly) -> None:
+    place = TESTS / entry.path
+    assert place.is_file() or list(place.rglob("test_*.py"))
+    assert entry.reason
+
+
+def test_no_entry_stands_twice() -> None:
+    assert len({(entry.path, entry.names) for entry in FULL_ONLY}) == len(FULL_ONLY)
+
+
+def test_every_entry_names_a_test(pytestconfig: pytest.Config) -> None:
+    """Of the files that this run has collected; the gate collects all of them."""
+    assert pytestconfig.stash[NAMES_NO_TEST] == []
