@@ -83,9 +83,10 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 def running_stack() -> Iterator[Stack]:
     """For fixtures that live as long; tests take `stack`."""
     keeping = {"log.retention.ms": "-1"}  # tests write records of any time
+    soon = {"diskless_append_commit_interval_ms": 50}  # a record waits for half of it
     with Stack(
         StackOptions(
-            overrides=QUICK_HOUSEKEEPING, broker_properties=keeping, broker_jmx=True, start_timeout_seconds=120.0
+            overrides=QUICK_HOUSEKEEPING | soon, broker_properties=keeping, broker_jmx=True, start_timeout_seconds=120.0
         )
     ) as running:
         yield running

@@ -80,6 +80,7 @@ FULL_ONLY: tuple[FullOnly, ...] = (
     FullOnly("pipeline/test_cluster.py", "a Spark cluster; the same jobs run in the session of the quick tests"),
     FullOnly("docs/test_executed.py", "pages run as they stand: installs and starts everything again"),
     FullOnly("docs/test_recipes.py", "Kafka Connect and Flink, and clients that the gate runs elsewhere"),
+    FullOnly("integration/test_pipelining.py", "compares times, which says little on a loaded machine"),
     # A second proof of something that is quick.
     FullOnly("differential/test_differential.py", "proves the comparison, not the product", r"^test_a_planted_bug"),
     FullOnly("pipeline/audit/test_under_changes.py", "long load; audit/test_defects.py is quick"),

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import time
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from proxy.demo.stack import Stack
 from proxy.wal.segment import read_segment
 from tests.support.confluent import produce, produce_to, read, read_partitions
 from tests.support.metrics import Metrics
+from tests.support.reconfigured import reconfigured
 from tests.support.records import Sample, samples, stored
 from tests.support.topics import CLASSIC, DISKLESS, new_topic
 
@@ -49,24 +49,6 @@ def segments(stack: Stack) -> set[Path]:
     return set(wal(stack).glob("??/*"))
 
 
-@contextmanager
-def settings(stack: Stack, **overrides: int) -> Iterator[None]:
-    """The proxy of `RACK` with other settings, and afterwards with its own again."""
-    own = dict(stack.proxies[RACK].settings)
-
-    def restart(with_settings: Callable[[], None]) -> None:
-        stack.terminate_proxy(RACK)
-        with_settings()
-        stack.start_proxy(RACK)
-
-    restart(lambda: stack.configure_proxy(RACK, overrides))
-    try:
-        yield
-    finally:
-        stack.proxies[RACK].settings = own
-        restart(stack.proxies[RACK].prepare)
-
-
 def test_data_is_in_object_storage(stack: Stack) -> None:
     topic = new_topic(stack, "kip-1163", DISKLESS)
     sent = marked(3)
@@ -96,7 +78,7 @@ def test_brokers_disks_hold_only_metadata_of_diskless_topics(stack: Stack) -> No
 def test_commit_interval_within_a_threshold(stack: Stack) -> None:
     topic = new_topic(stack, "kip-1163-interval", DISKLESS, partitions=4)
     interval_s, rounds = 0.4, 5
-    with settings(stack, diskless_append_commit_interval_ms=int(interval_s * 1000)):
+    with reconfigured(stack, RACK, diskless_append_commit_interval_ms=int(interval_s * 1000)):
         for _ in range(rounds):
             # One record to each partition is a request for each, and all of them wait for the same segment.
             produce_to(stack.bootstrap(RACK), topic, {partition: marked() for partition in range(4)}, linger_ms=0)
@@ -120,7 +102,7 @@ def test_buffer_size_within_a_threshold(stack: Stack) -> None:
     sent = [Sample(None, uuid.uuid4().bytes * 500, (), now_ms) for _ in range(4 * 5 * 8)]
     before = segments(stack)
     # The interval is so long that only a full buffer makes a segment.
-    with settings(stack, diskless_append_buffer_max_bytes=limit, diskless_append_commit_interval_ms=20_000):
+    with reconfigured(stack, RACK, diskless_append_buffer_max_bytes=limit, diskless_append_commit_interval_ms=20_000):
         in_batches = {"batch_num_messages": 8, "linger_ms": 1000, "max_in_flight": 10}
         produce(stack.bootstrap(RACK), topic, sent, **in_batches)
         sizes = [path.stat().st_size for path in segments(stack) - before]
