@@ -106,7 +106,7 @@ class Context:
         self.fleet = Fleet(
             settings,
             fleet_store,
-            registry_version=lambda: self.topics.obeyed_version,
+            registry_change=lambda: self.topics.obeyed,
             reload=self.topics.load,
             node_ids=self.broker_ports.node_ids,
         )

@@ -13,7 +13,14 @@ import structlog
 
 from proxy import __version__
 from proxy.config import Listeners, Settings, parse_node_ids
-from proxy.coordinator.interface import CoordinatorUnavailable, FleetStore, ListenersRecord, ProxyRecord, SeenProxy
+from proxy.coordinator.interface import (
+    CoordinatorUnavailable,
+    FleetStore,
+    ListenersRecord,
+    ProxyRecord,
+    RegistryChange,
+    SeenProxy,
+)
 from proxy.sticky import sticky_order
 from proxy.wire.metadata import Broker
 
@@ -62,7 +69,7 @@ def _admin_address(settings: Settings) -> str:
 class Fleet:
     """This proxy's view of all live proxies, and its own lease.
 
-    `registry_version`: the newest that this proxy obeys. `reload`: reads the registry anew; done before a lease begins,
+    `registry_change`: the newest that this proxy obeys. `reload`: reads the registry anew; done before a lease begins,
     as nobody waited for this proxy while it had none. `node_ids`: brokers that have a port here.
     """
 
@@ -71,7 +78,7 @@ class Fleet:
         settings: Settings,
         store: FleetStore,
         *,
-        registry_version: Callable[[], int],
+        registry_change: Callable[[], RegistryChange],
         reload: Callable[[], Awaitable[None]],
         node_ids: Callable[[Listeners], str] = lambda listeners: listeners.broker_node_ids,
     ) -> None:
@@ -83,7 +90,9 @@ class Fleet:
         self._left = False
         self._serving = False
         self._store = store
-        self._registry_version = registry_version
+        self._registry_change = registry_change
+        self._obeys_the_registry = True
+        """Whether the registry has the change that this proxy obeys, as of the last heartbeat."""
         self._lease_until_s = 0.0
         self._served: dict[tuple[str, str], _Served] = {}
         """By name of the listeners and rack of their clients."""
@@ -121,8 +130,13 @@ class Fleet:
                 return
             began_s = asyncio.get_running_loop().time()
             lease_ms = self._settings.fleet.lease_ms
-            self._take(await self._store.beat(self._record(), lease_ms))
-            if not self.lease_runs():
+            said = self._record()
+            records = await self._store.beat(said, lease_ms)
+            self._take(records)
+            self._obeys_the_registry = all(
+                one.registry_version == said.registry_version for one in records if one.proxy_id == self.identity
+            )
+            if not self.lease_runs() or not self._obeys_the_registry:
                 await self._reload()
             self._lease_until_s = began_s + lease_ms / 1000
 
@@ -160,7 +174,7 @@ class Fleet:
     async def acknowledged(self, version: int) -> bool:
         """Whether every live proxy obeys that registry version. Raises CoordinatorUnavailable."""
         await self.beat()
-        return all(record.registry_version >= version for record in self.records.values())
+        return self._obeys_the_registry and all(record.registry_version >= version for record in self.records.values())
 
     def racks(self) -> tuple[str, ...]:
         """Racks that a live proxy serves."""
@@ -213,7 +227,7 @@ class Fleet:
         return lifelines
 
     def _record(self) -> ProxyRecord:
-        settings = self._settings
+        settings, obeyed = self._settings, self._registry_change()
         return ProxyRecord(
             proxy_id=self.identity,
             rack=settings.rack,
@@ -228,7 +242,8 @@ class Fleet:
                 )
                 for listeners in settings.all_listeners
             ),
-            registry_version=self._registry_version(),
+            registry_version=obeyed.version,
+            registry_mark=obeyed.mark.hex(),
             serving=self._serving,
             version=__version__,
             admin=_admin_address(settings),

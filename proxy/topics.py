@@ -16,10 +16,12 @@ from collections.abc import Awaitable, Callable
 import structlog
 
 from proxy.coordinator.interface import (
+    NO_CHANGE,
     NO_TOPIC_ID,
     UNKNOWN_STATE,
     CoordinatorUnavailable,
     DisklessTopic,
+    RegistryChange,
     RegistrySnapshot,
     TopicRegistry,
 )
@@ -41,11 +43,12 @@ class Topics:
 
     def __init__(self, registry: TopicRegistry, *, lease_runs: Callable[[], bool]) -> None:
         self.registry = registry
-        self.version = -1
+        self.change = NO_CHANGE
+        """Newest change of the registry that is loaded."""
         self.gone_back = False
-        """The registry has lost changes that this proxy knows: nothing is certain until an operator has looked."""
-        self.version_remembered = -1
-        """The highest that any proxy is known to have seen, before this one has loaded any."""
+        """The registry has lost changes that some proxy knows: nothing is certain until an operator has looked."""
+        self.remembered = NO_CHANGE
+        """Newest change that any proxy is known to have seen, before this one has loaded any."""
         self._lease_runs = lease_runs
         self._by_name: dict[str, DisklessTopic] = {}
         self._by_id: dict[bytes, DisklessTopic] = {}
@@ -55,21 +58,26 @@ class Topics:
         """The same of names and IDs that clients have sent and brokers have not confirmed; whether they were asked.
         Anybody can make up any number of them: they have a room of their own, and drive out no real topic."""
         self._reserved = False
-        self._streams: dict[object, int] = {}
+        self._streams: dict[object, RegistryChange] = {}
         self._log_seldom = SeldomLog(time.monotonic)
 
     def begin_stream(self, stream: object) -> None:
         """A Produce that was judged by the present version goes to a broker in parts, until `end_stream`."""
-        self._streams[stream] = self.version
+        self._streams[stream] = self.change
 
     def end_stream(self, stream: object) -> None:
         """All of it is with the broker, or never will be; what has no beginning is ignored."""
         self._streams.pop(stream, None)
 
     @property
-    def obeyed_version(self) -> int:
-        """The newest by which all is judged that is under way: what a creator of a diskless topic waits for."""
-        return min([self.version, *self._streams.values()])
+    def version(self) -> int:
+        """Version of the registry that is loaded; -1 before the first load."""
+        return self.change.version
+
+    @property
+    def obeyed(self) -> RegistryChange:
+        """The newest change by which all is judged that is under way: what a creator of a diskless topic waits for."""
+        return min([self.change, *self._streams.values()], key=lambda change: change.version)
 
     @property
     def loaded(self) -> bool:
@@ -179,35 +187,41 @@ class Topics:
         ]
 
     async def load(self) -> None:
-        """Read the registry. Raises CoordinatorUnavailable."""
-        known = max(self.version, self.version_remembered)
-        snapshot = await self.registry.load()
-        if snapshot.version < known and not self.gone_back:
+        """Read the registry. Raises CoordinatorUnavailable.
+
+        The newest change that this proxy knows is reported with it: a registry that does not have that change is fenced
+        for all proxies. From a fenced registry nothing is taken, unless nothing was loaded before.
+        """
+        known = max(self.remembered, self.change, key=lambda change: change.version)
+        snapshot = await self.registry.load(known)
+        if snapshot.why_fenced and not self.gone_back:
             self.gone_back = True
             log.critical(
                 "registry_went_back",
-                known_version=known,
+                known_version=known.version,
                 read_version=snapshot.version,
+                reason=snapshot.why_fenced,
                 remedy="the store has lost data: restore it, or accept that with `diskless-proxy coordinator unfence`",
             )
-        elif self.gone_back and (snapshot.loss_accepted > known or self._is_what_was_known(snapshot)):
+        elif self.gone_back and not snapshot.why_fenced:
             self.gone_back = False
             log.warning("registry_trusted_again", version=snapshot.version)
-        self._take(snapshot)
+        if not self.gone_back or not self.loaded:
+            self._take(snapshot)
 
     async def look_again(self) -> None:
         """Load what is newer than this, where the store answers: another proxy may have answered a creation or a
         deletion already that this one has not heard of. Never raises; costs next to nothing where nothing is newer."""
         try:
-            if await self.registry.newest_version() != self.version:
+            if await self.registry.newest_change() != self.change:
                 await self.load()
         except CoordinatorUnavailable as error:
             self._log_seldom.warning("registry_unreadable", reason=str(error))
 
     async def follow(self, acknowledge: Callable[[], Awaitable[None]]) -> None:
-        """Load each version as it comes, for ever, and tell the fleet at once."""
-        async for version in self.registry.changes():
-            while version != self.version:
+        """Load each change as it comes, forever, and tell the fleet at once."""
+        async for change in self.registry.changes():
+            while change != self.change:
                 try:
                     await self.load()
                     await acknowledge()
@@ -216,15 +230,10 @@ class Topics:
                     log.warning("registry_unreadable", reason=str(error))
                     await asyncio.sleep(_RELOAD_PAUSE_S)
 
-    def _is_what_was_known(self, snapshot: RegistrySnapshot) -> bool:
-        """Whether the newest data is back."""
-        known = {topic.name: topic for topic in snapshot.topics} == self._by_name
-        return self.version >= self.version_remembered and snapshot.version == self.version and known
-
     def _take(self, snapshot: RegistrySnapshot) -> None:
         if snapshot.version < self.version:
             return
-        self.version = snapshot.version
+        self.change = snapshot.change
         for topic in snapshot.topics:
             known = self._by_name.get(topic.name)
             if topic.state == UNKNOWN_STATE and (known is None or known.state != UNKNOWN_STATE):

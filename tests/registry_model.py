@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
 from proxy.coordinator.interface import (
+    NO_CHANGE,
+    NO_MARK,
     DisklessTopic,
     ProxyRecord,
+    RegistryChange,
     RegistryChanged,
     RegistrySnapshot,
     SeenProxy,
@@ -20,16 +24,28 @@ from tests.coordinator_model import Clock, wall_clock_ms
 
 class ModelTopicRegistry:
     def __init__(self) -> None:
-        self.version = 0
+        self.marks = [NO_MARK]
+        """By version."""
+        self.why_fenced = ""
         self.cluster_id = ""
         self.topics: dict[str, DisklessTopic] = {}
-        self._listeners: list[asyncio.Queue[int]] = []
+        self._listeners: list[asyncio.Queue[RegistryChange]] = []
 
-    async def load(self) -> RegistrySnapshot:
-        return RegistrySnapshot(self.version, tuple(self.topics[name] for name in sorted(self.topics)))
+    @property
+    def version(self) -> int:
+        return len(self.marks) - 1
 
-    async def newest_version(self) -> int:
-        return self.version
+    def expect_identity(self, identity: str) -> None:
+        pass
+
+    async def load(self, known: RegistryChange = NO_CHANGE) -> RegistrySnapshot:
+        if known.version > self.version or (known.version > 0 and self.marks[known.version] != known.mark):
+            self.why_fenced = "changes are lost"
+        topics = tuple(self.topics[name] for name in sorted(self.topics))
+        return RegistrySnapshot(self.version, topics, self.marks[-1], self.why_fenced)
+
+    async def newest_change(self) -> RegistryChange:
+        return RegistryChange(self.version, self.marks[-1])
 
     async def reserve(self, name: str, partitions: int, configs: dict[str, str], owner: str) -> int:
         if name in self.topics:
@@ -44,9 +60,9 @@ class ModelTopicRegistry:
             partitions = max(partitions, topic.partitions)
         return self._put(replace(topic, topic_id=topic_id, partitions=partitions, state="live"))
 
-    async def configure(self, name: str, version: int, configs: dict[str, str]) -> int:
+    async def configure(self, name: str, read: RegistryChange, configs: dict[str, str]) -> int:
         topic = self.topics.get(name)
-        if topic is None or topic.state != "live" or version != self.version:
+        if topic is None or topic.state != "live" or read != await self.newest_change():
             raise RegistryChanged(name)
         return self._put(replace(topic, configs=dict(configs)))
 
@@ -67,9 +83,9 @@ class ModelTopicRegistry:
         self.cluster_id = self.cluster_id or cluster_id
         return self.cluster_id == cluster_id
 
-    async def changes(self) -> AsyncIterator[int]:
-        queue: asyncio.Queue[int] = asyncio.Queue()
-        queue.put_nowait(self.version)
+    async def changes(self) -> AsyncIterator[RegistryChange]:
+        queue: asyncio.Queue[RegistryChange] = asyncio.Queue()
+        queue.put_nowait(await self.newest_change())
         self._listeners.append(queue)
         try:
             while True:
@@ -84,9 +100,9 @@ class ModelTopicRegistry:
         return self._changed()
 
     def _changed(self) -> int:
-        self.version += 1
+        self.marks.append(os.urandom(8))
         for listener in self._listeners:
-            listener.put_nowait(self.version)
+            listener.put_nowait(RegistryChange(self.version, self.marks[-1]))
         return self.version
 
 

@@ -132,8 +132,9 @@ def _as_json(verdict: Verdict) -> dict[str, Any]:
         "identity": verdict.identity,
         "storage_identity": verdict.storage_identity,
         "registry_version": verdict.registry_version,
-        "registry_version_remembered": verdict.remembered.registry_version,
+        "registry_version_remembered": verdict.remembered.registry_change.version,
         "registry_version_seen": verdict.registry_version_seen,
+        "why_registry_fenced": verdict.why_registry_fenced or None,
         "shards": [
             {
                 "shard": one.shard,
@@ -170,7 +171,7 @@ def _print(verdict: Verdict) -> None:
         )
     console.print(table)
     console.print(f"settings, role and identity: {verdict.unfit or 'as they should be'}", markup=False)
-    went_back = ", so changes are lost" if verdict.registry_went_back else ""
+    went_back = f", so changes are lost: {verdict.why_registry_fenced}" if verdict.registry_went_back else ""
     console.print(
         f"registry of diskless topics: version {verdict.registry_version}, highest known "
         f"{verdict.registry_version_seen}{went_back}"

@@ -37,7 +37,7 @@ async def rejected_commands(client: Redis) -> dict[str, str]:
     name = uuid.uuid4().hex
     rejected: dict[str, str] = {}
     for prefix in (FLEET_PREFIX, REGISTRY_PREFIX, REPLICATION_PREFIX, shard_prefix(0)):
-        reply: list[bytes] = await scripts.run(client, "fleet_try_out", scripts.Call(prefix, (name,)))
+        reply: list[bytes] = await scripts.run(client, "try_commands", scripts.Call(prefix, (name,)))
         texts = [part.decode(errors="replace") for part in reply]
         rejected |= dict(zip(texts[::2], texts[1::2], strict=True))
     return rejected

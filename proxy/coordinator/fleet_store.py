@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, fields
+from collections.abc import Iterator
+from dataclasses import asdict, fields, replace
+from struct import Struct
 
 from redis.asyncio import Redis
 
 from proxy.coordinator import scripts
 from proxy.coordinator.connect import store_call
 from proxy.coordinator.interface import ListenersRecord, ProxyRecord, SeenProxy
-from proxy.coordinator.packing import unpack_strings
 from proxy.coordinator.shards import FLEET_PREFIX
 
-_LEASE_BYTES = 8
-"""In front of a record: when its lease ends (`lua/fleet_beat.lua`)."""
+_LEASE_BYTES = 24
+"""In front of a record: when its lease ends, and the change that it obeys (`lua/fleet_beat.lua`)."""
+_OBEYED = Struct(">q8s")
+_HAS = Struct(">?I")
 _FIELDS = frozenset(field.name for field in fields(ProxyRecord))
 _LISTENERS_FIELDS = frozenset(field.name for field in fields(ListenersRecord))
 
@@ -28,13 +31,14 @@ class RedisFleetStore:
     async def beat(self, record: ProxyRecord, lease_ms: int) -> tuple[ProxyRecord, ...]:
         """Renew the record's lease (by the store's clock); all records whose lease runs, this one's too.
 
-        Ordered by proxy ID. Fields that a newer release added are left out.
+        Ordered by proxy ID. Fields that a newer release added are left out. If the registry does not have the change
+        that a proxy obeys, the `registry_version` of its record is -1.
         """
         packed_record = json.dumps(asdict(record)).encode()
-        call = scripts.Call(FLEET_PREFIX, (record.proxy_id.encode(), packed_record, lease_ms))
+        obeyed = _OBEYED.pack(record.registry_version, bytes.fromhex(record.registry_mark))
+        call = scripts.Call(FLEET_PREFIX, (record.proxy_id.encode(), packed_record, lease_ms, obeyed))
         reply: bytes = await scripts.run(self._client, "fleet_beat", call)
-        records = [_record(packed) for packed in unpack_strings(reply)]
-        return tuple(sorted(records, key=lambda one: one.proxy_id))
+        return tuple(sorted(_records(reply), key=lambda one: one.proxy_id))
 
     async def look(self) -> tuple[SeenProxy, ...]:
         """All proxies whose lease runs, ordered by proxy ID; nothing is written."""
@@ -43,7 +47,7 @@ class RedisFleetStore:
             leases: dict[bytes, bytes] = await self._client.hgetall(f"{FLEET_PREFIX}leases")  # type: ignore[assignment]
         now_ms = seconds * 1000 + microseconds // 1000
         seen = [
-            SeenProxy(_record(lease[_LEASE_BYTES:]), int.from_bytes(lease[:_LEASE_BYTES], "big") - now_ms)
+            SeenProxy(_record(lease[_LEASE_BYTES:]), int.from_bytes(lease[:8], "big") - now_ms)
             for lease in leases.values()
         ]
         return tuple(sorted((one for one in seen if one.lease_left_ms > 0), key=lambda one: one.record.proxy_id))
@@ -63,6 +67,16 @@ class RedisFleetStore:
         """End the lease at once."""
         async with store_call(self._client, "leaving the fleet"):
             await self._client.hdel(f"{FLEET_PREFIX}leases", proxy_id)
+
+
+def _records(reply: bytes) -> Iterator[ProxyRecord]:
+    at = 0
+    while at < len(reply):
+        has_change, length = _HAS.unpack_from(reply, at)
+        at += _HAS.size
+        record = _record(reply[at : at + length])
+        yield record if has_change else replace(record, registry_version=-1)
+        at += length
 
 
 def _record(packed: bytes) -> ProxyRecord:

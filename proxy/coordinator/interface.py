@@ -333,14 +333,40 @@ class DisklessTopic:
     """The proxy that reserved the name, as its record in the fleet is named."""
 
 
+NO_MARK = bytes(8)
+"""Mark of a change whose mark nobody knows."""
+
+
+class RegistryChange(NamedTuple):
+    """One change of the registry.
+
+    The version alone is not enough: after a failover that lost a change, another change gets the same version.
+    """
+
+    version: int
+    mark: bytes = NO_MARK
+    """8 random bytes."""
+
+
+NO_CHANGE = RegistryChange(-1)
+"""Newest change of a process that has loaded nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class RegistrySnapshot:
     """All diskless topics at one version."""
 
     version: int
     topics: tuple[DisklessTopic, ...]
-    loss_accepted: int = 0
-    """The version with which an operator accepted that changes before it are lost; 0 for none."""
+    mark: bytes = field(default=NO_MARK, compare=False)
+    """Mark of the change that led to this version."""
+    why_fenced: str = ""
+    """Why nobody may change the registry: it has lost changes. Empty if it has not, or an operator accepted that."""
+
+    @property
+    def change(self) -> RegistryChange:
+        """The change that led to this version."""
+        return RegistryChange(self.version, self.mark)
 
 
 class TopicReserved(Exception):
@@ -361,11 +387,14 @@ class TopicRegistry(Protocol):
     Each change raises the version by one and is announced; `load` of any proxy sees it at once.
     """
 
-    async def load(self) -> RegistrySnapshot:
-        """Everything, at its version."""
+    def expect_identity(self, identity: str) -> None:
+        """Set the name of the store: known changes are not held against a store of another name."""
 
-    async def newest_version(self) -> int:
-        """Of which nothing else is read."""
+    async def load(self, known: RegistryChange = NO_CHANGE) -> RegistrySnapshot:
+        """Return everything, at its version. If the registry does not have the `known` change, it is fenced."""
+
+    async def newest_change(self) -> RegistryChange:
+        """Return the newest change, and read nothing else."""
 
     async def reserve(self, name: str, partitions: int, configs: dict[str, str], owner: str) -> int:
         """Take the name before its shadow topic exists; the version to wait for. Raises TopicReserved."""
@@ -376,8 +405,8 @@ class TopicRegistry(Protocol):
         Also tells of more partitions of a live topic. May be repeated. Raises TopicNotReserved.
         """
 
-    async def configure(self, name: str, version: int, configs: dict[str, str]) -> int:
-        """Replace the configs of a live topic, as they were read at that version. Raises RegistryChanged."""
+    async def configure(self, name: str, read: RegistryChange, configs: dict[str, str]) -> int:
+        """Replace the configs of a live topic, as they were read at that change. Raises RegistryChanged."""
 
     async def begin_delete(self, name: str, topic_id: bytes = b"") -> int:
         """From now on `deleting`: no new batch is accepted. No error where the name is unknown.
@@ -395,8 +424,8 @@ class TopicRegistry(Protocol):
     async def belongs_to(self, cluster_id: str) -> bool:
         """Whether the topics are those of that Kafka cluster: the first that was ever named."""
 
-    def changes(self) -> AsyncIterator[int]:
-        """Versions as they come, for ever; also once after each reconnect."""
+    def changes(self) -> AsyncIterator[RegistryChange]:
+        """Changes as they come, forever; also once after each reconnect."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -421,13 +450,15 @@ class ProxyRecord:
     rack: str
     listeners: tuple[ListenersRecord, ...]
     registry_version: int
-    """The newest that it obeys; -1 before the first load."""
+    """The newest that it obeys; -1 before the first load, or if the registry does not have the change that it obeys."""
     serving: bool = True
     """Whether it takes new clients: not yet while it starts, no longer when it drains."""
     version: str = ""
     """Of the release; empty where that says none."""
     admin: str = ""
     """Where its admin port is, as `host:port`, for the tools of who operates it; empty where it does not say."""
+    registry_mark: str = ""
+    """Mark of the change that it obeys, in hex digits; empty if it has none."""
 
 
 class SeenProxy(NamedTuple):

@@ -4,26 +4,33 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from struct import Struct
+from typing import cast
 
 from redis.asyncio import Redis
 
 from proxy import config
 from proxy.coordinator import scripts, subscription
 from proxy.coordinator.connect import store_call
+from proxy.coordinator.fence import REMEDY
 from proxy.coordinator.interface import (
+    NO_CHANGE,
+    NO_MARK,
     NO_TOPIC_ID,
     UNKNOWN_STATE,
     CoordinatorUnavailable,
     DisklessTopic,
+    RegistryChange,
     RegistryChanged,
     RegistrySnapshot,
     TopicNotReserved,
     TopicReserved,
 )
-from proxy.coordinator.packing import unpack_strings
+from proxy.coordinator.packing import NO_IDENTITY, unpack_strings
+from proxy.coordinator.shard_calls import FOREIGN, MOST_SETTLING, STILL_SETTLING
 from proxy.coordinator.shards import REGISTRY_PREFIX, STORE_KEY
 
 _ENTRY = Struct(">B16sII")
@@ -31,6 +38,10 @@ _ENTRY = Struct(">B16sII")
 _STATES = {1: "reserved", 2: "live", 3: "deleting"}
 _RESERVED = 1
 _PAUSE_S = 0.2
+_CHANGE = Struct(">q8s")
+_HEADER = Struct(">q8s8sI16s?")
+"""Known change, mark of a new one, how long to settle in ms, identity of the store, whether nothing may be written."""
+_REFUSALS = ("FENCED", "SETTLING", "FOREIGN")
 
 
 class RedisTopicRegistry:
@@ -43,14 +54,25 @@ class RedisTopicRegistry:
     def __init__(self, client: Redis, settings: config.Redis) -> None:
         self._client = client
         self._idle_s = settings.timeout_ms / 1000
+        self._settle_ms = settings.settle_ms
+        self._identity = NO_IDENTITY
 
-    async def load(self) -> RegistrySnapshot:
-        """Everything, at its version."""
-        packed = await self._run("registry_load")
-        strings = unpack_strings(packed, 16)
+    def expect_identity(self, identity: str) -> None:
+        """Set the name of the store (32 hex digits): known changes are not held against a store of another name."""
+        self._identity = bytes.fromhex(identity)
+
+    async def load(self, known: RegistryChange = NO_CHANGE, *, looks: bool = False) -> RegistrySnapshot:
+        """Return everything, at its version.
+
+        If the registry does not have the `known` change, it is fenced from now on; with `looks` nothing is written.
+        """
+        packed = await self._run("registry_load", known=known, looks=looks)
+        change = RegistryChange(*_CHANGE.unpack_from(packed))
+        strings = unpack_strings(packed, _CHANGE.size)
+        why_fenced = next(strings).decode()
         topics = [_topic(name.decode(), entry) for name, entry in zip(strings, strings, strict=True)]
-        version, accepted = int.from_bytes(packed[:8], "big"), int.from_bytes(packed[8:16], "big")
-        return RegistrySnapshot(version, tuple(sorted(topics, key=lambda topic: topic.name)), accepted)
+        in_order = tuple(sorted(topics, key=lambda topic: topic.name))
+        return RegistrySnapshot(change.version, in_order, change.mark, why_fenced)
 
     async def accept_loss(self, known_version: int) -> int:
         """Go on after changes were lost, from a version behind those that anybody has seen; proxies take it up."""
@@ -78,11 +100,12 @@ class RedisTopicRegistry:
                 "live under another ID; delete what is left of it and create it again"
             ) from None
 
-    async def configure(self, name: str, version: int, configs: dict[str, str]) -> int:
-        """Replace the configs of a live topic, as they were read at that version. Raises RegistryChanged."""
+    async def configure(self, name: str, read: RegistryChange, configs: dict[str, str]) -> int:
+        """Replace the configs of a live topic, as they were read at that change. Raises RegistryChanged."""
         packed = json.dumps(configs).encode()
+        errors = ("CHANGED", "MISSING")
         try:
-            return await self._change("configure", name, version, packed, expected_errors=("CHANGED", "MISSING"))
+            return await self._change("configure", name, read.version, packed, expected_errors=errors, known=read)
         except scripts.ScriptError:
             raise RegistryChanged(f"{name} was changed by somebody else meanwhile, or is gone") from None
 
@@ -116,37 +139,65 @@ class RedisTopicRegistry:
             stored = await self._client.hget(STORE_KEY, "cluster_id")
         return stored.decode() if isinstance(stored, bytes) else stored
 
-    async def changes(self) -> AsyncIterator[int]:
-        """Versions as they come, for ever; also once after each reconnect."""
+    async def changes(self) -> AsyncIterator[RegistryChange]:
+        """Changes as they come, forever; also once after each reconnect."""
         messages = subscription.messages(self._client, [f"{REGISTRY_PREFIX}changes"], idle_s=self._idle_s)
         async with aclosing(messages):
             async for message in messages:
                 if message is not None:
-                    yield int(message)
+                    yield RegistryChange(*_CHANGE.unpack(message))
                     continue
-                yield await self._version_at_last()
+                yield await self._newest_at_last()
 
-    async def newest_version(self) -> int:
-        """Of which nothing else is read."""
+    async def newest_change(self) -> RegistryChange:
+        """Return the newest change, and read nothing else."""
         async with store_call(self._client, "reading the registry's version"):
-            return int(await self._client.hget(f"{REGISTRY_PREFIX}meta", "version") or 0)
+            version, mark = await self._client.hmget(f"{REGISTRY_PREFIX}meta", ["version", "mark"])
+        return RegistryChange(int(version or 0), bytes(mark or NO_MARK))  # type: ignore[arg-type]
 
-    async def _version_at_last(self) -> int:
+    async def _newest_at_last(self) -> RegistryChange:
         while True:
             try:
-                return await self.newest_version()
+                return await self.newest_change()
             except CoordinatorUnavailable:
                 await asyncio.sleep(_PAUSE_S)
 
     async def _change(
-        self, operation: str, name: str, *arguments: bytes | int, expected_errors: tuple[str, ...] = ()
+        self,
+        operation: str,
+        name: str,
+        *arguments: bytes | int,
+        expected_errors: tuple[str, ...] = (),
+        known: RegistryChange = NO_CHANGE,
     ) -> int:
-        return int(await self._run(f"registry_{operation}", name.encode(), *arguments, expected_errors=expected_errors))
+        script = f"registry_{operation}"
+        return int(await self._run(script, name.encode(), *arguments, expected_errors=expected_errors, known=known))
 
-    async def _run(self, script: str, *arguments: bytes | int, expected_errors: tuple[str, ...] = ()) -> bytes:
-        call = scripts.Call(REGISTRY_PREFIX, arguments)
-        reply: bytes = await scripts.run(self._client, script, call, expected_errors=expected_errors)
-        return reply
+    async def _run(
+        self,
+        script: str,
+        *arguments: bytes | int,
+        expected_errors: tuple[str, ...] = (),
+        known: RegistryChange = NO_CHANGE,
+        looks: bool = False,
+    ) -> bytes:
+        """Run a script; wait while the registry settles. Raises ScriptError for `expected_errors`."""
+        for _ in range(MOST_SETTLING + 1):
+            # Of this call: a change that is repeated has another mark.
+            header = _HEADER.pack(*known, os.urandom(8), self._settle_ms, self._identity, looks)
+            call = scripts.Call(REGISTRY_PREFIX, (*arguments, header))
+            (reply,) = await scripts.run_all(self._client, script, [call], refusals=(*_REFUSALS, *expected_errors))
+            if not isinstance(reply, scripts.Refusal):
+                return cast(bytes, reply)
+            word, _, text = reply.text.partition(" ")
+            if word in expected_errors:
+                raise scripts.ScriptError(word)
+            if word == "FOREIGN":
+                raise CoordinatorUnavailable(FOREIGN)
+            if word == "FENCED":
+                raise CoordinatorUnavailable(f"the registry of diskless topics is fenced: {text}; {REMEDY}")
+            await asyncio.sleep(int(text) / 1000)
+        raise CoordinatorUnavailable(STILL_SETTLING)
 
 
 def _topic(name: str, entry: bytes) -> DisklessTopic:

@@ -15,7 +15,12 @@ from proxy.coordinator.connect import store_call
 from proxy.coordinator.interface import CoordinatorUnavailable
 
 _DIRECTORY = Path(__file__).parent / "lua"
-_PREAMBLES = {"registry": ("registry.lua",), "fleet": (), "shard": ("shard.lua", "fence.lua", "rows.lua")}
+_PREAMBLES = {
+    "registry": ("marks.lua", "registry.lua"),
+    "fleet": ("marks.lua",),
+    "try": (),
+    "shard": ("shard.lua", "fence.lua", "rows.lua"),
+}
 
 MAX_CALLS_PER_PIPELINE = 16
 """Calls that are sent together; the store runs them one after another before it turns to other clients."""

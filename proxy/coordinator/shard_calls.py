@@ -47,7 +47,11 @@ _REFUSALS = ("FENCED", "SETTLING", "LATE", "FOREIGN")
 FOREIGN = (
     "redis.url leads to the store of another deployment by now; mend it, or see `diskless-proxy coordinator check`"
 )
-_MOST_SETTLING = 3
+STILL_SETTLING = (
+    "the coordinator's store takes no writes yet: its server was started or promoted, and every proxy is to say first "
+    "what it knows; wait, or see whether the store is restarted again and again"
+)
+MOST_SETTLING = 3
 """Pauses in a row that a call waits for: the store may be restarted again meanwhile."""
 
 Item = TypeVar("Item")
@@ -128,7 +132,7 @@ class ShardCalls:
             raise CoordinatorUnavailable(f"the coordinator's store can't be trusted with writes: {self.unfit}")
         replies: dict[int, bytes | Refused] = {}
         left = list(range(len(calls)))
-        for _ in range(_MOST_SETTLING + 1):
+        for _ in range(MOST_SETTLING + 1):
             wait_ms = 0
             told = await self._send(name, [calls[place] for place in left], not_after_ms, known)
             for place, reply in zip(left, told, strict=True):
@@ -142,10 +146,7 @@ class ShardCalls:
             if not left:
                 return [replies[place] for place in range(len(calls))]
             await asyncio.sleep(wait_ms / 1000)
-        raise CoordinatorUnavailable(
-            "the coordinator's store takes no writes yet: its server was started or promoted, and every proxy is to "
-            "say first what it knows; wait, or see whether the store is restarted again and again"
-        )
+        raise CoordinatorUnavailable(STILL_SETTLING)
 
     async def _send(
         self,

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from proxy import __version__
 from proxy.coordinator.connect import StoreUnfit
+from proxy.coordinator.interface import NO_CHANGE, RegistryChange
 from proxy.coordinator.packing import NOTHING_KNOWN, ShardState
 from proxy.storage.interface import ObjectMissing, ObjectStorage
 
@@ -26,7 +27,8 @@ class Remembered:
     identity: str = ""
     """Of the store; empty where nothing is remembered."""
     shards: Mapping[int, ShardState] = field(default_factory=dict)
-    registry_version: int = -1
+    registry_change: RegistryChange = NO_CHANGE
+    """Newest change of the registry of diskless topics."""
     number: int = 0
     """Of the object that was written last."""
 
@@ -42,7 +44,7 @@ class Remembered:
         return Remembered(
             self.identity or other.identity,
             shards,
-            max(self.registry_version, other.registry_version),
+            max(self.registry_change, other.registry_change, key=lambda change: change.version),
             max(self.number, other.number),
         )
 
@@ -71,9 +73,9 @@ async def remember(storage: ObjectStorage, known: Remembered, before: Remembered
     """
     before = before or await read_remembered(storage, known.identity)
     after = before.merged(known)
-    if (after.shards, after.registry_version) == (before.shards, before.registry_version):
+    if (after.shards, after.registry_change) == (before.shards, before.registry_change):
         return before
-    after = Remembered(after.identity, after.shards, after.registry_version, before.number + 1)
+    after = Remembered(after.identity, after.shards, after.registry_change, before.number + 1)
     key, packed = KEYS[after.number % len(KEYS)], pack(after)
     await storage.delete([key])
     await storage.upload(key, packed, len(packed))
@@ -87,7 +89,8 @@ def pack(known: Remembered) -> bytes:
             "format": FORMAT,
             "identity": known.identity,
             "number": known.number,
-            "registry_version": known.registry_version,
+            "registry_version": known.registry_change.version,
+            "registry_mark": known.registry_change.mark.hex(),
             "shards": {
                 str(shard): [
                     state.incarnation.hex(),
@@ -136,6 +139,7 @@ def unpack(packed: bytes, key: str = KEYS[0]) -> Remembered | None:
                 lives,
             ) in data["shards"].items()
         }
-        return Remembered(str(data["identity"]), shards, int(data["registry_version"]), int(data["number"]))
+        change = RegistryChange(int(data["registry_version"]), bytes.fromhex(data["registry_mark"]))
+        return Remembered(str(data["identity"]), shards, change, int(data["number"]))
     except (ValueError, KeyError, TypeError, AttributeError):
         return None

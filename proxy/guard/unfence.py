@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
+from proxy.coordinator.interface import RegistryChange
 from proxy.coordinator.packing import NOTHING_KNOWN, Unfenced
 from proxy.coordinator.shards import partition_key, shard_of
 from proxy.guard.identity import adopt_identity
@@ -82,7 +83,8 @@ async def accept_loss(guarded: Guarded, shard: int | None, gap: int) -> Accepted
     looks = await guarded.coordinator.look({})
     if verdict.storage_identity is not None:
         states = {one: looks[one].state for one in shards}
-        await remember(guarded.storage, Remembered(verdict.storage_identity, states, registry_version))
+        accepted = RegistryChange(registry_version)
+        await remember(guarded.storage, Remembered(verdict.storage_identity, states, accepted))
     return Accepted(done, registry_version, identity_given)
 
 
@@ -92,12 +94,14 @@ async def _accept_registry(guarded: Guarded, before: Verdict) -> int:
     A proxy that has seen a higher one would distrust it for ever: they are asked for again, now that each had its say.
     """
     remembered = await read_remembered(guarded.storage, before.storage_identity or "")
+    registry = await guarded.registry.load(remembered.registry_change)
     seen = max(
         before.registry_version_seen,
-        remembered.registry_version,
+        remembered.registry_change.version,
+        registry.version,
         await guarded.fleet_store.newest_registry_version(),
     )
-    if seen <= (await guarded.registry.load()).version:
+    if seen <= registry.version and not registry.why_fenced:
         return -1
     return await guarded.registry.accept_loss(seen + _REGISTRY_GAP)
 

@@ -81,13 +81,15 @@ class Verdict:
     registry_version: int
     registry_version_seen: int
     """The highest that anybody is known to have seen: by what is remembered, and by what live proxies say."""
+    why_registry_fenced: str
+    """Why nobody may change the registry: changes of it are lost. Empty if nobody knows of any."""
     remembered: Remembered
     shards: tuple[ShardVerdict, ...]
 
     @property
     def registry_went_back(self) -> bool:
         """Whether changes of the registry are lost, and nobody has accepted that."""
-        return self.registry_version < self.registry_version_seen
+        return bool(self.why_registry_fenced)
 
     @property
     def all_well(self) -> bool:
@@ -107,9 +109,14 @@ async def examine(guarded: Guarded) -> Verdict:
     unfit = unfit or not_together(identity, storage_identity)
     remembered = await read_remembered(guarded.storage, storage_identity or "")
     looks = await guarded.coordinator.look(remembered.shards)
-    seen = max(remembered.registry_version, await guarded.fleet_store.newest_registry_version())
-    snapshot = await guarded.registry.load()  # after what was seen of it: it only grows
+    seen = max(remembered.registry_change.version, await guarded.fleet_store.newest_registry_version())
+    guarded.registry.expect_identity(storage_identity or "")
+    # After what was seen of it: it only grows.
+    snapshot = await guarded.registry.load(remembered.registry_change, looks=True)
     shards = tuple(
         ShardVerdict(shard, look, remembered.shards.get(shard, NOTHING_KNOWN)) for shard, look in enumerate(looks)
     )
-    return Verdict(unfit, identity, storage_identity, snapshot.version, seen, remembered, shards)
+    went_back = snapshot.why_fenced or (
+        f"a proxy knows its version {seen}, and it is at {snapshot.version}" if snapshot.version < seen else ""
+    )
+    return Verdict(unfit, identity, storage_identity, snapshot.version, seen, went_back, remembered, shards)

@@ -79,7 +79,8 @@ class StoreWatch:
         self._asked_for = dict(remembered.shards)
         for shard, state in remembered.shards.items():
             self._coordinator.fence.learn(shard, state)
-        self._topics.version_remembered = remembered.registry_version
+        self._topics.registry.expect_identity(self._identity)
+        self._topics.remembered = remembered.registry_change
         self._server = await check_fitness(self._client, self._settings)
         for start in range(0, self._settings.shards, SHARDS_PER_LOOK):
             await self._coordinator.touch(range(start, min(start + SHARDS_PER_LOOK, self._settings.shards)))
@@ -152,6 +153,7 @@ class StoreWatch:
             if server != self._server:
                 # All at once: other proxies wait no longer than redis.settle_ms before they write.
                 await self._touch_all()
+                await self._topics.load()
                 log.info("store_server_changed", reason="it was started again, promoted, or could not be reached")
                 self._server = server
         self._coordinator.refuse_writes(self.unfit)
@@ -174,10 +176,10 @@ class StoreWatch:
 
     async def keep_known(self) -> None:
         """Keep what this proxy knows in object storage. Raises StorageError."""
-        known = Remembered(self._identity, self._coordinator.fence.states(), self._topics.version)
-        if self._last_kept is None or (known.shards, known.registry_version) != (
+        known = Remembered(self._identity, self._coordinator.fence.states(), self._topics.change)
+        if self._last_kept is None or (known.shards, known.registry_change) != (
             self._last_kept.shards,
-            self._last_kept.registry_version,
+            self._last_kept.registry_change,
         ):
             before = await read_remembered(self._storage, self._identity)
             strange = {
@@ -191,7 +193,7 @@ class StoreWatch:
             except CoordinatorUnavailable:
                 lost = set(strange)
             kept = {shard: state for shard, state in known.shards.items() if shard not in lost}
-            await remember(self._storage, Remembered(self._identity, kept, known.registry_version), before)
+            await remember(self._storage, Remembered(self._identity, kept, known.registry_change), before)
             self._asked_for |= {shard: state for shard, state in {**strange, **kept}.items() if shard not in lost}
             self._last_kept = None if lost else known
 

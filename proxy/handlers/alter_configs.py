@@ -188,7 +188,7 @@ class _Altering:
                 self._fail(results, resource, UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{name}' is gone.")
                 return
             try:
-                await topics.registry.configure(name, topics.version, self._changed(entry.configs, resource))
+                await topics.registry.configure(name, topics.change, self._changed(entry.configs, resource))
                 await topics.load()
                 return
             except RegistryChanged:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from dataclasses import replace
 
 import pytest
 
@@ -45,7 +46,7 @@ class Proxy:
     def __init__(self, store, registry, **settings) -> None:
         self.topics = Topics(registry, lease_runs=lambda: self.fleet.lease_runs())
         self.fleet = Fleet(
-            settings_of(**settings), store, registry_version=lambda: self.topics.version, reload=self.topics.load
+            settings_of(**settings), store, registry_change=lambda: self.topics.change, reload=self.topics.load
         )
 
     async def start(self):
@@ -107,6 +108,28 @@ async def test_a_proxy_whose_lease_ran_out_reloads_before_it_is_sure_again():
     assert await creator.fleet.acknowledged(version), "the shadow topic may be made from now on"
     await sleeper.fleet.beat()
     assert not sleeper.takes_for_classic("orders")
+
+
+class ForgetfulStore(Store):
+    """Its registry has lost the changes that proxies say they obey."""
+
+    lost = False
+
+    async def beat(self, record, lease_ms):
+        records = await super().beat(record, lease_ms)
+        return tuple(replace(one, registry_version=-1) for one in records) if self.lost else records
+
+
+async def test_a_proxy_whose_change_the_registry_lost_reloads_and_acknowledges_nothing():
+    store, registry = ForgetfulStore(), ModelTopicRegistry()
+    await registry.reserve("orders", 1, {}, "owner")
+    proxy = await Proxy(store, registry).start()
+    assert await proxy.fleet.acknowledged(1)
+    registry.marks[1] = b"another!"
+    store.lost = True
+    assert not await proxy.fleet.acknowledged(1)
+    assert proxy.topics.gone_back
+    assert not proxy.takes_for_classic("payments")
 
 
 async def test_a_proxy_that_has_left_does_not_come_back():
@@ -244,7 +267,7 @@ async def test_a_port_that_was_bound_while_the_proxy_runs_is_named_at_once_and_b
     second.fleet = Fleet(
         settings_of(port=19192),
         store,
-        registry_version=lambda: second.topics.version,
+        registry_change=lambda: second.topics.change,
         reload=second.topics.load,
         node_ids=lambda listeners: bound[0],
     )

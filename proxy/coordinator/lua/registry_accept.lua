@@ -2,8 +2,8 @@
 -- Answers the version, which is higher than that.
 
 version = math.max(version, tonumber(ARGV[1]))
--- A removal comes first: the server allows it when memory is short, and then also the writes after it.
-call('HDEL', prefix .. 'meta', 'accepted')
-note_change()
+call('UNLINK', prefix .. 'marks')
+note_change(true)
 call('HSET', prefix .. 'meta', 'accepted', version)
-return version
+call('HDEL', prefix .. 'meta', 'fenced')
+return announce()

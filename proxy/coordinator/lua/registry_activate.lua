@@ -14,5 +14,6 @@ local changed = pack(ENTRY, LIVE, ARGV[2], count, owner_bytes) .. sub(entry, ENT
 if changed ~= entry then
   note_change()
   call('HSET', prefix .. 'topics', ARGV[1], changed)
+  return announce()
 end
 return version

@@ -7,9 +7,8 @@ if entry then
   state, topic_id = parse(ENTRY, entry)
 end
 if entry and state ~= DELETING and (ARGV[2] == '' or topic_id == ARGV[2]) then
-  -- A removal comes first: the server allows it when memory is short, and then also the writes after it.
-  call('HDEL', prefix .. 'topics', ARGV[1])
-  note_change()
+  note_change(true)
   call('HSET', prefix .. 'topics', ARGV[1], pack('>B', DELETING) .. sub(entry, 2))
+  return announce()
 end
 return version

@@ -11,10 +11,8 @@ end
 local _, _, _, owner_bytes = parse(ENTRY, entry)
 local changed = sub(entry, 1, ENTRY_BYTES + owner_bytes) .. ARGV[3]
 if changed ~= entry then
-  -- A removal comes first: the server allows it when memory is short, and then also the writes after it. A shorter retention
-  -- is how an operator makes room.
-  call('HDEL', prefix .. 'topics', ARGV[1])
-  note_change()
+  note_change(true) -- a shorter retention is how an operator makes room
   call('HSET', prefix .. 'topics', ARGV[1], changed)
+  return announce()
 end
 return version

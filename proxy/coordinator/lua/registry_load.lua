@@ -1,7 +1,7 @@
--- Everything at one version: u64 version, u64 version with which an operator accepted a loss (0 for none), then per topic
--- u32 length, name, u32 length, entry.
+-- Everything at one version: i64 version, mark, u32 length, why it is fenced (empty if it is not), then per topic u32 length, name,
+-- u32 length, entry.
 
-local parts = { pack('>I8I8', version, tonumber(call('HGET', prefix .. 'meta', 'accepted') or 0)) }
+local parts = { pack('>i8', version), mark, pack('>I4', #(why_fenced or '')), why_fenced or '' }
 local topics = call('HGETALL', prefix .. 'topics')
 for index = 1, #topics do
   parts[#parts + 1] = pack('>I4', #topics[index])

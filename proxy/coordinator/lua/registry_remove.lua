@@ -8,8 +8,8 @@ if entry then
   topic_id, owner = sub(entry, 2, 17), sub(entry, ENTRY_BYTES + 1, ENTRY_BYTES + owner_bytes)
 end
 if entry and (ARGV[2] == '' or topic_id == ARGV[2]) and (ARGV[3] == '' or owner == ARGV[3]) then
-  -- A removal comes first: the server allows it when memory is short, and then also the writes after it.
+  note_change(true)
   call('HDEL', prefix .. 'topics', ARGV[1])
-  note_change()
+  return announce()
 end
 return version

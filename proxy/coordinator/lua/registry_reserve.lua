@@ -5,4 +5,4 @@ if call('HEXISTS', prefix .. 'topics', ARGV[1]) == 1 then
 end
 note_change()
 call('HSET', prefix .. 'topics', ARGV[1], ARGV[2])
-return version
+return announce()

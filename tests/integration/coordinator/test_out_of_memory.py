@@ -112,8 +112,8 @@ async def test_the_housekeeper_of_a_store_that_was_started_full_makes_room(
     record = ProxyRecord("me", "a", (), 1)
     assert await fleet.beat(record, 5_000) == (record,)
     assert await registry.belongs_to("cluster")
-    version = (await registry.load()).version
-    await registry.configure("orders", version, {"retention.ms": "1"})
+    read = (await registry.load()).change
+    await registry.configure("orders", read, {"retention.ms": "1"})
     await registry.begin_delete("orders", TOPIC)
     await registry.remove("orders", TOPIC)
     assert (await registry.load()).topics == ()

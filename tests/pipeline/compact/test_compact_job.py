@@ -134,7 +134,7 @@ async def test_a_topic_that_is_compacted_no_longer_keeps_what_comes_then(
         """Policy and records; and a merge, so that the log is planned once more, up to these records."""
         client = await connect(light_settings.redis)
         registry = RedisTopicRegistry(client, light_settings.redis)
-        await registry.configure(topic.name, (await registry.load()).version, {"cleanup.policy": "delete"})
+        await registry.configure(topic.name, (await registry.load()).change, {"cleanup.policy": "delete"})
         await client.aclose()
         async with open_stores(light_settings) as stores:
             rows = await rows_in(stores, topic)

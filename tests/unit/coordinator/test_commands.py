@@ -10,7 +10,7 @@ from proxy.coordinator.commands import OPTIONAL_COMMANDS, commands_of_scripts
 
 PACKAGE = Path(proxy.__file__).parent
 SCRIPTS = sorted((PACKAGE / "coordinator" / "lua").glob("*.lua"))
-TRIAL = PACKAGE / "coordinator" / "lua" / "fleet_try_out.lua"
+TRIAL = PACKAGE / "coordinator" / "lua" / "try_commands.lua"
 CLIENTS_OWN = {"HVALS"}
 """Commands that only clients of the store call."""
 

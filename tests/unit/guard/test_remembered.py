@@ -10,6 +10,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proxy.coordinator.interface import RegistryChange
 from proxy.coordinator.packing import ShardState
 from proxy.guard.remembered import KEYS, Remembered, pack, read_remembered, remember, unpack
 from proxy.storage.interface import ObjectMissing, StorageError
@@ -28,7 +29,7 @@ known = st.builds(
     Remembered,
     st.just("one"),
     st.dictionaries(st.integers(0, 4095), states, max_size=4),
-    st.integers(-1, 2**53),
+    st.builds(RegistryChange, st.integers(-1, 2**53), st.binary(min_size=8, max_size=8)),
     st.integers(0, 2**53),
 )
 
@@ -117,7 +118,7 @@ def test_another_stores_states_are_none_of_its(one: Remembered) -> None:
 
 def test_what_is_known_already_is_not_written_again() -> None:
     storage: Any = Objects()
-    one = Remembered("one", {0: ShardState(bytes(8), 5)}, 3)
+    one = Remembered("one", {0: ShardState(bytes(8), 5)}, RegistryChange(3))
 
     async def run() -> None:
         await remember(storage, one)

@@ -10,6 +10,7 @@ import pytest
 import structlog
 
 from proxy import config
+from proxy.coordinator.interface import RegistryChange
 from proxy.coordinator.packing import ShardState
 from proxy.guard.remembered import read_remembered
 from proxy.guard.watch import StoreWatch
@@ -42,7 +43,7 @@ class Objects:
 async def test_an_unusual_error_of_the_storage_ends_no_watch():
     states = {0: ShardState(bytes(8), 5)}
     coordinator: Any = SimpleNamespace(fence=SimpleNamespace(states=lambda: states))
-    topics: Any = SimpleNamespace(version=3)
+    topics: Any = SimpleNamespace(change=RegistryChange(3))
     storage: Any = Objects(RuntimeError("Credentials were refreshed, but are still expired."))
     settings = config.Redis(url="redis://127.0.0.1:1", check_interval_ms=60_000, remember_interval_ms=10)
     client: Any = None

@@ -15,7 +15,7 @@ from kio.schema.incremental_alter_configs.v1 import response as incremental_resp
 from kio.schema.types import TopicName
 from kio.static.primitive import i8
 
-from proxy.coordinator.interface import CoordinatorUnavailable, RegistrySnapshot
+from proxy.coordinator.interface import NO_CHANGE, CoordinatorUnavailable, RegistryChange, RegistrySnapshot
 from proxy.handlers.alter_configs import alter_configs
 from proxy.request import Request
 from proxy.topics import Topics
@@ -33,22 +33,22 @@ class Registry(ModelTopicRegistry):
     resets = 0
     """So many of the next changes of configs are not answered, every second one done all the same."""
 
-    async def newest_version(self) -> int:
+    async def newest_change(self) -> RegistryChange:
         if self.away:
             raise CoordinatorUnavailable("away")
-        return await super().newest_version()
+        return await super().newest_change()
 
-    async def load(self) -> RegistrySnapshot:
+    async def load(self, known: RegistryChange = NO_CHANGE) -> RegistrySnapshot:
         if self.away:
             raise CoordinatorUnavailable("away")
-        return await super().load()
+        return await super().load(known)
 
-    async def configure(self, name: str, version: int, configs: dict[str, str]) -> int:
+    async def configure(self, name: str, read: RegistryChange, configs: dict[str, str]) -> int:
         if not self.resets:
-            return await super().configure(name, version, configs)
+            return await super().configure(name, read, configs)
         self.resets -= 1
         if self.resets % 2:
-            await super().configure(name, version, configs)
+            await super().configure(name, read, configs)
         raise CoordinatorUnavailable("reset")
 
 
