@@ -49,7 +49,7 @@ def test_the_version_has_one_place() -> None:
     assert "version" in project()["dynamic"]  # type: ignore[operator]
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
     assert (chart["version"], chart["appVersion"]) == (__version__, __version__)
-    assert f"\n## {__version__} " in (ROOT / "CHANGELOG.md").read_text().replace("[", "").replace("]", "")
+    assert re.findall(r"^## \[(.+?)\] - ", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)[0] == __version__
 
 
 def test_images_are_named_by_the_version() -> None:
