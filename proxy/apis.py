@@ -52,6 +52,7 @@ _NOT_SHARED = "addresses; partitions of diskless topics are refused, as their re
 _NO_TRANSACTIONS = (
     "the brokers', except that partitions of diskless topics are rejected: markers would go to the shadow"
 )
+_SHARE_GROUP = "the member's rack is learnt; a subscription with a diskless topic is rejected"
 _SHARE_STATE = "between brokers: the share coordinator's state"
 _PASS, _REWRITE, _INTERCEPT, _HIDE = Treatment.PASS, Treatment.REWRITE, Treatment.INTERCEPT, Treatment.HIDE
 
@@ -140,7 +141,7 @@ _ROWS = (
     (73, "AssignReplicasToDirs", 0, 0, 0, _HIDE, _CONTROLLER),
     (74, "ListConfigResources", 0, 0, 1, _PASS, _CLASSIC),
     (75, "DescribeTopicPartitions", 0, 0, 0, _REWRITE, "leaders of diskless partitions, as in Metadata"),
-    (76, "ShareGroupHeartbeat", 0, 0, 1, _INTERCEPT, _RACK),
+    (76, "ShareGroupHeartbeat", 0, 0, 1, _INTERCEPT, _SHARE_GROUP),
     (77, "ShareGroupDescribe", 0, 0, 1, _PASS, _GROUPS),
     (78, "ShareFetch", 0, 1, 2, _INTERCEPT, _NOT_SHARED),
     (79, "ShareAcknowledge", 0, 1, 2, _INTERCEPT, _NOT_SHARED),

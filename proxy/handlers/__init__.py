@@ -21,7 +21,7 @@ from proxy.handlers.describe_configs import describe_configs
 from proxy.handlers.describe_log_dirs import describe_log_dirs
 from proxy.handlers.describe_producers import describe_producers
 from proxy.handlers.describe_quorum import describe_quorum
-from proxy.handlers.group_heartbeat import group_heartbeat
+from proxy.handlers.group_heartbeat import group_heartbeat, share_group_heartbeat
 from proxy.handlers.in_parts import Spread, in_parts
 from proxy.handlers.list_offsets import list_offsets
 from proxy.handlers.offset_for_leader_epoch import offset_for_leader_epoch
@@ -65,7 +65,7 @@ HANDLERS: dict[int, Handler] = {
     61: in_parts(describe_producers, Spread(("topics",), "topics")),
     68: group_heartbeat,
     75: rewrite_metadata.describe_topic_partitions,
-    76: group_heartbeat,
+    76: share_group_heartbeat,
     78: share_fetch,
     79: share_acknowledge,
     88: group_heartbeat,

@@ -5,24 +5,40 @@ KIP-881 (`client.rack`); it comes with the member's first heartbeat, and null sa
 
 A streams group's first heartbeat (KIP-1071) tells its topology, of which the brokers make the internal topics by
 themselves. These are classic; the log says so of those whose names would make them diskless.
+
+A share group's subscription (KIP-932) with a diskless topic is rejected: share groups read what is on the brokers, and
+the records of a diskless topic are not. It is the one place where clients report an error with its message:
+INVALID_TOPIC_EXCEPTION of a heartbeat ends the member, and `poll` throws it. Of an error of a partition (ShareFetch)
+Java's consumer makes IllegalStateException, or a log line. A member names its topics when it joins, and after that only
+if they change. They are remembered with the connection, so that a topic which is created as a diskless one later is
+noticed, too.
 """
 
 from __future__ import annotations
 
+from collections.abc import Coroutine, Mapping
 from typing import TYPE_CHECKING, Any
 
+from kio.index import load_response_schema
+from kio.schema.errors import ErrorCode
+
+from proxy.errors import INVALID_TOPIC_EXCEPTION, NONE
+from proxy.security.rights import DESCRIBE, rights_of
 from proxy.seldom import NAMES_TOLD
 from proxy.topic_configs import diskless_by_name
-from proxy.wire.cold import read_request
+from proxy.wire.cold import encode, milliseconds, read_request
 from proxy.wire.errors import ProtocolError
 from proxy.wire.group_heartbeat import heartbeat_rack
 
 if TYPE_CHECKING:
     from proxy.connection import ClientConnection
     from proxy.request import Request
-
+    from proxy.slots import Slot
 
 _STREAMS_GROUP_HEARTBEAT = 88
+_MOST_MEMBERS = 100
+"""Members of one connection whose topics are remembered. A client has one, so more are proxies of other protocols."""
+_ADVICE = "Read them with a consumer group, or let the share group subscribe to classic topics only."
 
 
 def group_heartbeat(connection: ClientConnection, request: Request) -> None:
@@ -63,3 +79,71 @@ def internal_topics(topology: Any) -> list[str]:
         return []
     found = (topic.name for one in topology.subtopologies for topic in one.repartition_source_topics)
     return sorted({str(name) for name in found})
+
+
+class _Subscriptions(dict[str, tuple[str, ...]]):
+    """Remembered with a connection: the topics of each member, by the member's ID."""
+
+
+def share_group_heartbeat(connection: ClientConnection, request: Request) -> Coroutine[Any, Any, None] | None:
+    """Forward it if no topic of the member is diskless. What can't be read is the broker's to reject."""
+    try:
+        asked = read_request(request.api_key, request.api_version, request.body)
+    except ProtocolError:
+        group_heartbeat(connection, request)
+        return None
+    find = connection.context.topics.find
+    diskless = {name: entry.topic_id for name in _subscribed(connection, asked) if (entry := find(name)) is not None}
+    if not diskless:
+        group_heartbeat(connection, request)
+        return None
+    return _answer(connection, request, connection.open_slot(request), asked, diskless)
+
+
+def _subscribed(connection: ClientConnection, asked: Any) -> tuple[str, ...]:
+    """The topics of the member; none of one that leaves."""
+    known: _Subscriptions = connection.remembered.setdefault(_Subscriptions, _Subscriptions())
+    member = str(asked.member_id)
+    if asked.member_epoch < 0:
+        known.pop(member, None)
+        return ()
+    if asked.subscribed_topic_names is not None:
+        known.pop(member, None)
+        known[member] = tuple(map(str, asked.subscribed_topic_names))
+        if len(known) > _MOST_MEMBERS:
+            del known[next(iter(known))]
+    return known.get(member, ())
+
+
+async def _answer(
+    connection: ClientConnection, request: Request, slot: Slot, asked: Any, diskless: Mapping[str, bytes]
+) -> None:
+    """Reject it, unless the client may not describe the topics. Raises BrokerUnreachable and ProtocolError."""
+    rights = rights_of(connection)
+    unasked = rights.unasked(diskless)
+    if unasked:
+        await rights.ask(connection, request, unasked)
+    named = [name for name, topic_id in diskless.items() if rights.error(name, DESCRIBE, topic_id) == NONE]
+    if not named:
+        slot.fill([await connection.ask(request, request.api_key, request.api_version, [request.body])])
+        return
+    connection.context.log_seldom.warning(
+        "share_group_refused",
+        topics=named[:NAMES_TOLD],
+        group=str(asked.group_id),
+        client=connection.host,
+        client_id=request.client_id,
+        reason="share groups can't read diskless topics",
+        remedy="read them with a consumer group, or let the share group subscribe to classic topics only",
+    )
+    response_type: Any = load_response_schema(request.api_key, request.api_version)
+    listed = ", ".join(named[:NAMES_TOLD]) + (", …" if len(named) > NAMES_TOLD else "")
+    response = response_type(
+        throttle_time=milliseconds(0),
+        error_code=ErrorCode(INVALID_TOPIC_EXCEPTION),
+        error_message=f"Share groups can't read diskless topics: {listed}. {_ADVICE}",
+        member_id=asked.member_id,
+        member_epoch=asked.member_epoch,
+        heartbeat_interval=milliseconds(0),
+    )
+    slot.fill([encode(response)])

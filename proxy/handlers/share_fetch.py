@@ -1,8 +1,10 @@
 """ShareFetch and ShareAcknowledge (API keys 78, 79, KIP-932): of classic topics only, and with the proxies' addresses.
 
-Behaviour: share groups read what is on the brokers, and the records of a diskless topic are not. Its partitions are
-taken out of the request, so that the broker's share session never has them, and answered INVALID_TOPIC_EXCEPTION, which
-consumers surface; the other topics go on. A client names a partition once per share session, so it is told once.
+Behaviour: share groups read what is on the brokers, and the records of a diskless topic are not. The member's next
+heartbeat reports that (`group_heartbeat`). Until then its partitions are taken out of the request, so that the broker's
+share session never has them, and answered UNKNOWN_TOPIC_ID. For other errors Java's consumer throws
+IllegalStateException, or blames the client's rights. An acknowledgement is answered INVALID_TOPIC_EXCEPTION, which
+reaches the application.
 
 A broker answers a fetch of a session without partitions at once, and the client would ask again without a pause. So on
 a connection where partitions were taken out an empty answer waits for what is left of `max_wait`.
@@ -20,8 +22,9 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 from kio.index import load_response_schema
 from kio.schema.errors import ErrorCode
 
+from proxy.api_keys import SHARE_FETCH
 from proxy.coordinator.interface import DisklessTopic
-from proxy.errors import INVALID_TOPIC_EXCEPTION, NONE
+from proxy.errors import INVALID_TOPIC_EXCEPTION, NONE, UNKNOWN_TOPIC_ID
 from proxy.rewrite_metadata import address_of
 from proxy.security.rights import READ, rights_of
 from proxy.seldom import NAMES_TOLD
@@ -143,20 +146,24 @@ async def _refused(connection: ClientConnection, request: Request, mine: Mine) -
 def _topic(topic_type: Any, asked: Any, error_code: int) -> Any:
     """A topic of the response, all of whose partitions have failed."""
     partition_type = nested(topic_type, "partitions")
-    message = NOT_FOR_SHARE_GROUPS if error_code == INVALID_TOPIC_EXCEPTION else None
+    is_unreadable = error_code == INVALID_TOPIC_EXCEPTION
+    message = NOT_FOR_SHARE_GROUPS if is_unreadable else None
+    fetched = UNKNOWN_TOPIC_ID if is_unreadable and topic_type.__api_key__ == SHARE_FETCH else error_code
     return topic_type(
         topic_id=asked.topic_id,
-        partitions=tuple(_partition(partition_type, one, error_code, message) for one in asked.partitions),
+        partitions=tuple(_partition(partition_type, one, fetched, error_code, message) for one in asked.partitions),
     )
 
 
-def _partition(partition_type: Any, asked: Any, error_code: int, message: str | None) -> Any:
+def _partition(
+    partition_type: Any, asked: Any, error_code: int, acknowledge_error_code: int, message: str | None
+) -> Any:
     leader_type = get_type_hints(partition_type)["current_leader"]
     values = {
         "partition_index": asked.partition_index,
         "error_code": ErrorCode(error_code),
         "error_message": message,
-        "acknowledge_error_code": error_code if asked.acknowledgement_batches else NONE,
+        "acknowledge_error_code": acknowledge_error_code if asked.acknowledgement_batches else NONE,
         "acknowledge_error_message": message if asked.acknowledgement_batches else None,
         "current_leader": leader_type(leader_id=_NO_LEADER, leader_epoch=_NO_LEADER),
         "records": b"",

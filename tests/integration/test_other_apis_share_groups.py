@@ -15,11 +15,12 @@ from tests.support.confluent import produce
 from tests.support.questions import ask
 from tests.support.raw import Raw
 from tests.support.records import samples
-from tests.support.topics import CLASSIC, DISKLESS, KINDS, admin, new_topic
+from tests.support.topics import CLASSIC, DISKLESS, KINDS, admin, create_topic, new_topic
+from tests.support.waiting import wait_for
 
 METADATA, FIND_COORDINATOR, SHARE_GROUP_HEARTBEAT = 3, 10, 76
 SHARE_FETCH, SHARE_ACKNOWLEDGE, DESCRIBE_OFFSETS, ALTER_OFFSETS = 78, 79, 90, 91
-INVALID_TOPIC_EXCEPTION = 17
+INVALID_TOPIC_EXCEPTION, UNKNOWN_TOPIC_ID = 17, 100
 RACK = "rack-b"
 MAX_WAIT_MS = 600
 """Of a fetch that finds nothing."""
@@ -92,7 +93,7 @@ def test_a_session_with_both_kinds(stack: Stack, topics: dict[str, str], group: 
     leader = known[topics[CLASSIC]]["partitions"][0]["leader_id"]
     address = next(f"{one['host']}:{one['port']}" for one in told["brokers"] if one["node_id"] == leader)
     member = str(uuid.uuid4())
-    join(stack, group, member, list(topics.values()))
+    join(stack, group, member, [topics[CLASSIC]])
 
     def fetch(epoch: int, *kinds: str) -> dict[str, Any]:
         """What was answered, by kind."""
@@ -117,14 +118,14 @@ def test_a_session_with_both_kinds(stack: Stack, topics: dict[str, str], group: 
     with Raw(address) as raw:
         first = fetch(0, DISKLESS)
         assert first.keys() == {DISKLESS}
-        assert first[DISKLESS]["error_code"] == INVALID_TOPIC_EXCEPTION
+        assert first[DISKLESS]["error_code"] == UNKNOWN_TOPIC_ID
         assert "share groups can't read it" in first[DISKLESS]["error_message"]
         began = time.monotonic()
         assert fetch(1) == {}
         # The broker answers at once, and the client would ask again at once.
         assert time.monotonic() - began >= MAX_WAIT_MS / 1000
         both = fetch(2, CLASSIC, DISKLESS)
-        assert both[DISKLESS]["error_code"] == INVALID_TOPIC_EXCEPTION
+        assert both[DISKLESS]["error_code"] == UNKNOWN_TOPIC_ID
         epoch, acquired = 3, list(both.get(CLASSIC, {}).get("acquired_records", ()))
         deadline = time.monotonic() + TIMEOUT_SECONDS
         while sum(one["last_offset"] + 1 - one["first_offset"] for one in acquired) < RECORDS:
@@ -152,27 +153,50 @@ def test_a_session_with_both_kinds(stack: Stack, topics: dict[str, str], group: 
         assert errors == {ids[CLASSIC]: 0, ids[DISKLESS]: INVALID_TOPIC_EXCEPTION}
 
 
-def test_a_share_consumer_of_both_kinds(stack: Stack, topics: dict[str, str], group: str) -> None:
-    """It is told of the error, and reads the classic topic."""
-    read: list[int] = []
+def heartbeat(address: str | Raw, group: str, member: str, epoch: int, names: list[str] | None) -> dict[str, Any]:
+    return ask(
+        address,
+        SHARE_GROUP_HEARTBEAT,
+        1,
+        group_id=group,
+        member_id=member,
+        member_epoch=epoch,
+        subscribed_topic_names=names,
+    )
+
+
+def test_a_subscription_with_a_diskless_topic_is_rejected(stack: Stack, topics: dict[str, str], group: str) -> None:
+    """Also if the topic is created after the member has joined."""
+    member, later = str(uuid.uuid4()), f"later-{uuid.uuid4().hex[:8]}"
+    with Raw(coordinator(stack, group)) as raw:
+        told = heartbeat(raw, group, member, 0, list(topics.values()))
+        assert told["error_code"] == INVALID_TOPIC_EXCEPTION
+        assert f"Share groups can't read diskless topics: {topics[DISKLESS]}." in told["error_message"]
+        told = heartbeat(raw, group, member, 0, [topics[CLASSIC], later])
+        assert told["error_code"] == 0, told
+        create_topic(stack, later, DISKLESS)
+
+        def rejected() -> bool:
+            answer = heartbeat(raw, group, member, told["member_epoch"], None)
+            return answer["error_code"] == INVALID_TOPIC_EXCEPTION and later in answer["error_message"]
+
+        wait_for(rejected, "the heartbeat is rejected")
+        assert heartbeat(raw, group, member, -1, None)["error_code"] == 0, "it can leave"
+
+
+def test_a_share_consumer_reports_what_is_wrong(stack: Stack, topics: dict[str, str], group: str) -> None:
     errors: list[str] = []
     settings = {"bootstrap.servers": stack.bootstrap(RACK), "group.id": group}
     with ShareConsumer(settings) as consumer:
         consumer.subscribe(list(topics.values()))
         deadline = time.monotonic() + TIMEOUT_SECONDS
-        while len(read) < RECORDS or not errors:
-            assert time.monotonic() < deadline, f"read {read}, errors {errors}"
+        while not errors:
+            assert time.monotonic() < deadline
             try:
-                for message in consumer.poll(1.0):
-                    if message.error():
-                        errors.append(message.error().name())
-                    else:
-                        assert message.topic() == topics[CLASSIC]
-                        read.append(message.offset())
+                errors += [str(message.error()) for message in consumer.poll(1.0) if message.error()]
             except KafkaException as error:
-                errors.append(error.args[0].name())
-    assert sorted(read) == list(range(RECORDS))
-    assert set(errors) == {"TOPIC_EXCEPTION"}
+                errors.append(str(error.args[0]))
+    assert "Invalid topic" in errors[0], errors
 
 
 def test_offsets_of_share_groups(stack: Stack, topics: dict[str, str], group: str) -> None:

@@ -177,13 +177,17 @@ def test_a_plan_of_what_is_told_takes_no_replica_away(twice: Twice, names: tuple
     assert "No partition reassignments found" in ask(twice, REASSIGN, "--list")
 
 
-def test_a_share_group_is_told_why_it_gets_nothing(twice: Twice, names: tuple[str, str]) -> None:
+@pytest.mark.parametrize("with_classic", [False, True])
+def test_a_share_consumer_throws_what_is_wrong(twice: Twice, names: tuple[str, str], with_classic: bool) -> None:
+    classic, diskless = names
+    topics = [classic, diskless] if with_classic else [diskless]
+    printed = twice.tools.check("ShareReader", twice.stack.bootstrap(twice.rack), f"{diskless}-reader", *topics)
+    assert "org.apache.kafka.common.errors.InvalidTopicException" in printed
+    assert f"Share groups can't read diskless topics: {diskless}." in printed
+
+
+def test_a_share_group_has_no_offsets_of_a_diskless_topic(twice: Twice, names: tuple[str, str]) -> None:
     _, diskless = names
     group = f"{diskless}-share"
-    asked = ["--topic", diskless, "--group", group, "--max-messages", "1", "--timeout-ms", "60000"]
-    assert "total of 0 messages" in ask(twice, f"{TOOLS}.consumer.ConsoleShareConsumer", *asked)
     reset = ["--reset-offsets", "--group", group, "--topic", diskless, "--to-earliest", "--execute"]
     assert "InvalidTopicException" in ask(twice, SHARE_GROUPS, *reset)
-    assert f"{group} {diskless}" in " ".join(ask(twice, SHARE_GROUPS, "--describe", "--group", group).split())
-    assert "Successful" in ask(twice, SHARE_GROUPS, "--delete-offsets", "--group", group, "--topic", diskless)
-    assert "was successful" in ask(twice, SHARE_GROUPS, "--delete", "--group", group)
