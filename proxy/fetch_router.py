@@ -18,18 +18,19 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
-from proxy.errors import FETCH_SESSION_ID_NOT_FOUND
+from proxy.errors import FETCH_SESSION_ID_NOT_FOUND, UNKNOWN_SERVER_ERROR
 from proxy.fetching.asked import DisklessAsked, FetchAsked, each_once
 from proxy.fetching.forward import forward
 from proxy.fetching.leader import without_session
 from proxy.fetching.rounds import Fetching
 from proxy.fetching.route import NOWHERE_NEAR, is_routed, never_near, router_of
-from proxy.wire.fetch import parse_fetch_request
-from proxy.wire.fetch_response import build_fetch_response
+from proxy.wire.fetch import ISOLATION_LEVELS, FetchRequest, parse_fetch_request
+from proxy.wire.fetch_response import PartitionFetched, TopicFetched, build_fetch_response
 
 if TYPE_CHECKING:
     from proxy.connection import ClientConnection
     from proxy.request import Request
+    from proxy.wire.primitives import Buffer
 
 _FIRST_EPOCH = 0
 
@@ -55,6 +56,9 @@ def fetch(connection: ClientConnection, request: Request) -> Coroutine[Any, Any,
         body = build_fetch_response(parsed.version, 0, [], error_code=FETCH_SESSION_ID_NOT_FOUND)
         connection.open_slot(request).fill(body)
         return None
+    if mine and parsed.isolation_level not in ISOLATION_LEVELS:
+        connection.open_slot(request).fill(_failed(parsed, UNKNOWN_SERVER_ERROR))
+        return None
     if not mine and not routed:
         forward(connection, without_session(request, parsed), {}, never_near(connection))
         return None
@@ -69,6 +73,18 @@ def fetch(connection: ClientConnection, request: Request) -> Coroutine[Any, Any,
     if router_of(connection).knows(classic):
         return _routed(connection, asked)
     return _learn_first(connection, asked)
+
+
+def _failed(parsed: FetchRequest, error_code: int) -> list[Buffer]:
+    """The whole request failed: as `FetchRequest.getErrorResponse`, whose partitions are left out from v13 on."""
+    topics = [
+        TopicFetched(
+            asked.topic, [PartitionFetched(one.index, error_code, -1, -1, -1, (), 0, ()) for one in asked.partitions]
+        )
+        for asked in parsed.topics
+        if isinstance(asked.topic, str)
+    ]
+    return build_fetch_response(parsed.version, 0, topics, error_code=error_code)
 
 
 async def _learn_first(connection: ClientConnection, asked: FetchAsked) -> None:

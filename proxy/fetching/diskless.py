@@ -6,10 +6,18 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from proxy.diskless_reader import PartitionRead, ReadRequest
-from proxy.errors import KAFKA_STORAGE_ERROR, NONE, UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION
+from proxy.errors import (
+    KAFKA_STORAGE_ERROR,
+    NONE,
+    NOT_LEADER_OR_FOLLOWER,
+    UNKNOWN_SERVER_ERROR,
+    UNKNOWN_TOPIC_ID,
+    UNKNOWN_TOPIC_OR_PARTITION,
+)
 from proxy.fetching.answer import DISKLESS, Answer, Piece, piece_of
 from proxy.fetching.asked import DisklessAsked, Key
 from proxy.security.rights import READ, rights_of
+from proxy.wire.fetch import FetchRequest
 from proxy.wire.fetch_response import PartitionFetched
 from proxy.wire.primitives import Buffer
 
@@ -21,11 +29,13 @@ if TYPE_CHECKING:
 class DisklessSource:
     """Diskless partitions of one Fetch. `check` comes first."""
 
-    def __init__(self, connection: ClientConnection, topics: Sequence[DisklessAsked], *, read_committed: bool) -> None:
+    def __init__(self, connection: ClientConnection, topics: Sequence[DisklessAsked], parsed: FetchRequest) -> None:
         self._connection = connection
         self._context = connection.context
         self._topics = topics
-        self._read_committed = read_committed
+        self._parsed = parsed
+        self._too_small: set[Key] = set()
+        """Partitions with a negative limit: brokers fail to read them, unless there is nothing to read."""
         self._refused: dict[Key, int] = {}
         """Errors of partitions that are not read."""
         self._asked: list[Key] = []
@@ -58,7 +68,12 @@ class DisklessSource:
                     self._refused[asked.topic, partition.index] = UNKNOWN_TOPIC_OR_PARTITION
                 elif error_code != NONE:
                     self._refused[asked.topic, partition.index] = error_code
+                elif self._parsed.replica_id >= 0:
+                    # A broker that fetches as a follower: the topic has none, and the replica is not assigned.
+                    self._refused[asked.topic, partition.index] = NOT_LEADER_OR_FOLLOWER
                 else:
+                    if min(partition.partition_max_bytes, self._parsed.max_bytes) < 0:
+                        self._too_small.add((asked.topic, partition.index))
                     self._asked.append((asked.topic, partition.index))
                     self._reads.append(
                         ReadRequest(
@@ -71,9 +86,12 @@ class DisklessSource:
         reads = await self._context.reader.read(
             self._reads, max_bytes=max_bytes, trust_ends=trust_ends, first_exempt=first_exempt, wait_s=wait_s
         )
-        pieces = {key: self._refusal(key[1], error_code) for key, error_code in self._refused.items()}
+        pieces = {
+            key: self._refusal(key[1], error_code, None if error_code == NOT_LEADER_OR_FOLLOWER else ())
+            for key, error_code in self._refused.items()
+        }
         for key, read in zip(self._asked, reads, strict=True):
-            pieces[key] = self._piece(key[1], read)
+            pieces[key] = self._piece(key, read)
         size = sum(read.size_bytes for read in reads)
         errors = {piece.error_code for piece in pieces.values()} - {NONE}
         unavailable = errors == {KAFKA_STORAGE_ERROR} and not size
@@ -81,7 +99,10 @@ class DisklessSource:
         rack = self._context.settings.rack
         return Answer(DISKLESS, rack, True, pieces, size, settled, unavailable=unavailable)
 
-    def _piece(self, partition: int, read: PartitionRead) -> Piece:
+    def _piece(self, key: Key, read: PartitionRead) -> Piece:
+        partition = key[1]
+        if key in self._too_small and (read.size_bytes or read.more) and not read.error_code:
+            return self._refusal(partition, UNKNOWN_SERVER_ERROR, aborted=None)
         if read.error_code:
             # Beside an error brokers tell neither watermarks nor the log start, OFFSET_OUT_OF_RANGE included.
             return self._refusal(partition, read.error_code, aborted=None)
@@ -94,7 +115,7 @@ class DisklessSource:
             read.log_start_offset,
             records,
             read.size_bytes,
-            () if self._read_committed else None,
+            () if self._parsed.isolation_level else None,
         )
         return piece_of(fetched)
 

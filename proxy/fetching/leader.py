@@ -2,7 +2,9 @@
 
 A broker that hangs is waited for as a client of its own would wait. Where others have something for the same Fetch, it
 is for a short time only; its partitions are then answered as those without news. All are there, as Java's consumer
-drops an answer without a session that lacks one; and an error would make clients ask for metadata at every Fetch.
+drops an answer without a session that lacks one; and an error would make clients ask for metadata at every Fetch. Only
+where the client was never told how far a partition goes, it is told to look for the leader: without a high watermark,
+librdkafka takes the partition for read to its end.
 """
 
 from __future__ import annotations
@@ -13,9 +15,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from proxy.api_keys import FETCH
-from proxy.errors import NONE
+from proxy.errors import NONE, NOT_LEADER_OR_FOLLOWER
 from proxy.fetching.answer import CLASSIC, Answer, Piece, piece_of
 from proxy.fetching.asked import Key, keys_of
+from proxy.fetching.watermarks import Ends
 from proxy.replicas.answers import AwaitedAnswer, ReplicaAnswer
 from proxy.rewrite_metadata import address_of
 from proxy.upstream import BrokerUnreachable
@@ -52,15 +55,15 @@ class LeaderSource:
         connection: ClientConnection,
         request: Request,
         parsed: FetchRequest,
-        told: Callable[[str | bytes, int, int], None],
-        last_told: Callable[[str | bytes, int], int],
+        told: Callable[[str | bytes, int, int, int], None],
+        last_told: Callable[[str | bytes, int], Ends | None],
         silence: LeaderSilence,
         hold: Callable[[ReplicaAnswer], None],
     ) -> None:
         """`parsed` names the rack that brokers may redirect to (KIP-392), or none.
 
-        `told` hears of high watermarks, `last_told` knows them; `silence` is the connection's; `hold` is told of each
-        answer that takes memory.
+        `told` hears of high watermarks and last stable offsets, `last_told` knows them; `silence` is the connection's;
+        `hold` is told of each answer that takes memory.
         """
         self._hold = hold
         self._told = told
@@ -106,7 +109,7 @@ class LeaderSource:
             for partition in partitions:
                 size += partition.record_bytes
                 settled = settled or partition.error_code != NONE
-                self._told(topic, partition.index, partition.high_watermark)
+                self._told(topic, partition.index, partition.high_watermark, partition.last_stable_offset)
                 pieces[topic, partition.index] = Piece(
                     partition.error_code, partition.record_bytes, [walk.body[partition.start : partition.end]]
                 )
@@ -157,7 +160,10 @@ class LeaderSource:
 
     def _no_news(self, topic: str | bytes, partition: int) -> Piece:
         aborted = () if self._parsed.isolation_level else None
-        return piece_of(PartitionFetched(partition, NONE, self._last_told(topic, partition), -1, -1, (), 0, aborted))
+        ends = self._last_told(topic, partition)
+        if ends is None:
+            return piece_of(PartitionFetched(partition, NOT_LEADER_OR_FOLLOWER, -1, -1, -1, (), 0, aborted))
+        return piece_of(PartitionFetched(partition, NONE, *ends, -1, (), 0, aborted))
 
 
 def without_session(request: Request, parsed: FetchRequest) -> Request:

@@ -33,7 +33,7 @@ from proxy.errors import (
 )
 from proxy.fetching.answer import CLASSIC, Answer, Piece, piece_of
 from proxy.fetching.asked import Key, keys_of
-from proxy.fetching.watermarks import Watermarks
+from proxy.fetching.watermarks import Ends, Watermarks
 from proxy.replicas.answers import ReplicaAnswer, ReplicaUnavailable
 from proxy.replicas.choice import LeaderReason
 from proxy.replicas.states import ClassicTopic
@@ -96,8 +96,8 @@ class ReplicaReply(NamedTuple):
     """Record bytes of each topic."""
     walk: FetchWalk | None = None
     """None where there is no answer; its topics are called as the client calls them."""
-    raised: dict[Key, int] | None = None
-    """High watermarks to be told in place of the replica's."""
+    raised: dict[Key, Ends] | None = None
+    """To be told in place of the replica's own."""
     throttle_ms: int = 0
     fenced: frozenset[Key] = NOTHING
     """Partitions that are answered with FENCED_LEADER_EPOCH."""
@@ -121,7 +121,7 @@ class ReplicaReply(NamedTuple):
                     if key in self.fenced:
                         pieces[key] = piece_of(PartitionFetched(at.index, FENCED_LEADER_EPOCH, -1, -1, -1, (), 0))
                     elif key not in self.absorbed:
-                        encoded = piece(walk, at, version, raised.get(key, at.high_watermark))
+                        encoded = piece(walk, at, version, raised.get(key, (at.high_watermark, at.last_stable_offset)))
                         pieces[key] = Piece(NONE, at.record_bytes, encoded)
         settled = self.throttle_ms > 0 or bool(self.fenced)
         return Answer(CLASSIC, self.serving, True, pieces, self.record_bytes, settled, self.throttle_ms)
@@ -206,7 +206,7 @@ class ReplicaSource:
         return self._look_through(topics, walk)
 
     def _look_through(self, topics: list[TopicFetch], walk: FetchWalk) -> ReplicaReply:
-        absorbed, raised, by_topic = dict[Key, LeaderReason](), dict[Key, int](), []
+        absorbed, raised, by_topic = dict[Key, LeaderReason](), dict[Key, Ends](), []
         told, record_bytes, count, fenced = self._watermarks.told, 0, 0, set[Key]()
         # Of a client that asks by name the epoch may be that of a topic made again, of which the replica has not heard.
         fence_stands = self._parsed.version >= LOWERED_FROM or self._leader not in self._context.cluster.view.brokers
@@ -214,7 +214,7 @@ class ReplicaSource:
             of_known = self._known.get(topic)
             topic_id, known = (of_known.topic_id, of_known.partitions) if of_known is not None else (b"", {})
             of_topic = 0
-            for index, error_code, high_watermark, plain, _, _, size, _ in partitions:
+            for index, error_code, high_watermark, last_stable, plain, _, _, size, _ in partitions:
                 state = known.get(index)
                 if error_code == FENCED_LEADER_EPOCH and fence_stands:
                     # The leader's epoch is as high or higher, so it would say the same, and may hang.
@@ -224,8 +224,8 @@ class ReplicaSource:
                 if error_code or not plain or state is None:
                     absorbed[topic, index] = self._absorb(topic, index, error_code)
                     continue
-                best = told(topic_id, index, state.leader_epoch, high_watermark)
-                if best != high_watermark:
+                best = told(topic_id, index, state.leader_epoch, high_watermark, last_stable)
+                if best != (high_watermark, last_stable):
                     raised[topic, index] = best
                 of_topic += size
             record_bytes += of_topic

@@ -26,6 +26,7 @@ from proxy.fetching.forward import forward
 from proxy.fetching.leader import LeaderSource
 from proxy.fetching.replica import ReplicaReply, ReplicaSource
 from proxy.fetching.route import Route, router_of
+from proxy.fetching.watermarks import Ends
 from proxy.replicas.answers import ReplicaAnswer
 from proxy.replicas.choice import LeaderReason
 from proxy.security.principal import user_of
@@ -62,7 +63,7 @@ class Fetching:
         self._reasons = dict(route.reasons)
         self._diskless: DisklessSource | None = None
         if diskless:
-            self._diskless = DisklessSource(connection, diskless, read_committed=parsed.isolation_level > 0)
+            self._diskless = DisklessSource(connection, diskless, parsed)
         self._held: list[ReplicaAnswer] = []
         """Answers whose memory is to be given back."""
         self._diskless_first = bool(diskless) and topics[0].topic == diskless[0].asked.topic
@@ -229,7 +230,7 @@ class Fetching:
             )
         return source
 
-    def _leader_told(self, topic: str | bytes, partition: int, high_watermark: int) -> None:
+    def _leader_told(self, topic: str | bytes, partition: int, high_watermark: int, last_stable: int) -> None:
         """No replica is to tell less later; beside an error there is none."""
         known = self._known.get(topic)
         state = known.partitions.get(partition) if known is not None else None
@@ -239,11 +240,11 @@ class Fetching:
         if high_watermark < 0:
             watermarks.forget(known.topic_id, partition)
         else:
-            watermarks.told(known.topic_id, partition, state.leader_epoch, high_watermark)
+            watermarks.told(known.topic_id, partition, state.leader_epoch, high_watermark, last_stable)
 
-    def _last_told(self, topic: str | bytes, partition: int) -> int:
+    def _last_told(self, topic: str | bytes, partition: int) -> Ends | None:
         known = self._known.get(topic)
-        return -1 if known is None else self._router.watermarks.last(known.topic_id, partition)
+        return None if known is None else self._router.watermarks.last(known.topic_id, partition)
 
     def _move_to_leader(self, absorbed: dict[Key, LeaderReason]) -> None:
         self._reasons |= absorbed

@@ -5,8 +5,8 @@ offered, so a new broker release can't make clients send what would pass unexami
 broker of another rack that accepts connections and hangs is not waited for: a new connection is told what any broker
 answered last, and reads on; not of a throttle time, which is a client's own.
 
-Version notes: a request newer than the table's is answered here, with UNSUPPORTED_VERSION in a v0 body and the versions
-of ApiVersions itself, as KIP-511 says; the client then asks again.
+Version notes: a request of a version outside of the table's, also a negative one, is answered here: UNSUPPORTED_VERSION
+in a v0 body, with the versions of ApiVersions itself, as KIP-511 says. The client then asks again.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ _FIRST_THROTTLE_VERSION = 1
 def api_versions(connection: ClientConnection, request: Request) -> Coroutine[Any, Any, None] | None:
     """Answer or rewrite."""
     context, version = connection.context, request.api_version
-    if version > API_TABLE[request.api_key].highest_version:
+    api = API_TABLE[request.api_key]
+    if not api.lowest_version <= version <= api.highest_version:
         connection.open_slot(request).fill(
             [unsupported_api_versions_response(request.correlation_id)[_CORRELATION_BYTES:]]
         )

@@ -2,7 +2,8 @@
 
 Behaviour: latest is the high watermark, which without open transactions is the last stable offset too. By time and for
 the maximum timestamp the answer is exact to the record (`time_lookup.py`). A partition that is asked for twice gets
-INVALID_REQUEST, once; a special timestamp that is newer than the request's version UNSUPPORTED_VERSION.
+INVALID_REQUEST, once; a special timestamp that is newer than the request's version UNSUPPORTED_VERSION. A consumer's
+isolation level that is none fails the whole request.
 
 Version notes: v7 maximum timestamp (KIP-734), v8 earliest local and v9 latest tiered (KIP-405), v10 a timeout
 (KIP-1075), v11 earliest pending upload (KIP-1023). v4 leader epochs: a diskless topic's batches all have the same.
@@ -10,6 +11,7 @@ Version notes: v7 maximum timestamp (KIP-734), v8 earliest local and v9 latest t
 
 from __future__ import annotations
 
+import struct
 from collections import Counter
 from collections.abc import Coroutine
 from functools import partial
@@ -25,11 +27,18 @@ from proxy.coordinator.interface import (
     ListRequest,
     OffsetAnswer,
 )
-from proxy.errors import INVALID_REQUEST, NONE, UNKNOWN_TOPIC_OR_PARTITION, UNSUPPORTED_VERSION
+from proxy.errors import (
+    INVALID_REQUEST,
+    NONE,
+    UNKNOWN_SERVER_ERROR,
+    UNKNOWN_TOPIC_OR_PARTITION,
+    UNSUPPORTED_VERSION,
+)
 from proxy.handlers.halves import Mine, answer_in_halves
 from proxy.handlers.offsets import listed_offsets
 from proxy.security.rights import DESCRIBE
 from proxy.wire.cold import nested, read_request
+from proxy.wire.fetch import CONSUMER_REPLICA_ID, ISOLATION_LEVELS
 
 if TYPE_CHECKING:
     from proxy.connection import ClientConnection
@@ -45,6 +54,9 @@ _FIRST_VERSIONS = {
     EARLIEST_PENDING_UPLOAD_TIMESTAMP: 11,
 }
 _FIRST_TIMEOUT_VERSION = 10
+_FIRST_ISOLATION_VERSION = 2
+_REPLICA_AND_ISOLATION = struct.Struct(">ib")
+"""A request begins with these."""
 _LEADER_EPOCH = 0
 _NOWHERE = OffsetAnswer(NONE, -1, -1)
 
@@ -58,12 +70,13 @@ def list_offsets(connection: ClientConnection, request: Request) -> Coroutine[An
 
 async def _answer_mine(request: Request, connection: ClientConnection, response_type: Any, mine: Mine) -> list[Any]:
     asked_for = Counter((entry.name, asked.partition_index) for topic, entry, _ in mine for asked in topic.partitions)
+    failed = NONE if _is_isolated(request) else UNKNOWN_SERVER_ERROR
     answers: dict[tuple[str, int], OffsetAnswer] = {}
     wanted: dict[tuple[str, int], ListRequest] = {}
     for topic, entry, refused in mine:
         for asked in topic.partitions:
             key = entry.name, asked.partition_index
-            error_code = refused or _error(request.api_version, entry, asked, asked_for[key])
+            error_code = failed or refused or _error(request.api_version, entry, asked, asked_for[key])
             if error_code != NONE:
                 answers[key] = OffsetAnswer(error_code, -1, -1)
             elif asked.timestamp in (LATEST_TIERED_TIMESTAMP, EARLIEST_PENDING_UPLOAD_TIMESTAMP):
@@ -80,6 +93,14 @@ async def _answer_mine(request: Request, connection: ClientConnection, response_
     for (name, index), answer in answers.items():
         partitions[name].append(_partition(partition_type, index, answer))
     return [topic_type(name=name, partitions=tuple(answered)) for name, answered in partitions.items()]
+
+
+def _is_isolated(request: Request) -> bool:
+    """False if brokers fail over the isolation level; they look at that of consumers only."""
+    if request.api_version < _FIRST_ISOLATION_VERSION:
+        return True
+    replica_id, isolation_level = _REPLICA_AND_ISOLATION.unpack_from(request.body)
+    return replica_id != CONSUMER_REPLICA_ID or isolation_level in ISOLATION_LEVELS
 
 
 def _error(api_version: int, entry: DisklessTopic, asked: Any, times: int) -> int:

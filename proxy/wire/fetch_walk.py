@@ -18,13 +18,16 @@ LOWERED_FROM = FIRST_TOPIC_ID
 """The version that is asked for in place of older ones: by its ID no other topic is read that had the name before."""
 FIRST_LOG_START = 5
 
-_FLEXIBLE = struct.Struct(">ihq16xBiBBBB")
-"""Of a partition from v12 on: index, error code, high watermark, compact number of aborted transactions, preferred
-replica, four bytes from the length of the records on. The smallest last partition has so many bytes behind it."""
-_V11 = struct.Struct(">ihq16xiii")
-"""Of a partition of v11: index, error code, high watermark, number of aborted transactions, preferred replica, length
-of the records."""
+_FLEXIBLE = struct.Struct(">ihqq8xBiBBBB")
+"""Of a partition from v12 on: index, error code, high watermark, last stable offset, compact number of aborted
+transactions, preferred replica, four bytes from the length of the records on. The smallest last partition has so many
+bytes behind it."""
+_V11 = struct.Struct(">ihqq8xiii")
+"""Of a partition of v11: index, error code, high watermark, last stable offset, number of aborted transactions,
+preferred replica, length of the records."""
 _HIGH_WATERMARK_AT = 6
+_ENDS = struct.Struct(">qq")
+"""High watermark and last stable offset."""
 _NO_REPLICA = -1
 _ABORTED = struct.Struct(">qq")
 _FIXED = struct.Struct(">ihqqqB")
@@ -40,6 +43,7 @@ class PartitionAt(NamedTuple):
     index: int  # type: ignore[assignment]  # Kafka's name; hides tuple.index
     error_code: int
     high_watermark: int
+    last_stable_offset: int
     plain: bool
     """It names no preferred replica and has no tagged fields."""
     start: int
@@ -95,7 +99,9 @@ def _walk_flexible(data: memoryview, at: int, version: int, count: int, into: li
     """The hot loop: the length of the records is read in line from four bytes at once."""
     unpack, append, make = _FLEXIBLE.unpack_from, into.append, tuple.__new__
     for _ in range(count):
-        index, error_code, high_watermark, aborted, preferred, first, second, third, fourth = unpack(data, at)
+        index, error_code, high_watermark, last_stable, aborted, preferred, first, second, third, fourth = unpack(
+            data, at
+        )
         if aborted > 1:
             start = 0
         elif first < 0x80:
@@ -118,7 +124,7 @@ def _walk_flexible(data: memoryview, at: int, version: int, count: int, into: li
             plain, end = False, skip_tags(data, end)
         else:
             end += 1
-        append(make(PartitionAt, (index, error_code, high_watermark, plain, at, start, length, end)))
+        append(make(PartitionAt, (index, error_code, high_watermark, last_stable, plain, at, start, length, end)))
         at = end
     return at
 
@@ -126,13 +132,14 @@ def _walk_flexible(data: memoryview, at: int, version: int, count: int, into: li
 def _walk_v11(data: memoryview, at: int, count: int, into: list[PartitionAt]) -> int:
     unpack, append, make, size = _V11.unpack_from, into.append, tuple.__new__, _V11.size
     for _ in range(count):
-        index, error_code, high_watermark, aborted, preferred, length = unpack(data, at)
+        index, error_code, high_watermark, last_stable, aborted, preferred, length = unpack(data, at)
         if aborted > 0 or length < 0:
             at = _walk_any(data, at, FIRST_RACK, into)
             continue
         start = at + size
         end = start + length
-        append(make(PartitionAt, (index, error_code, high_watermark, preferred == _NO_REPLICA, at, start, length, end)))
+        plain = preferred == _NO_REPLICA
+        append(make(PartitionAt, (index, error_code, high_watermark, last_stable, plain, at, start, length, end)))
         at = end
     check_end(data, at)
     return at
@@ -143,41 +150,40 @@ def _walk_any(data: memoryview, at: int, version: int, into: list[PartitionAt]) 
     length = max(records_end - records, 0)
     tags = end - records - length if version >= FIRST_FLEXIBLE else 1
     plain = preferred == _NO_REPLICA and tags == 1
-    into.append(PartitionAt(fields[0], fields[1], fields[2], plain, at, records, length, end))
+    into.append(PartitionAt(fields[0], fields[1], fields[2], fields[3], plain, at, records, length, end))
     return end
 
 
-def piece(walk: FetchWalk, partition: PartitionAt, version: int, high_watermark: int) -> list[Buffer]:
-    """A partition's answer with that high watermark, as it stands in a response of `version`.
+def piece(walk: FetchWalk, partition: PartitionAt, version: int, ends: tuple[int, int]) -> list[Buffer]:
+    """A partition's answer with those ends, as it stands in a response of `version`.
 
-    `version` is the walk's own or, where that is LOWERED_FROM or newer, any lower one.
+    `ends`: high watermark and last stable offset. `version` is the walk's own or, where that is LOWERED_FROM or newer,
+    any lower one.
     """
     data = walk.body
     if version == walk.version or version >= FIRST_FLEXIBLE:
-        if high_watermark == partition.high_watermark:
+        if ends == (partition.high_watermark, partition.last_stable_offset):
             return [data[partition.start : partition.end]]
         at = partition.start + _HIGH_WATERMARK_AT
         return [
-            data[partition.start : at].tobytes() + INT64.pack(high_watermark),
-            data[at + INT64.size : partition.end],
+            data[partition.start : at].tobytes() + _ENDS.pack(*ends),
+            data[at + _ENDS.size : partition.end],
         ]
     head = bytearray()
-    _lower_head(data, partition, version, high_watermark, head)
+    _lower_head(data, partition, version, ends, head)
     records = partition.records
     return [bytes(head), data[records : records + partition.record_bytes]] if partition.record_bytes else [bytes(head)]
 
 
-def _lower_head(data: memoryview, partition: PartitionAt, version: int, high_watermark: int, into: bytearray) -> None:
+def _lower_head(data: memoryview, partition: PartitionAt, version: int, ends: tuple[int, int], into: bytearray) -> None:
     """What stands before the records in v4 to v11, whose lengths are not compact and which have no tagged fields."""
-    index, error_code, _, last_stable, log_start, aborted = _FIXED.unpack_from(data, partition.start)
+    index, error_code, _, _, log_start, aborted = _FIXED.unpack_from(data, partition.start)
     # Compact numbers are one more; of no records, as of no transactions, a single byte tells whether they are null.
     length = partition.record_bytes or data[partition.records - 1] - 1
     if version >= FIRST_RACK and aborted <= 1:
-        into += _V11_HEAD.pack(
-            index, error_code, high_watermark, last_stable, log_start, aborted - 1, _NO_REPLICA, length
-        )
+        into += _V11_HEAD.pack(index, error_code, *ends, log_start, aborted - 1, _NO_REPLICA, length)
         return
-    into += _V4_HEAD.pack(index, error_code, high_watermark, last_stable)
+    into += _V4_HEAD.pack(index, error_code, *ends)
     if version >= FIRST_LOG_START:
         into += INT64.pack(log_start)
     if aborted <= 1:
@@ -214,7 +220,7 @@ def lowered(walk: FetchWalk, version: int) -> list[Buffer]:
             small += NO_TAGS
             continue
         for partition in partitions:
-            _lower_head(data, partition, version, partition.high_watermark, small)
+            _lower_head(data, partition, version, (partition.high_watermark, partition.last_stable_offset), small)
             if partition.record_bytes:
                 buffers.append(bytes(small))
                 buffers.append(data[partition.records : partition.records + partition.record_bytes])

@@ -13,7 +13,8 @@ from tests.batches import make_batch
 from tests.support.questions import ask
 from tests.support.topics import CLASSIC, DISKLESS, create_topic, offsets
 
-PRODUCE, FETCH = 0, 1
+PRODUCE, FETCH, LIST_OFFSETS = 0, 1, 2
+UNKNOWN_SERVER_ERROR = -1
 NODE = 1
 SIZE = len(make_batch())
 BATCHES = 6
@@ -105,6 +106,60 @@ def test_beside_an_error_and_beside_nothing_the_same_is_told(
         OFFSET_OUT_OF_RANGE,
         UNKNOWN_TOPIC_OR_PARTITION,
     ]
+
+
+@pytest.mark.parametrize("version", [4, 11, 12])
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"isolation_level": 2},
+        {"isolation_level": -1},
+        {"replica_id": 7},
+        {"max_bytes": -1},
+        {"max_bytes": 0},
+        {"partition_bytes": -1},
+        {"min_bytes": -5},
+        {"max_wait": -5},
+    ],
+    ids=str,
+)
+def test_what_no_consumer_may_say_is_answered_as_brokers_do(
+    running_stack: Stack, topics: dict[str, str], version: int, values: dict[str, int]
+) -> None:
+    """Isolation levels that there are not, negative limits, and a fetch as a follower that is none."""
+    told = []
+    values = dict(values)
+    partition_bytes = values.pop("partition_bytes", 1 << 20)
+    for kind, address in (
+        (CLASSIC, f"127.0.0.1:{running_stack.ports.broker(NODE)}"),
+        (DISKLESS, listener(running_stack)),
+    ):
+        asked = [(topics[kind], partition, offset, partition_bytes) for partition, offset in ((0, 0), (1, 0))]
+        answer = whole_answer(address, *asked, version=version, **values)
+        found = [
+            {**one, "records": len(one.get("records") or b""), "partition": one["partition_index"]}
+            for topic in answer["responses"]
+            for one in topic["partitions"]
+        ]
+        told.append((answer.get("error_code"), found))
+    assert told[1] == told[0]
+
+
+@pytest.mark.parametrize("isolation_level", [-1, 2])
+def test_an_isolation_level_that_there_is_not_fails_list_offsets(
+    running_stack: Stack, topics: dict[str, str], isolation_level: int
+) -> None:
+    told = []
+    for kind, address in (
+        (CLASSIC, f"127.0.0.1:{running_stack.ports.broker(NODE)}"),
+        (DISKLESS, listener(running_stack)),
+    ):
+        partitions = [{"partition_index": 0, "current_leader_epoch": -1, "timestamp": -1}]
+        asked = [{"name": topics[kind], "partitions": partitions}]
+        answer = ask(address, LIST_OFFSETS, 7, replica_id=-1, isolation_level=isolation_level, topics=asked)
+        told.append(answer["topics"][0]["partitions"])
+    assert told[1] == told[0]
+    assert told[1][0]["error_code"] == UNKNOWN_SERVER_ERROR
 
 
 def test_a_partition_that_is_named_twice_is_answered_once_as_named_last(

@@ -10,6 +10,7 @@ import pytest
 
 from proxy.coordinator.interface import DisklessTopic
 from proxy.diskless_reader import PartitionRead
+from proxy.errors import NOT_LEADER_OR_FOLLOWER
 from proxy.fetching.asked import FetchAsked
 from proxy.fetching.rounds import Fetching
 from proxy.fetching.route import NOWHERE_NEAR, Router
@@ -172,7 +173,7 @@ async def test_a_leader_that_hangs_holds_up_the_others_for_a_grace_only() -> Non
         assert response is not None
         assert [size for _, _, size in lengths(response)] == [0, 100]
         of_leader = response.topics[0].partitions[0]
-        assert (of_leader.error_code, of_leader.high_watermark) == (0, 3)
+        assert (of_leader.error_code, of_leader.high_watermark, of_leader.last_stable_offset) == (0, 3, 3)
     assert proxied.remembered[Router].leader_silence.since_s is not None
     proxied.frozen, short = False, settings.fetch
     settings.fetch = short.model_copy(update={"replica_grace_ms": 60_000})
@@ -191,7 +192,12 @@ async def test_a_leader_that_was_silent_long_ago_may_have_spoken_since(has_spoke
     settings, names = proxied.context.settings, [("t", 2, 0), ("t", 0, 0)]
     settings.fetch = settings.fetch.model_copy(update={"replica_grace_ms": 10})
     proxied.frozen = True
-    assert lengths(await proxied.fetch(asked(12, *names))) == [("t", 2, 0), ("t", 0, 0)]
+    response = await proxied.fetch(asked(12, *names))
+    assert lengths(response) == [("t", 2, 0), ("t", 0, 0)]
+    of_leader = response.topics[0].partitions[0]
+    assert of_leader.error_code == NOT_LEADER_OR_FOLLOWER, (
+        "no high watermark is known, and none is the end to librdkafka"
+    )
     proxied.remembered[Router].leader_silence.since_s -= 1e6
     proxied.upstream.bytes_received += has_spoken
     if has_spoken:

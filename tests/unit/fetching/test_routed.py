@@ -306,7 +306,7 @@ async def test_topics_are_read_from_their_leader_by_setting() -> None:
     assert len(proxied.brokers[NEAR].asked) == 1
 
 
-async def test_the_high_watermark_does_not_go_back_while_the_leader_stays() -> None:
+async def test_neither_high_watermark_nor_last_stable_offset_goes_back_while_the_leader_stays() -> None:
     proxied, leader, follower = one_partition()
     follower.error_code = NOT_LEADER_OR_FOLLOWER
     assert only_partition(await proxied.fetch(asked(12, ("t", 0, 0)))).high_watermark == 9
@@ -315,7 +315,8 @@ async def test_the_high_watermark_does_not_go_back_while_the_leader_stays() -> N
         follower.high_watermark = high_watermark
         for version in (4, 10, 11, 12):
             found = only_partition(await proxied.fetch(asked(version, ("t", 0, 0))))
-            assert (found.high_watermark, found.records_length) == (told, sum((100, 200, 300)[: high_watermark // 3]))
+            assert found.high_watermark == found.last_stable_offset == told
+            assert found.records_length == sum((100, 200, 300)[: high_watermark // 3])
     proxied.known["t"] = proxied.known["t"]._replace(partitions={0: _IN_SYNC._replace(leader_epoch=6)})
     follower.high_watermark = 3
     assert only_partition(await proxied.fetch(asked(12, ("t", 0, 0)))).high_watermark == 3

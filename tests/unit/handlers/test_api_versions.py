@@ -102,3 +102,11 @@ async def test_nothing_is_told_that_no_broker_said_in_that_version() -> None:
     client.broker_answers = ANSWER
     assert await client.ask_version() == CLAMPED
     assert list(client.context.api_versions_learnt) == [0]
+
+
+@pytest.mark.parametrize("version", [-1, -(2**15), 5])
+async def test_a_version_that_there_is_not_is_unsupported(version: int) -> None:
+    """KIP-511: in a v0 body with the versions of ApiVersions itself, and without asking the broker."""
+    client = Client(foreign=False)
+    client.broker_answers = None
+    assert await client.ask_version(version) == struct.pack(">hihhh", 35, 1, API_VERSIONS, 0, 4)

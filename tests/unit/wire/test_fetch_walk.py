@@ -42,19 +42,22 @@ def test_a_walk_finds_what_parsing_finds(version, data):
 
 @pytest.mark.parametrize("version", _VERSIONS)
 @_MODEST
-@given(data=st.data(), high_watermark=st.integers(0, 2**60))
-def test_a_piece_with_another_high_watermark_is_otherwise_the_same(version, data, high_watermark):
+@given(data=st.data(), ends=st.tuples(st.integers(0, 2**60), st.integers(0, 2**60)))
+def test_a_piece_with_other_ends_is_otherwise_the_same(version, data, ends):
     body = encode(response_type(1, version), data.draw(trees(response_type(1, version))))
     walk = walk_fetch_response(body, version)
     changed, at = bytearray(body), 0
     for _, partitions in walk.topics:
         for at in partitions:
-            assert b"".join(piece(walk, at, version, at.high_watermark)) == body[at.start : at.end]
-            changed[at.start : at.end] = b"".join(piece(walk, at, version, high_watermark))
+            assert (
+                b"".join(piece(walk, at, version, (at.high_watermark, at.last_stable_offset)))
+                == body[at.start : at.end]
+            )
+            changed[at.start : at.end] = b"".join(piece(walk, at, version, ends))
     assert len(changed) == len(body)
     parsed = _partitions(parse_fetch_response(body, version))
     assert _partitions(parse_fetch_response(bytes(changed), version)) == [
-        (topic, one._replace(high_watermark=high_watermark)) for topic, one in parsed
+        (topic, one._replace(high_watermark=ends[0], last_stable_offset=ends[1])) for topic, one in parsed
     ]
 
 
@@ -90,7 +93,7 @@ def test_topics_with_ids_become_an_older_version(version, newer, data):
     assert decode_joined(response_type(1, version), lowered(walk, version)) == tree
     for _, partitions in walk.topics:
         for at in partitions:
-            assert b"".join(piece(walk, at, version, at.high_watermark)) in expected
+            assert b"".join(piece(walk, at, version, (at.high_watermark, at.last_stable_offset))) in expected
 
 
 def test_other_versions_are_not_lowered():
