@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field, field_validator, model_validator
 
-from proxy.config.section import Reloadable, Section
+from proxy.config.section import Addresses, Reloadable, Section
 from proxy.config.security import BrokerSasl, BrokerTls, SecurityProtocol, check_broker_security
 from proxy.config.values import parse_address
 
@@ -12,7 +12,7 @@ from proxy.config.values import parse_address
 class Brokers(Section):
     """The existing brokers."""
 
-    bootstrap: tuple[str, ...] = Field(min_length=1)
+    bootstrap: Addresses = Field(min_length=1)
     """`host:port` of brokers to start from."""
     connect_timeout_ms: int = Field(default=5_000, ge=1)
     """For one broker's address."""

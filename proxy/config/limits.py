@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field, field_validator
 
-from proxy.config.section import Reloadable, Section, checked_patterns
+from proxy.config.section import Reloadable, Section, Texts, checked_patterns
 
 
 class Limits(Section):
@@ -109,7 +109,7 @@ class FetchSettings(Section):
     read_near_replicas: Reloadable[bool] = True
     """Read classic topics from replicas in the proxy's own rack for clients that come to a listener of another rack's
     broker (KIP-392 without the client's help). Off, brokers' answers pass as they are."""
-    leader_read_topics: Reloadable[tuple[str, ...]] = ()
+    leader_read_topics: Reloadable[Texts] = ()
     """Regular expressions: classic topics whose whole name matches one are always read from their leaders, in whatever
     rack these are. For topics with few records that are wanted at once: a follower has them a little later."""
     replica_connections_max: Reloadable[int] = Field(default=1_000, ge=1)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pydantic import Field, field_validator, model_validator
 
-from proxy.config.section import Section
+from proxy.config.section import Section, Texts
 from proxy.config.security import ListenerTls
 from proxy.config.values import parse_node_ids
 
@@ -85,7 +85,7 @@ class Admin(Section):
     token_file: Path | None = None
     """A file with nothing but a token, which others on the machine can't read. Who has the token may drain the proxy
     and set its log level through the port; without a file nobody may. Read again when it changes."""
-    allowed_hosts: tuple[str, ...] = ()
+    allowed_hosts: Texts = ()
     """Where `host` is loopback: names under which it is asked for, beside `localhost` and loopback addresses. Others
     are refused, as a page of a foreign site that has its name lead here could read everything (DNS rebinding)."""
     recent_errors_max: int = Field(default=200, ge=1, le=1_000)

@@ -7,7 +7,7 @@ from ipaddress import ip_network
 
 from pydantic import Field, field_validator, model_validator
 
-from proxy.config.section import Reloadable, Section
+from proxy.config.section import Reloadable, Section, Texts
 
 
 class Fleet(Section):
@@ -37,7 +37,7 @@ class Fleet(Section):
 class Racks(Section):
     """How the rack of a client is found, beside what `listeners.rack` and `rack` say."""
 
-    client_id_keys: Reloadable[tuple[str, ...]] = ()
+    client_id_keys: Reloadable[Texts] = ()
     """Keys that name the rack in a client ID as `diskless_rack_id` does, which comes first: other systems' hints, for
     example `["diskless_az", "ws_az", "warpstream_az", "automq_az"]`."""
     by_network: Reloadable[dict[str, str]] = Field(default_factory=dict)

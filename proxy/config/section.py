@@ -6,7 +6,7 @@ import re
 from types import UnionType
 from typing import Annotated, Any, TypeVar, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, BeforeValidator, ConfigDict
 from pydantic.fields import FieldInfo
 
 _Value = TypeVar("_Value")
@@ -23,6 +23,20 @@ Reloadable = Annotated[_Value, _ReloadMark()]
 """The type of a setting that a reload (SIGHUP) changes; every other one needs a restart. See
 docs/decisions/0048-reload-in-place.md for what that asks of whoever reads it: `proxy/reload.py` has to tell each part
 that keeps such a value by itself."""
+
+
+def _as_list(value: Any) -> Any:
+    return (value,) if isinstance(value, str) else value
+
+
+def _split(value: Any) -> Any:
+    return tuple(part.strip() for part in value.split(",")) if isinstance(value, str) else value
+
+
+Texts = Annotated[tuple[str, ...], BeforeValidator(_as_list, json_schema_input_type=str | tuple[str, ...])]
+"""A list of texts; one text alone is a list of one."""
+Addresses = Annotated[tuple[str, ...], BeforeValidator(_split, json_schema_input_type=str | tuple[str, ...])]
+"""A list of addresses; or one text with commas between them, as clients write `bootstrap.servers`."""
 
 
 def is_reloadable(field: FieldInfo) -> bool:
@@ -50,5 +64,15 @@ def checked_patterns(patterns: tuple[str, ...]) -> tuple[str, ...]:
         try:
             re.compile(pattern)
         except re.error as error:
-            raise ValueError(f"{pattern!r} is no regular expression: {error}; mend it") from error
+            raise ValueError(f"{pattern!r} is no regular expression: {error}; {_remedy(pattern)}") from error
     return patterns
+
+
+def _remedy(pattern: str) -> str:
+    """Return what to write instead; `*` alone says any name to a shell, and nothing to a regular expression."""
+    meant = re.sub(r"(?<![.)\]\\])\*", ".*", pattern)
+    try:
+        re.compile(meant)
+    except re.error:
+        return "mend it"
+    return f"write {meant!r}"

@@ -9,10 +9,11 @@ An environment variable is `DISKLESS_PROXY_` and the field's path joined by two 
 from __future__ import annotations
 
 import re
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic.fields import FieldInfo
+from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from proxy.config.brokers import Brokers
 from proxy.config.limits import FetchSettings, Limits
@@ -21,9 +22,20 @@ from proxy.config.prices import Prices
 from proxy.config.racks import Fleet, Racks
 from proxy.config.replication import Replication
 from proxy.config.rollups import Rollups
-from proxy.config.section import Reloadable, checked_patterns
+from proxy.config.section import Reloadable, Texts, checked_patterns
 from proxy.config.security import check_principals
 from proxy.config.stores import Garbage, Redis, Storage
+
+
+class Environment(EnvSettingsSource):
+    """Environment variables. A list of texts may be one text alone, as in the file; else it is JSON."""
+
+    def decode_complex_value(self, field_name: str, field: FieldInfo, value: Any) -> Any:
+        """Return what a variable says. Raises ValueError for what is not JSON where it has to be."""
+        is_list = field is not None and field.annotation == tuple[str, ...]
+        if is_list and not value.lstrip().startswith("["):
+            return value
+        return super().decode_complex_value(field_name, field, value)
 
 
 class Settings(BaseSettings):
@@ -83,7 +95,7 @@ class Settings(BaseSettings):
 
     diskless_system_enable: Reloadable[bool] = True
     """`diskless.system.enable` (KIP-1163): off, no diskless topic can be created; those that exist go on."""
-    default_diskless_topics: Reloadable[tuple[str, ...]] = ()
+    default_diskless_topics: Reloadable[Texts] = ()
     """Regular expressions: topics whose whole name matches one are created diskless unless `diskless.enable=false` is
     asked for, also those that come on demand (`auto.create.topics.enable`). For tools that check config names
     themselves, as `kafka-topics` does."""
@@ -145,7 +157,7 @@ class Settings(BaseSettings):
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Environment over file."""
-        return env_settings, init_settings
+        return Environment(settings_cls), init_settings
 
     @field_validator("default_diskless_topics")
     @classmethod

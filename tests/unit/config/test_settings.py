@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import traceback
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
 
-from proxy.config import ConfigError, load_settings, parse_address, parse_node_ids
+from proxy.config import Brokers, ConfigError, load_settings, parse_address, parse_node_ids
 from proxy.storage import open_storage
 from proxy.storage.file import FileStorage
 
@@ -39,6 +41,34 @@ def test_both_of_kip_1163s_names_choose_the_storages_class(tmp_path: Path, name:
     assert settings.storage_class == "proxy.storage.file:FileStorage"
 
 
+@pytest.mark.parametrize(
+    ("addition", "path", "expected"),
+    [
+        ("brokers: {bootstrap: 'a:1'}\n", "brokers.bootstrap", ("a:1",)),
+        ("brokers: {bootstrap: 'a:1, [::1]:2'}\n", "brokers.bootstrap", ("a:1", "[::1]:2")),
+        ("default_diskless_topics: 'logs,.*'\n", "default_diskless_topics", ("logs,.*",)),
+        ("fetch: {leader_read_topics: 'a|b'}\n", "fetch.leader_read_topics", ("a|b",)),
+        ("racks: {client_id_keys: zone}\n", "racks.client_id_keys", ("zone",)),
+        ("admin: {allowed_hosts: me.example.com}\n", "admin.allowed_hosts", ("me.example.com",)),
+    ],
+)
+def test_one_text_is_a_list_of_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, addition: str, path: str, expected: tuple[str, ...]
+) -> None:
+    base = GOOD if "bootstrap" not in addition else GOOD.replace('brokers: {bootstrap: ["127.0.0.1:9092"]}\n', "")
+    assert attrgetter(path)(load_settings(written(tmp_path, base + addition))) == expected
+    said = ",".join(expected) if "bootstrap" in path else expected[0]
+    monkeypatch.setenv("DISKLESS_PROXY_" + path.upper().replace(".", "__"), said)
+    assert attrgetter(path)(load_settings(written(tmp_path, GOOD))) == expected
+    monkeypatch.setenv("DISKLESS_PROXY_" + path.upper().replace(".", "__"), json.dumps(expected))
+    assert attrgetter(path)(load_settings(written(tmp_path, GOOD))) == expected
+
+
+def test_the_schema_takes_one_text_for_a_list() -> None:
+    branches = Brokers.model_json_schema()["properties"]["bootstrap"]["anyOf"]
+    assert {branch["type"] for branch in branches} == {"string", "array"}
+
+
 def test_the_environment_stands_over_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DISKLESS_PROXY_LISTENERS__BOOTSTRAP_PORT", "20000")
     monkeypatch.setenv("DISKLESS_PROXY_DISKLESS_APPEND_COMMIT_INTERVAL_MS", "9")
@@ -60,6 +90,9 @@ def test_the_environment_stands_over_the_file(tmp_path: Path, monkeypatch: pytes
         ("listeners: {broker_port_start: 65530}\n", "is 65539, above port 65535"),
         ("fleet: {lease_ms: 1500}\n", "lease_ms must be at least twice heartbeat_interval_ms"),
         ("default_diskless_topics: ['(']\n", "'(' is no regular expression"),
+        ("default_diskless_topics: '*'\n", "'*' is no regular expression: nothing to repeat at position 0; write '.*'"),
+        ("default_diskless_topics: ['a', '*-log']\n", "write '.*-log'"),
+        ("fetch: {leader_read_topics: ['*(']}\n", "; mend it"),
         ("fetch: {leader_read_topics: ['(']}\n", "'(' is no regular expression"),
         ("diskless.storage.class.path: /opt/plugin/*.jar\n", "'/opt/plugin/*.jar' is not module:Class; install"),
         (
