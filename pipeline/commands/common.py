@@ -20,13 +20,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from proxy.cli.config_file import config_option
 from proxy.cli.console import FAILED, fail, output, quiet
 
 if TYPE_CHECKING:
     from pipeline.job import JobContext, JobReport
     from proxy.config import Settings
 
-ConfigFile = Annotated[Path, typer.Option("--config", help="A proxy's settings file.")]
+ConfigFile = Annotated[Path, config_option("A proxy's settings file.")]
 Topics = Annotated[
     list[str] | None,
     typer.Option("--topic", help="A diskless topic; may be repeated. All of them where none is named."),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import re
 import urllib.error
 import urllib.parse
@@ -14,6 +15,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+
+from proxy.cli import config_file
 
 DEFAULT_URL = "http://127.0.0.1:19080"
 _LARGEST_ANSWER_BYTES = 16 << 20
@@ -30,7 +33,12 @@ AdminUrl = Annotated[
     ),
 ]
 AdminConfig = Annotated[
-    Path | None, typer.Option("--config", help="The settings file of the proxy, which says where its admin port is.")
+    Path | None,
+    typer.Option(
+        "--config",
+        help="The settings file of the proxy, which says where its admin port is; that of DISKLESS_PROXY_CONFIG, or "
+        "/etc/diskless-proxy/proxy.yaml if there is one, where neither option is given.",
+    ),
 ]
 
 
@@ -51,6 +59,11 @@ def admin_url(admin: str | None, config: Path | None) -> str:
         host = settings.admin.host
         host = "127.0.0.1" if host in ("0.0.0.0", "") else "::1" if host == "::" else host
         return f"http://[{host}]:{settings.admin.port}" if ":" in host else f"http://{host}:{settings.admin.port}"
+    if admin is None:
+        if named := os.environ.get(config_file.CONFIG_VARIABLE):
+            return admin_url(None, Path(named))
+        if config_file.DEFAULT_CONFIG.exists():
+            return admin_url(None, config_file.DEFAULT_CONFIG)
     url = (admin or DEFAULT_URL).rstrip("/")
     if "://" not in url:
         url = f"http://{url}"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from proxy.cli.config_file import config_option
 from proxy.cli.console import run_command
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def check(
-    config: Annotated[Path, typer.Option("--config", help="The settings file of the proxy that is to start.")],
+    config: Annotated[Path, config_option("The settings file of the proxy that is to start.")],
     strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 for warnings, too.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document to standard output.")] = False,
 ) -> None:

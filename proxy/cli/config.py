@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from proxy.cli.config_file import config_option
 from proxy.cli.console import fail, output
 from proxy.config import ConfigError
 
@@ -29,7 +30,7 @@ def _names(incomplete: str) -> list[str]:
 
 @app.command()
 def show(
-    config: Annotated[Path, typer.Option("--config", help="The YAML file with the settings.")],
+    config: Annotated[Path, config_option("The YAML file with the settings.")],
     changed: Annotated[bool, typer.Option("--changed", help="Only what is not as the defaults are.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document to standard output.")] = False,
     as_yaml: Annotated[bool, typer.Option("--yaml", help="A settings file that says all of it.")] = False,
@@ -55,18 +56,25 @@ def show(
 @app.command()
 def explain(
     names: Annotated[
-        list[str],
+        list[str] | None,
         typer.Argument(
-            metavar="NAME...",
+            metavar="[NAME]...",
             help="Settings as the file, Kafka or the environment writes them; sections; beginnings.",
             autocompletion=_names,
+            show_default=False,
         ),
-    ],
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document to standard output.")] = False,
 ) -> None:
-    """Explain settings: type, unit, default, range, whether a reload changes them, what they do."""
+    """Explain settings: type, unit, default, range, whether a reload changes them, what they do.
+
+    Without a name: list the sections, and the settings outside of them.
+    """
     from proxy.config.reference import named, near_names, sections
 
+    if not names:
+        _list_sections(as_json)
+        return
     found: dict[str, Setting] = {}
     for name in names:
         settings = named(name)
@@ -89,6 +97,20 @@ def schema() -> None:
     from proxy.config.schema import schema as whole
 
     typer.echo(json.dumps(whole(), indent=1))
+
+
+def _list_sections(as_json: bool) -> None:
+    from proxy.config.reference import all_settings, sections
+
+    alone = [one for one in all_settings() if len(one.path) == 1 and not one.is_section]
+    if as_json:
+        told = [{"name": name, "text": text} for name, text in sections().items()]
+        typer.echo(json.dumps({"sections": told, "settings": [_entry(one) for one in alone]}))
+        return
+    lines = [fill(f"{name}: {text}", _WIDTH, subsequent_indent="  ") for name, text in sections().items()]
+    lines += ["", "Settings outside of sections:", fill(", ".join(one.name for one in alone), _WIDTH)]
+    lines += ["", "`diskless-proxy config explain NAME` says more of a section or a setting."]
+    typer.echo("\n".join(lines))
 
 
 def _row(one: Effective) -> dict[str, Any]:

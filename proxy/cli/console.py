@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
 
 import typer
 
+from proxy.cli.config_file import config_option
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -22,7 +24,7 @@ FAILED = 1
 """The exit code of a command that could not do its work, or that found something wrong."""
 _LINES_SECONDS = 5.0
 
-ConfigFile = Annotated[Path, typer.Option("--config", help="The settings file of any proxy of the fleet.")]
+ConfigFile = Annotated[Path, config_option("The settings file of any proxy of the fleet.")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document to standard output.")]
 
 

@@ -10,11 +10,12 @@ from typing import Annotated
 import typer
 import uvloop
 
+from proxy.cli.config_file import config_option
 from proxy.config import ConfigError, load_settings
 from proxy.logs import configure_logging
 
 
-def run(config: Annotated[Path, typer.Option(help="The YAML file with the settings.")]) -> None:
+def run(config: Annotated[Path, config_option("The YAML file with the settings.")]) -> None:
     """Run a proxy until SIGTERM (drain) or a second one (at once); SIGHUP reads the file again."""
     from proxy.process.ports import StartError
     from proxy.process.threads import favour_the_event_loop

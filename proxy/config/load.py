@@ -68,7 +68,9 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
     try:
         data = read_yaml(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise ConfigError(f"can't read {path}: {error.strerror}; pass an existing file to --config") from error
+        raise ConfigError(
+            f"can't read {path}: {error.strerror}; name an existing file with --config or DISKLESS_PROXY_CONFIG"
+        ) from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path} is not UTF-8, from byte {error.start} on; save it as that") from None
     except yaml.YAMLError as error:

@@ -69,7 +69,7 @@ def test_a_missing_file_and_one_that_is_no_yaml(tmp_path: Path) -> None:
     arguments = [sys.executable, "-m", "proxy", "run", "--config"]
     broken = tmp_path / "broken.yaml"
     broken.write_text("rack: [unclosed")
-    assert "No such file or directory; pass an existing file" in refusal([*arguments, str(tmp_path / "none.yaml")])
+    assert "No such file or directory; name an existing file" in refusal([*arguments, str(tmp_path / "none.yaml")])
     assert "broken.yaml is not YAML" in refusal([*arguments, str(broken)])
 
 

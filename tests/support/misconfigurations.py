@@ -47,7 +47,8 @@ MISCONFIGURATIONS = (
     Misconfiguration(
         "no_file",
         "the settings file is not there",
-        "can't read /etc/diskless-proxy/none.yaml: No such file or directory; pass an existing file to --config",
+        "can't read /etc/diskless-proxy/none.yaml: No such file or directory; name an existing file with --config or "
+        "DISKLESS_PROXY_CONFIG",
         _N,
         by_run=True,
     ),

@@ -35,6 +35,6 @@ def test_as_json(tmp_path: Path) -> None:
             "kind": "settings",
             "where": "",
             "text": f"can't read {tmp_path}/none.yaml: No such file or directory",
-            "remedy": "pass an existing file to --config",
+            "remedy": "name an existing file with --config or DISKLESS_PROXY_CONFIG",
         }
     ]

@@ -205,7 +205,9 @@ def test_a_file_that_holds_no_settings(tmp_path: Path, text: str, told: str) -> 
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="No such file or directory; pass an existing file to --config"):
+    with pytest.raises(
+        ConfigError, match="No such file or directory; name an existing file with --config or DISKLESS_PROXY_CONFIG"
+    ):
         load_settings(tmp_path / "none.yaml")
 
 

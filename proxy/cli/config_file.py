@@ -1,0 +1,23 @@
+"""Which settings file a command reads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import typer
+
+CONFIG_VARIABLE = "DISKLESS_PROXY_CONFIG"
+DEFAULT_CONFIG = Path("/etc/diskless-proxy/proxy.yaml")
+"""Read if neither the option nor the variable names a settings file."""
+
+
+def config_option(help_text: str) -> Any:
+    """Return the option `--config`, which may be left out."""
+    return typer.Option(
+        "--config",
+        envvar=CONFIG_VARIABLE,
+        default_factory=lambda: DEFAULT_CONFIG,
+        show_default=str(DEFAULT_CONFIG),
+        help=help_text,
+    )
