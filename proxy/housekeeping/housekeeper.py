@@ -1,6 +1,7 @@
 """When the background work is done, and by whom: one proxy of the fleet holds the lease, whoever takes it first.
 
-Losing the lease in the middle, or dying, is harmless: every step may be repeated, and by two proxies at once.
+The lease is renewed while work is done, and work whose lease is lost ends. Losing the lease in the middle, or dying, is
+harmless: every step may be repeated, and by two proxies at once.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import structlog
 from proxy.cluster import Cluster
 from proxy.config import Settings
 from proxy.coordinator.interface import CoordinatorUnavailable, FleetStore
-from proxy.coordinator.lease import hold_lease
+from proxy.coordinator.lease import Lease, LeaseLost
 from proxy.housekeeping.broker_defaults import DefaultsRefused, retention_defaults
 from proxy.housekeeping.garbage import GarbageCollector
 from proxy.housekeeping.index import IndexPacker
@@ -63,14 +64,12 @@ class Housekeeper:
     ) -> None:
         self._fenced = fenced
         self._gone_back = gone_back
-        self._store = fleet_store
-        self._identity = identity
         self._cluster = cluster
         self._retention = retention
         self._garbage = garbage
         self._settings = settings
         self.shadows = shadows
-        self.holds_lease = False
+        self._lease = Lease(fleet_store, LEASE, identity, shadows.lease_lost)
         self._defaults: RetentionDefaults | None = None
         self._refused = False
         """Whether the brokers have refused to tell them."""
@@ -97,14 +96,16 @@ class Housekeeper:
         failing: dict[str, type[Exception]] = {}
         while True:
             await asyncio.sleep(_POLL_S)
-            await self._hold()
+            await self._lease.renew()
             for name, interval_ms, work in self._work:
                 due_s = done_s[name] + interval_ms() / 1000
                 if not self.holds_lease or not self._may_do(name) or loop.time() < due_s:
                     continue
                 try:
-                    await work()
+                    await self._lease.work(work)
                     failing.pop(name, None)
+                except LeaseLost as lost:
+                    log.warning("housekeeping_lease_lost", work=name, reason=str(lost), remedy="none")
                 except (CoordinatorUnavailable, StorageError, BrokerUnreachable, ProtocolError) as error:
                     if name not in failing:
                         log.warning("housekeeping_failed", work=name, reason=str(error), remedy="it is tried again")
@@ -122,6 +123,11 @@ class Housekeeper:
                 done_s[name] = loop.time()
 
     @property
+    def holds_lease(self) -> bool:
+        """Whether this proxy keeps house."""
+        return self._lease.held
+
+    @property
     def is_paused(self) -> bool:
         """Whether this proxy keeps house, and something keeps it from deleting what is due; the log says what."""
         return self.holds_lease and (not self._may_do("retention") or self._clocks_differ or self.shadows.foreign)
@@ -129,18 +135,12 @@ class Housekeeper:
     def _may_do(self, name: str) -> bool:
         return not self._fenced() and (name in _DELETES_NO_RECORDS or not self._gone_back())
 
-    async def _hold(self) -> None:
-        self.holds_lease = await hold_lease(self._store, LEASE, self._identity)
-        if not self.holds_lease:
-            self.shadows.lease_lost()
-
     async def _collect(self) -> None:
         """However much there is, until the time of a round is over: other work is due, too."""
         loop = asyncio.get_running_loop()
         until_s = loop.time() + self._settings.garbage.interval_ms / 1000
 
         async def goes_on() -> bool:
-            await self._hold()
             return self.holds_lease and self._may_do("garbage") and loop.time() < until_s
 
         await self._garbage.collect(goes_on)

@@ -11,7 +11,7 @@ import structlog
 
 from proxy.cluster import Cluster
 from proxy.coordinator.interface import CoordinatorUnavailable, FleetStore
-from proxy.coordinator.lease import hold_lease
+from proxy.coordinator.lease import Lease, LeaseLost
 from proxy.replication.completion import Completion
 from proxy.replication.reassignments import ReassignmentsRefused
 from proxy.upstream import BrokerUnreachable
@@ -36,11 +36,9 @@ class ReplicationKeeper:
         self, completion: Completion, fleet_store: FleetStore, identity: str, cluster: Cluster, *, interval_s: float
     ) -> None:
         self.completion = completion
-        self._store = fleet_store
-        self._identity = identity
+        self._lease = Lease(fleet_store, LEASE, identity, completion.lease_lost)
         self._cluster = cluster
         self.interval_s = interval_s
-        self.holds_lease = False
 
     async def keep_completing(self) -> None:
         """For ever. Failures are logged once until they end."""
@@ -48,14 +46,16 @@ class ReplicationKeeper:
         due_s, rested_s, looked_at, failing = 0.0, 0.0, frozenset[int](), ""
         while True:
             await asyncio.sleep(min(_POLL_S, self.interval_s))
-            await self._hold()
+            await self._lease.renew()
             live = frozenset(self._cluster.view.brokers)
-            if not self.holds_lease or loop.time() < (due_s if live == looked_at else rested_s):
+            if not self._lease.held or loop.time() < (due_s if live == looked_at else rested_s):
                 continue
             looked_at, pause_s, refused, began_s = live, self.interval_s, False, loop.time()
             try:
-                await self.completion.complete()
+                await self._lease.work(self.completion.complete)
                 failing = ""
+            except LeaseLost as lost:
+                log.warning("replication_lease_lost", reason=str(lost), remedy="none")
             except ReassignmentsRefused as error:
                 refused = error.rights
                 pause_s = _REFUSED_AGAIN_S if refused else pause_s
@@ -84,8 +84,3 @@ class ReplicationKeeper:
             rest_s = (loop.time() - began_s) * (1 / _SHARE - 1)
             due_s = loop.time() + max(pause_s, rest_s)
             rested_s = due_s if refused else loop.time() + min(rest_s, _LONGEST_REST_S)
-
-    async def _hold(self) -> None:
-        self.holds_lease = await hold_lease(self._store, LEASE, self._identity)
-        if not self.holds_lease:
-            self.completion.lease_lost()

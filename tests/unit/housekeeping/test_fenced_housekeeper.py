@@ -9,8 +9,10 @@ from typing import Any
 import structlog
 
 from proxy.config import Settings
+from proxy.coordinator import lease
 from proxy.housekeeping import housekeeper
 from proxy.housekeeping.housekeeper import Housekeeper
+from tests.registry_model import ModelFleetStore
 
 
 class Work:
@@ -24,6 +26,13 @@ class Work:
             self.done += 1
 
         return work
+
+
+class LosableWork(Work):
+    """Work that hears of a lost lease."""
+
+    def lease_lost(self) -> None:
+        pass
 
 
 def settings_of(**intervals: Any) -> Settings:
@@ -142,3 +151,44 @@ async def test_it_waits_until_no_shard_is_fenced(monkeypatch) -> None:
     assert not house.is_paused
     keeping.cancel()
     await asyncio.gather(keeping, return_exceptions=True)
+
+
+async def test_one_proxy_keeps_house_however_long_a_sweep_takes(monkeypatch) -> None:
+    """The sweep of the first proxy lasts until its lease would have ended many times."""
+    monkeypatch.setattr(housekeeper, "_POLL_S", 0.0)
+    monkeypatch.setattr(lease, "RENEW_S", 0.0)
+    settings = settings_of(garbage={"interval_ms": 10})
+    now_ms, holds, sweeping, most_sweeping = 0, 0, 0, 0
+
+    class Store(ModelFleetStore):
+        async def hold(self, name: str, holder: str, lease_ms: int) -> bool:
+            nonlocal now_ms, holds
+            holds += 1
+            now_ms += lease_ms // 10
+            return await super().hold(name, holder, lease_ms)
+
+    class Sweep(Work):
+        async def collect(self, *_: object) -> None:
+            nonlocal sweeping, most_sweeping
+            sweeping += 1
+            most_sweeping = max(most_sweeping, sweeping)
+            until = holds + 100
+            while holds < until and most_sweeping == 1:  # noqa: ASYNC110 (nobody tells of it)
+                await asyncio.sleep(0)
+            sweeping -= 1
+            self.done += 1
+
+    store = Store(lambda: now_ms)
+    garbage, others = Sweep(), LosableWork()
+    houses = [
+        Housekeeper(settings, store, name, others, others, garbage, others, others, others, fenced=dict)  # type: ignore[arg-type]
+        for name in ("one", "two", "three")
+    ]
+    keeping = [asyncio.create_task(house.keep_house()) for house in houses]
+    async with asyncio.timeout(20):
+        while garbage.done < 3:  # noqa: ASYNC110 (nobody tells of it)
+            await asyncio.sleep(0.005)
+    assert most_sweeping == 1
+    for task in keeping:
+        task.cancel()
+    await asyncio.gather(*keeping, return_exceptions=True)
