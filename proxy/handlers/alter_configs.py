@@ -3,7 +3,8 @@ shadow.
 
 Behaviour: the broker first says what it thinks of all of it (validate-only, with the client's rights), so unknown names
 and values that don't fit get its own error. Then what a diskless topic can't honour is refused, above all a change of
-`diskless.enable` (INVALID_CONFIG). A change is seen by each proxy when it loads the registry, within moments.
+`diskless.enable` (INVALID_CONFIG), which a classic topic can't change either. A change is seen by each proxy when it
+loads the registry, within moments.
 
 Version notes: AlterConfigs replaces all configs of a resource, IncrementalAlterConfigs (KIP-339) sets, deletes,
 appends to and subtracts from single ones.
@@ -37,22 +38,26 @@ log = structlog.get_logger()
 
 _INCREMENTAL_ALTER_CONFIGS = 44
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
+_ENABLE_STAYS = (
+    f"{DISKLESS_ENABLE} can't be changed once the topic is there (KIP-1163): make a new topic, and copy the records"
+)
 _ATTEMPTS = 12
 _LONGEST_PAUSE_S = 0.2
 """Between two of them, at random: many who change topics at once would else be in each other's way again."""
 
 
 def alter_configs(connection: ClientConnection, request: Request) -> Coroutine[Any, Any, None] | None:
-    """Forward what is about no diskless topic."""
+    """Forward a request that is about no diskless topic, and would make none of a classic one."""
     topics = connection.context.topics
-    if not topics.all():
+    names_enable = DISKLESS_ENABLE.encode() in bytes(request.body)
+    if not topics.all() and not names_enable:
         connection.forward(request)
         return None
     asked = read_request(request.api_key, request.api_version, request.body)
     if being_made(asked.resources, topics):
         return _look_again(connection, request, asked, connection.open_slot(request))
     diskless = diskless_topics_of(asked.resources, topics)
-    if not diskless:
+    if not diskless and not any(_names_enable(one) for one in asked.resources):
         connection.forward(request)
         return None
     return _Altering(connection, request, asked, diskless).answer(connection.open_slot(request))
@@ -81,15 +86,14 @@ class _Altering:
 
     async def answer(self, slot: Slot) -> None:
         """Try it out, then change the shadow, then the registry. Raises BrokerUnreachable and ProtocolError."""
-        results = await self._ask(
-            [self._without_enable(one) for one in self._asked.resources if self._is_mine(one)], validate_only=True
-        )
-        for resource in self._asked.resources:
-            if self._is_mine(resource) and self._succeeded(results, resource):
+        tried = [one for one in self._asked.resources if self._is_mine(one) or _names_enable(one)]
+        results = await self._ask([self._without_enable(one) for one in tried], validate_only=True)
+        for resource in tried:
+            if self._succeeded(results, resource):
                 self._refuse_what_is_not_honoured(results, resource)
-        accepted = [one for one in self._asked.resources if not self._is_mine(one) or self._succeeded(results, one)]
+        accepted = [one for one in self._asked.resources if one not in tried or self._succeeded(results, one)]
         if accepted:
-            theirs = [self._shadow_part(one) if self._is_mine(one) else one for one in accepted]
+            theirs = [self._shadow_part(one) if self._is_mine(one) else self._without_enable(one) for one in accepted]
             told = await self._ask(theirs, validate_only=self._asked.validate_only)
             results.update(told)
             for resource in accepted:
@@ -135,10 +139,23 @@ class _Altering:
         return config_type(name=name, value=value)
 
     def _refuse_what_is_not_honoured(self, results: dict[tuple[int, str], Any], resource: Any) -> None:
+        if not self._is_mine(resource):
+            if self._enables(resource):
+                self._fail(results, resource, INVALID_CONFIG, _ENABLE_STAYS)
+            return
         try:
             self._changed(self._diskless[str(resource.resource_name)].configs, resource)
         except ConfigRefused as error:
             self._fail(results, resource, INVALID_CONFIG, str(error))
+
+    def _enables(self, resource: Any) -> bool:
+        """Whether a classic topic is to be diskless; to set `false`, or nothing, changes nothing."""
+        return any(
+            one.name == DISKLESS_ENABLE
+            and (one.value or "false").strip().lower() != "false"
+            and not (self._is_incremental and one.config_operation == _DELETE)
+            for one in resource.configs
+        )
 
     def _changed(self, configs: Mapping[str, str], resource: Any) -> dict[str, str]:
         """The topic's configs after the change. Raises ConfigRefused."""
@@ -159,10 +176,7 @@ class _Altering:
                 changed[name] = ",".join(kept + named if operation == _APPEND else kept)
         asked_for = {str(config.name) for config in resource.configs}
         if DISKLESS_ENABLE in asked_for and changed.get(DISKLESS_ENABLE) != "true":
-            raise ConfigRefused(
-                f"{DISKLESS_ENABLE} can't be changed once the topic is there (KIP-1163): make a new topic, and copy "
-                "the records"
-            )
+            raise ConfigRefused(_ENABLE_STAYS)
         return registry_configs(changed)
 
     async def _keep(self, results: dict[tuple[int, str], Any], resource: Any) -> None:
@@ -200,6 +214,11 @@ class _Altering:
     def _fail(results: dict[tuple[int, str], Any], resource: Any, error_code: int, message: str) -> None:
         result = results[_key(resource)]
         results[_key(resource)] = replace(result, error_code=ErrorCode(error_code), error_message=message)
+
+
+def _names_enable(resource: Any) -> bool:
+    """Whether a topic's `diskless.enable` is among the configs; brokers don't know it."""
+    return resource.resource_type == TOPIC and any(one.name == DISKLESS_ENABLE for one in resource.configs)
 
 
 def _key(resource: Any) -> tuple[int, str]:

@@ -19,7 +19,7 @@ from proxy.coordinator.interface import NO_CHANGE, CoordinatorUnavailable, Regis
 from proxy.handlers.alter_configs import alter_configs
 from proxy.request import Request
 from proxy.topics import Topics
-from proxy.wire.cold import encode, milliseconds, read_request
+from proxy.wire.cold import encode, milliseconds, read_request, read_response
 from tests.registry_model import ModelTopicRegistry
 
 TOPIC_ID = b"1" * 16
@@ -64,12 +64,13 @@ class Client:
         self.forwarded: list[Request] = []
         self.asked: list[dict[str, str]] = []
         """Configs that brokers were asked to set, validate-only or not."""
+        self.answers: list[bytes] = []
 
     def forward(self, request: Request) -> None:
         self.forwarded.append(request)
 
     def open_slot(self, request: Request) -> Any:
-        return SimpleNamespace(fill=lambda _: None)
+        return SimpleNamespace(fill=self.answers.extend)
 
     async def ask(self, request: Request, api_key: int, api_version: int, body: bytes) -> memoryview:
         asked: Any = read_request(api_key, api_version, memoryview(body))
@@ -96,18 +97,18 @@ async def reserved() -> tuple[Registry, Client]:
     return registry, Client(topics)
 
 
-def alteration(api_key: int) -> Request:
-    """Of `retention.ms` to 7."""
-    name = TopicName("a")
+def alteration(api_key: int, name: str = "retention.ms", value: str | None = "7", operation: int = 0) -> Request:
+    """Set a config of topic `a`."""
+    topic = TopicName("a")
     body: Any
     if api_key == 33:
-        config = alter_request.AlterableConfig(name="retention.ms", value="7")
-        resource = alter_request.AlterConfigsResource(resource_type=i8(2), resource_name=name, configs=(config,))
+        config = alter_request.AlterableConfig(name=name, value=value)
+        resource = alter_request.AlterConfigsResource(resource_type=i8(2), resource_name=topic, configs=(config,))
         body = alter_request.AlterConfigsRequest(resources=(resource,), validate_only=False)
         encoded = encode(body)
         return Request(33, 2, 1, "a", memoryview(encoded), memoryview(encoded))
-    setting = incremental_request.AlterableConfig(name="retention.ms", config_operation=i8(0), value="7")
-    changed = incremental_request.AlterConfigsResource(resource_type=i8(2), resource_name=name, configs=(setting,))
+    setting = incremental_request.AlterableConfig(name=name, config_operation=i8(operation), value=value)
+    changed = incremental_request.AlterConfigsResource(resource_type=i8(2), resource_name=topic, configs=(setting,))
     encoded = encode(incremental_request.IncrementalAlterConfigsRequest(resources=(changed,), validate_only=False))
     return Request(44, 1, 1, "a", memoryview(encoded), memoryview(encoded))
 
@@ -144,3 +145,52 @@ async def test_a_change_whose_answer_is_lost_is_made_again() -> None:
     assert answering is not None
     await answering
     assert (registry.resets, registry.topics["a"].configs["retention.ms"]) == (0, "7")
+
+
+@pytest.mark.parametrize("api_key", [33, 44])
+@pytest.mark.parametrize("others", [False, True], ids=["no diskless topic", "others are diskless"])
+async def test_a_classic_topic_stays_classic_and_whoever_asks_is_told_why(api_key: int, others: bool) -> None:
+    """The brokers would say that they don't know the config."""
+    registry = Registry()
+    if others:
+        await registry.reserve("b", 1, {}, "owner")
+        await registry.activate("b", TOPIC_ID, 1)
+    topics = Topics(registry, lease_runs=lambda: True)
+    await topics.load()
+    client = Client(topics)
+    answering = alter_configs(client, alteration(api_key, "diskless.enable", "true"))  # type: ignore[arg-type]
+    assert answering is not None
+    await answering
+    (result,) = answer_of(api_key, client).responses
+    assert result.error_code is ErrorCode.invalid_config
+    assert "diskless.enable can't be changed once the topic is there (KIP-1163)" in result.error_message
+    assert client.asked == [{}]
+
+
+@pytest.mark.parametrize(
+    ("api_key", "value", "operation"), [(33, "false", 0), (33, None, 0), (44, "FALSE", 0), (44, "", 1), (44, None, 1)]
+)
+async def test_a_classic_topic_may_be_told_that_it_is_classic(api_key: int, value: str | None, operation: int) -> None:
+    topics = Topics(Registry(), lease_runs=lambda: True)
+    await topics.load()
+    client = Client(topics)
+    request = alteration(api_key, "diskless.enable", value, operation)
+    answering = alter_configs(client, request)  # type: ignore[arg-type]
+    assert answering is not None
+    await answering
+    (result,) = answer_of(api_key, client).responses
+    assert result.error_code is ErrorCode.none
+    assert client.asked == [{}, {}]
+
+
+async def test_what_does_not_name_the_config_is_forwarded() -> None:
+    topics = Topics(Registry(), lease_runs=lambda: True)
+    await topics.load()
+    client = Client(topics)
+    for request in (alteration(44), alteration(44, "description", "diskless.enable")):
+        assert alter_configs(client, request) is None  # type: ignore[arg-type]
+    assert len(client.forwarded) == 2
+
+
+def answer_of(api_key: int, client: Client) -> Any:
+    return read_response(api_key, 2 if api_key == 33 else 1, memoryview(b"".join(client.answers)))
