@@ -66,6 +66,7 @@ def demo(
     from proxy.demo.demonstrate import DemoOptions, demonstrate
     from proxy.demo.errors import StackError
     from proxy.demo.load import LoadOptions
+    from proxy.demo.ports import outgoing_ports, warning_of
     from proxy.demo.serve import serve
     from proxy.demo.stack import StackOptions
 
@@ -76,6 +77,8 @@ def demo(
         record_bytes=record_bytes,
         warm_up_seconds=min(MAX_WARM_UP_SECONDS, seconds / 2),
     )
+    if (warning := warning_of(port_base, outgoing_ports())) is not None:
+        Console(stderr=True).print(f"warning: {warning}", style="yellow", soft_wrap=True, markup=False, highlight=False)
     try:
         if serve_only:
             serve(stack, info, Console())

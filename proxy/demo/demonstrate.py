@@ -68,6 +68,8 @@ def _run(options: DemoOptions, signals: EndSignals, console: Console) -> tuple[T
     stack = Stack(options.stack, cancelled=signals.ended, progress=lambda part: console.print(f"  waiting for: {part}"))
     with stack:
         console.print(f"Ready after {time.monotonic() - began:.0f} s.")
+        for line in info.where_to_look(stack):
+            console.print(line, soft_wrap=True, highlight=False)
         if options.info:
             info.write(options.info, info.describe(stack))
         traffic = Traffic({rack: stack.admin_url(rack) for rack in stack.proxies})
@@ -96,8 +98,7 @@ def _introduce(options: DemoOptions, stack: Stack, console: Console) -> None:
         highlight=False,
     )
     for rack, proxy in stack.proxies.items():
-        figures = f"{proxy.admin_url}/metrics"
-        console.print(f"  proxy of {rack}: process {proxy.process.pid}, figures at {figures}", highlight=False)
+        console.print(f"  proxy of {rack}: process {proxy.process.pid}", highlight=False)
     victim = next(iter(stack.proxies.values())).process.pid
     console.print(
         f"Break something meanwhile, if you like (for example: kill -9 {victim}). What is killed is started again, and "
@@ -155,7 +156,7 @@ def _where_next(options: DemoOptions, console: Console) -> None:
     for what, where in (
         ("the same stack, left running, with addresses to point clients at", f"{program} demo --serve"),
         ("all logs, settings files and WAL segments", f"{kept}" if kept else f"{program} demo --dir DIR"),
-        ("each proxy's figures, while it runs", "the /metrics addresses above"),
+        ("each proxy's figures, while it runs", "/metrics at the address of its admin page"),
         ("what it is, how it works, all settings", "README.md, docs/architecture.md, docs/configuration.md"),
     ):
         console.print(f"  {what}:\n    {where}", soft_wrap=True, highlight=False)

@@ -45,6 +45,15 @@ def describe(stack: Stack) -> dict[str, Any]:
     return described
 
 
+def where_to_look(stack: Stack) -> list[str]:
+    """Return a line for each proxy: its admin page, and the settings file that it runs with."""
+    return [
+        f"admin page of {name}: {proxy.admin_url}/    its settings: {proxy.config_path}"
+        for name, proxy in stack.proxies.items()
+        if stack.options.proxies
+    ]
+
+
 def lives(described: dict[str, Any]) -> bool:
     """Whether all parts of the stack that is described are alive."""
     pids = described.get("pids", {}).values()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import socket
 from dataclasses import dataclass
+from pathlib import Path
 
 from proxy.demo.errors import StackError
 
@@ -80,6 +81,27 @@ class Ports:
         if offset >= S3:
             return "the S3 server" if offset < RESERVATION else "the reservation of the range"
         return {CONTROLLER: "the controller", REDIS: "the Redis-compatible server"}.get(offset, f"broker {offset}")
+
+
+def outgoing_ports(path: Path = Path("/proc/sys/net/ipv4/ip_local_port_range")) -> tuple[int, int]:
+    """Return the first and the last port that the system gives to outgoing connections; Linux' default elsewhere."""
+    try:
+        first, last = map(int, path.read_text().split())
+    except (OSError, ValueError):
+        return 32_768, 60_999
+    return first, last
+
+
+def warning_of(base: int | None, outgoing: tuple[int, int]) -> str | None:
+    """Return what to say of a port base that somebody chose; None where no port of the stack may be taken."""
+    first, last = outgoing
+    if base is None or base > last or Ports(base, MAX_PROXIES).end <= first:
+        return None
+    return (
+        f"ports from {base} on are among those that the system gives to outgoing connections ({first} to {last}): one "
+        f"of them may take the port of a server that is down for a moment; choose a port base below "
+        f"{first - (Ports(0, MAX_PROXIES).end)}"
+    )
 
 
 class ReservedPorts:

@@ -66,6 +66,8 @@ def _watch(stack: Stack, ended: Event, console: Console) -> None:
 
 
 def _tell(stack: Stack, console: Console, seconds: float) -> None:
+    for line in info.where_to_look(stack):
+        console.print(line, soft_wrap=True, highlight=False)
     table = Table(title=f"Ready after {seconds:.1f} s", title_justify="left")
     for heading in ("part", "rack", "address", "process"):
         table.add_column(heading, overflow="fold")

@@ -9,7 +9,6 @@ an end. Usable from any thread, by one thread at a time.
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +19,8 @@ from types import TracebackType
 from typing import Any, Literal
 
 from proxy.demo import s3
-from proxy.demo.errors import StackError
+from proxy.demo.directories import DIRECTORIES, KEPT, remove
+from proxy.demo.errors import StackCancelled, StackError
 from proxy.demo.kafka import CONTROLLER, Kafka
 from proxy.demo.ports import MAX_BROKERS, MAX_PROXIES, Ports, ReservedPorts
 from proxy.demo.process import Process
@@ -31,7 +31,6 @@ from proxy.demo.valkey import Valkey
 
 DISKLESS_BY_NAME = r"diskless\..*"
 """Topics of such names are diskless in the demo: Kafka's own tools can't ask for it, as they check config names."""
-DIRECTORIES = ("config", "data", "logs", "tmp", "wal")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +93,7 @@ class Stack:
         self._cancelled = cancelled or Event()
         self._progress = progress
         self._laid_out = False
+        self._keep: Sequence[str] = ()
         self._reserved: ReservedPorts | None = None
         self.s3: SeaweedFS | None = None
         self.proxies: dict[str, RackProxy] = {}
@@ -111,13 +111,17 @@ class Stack:
         self.stop()
 
     def start(self) -> None:
-        """Start everything and wait until it is ready. Raises StackError; nothing is left running then."""
+        """Start everything and wait until it is ready. Raises StackError; nothing runs then, and the logs stay."""
         try:
             self._lay_out()
             self._start_servers()
             if self.options.proxies:
                 self._progress("proxies")
                 self._start_proxies()
+        except StackError as error:
+            self._keep = () if isinstance(error, StackCancelled) else KEPT
+            self.stop()
+            raise
         except BaseException:
             self.stop()
             raise
@@ -235,7 +239,7 @@ class Stack:
         if self._reserved:
             self._reserved.release()
         if self._laid_out and self.options.directory is None:
-            shutil.rmtree(self.directory, ignore_errors=True)
+            remove(self.directory, self._keep)
         self._laid_out = False
 
     # Where to find what

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from proxy.demo import info
+from proxy.demo.stack import Stack, StackOptions
 
 ALIVE = {"pids": {"redis": os.getpid()}, "redis": "127.0.0.1:1"}
 NO_PROCESS = 4_194_305
@@ -42,3 +43,15 @@ def test_only_who_wrote_it_withdraws_it(tmp_path: Path) -> None:
     assert path.exists()
     info.withdraw(path, ALIVE)
     assert not path.exists()
+
+
+def test_the_admin_page_and_the_settings_file_of_each_proxy_are_named(tmp_path: Path) -> None:
+    stack = Stack(StackOptions(directory=tmp_path, racks=("rack-a", "rack-b")))
+    stack._lay_out()
+    try:
+        lines = info.where_to_look(stack)
+        for line, (rack, proxy) in zip(lines, stack.proxies.items(), strict=True):
+            assert f"admin page of {rack}: {proxy.admin_url}/ " in line
+            assert line.endswith(f"its settings: {tmp_path}/config/proxy-{rack}.yaml")
+    finally:
+        stack.stop()

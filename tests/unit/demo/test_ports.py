@@ -1,4 +1,5 @@
 import socket
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -15,6 +16,8 @@ from proxy.demo.ports import (
     STEP,
     Ports,
     ReservedPorts,
+    outgoing_ports,
+    warning_of,
 )
 from proxy.demo.stack import Stack, StackOptions
 
@@ -74,3 +77,22 @@ def test_a_taken_port_is_named_with_its_use_and_the_remedy() -> None:
 def test_ports_that_do_not_exist_are_refused() -> None:
     with pytest.raises(StackError, match="choose another port base"):
         ReservedPorts(65_500, 3)
+
+
+@pytest.mark.parametrize("base", [None, FIRST_BASE, LAST_BASE, 32_567, 61_000])
+def test_ports_that_no_outgoing_connection_gets_need_no_warning(base: int | None) -> None:
+    assert warning_of(base, (32_768, 60_999)) is None
+
+
+@pytest.mark.parametrize("base", [32_569, 40_000, 60_999])
+def test_ports_that_an_outgoing_connection_may_take_are_warned_of(base: int) -> None:
+    told = warning_of(base, (32_768, 60_999))
+    assert told is not None
+    assert "(32768 to 60999)" in told
+    assert "choose a port base below 32568" in told
+
+
+def test_the_range_of_outgoing_ports_is_the_systems(tmp_path: Path) -> None:
+    (tmp_path / "range").write_text("10000\t20000\n")
+    assert outgoing_ports(tmp_path / "range") == (10_000, 20_000)
+    assert outgoing_ports(tmp_path / "none") == (32_768, 60_999)
