@@ -148,6 +148,10 @@ class Cluster:
         """A broker's rack, also of one that is down; empty where unknown."""
         return self.racks_seen.get(node_id, "") if node_id is not None else ""
 
+    def distance(self, node_id: int) -> tuple[bool, int]:
+        """The order in which brokers are asked that are all as good: those of this proxy's rack first."""
+        return self.rack_of(node_id) != self._settings.rack, node_id
+
     def _service_addresses(self, *, near_first: bool = True) -> list[tuple[str, int]]:
         """Brokers of this rack first, then the others, or the other way round; then the bootstrap list."""
         rack = self._settings.rack

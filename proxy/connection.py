@@ -19,12 +19,13 @@ from typing import TYPE_CHECKING, Any, cast
 import structlog
 
 from proxy import apis
-from proxy.api_keys import API_VERSIONS, PRODUCE, SASL_HANDSHAKE
+from proxy.api_keys import API_VERSIONS, FETCH, METADATA, PRODUCE, SASL_HANDSHAKE
 from proxy.handlers.sasl import pass_token
 from proxy.produce_offload import begin_classic_produce
 from proxy.request import Request
 from proxy.security.authentication import Authentication
 from proxy.slots import BrokerSlot, Rewrite, Slot
+from proxy.stand_in import ANY_BROKER, LEAST_PAUSE_S, reach
 from proxy.upstream import Awaiting, BrokerConnection, BrokerUnreachable, Expected
 from proxy.wire.errors import ProtocolError
 from proxy.wire.frames import Decision, FrameReader
@@ -93,6 +94,12 @@ class ClientConnection(asyncio.Protocol):
         self.crossed_bytes = 0
         """Of its records, for each time that they cross racks; counted by `accounting`."""
         self.upstream: BrokerConnection | None = None
+        self.stands_in = False
+        """Whether `upstream` leads to another broker than the listener's, which is down (`stand_in`)."""
+        self._connecting: asyncio.Task[None] | None = None
+        """Makes the broker connection, for the first time or again."""
+        self._made_again_s = float("-inf")
+        """When the broker connection was made again last."""
         self.last_active_s = context.now()
         self.remembered: dict[Any, Any] = {}
         """What handlers keep for the life of the connection, under keys of their own."""
@@ -149,7 +156,7 @@ class ClientConnection(asyncio.Protocol):
         self.opened_ms = time.time_ns() // 1_000_000
         self._admitted = self.context.connections.admit(self)
         if self._admitted:
-            self._start(self._connect())
+            self._connecting = self._start(self._connect())
         else:
             self._transport.abort()
 
@@ -253,6 +260,9 @@ class ClientConnection(asyncio.Protocol):
                 f"{api.name} v{api_version} was not offered, only v{api.lowest_version} to v{api.highest_version}"
             )
         self.authentication.admit(api_key, size)
+        if self.stands_in and api_key not in ANY_BROKER:
+            self.drain()
+            return Decision.WAIT
         if api.treatment is apis.Treatment.PASS:
             self.begin_stream(api_key, BrokerSlot(self, api_key, api_version, correlation_id))
             return Decision.STREAM
@@ -340,7 +350,7 @@ class ClientConnection(asyncio.Protocol):
         """As `forward`, into a slot of the caller's making."""
         if slot is not None:
             self._slots.append(slot)
-        self.send_upstream([request.frame], slot)
+        self._forward_to_own(request, slot)
 
     def begin_stream(self, api_key: int, slot: BrokerSlot | None, looked_through: ProduceStream | None = None) -> None:
         """A request of which nothing is held begins to stream; its slot, None where the broker won't answer.
@@ -372,7 +382,14 @@ class ClientConnection(asyncio.Protocol):
         self._slots[self._slots.index(slot)] = into
         into.charge_bytes, slot.charge_bytes = slot.charge_bytes, 0
         into.began_s = slot.began_s
-        self.send_upstream([request.frame], into)
+        self._forward_to_own(request, into)
+
+    def _forward_to_own(self, request: Request, slot: BrokerSlot | None) -> None:
+        """Forward; a Fetch of classic partitions, which another broker must not answer, ends the connection then."""
+        if self.stands_in and request.api_key == FETCH and slot is not None:
+            slot.lose()
+        else:
+            self.send_upstream([request.frame], slot)
 
     async def ask(
         self,
@@ -384,13 +401,27 @@ class ClientConnection(asyncio.Protocol):
     ) -> memoryview:
         """Ask the client's own broker something as the client; the answer's body. Raises BrokerUnreachable.
 
-        `question` as in `BrokerConnection.ask`.
+        `question` as in `BrokerConnection.ask`. Metadata, by which rights are asked for, is asked again of the broker
+        that stands in, if the broker ends the connection.
         """
+        if self._connecting is not None and not self._connecting.done():
+            await asyncio.wait([self._connecting])
+        if self.stands_in and api_key == FETCH:
+            raise BrokerUnreachable("the client's broker is down, and another one must not answer for it")
         if self.upstream is None:
             raise BrokerUnreachable("the client's connection is ending")
         if self.authentication.under_way:
             # The broker would take it for a token, and close the connection.
             raise BrokerUnreachable("the client is authenticating")
+        upstream = self.upstream
+        try:
+            return await upstream.ask(api_key, api_version, body, request.client_id, question)
+        except BrokerUnreachable:
+            if api_key != METADATA or self._connecting is None or self._connecting.done():
+                raise
+            await asyncio.wait([self._connecting])
+            if self.upstream is upstream:
+                raise
         return await self.upstream.ask(api_key, api_version, body, request.client_id, question)
 
     def mute(self, seconds: float) -> None:
@@ -544,17 +575,27 @@ class ClientConnection(asyncio.Protocol):
     # Inner workings.
 
     async def _connect(self) -> None:
-        upstream = BrokerConnection(max_frame_bytes=2**31 - 1, on_lost=self._broker_lost, on_pause=self._broker_pauses)
+        def make() -> BrokerConnection:
+            return BrokerConnection(max_frame_bytes=2**31 - 1, on_lost=self._broker_lost, on_pause=self._broker_pauses)
+
         try:
-            await self.context.cluster.connect(self.node_id, upstream)
+            others = bool(self.context.topics.all())
+            upstream, failure = await reach(self.context.cluster, self.node_id, make, others=others)
         except BrokerUnreachable as error:
             self.context.connections.broker_unreachable(self, error)
-            self.close()
+            self.drain()
             return
+        self.stands_in = bool(failure)
+        if self.stands_in:
+            self.context.connections.stood_in(self, failure)
+        if self.upstream is not None:
+            self._made_again_s = self.context.now()
         self.upstream = upstream
         if self._ended:
             upstream.close()
             return
+        if self._paused & _CLIENT_FULL:
+            upstream.pause_reading()
         self._unpause(_CONNECTING)
 
     def _start_behind_barrier(self, waiting: Coroutine[Any, Any, None], slot: Slot | None) -> None:
@@ -680,8 +721,30 @@ class ClientConnection(asyncio.Protocol):
         if self._lingers:
             self._lingers = False
             self.context.connections.forget(self)
+        if self._goes_on_without_broker():
+            self._pause(_CONNECTING)
+            self._connecting = self._start(self._connect())
+            return
         self._pause(_ENDING)
         self._close_if_done()
+
+    def _goes_on_without_broker(self) -> bool:
+        """True if the broker owed nothing to the client, so that another connection to a broker is as good.
+
+        It may have closed one that was idle, while the proxy served the client itself, or it is down.
+        """
+        upstream, context = self.upstream, self.context
+        if upstream is None or upstream.wrote_unanswered or self._paused & (_ENDING | _CONNECTING):
+            return False
+        if self._transport is None or self._transport.is_closing() or any(slot.lost for slot in self._slots):
+            return False
+        if context.settings.brokers.with_sasl or context.now() < self._made_again_s + LEAST_PAUSE_S:
+            return False
+        return bool(context.topics.all()) or self._reads_near
+
+    @property
+    def _reads_near(self) -> bool:
+        return self.context.settings.fetch.read_near_replicas and self.context.near_brokers.is_foreign(self.node_id)
 
     def _resume_broker(self) -> None:
         if self.upstream is not None and not self._paused & _CLIENT_FULL:

@@ -174,6 +174,18 @@ class Connections:
         )
         connection.abort()
 
+    def stood_in(self, connection: ClientConnection, failure: str) -> None:
+        """Another broker serves a client whose own is down; at most one log line a second."""
+        self._stats.upstream_failures += 1
+        self._log(
+            "broker_stood_in",
+            connection,
+            broker=connection.node_id,
+            reason=failure,
+            effect="diskless topics are served on; what only that broker can answer ends the connection",
+            remedy="start the broker",
+        )
+
     def failed(self, connection: ClientConnection, error: BaseException) -> None:
         """A request met a fault of the proxy's own; at most one log line a second."""
         self._log("request_failed", connection, exc_info=error, remedy="report it; the client reconnects")

@@ -187,6 +187,11 @@ class BrokerConnection(asyncio.Protocol):
         if not self.lost and self.transport is not None:
             self.transport.write(part)
 
+    def forsake(self) -> None:
+        """End a connection that nobody has used, without a word to its owner."""
+        self._on_lost = lambda: None
+        self.close()
+
     def close(self) -> None:
         """End the connection; what is open is lost."""
         if self.transport is not None and not self.lost:

@@ -12,6 +12,7 @@ from proxy.config import Limits, Listeners
 from proxy.connection import ClientConnection
 from proxy.connections import Connections
 from proxy.memory import MemoryBudget
+from proxy.seldom import SeldomLog
 from proxy.stats import Stats
 from proxy.unread import UnreadAnswers
 from proxy.upstream import BrokerUnreachable
@@ -85,21 +86,31 @@ class FakeTransport(asyncio.Transport):
 
 
 class FakeCluster:
-    """Every broker accepts, unless `failure` is set."""
+    """Every broker accepts, unless `failure` is set or it is among those that are `down`."""
 
     def __init__(self) -> None:
         self.failure: Exception | None = None
+        self.down: set[int] = set()
+        self.view = SimpleNamespace(brokers={1: "", 2: "", 3: ""})
         self.transports: list[FakeTransport] = []
+        self.asked: list[int | None] = []
+        """Whom connections were made to, or tried."""
 
     async def connect(self, node_id, protocol):
+        self.asked.append(node_id)
         await asyncio.sleep(0)
         if self.failure is not None:
             raise self.failure
+        if node_id in self.down:
+            raise BROKER_ERROR
         self.transports.append(FakeTransport(protocol))
         protocol.connection_made(self.transports[-1])
 
     def rack_of(self, node_id):
         return "rack-a"
+
+    def distance(self, node_id):
+        return node_id
 
 
 class Sent:
@@ -114,8 +125,13 @@ class Sent:
         """Produces that go to the broker in parts now."""
         self.passed: list[str | bytes] = []
         """Topics of Produces that streamed through."""
+        self.diskless: list[str] = []
+        """What the registry has, where that counts."""
+        self.now_s: float | None = None
+        """The time in place of the loop's."""
         self.topics = SimpleNamespace(
             nothing_diskless=True,
+            all=lambda: tuple(self.diskless),
             passed=self.passed.append,
             begin_stream=self.streams.add,
             end_stream=self.streams.discard,
@@ -124,11 +140,14 @@ class Sent:
             settings=SimpleNamespace(
                 rack="rack-a",
                 brokers=SimpleNamespace(with_sasl=False),
+                fetch=SimpleNamespace(read_near_replicas=True),
                 limits=limits,
                 rack_of=lambda listeners: "rack-a",
                 kip1163_api=False,
             ),
-            now=asyncio.get_running_loop().time,
+            now=lambda: asyncio.get_running_loop().time() if self.now_s is None else self.now_s,
+            near_brokers=SimpleNamespace(is_foreign=lambda node_id: self.foreign),
+            log_seldom=SeldomLog(asyncio.get_running_loop().time),
             stats=self.stats,
             memory=self.memory,
             connections=self.connections,
@@ -139,6 +158,8 @@ class Sent:
             fleet=SimpleNamespace(racks=lambda: ("rack-a",), listener=lambda node, rack, client, came_by: ("proxy", 1)),
             handlers={METADATA: lambda connection, request: connection.forward(request)} | handlers,
         )
+        self.foreign = False
+        """Whether the listener stands for a broker of another rack."""
         self.client = self.connect()
 
     def connect(self) -> FakeTransport:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import struct
 from types import SimpleNamespace
 from typing import Any
 
 from kio.schema.list_offsets.v9 import request, response
 
 from proxy.coordinator.interface import LATEST_TIMESTAMP, DisklessTopic, OffsetAnswer
-from proxy.errors import INVALID_REQUEST, NONE
+from proxy.errors import INVALID_REQUEST, NONE, UNKNOWN_SERVER_ERROR
 from proxy.handlers.halves import MyTopic
 from proxy.handlers.list_offsets import _answer_mine
 from proxy.request import Request
@@ -22,7 +23,7 @@ def asked(name: str, *partitions: int) -> MyTopic:
     return MyTopic(request.ListOffsetsTopic(name=name, partitions=wanted), entry, NONE)
 
 
-async def answer(mine: list[MyTopic]) -> list[Any]:
+async def answer(mine: list[MyTopic], isolation_level: int = 0) -> list[Any]:
     async def list_offsets(wanted: Any, timeout_s: float) -> list[OffsetAnswer]:
         return [OffsetAnswer(NONE, int(one.topic_id) * 10 + one.partition, -1) for one in wanted]
 
@@ -35,8 +36,8 @@ async def answer(mine: list[MyTopic]) -> list[Any]:
         offsets_away_since_s=None,
     )
     connection: Any = SimpleNamespace(context=context)
-    empty = memoryview(b"")
-    asking = Request(2, 9, 1, "client", empty, empty)
+    body = memoryview(struct.pack(">ib", -1, isolation_level))  # what a request begins with
+    asking = Request(2, 9, 1, "client", body, body)
     return await _answer_mine(asking, connection, response.ListOffsetsResponse, mine)
 
 
@@ -46,3 +47,8 @@ async def test_every_topic_has_its_own_partitions_though_it_is_named_twice():
         (topic.name, [(one.partition_index, one.error_code, one.offset) for one in topic.partitions])
         for topic in topics
     ] == [("1", [(0, INVALID_REQUEST, -1), (1, NONE, 11), (2, NONE, 12)]), ("2", [(3, NONE, 23)])]
+
+
+async def test_an_isolation_level_that_there_is_not_fails_all_of_it():
+    (topic,) = await answer([asked("1", 0, 1)], isolation_level=2)
+    assert [one.error_code for one in topic.partitions] == [UNKNOWN_SERVER_ERROR] * 2

@@ -1,0 +1,64 @@
+"""A client's broker connection when its own broker is down: another live broker stands in, for what any broker answers.
+
+Diskless requests need a broker for the client's rights only, and any broker knows these. Clients find producer IDs,
+coordinators and leaders at any broker, too, and are told by it that it does not lead a classic partition. What only the
+client's own broker can answer ends the connection, as the broker's end would have done: above all a Fetch of classic
+partitions, which a follower would answer as if it were the leader.
+
+Behaviour: with a client that has authenticated (SASL) no other broker goes on; its next connection authenticates there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import NamedTuple
+
+from proxy.cluster import Cluster
+from proxy.upstream import BrokerConnection, BrokerUnreachable
+
+ANY_BROKER = frozenset({0, 1, 2, 3, 10, 18, 21, 22, 23, 60, 61, 75, 17, 36})
+"""Produce, Fetch (of diskless partitions), ListOffsets, Metadata, FindCoordinator, ApiVersions, DeleteRecords,
+InitProducerId, OffsetForLeaderEpoch, DescribeCluster, DescribeProducers, DescribeTopicPartitions, and SASL."""
+LEAST_PAUSE_S = 1.0
+"""Between two times that a client's broker connection is made again: a broker may take connections and end them."""
+_OWN_WITHIN_S = 1.0
+"""Time in which the client's own broker must accept before another one is asked."""
+
+
+class Reached(NamedTuple):
+    """A broker connection for a client."""
+
+    upstream: BrokerConnection
+    failure: str = ""
+    """Why it leads to another broker than the client's; empty where it does not."""
+
+
+async def reach(
+    cluster: Cluster, node_id: int | None, make: Callable[[], BrokerConnection], *, others: bool
+) -> Reached:
+    """Connect to the client's own broker, or with `others` to another live one. Raises BrokerUnreachable.
+
+    `node_id` is None for any broker; `make` makes a connection that is to be connected.
+    """
+    upstream = make()
+    if node_id is None or not others:
+        await cluster.connect(node_id, upstream)
+        return Reached(upstream)
+    try:
+        async with asyncio.timeout(_OWN_WITHIN_S):
+            await cluster.connect(node_id, upstream)
+            return Reached(upstream)
+    except TimeoutError:
+        failure = f"broker {node_id} did not accept a connection within {_OWN_WITHIN_S:g} s"
+    except BrokerUnreachable as error:
+        failure = str(error)
+    upstream.forsake()
+    for other in sorted(cluster.view.brokers.keys() - {node_id}, key=cluster.distance):
+        upstream = make()
+        try:
+            await cluster.connect(other, upstream)
+        except BrokerUnreachable:
+            continue
+        return Reached(upstream, failure)
+    raise BrokerUnreachable(failure)
