@@ -3,7 +3,7 @@
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 ARGS ?=
-# Parallel workers of tests. Two run brokers, one at a stack of its own at a time; see tests/parallel.py.
+# Parallel workers of tests, each with brokers of its own for a while; see tests/parallel.py.
 WORKERS ?= 3
 PARALLEL = -n $(WORKERS) --dist loadgroup
 LOCKED := -q pyproject.toml --universal --generate-hashes --no-emit-index-url --no-header --extra demo

@@ -12,7 +12,7 @@ import pytest
 
 from proxy.demo.stack import Stack, StackOptions
 from tests import tiers
-from tests.parallel import Spread, is_worker, made_once
+from tests.parallel import Spread, is_worker, made_once, uses_stack
 from tests.support.java_tools import JavaTools, compile_launcher
 from tests.support.second_try import SecondTries
 
@@ -50,9 +50,6 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Spread(), "spread")
 
 
-STACK_FIXTURES = {"running_stack", "stack", "new_stack", "secure_stack"}
-
-
 @pytest.hookimpl(wrapper=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
     """Leave out what the tier leaves out. Mark tests of the real stack, so that `-m "not stack"` leaves them out.
@@ -61,7 +58,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """
     tiers.look_up(config, items)
     for item in items:
-        if STACK_FIXTURES & set(getattr(item, "fixturenames", ())):
+        if uses_stack(item):
             item.add_marker(pytest.mark.stack)
     return (yield)
 

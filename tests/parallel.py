@@ -1,8 +1,8 @@
 """How the tests are spread over parallel workers, with `pytest -n 3 --dist loadgroup` (pytest-xdist).
 
-To start a stack costs more than most of the tests that use it. So the tests of the shared stack are one group, which
-one worker runs with one stack. The tests that start a stack of their own are another group: one such stack runs at a
-time. The tests of the pipeline are a group because of their Spark session. All other tests are spread by file.
+To start a stack costs more than most of the tests that use it. So the tests of the shared stack are two groups, each of
+which one worker runs with one stack. The tests that start a stack of their own are another group: one such stack runs
+at a time. The tests of the pipeline are a group because of their Spark session. All other tests are spread by file.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
@@ -20,10 +21,13 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 from xdist.workermanage import WorkerController
 
-OWN_STACKS, SHARED_STACK, SPARK = "own_stacks", "shared_stack", "spark"
+SHARED_STACK, SHARED_STACK_TOO, OWN_STACKS, SPARK = "shared_stack", "shared_stack_too", "own_stacks", "spark"
+ORDER = [SHARED_STACK, SHARED_STACK_TOO, OWN_STACKS, SPARK, ""]
+"""Groups by the time that they take, the longest first. Short files fill the time until the last group has ended."""
 SHARED_STACK_FIXTURES = frozenset({"running_stack", "stack"})
+_STACK = re.compile(r"\bStack\b")
 _TESTS = Path(__file__).parent
-_UNIT, _PIPELINE = _TESTS / "unit", _TESTS / "pipeline"
+_UNIT, _INTEGRATION, _PIPELINE = _TESTS / "unit", _TESTS / "integration", _TESTS / "pipeline"
 
 
 def is_worker(config: pytest.Config) -> bool:
@@ -31,10 +35,19 @@ def is_worker(config: pytest.Config) -> bool:
     return hasattr(config, "workerinput")
 
 
+def uses_stack(item: pytest.Item) -> bool:
+    """Return whether one of the test's fixtures gives it a stack, which the fixture's annotation says."""
+    if not isinstance(item, pytest.Function):
+        return False
+    fixtures = (definitions[-1].func for definitions in item._fixtureinfo.name2fixturedefs.values())
+    given = (str(getattr(fixture, "__annotations__", {}).get("return", "")) for fixture in fixtures)
+    return any(_STACK.search(annotation) for annotation in given)
+
+
 def group_of(item: pytest.Item) -> str:
     """Return the group of a test of real brokers or of Spark, an empty string for any other test."""
     if SHARED_STACK_FIXTURES & set(getattr(item, "fixturenames", ())):
-        return SHARED_STACK
+        return SHARED_STACK if item.path.is_relative_to(_INTEGRATION) else SHARED_STACK_TOO
     if item.get_closest_marker("stack"):
         return OWN_STACKS
     return SPARK if item.path.is_relative_to(_PIPELINE) else ""
@@ -67,9 +80,7 @@ class Spread:
         partial = path.with_suffix(f".{os.getpid()}")
         partial.write_text(json.dumps({item.nodeid: group for item, group in groups.items() if group}))
         partial.replace(path)
-        # Unit tests are short: they fill the time until the last group has ended.
-        order = [SHARED_STACK, OWN_STACKS, SPARK, ""]
-        items.sort(key=lambda item: (order.index(groups[item]), item.path.is_relative_to(_UNIT)))
+        items.sort(key=lambda item: (ORDER.index(groups[item]), item.path.is_relative_to(_UNIT)))
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Producer) -> LoadFileScheduling | None:

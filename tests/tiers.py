@@ -64,6 +64,7 @@ FULL_ONLY: tuple[FullOnly, ...] = (
     FullOnly(
         "faults/test_storage_away.py", "stack of its own; the directory that is away is quick", r"^test_an_s3_store"
     ),
+    FullOnly("faults/test_proxy_ends.py", "demo/test_load.py kills a proxy in the gate", r"^test_killed"),
     # Other versions of clients and brokers. One version of each library runs every scenario in the gate.
     FullOnly("conformance/jvm/test_oldest_brokers.py", "brokers of another version"),
     FullOnly("conformance/jvm/test_old_clients.py", "clients of other versions"),
@@ -82,11 +83,33 @@ FULL_ONLY: tuple[FullOnly, ...] = (
     FullOnly("docs/test_executed.py", "pages run as they stand: installs and starts everything again"),
     FullOnly("docs/test_recipes.py", "Kafka Connect and Flink, and clients that the gate runs elsewhere"),
     FullOnly("integration/test_pipelining.py", "compares times, which says little on a loaded machine"),
+    FullOnly(
+        "integration/clients/test_java_tools.py",
+        "a JVM for each command; the same on a diskless topic, and conformance/jvm/test_tools_agree.py, are quick",
+        r"\[classic\]|^test_topics_groups_and_offsets",
+    ),
+    FullOnly("integration/demo/test_load.py", "a whole demo; test_demo_serve.py starts one", r"^test_the_demo_ends"),
+    FullOnly(
+        "integration/demo/test_demo_stack.py",
+        "the tests' own stack: what it can't do fails other tests, too",
+        r"^test_(a_named_directory|s3_storage|a_killed_broker|kafkas_own_tools)",
+    ),
+    FullOnly("integration/demo/test_demo_wheel.py", "an environment from nothing, with downloads, and a whole demo"),
+    FullOnly("deploy/test_alerts.py", "promtool goes through days of data", r"^test_each_alert_fires"),
+    FullOnly(
+        "integration/check/test_misconfigurations.py",
+        "a check and the start of a proxy for each case; a few cases of each kind are quick",
+        r"^test_beside_a_running_fleet\[(?!port_taken|rack_unknown|broker_address|redis_port|tls_to_plain)",
+    ),
     # A second proof of something that is quick.
     FullOnly("differential/test_differential.py", "proves the comparison, not the product", r"^test_a_planted_bug"),
     FullOnly("pipeline/audit/test_under_changes.py", "long load; audit/test_defects.py is quick"),
     FullOnly("pipeline/test_spark_kafka.py", "kill run", r"^test_a_proxy_that_is_killed"),
-    FullOnly("integration/test_workers.py", "kill run", r"^test_a_worker_dies"),
+    FullOnly(
+        "integration/test_workers.py",
+        "kill runs and failing starts of whole proxies; one worker without a port is quick",
+        r"^test_(a_worker_dies|nor_while|what_keeps)|never_share.*\[2\]",
+    ),
 )
 """What the quick tier leaves out."""
 NAMES_NO_TEST = pytest.StashKey[list[FullOnly]]()

@@ -21,9 +21,12 @@ from tests.support.broken_frames import Frames
 from tests.support.load import assert_right, load_of, wait_for_more
 from tests.support.metrics import Metrics
 from tests.support.topics import CLASSIC, DISKLESS, KINDS, admin, create_topic
+from tests.tiers import Tier
 
 RACK = "rack-a"
-COUNT = int(os.environ.get("BROKEN_FRAMES", "4000"))
+COUNT = int(os.environ.get("BROKEN_FRAMES", "0"))
+"""0 for as many as the tier has time for."""
+COUNT_OF_TIER = {Tier.QUICK: 1_000, Tier.FULL: 4_000}
 SEED = int(os.environ.get("BROKEN_FRAMES_SEED", 3364285993)) or random.SystemRandom().randrange(2**32)
 """0 for another one each time. The one here once ended the process: an array that claimed billions of elements."""
 SENDERS = 48
@@ -32,9 +35,9 @@ ANSWER_SECONDS = 0.04
 MAX_GROWTH_MIB = 64
 
 
-async def send_all(ports: list[int], frames: Frames) -> int:
+async def send_all(ports: list[int], frames: Frames, count: int) -> int:
     """Each broken frame on a connection of its own; how many of these the other side has ended."""
-    pairs = frames.broken_ones(COUNT)
+    pairs = frames.broken_ones(count)
     chance = random.Random(SEED)
     ended = 0
 
@@ -84,8 +87,9 @@ def faults(log: str) -> set[str]:
 
 
 @pytest.mark.timeout(3600 if COUNT > 20_000 else 240)
-def test_broken_frames_beside_valid_traffic(stack: Stack) -> None:
-    print(f"BROKEN_FRAMES={COUNT} BROKEN_FRAMES_SEED={SEED}")
+def test_broken_frames_beside_valid_traffic(stack: Stack, pytestconfig: pytest.Config) -> None:
+    count = COUNT or COUNT_OF_TIER[pytestconfig.getoption("tier")]
+    print(f"BROKEN_FRAMES={count} BROKEN_FRAMES_SEED={SEED}")
     known = admin(stack).list_topics(timeout=30).topics
     for kind, name in zip(KINDS, ("broken-frames-a", "broken-frames-b"), strict=True):
         if name not in known:  # frames have these names, and a second try finds the topics of the first
@@ -101,7 +105,7 @@ def test_broken_frames_beside_valid_traffic(stack: Stack) -> None:
         for kind in (CLASSIC, DISKLESS):
             wait_for_more(load, kind)
         before_mib, began_s = memory_mib(pid), time.monotonic()
-        ended = asyncio.run(send_all(ports, frames))
+        ended = asyncio.run(send_all(ports, frames, count))
         seconds = time.monotonic() - began_s
         for kind in (CLASSIC, DISKLESS):
             wait_for_more(load, kind)
@@ -119,7 +123,7 @@ def test_broken_frames_beside_valid_traffic(stack: Stack) -> None:
     assert_right(tally)
     assert stack.pid(f"proxy-{RACK}") == pid
     assert stack.process(f"proxy-{RACK}").running
-    assert rejected > COUNT / 20
+    assert rejected > count / 20
     assert after.value("held_request_bytes") == before.value("held_request_bytes") == 0
     assert after_mib - before_mib - cached_mib <= MAX_GROWTH_MIB
     assert not faults(log.read_text(errors="replace")[logged:])

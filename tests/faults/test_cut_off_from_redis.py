@@ -20,14 +20,15 @@ from tests.support.waiting import wait_for
 pytestmark = pytest.mark.timeout(300)
 
 
+RACKS = ("rack-a", "rack-b")
 NODE = 2
 """A broker of rack-b."""
 
 
 @pytest.fixture(scope="module")
 def linked_stack() -> Iterator[tuple[Stack, Network]]:
-    """Three racks whose proxies reach Redis over links of their own."""
-    with Stack(StackOptions(storage="file", start_timeout_seconds=120.0)) as stack, network_of(stack) as network:
+    """Two racks whose proxies reach Redis over links of their own."""
+    with Stack(StackOptions(racks=RACKS, start_timeout_seconds=120.0)) as stack, network_of(stack) as network:
         yield stack, network
 
 
