@@ -81,6 +81,7 @@ FULL_ONLY: tuple[FullOnly, ...] = (
     FullOnly("conformance/jvm/test_streams.py", "Kafka Streams: a JVM for each case"),
     FullOnly("pipeline/test_cluster.py", "a Spark cluster; the same jobs run in the session of the quick tests"),
     FullOnly("docs/test_executed.py", "pages run as they stand: installs and starts everything again"),
+    FullOnly("integration/demo/test_demo_wheel.py", "installs the wheel; integration/demo runs the demo of the clone"),
     FullOnly("docs/test_recipes.py", "Kafka Connect and Flink, and clients that the gate runs elsewhere"),
     FullOnly("integration/test_pipelining.py", "compares times, which says little on a loaded machine"),
     FullOnly(
