@@ -26,7 +26,7 @@ UNKNOWN_IDS = "While a diskless topic is being created, a Produce by a topic ID 
 ENABLE = "DescribeConfigs of a topic shows `diskless.enable`"
 MIN_ISR = "DescribeConfigs of a diskless topic shows `min.insync.replicas` 1"
 SEVERAL = "Where a request is wrong in several ways"
-LOG_START = "The log start offset beside an error of Produce"
+LOG_START = "The log start offset next to an error of Produce"
 LAGS = "A Fetch that is given records from a proxy's memory may show"
 """It is asked again until it shows the newest."""
 DELETED_MAXIMUM = "ListOffsets of the maximum timestamp (-3) answers of the records that are there"
@@ -50,7 +50,7 @@ LEFT_OUT = (
     "A batch with a producer ID and no epoch",
     "a batch that says LogAppendTime itself",
     "Records that are null",
-    "A batch whose length or codec makes no sense, beside others",
+    "A batch whose length or codec makes no sense, next to others",
 )
 """What is never generated: the logs would differ from then on."""
 

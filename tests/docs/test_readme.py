@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from xml.etree import ElementTree
 
+import pytest
+
 from tests.docs.blocks import ROOT
 
 MAX_LINES = 120
@@ -17,8 +19,9 @@ def test_it_is_short_and_has_one_picture() -> None:
     assert picture.endswith(".svg")
 
 
-def test_the_picture_is_self_contained_and_follows_the_readers_theme() -> None:
-    text = (ROOT / "docs" / "images" / "overview.svg").read_text()
+@pytest.mark.parametrize("name", ["overview", "record"])
+def test_a_drawing_is_self_contained_and_follows_the_readers_theme(name: str) -> None:
+    text = (ROOT / "docs" / "images" / f"{name}.svg").read_text()
     drawing = ElementTree.fromstring(text)
     assert [drawing.find(f"{{http://www.w3.org/2000/svg}}{name}") is not None for name in ("title", "desc")] == [
         True

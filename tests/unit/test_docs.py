@@ -24,7 +24,8 @@ def test_generated_pages_are_current() -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text()):
-        assert (page.parent / target).exists(), f"{target} is not there"
+        if "://" not in target:  # tests/docs/test_links.py looks at those
+            assert (page.parent / target).exists(), f"{target} is not there"
 
 
 def test_every_decision_is_listed() -> None:
