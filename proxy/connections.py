@@ -72,8 +72,8 @@ class Connections:
     """The open connections and their limits."""
 
     def __init__(self, limits: Limits, stats: Stats) -> None:
-        self.max_connections = limits.max_connections
-        """Lowered where the limit of open files allows fewer."""
+        self.max_connections = limits.max_connections or open_files.MOST_WITHOUT_LIMIT
+        """Before the first client comes, it is what the limit of open files allows, or less."""
         self._limits = limits
         self._stats = stats
         self._open: set[ClientConnection] = set()

@@ -24,7 +24,13 @@ async def check_limits(settings: Settings) -> list[Finding]:
 def of_open_files(settings: Settings, limit: int) -> Finding:
     """Whether `limit` open files allow `limits.max_connections`."""
     wanted, where = settings.limits.max_connections, "limits.max_connections"
-    allowed = wanted if limit == resource.RLIM_INFINITY else open_files.connections_allowed(settings, limit)
+    unlimited = wanted or open_files.MOST_WITHOUT_LIMIT
+    allowed = unlimited if limit == resource.RLIM_INFINITY else open_files.connections_allowed(settings, limit)
+    if not wanted and allowed >= open_files.FEW:
+        return ok(Kind.LIMITS, where, f"{allowed:,}, as many as the limit of open files allows")
+    if not wanted:
+        text = f"{limit} open files allow {allowed} client connections"
+        return warning(Kind.LIMITS, where, text, f"{open_files.REMEDY}, or set the setting if these are enough")
     if allowed >= wanted:
         return ok(Kind.LIMITS, where, f"{wanted:,}, which the limit of open files allows")
     text = f"{limit} open files allow {allowed} client connections, not {wanted}"

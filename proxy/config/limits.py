@@ -12,9 +12,10 @@ class Limits(Section):
 
     max_frame_bytes: Reloadable[int] = Field(default=104_857_600, ge=1024)
     """`socket.request.max.bytes` of the brokers."""
-    max_connections: Reloadable[int] = Field(default=10_000, ge=1)
-    """Client connections in all. Each takes two file descriptors, three with `fetch.read_near_replicas`; where the
-    hard limit of open files allows fewer, it is lowered at the start, with a log line."""
+    max_connections: Reloadable[int] = Field(default=0, ge=0)
+    """Maximum number of client connections; 0 for as many as the limit of open files allows, with a log line if these
+    are fewer than 1,000. Each takes two file descriptors, three with `fetch.read_near_replicas`. If the hard limit of
+    open files allows fewer than a number that is set, the number is lowered at the start, with a log line."""
     max_connections_per_ip: Reloadable[int] = Field(default=10_000, ge=1)
     """Client connections from one address."""
     idle_timeout_ms: Reloadable[int] = Field(default=600_000, ge=100)

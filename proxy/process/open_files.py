@@ -19,6 +19,10 @@ from proxy.config import Settings
 log = structlog.get_logger()
 
 REMEDY = "raise the limit of open files (ulimit -n, LimitNOFILE of systemd, ulimits of compose)"
+FEW = 1_000
+"""Client connections below which somebody should know, if nobody has set a number."""
+MOST_WITHOUT_LIMIT = 1_000_000
+"""Client connections if neither a setting nor the system says a number."""
 _DESCRIPTORS_PER_CONNECTION = 2
 _DESCRIPTORS_PER_NEAR_READ = 1
 _DESCRIPTORS_OF_A_PROCESS = 64
@@ -44,11 +48,17 @@ def raise_limit() -> int:
 
 
 def max_connections(settings: Settings) -> int:
-    """`limits.max_connections`, or what the limit of open files allows, with a log line that says so."""
+    """`limits.max_connections`, or what the limit of open files allows; a log line says so if that is few."""
     wanted, open_files = settings.limits.max_connections, raise_limit()
     if open_files == resource.RLIM_INFINITY:
-        return wanted
+        return wanted or MOST_WITHOUT_LIMIT
     allowed = connections_allowed(settings, open_files)
+    if not wanted and allowed < FEW:
+        log.warning(
+            "max_connections_low",
+            reason=f"{open_files} open files allow {allowed} client connections",
+            remedy=f"{REMEDY}, or set limits.max_connections if these are enough",
+        )
     if allowed < wanted:
         log.warning(
             "max_connections_lowered",
@@ -56,7 +66,7 @@ def max_connections(settings: Settings) -> int:
             "limits.max_connections",
             remedy=f"{REMEDY}, or lower limits.max_connections",
         )
-    return min(wanted, allowed)
+    return min(wanted or allowed, allowed)
 
 
 def none_left() -> bool:

@@ -351,7 +351,7 @@ MISCONFIGURATIONS = (
     Misconfiguration(
         "open_files",
         "a low limit of open files",
-        "limits.max_connections: 512 open files allow … client connections, not 10000; raise the limit of open files …",
+        "limits.max_connections: 512 open files allow … client connections; raise the limit of open files …",
         is_warning=True,
     ),
     Misconfiguration(

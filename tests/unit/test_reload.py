@@ -91,7 +91,7 @@ async def test_a_changed_file_is_taken_and_told(file: Path) -> None:
     ("text", "told"),
     [
         (GOOD + "limits: {max_connections: 7, max_frames: 3}\n", "did you mean limits.max_frame_bytes?"),
-        (GOOD + "limits: {max_connections: 0}\n", "limits.max_connections"),
+        (GOOD + "limits: {max_connections: -1}\n", "limits.max_connections"),
         (GOOD + "limits: {max_connections: 7}\nfleet: {lease_ms: 1}\n", "fleet.lease_ms"),
         ("rack: [", "is not YAML"),
         ("", "holds no settings"),

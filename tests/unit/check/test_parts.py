@@ -104,6 +104,10 @@ def test_certificates(left: int | None, level: Level) -> None:
 def test_open_files_and_memory() -> None:
     assert of_open_files(settings(), 100_000).level is Level.OK
     assert of_open_files(settings(), 512).level is Level.WARNING
+    set_to = settings(limits={"max_connections": 10_000})
+    assert of_open_files(set_to, 100_000).level is Level.OK
+    assert of_open_files(set_to, 4_096).level is Level.WARNING
+    assert of_open_files(settings(), 4_096).level is Level.OK
     assert of_memory(settings(), 64 << 30).level is Level.OK
     assert of_memory(settings(workers=4), 1 << 30).level is Level.WARNING
 

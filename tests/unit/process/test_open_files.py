@@ -51,6 +51,21 @@ def test_what_is_lowered_is_logged_with_its_remedy(monkeypatch, wanted, given, l
     assert all("ulimit -n" in line["remedy"] and "limits.max_connections" in line["reason"] for line in logged)
 
 
+@pytest.mark.parametrize(("limit", "given", "lines"), [(20_000, 9_925, 0), (1024, 437, 1)])
+def test_without_a_setting_the_limit_of_open_files_says_it(monkeypatch, limit, given, lines):
+    monkeypatch.setattr(open_files, "raise_limit", lambda: limit)
+    with structlog.testing.capture_logs() as logged:
+        monkeypatch.setattr(open_files, "log", structlog.get_logger())
+        assert open_files.max_connections(settings(0)) == given
+    assert len(logged) == lines
+    assert all("ulimit -n" in line["remedy"] and "437 client connections" in line["reason"] for line in logged)
+
+
+def test_without_either_there_is_a_bound(monkeypatch):
+    monkeypatch.setattr(open_files, "raise_limit", lambda: open_files.resource.RLIM_INFINITY)
+    assert open_files.max_connections(settings(0)) == open_files.MOST_WITHOUT_LIMIT
+
+
 def test_without_a_limit_the_setting_stands(monkeypatch):
     monkeypatch.setattr(open_files, "raise_limit", lambda: open_files.resource.RLIM_INFINITY)
     assert open_files.max_connections(settings(10_000)) == 10_000
