@@ -262,6 +262,8 @@ class _PendingProduce:
             return
         if context.index_watch.is_full(entry.topic_id, partition.index):
             context.stats.index_full_batches += 1
+            producer = header.producer_id, header.producer_epoch, header.base_sequence
+            context.wal.failures.note(entry.topic_id, partition.index, *producer)
             answers[place] = PartitionProduced(partition.index, KAFKA_STORAGE_ERROR, error_message=FULL_MESSAGE)
             self._throttle_ms = max(self._throttle_ms, FULL_THROTTLE_MS)
             return

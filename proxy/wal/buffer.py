@@ -7,7 +7,8 @@ Whoever appends gets an `Outcome` per batch, through the callback that came with
 
 - the coordinator's answer, which may itself be an error of Kafka's producer rules;
 - KAFKA_STORAGE_ERROR where the batch surely was not committed. The later batches of that partition that are already
-  here then fail at once: committed, they would leave a hole in a producer's sequence that its retry could not fill;
+  here then fail at once: committed, they would leave a hole in a producer's sequence that its retry could not fill.
+  So do those of the same producer that come before the retry (`failures.py`);
 - REQUEST_TIMED_OUT where nobody knows.
 """
 
@@ -33,6 +34,7 @@ from proxy.records import BatchHeader
 from proxy.seldom import SeldomLog
 from proxy.stats import Stats
 from proxy.storage.interface import ObjectStorage, StorageError
+from proxy.wal.failures import FailedBatches
 from proxy.wal.holds import Holds
 from proxy.wal.outcome import Outcome, Settle, tell, told_code
 from proxy.wal.recent import RecentSegments
@@ -49,12 +51,14 @@ _Partition = tuple[bytes, int]
 class _Segment:
     """Batches that travel together; `waiting` holds whom to tell, in the order of each partition's run."""
 
-    __slots__ = ("before", "builder", "not_after_ms", "number", "task", "waiting")
+    __slots__ = ("before", "builder", "first", "not_after_ms", "number", "task", "waiting")
 
     def __init__(self, number: int) -> None:
         self.number = number
         self.builder = SegmentBuilder()
         self.waiting: dict[_Partition, list[Settle]] = {}
+        self.first: dict[_Partition, dict[tuple[int, int], int]] = {}
+        """Of each idempotent producer (ID and epoch) the first sequence."""
         self.before: set[asyncio.Task[None]] = set()
         self.task: asyncio.Task[None] | None = None
         self.not_after_ms = 0
@@ -106,6 +110,7 @@ class WalBuffer:
         self._heard = heard
         self.holds = Holds(coordinator, hold_s=out_of_order_hold_s, max_batches=max_held_batches, heard=heard)
         self.recent = RecentSegments()
+        self.failures = FailedBatches()
         self._open: _Segment | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._underway: dict[int, _Segment] = {}
@@ -136,10 +141,16 @@ class WalBuffer:
         *,
         log_append_time: bool = False,
     ) -> None:
-        """Take a checked batch. `settle` is called once, later; `batch` must not change until then.
+        """Take a checked batch. `settle` is called once; `batch` must not change until then.
+
+        It is called at once if the batch follows one of its producer that failed and has not arrived again.
 
         `log_append_time`: the records' time is to be that of their commit.
         """
+        producer = header.producer_id, header.producer_epoch
+        if self.failures.comes_too_early(topic_id, partition, *producer, header.base_sequence):
+            tell([(settle, Outcome(KAFKA_STORAGE_ERROR))])
+            return
         segment = self._open
         if segment is None:
             self._numbers += 1
@@ -148,6 +159,8 @@ class WalBuffer:
         segment.builder.add(topic_id, partition, batch, header, log_append_time=log_append_time)
         run = segment.waiting.setdefault((topic_id, partition), [])
         run.append(settle)
+        if header.producer_id >= 0:
+            segment.first.setdefault((topic_id, partition), {}).setdefault(producer, header.base_sequence)
         if segment.builder.bytes_buffered >= self.max_bytes or len(run) >= MAX_BATCHES_PER_RUN:
             self.flush()
 
@@ -320,8 +333,15 @@ class WalBuffer:
         if self._open is not None:
             later.append(self._open)
         for partition in failed:
+            self._note_failed(segment, partition)
             for one in later:
+                if partition in one.waiting:
+                    self._note_failed(one, partition)
                 told += [(settle, Outcome(KAFKA_STORAGE_ERROR)) for settle in one.waiting.pop(partition, ())]
                 # What was charged for them is given back now. One that is being uploaded has a copy.
                 one.builder.discard(*partition)
         tell(told)
+
+    def _note_failed(self, segment: _Segment, partition: _Partition) -> None:
+        for (producer_id, epoch), sequence in segment.first.get(partition, {}).items():
+            self.failures.note(*partition, producer_id, epoch, sequence)

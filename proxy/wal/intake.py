@@ -67,7 +67,8 @@ class _Waiting(NamedTuple):
 
     prepared: asyncio.Future[_Prepared]
     log_append_time: bool
-    producer_id: int
+    header: BatchHeader
+    """As it came."""
     settle: Settle
 
 
@@ -121,7 +122,7 @@ class Intake:
             try:
                 made = self._prepare(batch, header, rules, now_ms)
             except Exception as error:
-                self._refuse((topic_id, partition), header.producer_id, error, settle)
+                self._refuse((topic_id, partition), header, error, settle)
                 return
             # It is small and not charged: what waits behind another must not keep that from being worked on.
             batch, header = made
@@ -135,7 +136,7 @@ class Intake:
             queue = self._queues[topic_id, partition] = deque()
             self._empty.clear()
         charge = _Charge(self, settle)
-        queue.append(_Waiting(prepared, rules.log_append_time, header.producer_id, charge))
+        queue.append(_Waiting(prepared, rules.log_append_time, header, charge))
         prepared.add_done_callback(lambda _: self._move_on((topic_id, partition)))
         if needs_work:
             work = _Work(prepared, charge, batch, header, rules, now_ms)
@@ -210,12 +211,13 @@ class Intake:
             max_records=self.max_records,
         )
 
-    def _refuse(self, partition: _Partition, producer_id: int, error: BaseException, settle: Settle) -> None:
-        self._wal.holds.refused(*partition, producer_id)
+    def _refuse(self, partition: _Partition, header: BatchHeader, error: BaseException, settle: Settle) -> None:
+        self._wal.holds.refused(*partition, header.producer_id)
         if isinstance(error, RecordsError):
             outcome = Outcome(error.error_code, error_message=str(error), record_errors=error.record_errors)
         else:
             log.error("batch_not_prepared", partition=partition[1], exc_info=error)
+            self._wal.failures.note(*partition, header.producer_id, header.producer_epoch, header.base_sequence)
             outcome = Outcome(KAFKA_STORAGE_ERROR)
         tell([(settle, outcome)])
 
@@ -233,10 +235,10 @@ class Intake:
         """One batch, or its refusal; whatever goes wrong is its own affair, and not that of those behind it."""
         error = waiting.prepared.exception()
         if error is not None:
-            self._refuse(partition, waiting.producer_id, error, waiting.settle)
+            self._refuse(partition, waiting.header, error, waiting.settle)
             return
         batch, header = waiting.prepared.result()
         try:
             self._wal.append(*partition, batch, header, waiting.settle, log_append_time=waiting.log_append_time)
         except Exception as failure:
-            self._refuse(partition, waiting.producer_id, failure, waiting.settle)
+            self._refuse(partition, waiting.header, failure, waiting.settle)

@@ -13,6 +13,7 @@ from proxy.errors import KAFKA_STORAGE_ERROR, NONE, REQUEST_TIMED_OUT, UNKNOWN_T
 from proxy.produce_offload import _ClassicHalf, _PendingProduce
 from proxy.produce_offload import produce as produce_handler
 from proxy.produce_rules import rules_of
+from proxy.wal.failures import FailedBatches
 from proxy.wal.outcome import Outcome
 from proxy.wire.produce import (
     FIRST_TOPIC_ID,
@@ -81,6 +82,7 @@ async def diskless(timeout_ms: int, version: int, acks: int = -1):
     context.settings.authorization_cache_ms, context.settings.rack = 60_000, "rack-a"
     context.quotas = SimpleNamespace(throttle_produce=lambda *_: 0)
     context.index_watch = SimpleNamespace(is_full=lambda *_: False)
+    context.wal = SimpleNamespace(failures=FailedBatches())
     named = entry.topic_id if version >= FIRST_TOPIC_ID else entry.name
     partitions = [PartitionProduce(0, memoryview(make_batch()))]
     parsed = ProduceRequest(version, None, acks, timeout_ms, [TopicProduce(named, partitions)])

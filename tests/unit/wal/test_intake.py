@@ -16,6 +16,7 @@ from proxy.memory import MemoryBudget
 from proxy.produce_rules import ProduceRules, rules_of
 from proxy.records import BatchHeader, RecordsError, check_batch
 from proxy.wal import intake as intake_module
+from proxy.wal.failures import FailedBatches
 from proxy.wal.intake import QUICK_BYTES, Intake
 from proxy.wal.outcome import Outcome
 from tests.batches import make_batch, make_timed_batch
@@ -36,6 +37,7 @@ class Buffer:
         self.came = asyncio.Event()
         self.appended: list[tuple[int, int, int, bool]] = []
         """(partition, value's number, codec, whether under LogAppendTime)."""
+        self.failures = FailedBatches()
         self.refusals: list[tuple[bytes, int, int]] = []
         self.holds = self
 
@@ -189,6 +191,7 @@ async def test_an_unexpected_error_is_one_batchs_own(producer: Producer, monkeyp
         1: NO_ERROR,
     }
     assert producer.buffer.refusals == [(TOPIC, 0, 7)]
+    assert producer.buffer.failures.comes_too_early(TOPIC, 0, 7, 0, 1), "the buffer rejects it until the first arrives"
 
 
 async def test_what_a_batch_has_become_is_charged_until_it_is_settled(producer: Producer) -> None:

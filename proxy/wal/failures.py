@@ -1,0 +1,62 @@
+"""Batches that failed for now: what their producers sent after them is rejected until they arrive again.
+
+A log that is not empty accepts any first sequence of a producer that it does not know. If a producer's first batch
+fails and its next one passes, the first one can never be stored: it is OUT_OF_ORDER_SEQUENCE_NUMBER from then on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+
+KEPT_S = 5.0
+"""How long a failure counts. What is in flight behind a failed batch arrives much earlier; a producer that goes on
+through another proxy, or gives the batch up, must not wait for long."""
+_MAX_FAILURES = 10_000
+"""Producers in partitions; the oldest failures make room."""
+_SEQUENCES = 1 << 31
+_Producer = tuple[bytes, int, int, int]
+"""Topic ID, partition, producer ID, producer epoch."""
+
+
+class FailedBatches:
+    """The earliest batch of each idempotent producer and partition that failed and has not arrived again."""
+
+    def __init__(self) -> None:
+        self._failed: OrderedDict[_Producer, tuple[int, float]] = OrderedDict()
+        """Base sequence, and when it failed."""
+
+    def note(self, topic_id: bytes, partition: int, producer_id: int, epoch: int, base_sequence: int) -> None:
+        """Remember that a batch failed, and that its producer was told to retry."""
+        if producer_id < 0:
+            return
+        producer = topic_id, partition, producer_id, epoch
+        now_s = asyncio.get_running_loop().time()
+        known = self._failed.get(producer)
+        if known is not None and now_s - known[1] <= KEPT_S and not _is_after(known[0], base_sequence):
+            base_sequence = known[0]
+        self._failed[producer] = base_sequence, now_s
+        self._failed.move_to_end(producer)
+        if len(self._failed) > _MAX_FAILURES:
+            self._failed.popitem(last=False)
+
+    def comes_too_early(
+        self, topic_id: bytes, partition: int, producer_id: int, epoch: int, base_sequence: int
+    ) -> bool:
+        """Whether a batch follows one that failed; a batch that arrives again is a failure no more."""
+        if not self._failed or producer_id < 0:
+            return False
+        producer = topic_id, partition, producer_id, epoch
+        known = self._failed.get(producer)
+        if known is None:
+            return False
+        failed_sequence, failed_at_s = known
+        if asyncio.get_running_loop().time() - failed_at_s > KEPT_S or base_sequence == failed_sequence:
+            del self._failed[producer]
+            return False
+        return _is_after(base_sequence, failed_sequence)
+
+
+def _is_after(sequence: int, other: int) -> bool:
+    """Whether a sequence comes after another one, across the wrap from 2147483647 to 0."""
+    return 0 < (sequence - other) % _SEQUENCES < _SEQUENCES // 2
