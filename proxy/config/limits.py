@@ -124,6 +124,10 @@ class FetchSettings(Section):
     replica_grace_ms: Reloadable[int] = Field(default=1_000, ge=10)
     """A replica that has not begun to answer so long after the client's `max.wait.ms` is given up, and the leader is
     asked."""
+    replica_rights_grace_ms: Reloadable[int] = Field(default=30_000, ge=0)
+    """While the client's broker does not answer who may read, a right to read from near replicas outlives
+    `authorization_cache_ms` by this. The partitions of a broker that hangs have new leaders sooner, which clients then
+    ask. With 0 the leaders are asked for the partitions at once."""
     replica_shun_ms: Reloadable[int] = Field(default=1_000, ge=10)
     """For so long a replica is not asked after an error that says that it is no longer one, or does not have its
     records; and so often a broker that did not answer is tried again."""

@@ -188,7 +188,7 @@ class ReplicaSource:
                 self._broker, self._version, body, self._client_id, timeout_s
             )
         except ReplicaUnavailable as error:
-            return self._nothing(topics, error.reason)
+            return self._nothing(topics, error.reason, shun=error.slow, slow=error.slow)
         self._hold(answer)
         try:
             walk = walk_fetch_response(answer.body, self._version)
@@ -250,10 +250,10 @@ class ReplicaSource:
             self._context.replicas.stale([topic])
         return LeaderReason.OUT_OF_RANGE if error_code == OFFSET_OUT_OF_RANGE else LeaderReason.REPLICA_ERROR
 
-    def _shun(self, topic: str | bytes, partition: int) -> None:
+    def _shun(self, topic: str | bytes, partition: int, *, slow: bool = False) -> None:
         known = self._known.get(topic)
         if known is not None:
-            self._context.shunned.shun(self._broker, known.name, partition)
+            self._context.shunned.shun(self._broker, known.name, partition, slow=slow)
 
     def _refuse(self, topic: str | bytes) -> None:
         """The proxy may not read a topic that its client may read, or, where they are the same to brokers, neither."""
@@ -269,8 +269,10 @@ class ReplicaSource:
                 remedy="allow the proxy's principal Read on the topic",
             )
 
-    def _nothing(self, topics: list[TopicFetch], reason: LeaderReason, *, shun: bool = False) -> ReplicaReply:
+    def _nothing(
+        self, topics: list[TopicFetch], reason: LeaderReason, *, shun: bool = False, slow: bool = False
+    ) -> ReplicaReply:
         if shun:
             for topic, partition in keys_of(topics):
-                self._shun(topic, partition)
+                self._shun(topic, partition, slow=slow)
         return ReplicaReply(self._rack, dict.fromkeys(keys_of(topics), reason), 0, [])

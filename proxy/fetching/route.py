@@ -34,9 +34,6 @@ _RIGHTS_WAIT_S = 1.0
 """For the client's own broker, which says what the client may read; later the Fetch itself goes there."""
 _RIGHTS_AGAIN_S = 5.0
 """After a broker did not say it; for so long no Fetch waits for that."""
-_RIGHTS_OUTDATED_S = 60.0
-"""So long a right to read counts beyond `authorization_cache_ms` while the client's broker does not answer: the
-partitions of a broker that hangs have new leaders sooner, which clients then ask."""
 
 
 class Route(NamedTuple):
@@ -146,8 +143,8 @@ class Router:
             return False
         if not self._context.settings.brokers.with_sasl:
             return True
-        rights = rights_of(self._connection)
-        return rights.error(topic, READ) == NONE and not rights.is_outdated(topic, _RIGHTS_OUTDATED_S)
+        rights, grace_ms = rights_of(self._connection), self._context.settings.fetch.replica_rights_grace_ms
+        return rights.error(topic, READ) == NONE and not rights.is_outdated(topic, grace_ms / 1000)
 
     def _choices_of(self, topic: str | bytes, known: ClassicTopic) -> dict[int, Choice]:
         choices = self._choices.get(topic)

@@ -17,11 +17,15 @@ _SMALL_SHARE = 4096
 
 
 class ReplicaUnavailable(Exception):
-    """A replica gave no answer that can be used; the leader is to be asked. `reason` says why, the text more of it."""
+    """A replica gave no answer that can be used; the leader is to be asked. `reason` says why, the text more of it.
 
-    def __init__(self, reason: LeaderReason, text: str = "") -> None:
+    `slow`: the broker took the read and did not answer it in time.
+    """
+
+    def __init__(self, reason: LeaderReason, text: str = "", *, slow: bool = False) -> None:
         super().__init__(text or reason.value)
         self.reason = reason
+        self.slow = slow
 
 
 class TimeOver(Exception):

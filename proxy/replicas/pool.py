@@ -2,7 +2,9 @@
 
 A long poll keeps its connection busy, so there are about as many as clients that wait. The one used last is used first:
 what is not needed any more grows old and is closed. A broker that can't be connected to, or does not answer, is shunned
-as a whole; then not clients' reads find out when it is back, but a trial of the pool's own (`tend`).
+as a whole; then not clients' reads find out when it is back, but a trial of the pool's own (`tend`). The first trial
+after a read without an answer comes at once: if the broker is well, only that read was slow, and its caller shuns these
+partitions alone.
 """
 
 from __future__ import annotations
@@ -67,6 +69,8 @@ class ReplicaConnections:
         self._reported: set[int] = set()
         self._doubted: set[int] = set()
         """To be tried before they are shunned."""
+        self._trials: dict[int, asyncio.Task[None]] = {}
+        """Trials that began at once, by broker."""
 
     def __len__(self) -> int:
         """Open connections, and those that are being made."""
@@ -120,10 +124,13 @@ class ReplicaConnections:
                 self._shunned.forgive(node_id)  # without a word: it is not well
                 self._reported.discard(node_id)
             doubted, self._doubted = self._doubted, set()
-            await asyncio.gather(*(self._try(node_id) for node_id in (failed | doubted) & live.keys()))
+            trying = ((failed | doubted) & live.keys()) - self._trials.keys()
+            await asyncio.gather(*(self._try(node_id) for node_id in trying))
 
     def close(self) -> None:
         """End all connections."""
+        for trial in self._trials.values():
+            trial.cancel()
         for pool in self._pools.values():
             for connection in list(pool.open):
                 connection.close()
@@ -173,7 +180,7 @@ class ReplicaConnections:
                 raise
             if short_of_memory:
                 raise ReplicaUnavailable(LeaderReason.NO_MEMORY, "no memory for the answer") from None
-            raise self._failed(connection.node_id, LeaderReason.TIMED_OUT, "no answer in time") from None
+            raise self._slow(connection.node_id) from None
         finally:
             watch.end()
         answer = ReplicaAnswer(frame[at:], self._memory, awaited.take())
@@ -209,6 +216,14 @@ class ReplicaConnections:
         except BrokerUnreachable as error:
             raise self._failed(connection.node_id, LeaderReason.UNREACHABLE, str(error)) from None
 
+    def _slow(self, node_id: int) -> ReplicaUnavailable:
+        """Shun a broker that did not answer a read, for the time of a trial: it may be that read alone."""
+        if node_id not in self._trials and node_id not in self._shunned.brokers:
+            self._shunned.shun_broker(node_id)
+            self._trials[node_id] = trial = asyncio.get_running_loop().create_task(self._try(node_id, again=False))
+            trial.add_done_callback(lambda _: self._trials.pop(node_id, None))
+        return ReplicaUnavailable(LeaderReason.TIMED_OUT, "no answer in time", slow=True)
+
     def _doubt(self, node_id: int, error: ConnectionError) -> ReplicaUnavailable:
         """A broker that takes connections, and ends a new one over a read: that may be this one client's doing."""
         self._doubted.add(node_id)
@@ -234,12 +249,14 @@ class ReplicaConnections:
             self._reported.discard(node_id)
             log.info("replica_forgiven", broker=node_id)
 
-    async def _try(self, node_id: int) -> None:
-        """Whether a broker answers again: a connection, and a question that costs nothing."""
+    async def _try(self, node_id: int, *, again: bool = True) -> None:
+        """Whether a broker answers: a connection, and a question that costs nothing. `again`: it did not before."""
         pool = self._pools.setdefault(node_id, BrokerPool(self._settings, self._now))
-        broker = self._cluster.view.brokers[node_id]
+        broker = self._cluster.view.brokers.get(node_id)
+        if broker is None:
+            return
         pool.address = broker.host, broker.port
-        if node_id in self._shunned.brokers:
+        if again and node_id in self._shunned.brokers:
             pool.close_idle(None)  # whatever the broker hangs in, they may hang in it too
         try:
             async with asyncio.timeout(self._settings.replica_grace_ms / _MS_PER_S):

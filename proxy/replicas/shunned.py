@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
+from heapq import heappop, heappush
+from itertools import count
 
 from proxy.replicas.choice import NOBODY
 
 _MAX_SHUNNED = 10_000
-"""Replicas of single partitions; the one that was shunned first is forgotten."""
+"""Replicas of single partitions; the one that is to be asked first is forgotten."""
+_LONGEST_SLOW_S = 60.0
+"""Each slow read of the same replica in a row makes it shunned for twice as long, up to this."""
+_Replica = tuple[str, int, int]
+"""Topic, partition and broker."""
 
 
 class Shunned:
@@ -17,8 +24,13 @@ class Shunned:
         self._now = now
         self.shun_s = shun_s
         self._max_replicas = max_replicas
-        self._until_s: dict[tuple[str, int, int], float] = {}
-        """By topic, partition and broker; as all are shunned equally long, the first ends first."""
+        self._until_s: dict[_Replica, tuple[float, int]] = {}
+        """And a number of its own, which tells the entry of `_ends` that counts."""
+        self._ends: list[tuple[float, int, _Replica]] = []
+        """A heap; entries that no longer count stay until they are the first."""
+        self._number = count()
+        self._slow: OrderedDict[_Replica, tuple[float, float]] = OrderedDict()
+        """How long replicas whose reads were slow were shunned last, and until when."""
         self._of_partition: dict[tuple[str, int], frozenset[int]] = {}
         self._brokers: frozenset[int] = NOBODY
         self._refused_until_s: dict[str, float] = {}
@@ -45,13 +57,21 @@ class Shunned:
         replicas = self._of_partition.get((topic, partition))
         return self._brokers if replicas is None else self._brokers | replicas
 
-    def shun(self, broker: int, topic: str, partition: int) -> None:
-        """Don't ask a broker for one partition for `fetch.replica_shun_ms`."""
+    def shun(self, broker: int, topic: str, partition: int, *, slow: bool = False) -> None:
+        """Don't ask a broker for one partition for `fetch.replica_shun_ms`; longer, if it was `slow` before."""
         key = topic, partition, broker
-        self._until_s.pop(key, None)
-        self._until_s[key] = self._now() + self.shun_s
+        now_s, for_s = self._now(), self.shun_s
+        if slow:
+            last_s, until_s = self._slow.pop(key, (0.0, 0.0))
+            if now_s < until_s + last_s:
+                for_s = max(for_s, min(2 * last_s, _LONGEST_SLOW_S))
+            self._slow[key] = for_s, now_s + for_s
+            if len(self._slow) > self._max_replicas:
+                self._slow.popitem(last=False)
+        self._until_s[key] = ends = now_s + for_s, next(self._number)
+        heappush(self._ends, (*ends, key))
         self._of_partition[topic, partition] = self._of_partition.get((topic, partition), NOBODY) | {broker}
-        if len(self._until_s) > self._max_replicas:
+        while len(self._until_s) > self._max_replicas or len(self._ends) > 2 * self._max_replicas:
             self._forgive_first()
         self._version += 1
 
@@ -82,11 +102,14 @@ class Shunned:
 
     def _forgive_old(self) -> None:
         now_s = self._now()
-        while self._until_s and self._until_s[next(iter(self._until_s))] <= now_s:
+        while self._ends and self._ends[0][0] <= now_s:
             self._forgive_first()
 
     def _forgive_first(self) -> None:
-        topic, partition, broker = key = next(iter(self._until_s))
+        until_s, number, key = heappop(self._ends)
+        if self._until_s.get(key) != (until_s, number):
+            return  # shunned again since
+        topic, partition, broker = key
         del self._until_s[key]
         left = self._of_partition[topic, partition] - {broker}
         if left:

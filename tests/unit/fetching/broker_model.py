@@ -81,6 +81,8 @@ class ModelBroker:
     logs: dict[tuple[str | bytes, int], Log] = field(default_factory=dict)
     reason: LeaderReason | None = None
     """Why it can't be asked."""
+    slow: bool = False
+    """Whether that is as it did not answer in time."""
     garbage: bytes | None = None
     """Answered in place of a response."""
     error_code: int = 0
@@ -272,7 +274,7 @@ class Proxied:
         await asyncio.sleep(0)
         broker = self.brokers[node]
         if broker.reason is not None:
-            raise ReplicaUnavailable(broker.reason)
+            raise ReplicaUnavailable(broker.reason, slow=broker.slow)
         answer = broker.answer(version, body)
         self.memory.take(len(answer))
         return ReplicaAnswer(memoryview(answer), self.memory, len(answer))

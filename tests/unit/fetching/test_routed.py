@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import structlog
 
-from proxy.fetching import route
 from proxy.replicas.choice import LeaderReason
 from proxy.replicas.near import NearBrokers
 from proxy.security.rights import ANY_ID, READ, Rights, _Known
@@ -262,32 +261,6 @@ async def test_a_topic_that_the_proxy_may_not_read_is_left_to_its_leader_for_a_w
     follower.error_code = 0
     await proxied.fetch(asked(12, ("t", 0, 0)))
     assert proxied.stats.near_read_bytes[("near", "near")] == 600
-
-
-async def test_a_right_is_not_believed_for_ever_while_the_leader_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(route, "_RIGHTS_WAIT_S", 0.001)
-    proxied, _, _ = one_partition()
-    proxied.context.settings.brokers.with_sasl = True
-    now_s = 0.0
-    proxied.context.now = lambda: now_s
-    rights = Rights(5.0, proxied.context.now)
-    rights._known["t"] = _Known(5.0, 0, READ, ANY_ID)
-    proxied.remembered[Rights] = rights
-    questions = []
-
-    async def ask(*question: Any) -> memoryview:
-        questions.append(question)
-        await asyncio.Event().wait()
-        raise AssertionError
-
-    proxied.ask = ask  # type: ignore[method-assign]
-    now_s = 6.0
-    for _ in range(3):  # it has run out, and only the first waits for the leader
-        assert only_partition(await proxied.fetch(asked(11, ("t", 0, 0)))).records_length == 600
-    assert (len(questions), len(proxied.brokers[NEAR].asked), proxied.forwarded) == (1, 3, [])
-    now_s = 3600.0
-    await proxied.fetch(asked(11, ("t", 0, 0)))
-    assert (len(questions), len(proxied.brokers[NEAR].asked), len(proxied.forwarded)) == (2, 3, 1)
 
 
 async def test_topics_are_read_from_their_leader_by_setting() -> None:

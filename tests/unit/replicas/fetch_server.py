@@ -29,6 +29,9 @@ class FetchServer:
         self.highest_fetch = 17
         self.answering = asyncio.Event()
         self.answering.set()
+        self.reading = asyncio.Event()
+        """As `answering`, of Fetch alone."""
+        self.reading.set()
         self.port = 0
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -40,6 +43,8 @@ class FetchServer:
                 header = parse_request_header(await reader.readexactly(size))
                 self.asked.append(header)
                 await self.answering.wait()
+                if header.api_key == FETCH:
+                    await self.reading.wait()
                 body = self.answer if header.api_key == FETCH else self.api_versions()
                 if body is CLOSE or self.closing_all or (header.api_key == FETCH and self.closing):
                     self.closing = max(self.closing - 1, 0)

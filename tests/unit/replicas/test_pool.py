@@ -180,6 +180,21 @@ async def test_a_broker_that_does_not_answer_is_shunned_until_it_does() -> None:
         assert await pool.read() == fetched()
 
 
+async def test_one_slow_read_costs_the_other_clients_of_a_broker_next_to_nothing() -> None:
+    """The broker is well: it is tried at once, not when trials of brokers that failed are due."""
+    async with pooled(replica_shun_ms=60_000, replica_idle_ms=60_000) as (pool, server):
+        await pool.read()
+        server.reading.clear()
+        with structlog.testing.capture_logs() as logged, pytest.raises(ReplicaUnavailable) as slow:
+            await pool.fetch(timeout_s=SOON_S)
+        assert (slow.value.reason, slow.value.slow) == (LeaderReason.TIMED_OUT, True)
+        assert pool.shunned.brokers == {NODE}, "until it has answered"
+        await until(lambda: not pool.shunned.brokers)
+        server.reading.set()
+        assert await pool.read() == fetched()
+        assert not logged
+
+
 async def test_a_broker_that_is_not_there_is_shunned_and_costs_one_attempt() -> None:
     async with pooled() as (pool, server):
         with socket.socket() as nobody:

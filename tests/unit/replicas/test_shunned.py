@@ -29,6 +29,27 @@ def test_a_refused_topic_is_news_once_and_over_after_its_time():
     assert shunned.is_refused("0")
 
 
+def test_a_replica_whose_reads_stay_slow_is_asked_ever_more_rarely():
+    now_s = 0.0
+    shunned = Shunned(lambda: now_s, shun_s=SHUN_S, max_replicas=MAX_REPLICAS)
+    times = []
+    for _ in range(7):
+        shunned.shun(1, "a", 0, slow=True)
+        began_s = now_s
+        while shunned.of("a", 0):
+            now_s += 1.0
+        times.append(now_s - began_s)
+    assert times == [5, 10, 20, 40, 60, 60, 60]
+    shunned.shun(1, "a", 1, slow=True)
+    shunned.shun(2, "a", 0)
+    now_s += SHUN_S
+    assert not shunned.of("a", 0) | shunned.of("a", 1), "each replica by itself, and other failures count no further"
+    now_s += 60.0
+    shunned.shun(1, "a", 0, slow=True)
+    now_s += SHUN_S
+    assert not shunned.of("a", 0), "it was well in between"
+
+
 class ShunnedModel(RuleBasedStateMachine):
     """Against lists of who was shunned when."""
 
