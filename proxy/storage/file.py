@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import TypeVar
 from urllib.parse import unquote, urlsplit
 
+import structlog
+
 from proxy.config import Storage
 from proxy.storage.interface import Buffer, ObjectMissing, ObjectRefused, ObjectsLeft, StorageError, StoredObject
 from proxy.storage.keys import checked_folder, checked_key, checked_range
@@ -30,6 +32,8 @@ ABANDONED_SECONDS = 3600
 """A file that old in `UPLOADING` is of a process that died."""
 
 Answer = TypeVar("Answer")
+_REMEDY = "see who removed folders under storage.url: objects in them are lost"
+log = structlog.get_logger()
 
 
 class FileStorage:
@@ -42,6 +46,8 @@ class FileStorage:
         self._root = Path(unquote(url.path))
         self._threads = ThreadPoolExecutor(min(THREADS, settings.max_connections), "file-storage")
         self._durable_folders: set[Path] = set()
+        self._device: int | None = None
+        """File system of the directory when it was opened."""
 
     async def open(self, *, try_out: bool = True) -> None:
         """Make the directory if it is missing, and try a write. Raises StorageError with cause and remedy.
@@ -52,6 +58,8 @@ class FileStorage:
             await self._in_thread(self._try_out)
         elif not self._root.is_dir():
             raise StorageError(f"the directory {self._root} of storage.url is missing; see whether it is mounted")
+        else:
+            self._device = self._root.stat().st_dev
 
     async def close(self) -> None:
         """Let what is under way finish, and end the threads."""
@@ -109,6 +117,7 @@ class FileStorage:
             uploading.mkdir(parents=True, exist_ok=True)
             _write_durably(probe, b"probe")
             os.link(probe, linked)
+            self._device = self._root.stat().st_dev
         except OSError as error:
             raise StorageError(
                 f"the directory {self._root} of storage.url can't be used: {error.strerror} ({error.filename}); it "
@@ -124,6 +133,26 @@ class FileStorage:
                 path.unlink(missing_ok=True)
 
     def _write(self, path: Path, data: Buffer) -> None:
+        try:
+            self._try_to_write(path, data)
+        except FileNotFoundError as error:
+            self._durable_folders.clear()
+            self._recreate_root()
+            log.warning("storage_folder_recreated", reason=f"{error.filename}: {error.strerror}", remedy=_REMEDY)
+            self._try_to_write(path, data)
+
+    def _recreate_root(self) -> None:
+        """Make the directory again if somebody removed it, but not beneath the place where it was mounted."""
+        there = next(folder for folder in (self._root, *self._root.parents) if folder.exists())
+        if self._device is not None and there.stat().st_dev != self._device:
+            raise StorageError(
+                f"the directory {self._root} of storage.url is on another file system than before; see whether it is "
+                "mounted"
+            )
+        (self._root / UPLOADING).mkdir(parents=True, exist_ok=True)
+        _sync_folder(self._root)
+
+    def _try_to_write(self, path: Path, data: Buffer) -> None:
         temporary = self._root / UPLOADING / uuid.uuid4().hex
         try:
             _write_durably(temporary, data)
@@ -132,6 +161,8 @@ class FileStorage:
                 os.link(temporary, path)
             except FileExistsError:
                 raise StorageError(f"{path} exists already: objects are never replaced") from None
+            except OSError as error:
+                raise OSError(error.errno, error.strerror, str(path)) from error  # not the temporary file's name
             _sync_folder(path.parent)
         finally:
             temporary.unlink(missing_ok=True)

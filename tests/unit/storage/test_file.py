@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import time
 
 import pytest
@@ -119,3 +120,34 @@ async def test_a_path_with_escapes(tmp_path):
     await storage.upload("key", b"x", 1)
     await storage.close()
     assert (tmp_path / "with space/key").read_bytes() == b"x"
+
+
+@pytest.mark.parametrize("removed", ["ab", "ab/cd", UPLOADING, "."])
+async def test_a_folder_that_was_removed_is_recreated(storage, tmp_path, removed: str):
+    root = tmp_path / "objects"
+    await storage.upload("ab/cd/one", b"1", 1)
+    shutil.rmtree(root / removed)
+    await storage.upload("ab/cd/two", b"2", 1)
+    assert bytes(await storage.fetch("ab/cd/two")) == b"2"
+    await storage.upload("ab/cd/three", b"3", 1)
+    assert {stored.key async for stored in storage.objects()} >= {"ab/cd/two", "ab/cd/three"}
+
+
+async def test_no_folder_is_recreated_on_another_file_system(storage, tmp_path, monkeypatch):
+    """The directory was unmounted: what is written beneath it would be missing once it is mounted again."""
+    await storage.upload("ab/one", b"1", 1)
+    shutil.rmtree(tmp_path / "objects" / "ab")
+    shutil.rmtree(tmp_path / "objects" / UPLOADING)
+    monkeypatch.setattr(storage, "_device", -1)
+    with pytest.raises(StorageError, match=r"objects of storage\.url is on another file system .* mounted"):
+        await storage.upload("ab/two", b"2", 1)
+    assert files(tmp_path) == []
+
+
+async def test_an_error_names_the_path_that_it_is_about(storage, tmp_path, monkeypatch):
+    def refuse(source, target):
+        raise PermissionError(1, "Operation not permitted", str(source), None, str(target))
+
+    monkeypatch.setattr("os.link", refuse)
+    with pytest.raises(StorageError, match="objects/ab/one: Operation not permitted"):
+        await storage.upload("ab/one", b"1", 1)
