@@ -121,9 +121,12 @@ class Coordinates:
                     self._learn(requests[place], answer)
         return [answer for answer in answers if answer is not None]
 
-    def listen(self, partitions: Iterable[Partition]) -> asyncio.Event:
-        """An event that is set when any of the partitions may have more to read; end it with `unlisten`."""
-        event = asyncio.Event()
+    def listen(self, partitions: Iterable[Partition], event: asyncio.Event | None = None) -> asyncio.Event:
+        """An event that is set when any of the partitions may have more to read; end it with `unlisten`.
+
+        `event` is one that listens to other partitions already.
+        """
+        event = event or asyncio.Event()
         for partition in partitions:
             self._waiting.setdefault(partition, set()).add(event)
         return event

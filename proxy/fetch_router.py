@@ -16,63 +16,49 @@ begins anew with all of its partitions.
 from __future__ import annotations
 
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from proxy.errors import FETCH_SESSION_ID_NOT_FOUND, UNKNOWN_SERVER_ERROR
-from proxy.fetching.asked import DisklessAsked, FetchAsked, each_once
+from proxy.fetching.asked import DisklessAsked, FetchAsked, each_once, each_once_in_steps
 from proxy.fetching.forward import forward
 from proxy.fetching.leader import without_session
 from proxy.fetching.rounds import Fetching
 from proxy.fetching.route import NOWHERE_NEAR, is_routed, never_near, router_of
-from proxy.wire.fetch import ISOLATION_LEVELS, FetchRequest, parse_fetch_request
+from proxy.topics import Topics
+from proxy.wire.fetch import ISOLATION_LEVELS, FetchRequest, TopicFetch, fetch_request_steps, parse_fetch_request
 from proxy.wire.fetch_response import PartitionFetched, TopicFetched, build_fetch_response
+from proxy.wire.steps import AT_A_TIME, LARGE_BYTES, Steps
 
 if TYPE_CHECKING:
     from proxy.connection import ClientConnection
     from proxy.request import Request
+    from proxy.slots import Slot
     from proxy.wire.primitives import Buffer
 
 _FIRST_EPOCH = 0
 
 
+class _Judged(NamedTuple):
+    """What is known of the topics of a Fetch."""
+
+    mine: set[str | bytes]
+    """Those that are diskless, or not surely classic."""
+    fresh: bool
+    """Whether a session that begins with one of them would go on with a shadow when the topic is live."""
+
+
 def fetch(connection: ClientConnection, request: Request) -> Coroutine[Any, Any, None] | None:
     """Fetch (API key 1)."""
+    if len(request.body) > LARGE_BYTES:
+        return _large(connection, request, connection.open_slot(request))
     parsed = parse_fetch_request(request.body, request.api_version)
-    if parsed.rack_id:
-        connection.context.racks.learn(connection, request.client_id, parsed.rack_id)
-    known = connection.context.topics
-    mine = {
-        asked.topic
-        for asked in parsed.topics
-        if known.find(asked.topic) is not None or not known.is_read_as_classic(asked.topic)
-    }
-    routed = is_routed(connection, parsed)
-    # A session that begins with a shadow would go on with it when the topic is live.
-    fresh = any(known.may_be_a_shadow(asked.topic) for asked in parsed.topics)
-    if not mine and not routed and not fresh:
-        forward(connection, request, {}, never_near(connection))
+    judged = _judge_some(connection.context.topics, parsed.topics)
+    if _is_forwarded(connection, request, parsed, judged, None):
         return None
-    if parsed.session_epoch > _FIRST_EPOCH:
-        body = build_fetch_response(parsed.version, 0, [], error_code=FETCH_SESSION_ID_NOT_FOUND)
-        connection.open_slot(request).fill(body)
-        return None
-    if mine and parsed.isolation_level not in ISOLATION_LEVELS:
-        connection.open_slot(request).fill(_failed(parsed, UNKNOWN_SERVER_ERROR))
-        return None
-    if not mine and not routed:
-        forward(connection, without_session(request, parsed), {}, never_near(connection))
-        return None
-    topics = each_once(parsed.topics)
+    known, mine, topics = connection.context.topics, judged.mine, each_once(parsed.topics)
     diskless = [DisklessAsked(asked, known.find(asked.topic)) for asked in topics if asked.topic in mine]
     classic = [asked for asked in topics if asked.topic not in mine] if mine else topics
-    if not routed:
-        asked = FetchAsked(request, parsed, topics, diskless, classic)
-        return Fetching(connection, asked, NOWHERE_NEAR._replace(leader=classic)).answer(connection.open_slot(request))
-    # Brokers are not to redirect what is routed here.
-    asked = FetchAsked(request, parsed._replace(rack_id=""), topics, diskless, classic)
-    if router_of(connection).knows(classic):
-        return _routed(connection, asked)
-    return _learn_first(connection, asked)
+    return _answer(connection, FetchAsked(request, parsed, topics, diskless, classic), None)
 
 
 def _failed(parsed: FetchRequest, error_code: int) -> list[Buffer]:
@@ -87,18 +73,102 @@ def _failed(parsed: FetchRequest, error_code: int) -> list[Buffer]:
     return build_fetch_response(parsed.version, 0, topics, error_code=error_code)
 
 
-async def _learn_first(connection: ClientConnection, asked: FetchAsked) -> None:
-    """As `_routed`, of topics of which something is to be asked first. Raises BrokerUnreachable and ProtocolError."""
-    await router_of(connection).learn(asked.request, asked.classic)
-    answer = _routed(connection, asked)
+async def _large(connection: ClientConnection, request: Request, slot: Slot) -> None:
+    """As `fetch`, in turns with other work. Raises BrokerUnreachable and ProtocolError."""
+    turns, topics = connection.context.turns, connection.context.topics
+    parsed = await turns.run(fetch_request_steps(request.body, request.api_version))
+    version = None
+    while version != topics.version:
+        # A topic may become diskless between two turns.
+        version = topics.version
+        judged = await turns.run(_judge(topics, parsed.topics))
+    if _is_forwarded(connection, request, parsed, judged, slot):
+        return
+    answer = _answer(connection, await turns.run(_split(connection, request, parsed, judged)), slot)
     if answer is not None:
         await answer
 
 
-def _routed(connection: ClientConnection, asked: FetchAsked) -> Coroutine[Any, Any, None] | None:
+def _judge(known: Topics, topics: list[TopicFetch]) -> Steps[_Judged]:
+    mine: set[str | bytes] = set()
+    fresh = False
+    for start in range(0, len(topics), AT_A_TIME):
+        some = _judge_some(known, topics[start : start + AT_A_TIME])
+        mine |= some.mine
+        fresh = fresh or some.fresh
+        yield
+    return _Judged(mine, fresh)
+
+
+def _judge_some(known: Topics, topics: list[TopicFetch]) -> _Judged:
+    mine = {
+        asked.topic
+        for asked in topics
+        if known.find(asked.topic) is not None or not known.is_read_as_classic(asked.topic)
+    }
+    return _Judged(mine, any(known.may_be_a_shadow(asked.topic) for asked in topics))
+
+
+def _is_forwarded(
+    connection: ClientConnection, request: Request, parsed: FetchRequest, judged: _Judged, slot: Slot | None
+) -> bool:
+    """Forward what is all the broker's, and end sessions that can't go on; whether that answers the Fetch."""
+    if parsed.rack_id:
+        connection.context.racks.learn(connection, request.client_id, parsed.rack_id)
+    routed = is_routed(connection, parsed)
+    if not judged.mine and not routed and not judged.fresh:
+        forward(connection, request, {}, never_near(connection), slot)
+        return True
+    if parsed.session_epoch > _FIRST_EPOCH:
+        body = build_fetch_response(parsed.version, 0, [], error_code=FETCH_SESSION_ID_NOT_FOUND)
+        (slot or connection.open_slot(request)).fill(body)
+        return True
+    if judged.mine and parsed.isolation_level not in ISOLATION_LEVELS:
+        (slot or connection.open_slot(request)).fill(_failed(parsed, UNKNOWN_SERVER_ERROR))
+        return True
+    if not judged.mine and not routed:
+        forward(connection, without_session(request, parsed), {}, never_near(connection), slot)
+        return True
+    return False
+
+
+def _split(connection: ClientConnection, request: Request, parsed: FetchRequest, judged: _Judged) -> Steps[FetchAsked]:
+    """The diskless half and the classic one."""
+    known, mine = connection.context.topics, judged.mine
+    topics = yield from each_once_in_steps(parsed.topics)
+    diskless: list[DisklessAsked] = []
+    classic: list[TopicFetch] = [] if mine else topics
+    for start in range(0, len(topics) if mine else 0, AT_A_TIME):
+        some = topics[start : start + AT_A_TIME]
+        diskless += [DisklessAsked(asked, known.find(asked.topic)) for asked in some if asked.topic in mine]
+        classic += [asked for asked in some if asked.topic not in mine]
+        yield
+    return FetchAsked(request, parsed, topics, diskless, classic)
+
+
+def _answer(connection: ClientConnection, asked: FetchAsked, slot: Slot | None) -> Coroutine[Any, Any, None] | None:
+    if not is_routed(connection, asked.parsed):
+        route = NOWHERE_NEAR._replace(leader=asked.classic)
+        return Fetching(connection, asked, route).answer(slot or connection.open_slot(asked.request))
+    # Brokers are not to redirect what is routed here.
+    asked = asked._replace(parsed=asked.parsed._replace(rack_id=""))
+    if router_of(connection).knows(asked.classic):
+        return _routed(connection, asked, slot)
+    return _learn_first(connection, asked, slot)
+
+
+async def _learn_first(connection: ClientConnection, asked: FetchAsked, slot: Slot | None) -> None:
+    """As `_routed`, of topics of which something is to be asked first. Raises BrokerUnreachable and ProtocolError."""
+    await router_of(connection).learn(asked.request, asked.classic)
+    answer = _routed(connection, asked, slot)
+    if answer is not None:
+        await answer
+
+
+def _routed(connection: ClientConnection, asked: FetchAsked, slot: Slot | None) -> Coroutine[Any, Any, None] | None:
     """Read from near replicas what can be; where that is nothing, the leader's answer streams through."""
     route = router_of(connection).route(asked.classic, asked.request.client_id)
     if route.near or asked.diskless:
-        return Fetching(connection, asked, route).answer(connection.open_slot(asked.request))
-    forward(connection, without_session(asked.request, asked.parsed), route.reasons)
+        return Fetching(connection, asked, route).answer(slot or connection.open_slot(asked.request))
+    forward(connection, without_session(asked.request, asked.parsed), route.reasons, slot=slot)
     return None

@@ -8,23 +8,9 @@ many clients send large requests, no two slices follow each other without a rest
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator
 from time import perf_counter
-from typing import TypeVar
 
-Result = TypeVar("Result")
-Steps = Generator[None, None, Result]
-"""Work that can pause at each `yield`, and what comes of it. The work between two of them takes microseconds."""
-
-
-def at_once(steps: Steps[Result]) -> Result:
-    """Do small work without a pause."""
-    try:
-        while True:
-            next(steps)
-    except StopIteration as done:
-        result: Result = done.value
-        return result
+from proxy.wire.steps import Result, Steps
 
 
 class Turns:

@@ -13,10 +13,11 @@ from typing import Final, NamedTuple
 from proxy.accounting import Kind
 from proxy.errors import NONE
 from proxy.fetching.asked import Key
-from proxy.wire.fetch import FIRST_FLEXIBLE, TopicFetch, write_topic
+from proxy.wire.fetch import FIRST_FLEXIBLE, PartitionFetch, TopicFetch, write_topic
 from proxy.wire.fetch_response import PartitionFetched, parse_partition, write_partition
 from proxy.wire.fetch_walk import response_head
 from proxy.wire.primitives import NO_TAGS, Buffer, write_count
+from proxy.wire.steps import Steps, in_slices
 
 DISKLESS: Final = "diskless"
 CLASSIC: Final = "classic"
@@ -64,23 +65,66 @@ def merge(
     version: int, topics: Sequence[TopicFetch], pieces: dict[Key, Piece], answers: Iterable[Answer], throttle_ms: int
 ) -> list[Buffer]:
     """The whole response, with session 0, in the order of `topics`, each partition of which is there once."""
-    flexible, error_code, tail = version >= FIRST_FLEXIBLE, NONE, memoryview(NO_TAGS)
-    for answer in answers:
-        error_code = error_code or answer.error_code
-        tail = memoryview(answer.tail) if answer.tail != NO_TAGS else tail
+    merged = _Merged(version, answers, throttle_ms)
+    parts = [(asked.topic, found) for asked in topics if (found := _found(asked.topic, asked.partitions, pieces))]
+    merged.begin(len(parts))
+    for topic, found in parts:
+        merged.begin_topic(topic, len(found))
+        merged.add(found)
+        merged.end_topic()
+    return merged.end()
+
+
+def merge_in_steps(
+    version: int, topics: Sequence[TopicFetch], pieces: dict[Key, Piece], answers: Iterable[Answer], throttle_ms: int
+) -> Steps[list[Buffer]]:
+    """As `merge`, with pauses."""
+    merged = _Merged(version, answers, throttle_ms)
     parts = []
     for asked in topics:
-        found = [
-            piece for partition in asked.partitions if (piece := pieces.get((asked.topic, partition.index))) is not None
-        ]
+        found: list[Piece] = []
+        for some in in_slices(asked.partitions):
+            found += _found(asked.topic, some, pieces)
+            yield
         if found:
             parts.append((asked.topic, found))
-    small, buffers = bytearray(response_head(version, throttle_ms, error_code)), list[Buffer]()
-    small += write_count(len(parts), flexible)
+    merged.begin(len(parts))
     for topic, found in parts:
-        small += write_topic(topic, version)
-        small += write_count(len(found), flexible)
-        for piece in found:
+        merged.begin_topic(topic, len(found))
+        for few in in_slices(found):
+            merged.add(few)
+            yield
+        merged.end_topic()
+    return merged.end()
+
+
+def _found(topic: str | bytes, partitions: Iterable[PartitionFetch], pieces: dict[Key, Piece]) -> list[Piece]:
+    return [piece for partition in partitions if (piece := pieces.get((topic, partition.index))) is not None]
+
+
+class _Merged:
+    """A response that is being written."""
+
+    __slots__ = ("_buffers", "_flexible", "_small", "_tail", "_version")
+
+    def __init__(self, version: int, answers: Iterable[Answer], throttle_ms: int) -> None:
+        error_code, tail = NONE, memoryview(NO_TAGS)
+        for answer in answers:
+            error_code = error_code or answer.error_code
+            tail = memoryview(answer.tail) if answer.tail != NO_TAGS else tail
+        self._version, self._tail, self._flexible = version, tail, version >= FIRST_FLEXIBLE
+        self._small, self._buffers = bytearray(response_head(version, throttle_ms, error_code)), list[Buffer]()
+
+    def begin(self, topics: int) -> None:
+        self._small += write_count(topics, self._flexible)
+
+    def begin_topic(self, topic: str | bytes, partitions: int) -> None:
+        self._small += write_topic(topic, self._version)
+        self._small += write_count(partitions, self._flexible)
+
+    def add(self, pieces: Iterable[Piece]) -> None:
+        version, small, buffers = self._version, self._small, self._buffers
+        for piece in pieces:
             if piece.fetched is not None:
                 write_partition(piece.fetched, version, small, buffers)
             elif piece.record_bytes:
@@ -90,13 +134,17 @@ def merge(
             else:
                 for buffer in piece.encoded:
                     small += buffer
-        if flexible:
-            small += NO_TAGS
-    if flexible:
-        small += tail
-    if small:
-        buffers.append(bytes(small))
-    return buffers
+
+    def end_topic(self) -> None:
+        if self._flexible:
+            self._small += NO_TAGS
+
+    def end(self) -> list[Buffer]:
+        if self._flexible:
+            self._small += self._tail
+        if self._small:
+            self._buffers.append(bytes(self._small))
+        return self._buffers
 
 
 def empty_response(version: int, throttle_ms: int) -> list[Buffer]:

@@ -6,7 +6,8 @@ from collections.abc import Container, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from proxy.coordinator.interface import DisklessTopic
-from proxy.wire.fetch import FetchRequest, TopicFetch
+from proxy.wire.fetch import FetchRequest, PartitionFetch, TopicFetch
+from proxy.wire.steps import Steps, at_once, in_slices
 
 if TYPE_CHECKING:
     from proxy.request import Request
@@ -40,10 +41,29 @@ def each_once(topics: list[TopicFetch]) -> list[TopicFetch]:
     last = {(asked.topic, partition.index): partition for asked in topics for partition in asked.partitions}
     if len(last) == sum(len(asked.partitions) for asked in topics):
         return topics
+    return at_once(each_once_in_steps(topics))
+
+
+def each_once_in_steps(topics: list[TopicFetch]) -> Steps[list[TopicFetch]]:
+    """As `each_once`, with pauses."""
+    last: dict[Key, PartitionFetch] = {}
+    named = 0
+    for asked in topics:
+        named += len(asked.partitions)
+        for some in in_slices(asked.partitions):
+            last |= {(asked.topic, partition.index): partition for partition in some}
+            yield
+    if len(last) == named:
+        return topics
     once = []
     for asked in topics:
-        keys = dict.fromkeys((asked.topic, partition.index) for partition in asked.partitions)
-        partitions = [last.pop(key) for key in keys if key in last]
+        partitions = []
+        for some in in_slices(asked.partitions):
+            for partition in some:
+                found = last.pop((asked.topic, partition.index), None)
+                if found is not None:
+                    partitions.append(found)
+            yield
         if partitions:
             once.append(asked._replace(partitions=partitions))
     return once

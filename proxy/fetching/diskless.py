@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from proxy.coordinator.interface import DisklessTopic
 from proxy.diskless_reader import PartitionRead, ReadRequest
 from proxy.errors import (
     KAFKA_STORAGE_ERROR,
@@ -16,10 +17,11 @@ from proxy.errors import (
 )
 from proxy.fetching.answer import DISKLESS, Answer, Piece, piece_of
 from proxy.fetching.asked import DisklessAsked, Key
-from proxy.security.rights import READ, rights_of
-from proxy.wire.fetch import FetchRequest
+from proxy.security.rights import READ, Rights, rights_of
+from proxy.wire.fetch import FetchRequest, PartitionFetch
 from proxy.wire.fetch_response import PartitionFetched
 from proxy.wire.primitives import Buffer
+from proxy.wire.steps import AT_A_TIME, Steps, in_slices
 
 if TYPE_CHECKING:
     from proxy.connection import ClientConnection
@@ -29,11 +31,20 @@ if TYPE_CHECKING:
 class DisklessSource:
     """Diskless partitions of one Fetch. `check` comes first."""
 
-    def __init__(self, connection: ClientConnection, topics: Sequence[DisklessAsked], parsed: FetchRequest) -> None:
+    def __init__(
+        self,
+        connection: ClientConnection,
+        topics: Sequence[DisklessAsked],
+        parsed: FetchRequest,
+        *,
+        large: bool = False,
+    ) -> None:
+        """`large`: the work is done in turns with other work."""
         self._connection = connection
         self._context = connection.context
         self._topics = topics
         self._parsed = parsed
+        self._large = large
         self._too_small: set[Key] = set()
         """Partitions with a negative limit: brokers fail to read them, unless there is nothing to read."""
         self._refused: dict[Key, int] = {}
@@ -50,52 +61,109 @@ class DisklessSource:
     async def check(self, request: Request) -> None:
         """The client's right to read, and partitions that are not there. Raises BrokerUnreachable."""
         rights = rights_of(self._connection)
-        unasked = rights.unasked({entry.name: entry.topic_id for _, entry in self._topics if entry is not None})
+        turns = self._context.turns
+        if self._large:
+            unasked = rights.unasked(await turns.run(self._entries()))
+        else:
+            unasked = rights.unasked({entry.name: entry.topic_id for _, entry in self._topics if entry is not None})
         if unasked:
             await rights.ask(self._connection, request, unasked)
+        if self._large:
+            await turns.run(self._judge(rights))
+            return
         for asked, entry in self._topics:
-            if entry is None:
-                # A broker's fetch session that began with a shadow would go on with it, unasked, for ever.
-                self._refused.update(((asked.topic, one.index), KAFKA_STORAGE_ERROR) for one in asked.partitions)
-                continue
-            error_code = rights.error(entry.name, READ, entry.topic_id)
-            if error_code == UNKNOWN_TOPIC_OR_PARTITION and isinstance(asked.topic, bytes):
-                error_code = UNKNOWN_TOPIC_ID
-            for partition in asked.partitions:
-                if error_code == NONE and entry.state != "live" and isinstance(asked.topic, bytes):
-                    self._refused[asked.topic, partition.index] = UNKNOWN_TOPIC_ID
-                elif error_code == NONE and not (entry.state == "live" and 0 <= partition.index < entry.partitions):
-                    self._refused[asked.topic, partition.index] = UNKNOWN_TOPIC_OR_PARTITION
-                elif error_code != NONE:
-                    self._refused[asked.topic, partition.index] = error_code
-                elif self._parsed.replica_id >= 0:
-                    # A broker that fetches as a follower: the topic has none, and the replica is not assigned.
-                    self._refused[asked.topic, partition.index] = NOT_LEADER_OR_FOLLOWER
-                else:
-                    if min(partition.partition_max_bytes, self._parsed.max_bytes) < 0:
-                        self._too_small.add((asked.topic, partition.index))
-                    self._asked.append((asked.topic, partition.index))
-                    self._reads.append(
-                        ReadRequest(
-                            entry.topic_id, partition.index, partition.fetch_offset, partition.partition_max_bytes
-                        )
-                    )
+            self._judge_some(rights, asked.topic, entry, asked.partitions)
+
+    def _entries(self) -> Steps[dict[str, bytes]]:
+        """Topic IDs of the diskless topics, by name."""
+        entries: dict[str, bytes] = {}
+        for some in in_slices(self._topics):
+            entries |= {entry.name: entry.topic_id for _, entry in some if entry is not None}
+            yield
+        return entries
+
+    def _judge(self, rights: Rights) -> Steps[None]:
+        for asked, entry in self._topics:
+            for some in in_slices(asked.partitions):
+                self._judge_some(rights, asked.topic, entry, some)
+                yield
+
+    def _judge_some(
+        self, rights: Rights, topic: str | bytes, entry: DisklessTopic | None, partitions: Sequence[PartitionFetch]
+    ) -> None:
+        """Divide partitions of a topic into those that are read and those that are refused."""
+        if entry is None:
+            # A broker's fetch session that began with a shadow would go on with it, unasked, for ever.
+            self._refused.update(((topic, one.index), KAFKA_STORAGE_ERROR) for one in partitions)
+            return
+        error_code = rights.error(entry.name, READ, entry.topic_id)
+        if error_code == UNKNOWN_TOPIC_OR_PARTITION and isinstance(topic, bytes):
+            error_code = UNKNOWN_TOPIC_ID
+        for partition in partitions:
+            if error_code == NONE and entry.state != "live" and isinstance(topic, bytes):
+                self._refused[topic, partition.index] = UNKNOWN_TOPIC_ID
+            elif error_code == NONE and not (entry.state == "live" and 0 <= partition.index < entry.partitions):
+                self._refused[topic, partition.index] = UNKNOWN_TOPIC_OR_PARTITION
+            elif error_code != NONE:
+                self._refused[topic, partition.index] = error_code
+            elif self._parsed.replica_id >= 0:
+                # A broker that fetches as a follower: the topic has none, and the replica is not assigned.
+                self._refused[topic, partition.index] = NOT_LEADER_OR_FOLLOWER
+            else:
+                if min(partition.partition_max_bytes, self._parsed.max_bytes) < 0:
+                    self._too_small.add((topic, partition.index))
+                self._asked.append((topic, partition.index))
+                self._reads.append(
+                    ReadRequest(entry.topic_id, partition.index, partition.fetch_offset, partition.partition_max_bytes)
+                )
 
     async def ask(self, *, max_bytes: int, wait_s: float, trust_ends: bool, first_exempt: bool = True) -> Answer:
         """Read once, as `DisklessReader.read`; `wait_s` is for object storage."""
-        reads = await self._context.reader.read(
-            self._reads, max_bytes=max_bytes, trust_ends=trust_ends, first_exempt=first_exempt, wait_s=wait_s
-        )
-        pieces = {
+        read, limits = self._context.reader.read, {"trust_ends": trust_ends}
+        if not self._large:
+            reads = await read(self._reads, max_bytes=max_bytes, first_exempt=first_exempt, wait_s=wait_s, **limits)
+            pieces = self._refusals(self._refused.items())
+            self._add_pieces(pieces, self._asked, reads)
+            size = sum(one.size_bytes for one in reads)
+            more = any(one.more for one in reads)
+            errors = {piece.error_code for piece in pieces.values()}
+            return self._answer(pieces, size, errors, more=more)
+        pieces, size, more, errors = {}, 0, False, set()
+        until_s = self._context.now() + wait_s
+        for refused in in_slices(list(self._refused.items())):
+            await self._context.turns.next()
+            pieces |= self._refusals(refused)
+            errors |= {error_code for _, error_code in refused}
+        for start in range(0, len(self._reads), AT_A_TIME):
+            await self._context.turns.next()
+            reads = await read(
+                self._reads[start : start + AT_A_TIME],
+                max_bytes=max(max_bytes - size, 0),
+                first_exempt=first_exempt and not size,
+                wait_s=max(0.0, until_s - self._context.now()),
+                **limits,
+            )
+            keys = self._asked[start : start + AT_A_TIME]
+            self._add_pieces(pieces, keys, reads)
+            size += sum(one.size_bytes for one in reads)
+            more = more or any(one.more for one in reads)
+            errors |= {pieces[key].error_code for key in keys}
+        return self._answer(pieces, size, errors, more=more)
+
+    def _refusals(self, refused: Iterable[tuple[Key, int]]) -> dict[Key, Piece]:
+        return {
             key: self._refusal(key[1], error_code, None if error_code == NOT_LEADER_OR_FOLLOWER else ())
-            for key, error_code in self._refused.items()
+            for key, error_code in refused
         }
-        for key, read in zip(self._asked, reads, strict=True):
+
+    def _add_pieces(self, pieces: dict[Key, Piece], keys: Sequence[Key], reads: Sequence[PartitionRead]) -> None:
+        for key, read in zip(keys, reads, strict=True):
             pieces[key] = self._piece(key, read)
-        size = sum(read.size_bytes for read in reads)
-        errors = {piece.error_code for piece in pieces.values()} - {NONE}
+
+    def _answer(self, pieces: dict[Key, Piece], size: int, errors: set[int], *, more: bool) -> Answer:
+        errors.discard(NONE)
         unavailable = errors == {KAFKA_STORAGE_ERROR} and not size
-        settled = not pieces or any(read.more for read in reads) or (bool(errors) and not unavailable)
+        settled = not pieces or more or (bool(errors) and not unavailable)
         rack = self._context.settings.rack
         return Answer(DISKLESS, rack, True, pieces, size, settled, unavailable=unavailable)
 

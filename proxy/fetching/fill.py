@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from proxy.accounting import count_fetched
 from proxy.errors import NONE
-from proxy.fetching.answer import CLASSIC, DISKLESS, Answer, Piece, cut, empty_response, merge
+from proxy.fetching.answer import CLASSIC, DISKLESS, Answer, Piece, cut, empty_response, merge, merge_in_steps
 from proxy.fetching.asked import DisklessAsked, Key, keys_of
 from proxy.fetching.replica import ReplicaReply
 from proxy.replicas.answers import ReplicaAnswer
@@ -15,6 +16,7 @@ from proxy.replicas.choice import LeaderReason
 from proxy.slots import Slot
 from proxy.wire.fetch import TopicFetch
 from proxy.wire.primitives import Buffer
+from proxy.wire.steps import Steps, in_slices
 
 if TYPE_CHECKING:
     from proxy.connection import ClientConnection
@@ -58,6 +60,58 @@ class Filling:
         held: list[ReplicaAnswer],
     ) -> None:
         """Answer with what the sources had in the last round; `held` is released when the client has taken it."""
+        merging = self._begin(slot, answers, replies, held)
+        if merging is None:
+            return
+        pieces: dict[Key, Piece] = {}
+        for answer in merging:
+            pieces |= answer.pieces
+        pieces = self._cut(merging, pieces)
+        own = sum(pieces[key].record_bytes for answer in merging if answer.own for key in answer.pieces)
+        throttle_ms = self._throttle_ms(slot, merging, own)
+        if throttle_ms is not None:
+            for answer in merging:
+                self._count(answer, answer.pieces, pieces, reasons)
+            slot.fill(merge(self._version, self._topics, pieces, merging, throttle_ms))
+
+    def fill_in_steps(
+        self,
+        slot: Slot,
+        answers: list[Answer],
+        replies: list[ReplicaReply],
+        reasons: dict[Key, LeaderReason],
+        held: list[ReplicaAnswer],
+    ) -> Steps[None]:
+        """As `fill`, with pauses."""
+        merging = self._begin(slot, answers, replies, held)
+        return self._merge(slot, merging, reasons)
+
+    def _merge(self, slot: Slot, answers: list[Answer] | None, reasons: dict[Key, LeaderReason]) -> Steps[None]:
+        if answers is None:
+            return
+        pieces: dict[Key, Piece] = {}
+        keys = [list(answer.pieces) for answer in answers]
+        for answer in answers:
+            pieces |= answer.pieces
+            yield
+        pieces, own = self._cut(answers, pieces), 0
+        for answer, all_keys in zip(answers, keys, strict=True):
+            for some in in_slices(all_keys if answer.own else ()):
+                own += sum(pieces[key].record_bytes for key in some)
+                yield
+        throttle_ms = self._throttle_ms(slot, answers, own)
+        if throttle_ms is None:
+            return
+        for answer, all_keys in zip(answers, keys, strict=True):
+            for some in in_slices(all_keys):
+                self._count(answer, some, pieces, reasons)
+                yield
+        slot.fill((yield from merge_in_steps(self._version, self._topics, pieces, answers, throttle_ms)))
+
+    def _begin(
+        self, slot: Slot, answers: list[Answer], replies: list[ReplicaReply], held: list[ReplicaAnswer]
+    ) -> list[Answer] | None:
+        """The answers that are to be merged; None if the slot is filled."""
 
         def release() -> None:
             for answer in held:
@@ -69,11 +123,11 @@ class Filling:
             # As the replica's broker would do with a connection of the client's own (KIP-219).
             self._connection.mute(told_ms / _MS_PER_S)
             slot.fill(empty_response(self._version, told_ms))
-            return
+            return None
         if len(replies) == 1 and not answers and (whole := replies[0].whole(self._version)) is not None:
             self._fill_whole(slot, replies[0], whole)
-        else:
-            self._fill_merged(slot, [*answers, *(reply.answer(self._version) for reply in replies)], reasons)
+            return None
+        return [*answers, *(reply.answer(self._version) for reply in replies)]
 
     def _fill_whole(self, slot: Slot, reply: ReplicaReply, whole: list[Buffer]) -> None:
         """The usual case: one replica had all of it."""
@@ -88,42 +142,43 @@ class Filling:
         self._context.stats.near_read_bytes[rack, reply.serving] += reply.record_bytes
         slot.fill(whole)
 
-    def _fill_merged(self, slot: Slot, answers: list[Answer], reasons: dict[Key, LeaderReason]) -> None:
-        pieces: dict[Key, Piece] = {}
-        for answer in answers:
-            pieces |= answer.pieces
+    def _cut(self, answers: list[Answer], pieces: dict[Key, Piece]) -> dict[Key, Piece]:
         free_bytes = self._context.unread.free_bytes
         if sum(answer.kind == CLASSIC for answer in answers) > 1:
             # A single broker's first batch may come on top of a diskless half, as brokers always give one.
-            pieces = cut(self._version, keys_of(self._topics), pieces, min(self._max_bytes, free_bytes))
-        elif sum(answer.record_bytes for answer in answers) > free_bytes:
+            return cut(self._version, keys_of(self._topics), pieces, min(self._max_bytes, free_bytes))
+        if sum(answer.record_bytes for answer in answers) > free_bytes:
             # Clients that read slowly hold the rest of the memory: this one gets less, and asks again.
-            pieces = cut(self._version, keys_of(self._topics), pieces, free_bytes)
-        own = sum(pieces[key].record_bytes for answer in answers if answer.own for key in answer.pieces)
-        throttle_ms = self._context.quotas.throttle_fetch(self._connection, self._client_id, own)
+            return cut(self._version, keys_of(self._topics), pieces, free_bytes)
+        return pieces
+
+    def _throttle_ms(self, slot: Slot, answers: list[Answer], own_bytes: int) -> int | None:
+        """The brokers' throttle time; None if the slot is filled, as the client is over a quota."""
+        throttle_ms = self._context.quotas.throttle_fetch(self._connection, self._client_id, own_bytes)
         brokers_ms = max((answer.throttle_ms for answer in answers), default=0)
         if throttle_ms or (brokers_ms and not all(answer.pieces for answer in answers)):
             # Over a quota nothing is answered, as on brokers: the client asks for the same again.
             slot.fill(empty_response(self._version, max(throttle_ms, brokers_ms)))
-            return
-        self._count(answers, pieces, reasons)
-        slot.fill(merge(self._version, self._topics, pieces, answers, brokers_ms))
+            return None
+        return brokers_ms
 
-    def _count(self, answers: list[Answer], pieces: dict[Key, Piece], reasons: dict[Key, LeaderReason]) -> None:
+    def _count(
+        self, answer: Answer, keys: Iterable[Key], pieces: dict[Key, Piece], reasons: dict[Key, LeaderReason]
+    ) -> None:
+        """Count partitions of an answer."""
         stats = self._context.stats
-        rack = self._context.racks.counted(self._connection, self._client_id)
-        for answer in answers:
-            sizes = defaultdict[str | bytes, int](int)
-            for key in answer.pieces:
-                piece = pieces[key]
-                sizes[key[0]] += piece.record_bytes
-                if answer.kind == DISKLESS and piece.error_code != NONE:
-                    stats.partition_errors["Fetch", piece.error_code] += 1
-                elif key in reasons and not answer.own:
-                    stats.leader_reads[reasons[key]] += 1
-                    stats.leader_read_bytes[reasons[key]] += piece.record_bytes
-            count = count_fetched(self._connection, self._client_id, answer.kind, answer.serving)
-            for topic, size in sizes.items():
-                count(self._names.get(topic, topic), size)
-            if answer.own and answer.kind == CLASSIC:
-                stats.near_read_bytes[rack, answer.serving] += sum(sizes.values())
+        sizes = defaultdict[str | bytes, int](int)
+        for key in keys:
+            piece = pieces[key]
+            sizes[key[0]] += piece.record_bytes
+            if answer.kind == DISKLESS and piece.error_code != NONE:
+                stats.partition_errors["Fetch", piece.error_code] += 1
+            elif key in reasons and not answer.own:
+                stats.leader_reads[reasons[key]] += 1
+                stats.leader_read_bytes[reasons[key]] += piece.record_bytes
+        count = count_fetched(self._connection, self._client_id, answer.kind, answer.serving)
+        for topic, size in sizes.items():
+            count(self._names.get(topic, topic), size)
+        if answer.own and answer.kind == CLASSIC:
+            rack = self._context.racks.counted(self._connection, self._client_id)
+            stats.near_read_bytes[rack, answer.serving] += sum(sizes.values())

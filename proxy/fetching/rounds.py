@@ -13,7 +13,7 @@ time, in which they are tried again and the others may have news.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +32,7 @@ from proxy.replicas.choice import LeaderReason
 from proxy.security.principal import user_of
 from proxy.slots import Slot
 from proxy.wire.fetch import NO_SESSION, build_fetch_request
+from proxy.wire.steps import AT_A_TIME, LARGE_BYTES, Steps
 
 if TYPE_CHECKING:
     from proxy.connection import ClientConnection
@@ -61,9 +62,10 @@ class Fetching:
         self._near = dict(route.near)
         self._leader_topics = route.leader
         self._reasons = dict(route.reasons)
+        self._large = len(request.body) > LARGE_BYTES
         self._diskless: DisklessSource | None = None
         if diskless:
-            self._diskless = DisklessSource(connection, diskless, parsed)
+            self._diskless = DisklessSource(connection, diskless, parsed, large=self._large)
         self._held: list[ReplicaAnswer] = []
         """Answers whose memory is to be given back."""
         self._diskless_first = bool(diskless) and topics[0].topic == diskless[0].asked.topic
@@ -103,13 +105,20 @@ class Fetching:
             return
         gets = count_gets()
         await self._diskless.check(self._request)
-        listened = self._diskless.partitions
-        news = self._context.reader.coordinates.listen(listened)
+        listened, news = self._diskless.partitions, asyncio.Event()
+        coordinates, turns = self._context.reader.coordinates, self._context.turns
         try:
+            if self._large:
+                await turns.run(_in_steps(coordinates.listen, listened, news))
+            else:
+                coordinates.listen(listened, news)
             await self._collect(slot, due_s, news)
         finally:
             self._release()
-            self._context.reader.coordinates.unlisten(listened, news)
+            if self._large:
+                _finish(_in_steps(coordinates.unlisten, listened, news))
+            else:
+                coordinates.unlisten(listened, news)
         self._context.stats.fetch_seconds.observe(self._context.now() - began_s)
         self._context.stats.fetch_storage_gets.observe(len(gets))
 
@@ -129,7 +138,7 @@ class Fetching:
             answers, replies = await self._ask_all(ends_s, left_s, alone=alone, trust_ends=trust_ends)
             absorbed = {key: reason for reply in replies for key, reason in reply.absorbed.items()}
             if alone and not absorbed:
-                self._fill(slot, answers, replies)
+                await self._fill(slot, answers, replies)
                 return
             if absorbed:
                 self._move_to_leader(absorbed)
@@ -157,7 +166,7 @@ class Fetching:
             until_s = unavailable_until_s if unavailable else due_s
             if size >= self._min_bytes or settled or (unavailable and size) or until_s <= now():
                 self._router.idle = not size and not settled
-                self._fill(slot, answers, replies)
+                await self._fill(slot, answers, replies)
                 return
             self._release()
             trust_ends = not unavailable
@@ -279,14 +288,36 @@ class Fetching:
         request = self._request.with_body(build_fetch_request(parsed))
         forward(self._connection, request, self._reasons, slot=slot)
 
-    def _fill(self, slot: Slot, answers: list[Answer], replies: list[ReplicaReply]) -> None:
+    async def _fill(self, slot: Slot, answers: list[Answer], replies: list[ReplicaReply]) -> None:
         held, self._held[:] = list(self._held), []
-        self._filling.fill(slot, answers, replies, self._reasons, held)
+        if self._large:
+            await self._context.turns.run(self._filling.fill_in_steps(slot, answers, replies, self._reasons, held))
+        else:
+            self._filling.fill(slot, answers, replies, self._reasons, held)
 
     def _release(self) -> None:
         for answer in self._held:
             answer.release()
         self._held.clear()
+
+
+def _in_steps(
+    call: Callable[[list[tuple[bytes, int]], asyncio.Event], object],
+    partitions: list[tuple[bytes, int]],
+    news: asyncio.Event,
+) -> Steps[None]:
+    for start in range(0, len(partitions), AT_A_TIME):
+        call(partitions[start : start + AT_A_TIME], news)
+        yield
+
+
+def _finish(steps: Steps[None]) -> None:
+    """Do work that must be done, and for which nobody waits, in steps of the loop of its own."""
+    try:
+        next(steps)
+    except StopIteration:
+        return
+    asyncio.get_running_loop().call_soon(_finish, steps)
 
 
 async def _all(

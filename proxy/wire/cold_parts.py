@@ -2,7 +2,7 @@
 
 The elements of one array (topics, or resources) are spread over the parts. An element that is too large for one part (a
 topic with very many partitions) is cut in its own first array, and its other fields are in several parts. Nothing but
-lengths is decoded. What takes long for a large message is a generator that may pause at each `yield`.
+lengths is decoded. What takes long for a large message is a generator that pauses (`wire.steps`).
 """
 
 from __future__ import annotations

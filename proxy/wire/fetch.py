@@ -28,6 +28,7 @@ from proxy.wire.primitives import (
     write_count,
     write_string,
 )
+from proxy.wire.steps import AT_A_TIME, Steps
 
 LOWEST_VERSION = 4
 HIGHEST_VERSION = 18
@@ -173,6 +174,52 @@ def parse_fetch_request(body: Buffer, version: int) -> FetchRequest:
     )
 
 
+def fetch_request_steps(body: Buffer, version: int) -> Steps[FetchRequest]:
+    """As `parse_fetch_request`, with pauses. Raises ProtocolError."""
+    try:
+        return (yield from _request_steps(memoryview(body), version))
+    except (IndexError, struct.error) as error:
+        raise ProtocolError("the message ends too early") from error
+    except UnicodeDecodeError as error:
+        raise ProtocolError("a string of the message is not UTF-8") from error
+
+
+def _request_steps(data: memoryview, version: int) -> Steps[FetchRequest]:
+    """Read the large arrays, then the message without them."""
+    _check_version(version)
+    flexible = version >= FIRST_FLEXIBLE
+    head_end = (
+        (4 if version < FIRST_REPLICA_TAG else 0) + _HEAD.size + (_SESSION.size if version >= FIRST_SESSION else 0)
+    )
+    count, at = read_count(data, head_end, flexible)
+    elements = count
+    check_elements(elements)
+    topics = []
+    for _ in range(count):
+        topic, at = _read_topic(data, at, version)
+        partition_count, at = read_count(data, at, flexible)
+        elements += partition_count
+        check_elements(elements)
+        partitions: list[PartitionFetch] = []
+        for done in range(0, partition_count, AT_A_TIME):
+            at = _read_partitions(data, at, version, min(AT_A_TIME, partition_count - done), partitions)
+            yield
+        start, at = at, skip_tags(data, at) if flexible else at
+        topics.append(TopicFetch(topic, partitions, data[start:at] if at - start > 1 else NO_TAGS))
+        yield
+    forgotten: list[tuple[str | bytes, list[int]]] = []
+    if version >= FIRST_SESSION:
+        count, at = read_count(data, at, flexible)
+        check_elements(count)
+        for _ in range(count):
+            elements += 1
+            at, elements = _read_forgotten_topic(data, at, version, elements, forgotten)
+            yield
+    without = bytes(data[:head_end]) + write_count(0, flexible) * (2 if version >= FIRST_SESSION else 1)
+    rest = parse_fetch_request(without + data[at:], version)
+    return rest._replace(topics=topics, forgotten=forgotten)
+
+
 def _read_topic(data: memoryview, at: int, version: int) -> tuple[str | bytes, int]:
     if version >= FIRST_TOPIC_ID:
         check_end(data, at + 16)
@@ -214,17 +261,24 @@ def _read_forgotten(data: memoryview, at: int, version: int, into: list[tuple[st
     elements = count
     check_elements(elements)
     for _ in range(count):
-        topic, at = _read_topic(data, at, version)
-        partition_count, at = read_count(data, at, flexible)
-        elements += partition_count
-        check_elements(elements)
-        partition_count = max(partition_count, 0)
-        check_end(data, at + 4 * partition_count)
-        into.append((topic, list(struct.unpack_from(f">{partition_count}i", data, at))))
-        at += 4 * partition_count
-        if flexible:
-            at = skip_tags(data, at)
+        at, elements = _read_forgotten_topic(data, at, version, elements, into)
     return at
+
+
+def _read_forgotten_topic(
+    data: memoryview, at: int, version: int, elements: int, into: list[tuple[str | bytes, list[int]]]
+) -> tuple[int, int]:
+    """The position behind the topic, and the number of elements so far."""
+    flexible = version >= FIRST_FLEXIBLE
+    topic, at = _read_topic(data, at, version)
+    partition_count, at = read_count(data, at, flexible)
+    elements += partition_count
+    check_elements(elements)
+    partition_count = max(partition_count, 0)
+    check_end(data, at + 4 * partition_count)
+    into.append((topic, list(struct.unpack_from(f">{partition_count}i", data, at))))
+    at += 4 * partition_count
+    return skip_tags(data, at) if flexible else at, elements
 
 
 def build_fetch_request(request: FetchRequest) -> bytes:

@@ -14,13 +14,16 @@ from kio.schema.errors import ErrorCode
 from kio.static.primitive import i32Timedelta
 
 from proxy.wire.cold import _element_types, encode, read_request
+from proxy.wire.fetch import parse_fetch_request
+from proxy.wire.fetch_response import PartitionFetched, TopicFetched, build_fetch_response
 from proxy.wire.header import parse_request_header, response_header
 from tests.support.loop_steps import Steps
 from tests.unit.connection_double import FakeTransport
 
+_FETCH = 1
 ALL_OPERATIONS = 0x7FFFFFF
-CHUNK_BYTES = 131_072
-"""What a read of a socket gives."""
+CHUNK_BYTES = 65_536
+"""The most that uvloop reads of a socket at a time."""
 _ZEROS: dict[str, Any] = {
     "int8": 0,
     "int16": 0,
@@ -30,6 +33,7 @@ _ZEROS: dict[str, Any] = {
     "string": "",
     "uuid": None,
     "bytes": b"",
+    "records": b"",
     "error_code": ErrorCode(0),
     "timedelta_i32": i32Timedelta.parse(timedelta()),
 }
@@ -62,10 +66,23 @@ def answer(frame: bytes) -> bytes:
     """The frame of a response, with its size."""
     header = parse_request_header(memoryview(frame))
     key, version = header.api_key, header.api_version
-    asked = read_request(key, version, frame[header.body_offset :])
-    body = encode(echo(asked, load_response_schema(key, version)))
+    asked_body = frame[header.body_offset :]
+    if key == _FETCH:
+        body = _fetched(asked_body, version)
+    else:
+        body = encode(echo(read_request(key, version, asked_body), load_response_schema(key, version)))
     whole = response_header(key, version, header.correlation_id) + body
     return struct.pack(">i", len(whole)) + whole
+
+
+def _fetched(body: bytes, version: int) -> bytes:
+    """A Fetch response without records."""
+    asked = parse_fetch_request(body, version)
+    topics = [
+        TopicFetched(topic.topic, [PartitionFetched(one.index, 0, 0, 0, 0, (), 0) for one in topic.partitions])
+        for topic in asked.topics
+    ]
+    return b"".join(build_fetch_response(version, 0, topics))
 
 
 def echo(asked: Any, answer_type: Any) -> Any:

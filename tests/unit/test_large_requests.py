@@ -20,7 +20,7 @@ from proxy.time_lookup import TimeLookup
 from proxy.wire.header import request_header
 from proxy.wire.primitives import write_count
 from tests.coordinator_model import ModelCoordinator
-from tests.support.echo_broker import EchoBroker
+from tests.support.echo_broker import CHUNK_BYTES, EchoBroker
 from tests.support.loop_steps import Steps, measured_steps, unit_s
 from tests.unit.connection_double import FakeTransport, frame
 from tests.unit.test_last_words import until
@@ -65,8 +65,8 @@ class Proxied:
     async def ask(self, api_key: int, version: int, body: bytes) -> bytes:
         """The frame of the answer."""
         data = frame(request_header(api_key, version, 7, "app") + body)
-        for start in range(0, len(data), 131_072):
-            self.connection.data_received(data[start : start + 131_072])
+        for start in range(0, len(data), CHUNK_BYTES):
+            self.connection.data_received(data[start : start + CHUNK_BYTES])
             await asyncio.sleep(0)
         await until(lambda: self.client.closing or (bool(self.client.written) and not self.connection.busy))
         assert not self.client.closing, "the connection is to stay"
@@ -95,6 +95,11 @@ def one_topic(partitions: bytes) -> bytes:
     return count(1) + b"\x02d" + partitions + b"\0"
 
 
+FETCH_HEAD = b"\xff\xff\xff\xff" + bytes(4) + b"\0\0\0\1" + b"\x7f\0\0\0" + b"\0" + bytes(4) + b"\xff\xff\xff\xff"
+"""Of Fetch v12: a consumer that does not wait, and without a session."""
+FETCH_END = b"\x01\x01\0"
+"""No forgotten topics, no rack."""
+
 LARGE: dict[str, tuple[int, int, Callable[[], bytes]]] = {
     "ListOffsets of partitions": (2, 7, lambda: bytes(5) + one_topic(indexes(4 + 8)) + b"\0"),
     "ListOffsets of topics": (2, 7, lambda: bytes(5) + names(count(1) + bytes(16) + b"\0\0") + b"\0"),
@@ -107,6 +112,17 @@ LARGE: dict[str, tuple[int, int, Callable[[], bytes]]] = {
     "CreatePartitions": (37, 3, lambda: names(b"\0\0\0\2\0\0") + b"\0\0\x27\x10\1\0"),
     "AlterPartitionReassignments": (45, 0, lambda: b"\0\0\x27\x10" + one_topic(indexes(0, b"\0\0")) + b"\0"),
     "DescribeProducers": (61, 0, lambda: one_topic(indexes(0, b"")) + b"\0"),
+    "Fetch of partitions": (1, 12, lambda: FETCH_HEAD + one_topic(indexes(28)) + FETCH_END),
+    "Fetch of classic topics": (
+        1,
+        12,
+        lambda: FETCH_HEAD + count(NUMBER) + classic_names(NUMBER, b"\x02" + bytes(32) + b"\0\0") + FETCH_END,
+    ),
+    "Fetch that forgets topics": (
+        1,
+        12,
+        lambda: FETCH_HEAD + b"\x01" + count(NUMBER) + classic_names(NUMBER, b"\x02" + bytes(4) + b"\0") + b"\x01\0",
+    ),
     "AlterShareGroupOffsets": (91, 0, lambda: b"\2g" + one_topic(indexes(8)) + b"\0"),
 }
 """By name: API key, version, and body."""

@@ -20,6 +20,7 @@ from proxy.replicas.shunned import Shunned
 from proxy.replicas.states import ClassicTopic
 from proxy.request import Request
 from proxy.stats import Stats
+from proxy.turns import Turns
 from proxy.wire.fetch import FetchRequest, build_fetch_request, parse_fetch_request
 from proxy.wire.fetch_response import (
     FetchResponse,
@@ -164,6 +165,7 @@ class Proxied:
             now=now,
             stats=self.stats,
             unread=self.unread,
+            turns=Turns(0.001),
             topics=SimpleNamespace(
                 find=lambda topic: None,
                 is_read_as_classic=lambda topic: topic not in self.unsure,

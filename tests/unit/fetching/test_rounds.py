@@ -125,7 +125,7 @@ async def test_a_replica_that_fails_between_rounds_leaves_its_part_to_the_leader
 async def test_a_diskless_half_beside_a_near_replica(order: tuple[str, str], diskless_first_has_it: bool) -> None:
     proxied = proxied_with(0)
     entry = DisklessTopic("d", b"d" * 16, 1, "live")
-    news = asyncio.Event()
+    heard: list[asyncio.Event] = []
     records: list[bytes] = []
 
     async def read(requests: Any, **limits: Any) -> list[PartitionRead]:
@@ -134,7 +134,7 @@ async def test_a_diskless_half_beside_a_near_replica(order: tuple[str, str], dis
 
     listening: list[Any] = []
     coordinates = SimpleNamespace(
-        listen=lambda partitions: listening.append(partitions) or news,
+        listen=lambda partitions, event: (listening.append(partitions), heard.append(event)),
         unlisten=lambda partitions, event: listening.remove(partitions),
     )
     proxied.context.reader = SimpleNamespace(read=read, coordinates=coordinates)
@@ -147,7 +147,7 @@ async def test_a_diskless_half_beside_a_near_replica(order: tuple[str, str], dis
     assert not waiting.done()
     if diskless_first_has_it:
         records.append(b"r" * 70)
-        news.set()
+        heard[0].set()
     else:
         append(proxied, NEAR, 0, 100)
     sizes = {"d": 70, "t": 0} if diskless_first_has_it else {"d": 0, "t": 100}
@@ -270,7 +270,7 @@ async def test_where_no_replica_is_left_the_leaders_answer_streams(version: int)
 async def test_news_and_a_cancellation_together_end_the_wait(steps: int) -> None:
     proxied = proxied_with(0)
     parsed = asked(12, ("t", 0, 0))
-    request: Any = SimpleNamespace(client_id="client")
+    request: Any = SimpleNamespace(client_id="client", body=b"")
     connection: Any = proxied
     fetching = Fetching(connection, FetchAsked(request, parsed, parsed.topics, [], parsed.topics), NOWHERE_NEAR)
     news = asyncio.Event()

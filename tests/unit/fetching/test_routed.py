@@ -305,7 +305,7 @@ async def test_a_topic_that_may_be_a_shadow_is_asked_of_no_broker() -> None:
     """Its empty log would be OFFSET_OUT_OF_RANGE, and the broker's fetch session would keep it."""
     proxied, _, _ = one_partition()
     proxied.unsure = {"t"}
-    coordinates = SimpleNamespace(listen=lambda _: asyncio.Event(), unlisten=lambda *_: None)
+    coordinates = SimpleNamespace(listen=lambda *_: asyncio.Event(), unlisten=lambda *_: None)
     proxied.context.reader = SimpleNamespace(read=read_nothing, coordinates=coordinates)
     for session_epoch in (-1, 0):
         response = await proxied.fetch(asked(12, ("t", 0, 5), session_epoch=session_epoch, max_wait_ms=1))
