@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,11 @@ import typer
 CONFIG_VARIABLE = "DISKLESS_PROXY_CONFIG"
 DEFAULT_CONFIG = Path("/etc/diskless-proxy/proxy.yaml")
 """Read if neither the option nor the variable names a settings file."""
+
+
+def settings_file() -> Path:
+    """Return the file to read if no option names one."""
+    return Path(os.environ.get(CONFIG_VARIABLE) or DEFAULT_CONFIG)
 
 
 def config_option(help_text: str) -> Any:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from proxy.cli.config_file import CONFIG_VARIABLE, settings_file
 from proxy.cli.console import FAILED, AsJson, ConfigFile, output, progress, run_command
 from proxy.topic_ids import uuid_text
 
@@ -95,6 +96,57 @@ async def _short_of_replicas(config: Path, diskless_only: bool) -> list[dict[str
         for one in await under_replicated(load_settings(config))
         if one.kind == DISKLESS or not diskless_only
     ]
+
+
+@app.command("create")
+def create(
+    name: Annotated[str, typer.Argument(help="The topic's name.", show_default=False)],
+    partitions: Annotated[
+        int | None, typer.Option(min=1, help="Number of partitions; the brokers' num.partitions where not given.")
+    ] = None,
+    config: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--config",
+            metavar="KEY=VALUE|FILE",
+            help="A config of the topic, may be repeated; or, without =, the settings file of the proxy to ask, where "
+            f"{CONFIG_VARIABLE} does not name it.",
+        ),
+    ] = None,
+    ca_file: Annotated[
+        str, typer.Option(help="CAs of the proxy's certificate, where it is not one of those of brokers.tls.")
+    ] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Create a diskless topic, or with --config diskless.enable=false a classic one.
+
+    It is created through the proxy with these settings, which has to run, with the proxy's own credentials.
+    kafka-topics can't: it checks config names itself.
+
+    Example: `diskless-proxy topics create orders --partitions 12 --config retention.ms=86400000`.
+    """
+    from proxy.cli.topic_creation import create_topic
+    from proxy.config import load_settings
+
+    files = [text for text in config or () if "=" not in text]
+    if len(files) > 1:
+        raise typer.BadParameter(f"--config names several files: {', '.join(files)}; a config is KEY=VALUE")
+    path = Path(files[0]) if files else settings_file()
+    configs = dict(_pair(text) for text in config or () if text not in files)
+    created = run_command(lambda: create_topic(load_settings(path), name, partitions, configs, ca_file))
+    kind, topic_id = "diskless" if created.diskless else "classic", uuid_text(created.topic_id)
+    if as_json:
+        row = {"topic": name, "kind": kind, "topic_id": topic_id, "partitions": created.partitions}
+        typer.echo(json.dumps(row))
+    else:
+        typer.echo(f"{name}: created, {kind}, {_count(created.partitions)} partitions, topic ID {topic_id}")
+
+
+def _pair(text: str) -> tuple[str, str]:
+    key, _, value = text.partition("=")
+    if not key.strip():
+        raise typer.BadParameter(f"--config {text!r} is not KEY=VALUE, such as retention.ms=86400000")
+    return key.strip(), value.strip()
 
 
 @app.command("describe")

@@ -176,6 +176,21 @@ def test_list_tells_kinds_apart(stack: Stack) -> None:
     assert diskless in run("topics", "list", "--diskless", "--config", stack.config_path(RACK))
 
 
+def test_topics_are_created_through_the_proxy(stack: Stack) -> None:
+    name = f"created-{uuid.uuid4().hex[:6]}"
+    wanted = ("--partitions", 3, "--config", "retention.ms=3600000")
+    made = shown(stack, "topics", "create", name, *wanted)
+    listed = {row["topic"]: row for row in shown(stack, "topics", "list")["topics"]}
+    assert made == {key: listed[name][key] for key in ("topic", "kind", "topic_id", "partitions")}
+    assert (made["kind"], made["partitions"]) == (DISKLESS, 3)
+    assert described(stack, name)["configs"]["retention.ms"] == "3600000"
+    again = CliRunner().invoke(app, ["topics", "create", name, "--config", str(stack.config_path(RACK))])
+    assert again.exit_code == 1
+    assert f"error: {name} was not created: Topic '{name}' already exists." in again.output
+    classic = shown(stack, "topics", "create", f"{name}-classic", "--config", "diskless.enable=false")
+    assert classic["kind"] == CLASSIC
+
+
 @pytest.mark.parametrize(
     "arguments",
     [("topics", "describe", "nonesuch"), ("segments", "describe", "0" * 32), ("segments", "dump", "0" * 32)],
