@@ -3,11 +3,15 @@
 The candidates are the live brokers of the client's rack that clients can be told of, or all of those where the rack is
 unknown, empty or has none. Any of them will do, as any proxy serves any diskless partition; what differs is how often
 a client has to change, and how evenly the brokers' ports are used.
+
+The replicas are the leader and a broker of each other rack: assignors that go by racks (KIP-881) are to see that every
+consumer has each diskless partition in its rack. With `round_robin`, which is KAFKA-19257 to the letter, the leader is
+the only replica.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from functools import lru_cache
 
 from proxy.sticky import sticky_choice, sticky_order
@@ -24,12 +28,18 @@ class LeaderChoice:
         self._turns = Turns()
 
     def leaders(
-        self, client: str, live: tuple[int, ...], in_rack: tuple[int, ...], *, metadata: bool
+        self,
+        client: str,
+        live: tuple[int, ...],
+        in_rack: tuple[int, ...],
+        *,
+        metadata: bool,
+        racks: tuple[str | None, ...] = (),
     ) -> Leaders | None:
         """The leaders in one response to `client`; None where no broker lives.
 
-        `live` and `in_rack` are node IDs, ascending; `metadata`: whether the response is one of Metadata, with which
-        the turn of `round_robin` moves.
+        `live` and `in_rack` are node IDs, ascending, `racks` those of the live ones; `metadata`: whether the response
+        is one of Metadata, with which the turn of `round_robin` moves.
         """
         candidates = in_rack or live
         if not candidates:
@@ -38,10 +48,11 @@ class LeaderChoice:
             turns = self._turns
             return SoleLeader(turns.next(client, candidates) if metadata else turns.last(client, candidates))
         if self._choice == "partition_hash":
-            return _hashed(candidates)
+            return _hashed(candidates, live, racks)
         if self._choice == "replica":
             return ReplicaLeaders(sticky_order(client, in_rack), sticky_choice(client, candidates))
-        return SoleLeader(sticky_choice(client, candidates))
+        leader = sticky_choice(client, candidates)
+        return SoleLeader(leader, others_of(leader, live, racks))
 
 
 class Turns:
@@ -74,7 +85,18 @@ class Turns:
         return named if named in candidates else candidates[self._turns.get(candidates, 0)]
 
 
+@lru_cache(maxsize=1024)
+def others_of(leader: int, live: tuple[int, ...], racks: tuple[str | None, ...]) -> tuple[int, ...]:
+    """Return a broker of each rack other than the leader's, sorted by rack; each is kept as long as it lives."""
+    by_rack: defaultdict[str, list[int]] = defaultdict(list)
+    for node, rack in zip(live, racks, strict=False):
+        if rack:
+            by_rack[rack].append(node)
+    return tuple(sticky_choice(rack, tuple(nodes)) for rack, nodes in sorted(by_rack.items()) if leader not in nodes)
+
+
 @lru_cache(maxsize=256)
-def _hashed(candidates: tuple[int, ...]) -> HashedLeaders:
+def _hashed(candidates: tuple[int, ...], live: tuple[int, ...], racks: tuple[str | None, ...]) -> HashedLeaders:
     """Each slot keeps its candidate as long as that is there, on every proxy."""
-    return HashedLeaders(tuple(sticky_choice(f"slot {slot}", candidates) for slot in range(HASH_SLOTS)))
+    slots = tuple(sticky_choice(f"slot {slot}", candidates) for slot in range(HASH_SLOTS))
+    return HashedLeaders(slots, {leader: others_of(leader, live, racks) for leader in candidates})

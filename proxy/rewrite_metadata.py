@@ -4,9 +4,9 @@ For a client of rack R (KAFKA-19257, KIP-1163; `racks` tells whose rack it is):
 
 - every broker's address becomes that broker's listener on a live proxy of R, on this proxy where R has none;
 - classic topics keep leader, replicas and ISR;
-- one live broker of R (of any rack where R has none) is the sole leader, replica and ISR of *all* diskless partitions
-  in the response. The choice is sticky per client: it stays while that broker lives, whichever proxy the client asks.
-  `leaders` has the other rules that `leader_choice` can name.
+- one live broker of R (of any rack where R has none) is the leader of *all* diskless partitions in the response. The
+  choice is sticky per client: it stays while that broker lives, whichever proxy the client asks. Replicas and ISR are
+  the leader and a broker of each other rack. `leaders` has the other rules that `leader_choice` can name.
 
 The brokers' answer is walked and patched in place (`wire.metadata`), so every version is served and what is unknown
 passes. With `kip1163_api`, Metadata v14 and DescribeTopicPartitions v1 are asked of the brokers in the version below.
@@ -63,7 +63,9 @@ def diskless_leaders(
     live = tuple(sorted(view.brokers))
     rack = rack or context.racks.of(connection, client_id)
     in_rack = tuple(node for node in live if view.brokers[node].rack == rack)
-    return context.leader_choice.leaders(client_key(connection.host, client_id), live, in_rack, metadata=metadata)
+    racks = tuple(view.brokers[node].rack for node in live)
+    client = client_key(connection.host, client_id)
+    return context.leader_choice.leaders(client, live, in_rack, metadata=metadata, racks=racks)
 
 
 def metadata(connection: ClientConnection, request: Request) -> Coroutine[Any, Any, None] | None:

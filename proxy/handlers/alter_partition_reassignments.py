@@ -1,10 +1,10 @@
 """AlterPartitionReassignments (API key 45): shadow topics move as the brokers' topics do, but lose no replica unawares.
 
 Behaviour: the brokers answer, with the client's rights, and move the replicas of the shadow: that is how a broker is
-made free of it. But clients are told of one replica of a diskless partition, so a plan that was made from what they are
-told has one too, and would take the others away. So a diskless partition is refused (INVALID_REPLICATION_FACTOR, with a
-message) where the plan has one replica and its shadow more; the other partitions go on. Whoever means it asks the
-brokers. Under `leader_choice: replica` clients are told of all replicas, and nothing is refused.
+made free of it. But clients see one replica of each rack for a diskless partition. A plan that was made from this view
+has as many, and could remove replicas. So a diskless partition is rejected (INVALID_REPLICATION_FACTOR, with a message)
+if the plan has as many replicas as clients see and the shadow has more; the other partitions go on. To remove replicas
+on purpose, ask the brokers. Under `leader_choice: replica` clients see all replicas, and nothing is rejected.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ from kio.schema.errors import ErrorCode
 
 from proxy.api_keys import METADATA
 from proxy.errors import INVALID_REPLICATION_FACTOR, NONE
+from proxy.rewrite_metadata import diskless_leaders
 from proxy.wire.cold import encode, nested, read_request, read_response
 from proxy.wire.metadata import build_metadata_request
+from proxy.wire.partition_leaders import HashedLeaders, SoleLeader
 
 if TYPE_CHECKING:
     from proxy.connection import ClientConnection
@@ -28,11 +30,9 @@ if TYPE_CHECKING:
     from proxy.slots import Slot
 
 _METADATA_VERSION = 12
-_TOLD = 1
-"""Replicas of a diskless partition that clients are told of."""
 _REFUSED = (
-    "Partition {partition} of diskless topic {topic} has {has} replicas on the brokers, and clients are told of one: "
-    "this plan would take the others away. Name as many, or ask the brokers directly."
+    "Partition {partition} of diskless topic {topic} has {has} replicas on the brokers, and clients see {seen}: "
+    "this plan would remove the others. Name as many, or ask the brokers directly."
 )
 
 
@@ -57,14 +57,16 @@ def alter_partition_reassignments(connection: ClientConnection, request: Request
 async def _alter(connection: ClientConnection, request: Request, slot: Slot, asked: Any, moved: Iterable[str]) -> None:
     """Raises BrokerUnreachable and ProtocolError."""
     replicas = await _replica_counts(connection.context, moved)
+    leaders = diskless_leaders(connection, request.client_id, metadata=False)
+    seen = leaders.replica_count if isinstance(leaders, SoleLeader | HashedLeaders) else 1
     refused: dict[str, list[tuple[int, str]]] = {}
     kept = []
     for topic in asked.topics:
         name, partitions = str(topic.name), []
         for one in topic.partitions:
             has = replicas.get((name, one.partition_index), 0)
-            if one.replicas is not None and len(one.replicas) == _TOLD < has:
-                message = _REFUSED.format(partition=one.partition_index, topic=name, has=has)
+            if one.replicas is not None and len(one.replicas) == seen < has:
+                message = _REFUSED.format(partition=one.partition_index, topic=name, has=has, seen=seen)
                 refused.setdefault(name, []).append((one.partition_index, message))
             else:
                 partitions.append(one)

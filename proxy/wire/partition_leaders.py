@@ -8,7 +8,7 @@ column first, and partition by partition only where one differs.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from operator import itemgetter
 from typing import NamedTuple
@@ -34,18 +34,39 @@ _MOST_PIECES = 4096
 
 
 class SoleLeader(NamedTuple):
-    """One broker is leader, sole replica and ISR of every partition, without error (KAFKA-19257)."""
+    """One broker is leader of every partition, without error (KAFKA-19257)."""
 
     leader: int
+    others: tuple[int, ...] = ()
+    """Replicas after the leader. All of them are in the ISR."""
+
+    @property
+    def replica_count(self) -> int:
+        """Number of replicas of a partition."""
+        return 1 + len(self.others)
+
+    def others_of(self, leader: int) -> tuple[int, ...]:
+        """The same for each leader."""
+        return self.others
 
 
 class HashedLeaders:
     """As `SoleLeader`, but each partition has its own, by the hash of its topic's name and its index."""
 
-    def __init__(self, leaders: tuple[int, ...]) -> None:
-        """`leaders` are HASH_SLOTS node IDs."""
+    def __init__(self, leaders: tuple[int, ...], others: Mapping[int, tuple[int, ...]] | None = None) -> None:
+        """`leaders` are HASH_SLOTS node IDs, `others` the replicas after each of them."""
         self._leaders = leaders
+        self._others = others or {}
         self._pieces: dict[tuple[int, bytes, bytes], tuple[list[bytes], list[bytes]]] = {}
+
+    @property
+    def replica_count(self) -> int:
+        """Largest number of replicas of a partition."""
+        return 1 + max(map(len, self._others.values()), default=0)
+
+    def others_of(self, leader: int) -> tuple[int, ...]:
+        """The replicas after a leader, all in the ISR."""
+        return self._others.get(leader, ())
 
     def leader_of(self, topic: str | None, partition: int) -> int:
         """The leader of a partition."""
@@ -109,7 +130,7 @@ class PartitionWalker:
         """Of the last topic's partitions: where the length of each array and of the tagged fields is, and how much."""
         self._stride = 0
         self._tails: dict[int, bytes] = {}
-        """By leader: the arrays of node IDs of a partition that has no other node."""
+        """By leader: the arrays of node IDs of a partition."""
         self._sole: list[bytes] = []
         """One partition of a SoleLeader: index, leader, epoch, what is behind; the first and third are filled in."""
         if isinstance(leaders, SoleLeader):
@@ -143,8 +164,8 @@ class PartitionWalker:
     def lead(self, data: memoryview, at: int, count: int, out: bytearray, topic: str | None) -> int:
         """Append `count` partitions of the topic to `out` with their leaders; the position behind them.
 
-        Index, leader epoch and tagged fields stay. Under a SoleLeader or HashedLeaders the leader is the only node in
-        the first two arrays of node IDs, the others are empty, and there is no error.
+        Index, leader epoch and tagged fields stay. Under a SoleLeader or HashedLeaders the first two arrays of node IDs
+        are the leader and the others with it, the further arrays are empty, and there is no error.
         """
         alike = self._alike(data, at, count)
         if alike is not None:
@@ -187,13 +208,17 @@ class PartitionWalker:
         assert isinstance(self._leaders, SoleLeader)
         return self._leaders.leader
 
+    def _others_of(self, leader: int) -> tuple[int, ...]:
+        assert isinstance(self._leaders, SoleLeader | HashedLeaders)
+        return self._leaders.others_of(leader)
+
     def _tail(self, leader: int) -> bytes:
         tail = self._tails.get(leader)
         if tail is None:
             flexible = self._layout.flexible
-            alone = _alone(leader, flexible)
-            tail = alone + alone + write_count(0, flexible) * (self._layout.node_arrays - 2)
-            self._tails[leader] = tail = tail + (alone if self._layout.add_preferred else b"")
+            replicas = _nodes((leader, *self._others_of(leader)), flexible)
+            tail = replicas + replicas + write_count(0, flexible) * (self._layout.node_arrays - 2)
+            self._tails[leader] = tail = tail + (_alone(leader, flexible) if self._layout.add_preferred else b"")
         return tail
 
     def _behind(self, leader: int) -> bytes:
@@ -293,7 +318,11 @@ class _Chosen(dict[bytes, "bytes | None"]):
 
 def _alone(node_id: int, flexible: bool) -> bytes:
     """An array of one node ID; empty for -1."""
-    return write_count(0, flexible) if node_id < 0 else write_count(1, flexible) + INT32.pack(node_id)
+    return _nodes(() if node_id < 0 else (node_id,), flexible)
+
+
+def _nodes(node_ids: tuple[int, ...], flexible: bool) -> bytes:
+    return write_count(len(node_ids), flexible) + b"".join(map(INT32.pack, node_ids))
 
 
 @lru_cache(maxsize=1024)

@@ -9,11 +9,11 @@ from copy import deepcopy
 
 from tests.conformance.scenario import Observation
 
-SOLE_REPLICA = "The leader, replicas and ISR of a diskless partition are one broker"
+OWN_REPLICAS = "The leader of a diskless partition is a broker of the client's rack"
 """The words that docs/differences.md begins it with; so for the others."""
 TRANSACTIONS = "Transactions on a diskless topic"
 """The scenarios with transactions are for classic topics only."""
-DOCUMENTED = (SOLE_REPLICA, TRANSACTIONS)
+DOCUMENTED = (OWN_REPLICAS, TRANSACTIONS)
 
 DESCRIPTIONS = ("described", "described 1", "described 3")
 

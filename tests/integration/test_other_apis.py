@@ -15,7 +15,7 @@ from tests.support.waiting import wait_for
 
 METADATA, DESCRIBE_LOG_DIRS, ALTER_CONFIGS, DESCRIBE_CONFIGS = 3, 35, 44, 32
 ALTER_REASSIGNMENTS, LIST_REASSIGNMENTS, DESCRIBE_PRODUCERS, DESCRIBE_TOPIC_PARTITIONS = 45, 46, 61, 75
-INVALID_REPLICATION_FACTOR, UNKNOWN_TOPIC_OR_PARTITION, LOG_DIR_NOT_FOUND = 38, 3, 57
+UNKNOWN_TOPIC_OR_PARTITION, LOG_DIR_NOT_FOUND = 3, 57
 ALTER_REPLICA_LOG_DIRS = 34
 RACK = "rack-b"
 RECORDS = (0, 12, 5)
@@ -147,8 +147,8 @@ def test_configs_that_are_only_tried_stay(stack: Stack, topics: dict[str, str], 
 # Reassignments
 
 
-def test_a_shadow_moves_and_loses_no_replica_unawares(stack: Stack) -> None:
-    """A plan from what clients are told names one replica; the rest of the request goes on."""
+def test_a_shadow_moves(stack: Stack) -> None:
+    """As a classic topic. A plan that could remove replicas unawares needs fewer racks than replicas: a unit test."""
     classic, diskless = (new_topic(stack, "moved", kind, 2) for kind in KINDS)
     wait_for(lambda: all(not one["error_code"] for one in metadata_of(stack, classic, diskless).values()), "not known")
 
@@ -179,13 +179,8 @@ def test_a_shadow_moves_and_loses_no_replica_unawares(stack: Stack) -> None:
         return [sorted(one["replica_nodes"]) for one in metadata_of(stack, name, direct=True)[name]["partitions"]]
 
     told = alter({diskless: [[2], [3, 1]], classic: [[2], [3, 1]]})
-    assert told == {
-        (diskless, 0): INVALID_REPLICATION_FACTOR,
-        (diskless, 1): 0,
-        (classic, 0): 0,
-        (classic, 1): 0,
-    }
-    wait_for(lambda: sorted(map(len, replicas(diskless))) == [2, 3] and replicas(classic) == [[2], [1, 3]], "not moved")
+    assert told == {(name, index): 0 for name in (diskless, classic) for index in range(2)}
+    wait_for(lambda: replicas(diskless) == replicas(classic) == [[2], [1, 3]], "not moved")
     assert alter({diskless: [[1, 3]]}) == {(diskless, 0): 0}
     wait_for(lambda: replicas(diskless) == [[1, 3], [1, 3]], "not moved")
     # None cancels; nothing is under way, of either kind.

@@ -15,7 +15,7 @@ from proxy.demo import kafka, servers
 from proxy.demo.process import Process, bound
 
 SOURCE = Path(__file__).parents[1] / "conformance" / "jvm" / "Tools.java"
-TOOL_SOURCES = tuple(Path(__file__).with_name(f"{name}.java") for name in ("JmxCounts", "ShareReader"))
+TOOL_SOURCES = tuple(Path(__file__).with_name(f"{name}.java") for name in ("Assign", "JmxCounts", "ShareReader"))
 """Tools of the tests' own, by the name of the file."""
 EXTRA_JARS = "extra-4.3.1"
 HEAP_MB = 256

@@ -115,3 +115,37 @@ def test_replica_leaders_are_replicas_of_the_rack():
     assert leaders.leader_of(frozenset({2, 5, 6})) == leaders.order[0]
     assert isinstance(leaders, ReplicaLeaders)
     assert leaders.preferred in IN_RACK
+
+
+RACKS = ("a", "b", "a", None, "b", "b")
+"""Of LIVE."""
+
+
+@pytest.mark.parametrize("choice", ["sticky", "partition_hash"])
+@settings(deadline=None)
+@given(
+    racks=st.lists(st.sampled_from(("a", "b", "c", "", None)), min_size=6, max_size=6),
+    rack=st.sampled_from("abc"),
+    client=st.text(max_size=4),
+)
+def test_replicas_are_the_leader_and_one_broker_of_each_other_rack(choice, racks, rack, client):
+    in_rack = tuple(node for node, of in zip(LIVE, racks, strict=True) if of == rack)
+    leaders = LeaderChoice(choice).leaders(client, LIVE, in_rack, metadata=True, racks=tuple(racks))
+    rack_of = dict(zip(LIVE, racks, strict=True))
+    for leader in named(leaders):
+        others = [rack_of[node] for node in leaders.others_of(leader)]
+        assert sorted(others) == sorted({of for of in racks if of} - {rack_of[leader]})
+        assert 1 + len(others) <= leaders.replica_count
+
+
+def test_the_brokers_of_other_racks_stay_as_long_as_they_live():
+    for lost in (2, 5, 6):
+        before = LeaderChoice("sticky").leaders("client", LIVE, (1, 3), metadata=True, racks=RACKS)
+        live = tuple(node for node in LIVE if node != lost)
+        racks = tuple(of for node, of in zip(LIVE, RACKS, strict=True) if node != lost)
+        after = LeaderChoice("sticky").leaders("client", live, (1, 3), metadata=True, racks=racks)
+        assert after == before or before.others == (lost,)
+
+
+def test_round_robin_names_no_other_replica():
+    assert LeaderChoice("round_robin").leaders("client", LIVE, IN_RACK, metadata=True, racks=RACKS).others == ()

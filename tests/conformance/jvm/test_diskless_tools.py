@@ -1,6 +1,7 @@
 """Kafka's tools on a diskless topic, through a proxy, print what they print of a classic one at the brokers.
 
-What they print otherwise is in docs/differences.md: a diskless partition has one replica, and is in object storage.
+What they print otherwise is in docs/differences.md: a diskless partition has one replica in each rack, and is in object
+storage.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from proxy.demo.stack import Stack
 from tests.support.confluent import produce_to
@@ -19,6 +21,7 @@ from tests.support.java_tools import TOOLS, JavaTools
 from tests.support.records import samples
 from tests.support.topics import CLASSIC, DISKLESS, KINDS, new_topic
 from tests.support.twice import Twice
+from tests.support.waiting import wait_for
 
 PARTITIONS = 3
 TOPIC = f"{TOOLS}.TopicCommand"
@@ -154,7 +157,7 @@ def test_sizes_in_object_storage_are_told_once(twice: Twice, names: tuple[str, s
 
 @pytest.mark.parametrize("least", ["2", None])
 def test_no_diskless_partition_is_under_its_min_isr(twice: Twice, names: tuple[str, str], least: str | None) -> None:
-    """With one replica and a minimum of one, as documented, it is at its minimum; the brokers' own value is 2."""
+    """Nor at its minimum, with a replica of each rack and a minimum of one; the brokers' own value is 2."""
     _, diskless = names
     change = (
         ("--delete-config", "min.insync.replicas")
@@ -162,19 +165,32 @@ def test_no_diskless_partition_is_under_its_min_isr(twice: Twice, names: tuple[s
         else ("--add-config", f"min.insync.replicas={least}")
     )
     ask(twice, CONFIGS, "--alter", "--entity-type", "topics", "--entity-name", diskless, *change)
-    for filtered, expected in (("under-min-isr", 0), ("under-replicated", 0), ("at-min-isr", PARTITIONS)):
+    for filtered in ("under-min-isr", "under-replicated", "at-min-isr"):
         listed = ask(twice, TOPIC, "--describe", "--topic", diskless, f"--{filtered}-partitions")
-        assert listed.count(f"Topic: {diskless}\tPartition:") == expected, filtered
+        assert f"Topic: {diskless}\tPartition:" not in listed, filtered
+    described = ask(twice, TOPIC, "--describe", "--topic", diskless)
+    assert described.count(f"Topic: {diskless}\tPartition:") == PARTITIONS
 
 
 def test_a_plan_of_what_is_told_takes_no_replica_away(twice: Twice, names: tuple[str, str], tmp_path: Path) -> None:
+    """The tool's own plan names as many replicas as the brokers have; directories are those of object storage."""
     _, diskless = names
-    plan = tmp_path / "plan.json"
-    partitions = [{"topic": diskless, "partition": 0, "replicas": [1]}]
-    plan.write_text(json.dumps({"version": 1, "partitions": partitions}))
-    printed = ask(twice, REASSIGN, "--reassignment-json-file", str(plan), "--execute", exit_code=1)
-    assert "clients are told of one" in printed
-    assert "No partition reassignments found" in ask(twice, REASSIGN, "--list")
+    topics, plan = tmp_path / "topics.json", tmp_path / "plan.json"
+    topics.write_text(json.dumps({"version": 1, "topics": [{"topic": diskless}]}))
+    printed = ask(twice, REASSIGN, "--topics-to-move-json-file", str(topics), "--broker-list", "1,2,3", "--generate")
+    current = json.loads(next(line for line in printed.splitlines() if line.startswith("{")))
+    assert [len(one["replicas"]) for one in current["partitions"]] == [3] * PARTITIONS
+    for one in current["partitions"]:
+        del one["log_dirs"]
+    plan.write_text(json.dumps(current))
+    ask(twice, REASSIGN, "--reassignment-json-file", str(plan), "--execute")
+
+    def replica_counts() -> list[int]:
+        found = AdminClient({"bootstrap.servers": twice.stack.direct_bootstrap}).list_topics(diskless, 30)
+        return [len(one.replicas) for one in found.topics[diskless].partitions.values()]
+
+    wait_for(lambda: "No partition reassignments found" in ask(twice, REASSIGN, "--list"), "all are moved")
+    assert replica_counts() == [3] * PARTITIONS
 
 
 @pytest.mark.parametrize("with_classic", [False, True])

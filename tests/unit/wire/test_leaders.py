@@ -14,13 +14,17 @@ from tests.unit.wire.test_metadata import led, rewritten_nodes, some_are_diskles
 from tests.unit.wire.trees import UNKNOWN_TAGS, decode, decode_joined, encode, request_type, response_type, trees
 
 _SLOTS = tuple(range(1000, 1000 + HASH_SLOTS))
+_OTHERS = {leader: ((1, 2), (3,), ())[leader % 3] for leader in _SLOTS}
+"""Replicas after each leader."""
 _RULES = [
     SoleLeader(77),
+    SoleLeader(77, (5, 6)),
     HashedLeaders(_SLOTS),
+    HashedLeaders(_SLOTS, _OTHERS),
     ReplicaLeaders((3, 1), 55),
     ReplicaLeaders((), 2),
 ]
-_NAMES = ["sole", "hashed", "replica", "no_replica"]
+_NAMES = ["sole", "sole_with_others", "hashed", "hashed_with_others", "replica", "no_replica"]
 _MODEST = settings(max_examples=12, deadline=None)
 
 
@@ -33,7 +37,7 @@ def _expected(rule, topic, partition):
         leader = _SLOTS[(crc32((topic["name"] or "").encode()) + partition["partition_index"]) % HASH_SLOTS]
     else:
         leader = rule.leader
-    return led(partition, leader)
+    return led(partition, leader, rule.others_of(leader))
 
 
 def _with(rule, topics):

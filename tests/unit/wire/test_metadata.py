@@ -34,8 +34,9 @@ def rewritten_nodes(nodes, id_name="node_id"):
     ]
 
 
-def led(partition, leader=LEADER):
-    changed = {"error_code": 0, "leader_id": leader, "replica_nodes": [leader], "isr_nodes": [leader]}
+def led(partition, leader=LEADER, others=()):
+    replicas = [leader, *others]
+    changed = {"error_code": 0, "leader_id": leader, "replica_nodes": replicas, "isr_nodes": replicas}
     emptied = {"offline_replicas", "eligible_leader_replicas", "last_known_elr"} & partition.keys()
     return partition | changed | {name: [] for name in emptied}
 
