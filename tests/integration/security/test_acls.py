@@ -20,9 +20,12 @@ from proxy.demo.stack import Stack
 from proxy.wire.cold import milliseconds, nested
 from tests.batches import make_batch
 from tests.support.acls import CLUSTER, GROUP, Acls
+from tests.support.questions import filled
 from tests.support.secure_wire import direct_wire, proxied_wire
 from tests.support.topics import CLASSIC, DISKLESS
+from tests.support.waiting import wait_for
 from tests.support.wire import Wire
+from tests.unit.wire.trees import decode, encode, request_type, response_type
 
 PRODUCE, FETCH, LIST_OFFSETS, METADATA, OFFSET_COMMIT, FIND_COORDINATOR = 0, 1, 2, 3, 8, 10
 CREATE_TOPICS, DELETE_TOPICS, DELETE_RECORDS, INIT_PRODUCER_ID, OFFSET_FOR_LEADER_EPOCH = 19, 20, 21, 22, 23
@@ -31,6 +34,8 @@ DESCRIBE_LOG_DIRS, DESCRIBE_PRODUCERS = 35, 61
 UNKNOWN_TOPIC_OR_PARTITION, COORDINATOR_LOAD_IN_PROGRESS, TOPIC_AUTHORIZATION_FAILED = 3, 14, 29
 COORDINATOR_IS_ELSEWHERE = (14, 15, 16)
 """Coordinator load in progress, not available, not coordinator."""
+FIRST_ID_VERSION = 13
+"""Of Fetch."""
 SPREAD_SECONDS = 30
 """For ACLs to reach the brokers, and rights that are remembered to be forgotten."""
 
@@ -327,6 +332,30 @@ class Three:
 
     def direct_refusals(self) -> dict[str, Any]:
         return self._direct.refused()
+
+
+@pytest.mark.parametrize("kind", [CLASSIC, DISKLESS])
+def test_no_version_of_fetch_gives_records_without_the_right(secure: Stack, acls: Acls, alice: str, kind: str) -> None:
+    """At the listener of each broker: near ones, and those of other racks, whose partitions are read near."""
+    name = f"unread-{kind}-{uuid.uuid4().hex[:6]}"
+    make_topic(secure, name, kind)
+    with proxied_wire(secure, ADMIN) as wire:
+        asker = Asker(wire, name, topic_id(wire, name), "group")
+        wait_for(lambda: asker.produce(9, name=name) == 0, "there is a record")
+        wanted = topic_id(wire, name).bytes
+    acls.allow(alice, AclOperation.DESCRIBE, name)
+    for node in secure.kafka.racks:
+        with proxied_wire(secure, alice, node) as wire:
+            for version in range(4, 19):
+                named = {"topic": name} if version < FIRST_ID_VERSION else {"topic_id": wanted}
+                partition = {"partition": 0, "current_leader_epoch": -1, "partition_max_bytes": 1 << 20}
+                topics = [{**named, "partitions": [partition]}]
+                entity = request_type(FETCH, version)
+                values = {"replica_id": -1, "max_bytes": 1 << 20, "session_epoch": -1, "topics": topics}
+                body = wire.ask_bytes(FETCH, version, encode(entity, filled(entity, values)))
+                answer = decode(response_type(FETCH, version), bytes(body))
+                (one,) = (one for topic in answer["responses"] for one in topic["partitions"])
+                assert (one["error_code"], one["records"] or b"") == (TOPIC_AUTHORIZATION_FAILED, b""), (node, version)
 
 
 def test_the_answers_are_the_brokers(secure: Stack, acls: Acls, alice: str) -> None:
