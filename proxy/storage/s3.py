@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import io
 import uuid
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import AsyncExitStack
 from typing import Any
 from urllib.parse import urlsplit
@@ -127,8 +127,9 @@ class S3Storage:
             Prefix=self._prefix + checked_folder(folder),
             PaginationConfig={"PageSize": LIST_PAGE},
         )
+        listed = aiter(pages)
         try:
-            async for page in pages:
+            while (page := await self._within(anext(listed, None))) is not None:
                 for found in page.get("Contents", ()):
                     modified_ms = int(found["LastModified"].timestamp() * 1000)
                     yield StoredObject(found["Key"].removeprefix(self._prefix), found["Size"], modified_ms)
@@ -144,8 +145,8 @@ class S3Storage:
         for first in range(0, len(objects), DELETE_BATCH):
             batch = objects[first : first + DELETE_BATCH]
             try:
-                response = await self._client.delete_objects(
-                    Bucket=self._bucket, Delete={"Objects": batch, "Quiet": True}
+                response = await self._within(
+                    self._client.delete_objects(Bucket=self._bucket, Delete={"Objects": batch, "Quiet": True})
                 )
                 for refused in response.get("Errors", ()):
                     if refused["Code"] != "NoSuchKey":
@@ -155,6 +156,12 @@ class S3Storage:
                 raise StorageError(f"deletion of {len(batch)} objects: {self._explain(error)}") from error
         if left:
             raise ObjectsLeft(left)
+
+    async def _within(self, call: Awaitable[Any]) -> Any:
+        """Wait for one request no longer than all its attempts may take: a store that answers byte by byte would be
+        waited for without end."""
+        async with asyncio.timeout(self._longest_s):
+            return await call
 
     async def _send(self, operation: str, key: str, **parameters: Any) -> Any:
         """Call an operation of the client on one object; the store's own error answers as S3Error."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -81,3 +82,27 @@ async def test_one_that_can_not_be_deleted_is_told_and_keeps_no_other(storage: S
         await storage.delete(keys)
     assert told.value.reasons == dict.fromkeys(("ab/0", "ab/3"), "AccessDenied no")
     assert faults.objects.keys() == {"/bucket/prefix/ab/0", "/bucket/prefix/ab/3"}
+
+
+async def test_a_listing_and_a_deletion_that_never_end_are_given_up(storage: S3Storage, monkeypatch):
+    """As of a store that sends its answer byte by byte, each before the time for reading one is over."""
+
+    async def hang(*_: object, **__: object) -> None:
+        await asyncio.Event().wait()
+
+    class Pages:
+        def paginate(self, **_: object) -> Pages:
+            return self
+
+        def __aiter__(self) -> Pages:
+            return self
+
+        __anext__ = hang
+
+    monkeypatch.setattr(storage, "_longest_s", 0.01)
+    monkeypatch.setattr(storage._client, "delete_objects", hang)
+    monkeypatch.setattr(storage._client, "get_paginator", lambda _: Pages())
+    for operation in (storage.delete(["key"]), anext(storage.objects())):
+        async with asyncio.timeout(20):
+            with pytest.raises(StorageError):
+                await operation
