@@ -171,8 +171,9 @@ local function enter_life()
   if meta[1] and settle_ms > 0 then
     local settling, now = call('HGET', meta_key, 'settling'), clock()
     local left = settle_ms
-    if settling and sub(settling, 1, 16) == here then
-      left = math.min(parse('>i8', settling, 17) + settle_ms - now, settle_ms)
+    local since = settling and sub(settling, 1, 16) == here and parse('>i8', settling, 17)
+    if since and since <= now then -- else the clock was set back, and it begins again
+      left = since + settle_ms - now
     else
       call('HDEL', meta_key, 'settling') -- a removal comes first: see above
       call('HSET', meta_key, 'settling', here .. pack('>i8', now))

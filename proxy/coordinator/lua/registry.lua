@@ -37,8 +37,9 @@ local function enter_life()
   if version > 0 and settle_ms > 0 then
     local settling, time = call('HGET', prefix .. 'meta', 'settling'), call('TIME')
     local now, left = time[1] * 1000 + math.floor(time[2] / 1000), settle_ms
-    if settling and sub(settling, 1, 16) == here then
-      left = math.min(parse('>i8', settling, 17) + settle_ms - now, settle_ms)
+    local since = settling and sub(settling, 1, 16) == here and parse('>i8', settling, 17)
+    if since and since <= now then -- else the clock was set back, and it begins again
+      left = since + settle_ms - now
     else
       call('HDEL', prefix .. 'meta', 'settling') -- a removal comes first: the server allows it when memory is short
       call('HSET', prefix .. 'meta', 'settling', here .. pack('>i8', now))

@@ -9,6 +9,8 @@ import pytest
 from proxy.coordinator.fleet_store import RedisFleetStore
 from proxy.coordinator.interface import NO_CHANGE, CoordinatorUnavailable, ProxyRecord, RegistryChange
 from proxy.coordinator.registry import RedisTopicRegistry
+from proxy.coordinator.shards import partition_key, shard_of, shard_prefix
+from tests.integration.coordinator.losses import coordinator_of
 
 ONE = b"1" * 16
 
@@ -169,3 +171,17 @@ async def test_the_mark_of_a_change_is_remembered_in_object_storage(start_proxy,
     assert isinstance(third.topics.remembered, RegistryChange)
     assert third.topics.remembered.version == third.topics.version
     assert third.topics.gone_back
+
+
+async def test_a_clock_that_is_set_back_makes_no_settling_period_longer(start_proxy, losses, client, settings) -> None:
+    await with_a_live_topic(start_proxy)
+    losses.restore(losses.copy())
+    life = (await client.info("replication"))["master_replid"][:16]
+    seconds, _ = await client.time()
+    an_hour_ahead = life.encode() + ((seconds + 3_600) * 1000).to_bytes(8, "big")
+    shard = shard_of(partition_key(ONE, 0), settings.shards)
+    await client.hset("diskless:{registry}:meta", "settling", an_hour_ahead)
+    await client.hset(shard_prefix(shard) + "meta", mapping={"settling": an_hour_ahead, "incarnation": b"incarnat"})
+    changed = settings.model_copy(update={"settle_ms": 50})
+    assert await RedisTopicRegistry(client, changed).reserve("b", 1, {}, "somebody") == 3
+    await coordinator_of(client, changed).create_logs(ONE, [0])
