@@ -50,7 +50,7 @@ _GONE = "between brokers and controllers before KRaft"
 _AUTHENTICATES = "the client authenticates to the broker; passes unchanged, and who it is is noted for quotas"
 _NOT_SHARED = "addresses; partitions of diskless topics are refused, as their records are not on the brokers"
 _NO_TRANSACTIONS = (
-    "the brokers', except that partitions of diskless topics are rejected: markers would go to the shadow"
+    "the brokers', except that partitions of diskless topics are rejected: markers would go to the placeholder topic"
 )
 _SHARE_GROUP = "the member's rack is learnt; a subscription with a diskless topic is rejected"
 _SHARE_STATE = "between brokers: the share coordinator's state"
@@ -99,10 +99,10 @@ _ROWS = (
         1,
         5,
         _INTERCEPT,
-        "diskless partitions are in the object storage, not where shadows are",
+        "diskless partitions are in the object storage, not where placeholder topics are",
     ),
     (36, "SaslAuthenticate", 2, 0, 2, _REWRITE, _AUTHENTICATES),
-    (37, "CreatePartitions", 2, 0, 3, _INTERCEPT, "logs of diskless topics grow with their shadows"),
+    (37, "CreatePartitions", 2, 0, 3, _INTERCEPT, "logs of diskless topics grow with their placeholder topics"),
     (38, "CreateDelegationToken", 2, 0, 3, _PASS, _CLASSIC),
     (39, "RenewDelegationToken", 2, 0, 2, _PASS, _CLASSIC),
     (40, "ExpireDelegationToken", 2, 0, 2, _PASS, _CLASSIC),
@@ -110,7 +110,15 @@ _ROWS = (
     (42, "DeleteGroups", 2, 0, 2, _PASS, _GROUPS),
     (43, "ElectLeaders", 2, 0, 2, _PASS, _CLASSIC),
     (44, "IncrementalAlterConfigs", 1, 0, 1, _INTERCEPT, "configs of diskless topics that govern data"),
-    (45, "AlterPartitionReassignments", 0, 0, 1, _INTERCEPT, "shadows move, but lose no replica unawares"),
+    (
+        45,
+        "AlterPartitionReassignments",
+        0,
+        0,
+        1,
+        _INTERCEPT,
+        "placeholder topics move, and lose no replica by accident",
+    ),
     (46, "ListPartitionReassignments", 0, 0, 0, _PASS, _CLASSIC),
     (47, "OffsetDelete", NEVER_FLEXIBLE, 0, 0, _PASS, _GROUPS),
     (48, "DescribeClientQuotas", 1, 0, 1, _PASS, _CLASSIC),

@@ -9,11 +9,11 @@ _TOP = """\
 # Configuration
 
 `diskless-proxy run --config FILE` reads one YAML file; environment variables stand over it. This page is generated from
-the settings model (`proxy/config/`). The same is told by `diskless-proxy config explain NAME`, and what a file comes to
-by `diskless-proxy config show --config FILE`.
+the settings model (`proxy/config/`). `diskless-proxy config explain NAME` prints the same.
+`diskless-proxy config show --config FILE` prints what a file results in.
 
 ```yaml
-rack: rack-a                      # broker.rack of the brokers beside this proxy
+rack: rack-a                      # broker.rack of the brokers in its zone
 listeners:
   host: 0.0.0.0
   advertised_host: proxy.rack-a.example.com

@@ -7,7 +7,7 @@ from proxy.admin.catalogue import LABELS, families
 _BEGINNING = """\
 # Metrics
 
-`/metrics` of the admin port (`admin.port`; loopback unless told otherwise) is a page in Prometheus' text format.
+`/metrics` of the admin port (`admin.port`; loopback by default) is a page in Prometheus' text format.
 This page is generated from the code.
 
 ```sh
@@ -16,7 +16,7 @@ curl -s http://127.0.0.1:19080/metrics | grep diskless_proxy_ready
 
 - Names begin with `diskless_proxy_`, which is left out below, and are never renamed. Counters begin with 0 when a
   process does and never fall, also where `prices` are lowered: money is counted at the price of its day.
-- Beside them are Prometheus' own `process_*` (CPU, memory, file descriptors, `process_start_time_seconds`) and
+- In addition there are Prometheus' own `process_*` (CPU, memory, file descriptors, `process_start_time_seconds`) and
   `python_*`.
 - With [workers](operations.md#workers) the page is their sum; `process_*` and `python_*` have the label `worker`
   then.
@@ -45,7 +45,7 @@ racks and by the topic ledger, each with its cost](images/dashboard.png)
 
 ## All of them
 
-| metric | type | unit | labels | what it tells |
+| metric | type | unit | labels | meaning |
 |---|---|---|---|---|
 """
 
@@ -61,10 +61,10 @@ _END = """\
 
 ## What needs a word more
 
-- `record_bytes_total` and its kin count record batches as they are on the wire, compressed where they are, without
+- `record_bytes_total` and similar ones count record batches as they are on the wire, compressed where they are, without
   what requests and responses have around them: [0031](decisions/0031-record-bytes-by-topic.md). They are more than
   was produced: a batch that a broker cuts off at a byte limit counts as far as it came, and again when the client
-  asks for it anew (10.01 MB of a topic came as 11.71 MB to librdkafka with its defaults). Replication between
+  asks for it again (10.01 MB of a topic came as 11.71 MB to librdkafka with its defaults). Replication between
   brokers is not seen by a proxy.
 - `cross_rack_bytes_total` counts a byte once for each border between racks on its way: [what crosses
   racks](racks.md#what-crosses-racks-and-what-it-costs).
@@ -95,7 +95,7 @@ _END = """\
   reading already, are none. The hit rate of the caches is `rate(cache_hits_total) / (rate(cache_hits_total) +
   rate(cache_misses_total))`.
 - `tasks` are about two for each background job and one for each request that waits.
-- Gauges that are told by one proxy of the fleet and are 0, or missing, at the others: `stray_records`, by the proxy
+- Gauges that one proxy of the fleet reports and that are 0, or missing, at the others: `stray_records`, by the proxy
   that [keeps house](operations.md#stray-records), and `under_replicated_*`, by the one that [completes
   topics](operations.md#topics-short-of-replicas). Take their maximum. So it is with what all proxies see of the
   same: `index_*`, `fenced_shards`, `fleet_proxies`, `diskless_topics`, `brokers`.
@@ -126,8 +126,8 @@ above.
 | GETs per Fetch | `fetch_storage_gets` |
 | cache hits and misses | `cache_hits_total`, `cache_misses_total`, and `cold_` of both |
 
-Without a counterpart, as there is no such part: what brokers tell over JMX of replicas of diskless topics and of an
-in-process coordinator (KIP-1164) – the coordinator is Redis, which tells of itself; `commit_seconds`,
+Without a counterpart, as there is no such part: what brokers report over JMX of replicas of diskless topics and of an
+in-process coordinator (KIP-1164) – the coordinator is Redis, which reports on itself; `commit_seconds`,
 `coordination_bytes_total`, `index_*` and `fenced_shards` are a proxy's view of it – and of local log segments of
 diskless topics. Object merging is a [job of the pipeline](pipeline/merge.md), whose figures are in its report.
 """

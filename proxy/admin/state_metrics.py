@@ -75,7 +75,7 @@ def process_state(context: Context, *, ready: bool) -> Iterator[Metric]:
         ],
     )
     lag = context.stats.loop_lag_seconds
-    yield histogram("event_loop_lag_seconds", "How much later than due the event loop wakes whoever waits.", lag)
+    yield histogram("event_loop_lag_seconds", "How much later than due the event loop wakes a waiting task.", lag)
     yield gauge("tasks", "Tasks of the event loop.", len(asyncio.all_tasks()))
     yield gauge("connections", "Open client connections.", len(context.connections))
     underway = sum(connection.requests_underway for connection in context.connections.all())
@@ -114,7 +114,7 @@ def state_metrics(context: Context) -> Iterator[Metric]:
     )
     yield labelled_gauge(
         "stray_records",
-        "Records in shadow topics' logs, produced past the proxies; told by the proxy that keeps house.",
+        "Records in placeholder topics' logs, produced past the proxies; reported by the proxy that keeps house.",
         ["topic"],
         [((topic,), count) for topic, count in named_topics(context.housekeeper.shadows.stray_records).items()],
     )
@@ -122,13 +122,13 @@ def state_metrics(context: Context) -> Iterator[Metric]:
     racks = [record.rack for record in context.fleet.records.values() if record.serving]
     yield labelled_gauge(
         "fleet_proxies",
-        "Live proxies that clients are told of.",
+        "Live proxies that clients learn of.",
         ["rack"],
         [((rack,), racks.count(rack)) for rack in sorted(set(racks))],
     )
     yield gauge("brokers", "Live brokers.", len(context.cluster.view.brokers))
     ports = context.broker_ports
-    dark = "Live brokers that clients are not told of, as their port can't be bound here."
+    dark = "Live brokers that clients do not learn of, because their port cannot be bound here."
     yield gauge("brokers_without_port", dark, len(ports.without_port))
     unlisted = "Live brokers that joined outside of broker_node_ids; their port was bound while the proxy ran."
     yield gauge("brokers_unlisted", unlisted, len(ports.unlisted))

@@ -19,15 +19,16 @@ class Brokers(Section):
     request_timeout_ms: int = Field(default=30_000, ge=1)
     """For requests of the proxy's own."""
     metadata_refresh_ms: Reloadable[int] = Field(default=5_000, ge=10)
-    """How often the list of live brokers is asked for, beside what clients' Metadata shows; and how often one proxy of
-    the fleet compares diskless topics with their shadows."""
+    """How often the proxy asks for the list of live brokers, in addition to what clients' Metadata shows; and how often
+    one proxy of the fleet compares diskless topics with their placeholder topics."""
     defaults_refresh_ms: Reloadable[int] = Field(default=30_000, ge=10)
     """How often the brokers are asked what topics have that leave a config unset (`message.max.bytes` and the like)."""
     deleted_topics_confirm_ms: int = Field(default=30_000, ge=0)
-    """A diskless topic whose shadow was deleted past the proxies is deleted when for this long, at every look and by
-    its ID, no live broker knew the shadow."""
+    """A diskless topic whose placeholder topic was deleted past the proxies is deleted when no live broker has known
+    that topic, by its ID, for this long at every look."""
     stray_records_interval_ms: Reloadable[int] = Field(default=30_000, ge=10)
-    """How often shadows' logs are looked at for records that somebody produced to the brokers, past the proxies."""
+    """How often the logs of placeholder topics are searched for records that somebody produced to the brokers, past the
+    proxies."""
     security_protocol: SecurityProtocol = "PLAINTEXT"
     """`security.protocol` of the brokers' listener that `bootstrap` names. With SASL, clients authenticate to the
     brokers themselves, through the proxy."""

@@ -53,8 +53,8 @@ class Limits(Section):
     unread_grace_ms: Reloadable[int] = Field(default=1_000, ge=1)
     """A client that falls behind with reading is not ended within this time, whatever other clients leave unread."""
     max_response_bytes_per_connection: Reloadable[int] = Field(default=67_108_864, ge=1024)
-    """Answers of one connection that wait for an earlier one's, whoever gives them; reading from broker and client
-    stops above it. One Fetch of diskless topics answers no more than this either."""
+    """Bytes of answers of one connection that wait for an earlier answer, no matter who gives them; reading from broker
+    and client stops above it. One Fetch of diskless topics answers no more than this either."""
     memory_trim_interval_ms: Reloadable[int] = Field(default=60_000, ge=0)
     """How often memory that is free is given back to the system, which takes some milliseconds (with glibc only); 0 for
     never. Without it the process stays as large as its busiest moment."""
@@ -99,7 +99,7 @@ class FetchSettings(Section):
     its last answer about the partition. Later a Fetch gets KAFKA_STORAGE_ERROR, which clients retry: the log may have
     been trimmed, compacted or deleted meanwhile. Coordinates are taken for true for 15 to 45 s in any case."""
     time_lookup_max_rows: int = Field(default=4, ge=1)
-    """ListOffsets by time, and of the maximum timestamp, reads the batches of so many commits at a time."""
+    """ListOffsets by time, and of the maximum timestamp, reads the batches of this many commits at a time."""
     time_lookup_timeout_ms: Reloadable[int] = Field(default=30_000, ge=1)
     """Longest time that such a ListOffsets takes. The client's own timeout (v10 and newer) may be shorter, unless 0."""
     max_decompressed_batch_bytes: Reloadable[int] = Field(default=134_217_728, ge=1024)
@@ -119,8 +119,8 @@ class FetchSettings(Section):
     replica_idle_ms: Reloadable[int] = Field(default=60_000, ge=10)
     """Such a connection is closed when it was not used for so long."""
     replica_answer_bytes_max: Reloadable[int] = Field(default=268_435_456, ge=1024)
-    """Answers of replicas, and of leaders beside them, that are held until clients have taken them. Above it, reading
-    them pauses, and what is asked for meanwhile streams from the leaders."""
+    """Bytes of answers of replicas, and of leaders read together with them, that are held until clients have taken
+    them. Above it, reading them pauses, and what is asked for meanwhile streams from the leaders."""
     replica_grace_ms: Reloadable[int] = Field(default=1_000, ge=10)
     """A replica that has not begun to answer so long after the client's `max.wait.ms` is given up, and the leader is
     asked."""
@@ -132,8 +132,9 @@ class FetchSettings(Section):
     """For so long a replica is not asked after an error that says that it is no longer one, or does not have its
     records; and so often a broker that did not answer is tried again."""
     api_versions_wait_ms: Reloadable[int] = Field(default=1_000, ge=1)
-    """At a listener of another rack's broker, how long that one's answer to ApiVersions is waited for before a client
-    is told what any broker answered last: so that new connections, too, read from near replicas while it hangs."""
+    """How long a listener of another rack's broker waits for that broker's answer to ApiVersions. After that, the
+    client gets the last answer of any broker, so that new connections read from near replicas while the broker is
+    unresponsive."""
     replica_topics_remembered: Reloadable[int] = Field(default=10_000, ge=1)
     """Classic topics that are being read of which leaders and replicas are remembered; those beyond are read from
     their leaders."""

@@ -18,14 +18,13 @@ class Listeners(Section):
     """Where clients connect: a bootstrap port, and `broker_port_start + node_id` for every broker."""
 
     name: str = Field(default="default", min_length=1)
-    """As the listener names of brokers: clients that come in by one name are told addresses of that name, of any
-    proxy."""
+    """Like the listener names of brokers: clients that come in by one name get addresses of that name, of any proxy."""
     rack: str = ""
     """The rack of clients that come in here and name none; the proxy's own where empty."""
     host: str = "127.0.0.1"
     """Address to listen on; `0.0.0.0` for all."""
     advertised_host: str = ""
-    """Host that clients are told; `host` where empty."""
+    """Host that clients get as the proxy's address; `host` if empty."""
     bootstrap_port: Port = Field(default=19092, ge=1, le=65535)
     """For clients' `bootstrap.servers`; any live broker answers there."""
     broker_port_start: Port = Field(default=19100, ge=1, le=65535)
@@ -76,20 +75,21 @@ class Admin(Section):
     """The HTTP port for `/healthz`, `/servez`, `/readyz`, `/metrics`, the admin page and the JSON behind it."""
 
     host: str = "127.0.0.1"
-    """Loopback unless told otherwise: whoever reaches the port may read everything that it tells."""
+    """Loopback by default: everybody who reaches the port may read everything that it shows."""
     port: int = Field(default=19080, ge=0, le=65535)
     """0 picks a free one."""
     advertised_host: str = ""
-    """Where others of the fleet and `diskless-proxy fleet` reach the port; `host` where empty, or what clients are
-    told where `host` is every address. It has to lead to this very proxy: a pod's address, not that of its Service."""
+    """Address under which the fleet and `diskless-proxy fleet` reach the port. If empty it is `host`, or the host that
+    clients get if `host` is every address. It must lead to this very proxy: use a pod's address, not that of its
+    Service."""
     token_file: Path | None = None
     """A file with nothing but a token, which others on the machine can't read. Who has the token may drain the proxy
     and set its log level through the port; without a file nobody may. Read again when it changes."""
     allowed_hosts: Texts = ()
-    """Where `host` is loopback: names under which it is asked for, beside `localhost` and loopback addresses. Others
-    are refused, as a page of a foreign site that has its name lead here could read everything (DNS rebinding)."""
+    """Names that requests may use if `host` is loopback, in addition to `localhost` and loopback addresses. Others are
+    rejected, because a page of a foreign site whose name leads here could read everything (DNS rebinding)."""
     recent_errors_max: int = Field(default=200, ge=1, le=1_000)
-    """Warnings and errors of the log that the port tells of, equal ones as one; the oldest go."""
+    """Number of warnings and errors of the log that the port shows. Equal ones count as one, and the oldest go."""
 
     @field_validator("allowed_hosts")
     @classmethod

@@ -22,8 +22,8 @@ class Fleet(Section):
     """How long CreateTopics of a diskless topic waits for every live proxy to acknowledge the reservation."""
     lifelines: Reloadable[int] = Field(default=0, ge=0, le=100)
     """Proxies of other racks that Metadata names as further brokers, which lead nothing, to clients that name their
-    rack: for old clients, which never bootstrap again, when their rack's last proxy dies. docs/racks.md tells the
-    cost."""
+    rack: for old clients, which never bootstrap again, when their rack's last proxy dies. docs/racks.md says what it
+    costs."""
 
     @model_validator(mode="after")
     def _lease_outlives_beats(self) -> Fleet:
@@ -35,7 +35,7 @@ class Fleet(Section):
 
 
 class Racks(Section):
-    """How the rack of a client is found, beside what `listeners.rack` and `rack` say."""
+    """How the rack of a client is found, in addition to `listeners.rack` and `rack`."""
 
     client_id_keys: Reloadable[Texts] = ()
     """Keys that name the rack in a client ID as `diskless_rack_id` does, which comes first: other systems' hints, for

@@ -12,6 +12,6 @@ class Replication(Section):
     the fleet gives them the others as brokers come."""
 
     check_interval_ms: Reloadable[int] = Field(default=2_000, ge=10)
-    """How often topics that lack replicas are looked at, beside whenever a broker comes or goes."""
+    """How often topics that lack replicas are checked, in addition to whenever a broker comes or goes."""
     partitions_at_once: Reloadable[int] = Field(default=100, ge=1)
     """Partitions of such topics that get replicas at the same time: what a new broker has to copy at once."""

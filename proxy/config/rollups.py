@@ -15,7 +15,7 @@ class Rollups(Section):
     """Write them. Off, `diskless-proxy pipeline traffic` knows nothing of this proxy's traffic."""
     interval_ms: Reloadable[int] = Field(default=300_000, ge=100, le=3_600_000)
     """How often a process writes what came since the last time, and also when an hour ends: a process that is killed
-    loses at most so much of the account. One that has nothing to tell writes nothing."""
+    loses that much of the account at most. A process without traffic writes nothing."""
     max_rows: Reloadable[int] = Field(default=10_000, ge=10)
     """Rows of one rollup; the smallest topics' beyond that are summed up as `(others)`."""
     max_waiting: Reloadable[int] = Field(default=24, ge=1)

@@ -51,13 +51,13 @@ class Settings(BaseSettings):
     )
 
     rack: str = Field(min_length=1)
-    """`broker.rack` of the brokers beside this proxy, and the rack of clients that name none."""
+    """`broker.rack` of the brokers in this proxy's zone, and the rack of clients that name none."""
     proxy_id: str = ""
     """Unique in the fleet; `rack/advertised_host:bootstrap_port` where empty."""
     listeners: Listeners = Listeners()
     additional_listeners: tuple[Listeners, ...] = ()
     """More listeners of the same process, for example one range of ports for each rack that it serves, or one with TLS
-    beside one without: each takes what `listeners` takes, with a `name` and `rack` that differ."""
+    and one without: each takes what `listeners` takes, with a `name` and `rack` that differ."""
     admin: Admin = Admin()
     brokers: Brokers
     redis: Redis
@@ -105,10 +105,10 @@ class Settings(BaseSettings):
     them, and get the missing replicas when brokers join. Off, the brokers' refusal stands; topics that were made so
     before are still completed."""
     diskless_storage_class_name: str = ""
-    """`diskless.storage.class.name` (KIP-1163): `file`, `s3` or `module:Class`; told by `storage.url` where empty."""
+    """`diskless.storage.class.name` (KIP-1163): `file`, `s3` or `module:Class`; if empty, `storage.url` decides."""
     diskless_storage_class_path: str = ""
     """`diskless.storage.class.path` (KIP-1163): another name of that setting, for `module:Class`. There is no class
-    path in Python: install the module beside the proxy."""
+    path in Python: install the module in the proxy's environment."""
     diskless_append_commit_interval_ms: Reloadable[int] = Field(default=250, ge=1)
     """`diskless.append.commit.interval.ms` (KIP-1163): the longest a batch waits in the WAL buffer."""
     diskless_append_buffer_max_bytes: Reloadable[int] = Field(default=4_194_304, ge=1024)
@@ -116,7 +116,8 @@ class Settings(BaseSettings):
     diskless_append_max_uploads: Reloadable[int] = Field(default=16, ge=1)
     """Segments that are uploaded at the same time."""
     diskless_append_commit_timeout_ms: Reloadable[int] = Field(default=30_000, ge=1)
-    """How long a commit that gets no answer is tried again before the producers are told that nobody knows."""
+    """How long a commit without an answer is retried, before producers get a retriable error because its outcome is
+    unknown."""
     out_of_order_hold_ms: Reloadable[int] = Field(default=2_000, ge=0)
     """How long a batch whose sequence is beyond the one expected waits for what comes between, which its producer may
     have sent to another proxy, before it is refused with OUT_OF_ORDER_SEQUENCE_NUMBER; 0 for no wait."""

@@ -39,9 +39,9 @@ class Redis(Section):
     """How often each proxy sees whether the store is still fit, and the same one, and has what this proxy knows."""
     settle_ms: int = Field(default=3_000, ge=0)
     """How long a server that was started or promoted takes no writes, so that every proxy can say what it knows first:
-    longer than `check_interval_ms` and the time in which proxies connect anew."""
+    longer than `check_interval_ms` and the time that proxies need to connect again."""
     remember_interval_ms: int = Field(default=10_000, ge=10)
-    """How often what is known of the store's state is kept in object storage, for proxies that start anew."""
+    """How often the known state of the store is written to object storage, for proxies that start again."""
 
     @field_validator("url")
     @classmethod
