@@ -13,6 +13,7 @@ import structlog
 
 from proxy import __version__
 from proxy.config import Listeners, Settings, parse_node_ids
+from proxy.coordinator.clock import running_ms
 from proxy.coordinator.interface import (
     CoordinatorUnavailable,
     FleetStore,
@@ -93,7 +94,7 @@ class Fleet:
         self._registry_change = registry_change
         self._obeys_the_registry = True
         """Whether the registry has the change that this proxy obeys, as of the last heartbeat."""
-        self._lease_until_s = 0.0
+        self._lease_until_ms = 0
         self._served: dict[tuple[str, str], _Served] = {}
         """By name of the listeners and rack of their clients."""
         self._racks: tuple[str, ...] = ()
@@ -103,7 +104,7 @@ class Fleet:
 
     def lease_runs(self) -> bool:
         """Whether creators of diskless topics still wait for this proxy's acknowledgement."""
-        return asyncio.get_running_loop().time() < self._lease_until_s
+        return running_ms() < self._lease_until_ms
 
     async def begin_serving(self) -> None:
         """From now on clients may be told of this proxy."""
@@ -128,7 +129,7 @@ class Fleet:
         async with self._beating:
             if self._left:
                 return
-            began_s = asyncio.get_running_loop().time()
+            began_ms = running_ms()
             lease_ms = self._settings.fleet.lease_ms
             said = self._record()
             records = await self._store.beat(said, lease_ms)
@@ -138,7 +139,7 @@ class Fleet:
             )
             if not self.lease_runs() or not self._obeys_the_registry:
                 await self._reload()
-            self._lease_until_s = began_s + lease_ms / 1000
+            self._lease_until_ms = began_ms + lease_ms
 
     async def keep_beating(self) -> None:
         """Heartbeats for ever; failures are logged once until they end."""
@@ -162,7 +163,7 @@ class Fleet:
     async def leave(self) -> None:
         """Be gone at once, and for good, rather than when the lease ends."""
         self._left = True
-        self._lease_until_s = 0.0
+        self._lease_until_ms = 0
         with suppress(CoordinatorUnavailable):
             async with self._beating:
                 await self._store.leave(self.identity)

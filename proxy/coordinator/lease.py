@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+from proxy.coordinator.clock import running_ms
 from proxy.coordinator.interface import CoordinatorUnavailable, FleetStore
 
 LEASE_MS = 5_000
@@ -35,16 +36,18 @@ class Lease:
         self._lost = asyncio.Event()
         self._lost.set()
         self._expiry: asyncio.TimerHandle | None = None
+        self._until_ms = 0
+        """By a clock that goes on while the machine is suspended."""
 
     @property
     def held(self) -> bool:
         """Whether this proxy holds the lease, as far as it knows."""
-        return not self._lost.is_set()
+        return not self._lost.is_set() and running_ms() < self._until_ms
 
     async def renew(self) -> None:
         """Take or renew the lease once. While the store is away, it runs until it ends: the fleet logs that."""
         loop = asyncio.get_running_loop()
-        began_s = loop.time()
+        began_s, began_ms = loop.time(), running_ms()
         try:
             held = await self._store.hold(self._name, self._holder, LEASE_MS)
         except CoordinatorUnavailable:
@@ -59,6 +62,7 @@ class Lease:
             self._expiry.cancel()
         # Counted from before the call: the store counts from a later time.
         self._expiry = loop.call_at(until_s, self._lose)
+        self._until_ms = began_ms + LEASE_MS
         self._lost.clear()
 
     async def work(self, work: Callable[[], Awaitable[object]]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from itertools import islice
@@ -11,6 +10,7 @@ from redis.asyncio import Redis
 
 from proxy import config
 from proxy.coordinator import packing, subscription
+from proxy.coordinator.clock import running_ms
 from proxy.coordinator.fence import Fence
 from proxy.coordinator.interface import (
     Announcement,
@@ -63,7 +63,7 @@ class RedisCoordinator(IndexRewriting):
         self._producer_id_expiration_ms = producer_id_expiration_ms
         self._producer_batches_remembered = producer_batches_remembered
         self._store_ahead_ms: int | None = None
-        """Of `_running_ms`."""
+        """Of `running_ms`."""
 
     @property
     def fence(self) -> Fence:
@@ -93,7 +93,7 @@ class RedisCoordinator(IndexRewriting):
 
     def store_time_ms(self) -> int | None:
         """Milliseconds since 1970 by the store's clock, from its last answer to `touch` or `look` on; else None."""
-        return None if self._store_ahead_ms is None else self._store_ahead_ms + _running_ms()
+        return None if self._store_ahead_ms is None else self._store_ahead_ms + running_ms()
 
     @property
     def bytes_sent(self) -> int:
@@ -358,7 +358,7 @@ class RedisCoordinator(IndexRewriting):
 
         `known`: what is held against it, by shard; what this process knows where None.
         """
-        sent_ms = _running_ms()
+        sent_ms = running_ms()
         told = await self._calls.call("state", [(shard, ()) for shard in range(self._settings.shards)], known=known)
         looks = [packing.unpack_look(self._calls.must_answer("state", shard, one)) for shard, one in enumerate(told)]
         self._note_times(looks, sent_ms)
@@ -366,7 +366,7 @@ class RedisCoordinator(IndexRewriting):
 
     async def touch(self, shards: Sequence[int]) -> None:
         """Hold what this process knows against these shards: `fence` then tells which of them are fenced, for all."""
-        sent_ms, fenced_before = _running_ms(), set(self.fence.fenced)
+        sent_ms, fenced_before = running_ms(), set(self.fence.fenced)
         told = await self._calls.call("touch", [(shard, ()) for shard in shards])
         self._note_times([packing.unpack_look(one) for one in told if isinstance(one, bytes)], sent_ms)
         if found := self.fence.fenced.keys() - fenced_before:
@@ -381,7 +381,7 @@ class RedisCoordinator(IndexRewriting):
     def _note_times(self, looks: Sequence[ShardLook], sent_ms: int) -> None:
         if looks:
             # As of before the call: an estimate that is too low refuses a commit early rather than late.
-            self._store_ahead_ms = min(look.time_ms for look in looks) - max(_running_ms(), sent_ms)
+            self._store_ahead_ms = min(look.time_ms for look in looks) - max(running_ms(), sent_ms)
 
     async def unfence(self, shard: int, gap: int, logs: Sequence[tuple[bytes, int]]) -> Unfenced:
         """Give up what a shard has lost, and let it go on; all proxies take it up by themselves.
@@ -413,11 +413,6 @@ class RedisCoordinator(IndexRewriting):
     async def _run_everywhere(self, name: str, *arguments: bytes) -> list[bytes]:
         """As `ShardCalls.run_everywhere`."""
         return await self._calls.run_everywhere(name, *arguments)
-
-
-def _running_ms() -> int:
-    """Of a clock that nobody sets, and that goes on while the machine sleeps where there is one."""
-    return time.clock_gettime_ns(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)) // 1_000_000
 
 
 def _refused_run(run: PartitionRun) -> RunAnswer:

@@ -8,7 +8,9 @@ from dataclasses import replace
 
 import pytest
 
+from proxy import fleet as fleet_module
 from proxy.config import Listeners, Settings
+from proxy.coordinator.clock import running_ms
 from proxy.coordinator.interface import CoordinatorUnavailable
 from proxy.fleet import Fleet, _admin_address
 from proxy.topics import Topics
@@ -299,3 +301,12 @@ def test_listeners_that_clash_are_refused():
         settings_of(additional_listeners=({"bootstrap_port": 1025, "broker_port_start": 1030},))
     with pytest.raises(ValueError, match="port 19103 is in"):
         settings_of(additional_listeners=({"name": "tls", "bootstrap_port": 19103, "broker_port_start": 1030},))
+
+
+async def test_a_lease_ends_while_the_machine_is_suspended(monkeypatch):
+    """The loop's clock stands still then, and the store's does not."""
+    proxy = await Proxy(Store(), ModelTopicRegistry()).start()
+    assert proxy.fleet.lease_runs()
+    monkeypatch.setattr(fleet_module, "running_ms", lambda: running_ms() + LEASE_MS)
+    assert not proxy.fleet.lease_runs()
+    assert not proxy.takes_for_classic("orders")
