@@ -16,7 +16,7 @@ from proxy.errors import CORRUPT_MESSAGE
 from proxy.records import HEADER_BYTES, BatchBounds, BatchHeader, RecordsError, read_header
 
 _LONGEST_VARINT_BITS = 70
-_RECORDS_BETWEEN_LOOKS = 1024
+_RECORDS_BETWEEN_LOOKS = 128
 """A search looks so often whether it is to end."""
 MAX_RECORDS = 1_000_000
 """Of one row, in batches that are searched record by record: a second or so. Four kilobytes may hold 19 million."""

@@ -5,7 +5,7 @@ later one; for MAX_TIMESTAMP the first of those with the highest (of the records
 that was deleted, as long as the segment that held it stays).
 
 Rows are read as a Fetch reads them, a bounded number at a time however many clients ask. They are searched in threads
-of their own: a search that nobody waits for any more ends soon, and keeps its thread until then.
+of their own, which rest (`Rests`): a search that nobody waits for any more ends soon, and keeps its thread until then.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from time import perf_counter, sleep
 from typing import NamedTuple
 
 from proxy.coordinator.interface import (
@@ -39,6 +40,38 @@ MAX_ATTEMPTS = 3
 _INLINE_BYTES = 4096
 """Rows up to this size are searched on the event loop, where nothing in them is compressed; others in a thread."""
 _NOTHING = OffsetAnswer(NONE, -1, -1)
+_LONGEST_REST_S = 0.005
+"""After one stretch of work, which takes less than a millisecond of a thread that does not wait for the interpreter."""
+
+
+class Rests:
+    """Lets the searches of all threads have half of the interpreter at most.
+
+    A thread that searches keeps the interpreter's lock for milliseconds at a time, and the event loop waits for it
+    before every callback. So one thread searches at a time, for a stretch of some records, and then sleeps for as long.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._began_s = 0.0
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+        self._began_s = perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        self._rest()
+        self._lock.release()
+
+    def between_stretches(self) -> None:
+        """Rest, and let another search go on if one waits."""
+        self._rest()
+        self._lock.release()
+        self._lock.acquire()
+        self._began_s = perf_counter()
+
+    def _rest(self) -> None:
+        sleep(min(perf_counter() - self._began_s, _LONGEST_REST_S))
 
 
 class _Search:
@@ -84,6 +117,7 @@ class TimeLookup:
         self.max_batch_bytes = max_batch_bytes
         self._threads = ThreadPoolExecutor(max_rows, thread_name_prefix="time-lookup")
         self._closed = threading.Event()
+        self._rests = Rests()
 
     def close(self) -> None:
         """End the searches under way."""
@@ -167,20 +201,25 @@ class TimeLookup:
         timestamp_ms, limit = place.search.request.timestamp_ms, self.max_batch_bytes
 
         def stopped() -> bool:
+            self._rests.between_stretches()
             return given_up.is_set() or self._closed.is_set()
 
-        def look() -> RecordTime | None:
+        def look(stopped: Callable[[], bool]) -> RecordTime | None:
             if timestamp_ms == MAX_TIMESTAMP:
                 return newest(run, place.from_offset, max_batch_bytes=limit, stopped=stopped)
             return first_since(run, timestamp_ms, place.from_offset, max_batch_bytes=limit, stopped=stopped)
+
+        def look_in_stretches() -> RecordTime | None:
+            with self._rests:
+                return look(stopped)
 
         await self._reads.acquire()
         under_way = None
         try:
             run = self._rows.cached(place.row) or await self._rows.run(place.row)
             if len(run.data) <= _INLINE_BYTES and not is_compressed(run):
-                return look()
-            under_way = self._threads.submit(look)
+                return look(_never)
+            under_way = self._threads.submit(look_in_stretches)
             return await asyncio.wrap_future(under_way)
         finally:
             given_up.set()
@@ -196,6 +235,10 @@ class TimeLookup:
                 loop.call_soon_threadsafe(self._reads.release)
 
         return release
+
+
+def _never() -> bool:
+    return False
 
 
 def _place(search: _Search, answer: OffsetAnswer, log_answer: LogAnswer) -> _Place:
