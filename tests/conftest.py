@@ -25,6 +25,8 @@ QUICK_HOUSEKEEPING = {
     "brokers": {"metadata_refresh_ms": 1_000, "deleted_topics_confirm_ms": 4_000, "stray_records_interval_ms": 1_000},
 }
 """Every test runs beside retention and deletions that come all the time."""
+SHORT_LIVED_JVM = ("-XX:TieredStopAtLevel=1",)
+"""A broker that lives for minutes does not win back what the second compiler costs: a third of its processor time."""
 
 # How long an example takes says how busy the machine is.
 hypothesis.settings.register_profile("full", hypothesis.settings(deadline=None))
@@ -83,7 +85,11 @@ def running_stack() -> Iterator[Stack]:
     soon = {"diskless_append_commit_interval_ms": 50}  # a record waits for half of it
     with Stack(
         StackOptions(
-            overrides=QUICK_HOUSEKEEPING | soon, broker_properties=keeping, broker_jmx=True, start_timeout_seconds=120.0
+            overrides=QUICK_HOUSEKEEPING | soon,
+            broker_jvm=SHORT_LIVED_JVM,
+            broker_properties=keeping,
+            broker_jmx=True,
+            start_timeout_seconds=120.0,
         )
     ) as running:
         yield running

@@ -87,7 +87,7 @@ FULL_ONLY: tuple[FullOnly, ...] = (
     FullOnly(
         "integration/clients/test_java_tools.py",
         "a JVM for each command; the same on a diskless topic, and conformance/jvm/test_tools_agree.py, are quick",
-        r"\[classic\]|^test_topics_groups_and_offsets",
+        r"\[classic\]|^test_console|^test_topics_groups_and_offsets",
     ),
     FullOnly("integration/demo/test_load.py", "a whole demo; test_demo_serve.py starts one", r"^test_the_demo_ends"),
     FullOnly(
@@ -95,7 +95,6 @@ FULL_ONLY: tuple[FullOnly, ...] = (
         "the tests' own stack: what it can't do fails other tests, too",
         r"^test_(a_named_directory|s3_storage|a_killed_broker|kafkas_own_tools)",
     ),
-    FullOnly("integration/demo/test_demo_wheel.py", "an environment from nothing, with downloads, and a whole demo"),
     FullOnly("deploy/test_alerts.py", "promtool goes through days of data", r"^test_each_alert_fires"),
     FullOnly(
         "integration/check/test_misconfigurations.py",

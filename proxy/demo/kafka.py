@@ -70,6 +70,7 @@ class Kafka:
         security: StackSecurity | None = None,
         *,
         jmx: bool = False,
+        jvm: Sequence[str] = (),
     ) -> None:
         """`properties` are put over those of every broker; `version` is the newest of the brokers where empty.
 
@@ -84,7 +85,7 @@ class Kafka:
         self._overrides = dict(properties)
         self.racks = dict(enumerate(racks, start=1))
         self.controller = self._server(CONTROLLER, CONTROLLER_HEAP_MB, SMALL_JVM)
-        flags = {node: (*BROKER_JVM, *(_jmx_flags(ports.broker_jmx(node)) if jmx else ())) for node in self.racks}
+        flags = {node: (*BROKER_JVM, *jvm, *(_jmx_flags(ports.broker_jmx(node)) if jmx else ())) for node in self.racks}
         self.brokers = {node: self._server(f"broker-{node}", BROKER_HEAP_MB, flags[node]) for node in self.racks}
 
     def address(self, node_id: int) -> str:

@@ -64,8 +64,9 @@ class StackOptions:
     """Of the brokers' listener and of the proxies': with `ssl`, TLS on both; with `sasl_…`, users and ACLs, see
     `security.py`."""
     broker_version: str = ""
-    """Of the Kafka brokers, as far as its jars are fetched: `3.3.2`, the oldest that is supported; the newest where
-    empty. Kafka's tools are always the newest."""
+    """Of the Kafka brokers, as far as its jars are fetched: `3.3.2`, the oldest; the newest where empty."""
+    broker_jvm: tuple[str, ...] = ()
+    """Options of every broker's JVM, after those that it has anyway."""
     broker_jmx: bool = False
     """Brokers tell their metrics over JMX (RMI), each at `Ports.broker_jmx`: to anybody on this machine."""
     start_timeout_seconds: float = 180.0
@@ -148,6 +149,7 @@ class Stack:
             options.broker_version,
             self.security if options.security != "plaintext" else None,
             jmx=options.broker_jmx,
+            jvm=options.broker_jvm,
         )
         self.redis = Valkey(self.directory, ports.redis)
         self.s3 = SeaweedFS(self.directory, ports.s3) if options.storage == "s3" else None

@@ -24,7 +24,7 @@ from tests.support.toxiproxy import free_port
 
 RULES = Path(__file__).resolve().parents[2] / "deploy" / "prometheus"
 _PLACE = servers_directory() / "prometheus"
-WAIT_SECONDS = 100
+WAIT_SECONDS = 250
 
 needs_prometheus = pytest.mark.skipif(
     not (_PLACE / "prometheus").exists(), reason="no Prometheus: `make setup` fetches it where there is apt-get"

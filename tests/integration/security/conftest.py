@@ -9,6 +9,7 @@ import pytest
 
 from proxy.demo.admin import get
 from proxy.demo.stack import Stack, StackOptions
+from tests.conftest import SHORT_LIVED_JVM
 from tests.support.secure_wire import REAUTHENTICATION_MS
 
 RACKS = ("rack-a", "rack-b")
@@ -21,6 +22,7 @@ def secure_stack() -> Iterator[Stack]:
         security="sasl_ssl",
         racks=RACKS,
         broker_jmx=True,
+        broker_jvm=SHORT_LIVED_JVM,
         overrides={
             "log_level": "debug",
             "authorization_cache_ms": 500,
