@@ -37,6 +37,7 @@ async def check_store(settings: Settings) -> tuple[list[Finding], Redis | None, 
         found += [
             warning(Kind.STORE, where, f"{one.command} is refused ({one.reason})", one.remedy) for one in fit.unasked
         ]
+        found += [warning(Kind.STORE, where, risk.text, risk.remedy) for risk in fit.risks]
         if fit.unfit and not await _is_readable(client, settings):
             await client.aclose()
             return found, None, 0

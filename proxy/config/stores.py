@@ -35,6 +35,12 @@ class Redis(Section):
     require_append_fsync: Literal["always", "everysec", "no"] = "everysec"
     """The least `appendfsync` of a store that is not refused: with `always` no crash of its machine loses a commit that
     was acknowledged; with `everysec` one loses those of a second, which is noticed and fences the shards concerned."""
+    wait_replicas: int = Field(default=0, ge=0, le=16)
+    """Number of replicas that must have a commit before it is acknowledged (`WAIT`), so that a failover to any of them
+    loses none. Each commit waits for their answer. While fewer answer, nothing is acknowledged."""
+    wait_aof: bool = False
+    """Wait until a commit is on the disk of the server, and of `wait_replicas` replicas, before it is acknowledged
+    (`WAITAOF`: Redis 7.2, Valkey). With `appendfsync everysec` that takes up to a second."""
     check_interval_ms: int = Field(default=1_000, ge=10)
     """How often each proxy sees whether the store is still fit, and the same one, and has what this proxy knows."""
     settle_ms: int = Field(default=3_000, ge=0)

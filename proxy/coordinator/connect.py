@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import NamedTuple, cast
 from urllib.parse import urlsplit
@@ -26,6 +26,7 @@ from redis.exceptions import (
 
 from proxy import config
 from proxy.config.values import masked
+from proxy.coordinator.confirmation import wait_command
 from proxy.coordinator.interface import CoordinatorUnavailable
 
 log = structlog.get_logger()
@@ -156,6 +157,13 @@ class Unasked(NamedTuple):
     remedy: str
 
 
+class Risk(NamedTuple):
+    """A way to lose acknowledged records that the store is not rejected for."""
+
+    text: str
+    remedy: str
+
+
 class Fitness(NamedTuple):
     """Whether a server can be trusted with commits."""
 
@@ -165,6 +173,7 @@ class Fitness(NamedTuple):
     """Why it can't; each one line that names the cause and the remedy."""
     unasked: tuple[Unasked, ...]
     is_replica: bool = False
+    risks: tuple[Risk, ...] = ()
 
 
 async def check_fitness(client: Redis, settings: config.Redis, *, warn: bool = False) -> str:
@@ -185,6 +194,8 @@ async def check_fitness(client: Redis, settings: config.Redis, *, warn: bool = F
                 **told,
                 remedy=one.remedy,
             )
+        for risk in found.risks:
+            log.warning("store_at_risk", store=_address(settings), reason=risk.text, remedy=risk.remedy)
     if found.unfit:
         raise (WrongServer if found.is_replica else StoreUnfit)(found.unfit[0])
     return found.life
@@ -194,10 +205,11 @@ async def fitness(client: Redis, settings: config.Redis) -> Fitness:
     """All that `check_fitness` refuses a server for. Raises CoordinatorUnavailable where the store does not answer."""
     store = store_name(settings)
     async with store_call(client, "checking the store"):
-        server = await _look_at_server(client, store)
+        server = await _look_at_server(client, store, settings)
         durability = await _look_at_durability(client, store, settings)
-    unfit, unasked = server.unfit + durability.unfit, server.unasked + durability.unasked
-    return Fitness(server.life, unfit, unasked, server.is_replica)
+        waiting = await _look_at_waiting(client, store, settings)
+    unfit, unasked = server.unfit + durability.unfit + waiting, server.unasked + durability.unasked
+    return Fitness(server.life, unfit, unasked, server.is_replica, server.risks)
 
 
 def store_name(settings: config.Redis) -> str:
@@ -209,7 +221,35 @@ def _address(settings: config.Redis) -> str:
     return masked(urlsplit(settings.url).netloc.rpartition("@")[2] or settings.url)
 
 
-async def _look_at_server(client: Redis, store: str) -> Fitness:
+async def _look_at_waiting(client: Redis, store: str, settings: config.Redis) -> tuple[str, ...]:
+    """Return why the store can't wait for what `redis.wait_replicas` and `redis.wait_aof` ask for."""
+    name = "redis.wait_aof" if settings.wait_aof else "redis.wait_replicas"
+    if not (command := wait_command(settings)):
+        return ()
+    try:
+        # Nothing has to be waited for, except the disk: the store rejects that without an append-only file.
+        await client.execute_command(*command[:-2], 0, 1)  # type: ignore[no-untyped-call]
+    except ResponseError as error:
+        return (f"{store}: {name} is set, and the store rejects {command[0]} ({error}); allow it, or reset {name}",)
+    return ()
+
+
+def _risks(replication: Mapping[str, object], settings: config.Redis) -> tuple[Risk, ...]:
+    """Return the risks that INFO replication tells of; it reports good replicas only if a minimum is set."""
+    attached = int(str(replication.get("connected_slaves", 0)))
+    if attached < settings.wait_replicas:
+        text = f"{attached} replicas are attached, fewer than redis.wait_replicas ({settings.wait_replicas})"
+        return (Risk(f"{text}: nothing is acknowledged", "attach more replicas, or lower redis.wait_replicas"),)
+    if attached and "min_slaves_good_slaves" not in replication:
+        text = (
+            f"{attached} replicas are attached, and min-replicas-to-write is 0: a primary that is cut off from them "
+            "goes on taking commits, which are lost when a replica takes over"
+        )
+        return (Risk(text, "set min-replicas-to-write to 1 and min-replicas-max-lag to a few seconds"),)
+    return ()
+
+
+async def _look_at_server(client: Redis, store: str, settings: config.Redis) -> Fitness:
     try:
         server = await client.info("server")
         replication = await client.info("replication")
@@ -239,7 +279,7 @@ async def _look_at_server(client: Redis, store: str) -> Fitness:
             f"{store}: the server is a replica (of {primary}), which takes no commits; let redis.url lead to the "
             "primary, or promote it"
         )
-    return Fitness(life, tuple(unfit), (), is_replica)
+    return Fitness(life, tuple(unfit), (), is_replica, () if is_replica else _risks(replication, settings))
 
 
 async def _durability(client: Redis) -> tuple[dict[str, str], str]:

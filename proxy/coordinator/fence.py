@@ -11,8 +11,8 @@ What is known of one life of the server is therefore given up for another's only
 A state that is merely heard of, by an announcement, may be that of a server that never had what this process knows. It
 is passed over, and the store is asked for it once: it may be all that tells of a write that was lost since.
 
-With a state goes the list of the lives that led to it. It is sent only for a shard that is fenced. The store compares
-it with its own list, and counts what was lost after the life in which the two part.
+With a state goes the list of the lives that led to it. A store that misses something asks for it. It compares the list
+with its own, and counts what was lost after the life in which the two part.
 """
 
 from __future__ import annotations
@@ -52,9 +52,12 @@ class Fence:
         return self._fenced
 
     def newest(self, shard: int) -> ShardState:
-        """Return the state to send with a call; with its lives if the shard is fenced, so that the loss is counted."""
-        state = self._newest.get(shard, NOTHING_KNOWN)
-        return replace(state, lives=self._lives.get(shard, b"")) if shard in self._fenced else state
+        """Return the state to send with a call."""
+        return self._newest.get(shard, NOTHING_KNOWN)
+
+    def with_lives(self, shard: int) -> ShardState:
+        """Return the newest state, with the lives that led to it."""
+        return replace(self.newest(shard), lives=self._lives.get(shard, b""))
 
     def wants_lives(self, shard: int) -> bool:
         """True if the lives that led to what is known are not known."""
@@ -62,7 +65,7 @@ class Fence:
 
     def states(self) -> dict[int, ShardState]:
         """The newest state of each shard of which anything is known, with its lives."""
-        return {shard: replace(state, lives=self._lives.get(shard, b"")) for shard, state in self._newest.items()}
+        return {shard: self.with_lives(shard) for shard in self._newest}
 
     def _know(self, shard: int, seen: ShardState) -> None:
         """Take a state for the newest of its shard."""
@@ -101,6 +104,8 @@ class Fence:
         if seen.is_of_life(newest) or not sent.is_of_life(newest) or sent.sequence < newest.sequence:
             self.learn(shard, seen)
         elif seen.sequence > newest.sequence or seen.incarnation != newest.incarnation:
+            if NO_INCARNATION != newest.incarnation != seen.incarnation and shard not in self._fenced:
+                log.info("shard_continued", shard=shard, reason="writes that nobody has to have were lost, or given up")
             self._know(shard, seen)
         else:
             # A life that has written nothing may be lost with nothing, and then nobody is to miss it.

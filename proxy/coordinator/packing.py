@@ -37,9 +37,9 @@ MAX_EXACT = 2**53 - 1
 LAST_SEQUENCE = 2**31 - 1
 """Of a producer; 0 comes after it."""
 
-_SHARD_HEADER = Struct(">8sIBIQ8s16sQQQQ16s")
-_REPLY_HEADER = Struct(">8s16sQQQQI")
-_LIFE_BYTES = 40
+_SHARD_HEADER = Struct(">8sIBIQ8s16sQQQQQQ16s")
+_REPLY_HEADER = Struct(">8s16sQQQQQQI")
+_LIFE = Struct(">8s16sQQQ")
 _LOOK = Struct(">qqQQ")
 _UNFENCED = Struct(">QII")
 _COMMIT_SETTINGS = Struct(">IQ16sQ")
@@ -101,6 +101,10 @@ class ShardState:
     """Writes when the life began."""
     began_offsets: int = 0
     """Offsets given when the life began."""
+    began_written_ms: int = 0
+    """Time of the newest write when the life began."""
+    must_last_ms: int = 0
+    """Time of the newest write that must not be lost; what comes after it is bookkeeping."""
     lives: bytes = field(default=b"", compare=False, repr=False)
     """The lives that led to this state, as the store packs them (`LIFE` in `shard.lua`), if they are known."""
 
@@ -108,10 +112,15 @@ class ShardState:
         """Whether both are of one life of one shard: of these the higher sequence has all that the lower one has."""
         return (self.incarnation, self.life) == (other.incarnation, other.life)
 
+    def known_lives(self) -> bytes:
+        """Return the lives that led to this state; its own life if no more is known."""
+        began = (self.began_sequence, self.began_offsets, self.began_written_ms)
+        return self.lives or _LIFE.pack(self.incarnation, self.life, *began)
+
     def is_in(self, lives: bytes) -> bool:
         """True if its life is one of these."""
         identity = self.incarnation + self.life
-        return any(lives.startswith(identity, at) for at in range(0, len(lives), _LIFE_BYTES))
+        return any(lives.startswith(identity, at) for at in range(0, len(lives), _LIFE.size))
 
 
 NOTHING_KNOWN = ShardState(NO_INCARNATION, 0)
@@ -152,9 +161,10 @@ def pack_shard_header(
     known: ShardState,
     identity: bytes = NO_IDENTITY,
     *,
+    lives: bytes = b"",
     wants_lives: bool = False,
 ) -> bytes:
-    """The first argument of every script of a shard."""
+    """The first argument of every script of a shard. `lives`: those that led to `known`, if the store asks for them."""
     return (
         _SHARD_HEADER.pack(
             new_incarnation,
@@ -166,19 +176,24 @@ def pack_shard_header(
             known.life,
             known.began_sequence,
             known.began_offsets,
+            known.began_written_ms,
             known.sequence,
             known.offsets,
+            known.must_last_ms,
             identity,
         )
-        + known.lives
+        + lives
     )
 
 
 def unpack_shard_state(reply: bytes) -> ShardState:
     """The beginning of a shard's reply, and of its announcements; the lives follow it, if there are any."""
-    incarnation, life, began_sequence, began_offsets, sequence, offsets, length = _REPLY_HEADER.unpack_from(reply)
+    fields = _REPLY_HEADER.unpack_from(reply)
+    incarnation, life, began_sequence, began_offsets, began_written_ms, sequence, offsets, must_last_ms, length = fields
     lives = reply[REPLY_HEADER_BYTES : REPLY_HEADER_BYTES + length]
-    return ShardState(incarnation, sequence, life, offsets, began_sequence, began_offsets, lives)
+    return ShardState(
+        incarnation, sequence, life, offsets, began_sequence, began_offsets, began_written_ms, must_last_ms, lives
+    )
 
 
 def without_lives(reply: bytes, state: ShardState) -> bytes:

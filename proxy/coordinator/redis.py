@@ -366,12 +366,9 @@ class RedisCoordinator(IndexRewriting):
 
     async def touch(self, shards: Sequence[int]) -> None:
         """Hold what this process knows against these shards: `fence` then tells which of them are fenced, for all."""
-        sent_ms, fenced_before = running_ms(), set(self.fence.fenced)
+        sent_ms = running_ms()
         told = await self._calls.call("touch", [(shard, ()) for shard in shards])
         self._note_times([packing.unpack_look(one) for one in told if isinstance(one, bytes)], sent_ms)
-        if found := self.fence.fenced.keys() - fenced_before:
-            # Now with their lives, so that the loss is counted.
-            await self._calls.call("touch", [(shard, ()) for shard in sorted(found)])
 
     async def missing(self, states: Mapping[int, ShardState]) -> set[int]:
         """Hold states that others knew against their shards, as `touch` does; those that may not have them."""

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, cast
 from redis.asyncio import Redis
 from redis.exceptions import NoScriptError, ResponseError
 
+from proxy.coordinator.confirmation import Command, check_confirmed
 from proxy.coordinator.connect import store_call
 from proxy.coordinator.interface import CoordinatorUnavailable
 
@@ -73,27 +74,32 @@ async def run(client: Redis, name: str, call: Call, *, expected_errors: Collecti
     return reply
 
 
-async def run_all(client: Redis, name: str, calls: Sequence[Call], *, refusals: Collection[str] = ()) -> list[Any]:
+async def run_all(
+    client: Redis, name: str, calls: Sequence[Call], *, refusals: Collection[str] = (), wait: Command = ()
+) -> list[Any]:
     """Run the calls in their order; replies in that order, too. Raises CoordinatorUnavailable.
 
     When one fails, others may have taken effect. A script's own error that begins with a word of `refusals` is no
-    failure: it is a Refusal among the replies.
+    failure: it is a Refusal among the replies. `wait`: the command of `confirmation.py` to send after the calls; if too
+    few servers confirm them, they have taken effect all the same.
     """
     replies: list[Any] = []
     for start in range(0, len(calls), MAX_CALLS_PER_PIPELINE):
         some = calls[start : start + MAX_CALLS_PER_PIPELINE]
         async with store_call(client, f"running {name}"):
             try:
-                replies += await _evaluate(client, script(name), some, refusals)
+                replies += await _evaluate(client, script(name), some, refusals, wait)
             except NoScriptError:
                 # What ran of `some` did so completely, and every operation may be repeated.
                 await client.script_load(script(name).text)
-                replies += await _evaluate(client, script(name), some, refusals)
+                replies += await _evaluate(client, script(name), some, refusals, wait)
     return replies
 
 
-async def _evaluate(client: Redis, script: Script, calls: Sequence[Call], refusals: Collection[str]) -> list[Any]:
-    if len(calls) == 1:
+async def _evaluate(
+    client: Redis, script: Script, calls: Sequence[Call], refusals: Collection[str], wait: Command
+) -> list[Any]:
+    if len(calls) == 1 and not wait:
         try:
             return [await client.evalsha(script.sha, 1, calls[0].prefix, *cast(tuple[str, ...], calls[0].arguments))]
         except ResponseError as error:
@@ -101,8 +107,16 @@ async def _evaluate(client: Redis, script: Script, calls: Sequence[Call], refusa
     async with client.pipeline(transaction=False) as pipeline:
         for call in calls:
             pipeline.evalsha(script.sha, 1, call.prefix, *cast(tuple[str, ...], call.arguments))
+        if wait:
+            pipeline.execute_command(*wait)
         replies = await pipeline.execute(raise_on_error=False)
-    return [_refusal(reply, refusals) if isinstance(reply, Exception) else reply for reply in replies]
+    confirmed = replies.pop() if wait else None
+    judged = [_refusal(reply, refusals) if isinstance(reply, Exception) else reply for reply in replies]
+    if isinstance(confirmed, Exception):
+        raise confirmed
+    if confirmed is not None:
+        check_confirmed(wait, confirmed)
+    return judged
 
 
 def _refusal(error: Exception, refusals: Collection[str]) -> Refusal:

@@ -16,6 +16,7 @@ from redis.asyncio import Redis
 
 from proxy import config
 from proxy.coordinator import packing, scripts
+from proxy.coordinator.confirmation import wait_command
 from proxy.coordinator.connect import CommandRejected, renew
 from proxy.coordinator.fence import Fence
 from proxy.coordinator.interface import MAX_BATCHES_PER_RUN, CoordinatorUnavailable, ShardFenced
@@ -43,7 +44,7 @@ READING = frozenset(
 """Scripts that write nothing."""
 LOOKING = frozenset({"state", "index_size", "unfence"})
 """Scripts that run on a fenced shard, too."""
-_REFUSALS = ("FENCED", "SETTLING", "LATE", "FOREIGN")
+_REFUSALS = ("LIVES", "FENCED", "SETTLING", "LATE", "FOREIGN")
 FOREIGN = (
     "redis.url leads to the store of another deployment by now; mend it, or see `diskless-proxy coordinator check`"
 )
@@ -65,6 +66,8 @@ class Refused(Enum):
     LATE = auto()
     SETTLING = auto()
     """Only told to `touch`; other calls wait."""
+    LIVES = auto()
+    """The store wants the lives that led to what is known; `call` sends them."""
 
 
 class Reply(NamedTuple):
@@ -95,6 +98,9 @@ class ShardCalls:
         """Of the store that all this is about."""
         self._client = client
         self._settings = settings
+        self._wait = wait_command(settings)
+        self._lives_asked: set[int] = set()
+        """Shards whose store has missed something of what is known."""
 
     async def run(
         self,
@@ -132,10 +138,12 @@ class ShardCalls:
             raise CoordinatorUnavailable(f"the coordinator's store can't be trusted with writes: {self.unfit}")
         replies: dict[int, bytes | Refused] = {}
         left = list(range(len(calls)))
-        for _ in range(MOST_SETTLING + 1):
+        for _ in range(MOST_SETTLING + 2):
             wait_ms = 0
             told = await self._send(name, [calls[place] for place in left], not_after_ms, known)
             for place, reply in zip(left, told, strict=True):
+                if reply is Refused.LIVES:
+                    continue
                 if isinstance(reply, int) and name == "touch":
                     replies[place] = Refused.SETTLING
                 elif isinstance(reply, int):
@@ -161,7 +169,13 @@ class ShardCalls:
         # Of this call: a shard that is made or unfenced again by the same process is another one.
         new_incarnation = os.urandom(8)
         for shard, arguments in calls:
-            sent_states.append(self.fence.newest(shard) if known is None else known.get(shard, packing.NOTHING_KNOWN))
+            state = self.fence.newest(shard) if known is None else known.get(shard, packing.NOTHING_KNOWN)
+            lives = b""
+            if known is not None:
+                lives = state.known_lives()
+            elif mode == packing.LOOKS or shard in self._lives_asked or shard in self.fence.fenced:
+                lives = self.fence.with_lives(shard).known_lives()
+            sent_states.append(state)
             header = packing.pack_shard_header(
                 new_incarnation,
                 self._settings.shards,
@@ -170,13 +184,15 @@ class ShardCalls:
                 not_after_ms,
                 sent_states[-1],
                 self.identity,
+                lives=lives,
                 wants_lives=self.fence.wants_lives(shard),
             )
             sent = (header, *arguments)
             self.bytes_sent += sum(map(len, sent))
             packed.append(scripts.Call(shard_prefix(shard), sent))
         try:
-            replies = await scripts.run_all(self._client, name, packed, refusals=_REFUSALS)
+            wait = self._wait if name == "commit" else ()
+            replies = await scripts.run_all(self._client, name, packed, refusals=_REFUSALS, wait=wait)
         except CommandRejected:
             self.command_rejected = True
             raise
@@ -196,8 +212,12 @@ class ShardCalls:
             seen = packing.unpack_shard_state(reply)
             if mode != packing.LOOKS:
                 self.fence.answered(shard, seen, sent)
+                self._lives_asked.discard(shard)
             return packing.without_lives(reply, seen)
         word, _, text = reply.text.partition(" ")
+        if word == "LIVES":
+            self._lives_asked.add(shard)
+            return Refused.LIVES
         if word == "FENCED":
             self.fence.refused(shard, text)
             return Refused.FENCED

@@ -99,6 +99,8 @@ def pack(known: Remembered) -> bytes:
                     state.offsets,
                     state.began_sequence,
                     state.began_offsets,
+                    state.began_written_ms,
+                    state.must_last_ms,
                     state.lives.hex(),
                 ]
                 for shard, state in sorted(known.shards.items())
@@ -127,6 +129,8 @@ def unpack(packed: bytes, key: str = KEYS[0]) -> Remembered | None:
                 int(offsets),
                 int(began_sequence),
                 int(began_offsets),
+                int(began_written_ms),
+                int(must_last_ms),
                 bytes.fromhex(lives),
             )
             for shard, (
@@ -136,6 +140,8 @@ def unpack(packed: bytes, key: str = KEYS[0]) -> Remembered | None:
                 offsets,
                 began_sequence,
                 began_offsets,
+                began_written_ms,
+                must_last_ms,
                 lives,
             ) in data["shards"].items()
         }

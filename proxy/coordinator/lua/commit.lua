@@ -285,7 +285,13 @@ for index = 1, run_count do
     parts[index] = '\0\0' .. sub(run.log, 1, 16) .. run.answers
   end
 end
+-- Asked again after `not_after` it is refused before it looks here.
+local kept_ms = not_after > 0 and not_after - now + KEPT_BEYOND_MS or ANSWERS_KEPT_MS
 if #accepted == 0 then
+  if stored ~= '' then
+    -- A write, so that a caller on another connection who waits for replicas waits for the writes of the first time.
+    call('PEXPIRE', answers_key, string.format('%d', kept_ms))
+  end
   return reply(parts)
 end
 
@@ -354,8 +360,6 @@ for index = 1, #accepted do
   end
 end
 call('APPEND', answers_key, table.concat(new_answers))
--- Asked again after `not_after` it is refused before it looks here.
-local kept_ms = not_after > 0 and not_after - now + KEPT_BEYOND_MS or ANSWERS_KEPT_MS
 call('PEXPIRE', answers_key, string.format('%d', kept_ms))
 if more_rows > 0 then
   call('HSET', prefix .. 'logs', unpack(new_logs))

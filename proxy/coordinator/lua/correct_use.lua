@@ -21,7 +21,7 @@ begin_change()
 if rows == 0 then
   call('HDEL', key, segment)
   note_change(0)
-  call('ZADD', prefix .. 'garbage', clock(), segment)
+  call('ZADD', prefix .. 'garbage', written, segment)
 else
   call('ZREM', prefix .. 'garbage', segment)
   call('ZREM', prefix .. 'tombstones', segment)

@@ -27,7 +27,7 @@ for at = 1, #request, 20 do
   end
 end
 if #made > 0 then
-  note_change(0)
+  note_change(0, 0, 0, true)
   call('HSET', prefix .. 'logs', unpack(made))
 end
 return reply(left_over)

@@ -55,7 +55,7 @@ for at = 1, #request, 20 do
   end
 end
 if changed then
-  note_change(-removed, -fewer_bytes)
+  note_change(-removed, -fewer_bytes, 0, true)
   note_freed(bytes_freed, rows_freed)
 end
 return reply(left)

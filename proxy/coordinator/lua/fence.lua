@@ -3,224 +3,270 @@
 --
 -- ARGV[1]  behind what shard.lua reads: u8: 0 the script may write, 1 it only reads, 2 it only looks, whatever is wrong;
 --          plus 16 if the caller wants the list of lives; u32: how long to settle, in ms; u64: the time in ms after which it is
---          too late, 0 for none; then the newest state that the caller knows: LIFE, u64 sequence, u64 offsets given; the identity
---          of the store that the caller knows it of (16 bytes), zeros for any; the lives that led to that state, LIFE each,
---          oldest first: sent for a shard that the caller knows to be fenced, otherwise empty
+--          too late, 0 for none; then the newest state that the caller knows: LIFE, u64 sequence, u64 offsets given, u64 time
+--          of its newest write that must not be lost; the identity of the store that the caller knows it of (16 bytes), zeros
+--          for any; the lives that led to that state, LIFE each, oldest first; empty until they are asked for
 -- Replies begin with the state (shard.lua), and with u32 length and all lives, oldest first, if the caller knows another life
 -- or wants them.
--- Errors: FENCED why; SETTLING ms to wait; LATE; FOREIGN: this is the store of another deployment.
+-- Errors: LIVES: something is lost, call again with the lives; FENCED why; SETTLING ms to wait; LATE; FOREIGN: this is the
+-- store of another deployment.
 --
 -- A *life* is the time between two starts or promotions of a server: each has a replication ID of its own. The first
 -- write of a life is preceded by a pause in which all proxies have the time to say what they know (by any script), and then
 -- writes down the sequence and the offsets given that the life began with. A caller whose newest state is of another life, or
 -- of a higher sequence, knows from the lists of both sides where they part: the caller's lives after that are lost, however
--- much was written here since.
+-- much was written here since. If none of it must last, only bookkeeping is lost: the shard goes on by itself, once it may be
+-- written to, as if unfence.lua had been run.
 --
 -- <prefix>meta   fenced: why; lost: LOST, one per life, of all callers who knew more than is here; accepted: ACCEPTED, one per
 --                life, of what unfence.lua has given up; lives: LIFE, oldest first; settling: a replication ID, i64 since when
 
-local MAY_WRITE, LOOKS, WANTS_LIVES = 0, 2, 16
-local LOST, LOST_BYTES = '>c24I8I8I8I8', 56 -- ID of a life; sequence and offsets given from which, and to which, it is lost
-local ACCEPTED, ACCEPTED_BYTES = '>c24I8I8', 40 -- ID of a life; sequence and offsets given up to which it may be lost
-local SKIPPED = string.rep('-', 16) -- in place of a replication ID: sequences and offsets that unfence.lua passed over
-local MOST_LIVES, MOST_LOST, MOST_ACCEPTED = 256, 1024, 1024
-
 local meta_key = prefix .. 'meta'
-local mode, settle_ms, not_after, known_life, known_sequence, known_offsets, known_identity =
-  parse('>BI4I8c40I8I8c16', ARGV[1], 13)
-local known_lives = sub(ARGV[1], 98)
-local wants_lives = mode >= WANTS_LIVES
-mode = mode % WANTS_LIVES
+local not_after -- see above
+local all_lost, why_fenced = '', nil -- of a fenced shard: LOST of all callers; the text
+local sum_lost, fence, give_up
 
-local function server_here()
-  local told = redis.pcall('INFO', 'replication')
-  return type(told) == 'string' and string.match(told, 'master_replid:(%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x)') or nil
-end
+-- A block, as the server allows 200 local names outside of blocks.
+do
+  local MAY_WRITE, LOOKS, WANTS_LIVES = 0, 2, 16
+  local LOST, LOST_BYTES = '>c24I8I8I8I8', 56 -- ID of a life; sequence and offsets given from which, and to which, it is lost
+  local ACCEPTED, ACCEPTED_BYTES = '>c24I8I8', 40 -- ID of a life; sequence and offsets given up to which it may be lost
+  local SKIPPED = string.rep('-', 16) -- in place of a replication ID: sequences and offsets that unfence.lua passed over
+  local MOST_LIVES, MOST_LOST, MOST_ACCEPTED = 256, 1024, 1024
 
--- Where the entry of a life begins in a list of entries of that size; nil if it is not there.
-local function find_life(list, id, entry_bytes)
-  for at = 1, #list, entry_bytes do
-    if sub(list, at, at + LIFE_ID_BYTES - 1) == id then
-      return at
-    end
-  end
-  return nil
-end
+  local mode, settle_ms, after, known_life, known_sequence, known_offsets, known_must_last, known_identity =
+    parse('>BI4I8c48I8I8I8c16', ARGV[1], 13)
+  not_after = after
+  local known_lives = sub(ARGV[1], 114)
+  local wants_lives = mode >= WANTS_LIVES
+  mode = mode % WANTS_LIVES
 
--- LOST of what the caller knows and what is not here any more, newest first, and why that may be.
-local function find_lost()
-  if sub(known_life, 1, 8) == NO_INCARNATION or (known_life == life and sequence >= known_sequence) then
-    return {}, nil
+  local function server_here()
+    local told = redis.pcall('INFO', 'replication')
+    return type(told) == 'string' and string.match(told, 'master_replid:(%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x)') or nil
   end
-  local lives, accepted = call('HGET', meta_key, 'lives') or '', call('HGET', meta_key, 'accepted') or ''
-  local chain = known_lives
-  local at = find_life(chain, sub(known_life, 1, LIFE_ID_BYTES), LIFE_BYTES)
-  if not at then
-    chain = chain .. known_life
-    at = #chain - LIFE_BYTES + 1
-  end
-  local lost, here, to_sequence, to_offsets = {}, nil, known_sequence, known_offsets
-  while at > 0 and not here do
-    local id, began_sequence, began_offsets = parse(LIFE, chain, at)
-    local from_sequence, from_offsets = began_sequence, began_offsets
-    here = find_life(lives, id, LIFE_BYTES)
-    if here and here + LIFE_BYTES <= #lives then
-      local _
-      _, from_sequence, from_offsets = parse(LIFE, lives, here + LIFE_BYTES)
-    elseif here then
-      from_sequence, from_offsets = sequence, offsets_given
-    end
-    local accepted_at = find_life(accepted, id, ACCEPTED_BYTES)
-    if accepted_at then
-      local _, accepted_sequence, accepted_offsets = parse(ACCEPTED, accepted, accepted_at)
-      from_sequence, from_offsets = math.max(from_sequence, accepted_sequence), math.max(from_offsets, accepted_offsets)
-    end
-    if to_sequence > from_sequence then
-      lost[#lost + 1] = pack(LOST, id, from_sequence, from_offsets, to_sequence, to_offsets)
-    end
-    to_sequence, to_offsets, at = began_sequence, began_offsets, at - LIFE_BYTES
-  end
-  if #lost == 0 then
-    return lost, nil
-  elseif not meta[1] then
-    return lost, 'it is empty and was not (emptied, or another store)'
-  end
-  return lost, here and 'it went back (restored, or a failover that lost writes)'
-    or 'it is not the one that was written to before (emptied since, or another store)'
-end
 
--- A list of LOST with more: of each life the most that anybody knows.
-local function with_lost(list, more)
-  for _, entry in ipairs(more) do
-    local id, _, _, to_sequence = parse(LOST, entry)
-    local at = find_life(list, id, LOST_BYTES)
-    if not at and #list < MOST_LOST * LOST_BYTES then
-      list = list .. entry
-    elseif at then
-      local _, _, _, there = parse(LOST, list, at)
-      if to_sequence > there then
-        list = sub(list, 1, at - 1) .. entry .. sub(list, at + LOST_BYTES)
+  -- Where the entry of a life begins in a list of entries of that size; nil if it is not there.
+  local function find_life(list, id, entry_bytes)
+    for at = 1, #list, entry_bytes do
+      if sub(list, at, at + LIFE_ID_BYTES - 1) == id then
+        return at
       end
     end
-  end
-  return list
-end
-
--- Writes and offsets of a list of LOST, and the offsets in it that were never given but skipped.
-local function sum_lost(list)
-  local writes, offsets, skipped = 0, 0, 0
-  for at = 1, #list, LOST_BYTES do
-    local id, from_sequence, from_offsets, to_sequence, to_offsets = parse(LOST, list, at)
-    if sub(id, 9) == SKIPPED then
-      skipped = skipped + to_offsets - from_offsets
-    else
-      writes, offsets = writes + to_sequence - from_sequence, offsets + to_offsets - from_offsets
-    end
-  end
-  return writes, offsets, skipped
-end
-
--- Whether this is the store of another deployment: what the caller knows is not held against that. One without an identity
--- was emptied.
-local function is_foreign()
-  local identity = known_identity ~= NO_SERVER and call('HGET', 'diskless:{registry}:store', 'identity')
-  return identity and identity ~= string.gsub(known_identity, '.', function(byte)
-    return string.format('%02x', string.byte(byte))
-  end)
-end
-
--- Refuse this shard to everyone from now on. A replica can't note that.
-local function fence(why)
-  redis.pcall('HDEL', meta_key, 'settling') -- a removal comes first: the server allows it when memory is short
-  redis.pcall('HSETNX', meta_key, 'fenced', why)
-  return redis.error_reply('FENCED ' .. why)
-end
-
--- A replica refuses it. Whoever knows of the loss goes on saying so, and says it to the primary when it gets there.
-local function note_loss(why, list)
-  redis.pcall('HDEL', meta_key, 'settling') -- a removal comes first: the server allows it when memory is short
-  redis.pcall('HSETNX', meta_key, 'fenced', why)
-  redis.pcall('HSET', meta_key, 'lost', list)
-end
-
--- Make room in a list of lives that has become too long. One in which nothing was written goes first, the oldest of them: it
--- tells of no loss that its successor does not tell of, and hardly anybody knows it, while an idle shard's last writer is
--- what all know, however often its server is started.
-local function shortened(lives)
-  while #lives > MOST_LIVES * LIFE_BYTES do
-    local drop = 1
-    for at = 1, #lives - LIFE_BYTES, LIFE_BYTES do
-      local _, began_with = parse(LIFE, lives, at)
-      local _, next_began_with = parse(LIFE, lives, at + LIFE_BYTES)
-      if began_with == next_began_with then
-        drop = at
-        break
-      end
-    end
-    lives = sub(lives, 1, drop - 1) .. sub(lives, drop + LIFE_BYTES)
-  end
-  return lives
-end
-
--- See that the life of this server is written down; how many ms to wait before that may be done, nil where it is.
-local function enter_life()
-  local here = server_here()
-  if not here or here == sub(life, 9, LIFE_ID_BYTES) then
     return nil
   end
-  if meta[1] and settle_ms > 0 then
-    local settling, now = call('HGET', meta_key, 'settling'), clock()
-    local left = settle_ms
-    local since = settling and sub(settling, 1, 16) == here and parse('>i8', settling, 17)
-    if since and since <= now then -- else the clock was set back, and it begins again
-      left = since + settle_ms - now
-    else
-      call('HDEL', meta_key, 'settling') -- a removal comes first: see above
-      call('HSET', meta_key, 'settling', here .. pack('>i8', now))
-    end
-    if left > 0 then
-      return left
-    end
-  end
-  life = pack(LIFE, incarnation .. here, sequence, offsets_given)
-  call('HDEL', meta_key, 'settling') -- a removal comes first: see above
-  call('HSET', meta_key, 'life', sub(life, 9))
-  if meta[1] then
-    call('HSET', meta_key, 'lives', shortened((call('HGET', meta_key, 'lives') or '') .. life))
-  end
-  return nil
-end
 
-local lost, why_lost = find_lost()
-local half_done = meta[9] and meta[9] .. ' stopped halfway in it, as the store rejected a command (see the rights of '
-  .. "redis.url's user in docs/operations.md)"
-local all_lost, why_fenced = '', meta[8] or why_lost or half_done -- of a fenced shard: LOST of all callers; the text
-if why_fenced then
-  all_lost = with_lost(call('HGET', meta_key, 'lost') or '', lost)
-end
-if all_lost ~= '' then
-  why_fenced = string.format('%s: %d of its writes are gone, with %d offsets', why_fenced, sum_lost(all_lost))
-end
-if mode ~= LOOKS then
-  if why_lost and is_foreign() then
-    return redis.error_reply('FOREIGN')
+  -- LOST of what the caller knows and what is not here any more, newest first; why that may be, nil if only bookkeeping is lost.
+  local function find_lost()
+    if sub(known_life, 1, 8) == NO_INCARNATION or (known_life == life and sequence >= known_sequence) then
+      return {}, nil
+    end
+    local lives, accepted = call('HGET', meta_key, 'lives') or '', call('HGET', meta_key, 'accepted') or ''
+    local chain = known_lives
+    local at = find_life(chain, sub(known_life, 1, LIFE_ID_BYTES), LIFE_BYTES)
+    if not at then
+      chain = chain .. known_life
+      at = #chain - LIFE_BYTES + 1
+    end
+    local lost, here, to_sequence, to_offsets = {}, nil, known_sequence, known_offsets
+    local had_until -- the time of the newest write that both have
+    while at > 0 and not here do
+      local id, began_sequence, began_offsets = parse(LIFE, chain, at)
+      local from_sequence, from_offsets = began_sequence, began_offsets
+      here = find_life(lives, id, LIFE_BYTES)
+      if here and here + LIFE_BYTES <= #lives then
+        local _
+        _, from_sequence, from_offsets, had_until = parse(LIFE, lives, here + LIFE_BYTES)
+      elseif here then
+        from_sequence, from_offsets, had_until = sequence, offsets_given, written
+      end
+      local accepted_at = find_life(accepted, id, ACCEPTED_BYTES)
+      if accepted_at then
+        local _, accepted_sequence, accepted_offsets = parse(ACCEPTED, accepted, accepted_at)
+        from_sequence, from_offsets = math.max(from_sequence, accepted_sequence), math.max(from_offsets, accepted_offsets)
+      end
+      if to_sequence > from_sequence then
+        lost[#lost + 1] = pack(LOST, id, from_sequence, from_offsets, to_sequence, to_offsets)
+      end
+      to_sequence, to_offsets, at = began_sequence, began_offsets, at - LIFE_BYTES
+    end
+    if #lost == 0 or known_must_last == 0 or (here and known_must_last <= had_until) then
+      return lost, nil
+    elseif not meta[1] then
+      return lost, 'it is empty and was not (emptied, or another store)'
+    end
+    return lost, here and 'it went back (restored, or a failover that lost writes)'
+      or 'it is not the one that was written to before (emptied since, or another store)'
   end
-  if why_lost then
-    note_loss(why_lost, all_lost)
+
+  -- A list of LOST with more: of each life the most that anybody knows.
+  local function with_lost(list, more)
+    for _, entry in ipairs(more) do
+      local id, _, _, to_sequence = parse(LOST, entry)
+      local at = find_life(list, id, LOST_BYTES)
+      if not at and #list < MOST_LOST * LOST_BYTES then
+        list = list .. entry
+      elseif at then
+        local _, _, _, there = parse(LOST, list, at)
+        if to_sequence > there then
+          list = sub(list, 1, at - 1) .. entry .. sub(list, at + LOST_BYTES)
+        end
+      end
+    end
+    return list
   end
-  if meta[8] or why_lost then
-    return redis.error_reply('FENCED ' .. why_fenced)
-  elseif half_done then
-    return fence(half_done)
+
+  -- Writes and offsets of a list of LOST, and the offsets in it that were never given but skipped.
+  function sum_lost(list)
+    local writes, offsets, skipped = 0, 0, 0
+    for at = 1, #list, LOST_BYTES do
+      local id, from_sequence, from_offsets, to_sequence, to_offsets = parse(LOST, list, at)
+      if sub(id, 9) == SKIPPED then
+        skipped = skipped + to_offsets - from_offsets
+      else
+        writes, offsets = writes + to_sequence - from_sequence, offsets + to_offsets - from_offsets
+      end
+    end
+    return writes, offsets, skipped
   end
-  if not_after > 0 and clock() > not_after then
-    return redis.error_reply('LATE')
+
+  -- Whether this is the store of another deployment: what the caller knows is not held against that. One without an identity
+  -- was emptied.
+  local function is_foreign()
+    local identity = known_identity ~= NO_SERVER and call('HGET', 'diskless:{registry}:store', 'identity')
+    return identity and identity ~= string.gsub(known_identity, '.', function(byte)
+      return string.format('%02x', string.byte(byte))
+    end)
   end
-  local wait_ms = mode == MAY_WRITE and enter_life()
-  if wait_ms then
-    return redis.error_reply(string.format('SETTLING %d', wait_ms))
+
+  -- Refuse this shard to everyone from now on. A replica can't note that.
+  function fence(why)
+    finish_change()
+    redis.pcall('HDEL', meta_key, 'settling') -- a removal comes first: the server allows it when memory is short
+    redis.pcall('HSETNX', meta_key, 'fenced', why)
+    return redis.error_reply('FENCED ' .. why)
   end
-end
-if wants_lives or known_life ~= life then
-  lives_told = call('HGET', meta_key, 'lives') or ''
+
+  -- A replica refuses it. Whoever knows of the loss goes on saying so, and says it to the primary when it gets there.
+  local function note_loss(why, list)
+    redis.pcall('HDEL', meta_key, 'settling') -- a removal comes first: the server allows it when memory is short
+    redis.pcall('HSETNX', meta_key, 'fenced', why)
+    redis.pcall('HSET', meta_key, 'lost', list)
+  end
+
+  -- Make room in a list of lives that has become too long. One in which nothing was written goes first, the oldest of them: it
+  -- tells of no loss that its successor does not tell of, and hardly anybody knows it, while an idle shard's last writer is
+  -- what all know, however often its server is started.
+  local function shortened(lives)
+    while #lives > MOST_LIVES * LIFE_BYTES do
+      local drop = 1
+      for at = 1, #lives - LIFE_BYTES, LIFE_BYTES do
+        local _, began_with = parse(LIFE, lives, at)
+        local _, next_began_with = parse(LIFE, lives, at + LIFE_BYTES)
+        if began_with == next_began_with then
+          drop = at
+          break
+        end
+      end
+      lives = sub(lives, 1, drop - 1) .. sub(lives, drop + LIFE_BYTES)
+    end
+    return lives
+  end
+
+  -- See that the life of this server is written down; how many ms to wait before that may be done, nil where it is.
+  local function enter_life()
+    local here = server_here()
+    if not here or here == sub(life, 9, LIFE_ID_BYTES) then
+      return nil
+    end
+    if meta[1] and settle_ms > 0 then
+      local settling, now = call('HGET', meta_key, 'settling'), clock()
+      local left = settle_ms
+      local since = settling and sub(settling, 1, 16) == here and parse('>i8', settling, 17)
+      if since and since <= now then -- else the clock was set back, and it begins again
+        left = since + settle_ms - now
+      else
+        call('HDEL', meta_key, 'settling') -- a removal comes first: see above
+        call('HSET', meta_key, 'settling', here .. pack('>i8', now))
+      end
+      if left > 0 then
+        return left
+      end
+    end
+    life = pack(LIFE, incarnation .. here, sequence, offsets_given, written)
+    call('HDEL', meta_key, 'settling') -- a removal comes first: see above
+    call('HSET', meta_key, 'life', sub(life, 9))
+    if meta[1] then
+      call('HSET', meta_key, 'lives', shortened((call('HGET', meta_key, 'lives') or '') .. life))
+    end
+    return nil
+  end
+
+  -- Go on without what a list of LOST has, and with `raise` more offsets given: under a new incarnation, with sequences above all
+  -- in the list.
+  function give_up(list, raise)
+    local highest_sequence = sequence
+    local accepted = call('HGET', meta_key, 'accepted') or ''
+    for at = 1, #list, LOST_BYTES do
+      local id, _, _, to_sequence, to_offsets = parse(LOST, list, at)
+      highest_sequence = math.max(highest_sequence, to_sequence)
+      local entry, accepted_at = pack(ACCEPTED, id, to_sequence, to_offsets), find_life(accepted, id, ACCEPTED_BYTES)
+      if accepted_at then
+        accepted = sub(accepted, 1, accepted_at - 1) .. sub(accepted, accepted_at + ACCEPTED_BYTES)
+      end
+      accepted = accepted .. entry
+    end
+    -- A removal comes first: the server allows it when memory is short, and then also the writes after it.
+    begin_change()
+    call('HDEL', meta_key, 'fenced', 'lost', 'settling')
+    local lives = (call('HGET', meta_key, 'lives') or '')
+      .. pack(LIFE, new_incarnation .. SKIPPED, sequence, offsets_given, written)
+    incarnation, sequence, offsets_given = new_incarnation, highest_sequence + 1, offsets_given + raise
+    -- This is the first write of the life: it began with one less.
+    life = pack(LIFE, incarnation .. (server_here() or NO_SERVER), highest_sequence, offsets_given, written)
+    note_time()
+    call('HSET', meta_key, 'incarnation', incarnation, 'sequence', sequence, 'shards', expected_shards, 'rows', index_rows,
+      'index_bytes', index_bytes, 'offsets', offsets_given, 'written', written, 'life', sub(life, 9),
+      'lives', shortened(lives .. life), 'accepted', sub(accepted, -MOST_ACCEPTED * ACCEPTED_BYTES))
+  end
+
+  local lost, why_lost = find_lost()
+  local half_done = meta[9] and meta[9] .. ' stopped halfway in it, as the store rejected a command (see the rights of '
+    .. "redis.url's user in docs/operations.md)"
+  why_fenced = meta[8] or why_lost or half_done
+  if why_fenced then
+    all_lost = with_lost(call('HGET', meta_key, 'lost') or '', why_lost and lost or {})
+  end
+  if all_lost ~= '' then
+    why_fenced = string.format('%s: %d of its writes are gone, with %d offsets', why_fenced, sum_lost(all_lost))
+  end
+  if mode ~= LOOKS then
+    if #lost > 0 and known_lives == '' then
+      return redis.error_reply('LIVES')
+    end
+    if #lost > 0 and is_foreign() then
+      return redis.error_reply('FOREIGN')
+    end
+    if why_lost then
+      note_loss(why_lost, all_lost)
+    end
+    if meta[8] or why_lost then
+      return redis.error_reply('FENCED ' .. why_fenced)
+    elseif half_done then
+      return fence(half_done)
+    end
+    if not_after > 0 and clock() > not_after then
+      return redis.error_reply('LATE')
+    end
+    local wait_ms = mode == MAY_WRITE and enter_life()
+    if wait_ms then
+      return redis.error_reply(string.format('SETTLING %d', wait_ms))
+    end
+    if mode == MAY_WRITE and #lost > 0 then
+      give_up(table.concat(lost), 0)
+    end
+  end
+  if wants_lives or known_life ~= life then
+    lives_told = call('HGET', meta_key, 'lives') or ''
+  end
 end

@@ -6,7 +6,8 @@
 --          fence.lua goes by
 --
 -- <prefix>meta               hash: incarnation, sequence (of writes), shards, rows and index_bytes (of all indexes), offsets
---                            (given so far, in all logs), life (a LIFE without its incarnation), unfinished (the script that
+--                            (given so far, in all logs), life (a LIFE without its incarnation), written (time of the newest
+--                            write), must_last (time of the newest write that must not be lost), unfinished (the script that
 --                            writes; nobody sees it unless that script stopped halfway), and what fence.lua keeps
 -- <prefix>logs               hash: topic ID and partition (20 bytes) -> LOG
 -- <prefix>index:<20 bytes>   sorted set by last offset: ROW, or many of them packed (rows.lua)
@@ -33,20 +34,21 @@ local LOG = '>i8i8i8i8i8i8i8i8B'
 local ROW = '>Bi8i8c16I4I4i8i8i8'
 local ROW_LAST_AT, ROW_LENGTH_AT, ROW_RUNNING_MAXIMUM_AT = 10, 38, 58
 local USE = '>i8I4' -- bytes, rows
--- The ID of a life is the incarnation and half of the server's replication ID. Then the sequence, and the offsets given, with
--- which it began.
-local LIFE, LIFE_BYTES, LIFE_ID_BYTES = '>c24I8I8', 40, 24
+-- The ID of a life is the incarnation and half of the server's replication ID. Then the sequence, the offsets given, and the
+-- time of the newest write, with which it began.
+local LIFE, LIFE_BYTES, LIFE_ID_BYTES = '>c24I8I8I8', 48, 24
 local UNKNOWN_TOPIC_OR_PARTITION = 3
 
 local prefix = KEYS[1]
 local NO_INCARNATION, NO_SERVER = string.rep('\0', 8), string.rep('\0', 16)
 local new_incarnation, expected_shards = parse('>c8I4', ARGV[1])
 local meta = call('HMGET', prefix .. 'meta', 'incarnation', 'sequence', 'shards', 'rows', 'index_bytes', 'offsets', 'life',
-  'fenced', 'unfinished')
+  'fenced', 'unfinished', 'written', 'must_last')
 local incarnation, sequence = meta[1] or NO_INCARNATION, tonumber(meta[2] or 0)
 local index_rows, index_bytes = tonumber(meta[4] or 0), tonumber(meta[5] or 0)
 local offsets_given = tonumber(meta[6] or 0)
-local life = incarnation .. (meta[7] or NO_SERVER .. pack('>I8I8', 0, 0))
+local written, must_last = tonumber(meta[10] or 0), tonumber(meta[11] or 0)
+local life = incarnation .. (meta[7] or NO_SERVER .. pack('>I8I8I8', 0, 0, 0))
 local lives_told = '' -- fence.lua sets it
 if meta[3] and tonumber(meta[3]) ~= expected_shards then
   return redis.error_reply('SHARDS ' .. meta[3])
@@ -66,16 +68,34 @@ local function begin_change()
   end
 end
 
+-- In milliseconds since 1970.
+local function clock()
+  local time = call('TIME')
+  return time[1] * 1000 + math.floor(time[2] / 1000)
+end
+
+-- The time of a write is later than that of every write before, whatever the server's clock does.
+local function note_time()
+  written = math.max(clock(), written + 1)
+end
+
 -- To be called once by whatever writes. `more_bytes`: of the members of indexes, as member_bytes counts them;
--- `more_offsets`: that were given to batches.
-local function note_change(more_rows, more_bytes, more_offsets)
+-- `more_offsets`: that were given to batches; `lasts`: the time of the newest write that must not be lost, or true for this one.
+-- A write that gives offsets is one. Bookkeeping is none: it is done again.
+local function note_change(more_rows, more_bytes, more_offsets, lasts)
   sequence, offsets_given = sequence + 1, offsets_given + (more_offsets or 0)
+  note_time()
+  if lasts == true or (more_offsets or 0) > 0 then
+    must_last = written
+  else
+    must_last = math.max(must_last, lasts or 0)
+  end
   if not meta[1] then
     incarnation, life = new_incarnation, new_incarnation .. sub(life, 9)
   end
   call('HSET', prefix .. 'meta', 'incarnation', incarnation, 'sequence', sequence, 'shards', expected_shards,
     'rows', index_rows + more_rows, 'index_bytes', index_bytes + (more_bytes or 0), 'offsets', offsets_given,
-    'unfinished', SCRIPT)
+    'written', written, 'must_last', must_last, 'unfinished', SCRIPT)
   writing = true
   if not meta[1] then
     call('HSET', prefix .. 'meta', 'lives', life)
@@ -84,7 +104,7 @@ end
 
 -- What every reply and announcement begins with.
 local function state(lives)
-  return life .. pack('>I8I8I4', sequence, offsets_given, #lives) .. lives
+  return life .. pack('>I8I8I8I4', sequence, offsets_given, must_last, #lives) .. lives
 end
 
 local function finish_change()
@@ -105,13 +125,7 @@ local function announce(parts)
   call('PUBLISH', prefix .. 'announcements', state('') .. table.concat(parts))
 end
 
--- In milliseconds since 1970.
-local function clock()
-  local time = call('TIME')
-  return time[1] * 1000 + math.floor(time[2] / 1000)
-end
-
--- Rows are gone: what that leaves of the segments' use, by segment.
+-- Rows are gone, after `note_change`: what that leaves of the segments' use, by segment.
 local function note_freed(bytes_freed, rows_freed)
   local segments, key = {}, prefix .. 'segments'
   for segment in pairs(bytes_freed) do
@@ -120,7 +134,6 @@ local function note_freed(bytes_freed, rows_freed)
   if #segments == 0 then
     return
   end
-  local now = clock()
   local less_used, unused, garbage = {}, {}, {}
   for index, use in ipairs(call('HMGET', key, unpack(segments))) do
     local segment = segments[index]
@@ -133,7 +146,7 @@ local function note_freed(bytes_freed, rows_freed)
       less_used[#less_used + 1], less_used[#less_used + 2] = segment, pack(USE, bytes, rows)
     else
       unused[#unused + 1] = segment
-      garbage[#garbage + 1], garbage[#garbage + 2] = now, segment
+      garbage[#garbage + 1], garbage[#garbage + 2] = written, segment
     end
   end
   -- A few hundred at most, as rows are freed.

@@ -7,14 +7,17 @@
 
 local request = ARGV[2]
 local now = clock()
-local segments, parts = {}, {}
+local segments, parts, freed = {}, {}, 0
 for at = 1, #request, 16 do
-  segments[#segments + 1] = sub(request, at, at + 15)
+  local segment = sub(request, at, at + 15)
+  segments[#segments + 1] = segment
+  -- Its object is deleted after this: what has freed it here must not be lost from now on.
+  freed = math.max(freed, tonumber(call('ZSCORE', prefix .. 'garbage', segment) or 0))
 end
 -- A removal comes first: the server allows it when memory is short, and then also the writes after it.
 begin_change()
 call('ZREM', prefix .. 'garbage', unpack(segments))
-note_change(0)
+note_change(0, 0, 0, freed)
 for _, segment in ipairs(segments) do
   if call('HEXISTS', prefix .. 'segments', segment) == 1 then
     parts[#parts + 1] = '\0'

@@ -19,6 +19,7 @@ local budget = parse('>I4', ARGV[3])
 local now = clock()
 
 local bytes_freed, rows_freed, removed, more_bytes, trimmed, changed = {}, {}, 0, 0, {}, false
+local on_request = false -- whether a DeleteRecords has moved a log start
 local parts = {}
 
 local function expired(last, length, maximum, append_time, log, retention_ms, retention_bytes, by_append_time)
@@ -95,7 +96,7 @@ for at = 1, #request, REQUEST_BYTES do
       log.start = math.max(start, before)
       local count, more = free_rows(partition, log, retention_ms, retention_bytes, by_append_time)
       if log.start > start or count > 0 then
-        changed = true
+        changed, on_request = true, on_request or before > start
         local packed = pack(LOG, log.start, high_watermark, log_end, log.bytes, rows - count, maximum, created, last_append, FORMAT)
         begin_change()
         if count == 0 then
@@ -109,7 +110,7 @@ for at = 1, #request, REQUEST_BYTES do
   end
 end
 if changed then
-  note_change(-removed, more_bytes)
+  note_change(-removed, more_bytes, 0, on_request)
   note_freed(bytes_freed, rows_freed)
   announce(trimmed)
 end

@@ -18,18 +18,6 @@ local raise = offsets_lost + offsets_skipped + gap
 local floor = offsets_given + raise
 local now = clock()
 
-local highest_sequence = sequence
-local accepted = call('HGET', meta_key, 'accepted') or ''
-for at = 1, #all_lost, LOST_BYTES do
-  local id, _, _, to_sequence, to_offsets = parse(LOST, all_lost, at)
-  highest_sequence = math.max(highest_sequence, to_sequence)
-  local entry, accepted_at = pack(ACCEPTED, id, to_sequence, to_offsets), find_life(accepted, id, ACCEPTED_BYTES)
-  if accepted_at then
-    accepted = sub(accepted, 1, accepted_at - 1) .. sub(accepted, accepted_at + ACCEPTED_BYTES)
-  end
-  accepted = accepted .. entry
-end
-
 local changed, raised_to, announcements, raised, made = {}, {}, {}, 0, 0
 local function put(partition, log)
   changed[#changed + 1], changed[#changed + 2] = partition, log
@@ -60,16 +48,9 @@ for at = 1, #partitions, 20 do
   end
 end
 
--- A removal comes first: the server allows it when memory is short, and then also the writes after it.
-begin_change()
-call('HDEL', meta_key, 'fenced', 'lost', 'settling')
-local lives = (call('HGET', meta_key, 'lives') or '') .. pack(LIFE, new_incarnation .. SKIPPED, sequence, offsets_given)
-incarnation, sequence, offsets_given = new_incarnation, highest_sequence + 1, floor
--- This is the first write of the life: it began with one less.
-life = pack(LIFE, incarnation .. (server_here() or NO_SERVER), highest_sequence, floor)
-call('HSET', meta_key, 'incarnation', incarnation, 'sequence', sequence, 'shards', expected_shards, 'rows', index_rows,
-  'index_bytes', index_bytes, 'offsets', offsets_given, 'floor', floor, 'life', sub(life, 9),
-  'lives', shortened(lives .. life), 'accepted', sub(accepted, -MOST_ACCEPTED * ACCEPTED_BYTES))
+give_up(all_lost, raise)
+call('HSET', meta_key, 'floor', floor, 'must_last', written)
+must_last = written
 for at = 1, #changed, 1000 do
   call('HSET', prefix .. 'logs', unpack(changed, at, math.min(at + 999, #changed)))
   call('HSET', prefix .. 'raised', unpack(raised_to, at, math.min(at + 999, #changed)))

@@ -193,7 +193,7 @@ async def test_an_idle_shard_is_known_however_often_its_server_is_started(proxie
         await client.execute_command("DEBUG", "CHANGE-REPL-ID")
         await proxies[0].touch([0])
     assert not proxies[0].fence.fenced
-    assert len(await client.hget("diskless:{d0}:meta", "lives")) == 256 * 40
+    assert len(await client.hget("diskless:{d0}:meta", "lives")) == 256 * 48
     assert await commit(proxies[0]) == 2
 
 

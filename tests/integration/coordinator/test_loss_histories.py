@@ -6,6 +6,7 @@ What is lost is counted to the offset, however late it is noticed.
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 from pathlib import Path
 
@@ -102,6 +103,13 @@ class Histories(RuleBasedStateMachine):
         assert answer.error_code == (KAFKA_STORAGE_ERROR if self.lost else NONE)
         if answer.rows:
             assert answer.rows[0].segment == self.told[log, answer.rows[0].base_offset]
+
+    @rule(proxy=proxies)
+    @precondition(lambda self: not self.lost)
+    def keep_house(self, proxy: int) -> None:
+        """A write that nobody misses when it is lost."""
+        segment = os.urandom(16)
+        assert self.run(self.proxies[proxy].tombstone([segment])) == [segment]
 
     @rule()
     @precondition(lambda self: not self.lost)
@@ -210,7 +218,7 @@ def test_histories(losable: Store, machine: type[Histories]) -> None:
         (Unwatched, "fence", "here and here + LIFE_BYTES <= #lives", "false"),
         (Unwatched, "fence", "while at > 0 and not here do", "do"),
         (Histories, "unfence", "log_end = log_end + raise", "log_end = log_end + 0"),
-        (Histories, "unfence", "HDEL', meta_key, 'fenced', 'lost'", "HDEL', meta_key, 'lost'"),
+        (Histories, "fence", "HDEL', meta_key, 'fenced', 'lost'", "HDEL', meta_key, 'lost'"),
     ],
 )
 def test_a_planted_error_is_found(

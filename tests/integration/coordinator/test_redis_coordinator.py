@@ -193,7 +193,7 @@ async def test_payload_bytes_are_counted(coordinator) -> None:
     await coordinator.commit(os.urandom(16), [run_of(0)])  # its reply has the list of lives
     sent, received = coordinator.bytes_sent, coordinator.bytes_received
     await coordinator.commit(os.urandom(16), [run_of(0)])
-    assert (coordinator.bytes_sent - sent, coordinator.bytes_received - received) == (97 + 63 + 36, 60 + 18 + 19)
+    assert (coordinator.bytes_sent - sent, coordinator.bytes_received - received) == (113 + 63 + 36, 76 + 18 + 19)
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from proxy.coordinator.interface import (
 )
 
 TOPIC = bytes(range(16))
-HEADER = b"incarnat0123456789abcdef" + b"".join(number.to_bytes(8, "big") for number in (5, 6, 7, 9)) + bytes(4)
+HEADER = b"incarnat0123456789abcdef" + b"".join(number.to_bytes(8, "big") for number in (5, 6, 8, 7, 9, 10)) + bytes(4)
 
 offsets = st.integers(0, packing.MAX_EXACT)
 timestamps = st.integers(-packing.MAX_EXACT, packing.MAX_EXACT)
@@ -53,15 +53,15 @@ def test_a_row_is_longer_than_what_the_server_keeps_in_lists() -> None:
 
 
 def test_the_state_of_a_shard() -> None:
-    state = packing.ShardState(b"incarnat", 7, b"0123456789abcdef", 9, 5, 6)
+    state = packing.ShardState(b"incarnat", 7, b"0123456789abcdef", 9, 5, 6, 8, 10)
     assert packing.unpack_shard_state(HEADER + b"more") == state
     assert packing.without_lives(HEADER + b"more", state) == HEADER + b"more"
-    lives = bytes(40) + HEADER[:40]
-    reply = HEADER[:-4] + (80).to_bytes(4, "big") + lives + b"more"
+    lives = bytes(48) + HEADER[:48]
+    reply = HEADER[:-4] + (96).to_bytes(4, "big") + lives + b"more"
     seen = packing.unpack_shard_state(reply)
     assert (seen, seen.lives) == (state, lives)
     assert seen.is_in(lives)
-    assert not seen.is_in(lives[:40])
+    assert not seen.is_in(lives[:48])
     assert not seen.is_in(lives[1:])
     assert packing.without_lives(reply, seen) == HEADER + b"more"
 

@@ -23,6 +23,8 @@ states = st.builds(
     st.integers(0, 2**53),
     st.integers(0, 2**53),
     st.integers(0, 2**53),
+    st.integers(0, 2**53),
+    st.integers(0, 2**53),
     st.binary(max_size=80),
 )
 known = st.builds(
