@@ -1,12 +1,16 @@
-"""What proxies knew of the store's state, in object storage: it survives them and the store.
+"""The state of the store that proxies knew, in object storage: it survives them and the store.
 
-Two objects by turns, since objects are never replaced (`ObjectStorage` has no more than KIP-1163's operations): the
-older one is deleted and written anew, so that one is always whole. Whoever reads takes the highest of both.
+Each *side* has objects of its own: the proxies that use one server, from its start or promotion on. If two primaries
+are there at once, their lease-holders do not overwrite each other's, and each side reads what the other one knows.
+
+A side has two objects by turns, since objects are never replaced (`ObjectStorage` has no more than KIP-1163's
+operations): the older one is deleted and written again, so that one is always whole. Readers take the highest of both.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -17,7 +21,15 @@ from proxy.coordinator.packing import NOTHING_KNOWN, ShardState
 from proxy.storage.interface import ObjectMissing, ObjectStorage
 
 FORMAT = 2
-KEYS = ("coordinator/state-0", "coordinator/state-1")
+_FOLDER = "coordinator/"
+_KEY = re.compile(r"coordinator/state-([0-9a-z]+)-[01]")
+UNKNOWN_SIDE = "unknown"
+"""The side of a server that does not report its replication ID."""
+
+
+def keys_of(side: str) -> tuple[str, str]:
+    """Return the keys of a side, which is half of the server's replication ID in hex digits."""
+    return f"{_FOLDER}state-{side}-0", f"{_FOLDER}state-{side}-1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,34 +61,48 @@ class Remembered:
         )
 
 
-async def read_remembered(storage: ObjectStorage, identity: str) -> Remembered:
-    """What is remembered of the store of that identity. Raises StorageError, and StoreUnfit for an unknown format.
+async def read_sides(storage: ObjectStorage, identity: str) -> dict[str, Remembered]:
+    """Return what each side remembers of the store of that identity.
+
+    Raises StorageError, and StoreUnfit for an unknown format.
 
     An object that can't be read (its writer died in it) is left out: then the other one is whole.
     """
-    found = Remembered(identity)
-    for key in KEYS:
+    sides: dict[str, Remembered] = {}
+    async for stored in storage.objects(_FOLDER):
+        if not (named := _KEY.fullmatch(stored.key)):
+            continue
         try:
-            read = unpack(bytes(await storage.fetch(key)), key)
+            read = unpack(bytes(await storage.fetch(stored.key)), stored.key)
         except ObjectMissing:
             continue
         if read is not None and read.identity == identity:
-            found = found.merged(read)
+            sides[named[1]] = sides.get(named[1], Remembered(identity)).merged(read)
+    return sides
+
+
+async def read_remembered(storage: ObjectStorage, identity: str) -> Remembered:
+    """Return the highest that any side remembers. Raises as `read_sides`."""
+    found = Remembered(identity)
+    for one in (await read_sides(storage, identity)).values():
+        found = found.merged(one)
     return found
 
 
-async def remember(storage: ObjectStorage, known: Remembered, before: Remembered | None = None) -> Remembered:
-    """Keep what is known, beside what is remembered already; what is remembered then. Raises as `read_remembered`.
+async def remember(
+    storage: ObjectStorage, side: str, known: Remembered, before: Remembered | None = None
+) -> Remembered:
+    """Keep what is known and what the side remembers already; return both. Raises as `read_sides`.
 
-    `before`: what was read just now; it is read where None. Two proxies that do it at once may undo each other's newest
-    word, never what both have read.
+    `before`: what was read just now; it is read if None. Two proxies of one side that do it at once may undo each
+    other's newest word, never what both have read.
     """
-    before = before or await read_remembered(storage, known.identity)
+    before = before or (await read_sides(storage, known.identity)).get(side, Remembered(known.identity))
     after = before.merged(known)
     if (after.shards, after.registry_change) == (before.shards, before.registry_change):
         return before
     after = Remembered(after.identity, after.shards, after.registry_change, before.number + 1)
-    key, packed = KEYS[after.number % len(KEYS)], pack(after)
+    key, packed = keys_of(side)[after.number % 2], pack(after)
     await storage.delete([key])
     await storage.upload(key, packed, len(packed))
     return after
@@ -109,7 +135,7 @@ def pack(known: Remembered) -> bytes:
     ).encode()
 
 
-def unpack(packed: bytes, key: str = KEYS[0]) -> Remembered | None:
+def unpack(packed: bytes, key: str = _FOLDER) -> Remembered | None:
     """None where it is not whole. Raises StoreUnfit where it is of a format that this release does not know.
 
     To pass over it would be to forget what a newer release knows of losses.

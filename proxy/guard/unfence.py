@@ -12,10 +12,10 @@ import asyncio
 from dataclasses import dataclass
 
 from proxy.coordinator.interface import RegistryChange
-from proxy.coordinator.packing import NOTHING_KNOWN, Unfenced
+from proxy.coordinator.packing import Unfenced
 from proxy.coordinator.shards import partition_key, shard_of
 from proxy.guard.identity import adopt_identity
-from proxy.guard.remembered import Remembered, read_remembered, remember
+from proxy.guard.remembered import UNKNOWN_SIDE, Remembered, read_remembered, remember
 from proxy.guard.verdict import Guarded, Verdict, examine
 
 _LOOKS_WAITED_FOR = 2.5
@@ -69,9 +69,8 @@ async def accept_loss(guarded: Guarded, shard: int | None, gap: int) -> Accepted
         await adopt_identity(guarded.client, verdict.storage_identity)
         identity_given = True
     # From here on proxies that live find the shards fenced, if they did not yet, and each says what it knows of them.
-    for state_of in shards:
-        guarded.coordinator.fence.learn(state_of, verdict.remembered.shards.get(state_of, NOTHING_KNOWN))
-    await guarded.coordinator.touch(shards)
+    for side in verdict.sides:
+        await guarded.coordinator.missing({one: state for one, state in side.shards.items() if one in shards})
     await asyncio.sleep(_LOOKS_WAITED_FOR * guarded.settings.redis.check_interval_ms / 1000)
     registry_version = -1
     if shard is None:
@@ -84,7 +83,9 @@ async def accept_loss(guarded: Guarded, shard: int | None, gap: int) -> Accepted
     if verdict.storage_identity is not None:
         states = {one: looks[one].state for one in shards}
         accepted = RegistryChange(registry_version)
-        await remember(guarded.storage, Remembered(verdict.storage_identity, states, accepted))
+        # Proxies remove what other sides have kept, as the store answers them that it lacks nothing of it any more.
+        here = next((state.life.decode() for state in states.values() if any(state.life)), UNKNOWN_SIDE)
+        await remember(guarded.storage, here, Remembered(verdict.storage_identity, states, accepted))
     return Accepted(done, registry_version, identity_given)
 
 

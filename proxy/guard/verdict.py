@@ -17,7 +17,7 @@ from proxy.coordinator.packing import NOTHING_KNOWN, ShardLook, ShardState
 from proxy.coordinator.redis import RedisCoordinator
 from proxy.coordinator.registry import RedisTopicRegistry
 from proxy.guard.identity import not_together, store_identity, stored_identity
-from proxy.guard.remembered import Remembered, read_remembered
+from proxy.guard.remembered import Remembered, read_sides
 from proxy.storage import ObjectStorage, open_storage
 
 
@@ -84,6 +84,8 @@ class Verdict:
     why_registry_fenced: str
     """Why nobody may change the registry: changes of it are lost. Empty if nobody knows of any."""
     remembered: Remembered
+    """The highest of all sides."""
+    sides: tuple[Remembered, ...]
     shards: tuple[ShardVerdict, ...]
 
     @property
@@ -107,16 +109,30 @@ async def examine(guarded: Guarded) -> Verdict:
     identity, _ = await store_identity(guarded.client)
     storage_identity = await stored_identity(guarded.storage)
     unfit = unfit or not_together(identity, storage_identity)
-    remembered = await read_remembered(guarded.storage, storage_identity or "")
-    looks = await guarded.coordinator.look(remembered.shards)
+    sides = await read_sides(guarded.storage, storage_identity or "")
+    remembered = Remembered(storage_identity or "")
+    looks = await guarded.coordinator.look({})
+    for side in sides.values():
+        remembered = remembered.merged(side)
+        by_side = await guarded.coordinator.look(side.shards)
+        # A side that knows more than the proxies that live have reported.
+        looks = [
+            max(pair, key=lambda look: (bool(look.why_fenced), look.writes_lost))
+            for pair in zip(looks, by_side, strict=True)
+        ]
     seen = max(remembered.registry_change.version, await guarded.fleet_store.newest_registry_version())
     guarded.registry.expect_identity(storage_identity or "")
     # After what was seen of it: it only grows.
     snapshot = await guarded.registry.load(remembered.registry_change, looks=True)
+    for side in sides.values():
+        if not snapshot.why_fenced:
+            snapshot = await guarded.registry.load(side.registry_change, looks=True)
     shards = tuple(
         ShardVerdict(shard, look, remembered.shards.get(shard, NOTHING_KNOWN)) for shard, look in enumerate(looks)
     )
     went_back = snapshot.why_fenced or (
         f"a proxy knows its version {seen}, and it is at {snapshot.version}" if snapshot.version < seen else ""
     )
-    return Verdict(unfit, identity, storage_identity, snapshot.version, seen, went_back, remembered, shards)
+    return Verdict(
+        unfit, identity, storage_identity, snapshot.version, seen, went_back, remembered, tuple(sides.values()), shards
+    )

@@ -7,7 +7,7 @@ server was started or promoted, and before others write to it (`redis.settle_ms`
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import structlog
 from redis.asyncio import Redis
@@ -15,13 +15,12 @@ from redis.asyncio import Redis
 from proxy import config
 from proxy.coordinator.commands import check_commands
 from proxy.coordinator.connect import StoreUnfit, WrongServer, check_fitness, renew
-from proxy.coordinator.interface import CoordinatorUnavailable
+from proxy.coordinator.interface import NO_CHANGE, CoordinatorUnavailable
 from proxy.coordinator.layout import layout_problems
-from proxy.coordinator.packing import NOTHING_KNOWN, ShardState
 from proxy.coordinator.redis import RedisCoordinator
 from proxy.coordinator.shard_calls import FOREIGN
 from proxy.guard.identity import settle_identity, store_identity
-from proxy.guard.remembered import Remembered, read_remembered, remember
+from proxy.guard.remembered import UNKNOWN_SIDE, Remembered, keys_of, read_sides, remember
 from proxy.storage.interface import ObjectStorage, StorageError
 from proxy.topics import Topics
 
@@ -64,9 +63,8 @@ class StoreWatch:
         self._looks_fenced = 0
         """In a row, that found a shard fenced."""
         self._renewed_after_looks = _FIRST_RENEWED_AFTER_LOOKS
-        self._last_kept: Remembered | None = None
-        self._asked_for: dict[int, ShardState] = {}
-        """What others have kept, and the store has, or has been asked with since by whatever this proxy has called."""
+        self._side = ""
+        """Half of the replication ID of the server that answered last."""
 
     async def open(self) -> None:
         """Before the first use of the store: what is remembered of it is held against it from now on.
@@ -75,13 +73,15 @@ class StoreWatch:
         """
         self._identity = await settle_identity(self._client, self._storage)
         self._coordinator.expect_identity(self._identity)
-        remembered = await read_remembered(self._storage, self._identity)
-        self._asked_for = dict(remembered.shards)
-        for shard, state in remembered.shards.items():
-            self._coordinator.fence.learn(shard, state)
+        sides = await read_sides(self._storage, self._identity)
+        for one in sides.values():
+            for shard, state in one.shards.items():
+                self._coordinator.fence.learn(shard, state)
         self._topics.registry.expect_identity(self._identity)
-        self._topics.remembered = remembered.registry_change
-        self._server = await check_fitness(self._client, self._settings)
+        changes = [one.registry_change for one in sides.values()]
+        self._topics.remembered = max(changes, key=lambda change: change.version, default=NO_CHANGE)
+        self._note_server(await check_fitness(self._client, self._settings))
+        await self._ask_for(sides)
         for start in range(0, self._settings.shards, SHARDS_PER_LOOK):
             await self._coordinator.touch(range(start, min(start + SHARDS_PER_LOOK, self._settings.shards)))
 
@@ -155,7 +155,7 @@ class StoreWatch:
                 await self._touch_all()
                 await self._topics.load()
                 log.info("store_server_changed", reason="it was started again, promoted, or could not be reached")
-                self._server = server
+                self._note_server(server)
         self._coordinator.refuse_writes(self.unfit)
         if not self._coordinator.fence.fenced:
             self._looks_fenced, self._renewed_after_looks = 0, _FIRST_RENEWED_AFTER_LOOKS
@@ -175,27 +175,37 @@ class StoreWatch:
         await self._coordinator.touch(self._some_shards())
 
     async def keep_known(self) -> None:
-        """Keep what this proxy knows in object storage. Raises StorageError."""
+        """Keep what this proxy knows in object storage, and ask the store for what other sides know.
+
+        Raises StorageError, and StoreUnfit for an unknown format.
+        """
+        side = self._side or UNKNOWN_SIDE
+        sides = await read_sides(self._storage, self._identity)
+        own = sides.pop(side, Remembered(self._identity))
+        try:
+            superseded = await self._ask_for(sides)
+        except CoordinatorUnavailable:
+            superseded = []
         known = Remembered(self._identity, self._coordinator.fence.states(), self._topics.change)
-        if self._last_kept is None or (known.shards, known.registry_change) != (
-            self._last_kept.shards,
-            self._last_kept.registry_change,
-        ):
-            before = await read_remembered(self._storage, self._identity)
-            strange = {
-                shard: state
-                for shard, state in before.shards.items()
-                if not state.is_of_life(known.shards.get(shard, NOTHING_KNOWN)) and state != self._asked_for.get(shard)
-            }
-            # What others knew of another life of the server must not be forgotten before the store was asked for it.
-            try:
-                lost = await self._coordinator.missing(strange) if strange else set()
-            except CoordinatorUnavailable:
-                lost = set(strange)
-            kept = {shard: state for shard, state in known.shards.items() if shard not in lost}
-            await remember(self._storage, Remembered(self._identity, kept, known.registry_change), before)
-            self._asked_for |= {shard: state for shard, state in {**strange, **kept}.items() if shard not in lost}
-            self._last_kept = None if lost else known
+        await remember(self._storage, side, known, own)
+        if superseded:
+            await self._storage.delete([key for other in superseded for key in keys_of(other)])
+
+    async def _ask_for(self, sides: Mapping[str, Remembered]) -> list[str]:
+        """Ask the store for what other sides know: it fences what it lacks. Return the sides of which it lacks nothing.
+
+        Raises CoordinatorUnavailable.
+        """
+        complete = []
+        for side, one in sides.items():
+            missing = await self._coordinator.missing(one.shards) if one.shards else set()
+            registry = await self._topics.registry.load(one.registry_change)
+            if not missing and not registry.why_fenced:
+                complete.append(side)
+        return complete
+
+    def _note_server(self, server: str) -> None:
+        self._server, self._side = server, server.partition(" ")[0][:16]
 
     async def _touch_all(self) -> None:
         for start in range(0, self._settings.shards, SHARDS_PER_LOOK):

@@ -16,7 +16,7 @@ from proxy.coordinator.connect import connect
 from proxy.coordinator.interface import NO_PRODUCER_ID, Announcement, PartitionRun, ProposedBatch
 from proxy.coordinator.redis import RedisCoordinator
 from proxy.coordinator.registry import RedisTopicRegistry
-from proxy.guard.remembered import read_remembered
+from proxy.guard.remembered import read_sides
 from proxy.guard.watch import StoreWatch
 from proxy.topics import Topics
 from tests.integration.coordinator.conftest import Store
@@ -61,14 +61,15 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 @asynccontextmanager
-async def proxy_at(url: str, storage) -> AsyncIterator[tuple[Proxy, Redis]]:
+async def proxy_at(url: str, storage, *, waits: bool = False) -> AsyncIterator[tuple[Proxy, Redis]]:
     settings = config.Redis(url=url, shards=1, settle_ms=0, timeout_ms=1_000, check_interval_ms=10)
     client = await connect(settings)
     try:
         coordinator = coordinator_of(client, settings)
         topics = Topics(RedisTopicRegistry(client, settings), lease_runs=lambda: True)
         watch = StoreWatch(settings, client, coordinator, storage, topics, lambda: True)
-        await watch.open()
+        if not waits:
+            await watch.open()
         yield Proxy(coordinator, topics, watch), client
     finally:
         await client.aclose()
@@ -187,6 +188,34 @@ async def test_what_others_knew_of_another_life_is_asked_for_before_it_is_forgot
             await other.watch.keep_known()
             assert list(other.coordinator.fence.fenced) == [0]
             assert await commit(other.coordinator) == -1
-            identity = other.watch._identity
-            remembered = (await read_remembered(storage, identity)).shards[0]
-            assert remembered == proxy.coordinator.fence.newest(0), "it is still kept"
+            sides = await read_sides(storage, other.watch._identity)
+            assert sides[proxy.watch._side].shards[0] == proxy.coordinator.fence.newest(0), "it is still kept"
+
+
+async def test_both_of_two_primaries_learn_of_the_other_whoever_keeps_first(pair: tuple[Store, Store], storage) -> None:
+    """Their lease-holders keep what they know at the same time, twice."""
+    old, new = pair
+    async with proxy_at(old.url, storage) as (left, client), proxy_at(new.url, storage, waits=True) as (right, _):
+        await write_and_promote(left, client, new)
+        await right.watch.open()
+        for number in range(3):
+            assert await commit(left.coordinator) == 2 + 2 * number
+        assert await commit(right.coordinator) == 2
+        for _ in range(2):
+            await asyncio.gather(left.watch.keep_known(), right.watch.keep_known())
+        for side, count in ((left, "1 of its writes are gone, with 2"), (right, "3 of its writes are gone, with 6")):
+            assert count in side.coordinator.fence.fenced[0]
+            assert await commit(side.coordinator) == -1
+
+
+async def test_the_state_of_a_server_that_is_gone_is_removed_once_the_store_has_all_of_it(
+    pair: tuple[Store, Store], storage
+) -> None:
+    old, new = pair
+    async with proxy_at(old.url, storage) as (proxy, client):
+        await write_and_promote(proxy, client, new)
+        await proxy.watch.keep_known()
+        async with proxy_at(new.url, storage) as (other, _):
+            assert await commit(other.coordinator) == 2
+            await other.watch.keep_known()
+            assert (await read_sides(storage, other.watch._identity)).keys() == {other.watch._side}

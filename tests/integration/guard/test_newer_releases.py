@@ -21,7 +21,7 @@ from proxy.coordinator.layout import FORMAT_VERSION, check_store
 from proxy.coordinator.registry import RedisTopicRegistry
 from proxy.coordinator.shards import FLEET_PREFIX, REGISTRY_PREFIX, STORE_KEY
 from proxy.guard.identity import IDENTITY_KEY, settle_identity
-from proxy.guard.remembered import FORMAT, KEYS
+from proxy.guard.remembered import FORMAT, keys_of
 from proxy.inspection.stores import open_stores
 from proxy.storage.file import FileStorage
 from tests.integration.coordinator.losses import coordinator_of
@@ -162,13 +162,12 @@ async def test_what_a_newer_release_remembers_is_not_passed_over_nor_overwritten
     proxy = await start_proxy()
     await proxy.coordinator.create_logs(TOPIC, range(2))
     await proxy.watch.keep_known()
+    key = keys_of(proxy.watch._side)[0]
     newer = json.dumps({"format": FORMAT + 1, "what": "nobody knows yet"}).encode()
-    await put(storage, KEYS[0], newer)
+    await put(storage, key, newer)
     await commit(proxy.coordinator)
-    with pytest.raises(
-        StoreUnfit, match=rf"{KEYS[0]} has format {FORMAT + 1}, and this release .* knows {FORMAT} only"
-    ):
+    with pytest.raises(StoreUnfit, match=rf"{key} has format {FORMAT + 1}, and this release .* knows {FORMAT} only"):
         await proxy.watch.keep_known()
-    assert await storage.fetch(KEYS[0]) == newer
-    with pytest.raises(StoreUnfit, match=f"{KEYS[0]} has format {FORMAT + 1}"):
+    assert await storage.fetch(key) == newer
+    with pytest.raises(StoreUnfit, match=f"{key} has format {FORMAT + 1}"):
         await start_proxy()

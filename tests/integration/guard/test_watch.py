@@ -12,7 +12,7 @@ from proxy.coordinator.connect import StoreUnfit
 from proxy.coordinator.interface import NO_PRODUCER_ID, CoordinatorUnavailable, PartitionRun, ProposedBatch
 from proxy.coordinator.redis import RedisCoordinator
 from proxy.guard.identity import IDENTITY_KEY, settle_identity, store_identity, stored_identity
-from proxy.guard.remembered import KEYS, read_remembered
+from proxy.guard.remembered import keys_of, read_remembered
 from proxy.storage.interface import StorageError
 from tests.integration.coordinator.losses import coordinator_of
 
@@ -177,7 +177,7 @@ async def test_what_is_known_is_kept_while_the_lease_is_held(start_proxy, storag
     watching.cancel()
     with pytest.raises(asyncio.CancelledError):
         await watching
-    assert {stored.key async for stored in storage.objects()} == {IDENTITY_KEY, *KEYS}
+    assert {stored.key async for stored in storage.objects()} == {IDENTITY_KEY, *keys_of(proxy.watch._side)}
 
 
 # A store that stops being fit

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 from hypothesis import given
@@ -12,7 +14,7 @@ from hypothesis import strategies as st
 
 from proxy.coordinator.interface import RegistryChange
 from proxy.coordinator.packing import ShardState
-from proxy.guard.remembered import KEYS, Remembered, pack, read_remembered, remember, unpack
+from proxy.guard.remembered import Remembered, keys_of, pack, read_remembered, remember, unpack
 from proxy.storage.interface import ObjectMissing, StorageError
 
 states = st.builds(
@@ -36,11 +38,14 @@ known = st.builds(
 )
 
 
+SIDE = "0123456789abcdef"
+
+
 class Objects:
     """Object storage in memory that dies after some operations; an upload may leave a part of its object."""
 
     def __init__(self) -> None:
-        self.objects: dict[str, bytes] = {}
+        self.stored: dict[str, bytes] = {}
         self.left = 10**9
         self.torn = False
 
@@ -49,23 +54,28 @@ class Objects:
         if self.left < 0:
             raise StorageError("died")
 
+    async def objects(self, folder: str) -> AsyncIterator[Any]:
+        for key in list(self.stored):
+            if key.startswith(folder):
+                yield SimpleNamespace(key=key)
+
     async def fetch(self, key: str) -> bytes:
         self._step()
-        if key not in self.objects:
+        if key not in self.stored:
             raise ObjectMissing(key)
-        return self.objects[key]
+        return self.stored[key]
 
     async def upload(self, key: str, data: bytes, length: int) -> None:
-        assert key not in self.objects
+        assert key not in self.stored
         if self.torn and self.left == 0:
-            self.objects[key] = data[: length // 2]
+            self.stored[key] = data[: length // 2]
         self._step()
-        self.objects[key] = data
+        self.stored[key] = data
 
     async def delete(self, keys: list[str]) -> None:
         self._step()
         for key in keys:
-            self.objects.pop(key, None)
+            self.stored.pop(key, None)
 
 
 @given(known)
@@ -94,7 +104,7 @@ def test_it_never_goes_back_whoever_dies_while_writing(history: list[tuple[Remem
         for one, steps, torn in history:
             storage.left, storage.torn = steps, torn
             try:
-                await remember(storage, one)
+                await remember(storage, SIDE, one)
                 expected = expected.merged(one)
             except StorageError:
                 pass
@@ -104,7 +114,7 @@ def test_it_never_goes_back_whoever_dies_while_writing(history: list[tuple[Remem
             expected = replace(found, number=0)  # what a dead writer has just written counts too
 
     asyncio.run(run())
-    assert storage.objects.keys() <= set(KEYS)
+    assert storage.stored.keys() <= set(keys_of(SIDE))
 
 
 @given(known)
@@ -112,7 +122,7 @@ def test_another_stores_states_are_none_of_its(one: Remembered) -> None:
     storage: Any = Objects()
 
     async def run() -> None:
-        await remember(storage, one)
+        await remember(storage, SIDE, one)
         assert await read_remembered(storage, "another") == Remembered("another")
 
     asyncio.run(run())
@@ -123,8 +133,8 @@ def test_what_is_known_already_is_not_written_again() -> None:
     one = Remembered("one", {0: ShardState(bytes(8), 5)}, RegistryChange(3))
 
     async def run() -> None:
-        await remember(storage, one)
-        storage.left = len(KEYS)  # reading is all that it may do
-        assert (await remember(storage, one)).number == 1
+        await remember(storage, SIDE, one)
+        storage.left = 1  # reading is all that it may do
+        assert (await remember(storage, SIDE, one)).number == 1
 
     asyncio.run(run())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,22 +19,27 @@ from proxy.storage.interface import ObjectMissing
 
 
 class Objects:
-    """Object storage in memory whose first fetches raise what `faults` says."""
+    """Object storage in memory whose first listings raise what `faults` says."""
 
     def __init__(self, *faults: Exception) -> None:
-        self.objects: dict[str, bytes] = {}
+        self.stored: dict[str, bytes] = {}
         self.kept = asyncio.Event()
         self.faults = list(faults)
 
-    async def fetch(self, key: str) -> bytes:
+    async def objects(self, folder: str) -> AsyncIterator[Any]:
         if self.faults:
             raise self.faults.pop(0)
-        if key not in self.objects:
+        for key in list(self.stored):
+            if key.startswith(folder):
+                yield SimpleNamespace(key=key)
+
+    async def fetch(self, key: str) -> bytes:
+        if key not in self.stored:
             raise ObjectMissing(key)
-        return self.objects[key]
+        return self.stored[key]
 
     async def upload(self, key: str, data: bytes, length: int) -> None:
-        self.objects[key] = data
+        self.stored[key] = data
         self.kept.set()
 
     async def delete(self, keys: list[str]) -> None:
