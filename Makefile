@@ -9,7 +9,7 @@ PARALLEL = -n $(WORKERS) --dist loadgroup
 LOCKED := -q pyproject.toml --universal --generate-hashes --no-emit-index-url --no-header --extra demo
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo hello docs test test-all differential lint format bench bench-spark retention-run moves-run pipeline-run soak lock lock-jars clean
+.PHONY: help setup demo hello docs test test-all differential lint format bench bench-spark failover-run retention-run moves-run pipeline-run soak lock lock-jars clean
 
 help: ## Show this list.
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | while IFS="$$(printf '\t')" read -r name text; do \
@@ -52,6 +52,9 @@ bench: setup ## Measure, and write benchmarks/results; ARGS are passed on.
 
 bench-spark: setup ## Measure the pipeline on Spark, and write benchmarks/results; ARGS are passed on.
 	@.venv/bin/python -m benchmarks.spark $(ARGS)
+
+failover-run: setup ## Failovers of the coordinator's store under load for ten minutes; make failover-run ARGS="--minutes 1 --seed 7".
+	@.venv/bin/python -m tests.failovers_under_load $(ARGS)
 
 retention-run: setup ## Retention and deletions under load for ten minutes; make retention-run ARGS="--minutes 1 --seed 7".
 	@.venv/bin/python -m tests.retention_under_load $(ARGS)

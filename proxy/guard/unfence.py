@@ -9,6 +9,7 @@ partitions its batches are of.
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from dataclasses import dataclass
 
 from proxy.coordinator.interface import RegistryChange
@@ -17,6 +18,7 @@ from proxy.coordinator.shards import partition_key, shard_of
 from proxy.guard.identity import adopt_identity
 from proxy.guard.remembered import UNKNOWN_SIDE, Remembered, read_remembered, remember
 from proxy.guard.verdict import Guarded, Verdict, examine
+from proxy.storage.interface import StorageError
 
 _LOOKS_WAITED_FOR = 2.5
 """Of `redis.check_interval_ms`, in which every live proxy has said what it knows of a shard that is fenced."""
@@ -85,7 +87,8 @@ async def accept_loss(guarded: Guarded, shard: int | None, gap: int) -> Accepted
         accepted = RegistryChange(registry_version)
         # Proxies remove what other sides have kept, as the store answers them that it lacks nothing of it any more.
         here = next((state.life.decode() for state in states.values() if any(state.life)), UNKNOWN_SIDE)
-        await remember(guarded.storage, here, Remembered(verdict.storage_identity, states, accepted))
+        with suppress(StorageError):  # a proxy keeps it at this moment, or will
+            await remember(guarded.storage, here, Remembered(verdict.storage_identity, states, accepted))
     return Accepted(done, registry_version, identity_given)
 
 

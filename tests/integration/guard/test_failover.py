@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -22,42 +21,10 @@ from proxy.topics import Topics
 from tests.integration.coordinator.conftest import Store
 from tests.integration.coordinator.losses import LOSABLE, coordinator_of
 from tests.integration.guard.conftest import Proxy
+from tests.support.server_name import Name
 
 TOPIC = bytes(range(16))
 BATCH = ProposedBatch(100, 2, 1_000, NO_PRODUCER_ID, -1, -1)
-
-
-class Name:
-    """What redis.url says: connections lead to where it points when they are made, and stay there."""
-
-    def __init__(self, port: int) -> None:
-        self.leads_to = port
-        self._server: asyncio.Server | None = None
-
-    @property
-    def url(self) -> str:
-        assert self._server is not None
-        return f"redis://127.0.0.1:{self._server.sockets[0].getsockname()[1]}/0"
-
-    async def __aenter__(self) -> Name:
-        self._server = await asyncio.start_server(self._relay, "127.0.0.1", 0)
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        assert self._server is not None
-        self._server.close()
-
-    async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        there, back = await asyncio.open_connection("127.0.0.1", self.leads_to)
-        await asyncio.gather(_pump(reader, back), _pump(there, writer))
-
-
-async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    with contextlib.suppress(OSError):
-        while data := await reader.read(65_536):
-            writer.write(data)
-            await writer.drain()
-    writer.close()
 
 
 @asynccontextmanager

@@ -136,8 +136,9 @@ async def test_fields_that_a_newer_proxy_tells_of_itself_are_passed_over(client)
     fleet = RedisFleetStore(client)
     await fleet.beat(ProxyRecord("newer", "rack-a", (), 3), 60_000)
     lease = await client.hget(f"{FLEET_PREFIX}leases", "newer")
-    told = json.loads(lease[8:]) | {"speaks": ["tomorrow"]}
-    await client.hset(f"{FLEET_PREFIX}leases", "newer", lease[:8] + json.dumps(told).encode())
+    record_at = lease.index(b"{")
+    told = json.loads(lease[record_at:]) | {"speaks": ["tomorrow"]}
+    await client.hset(f"{FLEET_PREFIX}leases", "newer", lease[:record_at] + json.dumps(told).encode())
     records = await fleet.beat(ProxyRecord("own", "rack-b", (), 3), 60_000)
     assert [one.proxy_id for one in records] == ["newer", "own"]
 

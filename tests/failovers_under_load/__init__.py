@@ -1,0 +1,1 @@
+"""Random failovers of the coordinator's store under load, and a checker that knows every acknowledged offset."""

@@ -1,0 +1,56 @@
+"""The run as a command, on servers of its own."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import random
+import sys
+import tempfile
+from pathlib import Path
+
+import structlog
+
+from tests.failovers_under_load.run import Report, RunOptions, failovers_under_load
+
+
+def in_words(report: Report) -> str:
+    """Return the report as text."""
+    books = report.books
+    kinds = ", ".join(f"{count} × {kind.replace('_', ' ')}" for kind, count in sorted(report.failovers.items()))
+    lines = [
+        f"seed {report.seed}: {report.seconds:.0f} s, {report.failovers.total()} failovers ({kinds})",
+        f"{report.fenced} of them fenced shards, {books.unfences} losses were accepted",
+        f"offsets: {books.acknowledged} acknowledged, {books.lost} of them lost and reported; "
+        f"{books.unacknowledged_lost} without an answer were reported, too",
+        f"{books.twice_meanwhile} offsets were given by two primaries at the same time, before either was fenced",
+        f"{len(books.problems)} problems" + "".join(f"\n  {problem}" for problem in books.problems[:20]),
+    ]
+    return "\n".join(lines)
+
+
+def main() -> int:
+    """Return exit code 1 if there were problems."""
+    parser = argparse.ArgumentParser(prog="python -m tests.failovers_under_load", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=10.0, help="how long the store fails over")
+    parser.add_argument("--seed", type=int, default=None, help="of all that is chosen at random; printed")
+    arguments = parser.parse_args()
+    seed = random.SystemRandom().randrange(2**32) if arguments.seed is None else arguments.seed
+    print(f"seed {seed}", file=sys.stderr, flush=True)
+
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+
+    def progress(text: str) -> None:
+        print(f"\r{text}   ", end="", file=sys.stderr, flush=True)
+
+    with tempfile.TemporaryDirectory() as directory:
+        options = RunOptions(arguments.minutes * 60, seed, Path(directory))
+        report = asyncio.run(failovers_under_load(options, progress))
+    print(file=sys.stderr)
+    print(in_words(report), flush=True)
+    return 1 if report.books.problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
