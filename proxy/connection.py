@@ -398,10 +398,13 @@ class ClientConnection(asyncio.Protocol):
         api_version: int,
         body: list[Buffer] | bytes,
         question: Awaiting | None = None,
+        *,
+        check: Callable[[], None] | None = None,
     ) -> memoryview:
         """Ask the client's own broker something as the client; the answer's body. Raises BrokerUnreachable.
 
-        `question` as in `BrokerConnection.ask`. Metadata, by which rights are asked for, is asked again of the broker
+        `question` as in `BrokerConnection.ask`. `check`: called in the step that sends; if it raises, nothing is sent.
+        Metadata, by which rights are asked for, is asked again of the broker
         that stands in, if the broker ends the connection.
         """
         if self._connecting is not None and not self._connecting.done():
@@ -414,6 +417,8 @@ class ClientConnection(asyncio.Protocol):
             # The broker would take it for a token, and close the connection.
             raise BrokerUnreachable("the client is authenticating")
         upstream = self.upstream
+        if check is not None:
+            check()
         try:
             return await upstream.ask(api_key, api_version, body, request.client_id, question)
         except BrokerUnreachable:

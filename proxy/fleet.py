@@ -67,6 +67,10 @@ def _admin_address(settings: Settings) -> str:
     return f"[{host}]:{admin.port}" if ":" in host else f"{host}:{admin.port}"
 
 
+class LeaseLapsed(Exception):
+    """The lease ran out since: other proxies may have undone what this one has reserved."""
+
+
 class Fleet:
     """This proxy's view of all live proxies, and its own lease.
 
@@ -95,6 +99,8 @@ class Fleet:
         self._obeys_the_registry = True
         """Whether the registry has the change that this proxy obeys, as of the last heartbeat."""
         self._lease_until_ms = 0
+        self.lease_number = 0
+        """Number of the newest lease: a lease that begins after the last one ran out is another one."""
         self._served: dict[tuple[str, str], _Served] = {}
         """By name of the listeners and rack of their clients."""
         self._racks: tuple[str, ...] = ()
@@ -105,6 +111,11 @@ class Fleet:
     def lease_runs(self) -> bool:
         """Whether creators of diskless topics still wait for this proxy's acknowledgement."""
         return running_ms() < self._lease_until_ms
+
+    def check_lease(self, number: int) -> None:
+        """Raise LeaseLapsed unless the lease of this `lease_number` has run without a break until now."""
+        if not self.lease_runs() or number != self.lease_number:
+            raise LeaseLapsed("this proxy was out of the fleet meanwhile, and other proxies may have freed the name")
 
     async def begin_serving(self) -> None:
         """From now on clients may be told of this proxy."""
@@ -137,8 +148,10 @@ class Fleet:
             self._obeys_the_registry = all(
                 one.registry_version == said.registry_version for one in records if one.proxy_id == self.identity
             )
-            if not self.lease_runs() or not self._obeys_the_registry:
+            lapsed = not self.lease_runs()
+            if lapsed or not self._obeys_the_registry:
                 await self._reload()
+            self.lease_number += lapsed
             self._lease_until_ms = began_ms + lease_ms
 
     async def keep_beating(self) -> None:

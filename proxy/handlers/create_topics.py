@@ -21,8 +21,9 @@ Version notes: the brokers are asked with v7 for the sake of the topic ID; the a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -42,6 +43,7 @@ from proxy.errors import (
     TOPIC_ALREADY_EXISTS,
     TOPIC_AUTHORIZATION_FAILED,
 )
+from proxy.fleet import LeaseLapsed
 from proxy.handlers.topic_resources import DYNAMIC_TOPIC_CONFIG
 from proxy.replication.creation import OUTCOME_UNKNOWN
 from proxy.topic_configs import (
@@ -212,7 +214,7 @@ class _Creating:
 
     async def _create(self) -> None:
         """Reserve, wait for the fleet, create, open."""
-        reservations = self._context.reservations
+        reservations, lease = self._context.reservations, self._context.fleet.lease_number
         begun = {name for name in self._wanted if reservations.begin(name)}
         open_ends: set[str] = set()
         try:
@@ -226,7 +228,12 @@ class _Creating:
             if not self._asked:
                 return
             try:
-                results = await self._ask(list(self._asked.values()), validate_only=False)
+                check = partial(self._context.fleet.check_lease, lease) if reserved else None
+                results = await self._ask(list(self._asked.values()), validate_only=False, check=check)
+            except LeaseLapsed as error:
+                await self._give_up(reserved, str(error))
+                open_ends -= reserved
+                results = await self._ask(list(self._asked.values()), validate_only=False) if self._asked else {}
             except BrokerUnreachable:
                 # Nobody knows what the brokers made of it.
                 for name in reserved:
@@ -269,11 +276,15 @@ class _Creating:
                 self._context.reservations.leave(name, never_made=True)  # the name may be reserved all the same
                 self._refuse(name, REQUEST_TIMED_OUT, f"the registry of diskless topics can't be reached: {error}")
         if reserved and not await self._everyone_knows(version):
-            for name in reserved:
-                self._refuse(name, REQUEST_TIMED_OUT, "not every proxy of the fleet acknowledged the topic in time")
-                await self._context.reservations.undo(name)
+            await self._give_up(reserved, "not every proxy of the fleet acknowledged the topic in time")
             return set()
         return reserved
+
+    async def _give_up(self, reserved: Iterable[str], reason: str) -> None:
+        """Undo reservations whose shadows were surely not made."""
+        for name in reserved:
+            self._refuse(name, REQUEST_TIMED_OUT, reason)
+            await self._context.reservations.undo(name)
 
     async def _everyone_knows(self, version: int) -> bool:
         """Wait until every live proxy obeys the registry's `version`."""
@@ -379,11 +390,14 @@ class _Creating:
         ]
         return await self._ask_once(self._asking(topics, validate_only=True)) if topics else {}
 
-    async def _ask(self, topics: list[Any], *, validate_only: bool) -> dict[str, Any]:
-        """The brokers' results by name. Raises BrokerUnreachable."""
+    async def _ask(
+        self, topics: list[Any], *, validate_only: bool, check: Callable[[], None] | None = None
+    ) -> dict[str, Any]:
+        """The brokers' results by name. Raises BrokerUnreachable, and what `check` raises: then nothing was made."""
         asked = self._asking(topics, validate_only=validate_only)
+        results = await self._ask_once(asked, check)
         made, throttle_time = await self._context.under_replicated.make(
-            self._connection, self._request, asked, await self._ask_once(asked), shadows=self._wanted
+            self._connection, self._request, asked, results, shadows=self._wanted, check=check
         )
         self._throttle_time = max(self._throttle_time, throttle_time)
         return made
@@ -394,9 +408,10 @@ class _Creating:
         timeout = min(self._parsed.timeout, limit)
         return replace(self._parsed, topics=tuple(topics), validate_only=validate_only, timeout=timeout)
 
-    async def _ask_once(self, asked: Any) -> dict[str, Any]:
+    async def _ask_once(self, asked: Any, check: Callable[[], None] | None = None) -> dict[str, Any]:
         """Without what is tried again with the brokers that live."""
-        body = await self._connection.ask(self._request, self._request.api_key, _ASKED_VERSION, encode(asked))
+        api_key = self._request.api_key
+        body = await self._connection.ask(self._request, api_key, _ASKED_VERSION, encode(asked), check=check)
         try:
             response: Any = read_response(self._request.api_key, _ASKED_VERSION, body)
         except ProtocolError as error:

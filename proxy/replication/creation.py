@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +29,7 @@ from proxy.errors import (
     TOPIC_ALREADY_EXISTS,
     UNKNOWN_SERVER_ERROR,
 )
+from proxy.fleet import LeaseLapsed
 from proxy.housekeeping.broker_defaults import DefaultsRefused, broker_configs
 from proxy.replication.interface import Pending, replicas_digest
 from proxy.replication.plan import BROKER_CONFIGS, Plan, plan_topic
@@ -128,11 +129,13 @@ class UnderReplicatedTopics:
         results: Mapping[str, Any],
         *,
         shadows: Collection[str] = (),
+        check: Callable[[], None] | None = None,
     ) -> tuple[dict[str, Any], Any]:
         """The results of a CreateTopics, both v7, with those of topics that could be made after all in place of theirs.
 
         Also for how long the brokers throttle the client for that. With `validate_only`: that could be made. `shadows`:
-        which of the topics are those of diskless ones. Raises BrokerUnreachable where the brokers were asked for
+        which of the topics are those of diskless ones. `check`: see `ClientConnection.ask`; if it raises LeaseLapsed,
+        the brokers' refusals stand. Raises BrokerUnreachable where the brokers were asked for
         something and nobody knows what became of it.
         """
         answered, throttle_time = dict(results), milliseconds(0)
@@ -149,7 +152,11 @@ class UnderReplicatedTopics:
         if not asked.validate_only and not await self.remember([wish for of_one in wishes.values() for wish in of_one]):
             return answered, throttle_time
         topics = {name: _with_assignment(refused[name], plan) for name, plan in plans.items()}
-        again, throttle_time = await _ask(connection, request, asked, topics, _VERSION)
+        try:
+            again, throttle_time = await _ask(connection, request, asked, topics, _VERSION, check)
+        except LeaseLapsed:
+            await self.forget([wish for of_one in wishes.values() for wish in of_one])
+            return answered, throttle_time
         throttled = {
             name: topics[name]
             for name, result in again.items()
@@ -281,11 +288,16 @@ class UnderReplicatedTopics:
 
 
 async def _ask(
-    connection: ClientConnection, request: Request, asked: Any, topics: Mapping[str, Any], version: int
+    connection: ClientConnection,
+    request: Request,
+    asked: Any,
+    topics: Mapping[str, Any],
+    version: int,
+    check: Callable[[], None] | None = None,
 ) -> tuple[dict[str, Any], Any]:
     """The results for those topics by name, as of v7, and the throttle time. Raises BrokerUnreachable."""
     changed = at_version(replace(asked, topics=tuple(topics.values())), version, response=False)
-    body = await connection.ask(request, CREATE_TOPICS, version, encode(changed))
+    body = await connection.ask(request, CREATE_TOPICS, version, encode(changed), check=check)
     try:
         response: Any = at_version(read_response(CREATE_TOPICS, version, body), _VERSION, response=True)
     except ProtocolError as error:

@@ -12,7 +12,7 @@ from proxy import fleet as fleet_module
 from proxy.config import Listeners, Settings
 from proxy.coordinator.clock import running_ms
 from proxy.coordinator.interface import CoordinatorUnavailable
-from proxy.fleet import Fleet, _admin_address
+from proxy.fleet import Fleet, LeaseLapsed, _admin_address
 from proxy.topics import Topics
 from tests.registry_model import ModelFleetStore, ModelTopicRegistry
 
@@ -310,3 +310,17 @@ async def test_a_lease_ends_while_the_machine_is_suspended(monkeypatch):
     monkeypatch.setattr(fleet_module, "running_ms", lambda: running_ms() + LEASE_MS)
     assert not proxy.fleet.lease_runs()
     assert not proxy.takes_for_classic("orders")
+
+
+async def test_a_lease_that_ran_out_and_began_again_is_another_one(monkeypatch):
+    proxy = await Proxy(Store(), ModelTopicRegistry()).start()
+    number = proxy.fleet.lease_number
+    await proxy.fleet.beat()
+    proxy.fleet.check_lease(number)
+    monkeypatch.setattr(fleet_module, "running_ms", lambda: running_ms() + LEASE_MS)
+    with pytest.raises(LeaseLapsed):
+        proxy.fleet.check_lease(number)
+    await proxy.fleet.beat()
+    with pytest.raises(LeaseLapsed):
+        proxy.fleet.check_lease(number)
+    proxy.fleet.check_lease(proxy.fleet.lease_number)

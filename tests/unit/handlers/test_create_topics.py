@@ -190,7 +190,7 @@ def test_what_is_forwarded_is_looked_at_for_topics_that_are_made(validate_only: 
 async def test_the_longest_throttle_time_of_all_that_was_asked_is_told() -> None:
     waits_ms = [10, 5_000, 3_000]
 
-    async def ask(*_: object) -> memoryview:
+    async def ask(*_: object, **__: object) -> memoryview:
         throttle = milliseconds(waits_ms.pop(0))
         return memoryview(encode(CreateTopicsResponse(throttle_time=throttle, topics=(answered(ErrorCode.none),))))
 

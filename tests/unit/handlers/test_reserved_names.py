@@ -14,6 +14,7 @@ from kio.schema.errors import ErrorCode
 
 from proxy.api_keys import CREATE_TOPICS
 from proxy.errors import INVALID_REPLICATION_FACTOR, NONE, NOT_CONTROLLER, REQUEST_TIMED_OUT, TOPIC_ALREADY_EXISTS
+from proxy.fleet import LeaseLapsed
 from proxy.handlers.create_topics import create_by_name
 from proxy.request import Request
 from proxy.reservations import Reservations
@@ -39,7 +40,10 @@ class Brokers:
         self.second_answer = NONE
         """What they answer to the second in place of anything else; -2 for the end of the connection."""
 
-    async def ask(self, request: Request, api_key: int, version: int, body: bytes) -> memoryview:
+    async def ask(self, request: Request, api_key: int, version: int, body: bytes, *, check: Any = None) -> memoryview:
+        if check is not None:
+            check()
+        assert api_key == CREATE_TOPICS, "a shadow was made that must be deleted again"
         asked: Any = read_request(api_key, version, memoryview(body))
         self.asked.append(asked.validate_only)
         error_code = self.second_answer if len(self.asked) == 2 else NONE
@@ -102,7 +106,9 @@ def proxied(registry: Registry) -> Brokers:
     context: Any = SimpleNamespace(
         coordinator=ModelCoordinator(),
         topics=Topics(registry, lease_runs=lambda: True),
-        fleet=SimpleNamespace(identity="owner", acknowledged=acknowledged),
+        fleet=SimpleNamespace(
+            identity="owner", acknowledged=acknowledged, lease_number=1, check_lease=lambda number: None
+        ),
         settings=SimpleNamespace(
             default_diskless_topics=(".*",),
             diskless_system_enable=True,
@@ -181,3 +187,31 @@ async def test_a_classic_topic_is_not_made_under_a_name_that_was_reserved_while_
     assert await create(brokers, "diskless", "classic") == {"diskless": NONE, "classic": TOPIC_ALREADY_EXISTS}
     assert "classic" not in brokers.topics
     assert states(registry)["classic"][0] == "reserved"
+
+
+async def test_no_shadow_is_made_after_the_lease_ran_out() -> None:
+    """Other proxies undo the reservation then, and nobody would know that the topic is to be diskless."""
+    registry = Registry()
+    brokers = proxied(registry)
+    brokers.context.settings.default_diskless_topics = ("diskless",)
+    fleet = brokers.context.fleet
+
+    def check_lease(number: int) -> None:
+        if number != fleet.lease_number:
+            raise LeaseLapsed("out of the fleet")
+
+    fleet.check_lease = check_lease
+    ask = brokers.ask
+
+    async def ask_slowly(*question: Any, **more: Any) -> memoryview:
+        body = await ask(*question, **more)
+        if len(brokers.asked) == 2:  # the last look at the name, before the creation
+            await registry.remove("diskless")
+            fleet.lease_number += 1
+        return body
+
+    brokers.ask = ask_slowly  # type: ignore[method-assign]
+    assert await create(brokers, "diskless", "classic") == {"diskless": REQUEST_TIMED_OUT, "classic": NONE}
+    assert list(brokers.topics) == ["classic"]
+    assert states(registry) == {}
+    assert await create(brokers, "diskless") == {"diskless": NONE}

@@ -15,6 +15,7 @@ from kio.schema.errors import ErrorCode
 
 from proxy.cluster import ClusterView
 from proxy.coordinator.interface import CoordinatorUnavailable
+from proxy.fleet import LeaseLapsed
 from proxy.housekeeping.broker_defaults import DefaultsRefused
 from proxy.replication import creation, unmade
 from proxy.replication.creation import UnderReplicatedTopics
@@ -76,7 +77,9 @@ class Brokers:
             raise DefaultsRefused("not allowed")
         return self.defaults
 
-    async def ask(self, request: Any, api_key: int, version: int, body: Any) -> memoryview:
+    async def ask(self, request: Any, api_key: int, version: int, body: Any, *, check: Any = None) -> memoryview:
+        if check is not None:
+            check()
         parsed: Any = read_request(api_key, version, b"".join(body) if isinstance(body, list) else body)
         topics = [str(topic.name) for topic in parsed.topics]
         self.asked.append((topics, parsed.validate_only, list(await self.store.all())))
@@ -389,6 +392,20 @@ async def test_shadows_are_remembered_as_such(brokers: Brokers) -> None:
     made, _ = await brokers.topics.make(this, come, asked, refused, shadows={"b"})
     assert [one.error_code.value for one in made.values()] == [NONE, NONE]
     assert {wish.name: wish.shadow for wish in await brokers.store.all()} == {"a": False, "b": True}
+
+
+async def test_a_shadow_is_not_made_with_the_live_brokers_after_the_lease_ran_out(brokers: Brokers) -> None:
+    asked = request("a")
+    this: Any = brokers
+    come: Any = SimpleNamespace(client_id="a", api_version=7)
+    refused = {"a": brokers._result(asked.topics[0], again=False, validate_only=False)}
+
+    def check() -> None:
+        raise LeaseLapsed("out of the fleet")
+
+    made, _ = await brokers.topics.make(this, come, asked, refused, shadows={"a"}, check=check)
+    assert made["a"].error_code.value == TOO_MANY_REPLICAS
+    assert (brokers.made, list(await brokers.store.all())) == ({}, [])
 
 
 @pytest.mark.parametrize(
