@@ -204,7 +204,7 @@ async def _create_as_client(
                 topic=name,
                 error=result.error_code.name,
                 reason=result.error_message,
-                remedy="create it with an Admin client, or mend what the reason names",
+                remedy="create it with an Admin client, or fix what the reason names",
             )
     return errors
 

@@ -79,7 +79,7 @@ class Cluster:
                 failing = False
             except BrokerUnreachable as error:
                 if not failing:
-                    log.warning("brokers_unreachable", reason=str(error), remedy="start them or mend brokers.bootstrap")
+                    log.warning("brokers_unreachable", reason=str(error), remedy="start them or fix brokers.bootstrap")
                 failing = True
 
     def learn(self, brokers: list[Broker]) -> None:

@@ -481,7 +481,7 @@ class ClientConnection(asyncio.Protocol):
     def broker_answer_unreadable(self, slot: Slot, error: Exception) -> None:
         """The broker's answer can't be rewritten, and may not pass as it is: end the connection."""
         api = apis.API_TABLE[slot.api_key]
-        self.context.log_seldom.error(
+        self.context.throttled_log.error(
             "broker_answer_unreadable",
             api=api.name,
             api_version=slot.api_version,

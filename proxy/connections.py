@@ -16,8 +16,8 @@ import structlog
 from proxy.config import Limits
 from proxy.memory import MemoryBudget
 from proxy.process import open_files
-from proxy.seldom import SeldomLog
 from proxy.stats import Stats
+from proxy.throttled_log import ThrottledLog
 
 if TYPE_CHECKING:
     from proxy.connection import ClientConnection
@@ -79,7 +79,7 @@ class Connections:
         self._open: set[ClientConnection] = set()
         self._by_host: Counter[str] = Counter()
         self._emptied: asyncio.Event | None = None
-        self._log_seldom = SeldomLog(lambda: asyncio.get_running_loop().time())
+        self._throttled_log = ThrottledLog(lambda: asyncio.get_running_loop().time())
         self._unsent: dict[ClientConnection, tuple[int, float]] = {}
         """Bytes that a client has not taken, and since when it is these."""
         self._held_up: dict[ClientConnection, tuple[int, float]] = {}
@@ -261,7 +261,7 @@ class Connections:
         self._log("connection_refused", connection, reason=f"{limit} is reached", remedy=f"raise {limit}")
 
     def _log(self, event: str, connection: ClientConnection | Stranger, **values: Any) -> None:
-        self._log_seldom.warning(event, client=connection.host, **values)
+        self._throttled_log.warning(event, client=connection.host, **values)
 
 
 def _stands_for(

@@ -48,10 +48,10 @@ from proxy.rollups.counted import totals
 from proxy.rollups.expiry import RollupExpiry
 from proxy.rollups.writer import RollupWriter
 from proxy.row_reader import RowReader
-from proxy.seldom import SeldomLog
 from proxy.stats import Stats
 from proxy.storage.counted import CountedStorage
 from proxy.storage.interface import ObjectStorage
+from proxy.throttled_log import ThrottledLog
 from proxy.time_lookup import TimeLookup
 from proxy.topic_defaults import TopicDefaults
 from proxy.topic_names import TopicNames
@@ -85,7 +85,7 @@ class Context:
         self.handlers = handlers
         self.now: Callable[[], float] = asyncio.get_running_loop().time
         """Monotonic seconds."""
-        self.log_seldom = SeldomLog(self.now)
+        self.throttled_log = ThrottledLog(self.now)
         self.started_ms = self.wall_clock_ms()
         self.stats = Stats(settings.limits.max_counted_topics, settings.diskless_append_commit_interval_ms)
         self.quotas = Quotas(self.now, self.stats.throttled_seconds)
@@ -161,13 +161,13 @@ class Context:
         self.reader = DisklessReader(
             Coordinates(self.coordinator, max_age_s=settings.fetch.coordinates_max_age_ms / 1000),
             self.rows,
-            self.log_seldom,
+            self.throttled_log,
             shortest_wait_s=settings.fetch.shortest_read_wait_ms / 1000,
         )
         self.time_lookup = TimeLookup(
             self.coordinator,
             self.rows,
-            self.log_seldom,
+            self.throttled_log,
             max_rows=settings.fetch.time_lookup_max_rows,
             max_batch_bytes=settings.fetch.max_decompressed_batch_bytes,
         )

@@ -29,7 +29,7 @@ from proxy.coordinator.interface import (
     RunAnswer,
 )
 from proxy.errors import KAFKA_STORAGE_ERROR, NONE
-from proxy.seldom import SeldomLog
+from proxy.throttled_log import ThrottledLog
 
 Partition = tuple[bytes, int]
 
@@ -96,7 +96,7 @@ class Coordinates:
         """High watermarks announced while someone listens: an answer of `find` may be older than they are."""
         self._following = False
         self._old_are_true_until_s = 0.0
-        self._log_seldom = SeldomLog(now_s)
+        self._throttled_log = ThrottledLog(now_s)
 
     async def locate(self, requests: Sequence[FindRequest], *, trust_ends: bool) -> list[LogAnswer]:
         """Where each request's rows lie; KAFKA_STORAGE_ERROR where only the coordinator knows, and does not answer.
@@ -110,7 +110,7 @@ class Coordinates:
             try:
                 found = await self._coordinator.find([requests[place] for place in unknown])
             except CoordinatorUnavailable as error:
-                self._log_seldom.warning("coordinates_unavailable", reason=str(error))
+                self._throttled_log.warning("coordinates_unavailable", reason=str(error))
                 found = [LogAnswer(KAFKA_STORAGE_ERROR, (), -1, -1)] * len(unknown)
                 self._old_are_true_until_s = self._now_s() + _NOT_ASKED_S
             for place, answer in zip(unknown, found, strict=True):

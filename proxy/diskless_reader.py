@@ -21,8 +21,8 @@ from proxy.coordinator.interface import FindRequest, LogAnswer, Row
 from proxy.errors import KAFKA_STORAGE_ERROR, NONE
 from proxy.records import empty_batch
 from proxy.row_reader import HeldRows, RowReader
-from proxy.seldom import SeldomLog
 from proxy.storage.interface import ObjectMissing, StorageError
+from proxy.throttled_log import ThrottledLog
 from proxy.wire.primitives import Buffer
 
 _UNKNOWN_OFFSET = -1
@@ -56,12 +56,12 @@ class DisklessReader:
     """Reads from the log that the coordinator orders and object storage holds."""
 
     def __init__(
-        self, coordinates: Coordinates, rows: RowReader, log_seldom: SeldomLog, *, shortest_wait_s: float = 0.2
+        self, coordinates: Coordinates, rows: RowReader, throttled_log: ThrottledLog, *, shortest_wait_s: float = 0.2
     ) -> None:
         """`shortest_wait_s`: for object storage, whatever a reader says."""
         self.coordinates = coordinates
         self._rows = rows
-        self._log_seldom = log_seldom
+        self._throttled_log = throttled_log
         self.shortest_wait_s = shortest_wait_s
 
     async def read(
@@ -123,7 +123,7 @@ class DisklessReader:
             self.coordinates.forget(request.topic_id)
             (answer,) = await self.coordinates.locate([wanted], trust_ends=False)
             if answer.rows[:1] == (gone,):
-                self._log_seldom.error(
+                self._throttled_log.error(
                     "segment_missing", segment=gone.segment.hex(), partition=request.partition, offset=request.offset
                 )
                 break
@@ -154,7 +154,7 @@ class DisklessReader:
             try:
                 run = rows.get(row)
             except StorageError as error:
-                self._log_seldom.warning("segment_unreadable", segment=row.segment.hex(), reason=str(error))
+                self._throttled_log.warning("segment_unreadable", segment=row.segment.hex(), reason=str(error))
                 if isinstance(error, ObjectMissing):
                     if not size:
                         raise _RowGone(row) from error

@@ -39,10 +39,10 @@ _FIRST_EPOCH = 0
 
 
 class _Judged(NamedTuple):
-    """What is known of the topics of a Fetch."""
+    """Topics of a Fetch as far as they are known."""
 
     mine: set[str | bytes]
-    """Those that are diskless, or not surely classic."""
+    """Topics that are diskless, or not surely classic."""
     fresh: bool
     """Whether a session that begins with one of them would go on with a shadow when the topic is live."""
 
@@ -74,7 +74,7 @@ def _failed(parsed: FetchRequest, error_code: int) -> list[Buffer]:
 
 
 async def _large(connection: ClientConnection, request: Request, slot: Slot) -> None:
-    """As `fetch`, in turns with other work. Raises BrokerUnreachable and ProtocolError."""
+    """Do `fetch` in turns with other work. Raises BrokerUnreachable and ProtocolError."""
     turns, topics = connection.context.turns, connection.context.topics
     parsed = await turns.run(fetch_request_steps(request.body, request.api_version))
     version = None

@@ -166,7 +166,7 @@ class Fleet:
                 failing = False
             except CoordinatorUnavailable as error:
                 if not failing:
-                    log.warning("heartbeat_failed", reason=str(error), remedy="start the store or mend redis.url")
+                    log.warning("heartbeat_failed", reason=str(error), remedy="start the store or fix redis.url")
                 failing = True
 
     async def look(self) -> tuple[SeenProxy, ...]:

@@ -38,8 +38,8 @@ from proxy.produce_checks import check_produced
 from proxy.records import RecordsError, producer_id_of
 from proxy.rewrite_metadata import address_of
 from proxy.security.rights import WRITE, rights_of
-from proxy.seldom import NAMES_TOLD
 from proxy.slots import BrokerSlot, Slot
+from proxy.throttled_log import NAMES_SHOWN
 from proxy.wire.endpoints import rewrite_node_endpoints
 from proxy.wire.errors import ProtocolError
 from proxy.wire.frames import Decision
@@ -116,7 +116,7 @@ def produce(connection: ClientConnection, request: Request) -> Coroutine[Any, An
     _, diskless = _split(connection, parsed)
     if diskless and request.api_version < LOWEST_VERSION:
         # An older broker than 4.0 (KIP-896) would put the records into a shadow's log.
-        named = ", ".join(str(part.topic) for part in diskless[:NAMES_TOLD])
+        named = ", ".join(str(part.topic) for part in diskless[:NAMES_SHOWN])
         raise ProtocolError(
             f"Produce v{request.api_version} to {named}: diskless topics take records of clients of Kafka 0.11 or newer"
         )
@@ -251,7 +251,7 @@ class _PendingProduce:
             records, header = check_produced(entry, partition, rules, acks=acks, version=version)
         except RecordsError as error:
             if error.error_code == INVALID_TXN_STATE:
-                context.log_seldom.warning(
+                context.throttled_log.warning(
                     "transactional_batch_refused",
                     topic=entry.name,
                     reason=str(error),

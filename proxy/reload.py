@@ -118,5 +118,5 @@ class Reloader:
 
 
 def _refused(reason: str) -> ReloadOutcome:
-    log.error("settings_not_reloaded", reason=reason, remedy="mend that and send SIGHUP again; nothing has changed")
+    log.error("settings_not_reloaded", reason=reason, remedy="fix that and send SIGHUP again; nothing has changed")
     return ReloadOutcome(error=reason)

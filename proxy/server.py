@@ -130,11 +130,11 @@ class Server:
         if self.not_ready is not None:
             return self.not_ready
         if not context.fleet.lease_runs():
-            return "coordinator: no heartbeat within fleet.lease_ms; start the store or mend redis.url"
+            return "coordinator: no heartbeat within fleet.lease_ms; start the store or fix redis.url"
         if context.store_watch.unfit is not None:
             return f"coordinator: {context.store_watch.unfit}"
         if context.cluster.failure is not None:
-            return f"brokers: {context.cluster.failure}; start them or mend brokers.bootstrap"
+            return f"brokers: {context.cluster.failure}; start them or fix brokers.bootstrap"
         return None
 
     def why_not_serving(self) -> str | None:
@@ -226,7 +226,7 @@ class Server:
             except (StorageError, CoordinatorUnavailable, BrokerUnreachable) as error:
                 reason = str(error)
                 if isinstance(error, BrokerUnreachable) and "brokers." not in reason:
-                    reason += "; start them or mend brokers.bootstrap"
+                    reason += "; start them or fix brokers.bootstrap"
                 self.not_ready = f"{part}: {reason}"
                 if loop.time() >= log_at_s:
                     log.warning("waiting", part=part, reason=reason)

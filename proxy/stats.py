@@ -33,7 +33,7 @@ SIZE_BOUNDS_BYTES = (1024, 16_384, 65_536, 262_144, 1_048_576, 2_097_152, 4_194_
 OTHER_TOPICS = "(others)"
 """In the place of a topic's name: those beyond a limit."""
 UNKNOWN_TOPIC = "(unknown)"
-"""In the place of a topic's name: what no topic can be called, and names and IDs that the brokers don't know."""
+"""Stands for a topic's name: what no topic can be called, and names and IDs that the brokers don't know."""
 _LONGEST_TOPIC_NAME = 249
 _MAX_NAMED = 100_000
 """Names and IDs of topics that have been settled; IDs of deleted topics among them."""
@@ -176,7 +176,7 @@ class Stats:
         self.max_counted_topics = max_counted_topics
         self._counted_names: set[str] = set()
         self._names: dict[str | bytes, str] = {}
-        """What a topic is counted under, by what clients call it."""
+        """Names that topics are counted under, by what clients call it."""
         self._denied: OrderedDict[str | bytes, None] = OrderedDict()
         """Names and IDs that brokers don't know; the oldest is forgotten, and asked for again when it comes again."""
 

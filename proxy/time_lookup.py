@@ -32,8 +32,8 @@ from proxy.coordinator.interface import (
 from proxy.errors import KAFKA_STORAGE_ERROR, NONE, OFFSET_OUT_OF_RANGE, REQUEST_TIMED_OUT
 from proxy.record_times import RecordTime, first_since, is_compressed, newest
 from proxy.row_reader import RowReader
-from proxy.seldom import SeldomLog
 from proxy.storage.interface import ObjectMissing, StorageError
+from proxy.throttled_log import ThrottledLog
 
 MAX_ATTEMPTS = 3
 """To read a row: it may be trimmed or moved, and its object deleted, while it is being looked for."""
@@ -108,11 +108,17 @@ class TimeLookup:
     """Answers ListOffsets. `max_rows`: searched at a time; `max_batch_bytes`: what is decompressed for one of them."""
 
     def __init__(
-        self, coordinator: Coordinator, rows: RowReader, log_seldom: SeldomLog, *, max_rows: int, max_batch_bytes: int
+        self,
+        coordinator: Coordinator,
+        rows: RowReader,
+        throttled_log: ThrottledLog,
+        *,
+        max_rows: int,
+        max_batch_bytes: int,
     ) -> None:
         self._coordinator = coordinator
         self._rows = rows
-        self._log_seldom = log_seldom
+        self._throttled_log = throttled_log
         self._reads = asyncio.Semaphore(max_rows)
         self.max_batch_bytes = max_batch_bytes
         self._threads = ThreadPoolExecutor(max_rows, thread_name_prefix="time-lookup")
@@ -136,7 +142,7 @@ class TimeLookup:
                 while left := [search for search in searches if search.answer is None]:
                     await self._round(left)
         except TimeoutError:
-            self._log_seldom.warning("offsets_by_time_too_late", timeout_s=timeout_s)
+            self._throttled_log.warning("offsets_by_time_too_late", timeout_s=timeout_s)
         late = OffsetAnswer(REQUEST_TIMED_OUT, -1, -1)
         return [search.answer or late for search in searches]
 
@@ -191,7 +197,7 @@ class TimeLookup:
         """Ask the coordinator anew, so many times: what it named has changed since, or can't be read."""
         search.attempts += 1
         if search.attempts >= MAX_ATTEMPTS:
-            self._log_seldom.warning(
+            self._throttled_log.warning(
                 "offset_by_time_unreadable", partition=search.request.partition, reason=reason, gone=gone
             )
             search.answer = OffsetAnswer(KAFKA_STORAGE_ERROR, -1, -1)

@@ -1,4 +1,4 @@
-"""Which topic a client means: names and IDs that clients send are confirmed by the brokers, in the background.
+"""The topic that a client means: names and IDs that clients send are confirmed by the brokers, in the background.
 
 Anybody can make up names and IDs. Only topics that brokers know take a place in the metrics (`stats.py`), where IDs
 need a name, too (Produce and Fetch v13, KIP-516), and in the cache of classic topics (`topics.py`). Neither waits.

@@ -25,7 +25,7 @@ from proxy.coordinator.interface import (
     RegistrySnapshot,
     TopicRegistry,
 )
-from proxy.seldom import SeldomLog
+from proxy.throttled_log import ThrottledLog
 
 log = structlog.get_logger()
 
@@ -59,7 +59,7 @@ class Topics:
         Anybody can make up any number of them: they have a room of their own, and drive out no real topic."""
         self._reserved = False
         self._streams: dict[object, RegistryChange] = {}
-        self._log_seldom = SeldomLog(time.monotonic)
+        self._throttled_log = ThrottledLog(time.monotonic)
 
     def begin_stream(self, stream: object) -> None:
         """A Produce that was judged by the present version goes to a broker in parts, until `end_stream`."""
@@ -216,7 +216,7 @@ class Topics:
             if await self.registry.newest_change() != self.change:
                 await self.load()
         except CoordinatorUnavailable as error:
-            self._log_seldom.warning("registry_unreadable", reason=str(error))
+            self._throttled_log.warning("registry_unreadable", reason=str(error))
 
     async def follow(self, acknowledge: Callable[[], Awaitable[None]]) -> None:
         """Load each change as it comes, forever, and tell the fleet at once."""

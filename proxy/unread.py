@@ -66,7 +66,7 @@ class UnreadAnswers:
 
     @property
     def free_bytes(self) -> int:
-        """What the next answer may take."""
+        """Bytes that the next answer may take."""
         return max(self.limit_bytes - self.used_bytes, 0)
 
     def charge(self, connection: Reader) -> None:

@@ -25,7 +25,7 @@ from tests.coordinator_model import Clock, wall_clock_ms
 class ModelTopicRegistry:
     def __init__(self) -> None:
         self.marks = [NO_MARK]
-        """By version."""
+        """Changes by version."""
         self.why_fenced = ""
         self.cluster_id = ""
         self.topics: dict[str, DisklessTopic] = {}

@@ -18,7 +18,7 @@ TESTS = Path(__file__).parent
 
 
 class Tier(StrEnum):
-    """Which tests a run asks for."""
+    """Tests that a run asks for."""
 
     QUICK = "quick"
     FULL = "full"
@@ -111,7 +111,7 @@ FULL_ONLY: tuple[FullOnly, ...] = (
         r"^test_(a_worker_dies|nor_while|what_keeps)|never_share.*\[2\]",
     ),
 )
-"""What the quick tier leaves out."""
+"""Tests that the quick tier leaves out."""
 NAMES_NO_TEST = pytest.StashKey[list[FullOnly]]()
 """Entries that name none of the tests that this run collected from their files."""
 

@@ -42,7 +42,7 @@ async def _look(settings: Settings, listeners: Listeners, bound: Sequence[Bound]
         found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (socket.gaierror, UnicodeError) as problem:
         cause = problem.strerror if isinstance(problem, socket.gaierror) else "it is no host name"
-        return error(Kind.ADDRESSES, where, f"{host} can't be resolved ({cause})", "mend it, or the name service")
+        return error(Kind.ADDRESSES, where, f"{host} can't be resolved ({cause})", "fix it, or the name service")
     resolved = ", ".join(sorted({str(address[0]) for *_, address in found}))
     told = f"{host}:{port}" if resolved == host else f"{host}:{port} ({resolved})"
     own = next((one for one in bound if one.listeners is listeners and one.node_id is None), None)

@@ -24,7 +24,7 @@ from proxy.wire.errors import ProtocolError
 ADDRESS_TIMEOUT_S = 8.0
 """For one broker: its connection, its TLS handshake, the proxy's authentication and one answer."""
 _AT_ONCE = 32
-_START = "start the brokers, or mend brokers.bootstrap"
+_START = "start the brokers, or fix brokers.bootstrap"
 _Address = tuple[str, int]
 _Ranges = dict[int, tuple[int, int]]
 """Lowest and highest version by API key."""

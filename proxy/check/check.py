@@ -203,4 +203,4 @@ def _of_settings(path: Path, finding: str) -> Finding:
     where, colon, text = finding.partition(": ")
     if not colon or " " in where:  # a sentence about the file
         return from_error(Kind.SETTINGS, "", finding)
-    return from_error(Kind.SETTINGS, f"{path}: {where}", text, "mend it, see docs/configuration.md")
+    return from_error(Kind.SETTINGS, f"{path}: {where}", text, "fix it, see docs/configuration.md")

@@ -67,7 +67,7 @@ def warning(kind: Kind, where: str, text: str, remedy: str) -> Finding:
 
 
 def error(kind: Kind, where: str, text: str, remedy: str) -> Finding:
-    """Has to be mended."""
+    """Has to be fixed."""
     return Finding(Level.ERROR, kind, where, text, remedy)
 
 
@@ -91,6 +91,6 @@ def from_error(
 
 
 def exit_code(findings: Iterable[Finding], *, strict: bool = False) -> int:
-    """1 where anything has to be mended; with `strict` also where anything is worth a look."""
+    """1 where anything has to be fixed; with `strict` also where anything is worth a look."""
     failing = {Level.ERROR, Level.WARNING} if strict else {Level.ERROR}
     return int(any(finding.level in failing for finding in findings))

@@ -44,4 +44,4 @@ async def check_cluster(settings: Settings, store: Redis, cluster_id: str) -> li
     if known is None or not cluster_id or known == cluster_id:
         return [ok(Kind.FLEET, "brokers.bootstrap", f"the store's topics are of Kafka cluster {known or cluster_id}")]
     text = f"leads to Kafka cluster {cluster_id}, and the store's topics are of cluster {known}"
-    return [error(Kind.FLEET, "brokers.bootstrap", text, "mend brokers.bootstrap or redis.url")]
+    return [error(Kind.FLEET, "brokers.bootstrap", text, "fix brokers.bootstrap or redis.url")]

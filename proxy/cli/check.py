@@ -1,4 +1,4 @@
-"""`diskless-proxy check`: would a start with this settings file work, and what has to be mended if not."""
+"""`diskless-proxy check`: would a start with this settings file work, and what has to be fixed if not."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def check(
     """Try everything that a start needs, and name the remedy of each failure. No proxy has to run.
 
     Brokers, rights, Redis, object storage, ports, certificates, clocks, advertised addresses. Nothing is left behind.
-    Exit code 1 where anything has to be mended.
+    Exit code 1 where anything has to be fixed.
     """
     from proxy.check.check import check_file
     from proxy.check.findings import exit_code

@@ -1,4 +1,4 @@
-"""Which settings file a command reads."""
+"""The settings file that a command reads."""
 
 from __future__ import annotations
 

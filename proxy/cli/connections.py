@@ -91,7 +91,7 @@ def remedies(rows: list[dict[str, Any]], proxy_rack: str) -> list[str]:
     if foreign:
         lines.append(
             f"Clients of {', '.join(foreign)} come to a proxy of {proxy_rack}: let their bootstrap.servers name the "
-            "proxies of their own rack, or mend the rack if it is not theirs (docs/racks.md)."
+            "proxies of their own rack, or fix the rack if it is not theirs (docs/racks.md)."
         )
     if any(row["rack"] == proxy_rack for row in crossing):
         lines.append(

@@ -20,7 +20,7 @@ from proxy.wire.cold import encode, milliseconds, read_response
 _VERSION = 7
 _BY_DEFAULT = -1
 _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}
-"""Where a listener on every address is reached from its own machine."""
+"""Host by which a listener on every address is reached from its own machine."""
 
 
 class Created(NamedTuple):
@@ -74,7 +74,7 @@ async def create_topic(
 
 
 def _address(settings: Settings) -> tuple[str, int]:
-    """Where clients of the first listeners bootstrap."""
+    """Return where clients of the first listeners bootstrap."""
     host = settings.listeners.client_host
     return _EVERYWHERE.get(host, host), settings.listeners.bootstrap_port
 

@@ -182,5 +182,5 @@ def _explain_yaml(error: yaml.YAMLError) -> str:
         mark = error.problem_mark
         # What is quoted may be a password that begins with `*` or `!`.
         problem = re.sub(r"(?s)['\"].*['\"]", "…", error.problem or "it can't be read")
-        return f"line {mark.line + 1}, column {mark.column + 1}: {problem}; mend it there"
+        return f"line {mark.line + 1}, column {mark.column + 1}: {problem}; fix it there"
     return f"{type(error).__name__}; write it as YAML in UTF-8"

@@ -74,5 +74,5 @@ def _remedy(pattern: str) -> str:
     try:
         re.compile(meant)
     except re.error:
-        return "mend it"
+        return "fix it"
     return f"write {meant!r}"

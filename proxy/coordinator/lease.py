@@ -37,7 +37,7 @@ class Lease:
         self._lost.set()
         self._expiry: asyncio.TimerHandle | None = None
         self._until_ms = 0
-        """By a clock that goes on while the machine is suspended."""
+        """Time by a clock that goes on while the machine is suspended."""
 
     @property
     def held(self) -> bool:

@@ -45,9 +45,7 @@ READING = frozenset(
 LOOKING = frozenset({"state", "index_size", "unfence"})
 """Scripts that run on a fenced shard, too."""
 _REFUSALS = ("LIVES", "FENCED", "SETTLING", "LATE", "FOREIGN")
-FOREIGN = (
-    "redis.url leads to the store of another deployment by now; mend it, or see `diskless-proxy coordinator check`"
-)
+FOREIGN = "redis.url leads to the store of another deployment by now; fix it, or see `diskless-proxy coordinator check`"
 STILL_SETTLING = (
     "the coordinator's store takes no writes yet: its server was started or promoted, and every proxy is to say first "
     "what it knows; wait, or see whether the store is restarted again and again"

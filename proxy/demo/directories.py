@@ -8,7 +8,7 @@ from pathlib import Path
 
 DIRECTORIES = ("config", "data", "logs", "tmp", "wal")
 KEPT = ("config", "logs")
-"""What a start that failed leaves behind: its error names files in them."""
+"""Keep the files of a start that failed: its error names files in them."""
 
 
 def remove(directory: Path, keep: Sequence[str] = ()) -> None:

@@ -25,7 +25,7 @@ DOWNLOAD_ATTEMPTS = 3
 POM_NAMESPACE = {"m": "http://maven.apache.org/POM/4.0.0"}
 
 Say = Callable[[str], None]
-"""Where progress is reported, a line at a time."""
+"""Receiver of progress, a line at a time."""
 
 
 class FetchError(StackError):

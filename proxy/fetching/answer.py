@@ -78,7 +78,7 @@ def merge(
 def merge_in_steps(
     version: int, topics: Sequence[TopicFetch], pieces: dict[Key, Piece], answers: Iterable[Answer], throttle_ms: int
 ) -> Steps[list[Buffer]]:
-    """As `merge`, with pauses."""
+    """Do `merge` with pauses."""
     merged = _Merged(version, answers, throttle_ms)
     parts = []
     for asked in topics:

@@ -45,7 +45,7 @@ def each_once(topics: list[TopicFetch]) -> list[TopicFetch]:
 
 
 def each_once_in_steps(topics: list[TopicFetch]) -> Steps[list[TopicFetch]]:
-    """As `each_once`, with pauses."""
+    """Do `each_once` with pauses."""
     last: dict[Key, PartitionFetch] = {}
     named = 0
     for asked in topics:

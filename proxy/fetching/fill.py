@@ -82,7 +82,7 @@ class Filling:
         reasons: dict[Key, LeaderReason],
         held: list[ReplicaAnswer],
     ) -> Steps[None]:
-        """As `fill`, with pauses."""
+        """Do `fill` with pauses."""
         merging = self._begin(slot, answers, replies, held)
         return self._merge(slot, merging, reasons)
 

@@ -70,21 +70,21 @@ def strangers(in_store: str | None, in_storage: str | None, *, confirmed: bool) 
             return None
         return (
             f"redis.url leads to a store that knows nothing of the objects under storage.url (identity {in_storage}); "
-            "mend redis.url, or bring the store's data back, or, if they are lost for good, accept that with "
+            "fix redis.url, or bring the store's data back, or, if they are lost for good, accept that with "
             "`diskless-proxy coordinator unfence --all`"
         )
     if in_storage is None:
         if not confirmed:
             return None
         return (
-            f"storage.url leads to where nothing of this store's (identity {in_store}) is; mend storage.url, or "
+            f"storage.url leads to where nothing of this store's (identity {in_store}) is; fix storage.url, or "
             "bring its objects back; if all records may go, empty the store too"
         )
     if in_storage == in_store:
         return None
     return (
         f"redis.url and storage.url don't belong together: the store has identity {in_store}, the objects are "
-        f"those of {in_storage}; mend the one that is wrong"
+        f"those of {in_storage}; fix the one that is wrong"
     )
 
 
@@ -135,7 +135,7 @@ async def stored_identity(storage: ObjectStorage) -> str | None:
     if not re.fullmatch(_FORM, found):
         raise StoreUnfit(
             f"storage.url: {IDENTITY_KEY} has {found[:40]!r}, and this release ({__version__}) knows names of 32 hex "
-            "digits only; run the release that wrote it, or mend storage.url"
+            "digits only; run the release that wrote it, or fix storage.url"
         )
     return found
 

@@ -45,7 +45,7 @@ class NothingToAccept(Exception):
 def chosen(verdict: Verdict, shard: int | None) -> list[int]:
     """The shards to unfence: all that are fenced, or one of them. Raises NothingToAccept."""
     if None not in (verdict.identity, verdict.storage_identity) and verdict.identity != verdict.storage_identity:
-        raise NothingToAccept(f"{verdict.unfit}; nothing is to be accepted, mend the URL")
+        raise NothingToAccept(f"{verdict.unfit}; nothing is to be accepted, fix the URL")
     fenced = [one.shard for one in verdict.shards if one.fenced]
     if shard is None:
         if not fenced and not verdict.registry_went_back and verdict.identity is not None:

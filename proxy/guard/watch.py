@@ -141,7 +141,7 @@ class StoreWatch:
                 self._coordinator.commands_tried()
         except StoreUnfit as error:
             if self.unfit != str(error):
-                log.error("store_unfit", reason=str(error), effect="nothing is committed until it is mended")
+                log.error("store_unfit", reason=str(error), effect="nothing is committed until it is fixed")
             self.unfit = str(error)
             if isinstance(error, WrongServer):
                 # It goes on serving the connections that it has, whatever redis.url leads to.

@@ -42,7 +42,7 @@ async def _answer_mine(connection: ClientConnection, response_type: Any, mine: M
     try:
         found = await connection.context.coordinator.delete_records(wanted) if wanted else []
     except CoordinatorUnavailable as error:
-        connection.context.log_seldom.warning("records_not_deleted", reason=str(error))
+        connection.context.throttled_log.warning("records_not_deleted", reason=str(error))
         found = [LogStart(KAFKA_STORAGE_ERROR, -1)] * len(wanted)
     for request, told in zip(wanted, found, strict=True):
         if told.error_code == NONE:

@@ -102,7 +102,7 @@ async def _decides(connection: ClientConnection) -> bool:
     try:
         return await context.housekeeper.shadows.decides(context.cluster.cluster_id)
     except CoordinatorUnavailable as error:
-        context.log_seldom.warning("diskless_topics_not_deleted", reason=str(error), remedy="delete them again")
+        context.throttled_log.warning("diskless_topics_not_deleted", reason=str(error), remedy="delete them again")
         return False
 
 

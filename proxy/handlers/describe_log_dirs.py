@@ -120,7 +120,7 @@ async def _object_storage(connection: ClientConnection, result_type: Any, led: W
             )
             topics.append(topic_type(name=name, partitions=partitions))
     except CoordinatorUnavailable as error:
-        connection.context.log_seldom.warning("sizes_unavailable", reason=str(error))
+        connection.context.throttled_log.warning("sizes_unavailable", reason=str(error))
         error_code, topics = KAFKA_STORAGE_ERROR, []
     values = {
         "error_code": ErrorCode(error_code),

@@ -54,7 +54,7 @@ async def _partition(connection: ClientConnection, partition_type: Any, entry: D
     try:
         found = await connection.context.coordinator.producers(entry.topic_id, index)
     except CoordinatorUnavailable as error:
-        connection.context.log_seldom.warning(
+        connection.context.throttled_log.warning(
             "producers_unavailable", topic=entry.name, partition=index, reason=str(error)
         )
         return _failed(partition_type, index, KAFKA_STORAGE_ERROR, "the diskless coordinator can't be reached")

@@ -24,7 +24,7 @@ from kio.schema.errors import ErrorCode
 
 from proxy.errors import INVALID_TOPIC_EXCEPTION, NONE
 from proxy.security.rights import DESCRIBE, rights_of
-from proxy.seldom import NAMES_TOLD
+from proxy.throttled_log import NAMES_SHOWN
 from proxy.topic_configs import diskless_by_name
 from proxy.wire.cold import encode, milliseconds, read_request
 from proxy.wire.errors import ProtocolError
@@ -61,9 +61,9 @@ def _tell_of_classic_topics(connection: ClientConnection, request: Request, patt
         return
     names = [name for name in internal_topics(asked.topology) if diskless_by_name(name, patterns)]
     if names:
-        connection.context.log_seldom.warning(
+        connection.context.throttled_log.warning(
             "streams_topics_are_classic",
-            topics=names[:NAMES_TOLD],
+            topics=names[:NAMES_SHOWN],
             group=asked.group_id,
             reason="the brokers make them by themselves, past the proxy",
             remedy="create them before the application, or let no pattern of default_diskless_topics match them",
@@ -127,9 +127,9 @@ async def _answer(
     if not named:
         slot.fill([await connection.ask(request, request.api_key, request.api_version, [request.body])])
         return
-    connection.context.log_seldom.warning(
+    connection.context.throttled_log.warning(
         "share_group_refused",
-        topics=named[:NAMES_TOLD],
+        topics=named[:NAMES_SHOWN],
         group=str(asked.group_id),
         client=connection.host,
         client_id=request.client_id,
@@ -137,7 +137,7 @@ async def _answer(
         remedy="read them with a consumer group, or let the share group subscribe to classic topics only",
     )
     response_type: Any = load_response_schema(request.api_key, request.api_version)
-    listed = ", ".join(named[:NAMES_TOLD]) + (", …" if len(named) > NAMES_TOLD else "")
+    listed = ", ".join(named[:NAMES_SHOWN]) + (", …" if len(named) > NAMES_SHOWN else "")
     response = response_type(
         throttle_time=milliseconds(0),
         error_code=ErrorCode(INVALID_TOPIC_EXCEPTION),

@@ -95,17 +95,17 @@ class _Part:
         return self._slot.body
 
     def open_slot(self, request: Request) -> _PartSlot:
-        """As of `ClientConnection`."""
+        """Does what `ClientConnection` does."""
         self._slot = _PartSlot()
         return self._slot
 
     def forward(self, request: Request, rewrite: _Rewrite | None = None) -> None:
-        """As of `ClientConnection`."""
+        """Does what `ClientConnection` does."""
         self._forwarded = request, rewrite
 
 
 class _PartSlot:
-    """As much of a `Slot` as handlers use: keeps the body of the answer to one part."""
+    """Stands for a `Slot` as far as handlers use one: keeps the body of the answer to one part."""
 
     __slots__ = ("body",)
 

@@ -42,5 +42,5 @@ async def listed_offsets(
         return answers
     except CoordinatorUnavailable as error:
         context.offsets_away_since_s = away_since_s
-        context.log_seldom.warning("offsets_unavailable", reason=str(error))
+        context.throttled_log.warning("offsets_unavailable", reason=str(error))
         return [OffsetAnswer(KAFKA_STORAGE_ERROR, -1, -1)] * len(wanted)

@@ -27,7 +27,7 @@ from proxy.coordinator.interface import DisklessTopic
 from proxy.errors import INVALID_TOPIC_EXCEPTION, NONE, UNKNOWN_TOPIC_ID
 from proxy.rewrite_metadata import address_of
 from proxy.security.rights import READ, rights_of
-from proxy.seldom import NAMES_TOLD
+from proxy.throttled_log import NAMES_SHOWN
 from proxy.topics import Topics
 from proxy.wire.cold import encode, nested, read_request
 from proxy.wire.endpoints import rewrite_node_endpoints
@@ -132,9 +132,9 @@ async def _refused(connection: ClientConnection, request: Request, mine: Mine) -
     refused = {entry.name: rights.error(entry.name, READ) or INVALID_TOPIC_EXCEPTION for _, entry in mine}
     named = [name for name, error_code in refused.items() if error_code == INVALID_TOPIC_EXCEPTION]
     if named:
-        connection.context.log_seldom.warning(
+        connection.context.throttled_log.warning(
             "share_fetch_refused",
-            topics=named[:NAMES_TOLD],
+            topics=named[:NAMES_SHOWN],
             client=connection.host,
             client_id=request.client_id,
             reason="share groups can't read diskless topics",

@@ -27,7 +27,7 @@ from proxy.errors import (
     OPERATION_NOT_ATTEMPTED,
 )
 from proxy.security.rights import WRITE, rights_of
-from proxy.seldom import NAMES_TOLD
+from proxy.throttled_log import NAMES_SHOWN
 from proxy.topics import Topics
 from proxy.wire.cold import encode, milliseconds, nested, read_request, read_response
 
@@ -88,9 +88,9 @@ async def _errors(connection: ClientConnection, request: Request, names: Iterabl
     )
     named = [name for name, error_code in errors.items() if error_code == INVALID_TOPIC_EXCEPTION]
     if named:
-        connection.context.log_seldom.warning(
+        connection.context.throttled_log.warning(
             "transaction_refused",
-            topics=named[:NAMES_TOLD],
+            topics=named[:NAMES_SHOWN],
             client=connection.host,
             client_id=request.client_id,
             reason="transactions on diskless topics are not supported yet",

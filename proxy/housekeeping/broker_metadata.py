@@ -1,4 +1,4 @@
-"""What brokers know of shadow topics, asked by topic ID (Metadata v12), of any broker or of every one; ends of logs."""
+"""Metadata of shadow topics by topic ID (Metadata v12), from any broker or from each, and the ends of their logs."""
 
 from __future__ import annotations
 

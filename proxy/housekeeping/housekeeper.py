@@ -40,7 +40,7 @@ class Housekeeper:
     """Holds the lease when it can, and then does what is due.
 
     `fenced`: which shards of the coordinator are, and why. As long as any is, nothing is done: what to delete, and what
-    is of use to whoever mends it, is not certain. `gone_back`: whether the registry has lost changes; then only that is
+    is of use to whoever fixes it, is not certain. `gone_back`: whether the registry has lost changes; then only that is
     done which deletes no records. `store_ahead_ms`: how far the clock of the coordinator's store, by which records grow
     old, is ahead of this one.
     """

@@ -1,4 +1,4 @@
-"""Which brokers have a port at this process, and why others have none.
+"""The brokers that have a port at this process, and the reason if one has none.
 
 The ports of `broker_node_ids` are bound at the start (`ports.bind_all`). A broker that joins with another ID gets its
 port while the proxy runs, as the partitions that it leads would look leaderless otherwise. A port that can't be bound
@@ -90,7 +90,7 @@ class BrokerPorts:
 
     @property
     def remark(self) -> str | None:
-        """What someone should see to; None where each live broker has its port, and is in `broker_node_ids`."""
+        """Return what someone should see to; None where each live broker has its port, and is in `broker_node_ids`."""
         if dark := self.without_port:
             node_id, reason = next(iter(dark.items()))
             return f"brokers: clients are not told of {_named(tuple(dark))} ({node_id}: {reason})"

@@ -68,7 +68,7 @@ class HoldPorts:
 
 @dataclass(frozen=True, slots=True)
 class PortsHeld:
-    """What a parent says to HoldPorts; a worker answers nothing."""
+    """Message of a parent after HoldPorts; a worker answers nothing."""
 
     node_id: int
     error: str | None

@@ -138,7 +138,7 @@ class RollupWriter:
             self._waiting.popleft()
             self.dropped += 1
             if self.dropped == 1:
-                log.error("rollups_dropped", remedy="mend object storage; the metric rollups_dropped counts them")
+                log.error("rollups_dropped", remedy="fix object storage; the metric rollups_dropped counts them")
         self._number += 1
         key = rollup_key(rows[-1].hour_ms, self._proxy, self._process, self._number)
         self._waiting.append(_Waiting(key, tuple(rows)))

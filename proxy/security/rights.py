@@ -27,7 +27,7 @@ DESCRIBE = 1 << 8
 """Bits of the authorized operations: `AclOperation` codes."""
 
 ANY_ID = NO_TOPIC_ID
-"""In place of a topic ID: whichever topic has the name."""
+"""Stands for a topic ID: whichever topic has the name."""
 
 _VERSION = 12
 _MAX_KNOWN = 10_000
@@ -41,7 +41,7 @@ _MISSING_KEPT_S = 1.0
 
 
 class _Known(NamedTuple):
-    """What the brokers said of a topic."""
+    """Answer of the brokers about a topic."""
 
     until_s: float
     error_code: int
@@ -58,7 +58,7 @@ _NEVER = _Known(float("-inf"), NONE, 0, ANY_ID)
 
 
 class Rights:
-    """What one connection's client may do, by topic name.
+    """Rights of one connection's client, by topic name.
 
     Brokers give rights by name. A name may belong to another topic than the one that this proxy knows: the topic was
     deleted and recreated, and the proxy has not heard of it, as it is cut off from the coordinator. So the ID that
@@ -72,7 +72,7 @@ class Rights:
         self._limit = _MAX_KNOWN
 
     def unasked(self, topics: Mapping[str, bytes]) -> dict[str, bytes]:
-        """Those of the topics, IDs by name, about which the brokers must be asked (again)."""
+        """Return the topics, IDs by name, about which the brokers must be asked (again)."""
         now_s, known = self._now(), self._known
         return {
             name: topic_id

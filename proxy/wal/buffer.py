@@ -31,9 +31,9 @@ from proxy.coordinator.interface import (
 from proxy.coordinator.lateness import no_later
 from proxy.errors import KAFKA_STORAGE_ERROR, NONE, REQUEST_TIMED_OUT, THROTTLING_QUOTA_EXCEEDED
 from proxy.records import BatchHeader
-from proxy.seldom import SeldomLog
 from proxy.stats import Stats
 from proxy.storage.interface import ObjectStorage, StorageError
+from proxy.throttled_log import ThrottledLog
 from proxy.wal.failures import FailedBatches
 from proxy.wal.holds import Holds
 from proxy.wal.outcome import Outcome, Settle, tell, told_code
@@ -115,7 +115,7 @@ class WalBuffer:
         self._timer: asyncio.TimerHandle | None = None
         self._underway: dict[int, _Segment] = {}
         self._numbers = 0
-        self._log_seldom = SeldomLog(lambda: asyncio.get_running_loop().time())
+        self._throttled_log = ThrottledLog(lambda: asyncio.get_running_loop().time())
 
     def allow_uploads(self, most: int) -> None:
         """So many at a time from now on, beside those that are under way."""
@@ -289,7 +289,7 @@ class WalBuffer:
         self._stats.refused_unseen_batches += unseen_batches
         now_ms = self._coordinator.store_time_ms()
         if unseen_batches and segment.not_after_ms and now_ms is not None and now_ms > segment.not_after_ms:
-            self._log_seldom.warning(
+            self._throttled_log.warning(
                 "commit_too_late",
                 batches=unseen_batches,
                 reason="their object may be deleted: this process, or the coordinator's store, stood still for long",

@@ -68,7 +68,7 @@ class _Waiting(NamedTuple):
     prepared: asyncio.Future[_Prepared]
     log_append_time: bool
     header: BatchHeader
-    """As it came."""
+    """The batch as it came."""
     settle: Settle
 
 

@@ -34,7 +34,7 @@ class _Element(NamedTuple):
 
     end: int
     array_start: int
-    """Where its first array begins; the array ends with the last cut."""
+    """Position where its first array begins; the array ends with the last cut."""
     cuts: list[_Cut]
 
 
@@ -168,7 +168,7 @@ class AnswerPart(NamedTuple):
     first: int
     array_end: int
     throttle_at: int
-    """Where the throttle time is, -1 where the version has none."""
+    """Position of the throttle time, -1 where the version has none."""
     failed: bool
     """Whether an error of the whole request is told."""
 

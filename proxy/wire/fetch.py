@@ -175,7 +175,7 @@ def parse_fetch_request(body: Buffer, version: int) -> FetchRequest:
 
 
 def fetch_request_steps(body: Buffer, version: int) -> Steps[FetchRequest]:
-    """As `parse_fetch_request`, with pauses. Raises ProtocolError."""
+    """Do `parse_fetch_request` with pauses. Raises ProtocolError."""
     try:
         return (yield from _request_steps(memoryview(body), version))
     except (IndexError, struct.error) as error:

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 Result = TypeVar("Result")
 Steps = Generator[None, None, Result]
-"""What is done between two pauses takes a few hundred microseconds at most."""
+"""Work between two pauses takes a few hundred microseconds at most."""
 
 LARGE_BYTES = 4096
 """A request body that is longer is handled in slices."""

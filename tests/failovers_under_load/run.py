@@ -62,7 +62,7 @@ class Report:
     seed: int
     seconds: float = 0.0
     failovers: Counter[str] = field(default_factory=Counter)
-    """By kind."""
+    """Counts by kind."""
     fenced: int = 0
     """Failovers after which a shard was fenced."""
     books: Books = field(default_factory=lambda: Books(SHARD_OF))

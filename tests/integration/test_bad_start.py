@@ -116,7 +116,7 @@ def test_a_store_that_knows_nothing_of_the_objects_is_refused(tmp_path: Path) ->
     with store(tmp_path, ports.redis):
         line = refusal(command(tmp_path, ports, {}))
     assert "redis.url leads to a store that knows nothing of the objects under storage.url" in line
-    assert "mend redis.url" in line
+    assert "fix redis.url" in line
 
 
 def test_it_waits_for_storage_then_store_then_brokers_and_says_for_which(stack: Stack, tmp_path: Path) -> None:

@@ -69,10 +69,16 @@ class Side:
             timeout=30_000,
             topic_data=[{"name": self.topic, "partition_data": data}],
         )
-        (told,) = answer["responses"][0]["partition_responses"]
-        self.message = told["error_message"]
-        errors = tuple((one["batch_index"], one["batch_index_error_message"]) for one in told["record_errors"])
-        return Told(told["error_code"], told["base_offset"], told["log_append_time"], told["log_start_offset"], errors)
+        (reported,) = answer["responses"][0]["partition_responses"]
+        self.message = reported["error_message"]
+        errors = tuple((one["batch_index"], one["batch_index_error_message"]) for one in reported["record_errors"])
+        return Told(
+            reported["error_code"],
+            reported["base_offset"],
+            reported["log_append_time"],
+            reported["log_start_offset"],
+            errors,
+        )
 
     def batches(self, offset: int = 0) -> list[bytes]:
         """Everything from the offset on, batch by batch as it is read."""
@@ -100,9 +106,9 @@ class Side:
             forgotten_topics_data=[],
             rack_id="",
         )
-        (told,) = answer["responses"][0]["partitions"]
-        assert told["error_code"] == 0
-        found, data = [], told["records"] or b""
+        (reported,) = answer["responses"][0]["partitions"]
+        assert reported["error_code"] == 0
+        found, data = [], reported["records"] or b""
         while data:
             length = read_header(data).length
             found.append(data[:length])
@@ -152,7 +158,10 @@ def agree(sides: Sides, batch: bytes | bytearray, *, stamped: bool = False) -> T
     classic, diskless = (side.produce(batch) for side in sides)
     if stamped:
         now_ms = time.time() * 1000
-        assert all(0 <= now_ms - told.log_append_time_ms < 60_000 for told in (classic, diskless)), (classic, diskless)
+        assert all(0 <= now_ms - reported.log_append_time_ms < 60_000 for reported in (classic, diskless)), (
+            classic,
+            diskless,
+        )
         diskless = diskless._replace(log_append_time_ms=classic.log_append_time_ms)
     names = sides[1].topic, sides[0].topic
     assert [_without_times((place, text.replace(*names))) for place, text in diskless.record_errors] == [
@@ -283,8 +292,8 @@ def test_log_append_time(stack: Stack, both: Both) -> None:
     headers = read_back(sides, stamped=True)
     assert [header.timestamp_type for header in headers] == [1] * 10
     first = [side.produce(batch) for side in sides]
-    assert [told.base_offset for told in first] == [9, 9]
-    assert [told.log_append_time_ms for told in first] == [
+    assert [reported.base_offset for reported in first] == [9, 9]
+    assert [reported.log_append_time_ms for reported in first] == [
         read_header(side.batches(9)[0]).max_timestamp_ms for side in sides
     ], "the time of the first append"
     (kept,) = read_partitions(stack.bootstrap("rack-c"), sides[1].topic, 1)
@@ -325,9 +334,9 @@ def test_times_of_single_records_are_checked(stack: Stack, both: Both) -> None:
         ([-1], []),
     ):
         for codec in (0, 1, 4):
-            told = agree(sides, make_timed_batch(times, codec=codec))
-            assert told.error_code == (INVALID_TIMESTAMP if wrong else 0), times
-            assert [place for place, _ in told.record_errors] == wrong
+            reported = agree(sides, make_timed_batch(times, codec=codec))
+            assert reported.error_code == (INVALID_TIMESTAMP if wrong else 0), times
+            assert [place for place, _ in reported.record_errors] == wrong
     read_back(sides)
 
 
@@ -349,9 +358,9 @@ def test_records_without_a_key_are_refused_by_a_compacted_topic(both: Both, want
             ([b"k", None, b"k", None, None, None], [1, 3, 4, 5]),
         ):
             batch = keyed(keys, codec, first_ms=now_ms() - DAY_MS)
-            told = agree(sides, batch)
-            assert told.error_code == (INVALID_RECORD if wrong else 0)
-            assert [place for place, _ in told.record_errors] == wrong
+            reported = agree(sides, batch)
+            assert reported.error_code == (INVALID_RECORD if wrong else 0)
+            assert [place for place, _ in reported.record_errors] == wrong
             classic, diskless = (side.message for side in sides)
             assert (diskless or "").replace(sides[1].topic, sides[0].topic) == (classic or "")
     late = keyed([b"k", None, b"k"], first_ms=now_ms() + HOUR_MS // 2)
@@ -401,8 +410,8 @@ def test_records_that_are_not_what_the_header_says_are_refused_where_they_are_lo
         (1, bytes(compress(1, good))[:-12]),
     ):
         batch = make_timed_batch(times, codec=codec, payload=bytes(payload))
-        told = [side.produce(batch).error_code for side in sides]
-        assert told[0] == told[1] != 0
+        reported = [side.produce(batch).error_code for side in sides]
+        assert reported[0] == reported[1] != 0
     assert [side.batches() for side in sides] == [[], []]
 
 

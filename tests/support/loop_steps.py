@@ -14,7 +14,7 @@ UNIT_LOOPS = 20_000
 
 
 class Steps:
-    """What was measured between two moments."""
+    """Steps that were measured between two moments."""
 
     def __init__(self) -> None:
         self.longest_s = 0.0

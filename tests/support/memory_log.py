@@ -10,8 +10,8 @@ from proxy.coordinator.interface import Row
 from proxy.diskless_reader import DisklessReader, PartitionRead, ReadRequest
 from proxy.records import BatchBounds, check_batch
 from proxy.row_reader import RowReader
-from proxy.seldom import SeldomLog
 from proxy.storage.interface import ObjectMissing
+from proxy.throttled_log import ThrottledLog
 from proxy.time_lookup import TimeLookup
 from proxy.wal.segment import SegmentBuilder, segment_key
 from tests.coordinator_model import ModelCoordinator
@@ -49,10 +49,10 @@ class MemoryLog:
             for _ in range(2)
         )
         rows = RowReader(self.tail, self.cold, cold_after_ms=60_000, now_ms=lambda: self.now_ms)
-        log_seldom = SeldomLog(lambda: self.now_ms / 1000)
+        throttled_log = ThrottledLog(lambda: self.now_ms / 1000)
         self.coordinates = Coordinates(self.coordinator)
-        self.reader = DisklessReader(self.coordinates, rows, log_seldom)
-        self.lookup = TimeLookup(self.coordinator, rows, log_seldom, max_rows=2, max_batch_bytes=LARGE)
+        self.reader = DisklessReader(self.coordinates, rows, throttled_log)
+        self.lookup = TimeLookup(self.coordinator, rows, throttled_log, max_rows=2, max_batch_bytes=LARGE)
 
     async def write(self, batches: Iterable[tuple[int, bytearray]], *, log_append_time: bool = False) -> None:
         """`batches`: (partition, batch) in order of arrival. `log_append_time`: they get the time that it is now."""

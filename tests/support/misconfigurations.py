@@ -55,7 +55,7 @@ MISCONFIGURATIONS = (
     Misconfiguration(
         "no_yaml",
         "a typing error in the YAML",
-        "/etc/diskless-proxy/proxy.yaml is not YAML: line 2, column 6: …; mend it there",
+        "/etc/diskless-proxy/proxy.yaml is not YAML: line 2, column 6: …; fix it there",
         _N,
         by_run=True,
     ),
@@ -63,7 +63,7 @@ MISCONFIGURATIONS = (
         "said_twice",
         "a section or a setting that is there twice",
         "/etc/diskless-proxy/proxy.yaml is not YAML: line 5, column 1: limits is there already, in line 2, and only "
-        "one of them would count; mend it there",
+        "one of them would count; fix it there",
         _N,
         by_run=True,
     ),
@@ -123,7 +123,7 @@ MISCONFIGURATIONS = (
     Misconfiguration(
         "regular_expression",
         "a pattern that is no regular expression",
-        "/etc/diskless-proxy/proxy.yaml: default_diskless_topics: '(' is no regular expression: missing ), …; mend it",
+        "/etc/diskless-proxy/proxy.yaml: default_diskless_topics: '(' is no regular expression: missing ), …; fix it",
         _N,
         by_run=True,
     ),
@@ -166,7 +166,7 @@ MISCONFIGURATIONS = (
     Misconfiguration(
         "advertised_unknown",
         "`advertised_host` can't be resolved",
-        "listeners.advertised_host: kafka.invalid can't be resolved (…); mend it, or the name service",
+        "listeners.advertised_host: kafka.invalid can't be resolved (…); fix it, or the name service",
     ),
     Misconfiguration(
         "advertised_elsewhere",
@@ -198,7 +198,7 @@ MISCONFIGURATIONS = (
     Misconfiguration(
         "broker_address",
         "a wrong broker address",
-        "brokers.bootstrap: 127.0.0.1:9092: Connection refused; start the brokers, or mend brokers.bootstrap",
+        "brokers.bootstrap: 127.0.0.1:9092: Connection refused; start the brokers, or fix brokers.bootstrap",
     ),
     Misconfiguration(
         "no_kafka",
@@ -219,7 +219,7 @@ MISCONFIGURATIONS = (
     Misconfiguration(
         "foreign_store",
         "Redis of another deployment",
-        "redis.url leads to a store that knows nothing of the objects under storage.url (identity …); mend redis.url, "
+        "redis.url leads to a store that knows nothing of the objects under storage.url (identity …); fix redis.url, "
         "or bring the store's data back, …",
         _STORE,
         by_run=True,

@@ -12,8 +12,8 @@ from proxy.config import Limits, Listeners
 from proxy.connection import ClientConnection
 from proxy.connections import Connections
 from proxy.memory import MemoryBudget
-from proxy.seldom import SeldomLog
 from proxy.stats import Stats
+from proxy.throttled_log import ThrottledLog
 from proxy.unread import UnreadAnswers
 from proxy.upstream import BrokerUnreachable
 from proxy.wire.header import request_header
@@ -126,7 +126,7 @@ class Sent:
         self.passed: list[str | bytes] = []
         """Topics of Produces that streamed through."""
         self.diskless: list[str] = []
-        """What the registry has, where that counts."""
+        """Entries that the registry has, where that counts."""
         self.now_s: float | None = None
         """The time in place of the loop's."""
         self.topics = SimpleNamespace(
@@ -147,7 +147,7 @@ class Sent:
             ),
             now=lambda: asyncio.get_running_loop().time() if self.now_s is None else self.now_s,
             near_brokers=SimpleNamespace(is_foreign=lambda node_id: self.foreign),
-            log_seldom=SeldomLog(asyncio.get_running_loop().time),
+            throttled_log=ThrottledLog(asyncio.get_running_loop().time),
             stats=self.stats,
             memory=self.memory,
             connections=self.connections,

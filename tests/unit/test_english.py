@@ -15,16 +15,16 @@ ROOMS = ("proxy", "pipeline", "scripts", "benchmarks", "tests")
 
 FRAGMENTS = re.compile(r"(Of|By|As|In|Which|That|Whose|What|Those|Where|Who|Whoever|Without)\b")
 """First words of docstrings that are no sentence with a verb."""
-MOST_FRAGMENTS = 1508
+MOST_FRAGMENTS = 1488
 WORDS = {
-    r"tells?|told|telling": 2085,
-    r"anew": 85,
-    r"for ever": 48,
-    r"seldom": 25,
-    r"whoever": 98,
-    r"mends?|mended|mending": 58,
-    r"beside": 121,
-    r"but for": 39,
+    r"tells?|told|telling": 2061,
+    r"anew": 83,
+    r"for ever": 45,
+    r"seldom": 4,
+    r"whoever": 91,
+    r"mends?|mended|mending": 17,
+    r"beside": 110,
+    r"but for": 38,
 }
 """Words with a plainer one, and the most lines that may have them."""
 

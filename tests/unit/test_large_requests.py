@@ -49,7 +49,9 @@ class Proxied:
         context = Context(settings, storage, redis.asyncio.Redis(), HANDLERS)
         coordinator: Any = ModelCoordinator()
         context.coordinator = context.reader.coordinates._coordinator = coordinator
-        context.time_lookup = TimeLookup(coordinator, context.rows, context.log_seldom, max_rows=1, max_batch_bytes=1)
+        context.time_lookup = TimeLookup(
+            coordinator, context.rows, context.throttled_log, max_rows=1, max_batch_bytes=1
+        )
         context.topics._lease_runs = lambda: True
         context.topics._take(RegistrySnapshot(1, (DisklessTopic("d", TOPIC_ID, NUMBER, "live"),)))
         context.cluster.connect = self._connect  # type: ignore[method-assign]
@@ -96,7 +98,7 @@ def one_topic(partitions: bytes) -> bytes:
 
 
 FETCH_HEAD = b"\xff\xff\xff\xff" + bytes(4) + b"\0\0\0\1" + b"\x7f\0\0\0" + b"\0" + bytes(4) + b"\xff\xff\xff\xff"
-"""Of Fetch v12: a consumer that does not wait, and without a session."""
+"""A request of Fetch v12: a consumer that does not wait, and without a session."""
 FETCH_END = b"\x01\x01\0"
 """No forgotten topics, no rack."""
 
@@ -125,7 +127,7 @@ LARGE: dict[str, tuple[int, int, Callable[[], bytes]]] = {
     ),
     "AlterShareGroupOffsets": (91, 0, lambda: b"\2g" + one_topic(indexes(8)) + b"\0"),
 }
-"""By name: API key, version, and body."""
+"""Requests by name: API key, version, and body."""
 
 
 @pytest.mark.parametrize("name", LARGE)

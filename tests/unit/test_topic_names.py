@@ -63,7 +63,7 @@ class Brokers:
 
 
 class World:
-    """What confirms, what it confirms for, and a clock."""
+    """The confirming part, the stats that it confirms for, and a clock."""
 
     def __init__(self, brokers: Brokers) -> None:
         self.now_s = 0.0

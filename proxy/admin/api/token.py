@@ -36,7 +36,7 @@ class Token:
 
     @property
     def is_set(self) -> bool:
-        """Whether there is one. A file that has become unusable allows nothing until it is mended."""
+        """Whether there is one. A file that has become unusable allows nothing until it is fixed."""
         self._refresh()
         return self._token is not None
 
@@ -62,7 +62,7 @@ class Token:
             log.info("admin_token_read_again", file=str(self._path))
         except TokenError as error:
             self._token, self._seen = None, found
-            log.error("admin_token_unusable", reason=str(error), remedy="until it is mended, no action is allowed")
+            log.error("admin_token_unusable", reason=str(error), remedy="until it is fixed, no action is allowed")
 
     def _read(self, path: Path) -> None:
         where = f"admin.token_file: {path}"

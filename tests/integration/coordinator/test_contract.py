@@ -25,7 +25,7 @@ from tests.integration.coordinator.contract import (
     described,
     idempotent,
     plain,
-    told,
+    reported,
 )
 
 # Logs
@@ -61,7 +61,7 @@ async def test_a_log_that_is_made_again_starts_empty(coordinator) -> None:
     await coordinator.delete_logs(TOPIC, [0])
     await coordinator.create_logs(TOPIC, [0])
     assert await described(coordinator) == (0, 0, 0, 0, 0)
-    assert told(await commit(coordinator, idempotent(0, 5))) == [(0, 0, False)]
+    assert reported(await commit(coordinator, idempotent(0, 5))) == [(0, 0, False)]
 
 
 # Offsets and rows
@@ -69,7 +69,7 @@ async def test_a_log_that_is_made_again_starts_empty(coordinator) -> None:
 
 async def test_offsets_are_dense_and_a_run_is_one_row(coordinator) -> None:
     segment = os.urandom(16)
-    assert told(await commit(coordinator, plain(3), plain(2, timestamp=9_000), segment=segment)) == [
+    assert reported(await commit(coordinator, plain(3), plain(2, timestamp=9_000), segment=segment)) == [
         (0, 0, False),
         (0, 3, False),
     ]
@@ -77,15 +77,15 @@ async def test_offsets_are_dense_and_a_run_is_one_row(coordinator) -> None:
     (row,) = answer.rows
     assert (row.base_offset, row.last_offset, row.segment, row.position, row.length) == (0, 4, segment, 1, 200)
     assert row.max_timestamp_ms == 9_000
-    assert told(await commit(coordinator, plain())) == [(0, 5, False)]
+    assert reported(await commit(coordinator, plain())) == [(0, 5, False)]
 
 
 async def test_a_rejected_batch_parts_a_run_into_two_rows_and_stops_nothing(coordinator) -> None:
     answers = await commit(coordinator, plain(3), idempotent(7), plain(2))
     # The log holds records by now, so the unknown producer may start anywhere.
-    assert told(answers) == [(0, 0, False), (0, 3, False), (0, 4, False)]
+    assert reported(answers) == [(0, 0, False), (0, 3, False), (0, 4, False)]
     answers = await commit(coordinator, plain(), idempotent(3), plain(2))
-    assert told(answers) == [(0, 6, False), (OUT_OF_ORDER, -1, False), (0, 7, False)]
+    assert reported(answers) == [(0, 6, False), (OUT_OF_ORDER, -1, False), (0, 7, False)]
     (answer,) = await coordinator.find([FindRequest(TOPIC, 0, 6, 10_000)])
     assert [(row.base_offset, row.last_offset, row.position, row.length) for row in answer.rows] == [
         (6, 6, 1, 100),
@@ -273,9 +273,9 @@ async def test_producers_are_told_with_their_last_sequence(coordinator) -> None:
     await commit(coordinator, idempotent(0, 4))  # a duplicate
     (duplicate,) = await commit(coordinator, idempotent(0, producer_id=2**62, epoch=7))
     await commit(coordinator, idempotent(LAST_SEQUENCE - 1, 5, producer_id=-1 & LAST_SEQUENCE))
-    told = await coordinator.producers(TOPIC, 0)
-    assert [one[:3] for one in told] == [(9, 0, 5), (LAST_SEQUENCE, 0, 2), (2**62, 7, 0)]
-    assert told[2].last_timestamp_ms == duplicate.append_time_ms
+    reported = await coordinator.producers(TOPIC, 0)
+    assert [one[:3] for one in reported] == [(9, 0, 5), (LAST_SEQUENCE, 0, 2), (2**62, 7, 0)]
+    assert reported[2].last_timestamp_ms == duplicate.append_time_ms
     assert await coordinator.producers(TOPIC, 1) == []
     assert await coordinator.producers(TOPIC, 9) is None
 
@@ -291,8 +291,8 @@ async def test_expired_producers_are_not_told(make) -> None:
 async def test_all_of_many_producers_are_told(coordinator) -> None:
     for start in range(0, 1_200, 400):
         await commit(coordinator, *(idempotent(0, producer_id=start + number) for number in range(400)))
-    told = await coordinator.producers(TOPIC, 0)
-    assert [one.producer_id for one in told] == list(range(1_200))
+    reported = await coordinator.producers(TOPIC, 0)
+    assert [one.producer_id for one in reported] == list(range(1_200))
 
 
 # Announcements

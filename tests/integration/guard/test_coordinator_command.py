@@ -239,7 +239,7 @@ async def test_urls_that_dont_belong_together_are_nothing_to_accept(start_proxy,
     assert "one URL is wrong" in (await verdict(config_file))["unfit"]
     refused = await tool(config_file, "unfence", "--all", "--yes")
     assert refused.exit_code == 1
-    assert "mend the URL" in refused.output
+    assert "fix the URL" in refused.output
 
 
 @pytest.mark.parametrize("arguments", [[], ["--all", "--shard", "1"]])

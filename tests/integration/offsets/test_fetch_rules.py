@@ -86,7 +86,7 @@ def test_beside_an_error_and_beside_nothing_the_same_is_told(
     running_stack: Stack, topics: dict[str, str], version: int, isolation_level: int
 ) -> None:
     """Out of range before and behind, at the end, of an empty partition, and of one that is not there."""
-    told = []
+    reported = []
     for kind, address in (
         (CLASSIC, f"127.0.0.1:{running_stack.ports.broker(NODE)}"),
         (DISKLESS, listener(running_stack)),
@@ -96,9 +96,9 @@ def test_beside_an_error_and_beside_nothing_the_same_is_told(
             asked = (topics[kind], partition, offset, 1 << 20)
             (one,) = fetch(address, asked, version=version, isolation_level=isolation_level)
             found.append({name: value for name, value in one.items() if name != "topic"})
-        told.append(found)
-    assert told[1] == told[0]
-    assert [one["error_code"] for one in told[1]] == [
+        reported.append(found)
+    assert reported[1] == reported[0]
+    assert [one["error_code"] for one in reported[1]] == [
         OFFSET_OUT_OF_RANGE,
         OFFSET_OUT_OF_RANGE,
         0,
@@ -127,7 +127,7 @@ def test_what_no_consumer_may_say_is_answered_as_brokers_do(
     running_stack: Stack, topics: dict[str, str], version: int, values: dict[str, int]
 ) -> None:
     """Isolation levels that there are not, negative limits, and a fetch as a follower that is none."""
-    told = []
+    reported = []
     values = dict(values)
     partition_bytes = values.pop("partition_bytes", 1 << 20)
     for kind, address in (
@@ -141,15 +141,15 @@ def test_what_no_consumer_may_say_is_answered_as_brokers_do(
             for topic in answer["responses"]
             for one in topic["partitions"]
         ]
-        told.append((answer.get("error_code"), found))
-    assert told[1] == told[0]
+        reported.append((answer.get("error_code"), found))
+    assert reported[1] == reported[0]
 
 
 @pytest.mark.parametrize("isolation_level", [-1, 2])
 def test_an_isolation_level_that_there_is_not_fails_list_offsets(
     running_stack: Stack, topics: dict[str, str], isolation_level: int
 ) -> None:
-    told = []
+    reported = []
     for kind, address in (
         (CLASSIC, f"127.0.0.1:{running_stack.ports.broker(NODE)}"),
         (DISKLESS, listener(running_stack)),
@@ -157,15 +157,15 @@ def test_an_isolation_level_that_there_is_not_fails_list_offsets(
         partitions = [{"partition_index": 0, "current_leader_epoch": -1, "timestamp": -1}]
         asked = [{"name": topics[kind], "partitions": partitions}]
         answer = ask(address, LIST_OFFSETS, 7, replica_id=-1, isolation_level=isolation_level, topics=asked)
-        told.append(answer["topics"][0]["partitions"])
-    assert told[1] == told[0]
-    assert told[1][0]["error_code"] == UNKNOWN_SERVER_ERROR
+        reported.append(answer["topics"][0]["partitions"])
+    assert reported[1] == reported[0]
+    assert reported[1][0]["error_code"] == UNKNOWN_SERVER_ERROR
 
 
 def test_a_partition_that_is_named_twice_is_answered_once_as_named_last(
     running_stack: Stack, topics: dict[str, str]
 ) -> None:
-    told = []
+    reported = []
     for kind, address in (
         (CLASSIC, f"127.0.0.1:{running_stack.ports.broker(NODE)}"),
         (DISKLESS, listener(running_stack)),
@@ -180,10 +180,10 @@ def test_a_partition_that_is_named_twice_is_answered_once_as_named_last(
             address, FETCH, VERSION, replica_id=-1, min_bytes=1, max_bytes=1 << 20, session_epoch=-1, topics=asked
         )
         (topic,) = answer["responses"]
-        told.append(
+        reported.append(
             [(one["partition_index"], int.from_bytes(one["records"][:8], "big")) for one in topic["partitions"]]
         )
-    assert told == [[(0, 4)]] * 2
+    assert reported == [[(0, 4)]] * 2
 
 
 def test_the_half_that_is_named_first_has_the_first_call_on_the_bytes(

@@ -1,4 +1,4 @@
-"""What one proxy has acknowledged, every other proxy serves with its very next answer; what it has deleted, none does.
+"""Every proxy serves a record that another has acknowledged with its very next answer, and none that it has deleted.
 
 Single requests, and nothing is retried: a client that polls would hide an answer that is old.
 """
@@ -90,7 +90,7 @@ def test_every_proxy_serves_what_any_has_acknowledged(proxies: dict[str, At]) ->
 
 
 def test_no_proxy_serves_the_start_that_another_has_moved(proxies: dict[str, At]) -> None:
-    """Where reads begin is the coordinator's word at every proxy."""
+    """The offset where reads begin is the coordinator's word at every proxy."""
     for _ in range(len(proxies) + 1):
         next(iter(proxies.values())).produce()
     for start, (deleter, reader) in enumerate(zip(proxies, [*list(proxies)[1:], *proxies], strict=False), 1):

@@ -92,7 +92,7 @@ def test_the_environment_stands_over_the_file(tmp_path: Path, monkeypatch: pytes
         ("default_diskless_topics: ['(']\n", "'(' is no regular expression"),
         ("default_diskless_topics: '*'\n", "'*' is no regular expression: nothing to repeat at position 0; write '.*'"),
         ("default_diskless_topics: ['a', '*-log']\n", "write '.*-log'"),
-        ("fetch: {leader_read_topics: ['*(']}\n", "; mend it"),
+        ("fetch: {leader_read_topics: ['*(']}\n", "; fix it"),
         ("fetch: {leader_read_topics: ['(']}\n", "'(' is no regular expression"),
         ("diskless.storage.class.path: /opt/plugin/*.jar\n", "'/opt/plugin/*.jar' is not module:Class; install"),
         (
@@ -175,9 +175,9 @@ def test_a_store_whose_url_is_mistyped_is_refused_without_its_secret(tmp_path: P
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        ("*hush", "line 5, column 11: found undefined alias …; mend it there"),
-        ("!hush", "could not determine a constructor for the tag …; mend it"),
-        ("!hush'hush x", "could not determine a constructor for the tag …; mend it"),
+        ("*hush", "line 5, column 11: found undefined alias …; fix it there"),
+        ("!hush", "could not determine a constructor for the tag …; fix it"),
+        ("!hush'hush x", "could not determine a constructor for the tag …; fix it"),
         ("!hush!hush x", "found undefined tag handle …"),
         ("@hush", "found character … that cannot start any token"),
     ],

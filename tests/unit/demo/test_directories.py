@@ -14,7 +14,7 @@ from proxy.demo.stack import Stack, StackOptions
 
 @pytest.fixture
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where stacks of this test have their directories."""
+    """Folder where stacks of this test have their directories."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     return tmp_path
 

@@ -13,7 +13,7 @@ from proxy.coordinator.interface import CoordinatorUnavailable, DisklessTopic, L
 from proxy.handlers.describe_log_dirs import describe_log_dirs
 from proxy.leaders import LeaderChoice
 from proxy.request import Request
-from proxy.seldom import SeldomLog
+from proxy.throttled_log import ThrottledLog
 from proxy.wire.metadata import Broker
 from tests.support.questions import filled
 from tests.unit.wire.trees import decode, encode, request_type, response_type
@@ -43,7 +43,7 @@ class Asked:
             leader_choice=LeaderChoice(choice),
             topics=SimpleNamespace(all=lambda: (TOPIC,), find=lambda name: TOPIC if name == TOPIC.name else None),
             coordinator=self,
-            log_seldom=SeldomLog(lambda: 0.0),
+            throttled_log=ThrottledLog(lambda: 0.0),
         )
 
     def open_slot(self, request: Request) -> Any:

@@ -10,7 +10,7 @@ import structlog
 
 from proxy.handlers.group_heartbeat import group_heartbeat
 from proxy.request import Request
-from proxy.seldom import SeldomLog
+from proxy.throttled_log import ThrottledLog
 from tests.support.questions import filled
 from tests.unit.wire.trees import encode, request_type
 
@@ -33,7 +33,7 @@ def sent(body: bytes, *patterns: str) -> tuple[list[Any], list[Request]]:
     context = SimpleNamespace(
         racks=SimpleNamespace(learn=lambda *_: None),
         settings=SimpleNamespace(default_diskless_topics=patterns),
-        log_seldom=SeldomLog(lambda: 0.0),
+        throttled_log=ThrottledLog(lambda: 0.0),
     )
     connection: Any = SimpleNamespace(context=context, forward=forwarded.append)
     request = Request(STREAMS, 0, 1, "app", memoryview(body), memoryview(body))

@@ -9,7 +9,7 @@ from typing import Any
 from proxy.coordinator.interface import LATEST_TIMESTAMP, CoordinatorUnavailable, ListRequest, OffsetAnswer
 from proxy.errors import KAFKA_STORAGE_ERROR, NONE
 from proxy.handlers.offsets import listed_offsets
-from proxy.seldom import SeldomLog
+from proxy.throttled_log import ThrottledLog
 
 WANTED = [ListRequest(b"t" * 16, 0, LATEST_TIMESTAMP)]
 
@@ -29,7 +29,7 @@ class Proxy:
             time_lookup=self,
             now=lambda: clock() + self.ahead_s,
             offsets_away_since_s=None,
-            log_seldom=SeldomLog(clock),
+            throttled_log=ThrottledLog(clock),
         )
         self.connection: Any = SimpleNamespace(context=context)
 

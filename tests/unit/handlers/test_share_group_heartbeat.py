@@ -13,7 +13,7 @@ from proxy.errors import INVALID_TOPIC_EXCEPTION
 from proxy.handlers.group_heartbeat import share_group_heartbeat
 from proxy.request import Request
 from proxy.security.rights import DESCRIBE, Rights
-from proxy.seldom import SeldomLog
+from proxy.throttled_log import ThrottledLog
 from tests.support.questions import filled
 from tests.unit.wire.trees import decode, encode, request_type, response_type
 
@@ -51,7 +51,7 @@ class Client:
             ),
             racks=SimpleNamespace(learn=lambda *_: None),
             settings=SimpleNamespace(default_diskless_topics=()),
-            log_seldom=SeldomLog(lambda: 0.0),
+            throttled_log=ThrottledLog(lambda: 0.0),
         )
 
     def forward(self, request: Request) -> None:

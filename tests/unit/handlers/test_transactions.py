@@ -19,7 +19,7 @@ from proxy.errors import (
 from proxy.handlers.transactions import add_partitions_to_txn, write_txn_markers
 from proxy.request import Request
 from proxy.security.rights import ANY_ID, DESCRIBE, WRITE, Rights, _Known
-from proxy.seldom import SeldomLog
+from proxy.throttled_log import ThrottledLog
 from proxy.topics import Topics
 from proxy.wire.cold import read_response
 from tests.registry_model import ModelTopicRegistry
@@ -39,7 +39,7 @@ class Client:
             DISKLESS: _Known(60.0, NONE, WRITE | DESCRIBE, ANY_ID),
             FORBIDDEN: _Known(60.0, NONE, DESCRIBE, ANY_ID),
         }
-        self.context = SimpleNamespace(topics=topics, log_seldom=SeldomLog(lambda: 0.0))
+        self.context = SimpleNamespace(topics=topics, throttled_log=ThrottledLog(lambda: 0.0))
         self.remembered = {Rights: rights}
         self.host = "10.0.0.1"
         self.forwarded = 0

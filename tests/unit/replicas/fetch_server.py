@@ -30,7 +30,7 @@ class FetchServer:
         self.answering = asyncio.Event()
         self.answering.set()
         self.reading = asyncio.Event()
-        """As `answering`, of Fetch alone."""
+        """Do `answering` for Fetch alone."""
         self.reading.set()
         self.port = 0
 

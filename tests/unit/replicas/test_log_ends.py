@@ -1,4 +1,4 @@
-"""Which near replicas are behind: by the ends of their logs, from one look to the next."""
+"""Near replicas that are behind: known by the ends of their logs, from one look to the next."""
 
 from __future__ import annotations
 

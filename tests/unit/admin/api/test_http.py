@@ -46,7 +46,7 @@ class Source:
         self.not_serving: str | None = None
         self.failure: Exception | None = None
         self.hold: asyncio.Event | None = None
-        error = RecentError(5, "warning", "refused", HOSTILE, "mend it", 2)
+        error = RecentError(5, "warning", "refused", HOSTILE, "fix it", 2)
         self.values: dict[Resource, list[Any]] = {
             Resource.FIGURES: [Figures("a", 3), Figures("b", 2)],
             Resource.FLEET: [FleetTold("a", (), ()), FleetTold("b", (), (Broker(1, "broker", 9092, None),))],
@@ -139,7 +139,7 @@ async def test_every_resource_is_json_of_all_processes(port: Port) -> None:
     assert [(row["client"], row["worker"]) for row in connections["connections"]] == [("y", 2), ("x", 1), ("z", 2)]
     _, errors, _ = await port.ask("/api/errors")
     (error,) = errors["errors"]
-    assert (error["text"], error["count"], error["remedy"]) == (SHOWN, 4, "mend it")
+    assert (error["text"], error["count"], error["remedy"]) == (SHOWN, 4, "fix it")
     assert (await port.ask("/api/segments"))[1] == {"segments": []}
 
 

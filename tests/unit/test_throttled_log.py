@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import structlog
 
-from proxy.seldom import SeldomLog
+from proxy.throttled_log import ThrottledLog
 
 
 def test_one_line_a_second_says_how_many_were_left_out():
     clock = [100.0]
-    seldom = SeldomLog(lambda: clock[0])
+    throttled = ThrottledLog(lambda: clock[0])
     with structlog.testing.capture_logs() as lines:
         for _ in range(4):
-            seldom.warning("refused", client="a")
-        seldom.warning("unreachable", client="b")  # another event has its own second
+            throttled.warning("refused", client="a")
+        throttled.warning("unreachable", client="b")  # another event has its own second
         clock[0] += 1
-        seldom.warning("refused", client="c")
+        throttled.warning("refused", client="c")
         clock[0] += 1
-        seldom.warning("refused", client="d")
-        seldom.error("missing", client="e")
-        seldom.error("missing", client="f")
+        throttled.warning("refused", client="d")
+        throttled.error("missing", client="e")
+        throttled.error("missing", client="f")
     assert [(line["event"], line["client"], line["more_like_it"]) for line in lines] == [
         ("refused", "a", 0),
         ("unreachable", "b", 0),

@@ -11,11 +11,11 @@ import structlog
 
 log = structlog.get_logger()
 _INTERVAL_S = 1.0
-NAMES_TOLD = 10
+NAMES_SHOWN = 10
 """In a line, of those that a client has named: it may name thousands."""
 
 
-class SeldomLog:
+class ThrottledLog:
     """Tells of each event at most once a second; `more_like_it` counts what was left out since the line before."""
 
     def __init__(self, now_s: Callable[[], float]) -> None:
