@@ -37,6 +37,7 @@ _COUNTS = frozenset(
         "shards",
         "tcp_keepalive_probes",
         "time_lookup_max_rows",
+        "wait_replicas",
         "workers",
     }
 )
