@@ -2,8 +2,9 @@
 
 Starts a Redis-compatible server of its own (append-only file on, `appendfsync everysec`). Measures commits of 1, 50
 and 200 partition runs, lookups in indexes of 10³ and 10⁶ rows, fresh and packed, packing, swaps of rows, and the memory
-of rows and of what else a commit leaves behind. Times are the server's own for the script call (the fastest is what
-other load on the machine blurs least) and the caller's round trip.
+of rows and of what else a commit leaves behind. Then commits that wait for a replica, or for the disk. Times are the
+server's own for the script call (the fastest is what other load on the machine blurs least) and the caller's round
+trip.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ import socket
 import subprocess
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
@@ -191,6 +194,60 @@ async def wait_for(server: subprocess.Popen[bytes], client: Redis) -> None:
     raise RuntimeError(f"the Redis-compatible server ended (exit code {server.returncode})")
 
 
+@contextmanager
+def replica_of(port: int) -> Iterator[None]:
+    """Run a replica of the server on that port, on the same machine."""
+    with tempfile.TemporaryDirectory() as directory:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            own_port: int = probe.getsockname()[1]
+        command = [
+            str(get_binary_path()),
+            "--bind",
+            "127.0.0.1",
+            "--port",
+            str(own_port),
+            "--save",
+            "",
+            "--dir",
+            directory,
+        ]
+        replica = subprocess.Popen(
+            [*command, "--dir", directory, "--appendonly", "yes", "--replicaof", f"127.0.0.1 {port}"],
+            stdout=subprocess.DEVNULL,
+        )
+        try:
+            yield
+        finally:
+            replica.terminate()
+            replica.wait(10)
+
+
+async def waits(bench: Bench, settings: config.Redis) -> None:
+    """Measure a commit that waits for a replica, or for the disk (`redis.wait_replicas`, `redis.wait_aof`)."""
+    await bench.client.execute_command("WAIT", 1, 60_000)
+    for fsync, changes in (
+        ("everysec", {"wait_replicas": 1}),
+        ("always", {"wait_replicas": 1}),
+        ("always", {"wait_aof": True}),
+    ):
+        await bench.client.config_set("appendfsync", fsync)
+        client = await connect(settings)
+        coordinator = RedisCoordinator(
+            client,
+            settings.model_copy(update=changes),
+            producer_id_expiration_ms=86_400_000,
+            producer_batches_remembered=5,
+        )
+        waiting = Bench(client, coordinator)
+        await waiting.commits(1, idempotent=False)
+        (found,) = waiting.measured
+        found.what += f", {next(iter(changes))}, appendfsync {fsync}"
+        bench.measured.append(found)
+        await client.aclose()
+    await bench.client.config_set("appendfsync", "everysec")
+
+
 async def run(server: subprocess.Popen[bytes], port: int) -> None:
     settings = config.Redis(url=f"redis://127.0.0.1:{port}/0", shards=1)
     client = await connect(settings)
@@ -214,6 +271,8 @@ async def run(server: subprocess.Popen[bytes], port: int) -> None:
     for number, kind in enumerate(("fresh", "packed")):
         await bench.swaps(8_100_000 + number * SWAPS, kind)
     memory |= await bench.memory_of_commits(9_000_000)
+    with replica_of(port):
+        await waits(bench, settings)
     about = await client.info("server")
     await client.aclose()
 

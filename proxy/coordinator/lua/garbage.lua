@@ -5,4 +5,6 @@
 -- Answers 16 bytes for each.
 
 local age, most = parse('>I8I4', ARGV[3])
-return reply(call('ZRANGEBYSCORE', prefix .. ARGV[2], '-inf', clock() - age, 'LIMIT', 0, most))
+-- The time of the newest write may be ahead of the clock by some ms.
+local until_time = math.max(clock(), written) - age
+return reply(call('ZRANGEBYSCORE', prefix .. ARGV[2], '-inf', until_time, 'LIMIT', 0, most))
