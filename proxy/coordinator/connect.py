@@ -118,10 +118,15 @@ async def store_call(client: Redis, doing: str) -> AsyncIterator[None]:
             "overloaded or the network is broken, or raise redis.timeout_ms"
         ) from error
     except (RedisError, OSError) as error:
-        if isinstance(error, (ReadOnlyError, MasterDownError)):
-            await renew(client)
-        failure = CommandRejected if _is_rejection(error) else CoordinatorUnavailable
-        raise failure(f"the coordinator's store failed while {doing}: {_explain(error)}") from error
+        raise await failure_of(client, error, doing) from error
+
+
+async def failure_of(client: Redis, error: RedisError | OSError, doing: str) -> CoordinatorUnavailable:
+    """Return the error to raise in place of the client's, as `store_call` does; connect again if the server changed."""
+    if isinstance(error, (ReadOnlyError, MasterDownError)):
+        await renew(client)
+    failure = CommandRejected if _is_rejection(error) else CoordinatorUnavailable
+    return failure(f"the coordinator's store failed while {doing}: {_explain(error)}")
 
 
 def _is_rejection(error: RedisError | OSError) -> bool:

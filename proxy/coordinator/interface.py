@@ -87,7 +87,8 @@ class RunAnswer(NamedTuple):
     error_code: int
     """0, UNKNOWN_TOPIC_OR_PARTITION (3) where the log does not live, KAFKA_STORAGE_ERROR (56) where the segment is
     tombstoned, the shard of the partition is fenced or `not_after_ms` is past, THROTTLING_QUOTA_EXCEEDED (89) where the
-    index of the shard is full: the same batches, in another segment, may be accepted later."""
+    index of the shard is full: the same batches, in another segment, may be accepted later. REQUEST_TIMED_OUT (7) if
+    the shard failed: nobody knows whether the run took effect."""
     batches: tuple[BatchAnswer, ...]
     log_start_offset: int
     high_watermark: int

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from itertools import islice
 
+import structlog
 from redis.asyncio import Redis
 
 from proxy import config
@@ -32,7 +33,9 @@ from proxy.coordinator.packing import ShardLook, ShardState, Unfenced
 from proxy.coordinator.rewriting import IndexRewriting
 from proxy.coordinator.shard_calls import MAX_ITEMS_PER_CALL, Refused, Reply, ShardCalls, merge
 from proxy.coordinator.shards import announcement_channel, partition_key, shard_of
-from proxy.errors import KAFKA_STORAGE_ERROR
+from proxy.errors import KAFKA_STORAGE_ERROR, REQUEST_TIMED_OUT
+
+log = structlog.get_logger()
 
 MAX_ROWS_PER_FIND = 500
 MAX_ROWS_PER_FIND_CALL = 2_000
@@ -128,8 +131,9 @@ class RedisCoordinator(IndexRewriting):
     async def commit(self, segment: bytes, runs: Sequence[PartitionRun], *, not_after_ms: int = 0) -> list[RunAnswer]:
         """Order the batches of an uploaded segment; answers in the order of `runs`.
 
-        Where this raises, none, some or all of the runs may have taken effect; a retry, with the same runs or with
-        fewer, gets the answers of those that have (for an hour).
+        Each shard answers for itself. The runs of a shard that failed have REQUEST_TIMED_OUT: nobody knows whether they
+        took effect. If no shard answers, this raises, and nobody knows of any run. A retry, with the same runs or with
+        fewer, gets the answers of those that have taken effect (for an hour).
 
         `not_after_ms`: by the store's clock (`store_time_ms`); later the runs are refused, as are those of a fenced
         shard, with KAFKA_STORAGE_ERROR. 0 for no limit.
@@ -150,8 +154,15 @@ class RedisCoordinator(IndexRewriting):
         )
         packed = [packing.pack_run(run) for run in runs]
         weights = [_RUN_WEIGHT + len(run.batches) for run in runs]
-        replies = await self._calls.run("commit", keys, packed, settings, weights=weights, not_after_ms=not_after_ms)
-        return merge(runs, replies, packing.unpack_run_answers, _refused_run)
+        replies = await self._calls.run(
+            "commit", keys, packed, settings, weights=weights, not_after_ms=not_after_ms, keep_failures=True
+        )
+        failures = [reply.failure for reply in replies if reply.failure is not None]
+        if failures and len(failures) == len(replies):
+            raise failures[0]
+        for reason in dict.fromkeys(map(str, failures)):
+            log.warning("commit_failed_in_part", reason=reason, remedy="none: it is tried again; see the reason")
+        return merge(runs, replies, packing.unpack_run_answers, _refused_run, _failed_run)
 
     async def find(self, requests: Sequence[FindRequest]) -> list[LogAnswer]:
         """Where to read, and the true log start offset and high watermark.
@@ -423,3 +434,7 @@ def _is_later(answer: OffsetAnswer, known: OffsetAnswer) -> bool:
 
 def _left_over(replies: list[Reply]) -> list[bytes]:
     return [key for reply in replies for key in packing.unpack_partition_keys(reply.packed)]
+
+
+def _failed_run(run: PartitionRun) -> RunAnswer:
+    return RunAnswer(run.topic_id, run.partition, REQUEST_TIMED_OUT, (), -1, -1)

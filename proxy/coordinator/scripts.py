@@ -12,7 +12,7 @@ from redis.asyncio import Redis
 from redis.exceptions import NoScriptError, ResponseError
 
 from proxy.coordinator.confirmation import Command, check_confirmed
-from proxy.coordinator.connect import store_call
+from proxy.coordinator.connect import failure_of, store_call
 from proxy.coordinator.interface import CoordinatorUnavailable
 
 _DIRECTORY = Path(__file__).parent / "lua"
@@ -75,24 +75,42 @@ async def run(client: Redis, name: str, call: Call, *, expected_errors: Collecti
 
 
 async def run_all(
-    client: Redis, name: str, calls: Sequence[Call], *, refusals: Collection[str] = (), wait: Command = ()
+    client: Redis,
+    name: str,
+    calls: Sequence[Call],
+    *,
+    refusals: Collection[str] = (),
+    wait: Command = (),
+    keep_failures: bool = False,
 ) -> list[Any]:
     """Run the calls in their order; replies in that order, too. Raises CoordinatorUnavailable.
 
     When one fails, others may have taken effect. A script's own error that begins with a word of `refusals` is no
     failure: it is a Refusal among the replies. `wait`: the command of `confirmation.py` to send after the calls; if too
-    few servers confirm them, they have taken effect all the same.
+    few servers confirm them, they have taken effect all the same. `keep_failures`: the CoordinatorUnavailable of each
+    call that failed is among the replies, and is not raised.
     """
     replies: list[Any] = []
+    doing = f"running {name}"
     for start in range(0, len(calls), MAX_CALLS_PER_PIPELINE):
         some = calls[start : start + MAX_CALLS_PER_PIPELINE]
-        async with store_call(client, f"running {name}"):
-            try:
-                replies += await _evaluate(client, script(name), some, refusals, wait)
-            except NoScriptError:
-                # What ran of `some` did so completely, and every operation may be repeated.
-                await client.script_load(script(name).text)
-                replies += await _evaluate(client, script(name), some, refusals, wait)
+        try:
+            async with store_call(client, doing):
+                try:
+                    judged = await _evaluate(client, script(name), some, refusals, wait)
+                except NoScriptError:
+                    # What ran of `some` did so completely, and every operation may be repeated.
+                    await client.script_load(script(name).text)
+                    judged = await _evaluate(client, script(name), some, refusals, wait)
+                for one in judged:
+                    if isinstance(one, ResponseError) and not keep_failures:
+                        raise one
+        except CoordinatorUnavailable as failure:
+            if not keep_failures:
+                raise
+            # Calls that come after a store that does not answer would wait as long.
+            return [*replies, *[failure] * (len(calls) - len(replies))]
+        replies += [await failure_of(client, one, doing) if isinstance(one, ResponseError) else one for one in judged]
     return replies
 
 
@@ -103,7 +121,7 @@ async def _evaluate(
         try:
             return [await client.evalsha(script.sha, 1, calls[0].prefix, *cast(tuple[str, ...], calls[0].arguments))]
         except ResponseError as error:
-            return [_refusal(error, refusals)]
+            return [_judged(error, refusals)]
     async with client.pipeline(transaction=False) as pipeline:
         for call in calls:
             pipeline.evalsha(script.sha, 1, call.prefix, *cast(tuple[str, ...], call.arguments))
@@ -111,7 +129,7 @@ async def _evaluate(
             pipeline.execute_command(*wait)
         replies = await pipeline.execute(raise_on_error=False)
     confirmed = replies.pop() if wait else None
-    judged = [_refusal(reply, refusals) if isinstance(reply, Exception) else reply for reply in replies]
+    judged = [_judged(reply, refusals) if isinstance(reply, Exception) else reply for reply in replies]
     if isinstance(confirmed, Exception):
         raise confirmed
     if confirmed is not None:
@@ -119,8 +137,9 @@ async def _evaluate(
     return judged
 
 
-def _refusal(error: Exception, refusals: Collection[str]) -> Refusal:
-    text = str(error)
-    if not isinstance(error, ResponseError) or text.partition(" ")[0] not in refusals:
+def _judged(error: Exception, refusals: Collection[str]) -> Refusal | ResponseError:
+    """Return a refusal, or another error of the script; raise an error that says nothing of this script alone."""
+    if isinstance(error, NoScriptError) or not isinstance(error, ResponseError):
         raise error
-    return Refusal(text)
+    text = str(error)
+    return Refusal(text) if text.partition(" ")[0] in refusals else error

@@ -75,6 +75,8 @@ class Reply(NamedTuple):
     packed: bytes
     refused: Refused | None = None
     """Then `packed` is empty."""
+    failure: CoordinatorUnavailable | None = None
+    """Then `packed` is empty, too, and nobody knows whether the call took effect."""
 
 
 class ShardCalls:
@@ -108,15 +110,25 @@ class ShardCalls:
         *arguments: bytes,
         weights: Sequence[int] | None = None,
         not_after_ms: int = 0,
+        keep_failures: bool = False,
     ) -> list[Reply]:
-        """Run a script on each shard that has some of `keys`, with the `packed` items of those."""
+        """Run a script on each shard that has some of `keys`, with the `packed` items of those.
+
+        `keep_failures`: a shard that fails has a `Reply.failure`, and the others are answered.
+        """
         cuts = _cut(keys, weights or [1] * len(keys), self._settings.shards)
         calls = [(cut.shard, (b"".join([packed[item] for item in cut.items]), *arguments)) for cut in cuts]
-        replies = await self.call(name, calls, not_after_ms=not_after_ms)
-        return [
-            Reply(cut.items, b"", reply) if isinstance(reply, Refused) else Reply(cut.items, reply)
-            for cut, reply in zip(cuts, replies, strict=True)
-        ]
+        answered = []
+        for cut, reply in zip(cuts, await self._call(name, calls, not_after_ms, None), strict=True):
+            if isinstance(reply, CoordinatorUnavailable):
+                if not keep_failures:
+                    raise reply
+                answered.append(Reply(cut.items, b"", failure=reply))
+            elif isinstance(reply, Refused):
+                answered.append(Reply(cut.items, b"", reply))
+            else:
+                answered.append(Reply(cut.items, reply))
+        return answered
 
     async def call(
         self,
@@ -130,11 +142,26 @@ class ShardCalls:
 
         `known`: what is held against the store, by shard; what this process knows where None.
         """
+        replies: list[bytes | Refused] = []
+        for reply in await self._call(name, calls, not_after_ms, known):
+            if isinstance(reply, CoordinatorUnavailable):
+                raise reply
+            replies.append(reply)
+        return replies
+
+    async def _call(
+        self,
+        name: str,
+        calls: Sequence[tuple[int, tuple[bytes, ...]]],
+        not_after_ms: int,
+        known: Mapping[int, ShardState] | None,
+    ) -> list[bytes | Refused | CoordinatorUnavailable]:
+        """As `call`, with the failure of each shard that failed among the replies."""
         if self.closed is not None and name not in LOOKING:
             raise CoordinatorUnavailable(self.closed)
         if self.unfit is not None and name not in READING | LOOKING | {"touch"}:
             raise CoordinatorUnavailable(f"the coordinator's store can't be trusted with writes: {self.unfit}")
-        replies: dict[int, bytes | Refused] = {}
+        replies: dict[int, bytes | Refused | CoordinatorUnavailable] = {}
         left = list(range(len(calls)))
         for _ in range(MOST_SETTLING + 2):
             wait_ms = 0
@@ -150,9 +177,10 @@ class ShardCalls:
                     replies[place] = reply
             left = [place for place in left if place not in replies]
             if not left:
-                return [replies[place] for place in range(len(calls))]
+                break
             await asyncio.sleep(wait_ms / 1000)
-        raise CoordinatorUnavailable(STILL_SETTLING)
+        settling = CoordinatorUnavailable(STILL_SETTLING)
+        return [replies.get(place, settling) for place in range(len(calls))]
 
     async def _send(
         self,
@@ -160,8 +188,8 @@ class ShardCalls:
         calls: Sequence[tuple[int, tuple[bytes, ...]]],
         not_after_ms: int,
         known: Mapping[int, ShardState] | None,
-    ) -> list[bytes | Refused | int]:
-        """As `call`; for a shard that settles, the ms to wait."""
+    ) -> list[bytes | Refused | int | CoordinatorUnavailable]:
+        """As `_call`; for a shard that settles, the ms to wait."""
         mode = packing.LOOKS if name in LOOKING else packing.READS if name in READING else packing.MAY_WRITE
         packed, sent_states = [], []
         # Of this call: a shard that is made or unfenced again by the same process is another one.
@@ -188,12 +216,10 @@ class ShardCalls:
             sent = (header, *arguments)
             self.bytes_sent += sum(map(len, sent))
             packed.append(scripts.Call(shard_prefix(shard), sent))
-        try:
-            wait = self._wait if name == "commit" else ()
-            replies = await scripts.run_all(self._client, name, packed, refusals=_REFUSALS, wait=wait)
-        except CommandRejected:
+        wait = self._wait if name == "commit" else ()
+        replies = await scripts.run_all(self._client, name, packed, refusals=_REFUSALS, wait=wait, keep_failures=True)
+        if any(isinstance(reply, CommandRejected) for reply in replies):
             self.command_rejected = True
-            raise
         fenced_before = set(self.fence.fenced)
         judged = [
             self._judge(shard, reply, mode, sent)
@@ -204,7 +230,11 @@ class ShardCalls:
             await renew(self._client)
         return judged
 
-    def _judge(self, shard: int, reply: bytes | scripts.Refusal, mode: int, sent: ShardState) -> bytes | Refused | int:
+    def _judge(
+        self, shard: int, reply: bytes | scripts.Refusal | CoordinatorUnavailable, mode: int, sent: ShardState
+    ) -> bytes | Refused | int | CoordinatorUnavailable:
+        if isinstance(reply, CoordinatorUnavailable):
+            return reply
         if not isinstance(reply, scripts.Refusal):
             self.bytes_received += len(reply)
             seen = packing.unpack_shard_state(reply)
@@ -220,7 +250,7 @@ class ShardCalls:
             self.fence.refused(shard, text)
             return Refused.FENCED
         if word == "FOREIGN":
-            raise CoordinatorUnavailable(FOREIGN)
+            return CoordinatorUnavailable(FOREIGN)
         return Refused.LATE if word == "LATE" else int(text)
 
     def heard(self, message: bytes) -> None:
@@ -278,13 +308,17 @@ def merge(
     replies: list[Reply],
     unpack: Callable[[bytes, list[Item]], Iterable[Answer]],
     refused: Callable[[Item], Answer] | None = None,
+    failed: Callable[[Item], Answer] | None = None,
 ) -> list[Answer]:
-    """The answers of all replies, in the order of `items`; what `refused` gives for those of a shard that refused."""
+    """The answers of all replies, in the order of `items`; what `refused` gives for those of a shard that refused, and
+    `failed` for those of a shard that failed."""
     answers: dict[int, Answer] = {}
     for reply in replies:
         own = [items[item] for item in reply.items]
         if reply.refused is not None and refused is not None:
             answers.update(zip(reply.items, map(refused, own), strict=True))
+        elif reply.failure is not None and failed is not None:
+            answers.update(zip(reply.items, map(failed, own), strict=True))
         else:
             answers.update(zip(reply.items, unpack(reply.packed, own), strict=True))
     return [answers[item] for item in range(len(items))]

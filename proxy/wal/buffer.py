@@ -15,7 +15,7 @@ Whoever appends gets an `Outcome` per batch, through the callback that came with
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import structlog
 
@@ -208,10 +208,7 @@ class WalBuffer:
                 await asyncio.wait(segment.before)
             if built is not None and segment.waiting:
                 error_code = REQUEST_TIMED_OUT
-                answers, ambiguous = await self._commit(segment, built)
-                self._settle(segment, built, answers)
-                if not ambiguous:
-                    error_code = KAFKA_STORAGE_ERROR
+                await self._commit(segment, built)
         except StorageError as error:
             self._stats.upload_failures += 1
             log.error("upload_failed", reason=str(error), remedy="producers are told to retry; see the bucket")
@@ -241,34 +238,40 @@ class WalBuffer:
             self._cache.insert(built.segment, built.data)
             return built
 
-    async def _commit(self, segment: _Segment, built: BuiltSegment) -> tuple[list[RunAnswer], bool]:
-        """Commit what still has someone waiting; tried again while nobody knows whether it took effect.
+    async def _commit(self, segment: _Segment, built: BuiltSegment) -> None:
+        """Commit what still has someone waiting, and report the outcomes; retry as long as nobody knows of some.
 
-        Also whether an earlier try may have taken effect where this one's answer refuses a run unseen, as a shard does
-        that is fenced, or was asked too late.
+        Each shard answers for itself: only the runs of shards that did not answer are tried again. A run that is
+        refused unseen, as by a shard that is fenced or was asked too late, may have taken effect in an earlier try.
         """
-        runs = [run for run in built.runs if (run.topic_id, run.partition) in segment.waiting]
         loop = asyncio.get_running_loop()
         began_s, pause_s = loop.time(), _RETRY_FIRST_S
-        ambiguous = False
+        unknown: set[_Partition] = set()
         segment.not_after_ms = no_later(segment.not_after_ms, self._coordinator, self._grace_ms)
-        while True:
+        while runs := [run for run in built.runs if (run.topic_id, run.partition) in segment.waiting]:
             try:
                 answers = await self._coordinator.commit(built.segment, runs, not_after_ms=segment.not_after_ms)
             except ShardFenced:
                 raise
             except CoordinatorUnavailable as error:
+                failure = error
+            else:
+                self._heard(answers)
+                self._settle(segment, built, answers)
+                left = {(run.topic_id, run.partition) for run in answers if run.error_code == REQUEST_TIMED_OUT}
+                refused = segment.waiting.keys() - left
+                self._fail(segment, REQUEST_TIMED_OUT, refused & unknown)
+                self._fail(segment, KAFKA_STORAGE_ERROR, refused - unknown)
+                failure = CoordinatorUnavailable(f"the store failed for {len(left)} of {len(runs)} partitions")
+            if segment.waiting:
                 if loop.time() - began_s + pause_s > self.commit_timeout_s:
-                    raise
-                ambiguous = True
-                log.warning("commit_retried", reason=str(error))
+                    raise failure
+                unknown |= segment.waiting.keys()
+                log.warning("commit_retried", reason=str(failure))
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, _RETRY_LONGEST_S)
-            else:
-                self._stats.commit_seconds.observe(loop.time() - began_s)
-                self.recent.committed(built.segment, loop.time() - began_s)
-                self._heard(answers)
-                return answers, ambiguous
+        self._stats.commit_seconds.observe(loop.time() - began_s)
+        self.recent.committed(built.segment, loop.time() - began_s)
 
     def _settle(self, segment: _Segment, built: BuiltSegment, answers: list[RunAnswer]) -> None:
         """Tell the outcomes, but of what is held; and of runs that may be committed later, which `_fail` does."""
@@ -277,7 +280,9 @@ class WalBuffer:
         unseen_batches = 0
         try:
             for run in answers:
-                # These two were not looked at: the index is full; fenced, tombstoned or late. They may come again.
+                # Not looked at: the index is full; fenced, tombstoned or late. They may come again. Or nobody knows.
+                if run.error_code == REQUEST_TIMED_OUT:
+                    continue
                 if run.error_code == THROTTLING_QUOTA_EXCEEDED:
                     self._stats.index_full_batches += len(segment.waiting[run.topic_id, run.partition])
                 elif run.error_code == KAFKA_STORAGE_ERROR:
@@ -322,12 +327,15 @@ class WalBuffer:
         del segment.waiting[run.topic_id, run.partition]
         return told
 
-    def _fail(self, segment: _Segment, error_code: int) -> None:
+    def _fail(self, segment: _Segment, error_code: int, partitions: Collection[_Partition] | None = None) -> None:
         """Tell those that still wait, and the later batches of their partitions, which can't be committed any more.
 
+        `partitions`: those that failed; all if None.
         All of them are taken out before anyone is told: whoever is told may append again.
         """
-        failed, segment.waiting = segment.waiting, {}
+        failed = {
+            one: segment.waiting.pop(one) for one in (list(segment.waiting) if partitions is None else partitions)
+        }
         told = [(settle, Outcome(error_code)) for waiting in failed.values() for settle in waiting]
         later = [one for one in self._underway.values() if one.number > segment.number]
         if self._open is not None:

@@ -7,6 +7,7 @@ import os
 import struct
 from collections.abc import Callable
 from contextlib import aclosing
+from typing import Any
 
 import pytest
 from redis.asyncio import Redis
@@ -31,7 +32,11 @@ from proxy.coordinator.redis import (
 )
 from proxy.coordinator.shard_calls import MAX_BATCHES_PER_CALL, MAX_ITEMS_PER_CALL
 from proxy.coordinator.shards import partition_key, shard_of, shard_prefix
+from proxy.errors import NONE, REQUEST_TIMED_OUT
 from tests.integration.coordinator.conftest import MakeCoordinator, Store
+from tests.unit.wal.buffer_doubles import BATCH as BUFFERED
+from tests.unit.wal.buffer_doubles import HEADER, Storage
+from tests.unit.wal.buffer_doubles import make as make_buffer
 
 TOPIC = bytes(range(16))
 BATCH = ProposedBatch(100, 2, 1_000, NO_PRODUCER_ID, -1, -1)
@@ -361,3 +366,43 @@ async def test_a_call_looks_at_a_bounded_number_of_producers_of_all_logs_togethe
     calls = statistics["cmdstat_evalsha"]["calls"]
     assert calls >= 400 * len(logs) / 600, "a call may look at a few more than 500"
     assert await coordinator.forget_producers(logs) == 0
+
+
+def partition_elsewhere(settings: config.Redis) -> int:
+    """Return a partition of another shard than partition 0."""
+    first = shard_of(partition_key(TOPIC, 0), settings.shards)
+    return next(one for one in range(1, 100) if shard_of(partition_key(TOPIC, one), settings.shards) != first)
+
+
+async def test_a_shard_whose_script_fails_leaves_the_answers_of_the_others(
+    coordinator, client: Redis, settings
+) -> None:
+    other, key = partition_elsewhere(settings), partition_key(TOPIC, 0)
+    await coordinator.create_logs(TOPIC, [0, other])
+    index = shard_prefix(shard_of(key, settings.shards)).encode() + b"index:" + key
+    await client.set(index, "no sorted set")
+    segment, runs = os.urandom(16), [run_of(0), run_of(other)]
+    failed, committed = await coordinator.commit(segment, runs)
+    assert (failed.partition, failed.error_code, failed.batches) == (0, REQUEST_TIMED_OUT, ())
+    assert (committed.partition, committed.error_code, committed.high_watermark) == (other, NONE, 2)
+    with pytest.raises(CoordinatorUnavailable, match="WRONGTYPE"):
+        await coordinator.commit(segment, runs[:1])
+
+
+async def test_a_plain_producer_writes_once_if_the_script_of_another_shard_fails(
+    make_coordinator: MakeCoordinator, client: Redis, settings
+) -> None:
+    """Told that nobody knows, it would retry a batch that was committed."""
+    coordinator, other, key = make_coordinator(), partition_elsewhere(settings), partition_key(TOPIC, 0)
+    storage: Any = Storage()
+    wal = await make_buffer(storage, coordinator, partitions=0, commit_timeout_s=0.1)
+    await coordinator.create_logs(TOPIC, [0, other])
+    await client.set(shard_prefix(shard_of(key, settings.shards)).encode() + b"index:" + key, "no sorted set")
+    told: list[tuple[int, int]] = []
+    for partition in (0, other):
+        wal.append(
+            TOPIC, partition, BUFFERED, HEADER, lambda outcome, at=partition: told.append((at, outcome.error_code))
+        )
+    await wal.drain()
+    assert sorted(told) == [(0, REQUEST_TIMED_OUT), (other, NONE)]
+    assert told[0] == (other, NONE), "it does not wait for the shard that fails"

@@ -418,3 +418,33 @@ async def test_answers_that_make_no_sense_leave_nobody_untold() -> None:
     assert producer.codes(0) == {0: NONE}
     assert producer.codes(1) == {0: REQUEST_TIMED_OUT, 1: REQUEST_TIMED_OUT}
     assert producer.codes(2) == {0: REQUEST_TIMED_OUT}
+
+
+async def test_only_what_failed_is_tried_again_and_the_rest_is_told_at_once() -> None:
+    """The run that failed was committed all the same, and is refused unseen at the second try: nobody knows."""
+    asked: list[list[int]] = []
+
+    class OneFails(Coordinator):
+        async def commit(self, segment, runs, *, not_after_ms=0):
+            asked.append([run.partition for run in runs])
+            answers = await super().commit(segment, runs)
+            failed = {(1, 1): REQUEST_TIMED_OUT, (2, 1): KAFKA_STORAGE_ERROR, (1, 2): KAFKA_STORAGE_ERROR}
+            if len(asked) == 2:
+                told.update({partition: producer.codes(partition) for partition in range(3)})
+            return [
+                one._replace(error_code=failed[len(asked), one.partition], batches=())
+                if (len(asked), one.partition) in failed
+                else one
+                for one in answers
+            ]
+
+    told: dict[int, dict[int, int]] = {}
+    wal = await make(coordinator=OneFails(), commit_timeout_s=60.0)
+    producer = Producer(wal)
+    for partition in range(3):
+        producer.append(partition)
+    await wal.drain()
+    assert asked == [[0, 1, 2], [1]]
+    assert told == {0: {0: NONE}, 1: {}, 2: {0: KAFKA_STORAGE_ERROR}}
+    assert producer.codes(1) == {0: REQUEST_TIMED_OUT}
+    assert wal.segments_underway == 0
