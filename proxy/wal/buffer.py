@@ -51,7 +51,7 @@ _Partition = tuple[bytes, int]
 class _Segment:
     """Batches that travel together; `waiting` holds whom to tell, in the order of each partition's run."""
 
-    __slots__ = ("before", "builder", "first", "not_after_ms", "number", "task", "waiting")
+    __slots__ = ("builder", "first", "not_after_ms", "number", "task", "waiting")
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -59,7 +59,6 @@ class _Segment:
         self.waiting: dict[_Partition, list[Settle]] = {}
         self.first: dict[_Partition, dict[tuple[int, int], int]] = {}
         """Of each idempotent producer (ID and epoch) the first sequence."""
-        self.before: set[asyncio.Task[None]] = set()
         self.task: asyncio.Task[None] | None = None
         self.not_after_ms = 0
         """By the coordinator's clock: its object may be taken for one that nobody commits later on."""
@@ -115,6 +114,8 @@ class WalBuffer:
         self._timer: asyncio.TimerHandle | None = None
         self._underway: dict[int, _Segment] = {}
         self._numbers = 0
+        self._told = asyncio.Event()
+        """Set for a moment when batches of a segment were answered."""
         self._throttled_log = ThrottledLog(lambda: asyncio.get_running_loop().time())
 
     def allow_uploads(self, most: int) -> None:
@@ -172,11 +173,6 @@ class WalBuffer:
         segment, self._open = self._open, None
         if segment is None or not segment.waiting:
             return
-        segment.before = {
-            earlier.task
-            for earlier in self._underway.values()
-            if earlier.task is not None and not earlier.waiting.keys().isdisjoint(segment.waiting)
-        }
         self._underway[segment.number] = segment
         segment.task = asyncio.get_running_loop().create_task(self._see_through(segment))
 
@@ -204,8 +200,8 @@ class WalBuffer:
         error_code = KAFKA_STORAGE_ERROR
         try:
             built = await self._upload(segment)
-            if segment.before:
-                await asyncio.wait(segment.before)
+            while self._has_earlier(segment):
+                await self._told.wait()
             if built is not None and segment.waiting:
                 error_code = REQUEST_TIMED_OUT
                 await self._commit(segment, built)
@@ -221,6 +217,19 @@ class WalBuffer:
         finally:
             self._underway.pop(segment.number, None)
             self._fail(segment, error_code)
+            self._wake()
+
+    def _has_earlier(self, segment: _Segment) -> bool:
+        """Whether an earlier segment has batches of the same partitions that are not answered yet."""
+        return any(
+            earlier.number < segment.number and not earlier.waiting.keys().isdisjoint(segment.waiting)
+            for earlier in self._underway.values()
+        )
+
+    def _wake(self) -> None:
+        """Let segments that wait for earlier ones look again."""
+        self._told.set()
+        self._told.clear()
 
     async def _upload(self, segment: _Segment) -> BuiltSegment | None:
         """None where nobody waits for it any more when its turn comes."""
@@ -267,6 +276,7 @@ class WalBuffer:
                 if loop.time() - began_s + pause_s > self.commit_timeout_s:
                     raise failure
                 unknown |= segment.waiting.keys()
+                self._wake()
                 log.warning("commit_retried", reason=str(failure))
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, _RETRY_LONGEST_S)

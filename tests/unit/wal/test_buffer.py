@@ -448,3 +448,32 @@ async def test_only_what_failed_is_tried_again_and_the_rest_is_told_at_once() ->
     assert told == {0: {0: NONE}, 1: {}, 2: {0: KAFKA_STORAGE_ERROR}}
     assert producer.codes(1) == {0: REQUEST_TIMED_OUT}
     assert wal.segments_underway == 0
+
+
+async def test_a_shard_that_fails_delays_no_later_segment_of_other_partitions() -> None:
+    class OneFails(Coordinator):
+        fails = True
+
+        async def commit(self, segment, runs, *, not_after_ms=0):
+            failing = [run for run in runs if run.partition == 0 and self.fails]
+            answers = await super().commit(segment, [run for run in runs if run not in failing])
+            return answers + [RunAnswer(run.topic_id, run.partition, REQUEST_TIMED_OUT, (), -1, -1) for run in failing]
+
+    coordinator = OneFails()
+    wal = await make(coordinator=coordinator, commit_timeout_s=60.0)
+    producer = Producer(wal)
+    for partition in (0, 1):
+        producer.append(partition)
+    wal.flush()
+    producer.append(1)
+    wal.flush()
+    producer.append(0)
+    wal.flush()
+    async with asyncio.timeout(20):
+        while len(producer.codes(1)) < 2:
+            producer.told.clear()
+            await producer.told.wait()
+    assert producer.codes(0) == {}
+    coordinator.fails = False
+    await wal.drain()
+    assert [outcome.base_offset for partition, _, outcome in producer.outcomes if partition == 0] == [0, 1]
