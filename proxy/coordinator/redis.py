@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from itertools import islice
@@ -65,6 +66,8 @@ class RedisCoordinator(IndexRewriting):
         self._client = client
         self._producer_id_expiration_ms = producer_id_expiration_ms
         self._producer_batches_remembered = producer_batches_remembered
+        self._long_lookups = asyncio.Lock()
+        """Held for one call of a lookup by time that needs many."""
         self._store_ahead_ms: int | None = None
         """Of `running_ms`."""
 
@@ -185,18 +188,20 @@ class RedisCoordinator(IndexRewriting):
 
         By time, and for MAX_TIMESTAMP, as fine as rows, not as records: the first offset that can be read of the first
         row whose maximum timestamp is the one asked for or later (or the highest), and that maximum.
+
+        If a row with a later time was trimmed, rows are looked at one by one, some per call. All such lookups take
+        turns, and rest as long as they work, so that the store serves others meanwhile.
         """
         left = dict(enumerate(requests))
         answers: dict[int, OffsetAnswer] = {}
         while left:
-            keys = [partition_key(request.topic_id, request.partition) for request in left.values()]
-            packed = [packing.pack_list(request) for request in left.values()]
-            told = merge(
-                list(left),
-                await self._calls.run("list_offsets", keys, packed),
-                lambda reply, _: packing.unpack_offset_answers(reply),
-                lambda _: (OffsetAnswer(KAFKA_STORAGE_ERROR, -1, -1), -1),
-            )
+            if answers:
+                async with self._long_lookups:
+                    began_s = asyncio.get_running_loop().time()
+                    told = await self._list(left)
+                    await asyncio.sleep(asyncio.get_running_loop().time() - began_s)
+            else:
+                told = await self._list(left)
             asked, left = left, {}
             for (item, request), (answer, again_from) in zip(asked.items(), told, strict=True):
                 known = answers.get(item)
@@ -205,6 +210,17 @@ class RedisCoordinator(IndexRewriting):
                 if again_from >= 0:
                     left[item] = request._replace(from_offset=again_from)
         return [answers[item] for item in range(len(requests))]
+
+    async def _list(self, requests: Mapping[int, ListRequest]) -> list[tuple[OffsetAnswer, int]]:
+        """Return the answers of one call, in order, and the offset from which each goes on; -1 at the end."""
+        keys = [partition_key(request.topic_id, request.partition) for request in requests.values()]
+        packed = [packing.pack_list(request) for request in requests.values()]
+        return merge(
+            list(requests),
+            await self._calls.run("list_offsets", keys, packed),
+            lambda reply, _: packing.unpack_offset_answers(reply),
+            lambda _: (OffsetAnswer(KAFKA_STORAGE_ERROR, -1, -1), -1),
+        )
 
     async def delete_records(self, requests: Sequence[DeleteRequest]) -> list[LogStart]:
         """Raise log starts, at once and for all readers; rows wholly before them are freed, some per call.

@@ -13,15 +13,18 @@ import pytest
 from redis.asyncio import Redis
 
 from proxy import config
+from proxy.coordinator import packing
 from proxy.coordinator.connect import connect
 from proxy.coordinator.interface import (
     LATEST_TIMESTAMP,
     MAX_TIMESTAMP,
     NO_PRODUCER_ID,
     CoordinatorUnavailable,
+    DeleteRequest,
     FindRequest,
     ListRequest,
     LogDescription,
+    OffsetAnswer,
     PartitionRun,
     ProposedBatch,
 )
@@ -406,3 +409,31 @@ async def test_a_plain_producer_writes_once_if_the_script_of_another_shard_fails
     await wal.drain()
     assert sorted(told) == [(0, REQUEST_TIMED_OUT), (other, NONE)]
     assert told[0] == (other, NONE), "it does not wait for the shard that fails"
+
+
+async def test_long_lookups_by_time_take_turns(make_coordinator: MakeCoordinator, monkeypatch) -> None:
+    """A trimmed row of the far future leaves only the look at each row; many such lookups must not fill the store."""
+    coordinator = make_coordinator()
+    await coordinator.create_logs(TOPIC, [0])
+    await coordinator.commit(os.urandom(16), [run_of(0, BATCH._replace(max_timestamp_ms=10**15))])
+    bad = BATCH._replace(producer_id=5, producer_epoch=-1)  # refused, so that each of the others is a row
+    for _ in range(4):
+        await coordinator.commit(os.urandom(16), [run_of(0, *[BATCH, bad] * 249)])
+    await coordinator.delete_records([DeleteRequest(TOPIC, 0, 2)])
+    at_once, most, calls = 0, 0, 0
+    run = coordinator._calls.run
+
+    async def counted(*arguments: Any, **options: Any) -> Any:
+        nonlocal at_once, most, calls
+        going_on = packing.pack_list(ListRequest(TOPIC, 0, 2_000)) not in arguments[2]
+        at_once, calls = at_once + going_on, calls + going_on
+        most = max(most, at_once)
+        try:
+            return await run(*arguments, **options)
+        finally:
+            at_once -= going_on
+
+    monkeypatch.setattr(coordinator._calls, "run", counted)
+    answers = await asyncio.gather(*[coordinator.list_offsets([ListRequest(TOPIC, 0, 2_000)]) for _ in range(10)])
+    assert answers == [[OffsetAnswer(NONE, -1, -1)]] * 10
+    assert (calls, most) == (10, 1)
