@@ -87,7 +87,7 @@ async def test_another_stores_objects_are_refused(client, storage, losses) -> No
 async def test_storage_without_the_stores_objects_is_refused(client, storage) -> None:
     await settle_identity(client, storage)
     await storage.delete([IDENTITY_KEY])
-    with pytest.raises(StoreUnfit, match=r"storage\.url leads to where nothing of this store's .* mend storage\.url"):
+    with pytest.raises(StoreUnfit, match=r"storage\.url leads to where nothing of this store's .* fix storage\.url"):
         await settle_identity(client, storage)
 
 
