@@ -40,7 +40,7 @@ async def commit(
     return answer.batches
 
 
-def told(answers: tuple[BatchAnswer, ...]) -> list[tuple[int, int, bool]]:
+def reported(answers: tuple[BatchAnswer, ...]) -> list[tuple[int, int, bool]]:
     return [(answer.error_code, answer.base_offset, answer.duplicate) for answer in answers]
 
 
