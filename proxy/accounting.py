@@ -1,4 +1,4 @@
-"""Who is told of the record bytes that pass: one call per topic, with kind, direction and racks filled in.
+"""Count the record bytes that pass: one call per topic, with kind, direction and racks filled in.
 
 Bytes that cross racks are also the connection's own: whoever looks for the client that is to blame finds it by them.
 """

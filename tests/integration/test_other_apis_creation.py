@@ -25,15 +25,15 @@ def by_name(kind: str) -> str:
 
 
 def metadata(address: str, version: int, *names: str, creates: bool = False) -> dict[str, int]:
-    told = ask(
+    reported = ask(
         address,
         METADATA,
         version,
         topics=[{"name": name, "topic_id": bytes(16)} for name in names],
         allow_auto_topic_creation=creates,
     )
-    assert len(told["topics"]) == len(names)
-    return {topic["name"]: topic["error_code"] for topic in told["topics"]}
+    assert len(reported["topics"]) == len(names)
+    return {topic["name"]: topic["error_code"] for topic in reported["topics"]}
 
 
 def is_diskless(stack: Stack, name: str) -> bool:
@@ -95,8 +95,8 @@ def create_both(stack: Stack, names: tuple[str, str], configs: dict[str, str | N
         }
         for name in names
     ]
-    told = ask(stack.bootstrap(RACK), CREATE_TOPICS, 7, topics=asked, timeout=30_000, validate_only=validate_only)
-    return [one for name in names for one in told["topics"] if one["name"] == name]
+    reported = ask(stack.bootstrap(RACK), CREATE_TOPICS, 7, topics=asked, timeout=30_000, validate_only=validate_only)
+    return [one for name in names for one in reported["topics"] if one["name"] == name]
 
 
 @pytest.mark.parametrize(
@@ -128,12 +128,12 @@ def test_the_answer_tells_the_configs_of_the_topic_and_not_of_its_shadow(stack: 
     configs = {"retention.ms": "3600000", "compression.type": "zstd", "min.insync.replicas": "1"}
     classic, diskless = create_both(stack, names, configs, validate_only=validate_only)
     assert classic["error_code"] == diskless["error_code"] == 0
-    told = [
+    reported = [
         {one["name"]: (one["value"], one["config_source"]) for one in topic["configs"]} for topic in (classic, diskless)
     ]
-    assert told[1].pop("diskless.enable") == ("true", 1)
-    assert told[0] == told[1]
-    assert told[1]["retention.ms"] == ("3600000", 1)
+    assert reported[1].pop("diskless.enable") == ("true", 1)
+    assert reported[0] == reported[1]
+    assert reported[1]["retention.ms"] == ("3600000", 1)
 
 
 @pytest.mark.parametrize("version", range(2, 8))
@@ -156,14 +156,14 @@ def test_topics_with_assignments_and_of_any_version(stack: Stack, version: int) 
         answer = ask(
             stack.bootstrap(RACK), CREATE_TOPICS, version, topics=asked, timeout=30_000, validate_only=validate_only
         )
-        told: list[dict[str, Any]] = answer["topics"]
-        assert [topic.pop("name") for topic in told] == list(names)
-        for topic in told:
+        reported: list[dict[str, Any]] = answer["topics"]
+        assert [topic.pop("name") for topic in reported] == list(names)
+        for topic in reported:
             topic.pop("topic_id", None)
             topic["error_message"] = (topic["error_message"] or "").replace(names[0], "N").replace(names[1], "N")
             for config in topic.pop("configs", None) or []:
                 topic[config["name"]] = config["value"]
-        return told
+        return reported
 
     before = Metrics(stack, RACK).value("diskless_topics")
     for assignments, expected in (([[1, 2], [9, 1]], INVALID_REPLICA_ASSIGNMENT), ([[1, 2], [3, 1]], 0)):
@@ -193,8 +193,8 @@ def test_controllers_look_at_names_before_replicas(stack: Stack) -> None:
         asked = [{"name": name, "num_partitions": 1, "replication_factor": replicas}]
         address = stack.direct_bootstrap.split(",")[0]
         answer = ask(address, CREATE_TOPICS, 7, topics=asked, timeout=30_000, validate_only=validate_only)
-        (told,) = answer["topics"]
-        error_code: int = told["error_code"]
+        (reported,) = answer["topics"]
+        error_code: int = reported["error_code"]
         return error_code
 
     assert create(0, validate_only=True) == INVALID_REPLICATION_FACTOR

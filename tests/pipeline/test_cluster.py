@@ -60,9 +60,9 @@ def test_tasks_run_on_all_workers_with_packages_of_the_archive(
     options = ["--master", cluster.master, *conf(**{"spark.archives": f"{packages}#packages"})]
     done = cluster.run([sys.executable, str(HERE / "on_cluster.py"), "--config", str(light_config), *options])
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert told["master"] == cluster.master
-    answers = told["answers"]
+    reported = json.loads(done.stdout)
+    assert reported["master"] == cluster.master
+    answers = reported["answers"]
     assert answers.pop("3") == "ValueError: task 3 fails on every executor"
     assert {task: answer["rows"] for task, answer in answers.items()} == {"0": 3, "1": 3, "2": 3}
     for answer in answers.values():
@@ -85,9 +85,9 @@ def test_a_job_by_spark_submit(
     job = [str(MAIN), "merge", "--config", str(light_config), "--min-age", "0s", "--json"]
     done = cluster.run([*submit, *job])
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout.splitlines()[-1])  # spark-submit mixes standard error into it
-    assert told["findings"] == []
-    assert (told["figures"]["objects_written"], told["figures"]["rows_merged"]) == (1, 16)
+    reported = json.loads(done.stdout.splitlines()[-1])  # spark-submit mixes standard error into it
+    assert reported["findings"] == []
+    assert (reported["figures"]["objects_written"], reported["figures"]["rows_merged"]) == (1, 16)
     missing = cluster.run([*submit, str(MAIN), "merge", "--config", "missing.yaml"])
     assert missing.returncode == 1
     assert "error: can't read missing.yaml" in missing.stdout
@@ -105,8 +105,8 @@ def test_a_compaction_by_spark_submit(
     job = [str(MAIN), "compact", "--config", str(light_config), "--task-bytes", "300", "--json"]
     done = cluster.run([*submit, *job])
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout.splitlines()[-1])
-    assert told["findings"] == []
-    assert (told["figures"]["logs_compacted"], told["figures"]["records_after"]) == (2, 2)
+    reported = json.loads(done.stdout.splitlines()[-1])
+    assert reported["findings"] == []
+    assert (reported["figures"]["logs_compacted"], reported["figures"]["records_after"]) == (2, 2)
     for partition in range(2):
         assert [record.offset for record in asyncio.run(log_records(light_settings, topic, partition))] == [3]
