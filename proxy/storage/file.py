@@ -137,19 +137,23 @@ class FileStorage:
             self._try_to_write(path, data)
         except FileNotFoundError as error:
             self._durable_folders.clear()
-            self._recreate_root()
+            self._recreate_folders()
             log.warning("storage_folder_recreated", reason=f"{error.filename}: {error.strerror}", remedy=_REMEDY)
             self._try_to_write(path, data)
 
-    def _recreate_root(self) -> None:
-        """Make the directory again if somebody removed it, but not beneath the place where it was mounted."""
-        there = next(folder for folder in (self._root, *self._root.parents) if folder.exists())
-        if self._device is not None and there.stat().st_dev != self._device:
+    def _recreate_folders(self) -> None:
+        """Make the folder of uploads again if somebody removed it. Raise StorageError if the directory itself is gone.
+
+        Without the directory, all objects are away: what is written to a new one is missing once it is back.
+        """
+        if not self._root.exists():
+            raise StorageError(f"the directory {self._root} of storage.url is gone; bring it back, or mount it again")
+        if self._device is not None and self._root.stat().st_dev != self._device:
             raise StorageError(
                 f"the directory {self._root} of storage.url is on another file system than before; see whether it is "
                 "mounted"
             )
-        (self._root / UPLOADING).mkdir(parents=True, exist_ok=True)
+        (self._root / UPLOADING).mkdir(exist_ok=True)
         _sync_folder(self._root)
 
     def _try_to_write(self, path: Path, data: Buffer) -> None:

@@ -122,7 +122,7 @@ async def test_a_path_with_escapes(tmp_path):
     assert (tmp_path / "with space/key").read_bytes() == b"x"
 
 
-@pytest.mark.parametrize("removed", ["ab", "ab/cd", UPLOADING, "."])
+@pytest.mark.parametrize("removed", ["ab", "ab/cd", UPLOADING])
 async def test_a_folder_that_was_removed_is_recreated(storage, tmp_path, removed: str):
     root = tmp_path / "objects"
     await storage.upload("ab/cd/one", b"1", 1)
@@ -131,6 +131,20 @@ async def test_a_folder_that_was_removed_is_recreated(storage, tmp_path, removed
     assert bytes(await storage.fetch("ab/cd/two")) == b"2"
     await storage.upload("ab/cd/three", b"3", 1)
     assert {stored.key async for stored in storage.objects()} >= {"ab/cd/two", "ab/cd/three"}
+
+
+async def test_a_directory_that_is_gone_is_not_recreated(storage, tmp_path):
+    """All objects are in it: it was moved or unmounted, and comes back."""
+    root, elsewhere = tmp_path / "objects", tmp_path / "elsewhere"
+    await storage.upload("ab/one", b"1", 1)
+    root.rename(elsewhere)
+    with pytest.raises(StorageError, match=r"objects of storage\.url is gone; bring it back"):
+        await storage.upload("ab/two", b"2", 1)
+    assert not root.exists()
+    elsewhere.rename(root)
+    await storage.upload("ab/three", b"3", 1)
+    assert bytes(await storage.fetch("ab/one")) == b"1"
+    assert bytes(await storage.fetch("ab/three")) == b"3"
 
 
 async def test_no_folder_is_recreated_on_another_file_system(storage, tmp_path, monkeypatch):
