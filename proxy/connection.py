@@ -419,15 +419,16 @@ class ClientConnection(asyncio.Protocol):
         upstream = self.upstream
         if check is not None:
             check()
-        try:
-            return await upstream.ask(api_key, api_version, body, request.client_id, question)
-        except BrokerUnreachable:
-            if api_key != METADATA or self._connecting is None or self._connecting.done():
-                raise
-            await asyncio.wait([self._connecting])
-            if self.upstream is upstream:
-                raise
-        return await self.upstream.ask(api_key, api_version, body, request.client_id, question)
+        while True:
+            try:
+                return await upstream.ask(api_key, api_version, body, request.client_id, question)
+            except BrokerUnreachable:
+                if api_key != METADATA or self._connecting is None or self._connecting.done():
+                    raise
+                await asyncio.wait([self._connecting])
+                if self.upstream is upstream:
+                    raise
+            upstream = self.upstream
 
     def mute(self, seconds: float) -> None:
         """Look at no further request for so long (KIP-219); what is answered goes out, and a drain does not wait."""
@@ -581,11 +582,14 @@ class ClientConnection(asyncio.Protocol):
 
     async def _connect(self) -> None:
         def make() -> BrokerConnection:
-            return BrokerConnection(max_frame_bytes=2**31 - 1, on_lost=self._broker_lost, on_pause=self._broker_pauses)
+            made = BrokerConnection(
+                max_frame_bytes=2**31 - 1, on_lost=lambda: self._broker_lost(made), on_pause=self._broker_pauses
+            )
+            return made
 
         try:
-            others = bool(self.context.topics.all())
-            upstream, failure = await reach(self.context.cluster, self.node_id, make, others=others)
+            others, own = bool(self.context.topics.all()), not self._was_just_made_again
+            upstream, failure = await reach(self.context.cluster, self.node_id, make, others=others, own=own)
         except BrokerUnreachable as error:
             self.context.connections.broker_unreachable(self, error)
             self.drain()
@@ -722,7 +726,9 @@ class ClientConnection(asyncio.Protocol):
         forwarded_bytes, self._forwarded_bytes = self._forwarded_bytes, 0
         self.context.memory.give_back(forwarded_bytes)
 
-    def _broker_lost(self) -> None:
+    def _broker_lost(self, upstream: BrokerConnection) -> None:
+        if upstream is not self.upstream:
+            return  # Lost while it was being made: `reach` sees it.
         if self._lingers:
             self._lingers = False
             self.context.connections.forget(self)
@@ -743,9 +749,17 @@ class ClientConnection(asyncio.Protocol):
             return False
         if self._transport is None or self._transport.is_closing() or any(slot.lost for slot in self._slots):
             return False
-        if context.settings.brokers.with_sasl or context.now() < self._made_again_s + LEAST_PAUSE_S:
+        if context.settings.brokers.with_sasl:
             return False
-        return bool(context.topics.all()) or self._reads_near
+        others = bool(context.topics.all())
+        if self._was_just_made_again:
+            # A broker that is killed may still take a connection before its port is closed: then another is asked.
+            return others and self.node_id is not None and not self.stands_in
+        return others or self._reads_near
+
+    @property
+    def _was_just_made_again(self) -> bool:
+        return self.context.now() < self._made_again_s + LEAST_PAUSE_S
 
     @property
     def _reads_near(self) -> bool:

@@ -35,30 +35,40 @@ class Reached(NamedTuple):
 
 
 async def reach(
-    cluster: Cluster, node_id: int | None, make: Callable[[], BrokerConnection], *, others: bool
+    cluster: Cluster, node_id: int | None, make: Callable[[], BrokerConnection], *, others: bool, own: bool = True
 ) -> Reached:
     """Connect to the client's own broker, or with `others` to another live one. Raises BrokerUnreachable.
 
-    `node_id` is None for any broker; `make` makes a connection that is to be connected.
+    `node_id` is None for any broker; `make` makes a connection that is to be connected. Not `own`: the client's own
+    broker has just taken a connection and ended it.
     """
     upstream = make()
     if node_id is None or not others:
-        await cluster.connect(node_id, upstream)
+        await _connect(cluster, node_id, upstream)
         return Reached(upstream)
-    try:
-        async with asyncio.timeout(_OWN_WITHIN_S):
-            await cluster.connect(node_id, upstream)
-            return Reached(upstream)
-    except TimeoutError:
-        failure = f"broker {node_id} did not accept a connection within {_OWN_WITHIN_S:g} s"
-    except BrokerUnreachable as error:
-        failure = str(error)
-    upstream.forsake()
+    failure = f"broker {node_id} took a connection and ended it"
+    if own:
+        try:
+            async with asyncio.timeout(_OWN_WITHIN_S):
+                await _connect(cluster, node_id, upstream)
+                return Reached(upstream)
+        except TimeoutError:
+            failure = f"broker {node_id} did not accept a connection within {_OWN_WITHIN_S:g} s"
+        except BrokerUnreachable as error:
+            failure = str(error)
+        upstream.forsake()
     for other in sorted(cluster.view.brokers.keys() - {node_id}, key=cluster.distance):
         upstream = make()
         try:
-            await cluster.connect(other, upstream)
+            await _connect(cluster, other, upstream)
         except BrokerUnreachable:
             continue
         return Reached(upstream, failure)
     raise BrokerUnreachable(failure)
+
+
+async def _connect(cluster: Cluster, node_id: int | None, upstream: BrokerConnection) -> None:
+    """Raises BrokerUnreachable, also where the broker ended the connection before it could be used."""
+    await cluster.connect(node_id, upstream)
+    if upstream.lost:
+        raise BrokerUnreachable("the broker took the connection and ended it")

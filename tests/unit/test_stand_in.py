@@ -82,8 +82,9 @@ async def test_the_connection_ends_where_the_client_may_miss_something(why: str)
     elif why == "SASL":
         sent.context.settings.brokers.with_sasl = True
     else:
-        await lose_broker(sent, down=False)
-        assert not sent.client.closing
+        for _ in range(2):
+            await lose_broker(sent, down=False)
+            assert not sent.client.closing
     await lose_broker(sent, down=False)
     assert sent.client.closing
 
@@ -136,6 +137,35 @@ async def test_a_question_for_rights_is_asked_again_of_the_broker_that_stands_in
     sent.answer(response(int.from_bytes(asked[4:8], "big"), b"yes"))
     await turns()
     assert (answers, sent.client.frames()) == ([b"yes"], [response(1, b"stored")[4:]])
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+async def test_a_broker_that_is_killed_and_takes_one_more_connection_is_stood_in_for(at_once: bool) -> None:
+    """Its port closes after its connections; `at_once`: the one more ends before the proxy has begun to use it."""
+
+    async def ask(connection: ClientConnection, one: Request, slot: Slot) -> None:
+        slot.fill([bytes(await connection.ask(one, METADATA, 0, b"rights?"))])
+
+    sent = await client(handlers={PRODUCE: lambda connection, one: ask(connection, one, connection.open_slot(one))})
+    connect = sent.cluster.connect
+
+    async def ends(node_id: int, protocol: BrokerConnection) -> None:
+        await connect(node_id, protocol)
+        if at_once and node_id == OWN:
+            sent.broker.close()
+            await turns(2)
+
+    sent.cluster.connect = ends
+    sent.send(request(PRODUCE, 1, bytes(20), version=3))
+    await turns()
+    other = await lose_broker(sent, down=False)
+    if not at_once:
+        other = await lose_broker(sent, down=False)
+    assert sent.cluster.asked == [OWN, OWN, OTHER]
+    (asked,) = other.frames()
+    sent.answer(response(int.from_bytes(asked[4:8], "big"), b"yes"))
+    await turns()
+    assert sent.client.frames() == [response(1, b"yes")[4:]]
 
 
 async def test_a_new_client_of_a_broker_that_is_down_finds_another_one() -> None:
