@@ -47,6 +47,7 @@ async def reach(
         await _connect(cluster, node_id, upstream)
         return Reached(upstream)
     failure = f"broker {node_id} took a connection and ended it"
+    cause: BaseException | None = None
     if own:
         try:
             async with asyncio.timeout(_OWN_WITHIN_S):
@@ -55,7 +56,7 @@ async def reach(
         except TimeoutError:
             failure = f"broker {node_id} did not accept a connection within {_OWN_WITHIN_S:g} s"
         except BrokerUnreachable as error:
-            failure = str(error)
+            failure, cause = str(error), error.__cause__
         upstream.forsake()
     for other in sorted(cluster.view.brokers.keys() - {node_id}, key=cluster.distance):
         upstream = make()
@@ -64,7 +65,7 @@ async def reach(
         except BrokerUnreachable:
             continue
         return Reached(upstream, failure)
-    raise BrokerUnreachable(failure)
+    raise BrokerUnreachable(failure) from cause
 
 
 async def _connect(cluster: Cluster, node_id: int | None, upstream: BrokerConnection) -> None:

@@ -84,7 +84,9 @@ async def test_the_housekeeper_does_it(storage: FileStorage, monkeypatch) -> Non
     async def hold(*_: object) -> bool:
         return True
 
-    idle: Any = SimpleNamespace(sweep=None, compare=None, look_for_strays=None, sweep_orphans=None)
+    idle: Any = SimpleNamespace(
+        sweep=None, compare=None, look_for_strays=None, sweep_orphans=None, lease_lost=lambda: None
+    )
     fleet: Any = SimpleNamespace(hold=hold)
     settings = Settings(
         rack="a",
