@@ -11,8 +11,8 @@ Behaviour: with a client that has authenticated (SASL) no other broker goes on; 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Coroutine
+from typing import Any, NamedTuple
 
 from proxy.cluster import Cluster
 from proxy.upstream import BrokerConnection, BrokerUnreachable
@@ -24,6 +24,8 @@ LEAST_PAUSE_S = 1.0
 """Between two times that a client's broker connection is made again: a broker may take connections and end them."""
 _OWN_WITHIN_S = 1.0
 """Time in which the client's own broker must accept before another one is asked."""
+_STEPS = 10
+"""Parts of that time. A loop that is busy for long loses one part, so that it is not taken for a broker that is."""
 
 
 class Reached(NamedTuple):
@@ -50,9 +52,8 @@ async def reach(
     cause: BaseException | None = None
     if own:
         try:
-            async with asyncio.timeout(_OWN_WITHIN_S):
-                await _connect(cluster, node_id, upstream)
-                return Reached(upstream)
+            await _within_steps(_connect(cluster, node_id, upstream))
+            return Reached(upstream)
         except TimeoutError:
             failure = f"broker {node_id} did not accept a connection within {_OWN_WITHIN_S:g} s"
         except BrokerUnreachable as error:
@@ -66,6 +67,21 @@ async def reach(
             continue
         return Reached(upstream, failure)
     raise BrokerUnreachable(failure) from cause
+
+
+async def _within_steps(work: Coroutine[Any, Any, None]) -> None:
+    """Wait for the work for `_OWN_WITHIN_S`, in steps. Raises TimeoutError, and what the work raises."""
+    task = asyncio.get_running_loop().create_task(work)
+    try:
+        for _ in range(_STEPS):
+            await asyncio.wait({task}, timeout=_OWN_WITHIN_S / _STEPS)
+            if task.done():
+                return task.result()
+        raise TimeoutError
+    finally:
+        if not task.done():
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
 
 
 async def _connect(cluster: Cluster, node_id: int | None, upstream: BrokerConnection) -> None:

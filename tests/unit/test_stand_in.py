@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import pytest
 
@@ -161,6 +162,7 @@ async def test_a_broker_that_is_killed_and_takes_one_more_connection_is_stood_in
     other = await lose_broker(sent, down=False)
     if not at_once:
         other = await lose_broker(sent, down=False)
+    await turns()
     assert sent.cluster.asked == [OWN, OWN, OTHER]
     (asked,) = other.frames()
     sent.answer(response(int.from_bytes(asked[4:8], "big"), b"yes"))
@@ -197,3 +199,19 @@ async def test_a_broker_that_does_not_accept_is_not_waited_for(monkeypatch: pyte
     await asyncio.wait([sent.connection._connecting])
     assert sent.connection.stands_in
     assert len(sent.cluster.transports) == 2
+
+
+def stand_still() -> None:
+    time.sleep(0.2)
+
+
+async def test_a_loop_that_is_busy_is_not_taken_for_a_broker_that_does_not_accept(monkeypatch) -> None:
+    monkeypatch.setattr(stand_in, "_OWN_WITHIN_S", 0.05)
+
+    async def accepted() -> None:
+        await asyncio.sleep(0.001)
+
+    waiting = asyncio.create_task(stand_in._within_steps(accepted()))
+    await asyncio.sleep(0)
+    stand_still()  # both are due when the loop goes on: the end of a step, and the connection
+    await waiting
