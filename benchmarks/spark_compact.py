@@ -30,8 +30,8 @@ from proxy.config import Settings
 from proxy.coordinator.connect import connect
 from proxy.coordinator.interface import DisklessTopic
 from proxy.coordinator.registry import RedisTopicRegistry
-from proxy.records import read_header
-from proxy.wal.segment import SegmentBuilder, segment_key
+from proxy.diskless.wal.segment import SegmentBuilder, segment_key
+from proxy.records.batches import read_header
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

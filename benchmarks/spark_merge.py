@@ -34,7 +34,6 @@ from pipeline.reading import coalesce
 from pipeline.session import spark_session
 from pipeline.stores import opened, storage_opened
 from pipeline.tasks import TaskFailed, run_tasks
-from proxy.cache import BlockCache
 from proxy.config import Settings
 from proxy.coordinator.connect import connect
 from proxy.coordinator.interface import DisklessTopic, Row
@@ -42,10 +41,11 @@ from proxy.coordinator.registry import RedisTopicRegistry
 from proxy.demo.ports import ReservedPorts
 from proxy.demo.s3 import ACCESS_KEY_ID, BUCKET, REGION, SECRET_ACCESS_KEY, SeaweedFS
 from proxy.demo.valkey import Valkey
+from proxy.diskless.cache import BlockCache
+from proxy.diskless.wal.segment import SegmentBuilder, segment_key
 from proxy.inspection.stores import Stores
-from proxy.records import read_header
+from proxy.records.batches import read_header
 from proxy.storage import ObjectStorage, open_storage
-from proxy.wal.segment import SegmentBuilder, segment_key
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -24,14 +24,14 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from rich.console import Console
 from rich.table import Table
 
-from proxy.cache import BlockCache
 from proxy.config import Storage
 from proxy.coordinator.interface import Row
 from proxy.demo.ports import ReservedPorts
 from proxy.demo.s3 import ACCESS_KEY_ID, BUCKET, SECRET_ACCESS_KEY, SeaweedFS
-from proxy.records import check_batch, patch_offsets
+from proxy.diskless.cache import BlockCache
+from proxy.diskless.wal.segment import SegmentBuilder, segment_key
+from proxy.records.batches import check_batch, patch_offsets
 from proxy.storage import ObjectStorage, open_storage
-from proxy.wal.segment import SegmentBuilder, segment_key
 
 RESULTS = Path(__file__).parent / "results" / "storage.json"
 BATCH_BYTES = 16_384

@@ -24,16 +24,16 @@ from kio.serial import entity_reader
 from rich.console import Console
 from rich.table import Table
 
-from proxy.cluster import Cluster
+from proxy.brokers.cluster import Cluster
+from proxy.client.request import Request
 from proxy.config import Settings
 from proxy.coordinator.interface import DisklessTopic, RegistrySnapshot
-from proxy.fleet import Fleet
-from proxy.leaders import LeaderChoice
-from proxy.racks import Racks
-from proxy.request import Request
 from proxy.rewrite_metadata import metadata
-from proxy.stats import Stats
-from proxy.topics import Topics
+from proxy.routing.fleet import Fleet
+from proxy.routing.leaders import LeaderChoice
+from proxy.routing.racks import Racks
+from proxy.telemetry.stats import Stats
+from proxy.topics.topics import Topics
 from proxy.wire.fetch_response import (
     PartitionFetched,
     TopicFetched,

@@ -15,7 +15,7 @@ from proxy.coordinator.interface import (
     ShardFenced,
 )
 from proxy.coordinator.packing import MAX_EXACT
-from proxy.errors import KAFKA_STORAGE_ERROR, NONE, OFFSET_OUT_OF_RANGE
+from proxy.protocol.errors import KAFKA_STORAGE_ERROR, NONE, OFFSET_OUT_OF_RANGE
 
 TRIES = 5
 FIRST_PAUSE_SECONDS = 0.5

@@ -14,7 +14,8 @@ from typing import Literal, NamedTuple, cast
 from crc32c import crc32c
 
 from proxy.coordinator.interface import Row
-from proxy.records import (
+from proxy.diskless.wal.segment import FORMAT_VERSION, MERGED_FORMAT_VERSION, SEGMENT_OVERHEAD_BYTES, segment_key
+from proxy.records.batches import (
     CRC_COVERS_FROM,
     HEADER_BYTES,
     LENGTH_END,
@@ -25,7 +26,6 @@ from proxy.records import (
     patch_offsets,
 )
 from proxy.storage.interface import Buffer, ObjectMissing, ObjectRefused, ObjectStorage
-from proxy.wal.segment import FORMAT_VERSION, MERGED_FORMAT_VERSION, SEGMENT_OVERHEAD_BYTES, segment_key
 
 MAX_GET_BYTES = 8_388_608
 """What one GET of a job asks for, unless a single row is larger."""

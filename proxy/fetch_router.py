@@ -18,21 +18,21 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from proxy.errors import FETCH_SESSION_ID_NOT_FOUND, UNKNOWN_SERVER_ERROR
 from proxy.fetching.asked import DisklessAsked, FetchAsked, each_once, each_once_in_steps
 from proxy.fetching.forward import forward
 from proxy.fetching.leader import without_session
 from proxy.fetching.rounds import Fetching
 from proxy.fetching.route import NOWHERE_NEAR, is_routed, never_near, router_of
-from proxy.topics import Topics
+from proxy.protocol.errors import FETCH_SESSION_ID_NOT_FOUND, UNKNOWN_SERVER_ERROR
+from proxy.topics.topics import Topics
 from proxy.wire.fetch import ISOLATION_LEVELS, FetchRequest, TopicFetch, fetch_request_steps, parse_fetch_request
 from proxy.wire.fetch_response import PartitionFetched, TopicFetched, build_fetch_response
 from proxy.wire.steps import AT_A_TIME, LARGE_BYTES, Steps
 
 if TYPE_CHECKING:
-    from proxy.connection import ClientConnection
-    from proxy.request import Request
-    from proxy.slots import Slot
+    from proxy.client.request import Request
+    from proxy.client.slots import Slot
+    from proxy.connection.connection import ClientConnection
     from proxy.wire.primitives import Buffer
 
 _FIRST_EPOCH = 0

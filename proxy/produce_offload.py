@@ -21,10 +21,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import structlog
 
-from proxy.accounting import count_classic, count_diskless
-from proxy.api_keys import PRODUCE
+from proxy.accounting.accounting import count_classic, count_diskless
+from proxy.client.rights import WRITE, rights_of
+from proxy.client.slots import BrokerSlot, Slot
 from proxy.coordinator.interface import DisklessTopic
-from proxy.errors import (
+from proxy.diskless.index_watch import FULL_MESSAGE, FULL_THROTTLE_MS
+from proxy.diskless.produce_checks import check_produced
+from proxy.protocol.api_keys import PRODUCE
+from proxy.protocol.errors import (
     INVALID_REQUEST,
     INVALID_TXN_STATE,
     KAFKA_STORAGE_ERROR,
@@ -33,13 +37,9 @@ from proxy.errors import (
     UNKNOWN_TOPIC_ID,
     UNKNOWN_TOPIC_OR_PARTITION,
 )
-from proxy.index_watch import FULL_MESSAGE, FULL_THROTTLE_MS
-from proxy.produce_checks import check_produced
-from proxy.records import RecordsError, producer_id_of
+from proxy.records.batches import RecordsError, producer_id_of
 from proxy.rewrite_metadata import address_of
-from proxy.security.rights import WRITE, rights_of
-from proxy.slots import BrokerSlot, Slot
-from proxy.throttled_log import NAMES_SHOWN
+from proxy.telemetry.throttled_log import NAMES_SHOWN
 from proxy.wire.endpoints import rewrite_node_endpoints
 from proxy.wire.errors import ProtocolError
 from proxy.wire.frames import Decision
@@ -60,10 +60,10 @@ from proxy.wire.produce_prefix import client_id_of_prefix, read_produce_prefix
 from proxy.wire.produce_stream import ProduceStream, count_produced
 
 if TYPE_CHECKING:
-    from proxy.connection import ClientConnection
-    from proxy.request import Request
-    from proxy.slots import Rewrite
-    from proxy.wal.outcome import Outcome
+    from proxy.client.request import Request
+    from proxy.client.slots import Rewrite
+    from proxy.connection.connection import ClientConnection
+    from proxy.diskless.wal.outcome import Outcome
     from proxy.wire.primitives import Buffer
     from proxy.wire.topic_walk import CountTopic
 

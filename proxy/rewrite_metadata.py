@@ -17,11 +17,11 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
-from proxy import auto_creation
-from proxy.apis import API_TABLE
-from proxy.racks import client_key
-from proxy.request import Request
-from proxy.slots import BrokerSlot
+from proxy.client.request import Request
+from proxy.client.slots import BrokerSlot
+from proxy.creation import auto_creation
+from proxy.protocol.apis import API_TABLE
+from proxy.routing.racks import client_key
 from proxy.wire import describe_topic_partitions as topic_partitions
 from proxy.wire import endpoints
 from proxy.wire.metadata import (
@@ -34,8 +34,8 @@ from proxy.wire.metadata import (
 )
 
 if TYPE_CHECKING:
-    from proxy.connection import ClientConnection
-    from proxy.slots import Rewrite
+    from proxy.client.slots import Rewrite
+    from proxy.connection.connection import ClientConnection
     from proxy.wire.partition_leaders import Leaders
     from proxy.wire.primitives import Buffer
 

@@ -13,8 +13,8 @@ from typing import Any
 import configuration_page
 import metrics_page
 
-from proxy.apis import API_TABLE, Treatment
 from proxy.config.schema import definitions, schema
+from proxy.protocol.apis import API_TABLE, Treatment
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -23,9 +23,9 @@ VALUES_SCHEMA = ROOT / "deploy" / "helm" / "diskless-proxy" / "values.schema.jso
 _APIS = """\
 # APIs
 
-What the proxy does with each API of Kafka 4.x; generated from `proxy/apis.py`. *pass*: request and response stream
-through. *rewrite*: the broker answers, the answer is changed. *intercept*: answered here, wholly or in part. *hide*:
-for brokers among themselves, not served to clients. Versions beyond those named are not offered.
+What the proxy does with each API of Kafka 4.x; generated from `proxy/protocol/apis.py`. *pass*: request and response
+stream through. *rewrite*: the broker answers, the answer is changed. *intercept*: answered here, wholly or in part.
+*hide*: for brokers among themselves, not served to clients. Versions beyond those named are not offered.
 
 | key | API | versions | treatment | why |
 |---|---|---|---|---|

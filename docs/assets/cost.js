@@ -1,4 +1,4 @@
-// What a topic costs in a month, classic and diskless: the formulas of proxy/cost.py, and the form of docs/cost.md.
+// What a topic costs in a month, classic and diskless: the formulas of proxy/accounting/cost.py, and the form of docs/cost.md.
 // A test holds the two together. Nothing is fetched, and nothing leaves the page.
 "use strict";
 

@@ -28,9 +28,9 @@ from pipeline.stores import opened
 from pipeline.tasks import TaskFailed
 from proxy.config import Settings
 from proxy.coordinator.interface import CoordinatorUnavailable, DisklessTopic, ShardFenced
+from proxy.diskless.wal.segment import SEGMENT_KEY
 from proxy.inspection.stores import Stores
 from proxy.storage import StorageError
-from proxy.wal.segment import SEGMENT_KEY
 
 LOGS_PER_CALL = 200
 

@@ -17,7 +17,7 @@ from pipeline.stores import storage_opened
 from proxy.config import Settings
 from proxy.coordinator.interface import Row
 from proxy.coordinator.packing import MAX_EXACT
-from proxy.records import BatchBounds, read_header
+from proxy.records.batches import BatchBounds, read_header
 from proxy.storage.interface import Buffer, ObjectStorage
 
 TASK_BYTES = 64 << 20

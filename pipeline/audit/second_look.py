@@ -25,9 +25,9 @@ from pipeline.audit.walk import LogWalk, check_page, page_at, pages
 from pipeline.logs import patiently
 from proxy.coordinator.interface import Coordinator, DisklessTopic, SegmentUse
 from proxy.coordinator.shards import partition_key, shard_of
+from proxy.diskless.wal.segment import segment_key
 from proxy.inspection.stores import SEGMENTS_PER_STEP, Stores, open_registry
 from proxy.storage import ObjectMissing, ObjectStorage
-from proxy.wal.segment import segment_key
 
 LOOKS = 5
 """At what never stands still for as long as a look takes."""

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from proxy.cli.config_file import config_option
-from proxy.cli.console import FAILED, fail, output, quiet
+from proxy.console.config_file import config_option
+from proxy.console.console import FAILED, fail, output, quiet
 
 if TYPE_CHECKING:
     from pipeline.job import JobContext, JobReport

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from proxy.cli.console import AsJson, fail, progress
+from proxy.console.console import AsJson, fail, progress
 
 
 def pack(

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from proxy.cleanup_policy import DELETE
-from proxy.cluster import Cluster
+from proxy.brokers.broker_defaults import DefaultsRefused, retention_defaults
+from proxy.brokers.cluster import Cluster
+from proxy.brokers.upstream import BrokerUnreachable
 from proxy.config import Settings
-from proxy.housekeeping.broker_defaults import DefaultsRefused, retention_defaults
-from proxy.upstream import BrokerUnreachable
+from proxy.protocol.cleanup_policy import DELETE
 from proxy.wire.errors import ProtocolError
 
 

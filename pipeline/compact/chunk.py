@@ -18,9 +18,9 @@ from pipeline.stores import opened, swap_before_ms
 from proxy.coordinator.interface import Row
 from proxy.coordinator.interface_rewriting import MAX_ROWS_PER_SWAP, Swap
 from proxy.coordinator.packing import exact
+from proxy.diskless.wal.segment import MergedBuilder, segment_key
 from proxy.inspection.stores import Stores
-from proxy.records import RecordsError
-from proxy.wal.segment import MergedBuilder, segment_key
+from proxy.records.batches import RecordsError
 
 ROW_BYTES = 1 << 20
 """A new row takes no more, unless a single old one leaves more."""

@@ -31,9 +31,9 @@ from pipeline.memory import tasks_at_once
 from pipeline.signals import ending
 from pipeline.stores import opened_by_driver, swaps_within_ms
 from pipeline.tasks import TaskFailed, run_jobs
-from proxy.cleanup_policy import CLEANUP_POLICY, DELETE, is_compacted
 from proxy.coordinator.interface import DisklessTopic, ShardFenced
 from proxy.inspection.stores import Stores, open_registry
+from proxy.protocol.cleanup_policy import CLEANUP_POLICY, DELETE, is_compacted
 
 PASSES = 3
 """Over logs whose rows are changed meanwhile, as a merge does it."""

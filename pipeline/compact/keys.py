@@ -17,7 +17,7 @@ from pipeline.source.decoding import decode, no_garbage_collection
 from pipeline.stores import opened
 from proxy.coordinator.interface import Row
 from proxy.inspection.stores import Stores
-from proxy.records import BatchBounds, RecordsError, read_header
+from proxy.records.batches import BatchBounds, RecordsError, read_header
 from proxy.storage.interface import StorageError
 
 SCHEMA = "log int, key binary, code bigint"

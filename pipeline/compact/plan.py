@@ -11,10 +11,10 @@ from pipeline.compact.records import NO_TIMESTAMP
 from pipeline.logs import LogGone, rows_of_log
 from pipeline.reading import RowUnreadable, place_batches
 from proxy.coordinator.interface import Coordinator, DisklessTopic, Row
+from proxy.diskless.wal.segment import segment_key
 from proxy.inspection.stores import Stores
-from proxy.records import read_header
+from proxy.records.batches import read_header
 from proxy.storage.interface import ObjectStorage, StorageError
-from proxy.wal.segment import segment_key
 
 MAX_CHUNK_ROWS = 50_000
 """However small they are: a task has them in memory."""

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from proxy.coordinator.interface import Row
-from proxy.topic_configs import java_double
+from proxy.topics.topic_configs import java_double
 
 _LONGEST_MS = 2**63 - 1
 

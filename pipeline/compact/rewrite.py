@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from pipeline.compact.records import NO_TIMESTAMP, batch_of, delete_horizon_ms, emptied, kept_of, moved, records_of
 from proxy.coordinator.packing import LAST_SEQUENCE
-from proxy.records import BatchBounds, BatchHeader, read_header
+from proxy.records.batches import BatchBounds, BatchHeader, read_header
 
 Buffer = bytes | bytearray | memoryview
 

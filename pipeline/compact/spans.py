@@ -12,7 +12,7 @@ from pipeline.logs import patiently, rows_of_log
 from pipeline.reading import RowUnreadable, coalesce, fetch_ranges, row_batches
 from proxy.config import Settings
 from proxy.coordinator.interface import Coordinator, Row
-from proxy.records import BatchBounds
+from proxy.records.batches import BatchBounds
 from proxy.storage.interface import ObjectStorage
 
 GETS = 4

@@ -9,9 +9,9 @@ from struct import Struct
 from typing import NamedTuple
 
 from proxy.coordinator.interface import Coordinator, Row
+from proxy.diskless.wal.segment import SEGMENT_KEY, SEGMENT_OVERHEAD_BYTES, segment_key
 from proxy.storage import ObjectStorage
 from proxy.storage.interface import ObjectMissing, ObjectRefused
-from proxy.wal.segment import SEGMENT_KEY, SEGMENT_OVERHEAD_BYTES, segment_key
 
 _SEGMENTS_PER_STEP = 1_000
 _GETS = 16

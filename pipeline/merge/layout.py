@@ -13,7 +13,7 @@ from typing import NamedTuple
 from pipeline.merge.plan import Output
 from proxy.coordinator.interface import Row
 from proxy.coordinator.interface_rewriting import MAX_ROWS_PER_SWAP, Swap
-from proxy.wal.segment import SEGMENT_OVERHEAD_BYTES
+from proxy.diskless.wal.segment import SEGMENT_OVERHEAD_BYTES
 
 ROW_BYTES = 1 << 20
 """A new row takes no more, unless a single old one does."""

@@ -25,8 +25,8 @@ from pipeline.reading import (
 from pipeline.stores import storage_opened
 from proxy.config import Settings
 from proxy.coordinator.interface import Row
+from proxy.diskless.wal.segment import MERGED_FORMAT_VERSION, segment_key
 from proxy.storage import ObjectStorage, StorageError
-from proxy.wal.segment import MERGED_FORMAT_VERSION, segment_key
 
 GETS = 16
 """At a time, of one task."""

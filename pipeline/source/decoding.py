@@ -18,10 +18,10 @@ from aiokafka.errors import CorruptRecordException
 from aiokafka.record.default_records import DefaultRecordBatch
 
 from pipeline.source.errors import SourceError
-from proxy import compression
-from proxy.errors import CORRUPT_MESSAGE
 from proxy.inspection.records import MAX_UNCOMPRESSED_BYTES, read_records
-from proxy.records import HEADER_BYTES, BatchHeader, RecordsError
+from proxy.protocol.errors import CORRUPT_MESSAGE
+from proxy.records import compression
+from proxy.records.batches import HEADER_BYTES, BatchHeader, RecordsError
 from proxy.storage.interface import Buffer
 
 ARROW_BATCH_BYTES = 1_048_576

@@ -20,8 +20,8 @@ from pipeline.source.errors import DataLoss, SourceError
 from pipeline.source.filters import ANY, Bounds
 from pipeline.source.splits import LogRange
 from proxy.coordinator.interface import Coordinator, FindRequest, LogAnswer, Row
-from proxy.errors import KAFKA_STORAGE_ERROR, NONE, OFFSET_OUT_OF_RANGE
-from proxy.records import BatchBounds
+from proxy.protocol.errors import KAFKA_STORAGE_ERROR, NONE, OFFSET_OUT_OF_RANGE
+from proxy.records.batches import BatchBounds
 from proxy.storage.interface import Buffer, ObjectStorage
 
 log = structlog.get_logger()

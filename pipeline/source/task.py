@@ -23,8 +23,8 @@ from pipeline.source.reader import Split
 from pipeline.source.splits import LogRange
 from pipeline.stores import storage_opened
 from proxy.config import Settings
-from proxy.records import BatchBounds, BatchHeader, RecordsError, read_header
-from proxy.wal.segment import segment_key
+from proxy.diskless.wal.segment import segment_key
+from proxy.records.batches import BatchBounds, BatchHeader, RecordsError, read_header
 
 
 def read_split(

@@ -9,13 +9,13 @@ import asyncio
 
 from pipeline.reading import RowUnreadable, coalesce, row_batches
 from pipeline.source.errors import SourceError
-from proxy.cache import PatchedRun
 from proxy.coordinator.interface import Coordinator, FindRequest, ListRequest, Row
-from proxy.errors import NONE
+from proxy.diskless.cache import PatchedRun
+from proxy.diskless.record_times import first_since
+from proxy.diskless.wal.segment import segment_key
 from proxy.inspection.records import MAX_UNCOMPRESSED_BYTES
-from proxy.record_times import first_since
+from proxy.protocol.errors import NONE
 from proxy.storage.interface import ObjectMissing, ObjectStorage
-from proxy.wal.segment import segment_key
 
 _MAX_ATTEMPTS = 3
 """To read a row: it may be merged or deleted between being found and being read."""

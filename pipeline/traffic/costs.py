@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from pipeline.traffic.table import Flow
-from proxy.admin import savings
-from proxy.admin.savings import GIGABYTE
+from proxy.accounting import savings
+from proxy.accounting.savings import GIGABYTE
 from proxy.config import Prices
-from proxy.racks import borders
+from proxy.routing.racks import borders
 
 _KINDS = ("classic", "diskless")
 

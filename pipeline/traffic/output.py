@@ -13,8 +13,8 @@ from pipeline.errors import PipelineError
 from pipeline.traffic.picture import draw
 from pipeline.traffic.summary import Summary
 from pipeline.traffic.table import KEYS
-from proxy.racks import borders
-from proxy.rollups.table import Measure
+from proxy.accounting.rollups.table import Measure
+from proxy.routing.racks import borders
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -13,7 +13,7 @@ from pipeline.traffic.span import Span
 from pipeline.traffic.summary import Moved, Summary
 from pipeline.traffic.svg import Svg
 from pipeline.traffic.units import told_decimal, told_share, told_usd
-from proxy.rollups.table import HOUR_MS
+from proxy.accounting.rollups.table import HOUR_MS
 
 WIDTH, HEIGHT = 1080, 780
 _LIGHT = {

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from pipeline.stores import storage_opened
 from pipeline.traffic.span import Span
 from pipeline.traffic.table import BadRollup, decode, empty, racks_of, summed
+from proxy.accounting.rollups.files import day_folder, day_of
 from proxy.config import Settings
-from proxy.rollups.files import day_folder, day_of
 from proxy.storage.interface import ObjectMissing, ObjectStorage, StorageError, StoredObject
 
 if TYPE_CHECKING:

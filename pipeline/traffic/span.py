@@ -8,7 +8,7 @@ from datetime import UTC, date, datetime, timedelta
 from typing import NamedTuple
 
 from pipeline.units import duration_ms
-from proxy.rollups.table import HOUR_MS
+from proxy.accounting.rollups.table import HOUR_MS
 
 DEFAULT_DAYS = 7
 

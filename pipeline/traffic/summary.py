@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pipeline.traffic.costs import Bill, Model, bill_of, crossings
 from pipeline.traffic.span import Span
 from pipeline.traffic.table import Flow, flows, grouped, numbers, of_measure, racks_of
+from proxy.accounting.rollups.table import Measure
 from proxy.config import Prices
-from proxy.racks import borders
-from proxy.rollups.table import Measure
+from proxy.routing.racks import borders
 
 if TYPE_CHECKING:
     import pyarrow as pa

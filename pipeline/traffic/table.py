@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from pipeline.traffic.span import Span
-from proxy.rollups.files import COLUMNS
-from proxy.rollups.parquet import Kind
-from proxy.rollups.table import FORMAT, FORMAT_KEY, Measure
-from proxy.stats import OTHER_TOPICS
+from proxy.accounting.rollups.files import COLUMNS
+from proxy.accounting.rollups.parquet import Kind
+from proxy.accounting.rollups.table import FORMAT, FORMAT_KEY, Measure
+from proxy.telemetry.stats import OTHER_TOPICS
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -18,12 +18,12 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from proxy.admin.metrics import ProxyCollector
 from proxy.admin.state_metrics import MAX_TOPICS_NAMED
 from proxy.admin.sums import worker_metrics
-from proxy.apis import API_TABLE
+from proxy.assembly.context import Context
 from proxy.config import Settings
-from proxy.context import Context
+from proxy.protocol.apis import API_TABLE
 from proxy.replicas.choice import LeaderReason
-from proxy.stats import CUT_OFF_REASONS, STORAGE_OPERATIONS
 from proxy.storage import open_storage
+from proxy.telemetry.stats import CUT_OFF_REASONS, STORAGE_OPERATIONS
 
 _SETTINGS = {
     "rack": "rack",

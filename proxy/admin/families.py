@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
-from proxy.stats import Histogram, PacedHistogram
+from proxy.telemetry.stats import Histogram, PacedHistogram
 
 PREFIX = "diskless_proxy_"
 COMMIT_INTERVAL = "commit_interval_ms"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
+from proxy.accounting.savings import savings_metrics
 from proxy.admin.families import (
     COMMIT_INTERVAL,
     by_interval,
@@ -18,14 +19,13 @@ from proxy.admin.families import (
     labelled_histogram,
 )
 from proxy.admin.record_metrics import record_metrics
-from proxy.admin.savings import savings_metrics
 from proxy.admin.state_metrics import process_state, state_metrics
 from proxy.admin.wal_metrics import wal_metrics
-from proxy.apis import API_TABLE
-from proxy.stats import Stats
+from proxy.protocol.apis import API_TABLE
+from proxy.telemetry.stats import Stats
 
 if TYPE_CHECKING:
-    from proxy.context import Context
+    from proxy.assembly.context import Context
 
 
 class ProxyCollector(Collector):

@@ -11,13 +11,13 @@ from prometheus_client.core import Metric
 from proxy.admin.api.question import Question, Told
 from proxy.admin.api.tell import tell
 from proxy.admin.metrics import ProxyCollector
-from proxy.admin.recent import RECENT_ERRORS
 from proxy.config import Settings
 from proxy.coordinator.fence import REMEDY
-from proxy.logs import set_log_level
+from proxy.telemetry.logs import set_log_level
+from proxy.telemetry.recent import RECENT_ERRORS
 
 if TYPE_CHECKING:
-    from proxy.context import Context
+    from proxy.assembly.context import Context
 
 
 def process_registry() -> CollectorRegistry:

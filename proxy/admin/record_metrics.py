@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 from prometheus_client.core import Metric
 
+from proxy.accounting.savings import GIGABYTE, near_read_saved_usd
 from proxy.admin.families import labelled_counter
-from proxy.admin.savings import GIGABYTE, near_read_saved_usd
-from proxy.racks import borders
 from proxy.replicas.choice import LeaderReason
-from proxy.stats import Ledger, Stats
+from proxy.routing.racks import borders
+from proxy.telemetry.stats import Ledger, Stats
 
 if TYPE_CHECKING:
     from proxy.config import Prices

@@ -12,11 +12,11 @@ from prometheus_client.core import Metric
 
 from proxy import __version__
 from proxy.admin.families import counter, gauge, histogram, labelled_gauge
-from proxy.logs import lost_lines
-from proxy.stats import OTHER_TOPICS
+from proxy.telemetry.logs import lost_lines
+from proxy.telemetry.stats import OTHER_TOPICS
 
 if TYPE_CHECKING:
-    from proxy.context import Context
+    from proxy.assembly.context import Context
 
 MAX_TOPICS_NAMED = 20
 """Values of the label `topic` of stray records, beside the one for all others."""

@@ -14,7 +14,7 @@ from proxy.admin.families import counter, gauge, histogram, labelled_counter
 from proxy.admin.record_metrics import storage_cost
 
 if TYPE_CHECKING:
-    from proxy.context import Context
+    from proxy.assembly.context import Context
 
 
 def wal_metrics(context: Context) -> Iterator[Metric]:

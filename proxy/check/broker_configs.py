@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from proxy.brokers.broker_defaults import DefaultsRefused, broker_configs
+from proxy.brokers.cluster import Cluster
 from proxy.check.findings import Finding, Kind, ok, skipped, warning
-from proxy.cluster import Cluster
 from proxy.config import Settings
-from proxy.housekeeping.broker_defaults import DefaultsRefused, broker_configs
 
 
 class _Pair(NamedTuple):

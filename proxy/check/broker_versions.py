@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from proxy.apis import API_TABLE, Treatment
+from proxy.protocol.apis import API_TABLE, Treatment
 
 NEWER_THAN_TRIED = "they are newer than what this release was tried with"
 _ZOOKEEPER = "they keep their metadata in ZooKeeper, or are older than Kafka 3.3: DescribeQuorum is not offered"

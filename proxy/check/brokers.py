@@ -1,6 +1,6 @@
 """The brokers: every address of the settings, and every broker that they name, as the proxy connects.
 
-TLS and SASL are those of a start (`proxy/service.py`); what goes wrong with them is told in the words of it.
+TLS and SASL are those of a start (`proxy/brokers/service.py`); what goes wrong with them is told in the words of it.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from collections import defaultdict
 from collections.abc import Awaitable, Mapping
 from typing import Any
 
-from proxy.api_keys import API_VERSIONS
+from proxy.brokers.cluster import Cluster
+from proxy.brokers.service import ServiceConnection
+from proxy.brokers.upstream import BrokerUnreachable
 from proxy.check.broker_versions import NEWER_THAN_TRIED, of_ranges
 from proxy.check.findings import Finding, Kind, Level, error, from_error, ok, warning
-from proxy.cluster import Cluster
 from proxy.config import Settings, parse_address
+from proxy.protocol.api_keys import API_VERSIONS
 from proxy.security.tls import TlsError
-from proxy.service import ServiceConnection
-from proxy.upstream import BrokerUnreachable
 from proxy.wire.cold import read_response
 from proxy.wire.errors import ProtocolError
 

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from proxy.brokers.upstream import BrokerUnreachable
 from proxy.check import ports as port_checks
 from proxy.check.addresses import check_addresses
 from proxy.check.broker_configs import check_broker_configs
@@ -30,7 +31,6 @@ from proxy.coordinator.fleet_store import RedisFleetStore
 from proxy.coordinator.interface import CoordinatorUnavailable, ProxyRecord
 from proxy.coordinator.registry import RedisTopicRegistry
 from proxy.storage.interface import StorageError
-from proxy.upstream import BrokerUnreachable
 from proxy.wire.errors import ProtocolError
 
 REACH_TIMEOUT_S = 18.0

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from redis.asyncio import Redis
 
-from proxy.cluster import Cluster
+from proxy.brokers.cluster import Cluster
 from proxy.storage.interface import ObjectStorage
 
 

@@ -7,13 +7,13 @@ import uuid
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from proxy.api_keys import METADATA
+from proxy.brokers.broker_defaults import DefaultsRefused, broker_configs
+from proxy.brokers.cluster import Cluster
 from proxy.check.findings import Finding, Kind, error, ok, warning
-from proxy.cluster import Cluster
+from proxy.client.rights import READ
 from proxy.config import Settings
-from proxy.errors import NONE, TOPIC_AUTHORIZATION_FAILED
-from proxy.housekeeping.broker_defaults import DefaultsRefused, broker_configs
-from proxy.security.rights import READ
+from proxy.protocol.api_keys import METADATA
+from proxy.protocol.errors import NONE, TOPIC_AUTHORIZATION_FAILED
 from proxy.wire.cold import read_response
 from proxy.wire.metadata import MetadataRequest, MetadataTopic, build_metadata_request, encode_metadata_request
 from proxy.wire.metadata import metadata_topics as topics_of

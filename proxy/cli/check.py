@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from proxy.cli.config_file import config_option
-from proxy.cli.console import run_command
+from proxy.console.config_file import config_option
+from proxy.console.console import run_command
 
 if TYPE_CHECKING:
     from proxy.check.check import Progress

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from proxy.cli.config_file import config_option
-from proxy.cli.console import fail, output
 from proxy.config import ConfigError
+from proxy.console.config_file import config_option
+from proxy.console.console import fail, output
 
 if TYPE_CHECKING:
     from proxy.config.effective import Effective

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from proxy.cli.admin_port import AdminConfig, AdminPort, AdminUrl, admin_url
-from proxy.cli.console import AsJson, output, run_with_admin_port
 from proxy.cli.units import NOTHING, duration, size
+from proxy.console.admin_port import AdminConfig, AdminPort, AdminUrl, admin_url
+from proxy.console.console import AsJson, output, run_with_admin_port
 
 if TYPE_CHECKING:
     from rich.table import Table

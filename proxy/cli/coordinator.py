@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from proxy.cli.console import FAILED, AsJson, ConfigFile, fail, output, run_command
+from proxy.console.console import FAILED, AsJson, ConfigFile, fail, output, run_command
 
 if TYPE_CHECKING:
     from proxy.guard.unfence import Accepted

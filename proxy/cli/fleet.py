@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
 
-from proxy.cli.admin_port import AdminPort, AdminPortError
-from proxy.cli.console import FAILED, AsJson, ConfigFile, output, run_command
 from proxy.cli.units import NOTHING, duration
+from proxy.console.admin_port import AdminPort, AdminPortError
+from proxy.console.console import FAILED, AsJson, ConfigFile, output, run_command
 
 if TYPE_CHECKING:
     from proxy.coordinator.interface import SeenProxy

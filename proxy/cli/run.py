@@ -10,17 +10,17 @@ from typing import Annotated
 import typer
 import uvloop
 
-from proxy.cli.config_file import config_option
 from proxy.config import ConfigError, load_settings
-from proxy.logs import configure_logging
+from proxy.console.config_file import config_option
+from proxy.telemetry.logs import configure_logging
 
 
 def run(config: Annotated[Path, config_option("The YAML file with the settings.")]) -> None:
     """Run a proxy until SIGTERM (drain) or a second one (at once); SIGHUP reads the file again."""
     from proxy.process.ports import StartError
     from proxy.process.threads import favour_the_event_loop
-    from proxy.process.workers import Workers
-    from proxy.server import Server
+    from proxy.server.server import Server
+    from proxy.server.workers import Workers
 
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until someone reloads by it: its default is to end the process
     favour_the_event_loop()

@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlsplit
 
 import typer
 
-from proxy.cli.console import FAILED, AsJson, ConfigFile, fail, output, progress, run_command
+from proxy.console.console import FAILED, AsJson, ConfigFile, fail, output, progress, run_command
 
 if TYPE_CHECKING:
     from proxy.inspection.dump import Source
@@ -115,7 +115,7 @@ def _segment_name(text: str) -> bytes | None:
 
 
 def _figures_as_json(figures: SegmentFigures) -> dict[str, Any]:
-    from proxy.wal.segment import segment_key
+    from proxy.diskless.wal.segment import segment_key
 
     return {
         "segment": segment_key(figures.segment),
@@ -156,7 +156,7 @@ async def _dump(segment: str, config: Path | None, *, records: bool, offsets: bo
     from proxy.inspection.dump import dumped_batches, owner_of
     from proxy.inspection.lines import batch_as_json, batch_line, record_line
     from proxy.inspection.records import read_records
-    from proxy.records import RecordsError
+    from proxy.records.batches import RecordsError
 
     corrupt = 0
     async with _found(segment, config, offsets) as found:
@@ -200,11 +200,11 @@ def _is_there(path: Path) -> bool:
 async def _found(segment: str, config: Path | None, offsets: bool) -> AsyncIterator[_Found]:
     """The bytes of what was named. Raises InspectionError, StorageError, CoordinatorUnavailable."""
     from proxy.config import Storage, load_settings
+    from proxy.diskless.wal.segment import segment_key
     from proxy.inspection.dump import LocalFile, StoredSegment
     from proxy.inspection.segments import segment_figures
     from proxy.inspection.stores import InspectionError, open_stores, opened
     from proxy.storage import open_storage
-    from proxy.wal.segment import segment_key
 
     settings = load_settings(config) if config is not None else None
     name = _segment_name(segment)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from proxy.cli.admin_port import AdminConfig, AdminPort, AdminPortError, AdminUrl, admin_url
-from proxy.cli.console import output, run_with_admin_port
+from proxy.console.admin_port import AdminConfig, AdminPort, AdminPortError, AdminUrl, admin_url
+from proxy.console.console import output, run_with_admin_port
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -9,12 +9,12 @@ from kio.schema.create_topics.v7.request import CreatableTopic, CreatableTopicCo
 from kio.schema.types import TopicName
 from kio.static.primitive import i16, i32
 
-from proxy.api_keys import CREATE_TOPICS
+from proxy.brokers.service import BrokerAccess, ServiceConnection
+from proxy.brokers.upstream import BrokerUnreachable
 from proxy.config import BrokerTls, Settings
 from proxy.inspection.stores import InspectionError
-from proxy.service import BrokerAccess, ServiceConnection
-from proxy.topic_configs import DISKLESS_ENABLE
-from proxy.upstream import BrokerUnreachable
+from proxy.protocol.api_keys import CREATE_TOPICS
+from proxy.topics.topic_configs import DISKLESS_ENABLE
 from proxy.wire.cold import encode, milliseconds, read_response
 
 _VERSION = 7

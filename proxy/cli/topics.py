@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from proxy.cli.config_file import CONFIG_VARIABLE, settings_file
-from proxy.cli.console import FAILED, AsJson, ConfigFile, output, progress, run_command
-from proxy.topic_ids import uuid_text
+from proxy.console.config_file import CONFIG_VARIABLE, settings_file
+from proxy.console.console import FAILED, AsJson, ConfigFile, output, progress, run_command
+from proxy.protocol.topic_ids import uuid_text
 
 if TYPE_CHECKING:
     from proxy.inspection.shadows import BrokersView
@@ -246,8 +246,8 @@ async def _described(config: Path, names: list[str], quick: bool) -> list[dict[s
 
 def _as_json(figures: TopicFigures, brokers: BrokersView, shards: int) -> dict[str, Any]:
     from proxy.coordinator.shards import partition_key, shard_of
+    from proxy.diskless.wal.segment import segment_key
     from proxy.inspection.topics import dead_bytes
-    from proxy.wal.segment import segment_key
 
     topic = figures.topic
     return {

@@ -20,9 +20,8 @@ class _ReloadMark:
 
 
 Reloadable = Annotated[_Value, _ReloadMark()]
-"""The type of a setting that a reload (SIGHUP) changes; every other one needs a restart. See
-docs/decisions/0048-reload-in-place.md for what that asks of whoever reads it: `proxy/reload.py` has to tell each part
-that keeps such a value by itself."""
+"""The type of a setting that a reload (SIGHUP) changes; every other one needs a restart. A part that
+keeps such a value itself must be updated by `proxy/server/reload.py`; see docs/decisions/0048-reload-in-place.md."""
 
 
 def _as_list(value: Any) -> Any:

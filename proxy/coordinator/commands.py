@@ -25,7 +25,7 @@ _CALL = re.compile(r"\bp?call\('([A-Z]+)'")
 def commands_of_scripts() -> frozenset[str]:
     """Return the commands that the scripts of this package and the rest of the proxy call."""
     package = Path(__file__).parents[1]
-    sources = [*package.rglob("*.lua"), package / "replication" / "store.py"]
+    sources = [*package.rglob("*.lua"), package / "creation" / "replication" / "store.py"]
     return frozenset(command for source in sources for command in _CALL.findall(source.read_text()))
 
 

@@ -34,7 +34,7 @@ from proxy.coordinator.packing import ShardLook, ShardState, Unfenced
 from proxy.coordinator.rewriting import IndexRewriting
 from proxy.coordinator.shard_calls import MAX_ITEMS_PER_CALL, Refused, Reply, ShardCalls, merge
 from proxy.coordinator.shards import announcement_channel, partition_key, shard_of
-from proxy.errors import KAFKA_STORAGE_ERROR, REQUEST_TIMED_OUT
+from proxy.protocol.errors import KAFKA_STORAGE_ERROR, REQUEST_TIMED_OUT
 
 log = structlog.get_logger()
 

@@ -20,9 +20,9 @@ from proxy.config import load_settings
 from proxy.demo.errors import StackError
 from proxy.demo.info import lives
 from proxy.demo.traffic import Traffic
+from proxy.diskless.wal.segment import segment_key
 from proxy.inspection.segments import SegmentFigures, segments_of_topic
 from proxy.inspection.stores import object_sizes, open_stores
-from proxy.wal.segment import segment_key
 
 TOPIC = "hello"
 PARTITION = 0

@@ -18,9 +18,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from proxy.api_keys import SASL_AUTHENTICATE, SASL_HANDSHAKE
 from proxy.demo.errors import StackError
 from proxy.demo.ports import HOST
+from proxy.protocol.api_keys import SASL_AUTHENTICATE, SASL_HANDSHAKE
 from proxy.security.sasl import Plain
 from proxy.wire.header import request_header
 from proxy.wire.sasl import (

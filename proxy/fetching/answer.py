@@ -10,9 +10,9 @@ import struct
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from proxy.accounting import Kind
-from proxy.errors import NONE
+from proxy.accounting.accounting import Kind
 from proxy.fetching.asked import Key
+from proxy.protocol.errors import NONE
 from proxy.wire.fetch import FIRST_FLEXIBLE, PartitionFetch, TopicFetch, write_topic
 from proxy.wire.fetch_response import PartitionFetched, parse_partition, write_partition
 from proxy.wire.fetch_walk import response_head

@@ -10,7 +10,7 @@ from proxy.wire.fetch import FetchRequest, PartitionFetch, TopicFetch
 from proxy.wire.steps import Steps, at_once, in_slices
 
 if TYPE_CHECKING:
-    from proxy.request import Request
+    from proxy.client.request import Request
 
 Key = tuple[str | bytes, int]
 """A topic as the client names it, and a partition's index."""

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from proxy.client.rights import READ, Rights, rights_of
 from proxy.coordinator.interface import DisklessTopic
-from proxy.diskless_reader import PartitionRead, ReadRequest
-from proxy.errors import (
+from proxy.diskless.diskless_reader import PartitionRead, ReadRequest
+from proxy.fetching.answer import DISKLESS, Answer, Piece, piece_of
+from proxy.fetching.asked import DisklessAsked, Key
+from proxy.protocol.errors import (
     KAFKA_STORAGE_ERROR,
     NONE,
     NOT_LEADER_OR_FOLLOWER,
@@ -15,17 +18,14 @@ from proxy.errors import (
     UNKNOWN_TOPIC_ID,
     UNKNOWN_TOPIC_OR_PARTITION,
 )
-from proxy.fetching.answer import DISKLESS, Answer, Piece, piece_of
-from proxy.fetching.asked import DisklessAsked, Key
-from proxy.security.rights import READ, Rights, rights_of
 from proxy.wire.fetch import FetchRequest, PartitionFetch
 from proxy.wire.fetch_response import PartitionFetched
 from proxy.wire.primitives import Buffer
 from proxy.wire.steps import AT_A_TIME, Steps, in_slices
 
 if TYPE_CHECKING:
-    from proxy.connection import ClientConnection
-    from proxy.request import Request
+    from proxy.client.request import Request
+    from proxy.connection.connection import ClientConnection
 
 
 class DisklessSource:

@@ -6,20 +6,20 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from proxy.accounting import count_fetched
-from proxy.errors import NONE
+from proxy.accounting.accounting import count_fetched
+from proxy.client.slots import Slot
 from proxy.fetching.answer import CLASSIC, DISKLESS, Answer, Piece, cut, empty_response, merge, merge_in_steps
 from proxy.fetching.asked import DisklessAsked, Key, keys_of
 from proxy.fetching.replica import ReplicaReply
+from proxy.protocol.errors import NONE
 from proxy.replicas.answers import ReplicaAnswer
 from proxy.replicas.choice import LeaderReason
-from proxy.slots import Slot
 from proxy.wire.fetch import TopicFetch
 from proxy.wire.primitives import Buffer
 from proxy.wire.steps import Steps, in_slices
 
 if TYPE_CHECKING:
-    from proxy.connection import ClientConnection
+    from proxy.connection.connection import ClientConnection
 
 _MS_PER_S = 1000
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from proxy.accounting import count_classic
+from proxy.accounting.accounting import count_classic
+from proxy.client.slots import Slot, StreamedFetchSlot
 from proxy.fetching.asked import Key
 from proxy.replicas.choice import LeaderReason
 from proxy.rewrite_metadata import address_of
-from proxy.slots import Slot, StreamedFetchSlot
 
 if TYPE_CHECKING:
-    from proxy.connection import ClientConnection
-    from proxy.request import Request
+    from proxy.client.request import Request
+    from proxy.connection.connection import ClientConnection
     from proxy.wire.topic_walk import CountTopic
 
 

@@ -14,14 +14,14 @@ import struct
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from proxy.api_keys import FETCH
-from proxy.errors import NONE, NOT_LEADER_OR_FOLLOWER
+from proxy.brokers.upstream import BrokerUnreachable
 from proxy.fetching.answer import CLASSIC, Answer, Piece, piece_of
 from proxy.fetching.asked import Key, keys_of
 from proxy.fetching.watermarks import Ends
+from proxy.protocol.api_keys import FETCH
+from proxy.protocol.errors import NONE, NOT_LEADER_OR_FOLLOWER
 from proxy.replicas.answers import AwaitedAnswer, ReplicaAnswer
 from proxy.rewrite_metadata import address_of
-from proxy.upstream import BrokerUnreachable
 from proxy.wire.endpoints import rewrite_endpoint_section
 from proxy.wire.fetch import FIRST_REPLICA_TAG, FIRST_SESSION, NO_SESSION, FetchRequest, TopicFetch, build_fetch_request
 from proxy.wire.fetch_response import PartitionFetched
@@ -29,8 +29,8 @@ from proxy.wire.fetch_walk import response_tail, walk_fetch_response
 from proxy.wire.primitives import INT32, NO_TAGS
 
 if TYPE_CHECKING:
-    from proxy.connection import ClientConnection
-    from proxy.request import Request
+    from proxy.client.request import Request
+    from proxy.connection.connection import ClientConnection
 
 FIRST_NODE_ENDPOINTS_VERSION = 16
 _SESSION = struct.Struct(">ii")

@@ -14,7 +14,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
 
-from proxy.errors import (
+from proxy.brokers.states import ClassicTopic
+from proxy.client.principal import user_of
+from proxy.fetching.answer import CLASSIC, Answer, Piece, piece_of
+from proxy.fetching.asked import Key, keys_of
+from proxy.fetching.watermarks import Ends, Watermarks
+from proxy.protocol.errors import (
     FENCED_LEADER_EPOCH,
     INCONSISTENT_TOPIC_ID,
     INVALID_REQUEST,
@@ -31,13 +36,8 @@ from proxy.errors import (
     UNKNOWN_TOPIC_ID,
     UNKNOWN_TOPIC_OR_PARTITION,
 )
-from proxy.fetching.answer import CLASSIC, Answer, Piece, piece_of
-from proxy.fetching.asked import Key, keys_of
-from proxy.fetching.watermarks import Ends, Watermarks
 from proxy.replicas.answers import ReplicaAnswer, ReplicaUnavailable
 from proxy.replicas.choice import LeaderReason
-from proxy.replicas.states import ClassicTopic
-from proxy.security.principal import user_of
 from proxy.wire.errors import ProtocolError
 from proxy.wire.fetch import (
     CONSUMER_REPLICA_ID,
@@ -52,7 +52,7 @@ from proxy.wire.fetch_walk import LOWERED_FROM, FetchWalk, TopicAt, has_no_tail,
 from proxy.wire.primitives import NO_TAGS, Buffer
 
 if TYPE_CHECKING:
-    from proxy.connection import ClientConnection
+    from proxy.connection.connection import ClientConnection
 
 log = structlog.get_logger()
 

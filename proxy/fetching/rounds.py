@@ -17,7 +17,9 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from proxy.cache import count_gets
+from proxy.client.principal import user_of
+from proxy.client.slots import Slot
+from proxy.diskless.cache import count_gets
 from proxy.fetching.answer import Answer
 from proxy.fetching.asked import FetchAsked, Key, keys_of, only
 from proxy.fetching.diskless import DisklessSource
@@ -29,13 +31,11 @@ from proxy.fetching.route import Route, router_of
 from proxy.fetching.watermarks import Ends
 from proxy.replicas.answers import ReplicaAnswer
 from proxy.replicas.choice import LeaderReason
-from proxy.security.principal import user_of
-from proxy.slots import Slot
 from proxy.wire.fetch import NO_SESSION, build_fetch_request
 from proxy.wire.steps import AT_A_TIME, LARGE_BYTES, Steps
 
 if TYPE_CHECKING:
-    from proxy.connection import ClientConnection
+    from proxy.connection.connection import ClientConnection
 
 _FIRST_WAIT_S = 0.005
 _UNAVAILABLE_WAIT_S = 0.25

@@ -12,20 +12,20 @@ import re
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from proxy.errors import NONE
+from proxy.brokers.states import ClassicTopic
+from proxy.client.rights import ANY_ID, READ, rights_of
 from proxy.fetching.asked import Key, only
 from proxy.fetching.leader import LeaderSilence
 from proxy.fetching.watermarks import Watermarks
-from proxy.racks import client_key
+from proxy.protocol.errors import NONE
 from proxy.replicas.choice import Choice, LeaderReason, equals, near_replica
 from proxy.replicas.near import Near
-from proxy.replicas.states import ClassicTopic
-from proxy.security.rights import ANY_ID, READ, rights_of
+from proxy.routing.racks import client_key
 from proxy.wire.fetch import CONSUMER_REPLICA_ID, FIRST_RACK, FetchRequest, TopicFetch
 
 if TYPE_CHECKING:
-    from proxy.connection import ClientConnection
-    from proxy.request import Request
+    from proxy.client.request import Request
+    from proxy.connection.connection import ClientConnection
 
 _MAX_TOPICS = 10_000
 _NOT_KNOWN = Choice(None, LeaderReason.NOT_KNOWN)

@@ -22,7 +22,7 @@ from proxy.coordinator.shard_calls import FOREIGN
 from proxy.guard.identity import settle_identity, store_identity
 from proxy.guard.remembered import UNKNOWN_SIDE, Remembered, keys_of, read_sides, remember
 from proxy.storage.interface import ObjectStorage, StorageError
-from proxy.topics import Topics
+from proxy.topics.topics import Topics
 
 log = structlog.get_logger()
 

@@ -9,7 +9,6 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from proxy import fetch_router, produce_offload, rewrite_metadata
-from proxy.apis import API_TABLE, Treatment
 from proxy.handlers.alter_configs import alter_configs
 from proxy.handlers.alter_partition_reassignments import alter_partition_reassignments
 from proxy.handlers.api_versions import api_versions
@@ -29,10 +28,11 @@ from proxy.handlers.sasl import sasl_authenticate, sasl_handshake
 from proxy.handlers.share_fetch import share_acknowledge, share_fetch
 from proxy.handlers.share_group_offsets import alter_share_group_offsets, describe_share_group_offsets
 from proxy.handlers.transactions import add_partitions_to_txn, write_txn_markers
+from proxy.protocol.apis import API_TABLE, Treatment
 
 if TYPE_CHECKING:
-    from proxy.connection import ClientConnection
-    from proxy.request import Request
+    from proxy.client.request import Request
+    from proxy.connection.connection import ClientConnection
 
 Handler = Callable[["ClientConnection", "Request"], Coroutine[Any, Any, None] | None]
 

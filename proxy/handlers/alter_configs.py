@@ -24,15 +24,15 @@ from kio.schema.errors import ErrorCode
 
 from proxy.coordinator.interface import CoordinatorUnavailable, DisklessTopic, RegistryChanged
 from proxy.coordinator.patience import patiently
-from proxy.errors import INVALID_CONFIG, NONE, REQUEST_TIMED_OUT, UNKNOWN_TOPIC_OR_PARTITION
-from proxy.handlers.topic_resources import TOPIC, being_made, diskless_topics_of
-from proxy.topic_configs import DISKLESS_ENABLE, SHADOW_CONFIGS, ConfigRefused, governs_data, registry_configs
+from proxy.protocol.errors import INVALID_CONFIG, NONE, REQUEST_TIMED_OUT, UNKNOWN_TOPIC_OR_PARTITION
+from proxy.topics.topic_configs import DISKLESS_ENABLE, SHADOW_CONFIGS, ConfigRefused, governs_data, registry_configs
+from proxy.topics.topic_resources import TOPIC, being_made, diskless_topics_of
 from proxy.wire.cold import encode, nested, read_request, read_response
 
 if TYPE_CHECKING:
-    from proxy.connection import ClientConnection
-    from proxy.request import Request
-    from proxy.slots import Slot
+    from proxy.client.request import Request
+    from proxy.client.slots import Slot
+    from proxy.connection.connection import ClientConnection
 
 log = structlog.get_logger()
 

@@ -16,18 +16,18 @@ from typing import TYPE_CHECKING, Any
 from kio.index import load_response_schema
 from kio.schema.errors import ErrorCode
 
-from proxy.api_keys import METADATA
-from proxy.errors import INVALID_REPLICATION_FACTOR, NONE
+from proxy.protocol.api_keys import METADATA
+from proxy.protocol.errors import INVALID_REPLICATION_FACTOR, NONE
 from proxy.rewrite_metadata import diskless_leaders
 from proxy.wire.cold import encode, nested, read_request, read_response
 from proxy.wire.metadata import build_metadata_request
 from proxy.wire.partition_leaders import HashedLeaders, SoleLeader
 
 if TYPE_CHECKING:
-    from proxy.connection import ClientConnection
-    from proxy.context import Context
-    from proxy.request import Request
-    from proxy.slots import Slot
+    from proxy.assembly.context import Context
+    from proxy.client.request import Request
+    from proxy.client.slots import Slot
+    from proxy.connection.connection import ClientConnection
 
 _METADATA_VERSION = 12
 _REFUSED = (

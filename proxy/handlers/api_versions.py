@@ -1,9 +1,9 @@
 """ApiVersions (API key 18): what the brokers offer, as far as the proxy's table knows it.
 
-Behaviour: the broker's answer is cut down to `proxy.apis`; an API or version that nobody here has classified is not
-offered, so a new broker release can't make clients send what would pass unexamined. Where near replicas are read, a
-broker of another rack that accepts connections and hangs is not waited for: a new connection is told what any broker
-answered last, and reads on; not of a throttle time, which is a client's own.
+Behaviour: the broker's answer is cut down to `proxy.protocol.apis`. An API or version that is not classified is not
+offered, so a new broker release can't make clients send what would pass unexamined. If near replicas are read, an
+unresponsive broker of another rack is not waited for: a new connection gets the last answer of any broker, without its
+throttle time, which belongs to one client.
 
 Version notes: a request of a version outside of the table's, also a negative one, is answered here: UNSUPPORTED_VERSION
 in a v0 body, with the versions of ApiVersions itself, as KIP-511 says. The client then asks again.
@@ -15,16 +15,16 @@ import asyncio
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
-from proxy.apis import API_TABLE
-from proxy.errors import NONE
+from proxy.protocol.apis import API_TABLE
+from proxy.protocol.errors import NONE
 from proxy.wire.api_versions import clamp_api_versions, client_software, unsupported_api_versions_response
 from proxy.wire.primitives import INT16, INT32, Buffer
 
 if TYPE_CHECKING:
-    from proxy.connection import ClientConnection
-    from proxy.context import Context
-    from proxy.request import Request
-    from proxy.slots import Slot
+    from proxy.assembly.context import Context
+    from proxy.client.request import Request
+    from proxy.client.slots import Slot
+    from proxy.connection.connection import ClientConnection
 
 _CORRELATION_BYTES = 4
 _LONGEST_SOFTWARE = 100

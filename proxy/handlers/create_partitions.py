@@ -15,16 +15,16 @@ import structlog
 from kio.schema.errors import ErrorCode
 
 from proxy.coordinator.interface import CoordinatorUnavailable, DisklessTopic, TopicNotReserved
-from proxy.errors import NONE, REQUEST_TIMED_OUT, UNKNOWN_TOPIC_OR_PARTITION
-from proxy.replication.growth import PartitionGrowth
+from proxy.creation.replication.growth import PartitionGrowth
+from proxy.protocol.errors import NONE, REQUEST_TIMED_OUT, UNKNOWN_TOPIC_OR_PARTITION
 from proxy.wire.cold import encode, read_request, read_response
 from proxy.wire.errors import ProtocolError
 
 if TYPE_CHECKING:
-    from proxy.connection import ClientConnection
-    from proxy.request import Request
-    from proxy.slots import Slot
-    from proxy.topics import Topics
+    from proxy.client.request import Request
+    from proxy.client.slots import Slot
+    from proxy.connection.connection import ClientConnection
+    from proxy.topics.topics import Topics
 
 log = structlog.get_logger()
 

@@ -34,19 +34,19 @@ from kio.schema.errors import ErrorCode
 from kio.schema.types import TopicName
 from kio.static.primitive import i8, i16, i32
 
-from proxy.api_keys import CREATE_TOPICS
+from proxy.brokers.upstream import BrokerUnreachable
 from proxy.coordinator.interface import CoordinatorUnavailable, TopicNotReserved, TopicReserved
-from proxy.errors import (
+from proxy.creation.replication.creation import OUTCOME_UNKNOWN
+from proxy.protocol.api_keys import CREATE_TOPICS
+from proxy.protocol.errors import (
     INVALID_CONFIG,
     NONE,
     REQUEST_TIMED_OUT,
     TOPIC_ALREADY_EXISTS,
     TOPIC_AUTHORIZATION_FAILED,
 )
-from proxy.fleet import LeaseLapsed
-from proxy.handlers.topic_resources import DYNAMIC_TOPIC_CONFIG
-from proxy.replication.creation import OUTCOME_UNKNOWN
-from proxy.topic_configs import (
+from proxy.routing.fleet import LeaseLapsed
+from proxy.topics.topic_configs import (
     DISKLESS_ENABLE,
     ConfigRefused,
     diskless_by_name,
@@ -54,14 +54,14 @@ from proxy.topic_configs import (
     shadow_configs,
     wants_diskless,
 )
-from proxy.upstream import BrokerUnreachable
+from proxy.topics.topic_resources import DYNAMIC_TOPIC_CONFIG
 from proxy.wire.cold import at_version, encode, milliseconds, nested, read_request, read_response
 from proxy.wire.errors import ProtocolError, TooManyElements
 
 if TYPE_CHECKING:
-    from proxy.connection import ClientConnection
-    from proxy.request import Request
-    from proxy.slots import Slot
+    from proxy.client.request import Request
+    from proxy.client.slots import Slot
+    from proxy.connection.connection import ClientConnection
 
 log = structlog.get_logger()
 _DELETE_TOPICS, _DELETE_TOPICS_VERSION = 20, 6

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 from kio.schema.errors import ErrorCode
 
-from proxy.cleanup_policy import is_compacted, is_deleted_from
+from proxy.client.rights import DELETE
 from proxy.coordinator.interface import CoordinatorUnavailable, DeleteRequest, DisklessTopic, LogStart
-from proxy.errors import KAFKA_STORAGE_ERROR, NONE, POLICY_VIOLATION, UNKNOWN_TOPIC_OR_PARTITION
 from proxy.handlers.halves import Mine, answer_in_halves
-from proxy.security.rights import DELETE
+from proxy.protocol.cleanup_policy import is_compacted, is_deleted_from
+from proxy.protocol.errors import KAFKA_STORAGE_ERROR, NONE, POLICY_VIOLATION, UNKNOWN_TOPIC_OR_PARTITION
 from proxy.wire.cold import nested
 
 if TYPE_CHECKING:
-    from proxy.connection import ClientConnection
-    from proxy.request import Request
+    from proxy.client.request import Request
+    from proxy.connection.connection import ClientConnection
 
 
 def delete_records(connection: ClientConnection, request: Request) -> Coroutine[Any, Any, None] | None:

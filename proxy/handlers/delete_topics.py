@@ -16,24 +16,24 @@ from typing import TYPE_CHECKING, Any
 import structlog
 from kio.schema.errors import ErrorCode
 
+from proxy.brokers.upstream import BrokerUnreachable
+from proxy.client.rights import DELETE, confirmed
 from proxy.coordinator.interface import CoordinatorUnavailable, DisklessTopic
-from proxy.errors import (
+from proxy.protocol.errors import (
     NONE,
     REQUEST_TIMED_OUT,
     TOPIC_AUTHORIZATION_FAILED,
     UNKNOWN_TOPIC_ID,
     UNKNOWN_TOPIC_OR_PARTITION,
 )
-from proxy.security.rights import DELETE, confirmed
-from proxy.topics import Topics
-from proxy.upstream import BrokerUnreachable
+from proxy.topics.topics import Topics
 from proxy.wire.cold import encode, read_request, read_response
 from proxy.wire.errors import ProtocolError
 
 if TYPE_CHECKING:
-    from proxy.connection import ClientConnection
-    from proxy.request import Request
-    from proxy.slots import Slot
+    from proxy.client.request import Request
+    from proxy.client.slots import Slot
+    from proxy.connection.connection import ClientConnection
 
 log = structlog.get_logger()
 

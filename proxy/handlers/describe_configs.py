@@ -15,20 +15,20 @@ from typing import TYPE_CHECKING, Any
 
 from kio.schema.errors import ErrorCode
 
-from proxy.errors import NONE, REQUEST_TIMED_OUT
-from proxy.handlers.topic_resources import DYNAMIC_TOPIC_CONFIG, TOPIC, being_made, diskless_topics_of
-from proxy.housekeeping.broker_defaults import DefaultsRefused, retention_defaults
+from proxy.brokers.broker_defaults import DefaultsRefused, retention_defaults
+from proxy.brokers.upstream import BrokerUnreachable
 from proxy.housekeeping.retention import RetentionDefaults
-from proxy.topic_configs import DISKLESS_ENABLE, MIN_INSYNC_REPLICAS, SHADOW_CONFIGS, as_described, governs_data
-from proxy.upstream import BrokerUnreachable
+from proxy.protocol.errors import NONE, REQUEST_TIMED_OUT
+from proxy.topics.topic_configs import DISKLESS_ENABLE, MIN_INSYNC_REPLICAS, SHADOW_CONFIGS, as_described, governs_data
+from proxy.topics.topic_resources import DYNAMIC_TOPIC_CONFIG, TOPIC, being_made, diskless_topics_of
 from proxy.wire.cold import encode, nested, read_request, read_response
 from proxy.wire.errors import ProtocolError
 
 if TYPE_CHECKING:
-    from proxy.connection import ClientConnection
+    from proxy.client.request import Request
+    from proxy.client.slots import Slot
+    from proxy.connection.connection import ClientConnection
     from proxy.coordinator.interface import DisklessTopic
-    from proxy.request import Request
-    from proxy.slots import Slot
 
 _NOT_CURRENT = (
     "This proxy can't reach the coordinator, which keeps diskless topics' configs. Ask again, or another proxy."

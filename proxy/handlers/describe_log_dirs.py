@@ -19,16 +19,16 @@ from kio.index import load_response_schema
 from kio.schema.errors import ErrorCode
 
 from proxy.coordinator.interface import CoordinatorUnavailable, DisklessTopic
-from proxy.errors import KAFKA_STORAGE_ERROR, NONE
+from proxy.protocol.errors import KAFKA_STORAGE_ERROR, NONE
 from proxy.rewrite_metadata import diskless_leaders
-from proxy.topics import Topics
+from proxy.topics.topics import Topics
 from proxy.wire.cold import encode, nested, read_request, read_response
 from proxy.wire.partition_leaders import Leaders, ReplicaLeaders, SoleLeader
 
 if TYPE_CHECKING:
-    from proxy.connection import ClientConnection
-    from proxy.request import Request
-    from proxy.slots import Slot
+    from proxy.client.request import Request
+    from proxy.client.slots import Slot
+    from proxy.connection.connection import ClientConnection
 
 _LOWEST_SCHEMA = 1
 _UNKNOWN_BYTES = -1

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 from kio.schema.errors import ErrorCode
 
+from proxy.client.rights import READ
 from proxy.coordinator.interface import CoordinatorUnavailable, DisklessTopic
-from proxy.errors import KAFKA_STORAGE_ERROR, NONE, UNKNOWN_TOPIC_OR_PARTITION
 from proxy.handlers.halves import Mine, answer_in_halves
-from proxy.security.rights import READ
+from proxy.protocol.errors import KAFKA_STORAGE_ERROR, NONE, UNKNOWN_TOPIC_OR_PARTITION
 from proxy.wire.cold import nested
 
 if TYPE_CHECKING:
-    from proxy.connection import ClientConnection
-    from proxy.request import Request
+    from proxy.client.request import Request
+    from proxy.connection.connection import ClientConnection
 
 _NO_COORDINATOR_EPOCH = -1
 _NO_TRANSACTION = -1

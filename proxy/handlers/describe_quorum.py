@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from proxy.wire.endpoints import hide_controller_listeners
 
 if TYPE_CHECKING:
-    from proxy.connection import ClientConnection
-    from proxy.request import Request
+    from proxy.client.request import Request
+    from proxy.connection.connection import ClientConnection
 
 
 def describe_quorum(connection: ClientConnection, request: Request) -> None:

@@ -22,18 +22,18 @@ from typing import TYPE_CHECKING, Any
 from kio.index import load_response_schema
 from kio.schema.errors import ErrorCode
 
-from proxy.errors import INVALID_TOPIC_EXCEPTION, NONE
-from proxy.security.rights import DESCRIBE, rights_of
-from proxy.throttled_log import NAMES_SHOWN
-from proxy.topic_configs import diskless_by_name
+from proxy.client.rights import DESCRIBE, rights_of
+from proxy.protocol.errors import INVALID_TOPIC_EXCEPTION, NONE
+from proxy.telemetry.throttled_log import NAMES_SHOWN
+from proxy.topics.topic_configs import diskless_by_name
 from proxy.wire.cold import encode, milliseconds, read_request
 from proxy.wire.errors import ProtocolError
 from proxy.wire.group_heartbeat import heartbeat_rack
 
 if TYPE_CHECKING:
-    from proxy.connection import ClientConnection
-    from proxy.request import Request
-    from proxy.slots import Slot
+    from proxy.client.request import Request
+    from proxy.client.slots import Slot
+    from proxy.connection.connection import ClientConnection
 
 _STREAMS_GROUP_HEARTBEAT = 88
 _MOST_MEMBERS = 100

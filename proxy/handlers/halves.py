@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kio.index import load_response_schema
 
+from proxy.client.rights import rights_of
 from proxy.coordinator.interface import UNKNOWN_STATE, DisklessTopic
-from proxy.errors import KAFKA_STORAGE_ERROR
-from proxy.security.rights import rights_of
+from proxy.protocol.errors import KAFKA_STORAGE_ERROR
 from proxy.wire.cold import encode, milliseconds, read_request, read_response
 
 if TYPE_CHECKING:
-    from proxy.connection import ClientConnection
-    from proxy.request import Request
-    from proxy.slots import Slot
+    from proxy.client.request import Request
+    from proxy.client.slots import Slot
+    from proxy.connection.connection import ClientConnection
 
 
 class MyTopic(NamedTuple):

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple
 
-from proxy.request import Request
-from proxy.upstream import BrokerUnreachable
+from proxy.brokers.upstream import BrokerUnreachable
+from proxy.client.request import Request
 from proxy.wire.cold_parts import AnswerPart, answer_part, join_answers, request_parts
 from proxy.wire.errors import ProtocolError
 from proxy.wire.primitives import Buffer

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from kio.schema.errors import ErrorCode
 
+from proxy.client.rights import DESCRIBE
 from proxy.coordinator.interface import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
@@ -27,22 +28,21 @@ from proxy.coordinator.interface import (
     ListRequest,
     OffsetAnswer,
 )
-from proxy.errors import (
+from proxy.handlers.halves import Mine, answer_in_halves
+from proxy.handlers.offsets import listed_offsets
+from proxy.protocol.errors import (
     INVALID_REQUEST,
     NONE,
     UNKNOWN_SERVER_ERROR,
     UNKNOWN_TOPIC_OR_PARTITION,
     UNSUPPORTED_VERSION,
 )
-from proxy.handlers.halves import Mine, answer_in_halves
-from proxy.handlers.offsets import listed_offsets
-from proxy.security.rights import DESCRIBE
 from proxy.wire.cold import nested, read_request
 from proxy.wire.fetch import CONSUMER_REPLICA_ID, ISOLATION_LEVELS
 
 if TYPE_CHECKING:
-    from proxy.connection import ClientConnection
-    from proxy.request import Request
+    from proxy.client.request import Request
+    from proxy.connection.connection import ClientConnection
 
 EARLIEST_LOCAL_TIMESTAMP, LATEST_TIERED_TIMESTAMP, EARLIEST_PENDING_UPLOAD_TIMESTAMP = -4, -5, -6
 _FIRST_VERSIONS = {

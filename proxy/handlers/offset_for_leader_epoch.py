@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 from kio.schema.errors import ErrorCode
 
+from proxy.client.rights import DESCRIBE
 from proxy.coordinator.interface import LATEST_TIMESTAMP, ListRequest, OffsetAnswer
-from proxy.errors import NONE, UNKNOWN_TOPIC_OR_PARTITION
 from proxy.handlers.halves import Mine, answer_in_halves
 from proxy.handlers.offsets import listed_offsets
-from proxy.security.rights import DESCRIBE
+from proxy.protocol.errors import NONE, UNKNOWN_TOPIC_OR_PARTITION
 from proxy.wire.cold import nested
 
 if TYPE_CHECKING:
-    from proxy.connection import ClientConnection
-    from proxy.request import Request
+    from proxy.client.request import Request
+    from proxy.connection.connection import ClientConnection
 
 
 def offset_for_leader_epoch(connection: ClientConnection, request: Request) -> Coroutine[Any, Any, None] | None:

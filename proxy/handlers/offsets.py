@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from proxy.coordinator.interface import CoordinatorUnavailable, ListRequest, OffsetAnswer
 from proxy.coordinator.patience import patiently
-from proxy.errors import KAFKA_STORAGE_ERROR
+from proxy.protocol.errors import KAFKA_STORAGE_ERROR
 
 if TYPE_CHECKING:
-    from proxy.connection import ClientConnection
+    from proxy.connection.connection import ClientConnection
 
 
 async def listed_offsets(

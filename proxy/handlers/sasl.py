@@ -15,10 +15,10 @@ import asyncio
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
-from proxy.errors import NONE
-from proxy.security.principal import observer_of
-from proxy.security.rights import Rights
-from proxy.upstream import BrokerUnreachable
+from proxy.brokers.upstream import BrokerUnreachable
+from proxy.client.principal import observer_of
+from proxy.client.rights import Rights
+from proxy.protocol.errors import NONE
 from proxy.wire.sasl import (
     parse_authenticate_request,
     parse_authenticate_response,
@@ -27,9 +27,9 @@ from proxy.wire.sasl import (
 )
 
 if TYPE_CHECKING:
-    from proxy.connection import ClientConnection
-    from proxy.request import Request
-    from proxy.slots import Slot
+    from proxy.client.request import Request
+    from proxy.client.slots import Slot
+    from proxy.connection.connection import ClientConnection
     from proxy.wire.primitives import Buffer
 
 

@@ -22,21 +22,21 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 from kio.index import load_response_schema
 from kio.schema.errors import ErrorCode
 
-from proxy.api_keys import SHARE_FETCH
+from proxy.client.rights import READ, rights_of
 from proxy.coordinator.interface import DisklessTopic
-from proxy.errors import INVALID_TOPIC_EXCEPTION, NONE, UNKNOWN_TOPIC_ID
+from proxy.protocol.api_keys import SHARE_FETCH
+from proxy.protocol.errors import INVALID_TOPIC_EXCEPTION, NONE, UNKNOWN_TOPIC_ID
 from proxy.rewrite_metadata import address_of
-from proxy.security.rights import READ, rights_of
-from proxy.throttled_log import NAMES_SHOWN
-from proxy.topics import Topics
+from proxy.telemetry.throttled_log import NAMES_SHOWN
+from proxy.topics.topics import Topics
 from proxy.wire.cold import encode, nested, read_request
 from proxy.wire.endpoints import rewrite_node_endpoints
 from proxy.wire.share import add_share_topics, share_error_and_topics
 
 if TYPE_CHECKING:
-    from proxy.connection import ClientConnection
-    from proxy.request import Request
-    from proxy.slots import Slot
+    from proxy.client.request import Request
+    from proxy.client.slots import Slot
+    from proxy.connection.connection import ClientConnection
     from proxy.wire.primitives import Buffer
 
 NOT_FOR_SHARE_GROUPS = "The records of a diskless topic are not on the brokers: share groups can't read it."

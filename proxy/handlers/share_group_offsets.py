@@ -17,17 +17,17 @@ from typing import TYPE_CHECKING, Any
 from kio.index import load_response_schema
 from kio.schema.errors import ErrorCode
 
-from proxy.errors import INVALID_TOPIC_EXCEPTION, NONE
+from proxy.client.rights import ANY_ID, READ, rights_of
 from proxy.handlers.share_fetch import NOT_FOR_SHARE_GROUPS
-from proxy.security.rights import ANY_ID, READ, rights_of
-from proxy.topics import Topics
+from proxy.protocol.errors import INVALID_TOPIC_EXCEPTION, NONE
+from proxy.topics.topics import Topics
 from proxy.wire.cold import encode, milliseconds, nested, read_request, read_response
 from proxy.wire.errors import ProtocolError
 
 if TYPE_CHECKING:
-    from proxy.connection import ClientConnection
-    from proxy.request import Request
-    from proxy.slots import Slot
+    from proxy.client.request import Request
+    from proxy.client.slots import Slot
+    from proxy.connection.connection import ClientConnection
     from proxy.wire.primitives import Buffer
 
 _WITH_LAG = 1

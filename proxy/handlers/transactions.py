@@ -19,22 +19,22 @@ from typing import TYPE_CHECKING, Any
 from kio.index import load_response_schema
 from kio.schema.errors import ErrorCode
 
-from proxy.errors import (
+from proxy.client.rights import WRITE, rights_of
+from proxy.protocol.errors import (
     COORDINATOR_LOAD_IN_PROGRESS,
     INVALID_TOPIC_EXCEPTION,
     NONE,
     NOT_LEADER_OR_FOLLOWER,
     OPERATION_NOT_ATTEMPTED,
 )
-from proxy.security.rights import WRITE, rights_of
-from proxy.throttled_log import NAMES_SHOWN
-from proxy.topics import Topics
+from proxy.telemetry.throttled_log import NAMES_SHOWN
+from proxy.topics.topics import Topics
 from proxy.wire.cold import encode, milliseconds, nested, read_request, read_response
 
 if TYPE_CHECKING:
-    from proxy.connection import ClientConnection
-    from proxy.request import Request
-    from proxy.slots import Slot
+    from proxy.client.request import Request
+    from proxy.client.slots import Slot
+    from proxy.connection.connection import ClientConnection
 
 _SEVERAL_TRANSACTIONS = 4
 """The first version of AddPartitionsToTxn with an array of transactions."""

@@ -21,10 +21,10 @@ import structlog
 
 from proxy.config import Garbage as GarbageSettings
 from proxy.coordinator.interface import Coordinator
+from proxy.diskless.wal.segment import SEGMENT_KEY, segment_key
 from proxy.housekeeping.accepted_loss import loss_accepted_ms
-from proxy.stats import Stats
 from proxy.storage.interface import ObjectsLeft, ObjectStorage
-from proxy.wal.segment import SEGMENT_KEY, segment_key
+from proxy.telemetry.stats import Stats
 
 log = structlog.get_logger()
 

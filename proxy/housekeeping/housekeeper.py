@@ -11,20 +11,20 @@ from collections.abc import Awaitable, Callable, Mapping
 
 import structlog
 
-from proxy.cluster import Cluster
+from proxy.accounting.rollups.expiry import INTERVAL_MS as ROLLUPS_INTERVAL_MS
+from proxy.accounting.rollups.expiry import RollupExpiry
+from proxy.brokers.broker_defaults import DefaultsRefused, retention_defaults
+from proxy.brokers.cluster import Cluster
+from proxy.brokers.upstream import BrokerUnreachable
 from proxy.config import Settings
 from proxy.coordinator.interface import CoordinatorUnavailable, FleetStore
 from proxy.coordinator.lease import Lease, LeaseLost
-from proxy.housekeeping.broker_defaults import DefaultsRefused, retention_defaults
 from proxy.housekeeping.garbage import GarbageCollector
 from proxy.housekeeping.index import IndexPacker
 from proxy.housekeeping.producers import ProducerExpiry
 from proxy.housekeeping.retention import UNKNOWN, Retention, RetentionDefaults
 from proxy.housekeeping.shadows import Shadows
-from proxy.rollups.expiry import INTERVAL_MS as ROLLUPS_INTERVAL_MS
-from proxy.rollups.expiry import RollupExpiry
 from proxy.storage.interface import StorageError
-from proxy.upstream import BrokerUnreachable
 from proxy.wire.errors import ProtocolError
 
 log = structlog.get_logger()

@@ -6,7 +6,7 @@ Young rows are left as they are: they are asked for most, and many of them go so
 from __future__ import annotations
 
 from proxy.coordinator.interface import Coordinator
-from proxy.topics import Topics
+from proxy.topics.topics import Topics
 
 PARTITIONS_PER_STEP = 1_000
 

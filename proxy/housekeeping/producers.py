@@ -8,7 +8,7 @@ from __future__ import annotations
 import structlog
 
 from proxy.coordinator.interface import Coordinator
-from proxy.topics import Topics
+from proxy.topics.topics import Topics
 
 log = structlog.get_logger()
 

@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import structlog
 
-from proxy.cleanup_policy import CLEANUP_POLICY, DELETE, is_deleted_from
 from proxy.coordinator.interface import Coordinator, RetainRequest
-from proxy.topics import Topics
+from proxy.protocol.cleanup_policy import CLEANUP_POLICY, DELETE, is_deleted_from
+from proxy.topics.topics import Topics
 
 log = structlog.get_logger()
 

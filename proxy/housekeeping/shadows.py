@@ -18,13 +18,13 @@ from dataclasses import dataclass
 
 import structlog
 
-from proxy.cluster import Cluster
+from proxy.brokers.broker_metadata import TOPICS_PER_STEP, ask_topics, denied_by_all
+from proxy.brokers.cluster import Cluster
+from proxy.brokers.upstream import BrokerUnreachable
 from proxy.coordinator.interface import CoordinatorUnavailable, DisklessTopic
-from proxy.housekeeping.broker_metadata import TOPICS_PER_STEP, ask_topics, denied_by_all
+from proxy.creation.reservations import Reservations
 from proxy.housekeeping.stray import StrayRecords
-from proxy.reservations import Reservations
-from proxy.topics import Topics
-from proxy.upstream import BrokerUnreachable
+from proxy.topics.topics import Topics
 from proxy.wire.errors import ProtocolError
 
 log = structlog.get_logger()

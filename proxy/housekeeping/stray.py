@@ -12,13 +12,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from proxy.api_keys import FETCH
-from proxy.cluster import Cluster
-from proxy.errors import NONE, OFFSET_OUT_OF_RANGE
-from proxy.housekeeping.broker_metadata import PARTITIONS_PER_STEP, Partition, ask_leaders, list_offsets
-from proxy.records import HEADER_BYTES, RecordsError, read_header
-from proxy.service import ServiceConnection
-from proxy.upstream import BrokerUnreachable
+from proxy.brokers.broker_metadata import PARTITIONS_PER_STEP, Partition, ask_leaders, list_offsets
+from proxy.brokers.cluster import Cluster
+from proxy.brokers.service import ServiceConnection
+from proxy.brokers.upstream import BrokerUnreachable
+from proxy.protocol.api_keys import FETCH
+from proxy.protocol.errors import NONE, OFFSET_OUT_OF_RANGE
+from proxy.records.batches import HEADER_BYTES, RecordsError, read_header
 from proxy.wire.cold import encode, milliseconds, nested, read_response
 
 MAX_BYTES_PER_FETCH = 1_048_576

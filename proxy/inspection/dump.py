@@ -11,8 +11,9 @@ from typing import Protocol
 from crc32c import crc32c
 
 from proxy.coordinator.packing import LAST_SEQUENCE
+from proxy.diskless.wal.segment import MERGED_FORMAT_VERSION, SEGMENT_OVERHEAD_BYTES, SegmentError, check_preamble
 from proxy.inspection.segments import Extent
-from proxy.records import (
+from proxy.records.batches import (
     CRC_COVERS_FROM,
     HEADER_BYTES,
     LENGTH_END,
@@ -21,7 +22,6 @@ from proxy.records import (
     read_header,
 )
 from proxy.storage import ObjectStorage
-from proxy.wal.segment import MERGED_FORMAT_VERSION, SEGMENT_OVERHEAD_BYTES, SegmentError, check_preamble
 
 WINDOW_BYTES = 4_194_304
 """Of one read; a larger batch is read whole."""

@@ -6,11 +6,11 @@ import base64
 from collections.abc import Sequence
 from typing import Any
 
-from proxy.compression import NAMES
 from proxy.inspection.dump import DumpedBatch
 from proxy.inspection.records import Record
 from proxy.inspection.segments import Extent
-from proxy.records import MAGIC
+from proxy.records.batches import MAGIC
+from proxy.records.compression import NAMES
 
 _UNUSED = "unused"
 """Of a batch that no index row points to."""

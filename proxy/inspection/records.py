@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from proxy import compression
-from proxy.errors import CORRUPT_MESSAGE
-from proxy.record_times import read_varint
-from proxy.records import HEADER_BYTES, BatchHeader, RecordsError
+from proxy.diskless.record_times import read_varint
+from proxy.protocol.errors import CORRUPT_MESSAGE
+from proxy.records import compression
+from proxy.records.batches import HEADER_BYTES, BatchHeader, RecordsError
 
 MAX_UNCOMPRESSED_BYTES = 268_435_456
 """Of one batch: what a few bytes claim to hold is not believed without bound."""

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from proxy.coordinator.interface import DisklessTopic, Row
+from proxy.diskless.wal.segment import SEGMENT_OVERHEAD_BYTES, segment_key
 from proxy.inspection.stores import SEGMENTS_PER_STEP, Progress, Stores, object_size, rows_of
 from proxy.storage import ObjectMissing
-from proxy.wal.segment import SEGMENT_OVERHEAD_BYTES, segment_key
 
 
 class Extent(NamedTuple):

@@ -6,12 +6,12 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from proxy.cluster import Cluster
+from proxy.brokers.broker_metadata import TOPICS_PER_STEP, ask_topics
+from proxy.brokers.cluster import Cluster
+from proxy.brokers.upstream import BrokerUnreachable
 from proxy.config import Settings
 from proxy.coordinator.interface import DisklessTopic
-from proxy.housekeeping.broker_metadata import TOPICS_PER_STEP, ask_topics
 from proxy.housekeeping.stray import StrayRecords
-from proxy.upstream import BrokerUnreachable
 from proxy.wire.errors import ProtocolError
 
 PRESENT, MISSING, UNKNOWN = "present", "missing", "unknown"

@@ -14,10 +14,10 @@ from proxy.coordinator.interface import Coordinator, DisklessTopic, FindRequest,
 from proxy.coordinator.layout import check_layout
 from proxy.coordinator.packing import MAX_EXACT
 from proxy.coordinator.registry import RedisTopicRegistry
-from proxy.errors import KAFKA_STORAGE_ERROR, NONE, OFFSET_OUT_OF_RANGE
+from proxy.diskless.wal.segment import SEGMENT_KEY
 from proxy.guard.identity import check_identity
+from proxy.protocol.errors import KAFKA_STORAGE_ERROR, NONE, OFFSET_OUT_OF_RANGE
 from proxy.storage import ObjectStorage, open_storage
-from proxy.wal.segment import SEGMENT_KEY
 
 SEGMENTS_PER_STEP = 1_000
 Progress = Callable[[int], None]

@@ -16,9 +16,9 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from proxy.coordinator.interface import DisklessTopic, LogDescription
+from proxy.diskless.wal.segment import SEGMENT_OVERHEAD_BYTES, segment_key
 from proxy.inspection.stores import SEGMENTS_PER_STEP, Progress, Stores, rows_of
 from proxy.storage import ObjectMissing
-from proxy.wal.segment import SEGMENT_OVERHEAD_BYTES, segment_key
 
 
 class PartitionFigures(NamedTuple):

@@ -12,16 +12,16 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from proxy.cluster import Cluster
+from proxy.brokers.cluster import Cluster
+from proxy.brokers.service import ServiceConnection
+from proxy.brokers.states import ClassicTopic
 from proxy.config import Settings
 from proxy.coordinator.connect import connect
+from proxy.creation.replication.interface import Pending
+from proxy.creation.replication.progress import PartitionWish, Progress, partition_wishes
+from proxy.creation.replication.reassignments import TOPICS_PER_REQUEST, ask_replicas
+from proxy.creation.replication.store import RedisPendingTopics
 from proxy.inspection.stores import InspectionError, open_registry
-from proxy.replicas.states import ClassicTopic
-from proxy.replication.interface import Pending
-from proxy.replication.progress import PartitionWish, Progress, partition_wishes
-from proxy.replication.reassignments import TOPICS_PER_REQUEST, ask_replicas
-from proxy.replication.store import RedisPendingTopics
-from proxy.service import ServiceConnection
 from proxy.wire.partition_states import PartitionState
 
 CLASSIC, DISKLESS = "classic", "diskless"

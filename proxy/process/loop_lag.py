@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from time import perf_counter
 
-from proxy.stats import Histogram
+from proxy.telemetry.stats import Histogram
 
 _INTERVAL_S = 0.25
 

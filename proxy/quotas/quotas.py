@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
-from proxy.errors import NONE
+from proxy.brokers.upstream import BrokerUnreachable
+from proxy.client.principal import user_of
+from proxy.protocol.errors import NONE
 from proxy.quotas.token_bucket import TokenBucket
-from proxy.security.principal import user_of
-from proxy.upstream import BrokerUnreachable
 from proxy.wire.cold import read_response
 from proxy.wire.errors import ProtocolError
 from proxy.wire.primitives import Buffer
 
 if TYPE_CHECKING:
-    from proxy.connection import ClientConnection
+    from proxy.connection.connection import ClientConnection
 
 log = structlog.get_logger()
 

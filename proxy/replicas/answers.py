@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from proxy.memory import MemoryBudget
+from proxy.brokers.upstream import BrokerConnection
+from proxy.process.memory import MemoryBudget
 from proxy.replicas.choice import LeaderReason
-from proxy.upstream import BrokerConnection
 from proxy.wire.frames import Decision
 from proxy.wire.primitives import INT32
 

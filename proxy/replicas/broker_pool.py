@@ -7,13 +7,13 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from proxy.brokers.upstream import BrokerConnection
 from proxy.replicas.answers import ReplicaUnavailable
 from proxy.replicas.choice import LeaderReason
 from proxy.replicas.receiver import receive_in_place
-from proxy.upstream import BrokerConnection
 
 if TYPE_CHECKING:
-    from proxy.cluster import Cluster
+    from proxy.brokers.cluster import Cluster
     from proxy.config import FetchSettings
 
 _CONNECTS_AT_A_TIME = 8

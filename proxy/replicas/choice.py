@@ -12,7 +12,7 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import NamedTuple
 
-from proxy.sticky import sticky_choice
+from proxy.routing.sticky import sticky_choice
 from proxy.wire.partition_states import PartitionState
 
 NOBODY: frozenset[int] = frozenset()

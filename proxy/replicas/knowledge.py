@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 import structlog
 
-from proxy.api_keys import METADATA
-from proxy.errors import NONE
-from proxy.replicas.states import ClassicTopic
-from proxy.upstream import BrokerUnreachable
+from proxy.brokers.states import ClassicTopic
+from proxy.brokers.upstream import BrokerUnreachable
+from proxy.protocol.api_keys import METADATA
+from proxy.protocol.errors import NONE
 from proxy.wire.errors import ProtocolError
 from proxy.wire.metadata import MetadataRequest, MetadataRequestTopic, encode_metadata_request
 from proxy.wire.partition_states import VERSION, TopicPartitions, read_partitions, split_topics

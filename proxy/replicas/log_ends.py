@@ -16,13 +16,13 @@ from collections.abc import Callable, Mapping
 
 import structlog
 
+from proxy.brokers.broker_metadata import ANY_REPLICA, PARTITIONS_PER_STEP, Partition, list_offsets
+from proxy.brokers.service import ServiceConnection
+from proxy.brokers.states import ClassicTopic
+from proxy.brokers.upstream import BrokerUnreachable
 from proxy.coordinator.interface import LATEST_TIMESTAMP
-from proxy.housekeeping.broker_metadata import ANY_REPLICA, PARTITIONS_PER_STEP, Partition, list_offsets
 from proxy.replicas.choice import NOBODY, equals
 from proxy.replicas.near import NearBrokers
-from proxy.replicas.states import ClassicTopic
-from proxy.service import ServiceConnection
-from proxy.upstream import BrokerUnreachable
 from proxy.wire.errors import ProtocolError
 
 log = structlog.get_logger()

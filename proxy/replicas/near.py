@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from proxy.cluster import Cluster, ClusterView
+    from proxy.brokers.cluster import Cluster, ClusterView
 
 
 class Near(NamedTuple):

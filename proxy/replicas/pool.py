@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from proxy.api_keys import API_VERSIONS, FETCH
-from proxy.memory import MemoryBudget
+from proxy.brokers.service import SERVICE_CLIENT_ID
+from proxy.brokers.upstream import BrokerUnreachable
 from proxy.process import open_files
+from proxy.process.memory import MemoryBudget
+from proxy.protocol.api_keys import API_VERSIONS, FETCH
 from proxy.replicas.answers import (
     CORRELATION_ID,
     AwaitedAnswer,
@@ -29,15 +31,13 @@ from proxy.replicas.answers import (
 from proxy.replicas.broker_pool import BrokerPool, PooledConnection
 from proxy.replicas.choice import LeaderReason
 from proxy.replicas.shunned import Shunned
-from proxy.service import SERVICE_CLIENT_ID
-from proxy.upstream import BrokerUnreachable
 from proxy.wire.cold import read_response
 from proxy.wire.errors import ProtocolError
 from proxy.wire.header import request_header, response_header_length
 from proxy.wire.primitives import INT32, Buffer
 
 if TYPE_CHECKING:
-    from proxy.cluster import Cluster
+    from proxy.brokers.cluster import Cluster
     from proxy.config import FetchSettings
 
 log = structlog.get_logger()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 
-from proxy.upstream import BrokerConnection
+from proxy.brokers.upstream import BrokerConnection
 
 _SCRATCH_BYTES = 65_536
 """What is read at a time of small frames, and of the beginnings of large ones."""

@@ -6,9 +6,9 @@ import asyncio
 
 import structlog
 
-from proxy.cluster import Cluster
-from proxy.housekeeping.broker_defaults import DefaultsRefused, broker_configs
-from proxy.upstream import BrokerUnreachable
+from proxy.brokers.broker_defaults import DefaultsRefused, broker_configs
+from proxy.brokers.cluster import Cluster
+from proxy.brokers.upstream import BrokerUnreachable
 from proxy.wire.errors import ProtocolError
 
 log = structlog.get_logger()

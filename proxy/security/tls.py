@@ -17,7 +17,7 @@ import structlog
 from pydantic import SecretStr
 
 from proxy.config.security import BrokerTls, ListenerTls, TlsVersion
-from proxy.wire.certificate import first_expiry
+from proxy.security.certificate import first_expiry
 from proxy.wire.errors import ProtocolError
 
 log = structlog.get_logger()

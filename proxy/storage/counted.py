@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 from time import perf_counter
 
-from proxy.stats import Stats
 from proxy.storage.interface import Buffer, ObjectMissing, ObjectStorage, StorageError, StoredObject
+from proxy.telemetry.stats import Stats
 
 
 class CountedStorage:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import struct
 
-from proxy.api_keys import API_VERSIONS
-from proxy.apis import API_TABLE, PROPOSED_VERSIONS, Treatment
+from proxy.protocol.api_keys import API_VERSIONS
+from proxy.protocol.apis import API_TABLE, PROPOSED_VERSIONS, Treatment
 from proxy.wire.errors import ProtocolError
 from proxy.wire.primitives import (
     INT16,

@@ -7,7 +7,7 @@ a response and raise ProtocolError.
 
 from __future__ import annotations
 
-from proxy.api_keys import PRODUCE, SHARE_FETCH
+from proxy.protocol.api_keys import PRODUCE, SHARE_FETCH
 from proxy.wire import produce
 from proxy.wire.errors import ProtocolError
 from proxy.wire.metadata import AddressOf

@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from proxy.apis import request_is_flexible, response_is_flexible
+from proxy.protocol.apis import request_is_flexible, response_is_flexible
 from proxy.wire.primitives import (
     INT16,
     INT32,

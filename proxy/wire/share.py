@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from proxy.api_keys import SHARE_FETCH
+from proxy.protocol.api_keys import SHARE_FETCH
 from proxy.wire.errors import ProtocolError
 from proxy.wire.primitives import INT16, Buffer, check_end, parsing, read_count, skip_string, write_count
 

@@ -13,8 +13,8 @@ from typing import Any
 
 from proxy.coordinator.interface import DeleteRequest, ListRequest, LogStart, RunAnswer
 from proxy.coordinator.redis import RedisCoordinator
-from proxy.diskless_reader import DisklessReader, PartitionRead, ReadRequest
-from proxy.time_lookup import TimeLookup
+from proxy.diskless.diskless_reader import DisklessReader, PartitionRead, ReadRequest
+from proxy.diskless.time_lookup import TimeLookup
 
 OFFSET_OUT_OF_RANGE = 1
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.records import RecordsError, check_batch
+from proxy.records.batches import RecordsError, check_batch
 from tests.differential.differences import DOCUMENTED, LEFT_OUT, differences
 from tests.differential.generate import Generator
 from tests.differential.model import Log, Model

@@ -12,9 +12,9 @@ from random import Random
 import pytest
 
 from pipeline.traffic.costs import Model
-from proxy.admin.savings import crossings
+from proxy.accounting.cost import MonthlyPrices, Usage, monthly_cost
+from proxy.accounting.savings import crossings
 from proxy.config import Prices
-from proxy.cost import MonthlyPrices, Usage, monthly_cost
 from tests.docs.blocks import ROOT
 
 SCRIPT = ROOT / "docs" / "assets" / "cost.js"

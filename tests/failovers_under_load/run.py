@@ -37,7 +37,7 @@ from proxy.guard.unfence import accept_loss
 from proxy.guard.verdict import examine, open_guarded
 from proxy.guard.watch import StoreWatch
 from proxy.storage import open_storage
-from proxy.topics import Topics
+from proxy.topics.topics import Topics
 from tests.failovers_under_load.books import Books
 from tests.integration.coordinator.conftest import Store
 from tests.integration.coordinator.losses import coordinator_of, copy_files, put_files

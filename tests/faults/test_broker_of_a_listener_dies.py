@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from proxy.demo.stack import Stack
-from proxy.errors import NONE
+from proxy.protocol.errors import NONE
 from tests.batches import make_batch
 from tests.support.questions import ask
 from tests.support.raw import Raw

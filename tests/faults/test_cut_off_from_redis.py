@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from proxy.demo.stack import Stack, StackOptions
-from proxy.errors import NONE, UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION
+from proxy.protocol.errors import NONE, UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION
 from tests.support.confluent import consumer, produce, take
 from tests.support.network import Network, network_of
 from tests.support.raw import Raw

@@ -32,13 +32,13 @@ from proxy.coordinator.interface import (
 )
 from proxy.coordinator.redis import RedisCoordinator
 from proxy.coordinator.shards import shard_prefix
+from proxy.diskless.wal.segment import segment_key
 from proxy.housekeeping.garbage import GarbageCollector
 from proxy.housekeeping.index import IndexPacker
 from proxy.housekeeping.retention import Retention, RetentionDefaults
-from proxy.stats import Stats
 from proxy.storage.file import FileStorage
-from proxy.topics import Topics
-from proxy.wal.segment import segment_key
+from proxy.telemetry.stats import Stats
+from proxy.topics.topics import Topics
 from tests.integration.coordinator.conftest import Store
 from tests.registry_model import ModelTopicRegistry
 from tests.support.fuse import Fuse, Killed

@@ -9,7 +9,7 @@ import pytest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 from proxy.demo.stack import Stack
-from proxy.records import read_header
+from proxy.records.batches import read_header
 from tests.support.log_cleaner import CleanedLog, quick_cleaner
 
 DELETE_HORIZON = 0x40

@@ -18,9 +18,9 @@ from proxy.cli import app
 from proxy.config import load_settings
 from proxy.coordinator.interface import Row
 from proxy.demo.stack import Stack
+from proxy.diskless.wal.segment import segment_key
 from proxy.inspection.stores import Stores, open_stores
-from proxy.records import BatchBounds
-from proxy.wal.segment import segment_key
+from proxy.records.batches import BatchBounds
 from tests.support.confluent import consumer, produce, read, take
 from tests.support.merging import keep_all, merge_rows, rows_there
 from tests.support.records import COMPRESSIONS, Stored, samples

@@ -12,11 +12,11 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from typer.testing import CliRunner
 
+from proxy.brokers.broker_metadata import ask_topics
+from proxy.brokers.cluster import Cluster
 from proxy.cli import app
-from proxy.cluster import Cluster
 from proxy.config import load_settings
 from proxy.demo.stack import Stack
-from proxy.housekeeping.broker_metadata import ask_topics
 from proxy.housekeeping.stray import StrayRecords
 from tests.support.confluent import produce, read
 from tests.support.metrics import Metrics

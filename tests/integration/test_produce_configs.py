@@ -16,9 +16,9 @@ from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBat
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from crc32c import crc32c
 
-from proxy.compression import NAMES, compress
 from proxy.demo.stack import Stack
-from proxy.records import HEADER_BYTES, BatchHeader, read_header
+from proxy.records.batches import HEADER_BYTES, BatchHeader, read_header
+from proxy.records.compression import NAMES, compress
 from tests.batches import make_batch, make_timed_batch
 from tests.support.confluent import read_partitions
 from tests.support.metrics import Metrics

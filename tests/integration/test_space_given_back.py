@@ -11,7 +11,7 @@ import pytest
 import redis
 
 from proxy.demo.stack import Stack
-from proxy.wal.segment import segment_key
+from proxy.diskless.wal.segment import segment_key
 from tests.support.confluent import produce, read
 from tests.support.records import samples
 from tests.support.topics import DISKLESS, delete_topic, new_topic, offsets

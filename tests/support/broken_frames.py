@@ -9,7 +9,7 @@ from typing import Any
 
 from kio.index import load_request_schema
 
-from proxy.apis import API_TABLE
+from proxy.protocol.apis import API_TABLE
 from proxy.wire.header import request_header
 from tests.support.raw import framed
 from tests.unit.wire.trees import encode, schema_of

@@ -12,9 +12,9 @@ from pipeline.logs import rows_of_log
 from pipeline.reading import coalesce, fetch_ranges, row_batches
 from proxy.config import Settings
 from proxy.coordinator.interface import DisklessTopic, Row
+from proxy.diskless.wal.segment import SegmentBuilder
 from proxy.inspection.stores import Stores, open_stores
-from proxy.records import HEADER_BYTES, read_header
-from proxy.wal.segment import SegmentBuilder
+from proxy.records.batches import HEADER_BYTES, read_header
 from tests.batches import ENCODE, make_timed_batch
 from tests.support.records import Stored
 from tests.support.segments import commit_segment

@@ -23,7 +23,7 @@ from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBat
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from proxy.demo.stack import Stack
-from proxy.records import read_header
+from proxy.records.batches import read_header
 from tests.support.questions import ask
 from tests.support.raw import Raw
 from tests.support.records import Stored

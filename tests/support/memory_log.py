@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from proxy.cache import BlockCache
-from proxy.coordinates import Coordinates
 from proxy.coordinator.interface import Row
-from proxy.diskless_reader import DisklessReader, PartitionRead, ReadRequest
-from proxy.records import BatchBounds, check_batch
-from proxy.row_reader import RowReader
+from proxy.diskless.cache import BlockCache
+from proxy.diskless.coordinates import Coordinates
+from proxy.diskless.diskless_reader import DisklessReader, PartitionRead, ReadRequest
+from proxy.diskless.row_reader import RowReader
+from proxy.diskless.time_lookup import TimeLookup
+from proxy.diskless.wal.segment import SegmentBuilder, segment_key
+from proxy.records.batches import BatchBounds, check_batch
 from proxy.storage.interface import ObjectMissing
-from proxy.throttled_log import ThrottledLog
-from proxy.time_lookup import TimeLookup
-from proxy.wal.segment import SegmentBuilder, segment_key
+from proxy.telemetry.throttled_log import ThrottledLog
 from tests.coordinator_model import ModelCoordinator
 from tests.support.merging import keep_all, merge_rows
 

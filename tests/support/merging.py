@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 from proxy.coordinator.interface import Coordinator, FindRequest, Row
 from proxy.coordinator.interface_rewriting import Swap, SwapAnswer
-from proxy.records import BatchBounds, check_offsets, patch_offsets, read_header
+from proxy.diskless.wal.segment import MergedBuilder, segment_key
+from proxy.records.batches import BatchBounds, check_offsets, patch_offsets, read_header
 from proxy.storage import ObjectStorage
-from proxy.wal.segment import MergedBuilder, segment_key
 
 
 def keep_all(_: BatchBounds) -> bool:

@@ -12,9 +12,9 @@ from proxy.config import Settings
 from proxy.coordinator.connect import connect
 from proxy.coordinator.interface import DisklessTopic
 from proxy.coordinator.registry import RedisTopicRegistry
+from proxy.diskless.wal.segment import SegmentBuilder, segment_key
 from proxy.inspection.stores import Stores, open_stores
-from proxy.records import read_header
-from proxy.wal.segment import SegmentBuilder, segment_key
+from proxy.records.batches import read_header
 from tests.batches import make_batch
 
 

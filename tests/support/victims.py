@@ -23,13 +23,13 @@ from kio.index import load_request_schema
 from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as StoreConnectionError
 
+from proxy.assembly.context import Context
+from proxy.brokers.upstream import Awaiting, BrokerConnection, BrokerUnreachable
 from proxy.config import Settings, load_settings
-from proxy.connection import ClientConnection
-from proxy.context import Context
+from proxy.connection.connection import ClientConnection
 from proxy.coordinator import scripts
 from proxy.demo.stack import Stack
-from proxy.server import Server
-from proxy.upstream import Awaiting, BrokerConnection, BrokerUnreachable
+from proxy.server.server import Server
 from proxy.wire.cold import encode, read_request, read_response
 from proxy.wire.header import request_header, response_header_length
 from proxy.wire.primitives import Buffer

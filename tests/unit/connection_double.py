@@ -8,14 +8,14 @@ from collections import deque
 from types import SimpleNamespace
 from typing import Any
 
+from proxy.brokers.upstream import BrokerUnreachable
 from proxy.config import Limits, Listeners
-from proxy.connection import ClientConnection
-from proxy.connections import Connections
-from proxy.memory import MemoryBudget
-from proxy.stats import Stats
-from proxy.throttled_log import ThrottledLog
-from proxy.unread import UnreadAnswers
-from proxy.upstream import BrokerUnreachable
+from proxy.connection.connection import ClientConnection
+from proxy.connection.connections import Connections
+from proxy.connection.unread import UnreadAnswers
+from proxy.process.memory import MemoryBudget
+from proxy.telemetry.stats import Stats
+from proxy.telemetry.throttled_log import ThrottledLog
 from proxy.wire.header import request_header
 
 METADATA, HEARTBEAT, PRODUCE, FETCH = 3, 12, 0, 1

@@ -38,13 +38,13 @@ def test_every_path_of_the_table_exists() -> None:
 
 def test_the_longest_path_decides() -> None:
     handlers = Room(9, "handlers", ("proxy/handlers/",))
-    topics = Room(5, "topics", ("proxy/topics.py", "proxy/handlers/topic_resources.py"))
+    topics = Room(5, "topics", ("proxy/topics/topics.py", "proxy/topics/topic_resources.py"))
     of = [handlers, topics]
-    assert room_of("proxy/handlers/topic_resources.py", of) is topics
+    assert room_of("proxy/topics/topic_resources.py", of) is topics
     assert room_of("proxy/handlers/offsets.py", of) is handlers
     with pytest.raises(KeyError):
         room_of("proxy/topics_of_another.py", of)
 
 
 def test_imports_for_typing_count() -> None:
-    assert "proxy/handlers/__init__.py" in imports()["proxy/context.py"]
+    assert "proxy/handlers/__init__.py" in imports()["proxy/assembly/context.py"]

@@ -9,12 +9,18 @@ from typing import Any
 import pytest
 
 from proxy.coordinator.interface import DisklessTopic
-from proxy.errors import KAFKA_STORAGE_ERROR, NONE, REQUEST_TIMED_OUT, UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION
+from proxy.diskless.produce_rules import rules_of
+from proxy.diskless.wal.failures import FailedBatches
+from proxy.diskless.wal.outcome import Outcome
 from proxy.produce_offload import _ClassicHalf, _PendingProduce
 from proxy.produce_offload import produce as produce_handler
-from proxy.produce_rules import rules_of
-from proxy.wal.failures import FailedBatches
-from proxy.wal.outcome import Outcome
+from proxy.protocol.errors import (
+    KAFKA_STORAGE_ERROR,
+    NONE,
+    REQUEST_TIMED_OUT,
+    UNKNOWN_TOPIC_ID,
+    UNKNOWN_TOPIC_OR_PARTITION,
+)
 from proxy.wire.produce import (
     FIRST_TOPIC_ID,
     PartitionProduce,
@@ -24,8 +30,8 @@ from proxy.wire.produce import (
     build_produce_request,
 )
 from tests.batches import make_batch
+from tests.unit.client.test_rights import metadata
 from tests.unit.connection_double import PRODUCE, connected, produce, turns
-from tests.unit.security.test_rights import metadata
 from tests.unit.wire.trees import decode, response_type
 
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from proxy.cluster import ClusterView
+from proxy.brokers.cluster import ClusterView
+from proxy.client.request import Request
 from proxy.config import Listeners, Settings
-from proxy.leaders import LeaderChoice
-from proxy.request import Request
 from proxy.rewrite_metadata import describe_topic_partitions, metadata
+from proxy.routing.leaders import LeaderChoice
 from proxy.wire.header import parse_request_header, request_header
 from proxy.wire.metadata import Broker
 from tests.support.questions import filled

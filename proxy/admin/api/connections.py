@@ -8,11 +8,11 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from proxy.admin.api.question import LONGEST_CONTAINS, Question, Told, shown
-from proxy.security.principal import user_of
+from proxy.client.principal import user_of
 
 if TYPE_CHECKING:
-    from proxy.connection import ClientConnection
-    from proxy.context import Context
+    from proxy.assembly.context import Context
+    from proxy.connection.connection import ClientConnection
 
 _PER_STEP = 500
 """Connections that are looked at before others get their turn."""

@@ -7,10 +7,10 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from proxy.admin.api.question import Question, Told, shown
-from proxy.admin.recent import RECENT_ERRORS, RecentError
+from proxy.telemetry.recent import RECENT_ERRORS, RecentError
 
 if TYPE_CHECKING:
-    from proxy.context import Context
+    from proxy.assembly.context import Context
 
 _LONGEST_TEXT = 600
 

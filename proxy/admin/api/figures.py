@@ -19,7 +19,7 @@ from proxy.admin.families import COMMIT_INTERVAL
 
 if TYPE_CHECKING:
     from proxy.admin.api.question import Question
-    from proxy.context import Context
+    from proxy.assembly.context import Context
 
 _PREFIX = "diskless_proxy_"
 _HISTOGRAMS = ("api_seconds", "upload_seconds", "commit_seconds", "event_loop_lag_seconds")

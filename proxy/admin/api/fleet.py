@@ -13,7 +13,7 @@ from proxy.coordinator.interface import CoordinatorUnavailable, ProxyRecord
 from proxy.wire.metadata import Broker
 
 if TYPE_CHECKING:
-    from proxy.context import Context
+    from proxy.assembly.context import Context
 
 
 _LONGEST_LOOK_S = 1.0

@@ -13,7 +13,7 @@ from aiohttp import web
 from proxy.admin.api import connections, errors, fleet, overview, segments, topics
 from proxy.admin.api.hosts import is_own_origin
 from proxy.admin.api.question import DEFAULT_LIMIT, LONGEST_CONTAINS, MAX_LIMIT, Question, Resource, Told
-from proxy.logs import log_level
+from proxy.telemetry.logs import log_level
 
 if TYPE_CHECKING:
     from proxy.admin.api.history import History

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from proxy.admin.api.question import Question, Told
 
 if TYPE_CHECKING:
-    from proxy.context import Context
-    from proxy.wal.recent import RecentSegment
+    from proxy.assembly.context import Context
+    from proxy.diskless.wal.recent import RecentSegment
 
 
 async def told(context: Context, question: Question) -> list[RecentSegment]:

@@ -9,7 +9,7 @@ from proxy.admin.api import connections, errors, figures, fleet, segments, topic
 from proxy.admin.api.question import Question, Resource
 
 if TYPE_CHECKING:
-    from proxy.context import Context
+    from proxy.assembly.context import Context
 
 _TOLD: Mapping[Resource, Callable[[Context, Question], Awaitable[Any]]] = {
     Resource.FIGURES: figures.told,

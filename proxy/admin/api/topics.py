@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from proxy.admin.api.question import Question, Told, shown
-from proxy.racks import borders
-from proxy.stats import UNKNOWN_TOPIC
-from proxy.topic_ids import uuid_text
+from proxy.protocol.topic_ids import uuid_text
+from proxy.routing.racks import borders
+from proxy.telemetry.stats import UNKNOWN_TOPIC
 
 if TYPE_CHECKING:
-    from proxy.context import Context
+    from proxy.assembly.context import Context
 
 _PER_STEP = 1_000
 """Counters that are looked at before others get their turn."""

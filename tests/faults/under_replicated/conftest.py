@@ -8,8 +8,8 @@ import pytest
 import redis
 
 from proxy.coordinator.shards import FLEET_PREFIX
+from proxy.creation.replication.keeper import LEASE
 from proxy.demo.stack import Stack, StackOptions
-from proxy.replication.keeper import LEASE
 from tests.conftest import QUICK_HOUSEKEEPING
 
 WAIT_SECONDS = 60.0

@@ -18,17 +18,17 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from typer.testing import CliRunner
 
+from proxy.brokers.cluster import Cluster
 from proxy.cli import app
-from proxy.cluster import Cluster
 from proxy.config import load_settings
 from proxy.coordinator.connect import connect
 from proxy.coordinator.shards import FLEET_PREFIX
+from proxy.creation.replication import completion as module
+from proxy.creation.replication.completion import Completion
+from proxy.creation.replication.interface import Pending, replicas_digest
+from proxy.creation.replication.keeper import LEASE
+from proxy.creation.replication.store import RedisPendingTopics
 from proxy.demo.stack import Stack
-from proxy.replication import completion as module
-from proxy.replication.completion import Completion
-from proxy.replication.interface import Pending, replicas_digest
-from proxy.replication.keeper import LEASE
-from proxy.replication.store import RedisPendingTopics
 from tests.faults.under_replicated.conftest import LATE_NODE, WAIT_SECONDS, hold_lease
 from tests.support.confluent import produce_to, read_partitions
 from tests.support.fuse import Fuse, Killed

@@ -26,7 +26,7 @@ from proxy.coordinator.interface import (
 )
 from proxy.coordinator.redis import RedisCoordinator
 from proxy.coordinator.shards import partition_key, shard_of
-from proxy.errors import KAFKA_STORAGE_ERROR, NONE
+from proxy.protocol.errors import KAFKA_STORAGE_ERROR, NONE
 from tests.integration.coordinator.conftest import Store
 from tests.integration.coordinator.losses import Losses, coordinator_of, copy_files, put_files
 

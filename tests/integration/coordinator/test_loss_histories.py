@@ -20,7 +20,7 @@ from proxy import config
 from proxy.coordinator import scripts
 from proxy.coordinator.connect import connect
 from proxy.coordinator.interface import NO_PRODUCER_ID, FindRequest, PartitionRun, ProposedBatch
-from proxy.errors import KAFKA_STORAGE_ERROR, NONE
+from proxy.protocol.errors import KAFKA_STORAGE_ERROR, NONE
 from tests.integration.coordinator.conftest import Store
 from tests.integration.coordinator.losses import Losses, coordinator_of
 

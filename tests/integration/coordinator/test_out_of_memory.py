@@ -28,7 +28,7 @@ from proxy.housekeeping import housekeeper
 from proxy.housekeeping.housekeeper import Housekeeper
 from proxy.housekeeping.retention import Retention
 from proxy.housekeeping.shadows import Shadows
-from proxy.topics import Topics
+from proxy.topics.topics import Topics
 from tests.integration.coordinator.conftest import Store
 from tests.integration.coordinator.losses import coordinator_of
 

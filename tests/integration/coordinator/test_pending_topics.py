@@ -9,9 +9,9 @@ import pytest
 from redis.asyncio import Redis
 
 from proxy.coordinator.interface import NO_TOPIC_ID, CoordinatorUnavailable
-from proxy.replication import store as module
-from proxy.replication.interface import Pending
-from proxy.replication.store import RedisPendingTopics
+from proxy.creation.replication import store as module
+from proxy.creation.replication.interface import Pending
+from proxy.creation.replication.store import RedisPendingTopics
 
 ID = b"\xff\x00" * 8
 

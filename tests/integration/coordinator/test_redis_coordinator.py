@@ -35,11 +35,11 @@ from proxy.coordinator.redis import (
 )
 from proxy.coordinator.shard_calls import MAX_BATCHES_PER_CALL, MAX_ITEMS_PER_CALL
 from proxy.coordinator.shards import partition_key, shard_of, shard_prefix
-from proxy.errors import NONE, REQUEST_TIMED_OUT
+from proxy.protocol.errors import NONE, REQUEST_TIMED_OUT
 from tests.integration.coordinator.conftest import MakeCoordinator, Store
-from tests.unit.wal.buffer_doubles import BATCH as BUFFERED
-from tests.unit.wal.buffer_doubles import HEADER, Storage
-from tests.unit.wal.buffer_doubles import make as make_buffer
+from tests.unit.diskless.wal.buffer_doubles import BATCH as BUFFERED
+from tests.unit.diskless.wal.buffer_doubles import HEADER, Storage
+from tests.unit.diskless.wal.buffer_doubles import make as make_buffer
 
 TOPIC = bytes(range(16))
 BATCH = ProposedBatch(100, 2, 1_000, NO_PRODUCER_ID, -1, -1)

@@ -23,7 +23,7 @@ from proxy.coordinator.interface import (
 from proxy.coordinator.layout import check_store
 from proxy.coordinator.redis import RedisCoordinator
 from proxy.coordinator.shards import FLEET_PREFIX, partition_key, shard_of, shard_prefix
-from proxy.errors import KAFKA_STORAGE_ERROR, NONE
+from proxy.protocol.errors import KAFKA_STORAGE_ERROR, NONE
 from tests.integration.coordinator.conftest import Store
 from tests.integration.coordinator.losses import coordinator_of
 

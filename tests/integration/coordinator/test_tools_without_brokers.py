@@ -17,8 +17,8 @@ from typer.testing import CliRunner
 from proxy import config
 from proxy.cli import app
 from proxy.coordinator.registry import RedisTopicRegistry
-from proxy.records import read_header
-from proxy.wal.segment import SegmentBuilder, segment_key
+from proxy.diskless.wal.segment import SegmentBuilder, segment_key
+from proxy.records.batches import read_header
 from tests.batches import make_batch
 
 TOPIC = uuid.UUID(int=0x1234).bytes

@@ -16,7 +16,7 @@ from proxy.coordinator.redis import RedisCoordinator
 from proxy.coordinator.registry import RedisTopicRegistry
 from proxy.guard.watch import StoreWatch
 from proxy.storage.file import FileStorage
-from proxy.topics import Topics
+from proxy.topics.topics import Topics
 from tests.integration.coordinator.conftest import Store
 from tests.integration.coordinator.losses import Losses, coordinator_of
 

@@ -16,11 +16,11 @@ from proxy.config import Garbage
 from proxy.coordinator.interface import NO_PRODUCER_ID, FindRequest, PartitionRun, ProposedBatch, Row
 from proxy.coordinator.interface_rewriting import Swap, SwapAnswer
 from proxy.coordinator.redis import RedisCoordinator
+from proxy.diskless.wal.segment import segment_key
 from proxy.housekeeping.accepted_loss import FOLDER
 from proxy.housekeeping.garbage import GarbageCollector
-from proxy.stats import Stats
 from proxy.storage.file import FileStorage
-from proxy.wal.segment import segment_key
+from proxy.telemetry.stats import Stats
 
 TOPIC = bytes(range(16))
 BATCH = ProposedBatch(100, 2, 1_000, NO_PRODUCER_ID, -1, -1)

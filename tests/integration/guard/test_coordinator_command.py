@@ -29,7 +29,7 @@ from proxy.coordinator.interface import (
 )
 from proxy.coordinator.redis import RedisCoordinator
 from proxy.coordinator.shards import partition_key, shard_of
-from proxy.errors import NONE
+from proxy.protocol.errors import NONE
 from tests.integration.guard.conftest import SHARDS
 from tests.support.toxiproxy import free_port
 

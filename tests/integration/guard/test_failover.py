@@ -17,7 +17,7 @@ from proxy.coordinator.redis import RedisCoordinator
 from proxy.coordinator.registry import RedisTopicRegistry
 from proxy.guard.remembered import read_sides
 from proxy.guard.watch import StoreWatch
-from proxy.topics import Topics
+from proxy.topics.topics import Topics
 from tests.integration.coordinator.conftest import Store
 from tests.integration.coordinator.losses import LOSABLE, coordinator_of
 from tests.integration.guard.conftest import Proxy

@@ -8,7 +8,7 @@ import pytest
 
 from proxy.coordinator.interface import BatchAnswer, PartitionRun, ProposedBatch
 from proxy.coordinator.redis import RedisCoordinator
-from proxy.errors import NONE, OUT_OF_ORDER_SEQUENCE_NUMBER
+from proxy.protocol.errors import NONE, OUT_OF_ORDER_SEQUENCE_NUMBER
 
 TOPIC = bytes(range(16))
 GAP = 100

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from proxy.demo.stack import Stack
-from proxy.wal.segment import read_segment
+from proxy.diskless.wal.segment import read_segment
 from tests.support.confluent import produce, produce_to, read, read_partitions
 from tests.support.metrics import Metrics
 from tests.support.reconfigured import reconfigured

@@ -10,9 +10,9 @@ import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from proxy.apis import API_TABLE, PROPOSED_VERSIONS, Treatment
 from proxy.demo.ports import HOST
 from proxy.demo.stack import Stack
+from proxy.protocol.apis import API_TABLE, PROPOSED_VERSIONS, Treatment
 from tests.support.questions import ask, ask_bytes, filled
 from tests.support.topics import CLASSIC, create_topic
 from tests.unit.wire.test_addresses import SERVED as WITH_ADDRESSES

@@ -13,10 +13,10 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from kio.index import load_request_schema
 
-from proxy.api_keys import SASL_AUTHENTICATE, SASL_HANDSHAKE
 from proxy.demo.ports import HOST
 from proxy.demo.security import ADMIN
 from proxy.demo.stack import Stack
+from proxy.protocol.api_keys import SASL_AUTHENTICATE, SASL_HANDSHAKE
 from proxy.wire.cold import encode, milliseconds, nested
 from proxy.wire.sasl import build_authenticate, build_handshake
 from tests.batches import make_batch

@@ -13,12 +13,12 @@ import pytest
 import trustme
 from aiohttp import web
 
+from proxy.brokers.service import BrokerAccess, ServiceConnection
+from proxy.brokers.upstream import BrokerUnreachable
 from proxy.config import Settings
 from proxy.demo.ports import HOST
 from proxy.demo.security import SERVICE, unsecured_token
 from proxy.demo.stack import Stack
-from proxy.service import BrokerAccess, ServiceConnection
-from proxy.upstream import BrokerUnreachable
 
 METADATA = 3
 NO_TOPICS = b"\x01\x00\x00\x00\x00"

@@ -13,17 +13,17 @@ import redis
 from confluent_kafka.admin import AclOperation, AdminClient, NewTopic
 from pydantic import SecretStr
 
-from proxy.cluster import Cluster
+from proxy.brokers.cluster import Cluster
 from proxy.config import Settings, load_settings
 from proxy.coordinator.connect import connect
 from proxy.coordinator.shards import FLEET_PREFIX
+from proxy.creation.replication.completion import Completion
+from proxy.creation.replication.interface import Pending
+from proxy.creation.replication.keeper import LEASE
+from proxy.creation.replication.reassignments import ReassignmentsRefused, ask_replicas
+from proxy.creation.replication.store import RedisPendingTopics
 from proxy.demo.security import ADMIN
 from proxy.demo.stack import Stack
-from proxy.replication.completion import Completion
-from proxy.replication.interface import Pending
-from proxy.replication.keeper import LEASE
-from proxy.replication.reassignments import ReassignmentsRefused, ask_replicas
-from proxy.replication.store import RedisPendingTopics
 from tests.support.acls import CLUSTER, Acls
 
 TIMEOUT_SECONDS = 60.0

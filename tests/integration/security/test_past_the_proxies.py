@@ -12,11 +12,11 @@ from confluent_kafka.admin import AclOperation, AdminClient, NewTopic
 from kio.index import load_request_schema
 from typer.testing import CliRunner
 
-from proxy.api_keys import METADATA
 from proxy.cli import app
 from proxy.demo.security import ADMIN, SERVICE
 from proxy.demo.stack import Stack
-from proxy.errors import NONE, TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_OR_PARTITION
+from proxy.protocol.api_keys import METADATA
+from proxy.protocol.errors import NONE, TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_OR_PARTITION
 from proxy.wire.cold import milliseconds, nested
 from tests.support.acls import Acls
 from tests.support.metrics import Metrics

@@ -15,10 +15,10 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartit
 from confluent_kafka.admin import AdminClient, NewTopic
 from kio.index import load_request_schema
 
-from proxy.api_keys import SASL_AUTHENTICATE, SASL_HANDSHAKE
 from proxy.demo.ports import HOST
 from proxy.demo.security import ADMIN
 from proxy.demo.stack import Stack
+from proxy.protocol.api_keys import SASL_AUTHENTICATE, SASL_HANDSHAKE
 from proxy.security.sasl import Scram
 from proxy.wire.cold import milliseconds, nested
 from proxy.wire.sasl import build_authenticate, build_handshake, parse_authenticate_response, parse_handshake_response

@@ -7,10 +7,10 @@ import json
 
 import pytest
 
-from proxy.api_keys import SASL_HANDSHAKE
 from proxy.demo.ports import HOST
 from proxy.demo.security import ADMIN, unsecured_token
 from proxy.demo.stack import Stack
+from proxy.protocol.api_keys import SASL_HANDSHAKE
 from proxy.security.sasl import OAuthBearer, Plain, SaslMechanism, Scram
 from proxy.wire.sasl import build_handshake, parse_handshake_response
 from tests.support.secure_wire import tls_connection

@@ -12,8 +12,8 @@ from typer.testing import CliRunner, Result
 
 from proxy.cli import app
 from proxy.config import Storage
+from proxy.diskless.wal.segment import segment_key
 from proxy.storage import open_storage
-from proxy.wal.segment import segment_key
 from tests.batches import make_batch
 
 

@@ -9,8 +9,8 @@ import uuid
 
 import pytest
 
+from proxy.diskless.wal.segment import segment_key
 from proxy.storage import ObjectMissing, ObjectStorage, StorageError, s3
-from proxy.wal.segment import segment_key
 
 
 @pytest.fixture

@@ -24,9 +24,9 @@ from proxy.config import Settings
 from proxy.coordinator.interface import DeleteRequest, DisklessTopic, FindRequest, Row
 from proxy.coordinator.interface_rewriting import Swap, SwapAnswer
 from proxy.coordinator.shards import partition_key, shard_of
+from proxy.diskless.wal.segment import segment_key
 from proxy.inspection.stores import Stores, open_stores
 from proxy.storage import ObjectMissing
-from proxy.wal.segment import segment_key
 from tests.support.segments import make_topic, write_segments
 
 ROW = struct.Struct(">Bqq16sIIqqq")

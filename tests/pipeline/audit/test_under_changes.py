@@ -18,7 +18,7 @@ from proxy.coordinator.interface_rewriting import Swap, SwapAnswer
 from proxy.coordinator.registry import RedisTopicRegistry
 from proxy.housekeeping.garbage import GarbageCollector
 from proxy.inspection.stores import Stores, open_stores
-from proxy.stats import Stats
+from proxy.telemetry.stats import Stats
 from tests.pipeline.audit.healthy import Hands, audited, kinds, merged_row
 from tests.support.segments import make_topic, write_segments
 

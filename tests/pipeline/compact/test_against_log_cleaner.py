@@ -12,7 +12,7 @@ from proxy.config import Settings
 from proxy.coordinator.interface import DisklessTopic
 from proxy.demo.stack import Stack
 from proxy.inspection.stores import open_stores
-from proxy.records import read_header
+from proxy.records.batches import read_header
 from tests.pipeline.compact.running import compact
 from tests.support.keyed import Keyed, Producer, commit_batches, keyed_batch, log_batches
 from tests.support.log_cleaner import BatchLog, CleanedLog, quick_cleaner, records_of

@@ -24,8 +24,8 @@ from proxy.coordinator.interface import DisklessTopic
 from proxy.coordinator.interface_rewriting import Swap, SwapAnswer
 from proxy.coordinator.redis import RedisCoordinator
 from proxy.coordinator.registry import RedisTopicRegistry
+from proxy.diskless.wal.segment import segment_key
 from proxy.inspection.stores import open_stores
-from proxy.wal.segment import segment_key
 from tests.pipeline.compact.running import compact
 from tests.support.keyed import Keyed, keyed_batch, last_of_each_key, log_records, rows_in, write_batches
 from tests.support.merging import merge_rows

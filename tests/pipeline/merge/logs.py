@@ -16,8 +16,8 @@ from pipeline.progress import Progress
 from pipeline.reading import Range, row_batches
 from proxy.config import Settings
 from proxy.coordinator.interface import DisklessTopic, Row
+from proxy.diskless.wal.segment import segment_key
 from proxy.inspection.stores import Stores
-from proxy.wal.segment import segment_key
 
 Answer = TypeVar("Answer")
 

@@ -16,8 +16,8 @@ from pipeline.merge.layout import ROW_BYTES
 from pipeline.merge.options import MergeOptions
 from proxy.config import Settings
 from proxy.coordinator.interface import DeleteRequest
+from proxy.diskless.wal.segment import segment_key
 from proxy.inspection.stores import Stores
-from proxy.wal.segment import segment_key
 from tests.batches import GZIP
 from tests.pipeline.merge.logs import OPTIONS, TARGET, ask, batches, merge, objects, rows, stored
 from tests.support.segments import make_topic, write_segments

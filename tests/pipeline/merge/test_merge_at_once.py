@@ -18,8 +18,8 @@ from proxy.config import Settings
 from proxy.coordinator.connect import connect
 from proxy.coordinator.interface import DeleteRequest, DisklessTopic
 from proxy.coordinator.registry import RedisTopicRegistry
+from proxy.diskless.wal.segment import segment_key
 from proxy.inspection.stores import Stores
-from proxy.wal.segment import segment_key
 from tests.integration.coordinator.conftest import Store
 from tests.integration.coordinator.losses import Losses
 from tests.pipeline.merge.logs import after_first_task, ask, batches, before_first_task, merge, objects, rows, stored

@@ -13,8 +13,8 @@ from confluent_kafka import TopicPartition
 from proxy.config import Settings
 from proxy.coordinator.interface import DisklessTopic
 from proxy.demo.stack import Stack
+from proxy.diskless.wal.segment import segment_key
 from proxy.inspection.stores import open_registry
-from proxy.wal.segment import segment_key
 from tests.pipeline.merge.logs import OPTIONS, merge, objects, rows, stored
 from tests.support import confluent
 from tests.support.records import COMPRESSIONS, Stored, samples

@@ -18,7 +18,7 @@ from pipeline.source.schema import FULL
 from proxy.config import Settings
 from proxy.coordinator.interface import DisklessTopic, FindRequest, Row
 from proxy.coordinator.interface_rewriting import Swap, SwapAnswer
-from proxy.wal.segment import segment_key
+from proxy.diskless.wal.segment import segment_key
 from tests.support.segments import make_topic, write_segments
 
 SEGMENTS = 60

@@ -17,9 +17,9 @@ from pipeline.progress import Progress
 from pipeline.traffic import reading
 from pipeline.traffic.job import TrafficOptions, run
 from pipeline.traffic.span import Span
+from proxy.accounting.rollups.files import rollup_key
+from proxy.accounting.rollups.table import HOUR_MS, Measure
 from proxy.config import Settings, Storage
-from proxy.rollups.files import rollup_key
-from proxy.rollups.table import HOUR_MS, Measure
 from tests.unit.pipeline.traffic.rollups import HOUR, rollup, row
 
 SPAN = Span(HOUR, HOUR + 2 * HOUR_MS)

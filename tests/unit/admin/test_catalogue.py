@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from proxy.admin.catalogue import LABELS, Family, families
-from proxy.stats import Stats
+from proxy.telemetry.stats import Stats
 
 PAGE = (Path(__file__).parents[3] / "docs" / "metrics.md").read_text()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from proxy.admin.state_metrics import MAX_TOPICS_NAMED, named_topics
-from proxy.stats import OTHER_TOPICS
+from proxy.telemetry.stats import OTHER_TOPICS
 
 
 def test_few_topics_are_named() -> None:

@@ -9,9 +9,9 @@ from prometheus_client.registry import Collector
 
 from proxy.admin.record_metrics import record_metrics, storage_cost
 from proxy.config.prices import Prices
-from proxy.racks import borders
 from proxy.replicas.choice import LeaderReason
-from proxy.stats import OTHER_TOPICS, Ledger, Stats
+from proxy.routing.racks import borders
+from proxy.telemetry.stats import OTHER_TOPICS, Ledger, Stats
 
 GIGABYTE = 10**9
 TOPIC_ID = bytes(range(16))

@@ -10,7 +10,7 @@ from proxy.admin.catalogue import families
 from proxy.admin.record_metrics import record_metrics
 from proxy.admin.sums import ADDED_UP, SEEN_BY_ALL, TOLD_BY_PARENT, WorkerMetrics, metrics_page
 from proxy.config import Prices
-from proxy.stats import Stats
+from proxy.telemetry.stats import Stats
 
 
 def worker(name: str, connections: float, brokers: float, produced: float) -> WorkerMetrics:

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from proxy.apis import API_TABLE
 from proxy.check.broker_configs import compared
 from proxy.check.broker_versions import NEWER_THAN_TRIED, of_ranges
 from proxy.check.brokers import unreachable
@@ -25,6 +24,7 @@ from proxy.check.store import of_latency
 from proxy.check.store import of_memory as of_store_memory
 from proxy.config import Settings
 from proxy.coordinator.interface import ListenersRecord, ProxyRecord
+from proxy.protocol.apis import API_TABLE
 from proxy.wire.metadata import Broker, MetadataTopic
 
 READ = 1 << 3

@@ -13,9 +13,9 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from proxy.cli import app
-from proxy.cli.admin_port import AdminPortError, admin_url
 from proxy.cli.top_frame import frame, sparkline
 from proxy.cli.units import dollars, duration, milliseconds, rate, size
+from proxy.console.admin_port import AdminPortError, admin_url
 from tests.unit.cli.admin_double import CONNECTION, DOCUMENTS, admin_port
 
 

@@ -15,7 +15,7 @@ import pytest
 import structlog
 import yaml
 
-import proxy.server
+import proxy.server.server
 from proxy.cli.run import run
 
 # Runs the module until it imports something of the proxy or from elsewhere, and says what the signal does by then.
@@ -29,7 +29,7 @@ class Watch:
             sys.exit()
 
 sys.meta_path.insert(0, Watch())
-runpy.run_module("proxy.process.worker", run_name="__main__", alter_sys=True)
+runpy.run_module("proxy.server.worker", run_name="__main__", alter_sys=True)
 """
 
 
@@ -56,7 +56,7 @@ def test_a_proxy_that_has_ended_ignores_it(tmp_path: Path, monkeypatch: pytest.M
         if fails:
             raise RuntimeError("broken")
 
-    monkeypatch.setattr(proxy.server, "Server", lambda *_, **__: SimpleNamespace(run=until_hung_up))
+    monkeypatch.setattr(proxy.server.server, "Server", lambda *_, **__: SimpleNamespace(run=until_hung_up))
     path = tmp_path / "proxy.yaml"
     settings = {
         "rack": "rack-a",

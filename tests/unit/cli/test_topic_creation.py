@@ -11,11 +11,11 @@ from kio.schema.create_topics.v7 import response
 from kio.schema.errors import ErrorCode
 from typer.testing import CliRunner, Result
 
+from proxy.brokers.service import ServiceConnection
+from proxy.brokers.upstream import BrokerUnreachable
 from proxy.cli import app
 from proxy.config import Settings
 from proxy.config.security import BrokerTls
-from proxy.service import ServiceConnection
-from proxy.upstream import BrokerUnreachable
 from proxy.wire.cold import encode, milliseconds, read_request
 
 SETTINGS = """\

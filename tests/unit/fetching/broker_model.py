@@ -8,19 +8,19 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
-from proxy.cluster import ClusterView
+from proxy.brokers.cluster import ClusterView
+from proxy.brokers.states import ClassicTopic
+from proxy.client.request import Request
 from proxy.config import FetchSettings
 from proxy.fetch_router import fetch
-from proxy.memory import MemoryBudget
+from proxy.process.memory import MemoryBudget
+from proxy.process.turns import Turns
 from proxy.replicas.answers import ReplicaAnswer, ReplicaUnavailable
 from proxy.replicas.choice import LeaderReason
 from proxy.replicas.log_ends import LogEnds
 from proxy.replicas.near import NearBrokers
 from proxy.replicas.shunned import Shunned
-from proxy.replicas.states import ClassicTopic
-from proxy.request import Request
-from proxy.stats import Stats
-from proxy.turns import Turns
+from proxy.telemetry.stats import Stats
 from proxy.wire.fetch import FetchRequest, build_fetch_request, parse_fetch_request
 from proxy.wire.fetch_response import (
     FetchResponse,

@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
+from proxy.brokers.upstream import BrokerUnreachable
+from proxy.client.rights import ANY_ID, READ, Rights, _Known
 from proxy.coordinator.interface import DisklessTopic
-from proxy.diskless_reader import PartitionRead
-from proxy.errors import NOT_LEADER_OR_FOLLOWER
+from proxy.diskless.diskless_reader import PartitionRead
 from proxy.fetching.asked import FetchAsked
 from proxy.fetching.rounds import Fetching
 from proxy.fetching.route import NOWHERE_NEAR, Router
-from proxy.memory import MemoryBudget
+from proxy.process.memory import MemoryBudget
+from proxy.protocol.errors import NOT_LEADER_OR_FOLLOWER
 from proxy.replicas.choice import LeaderReason
-from proxy.security.rights import ANY_ID, READ, Rights, _Known
-from proxy.upstream import BrokerUnreachable
 from proxy.wire.fetch import parse_fetch_request
 from proxy.wire.partition_states import PartitionState
 from tests.unit.fetching.broker_model import ALSO_NEAR, LEADER, NEAR, Log, Proxied, leader_reads

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import structlog
 
+from proxy.client.rights import ANY_ID, READ, Rights, _Known
 from proxy.replicas.choice import LeaderReason
 from proxy.replicas.near import NearBrokers
-from proxy.security.rights import ANY_ID, READ, Rights, _Known
 from proxy.wire.fetch import FetchRequest, PartitionFetch, TopicFetch, parse_fetch_request
 from proxy.wire.fetch_response import FetchResponse, PartitionFetched, TopicFetched, build_fetch_response
 from proxy.wire.partition_states import PartitionState

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from proxy.client.rights import ANY_ID, READ, Rights, _Known
 from proxy.fetching import route
 from proxy.replicas.choice import LeaderReason
-from proxy.security.rights import ANY_ID, READ, Rights, _Known
 from tests.unit.fetching.broker_model import NEAR, leader_reads
 from tests.unit.fetching.test_routed import asked, one_partition, only_partition
 

@@ -15,10 +15,10 @@ from kio.schema.incremental_alter_configs.v1 import response as incremental_resp
 from kio.schema.types import TopicName
 from kio.static.primitive import i8
 
+from proxy.client.request import Request
 from proxy.coordinator.interface import NO_CHANGE, CoordinatorUnavailable, RegistryChange, RegistrySnapshot
 from proxy.handlers.alter_configs import alter_configs
-from proxy.request import Request
-from proxy.topics import Topics
+from proxy.topics.topics import Topics
 from proxy.wire.cold import encode, milliseconds, read_request, read_response
 from tests.registry_model import ModelTopicRegistry
 

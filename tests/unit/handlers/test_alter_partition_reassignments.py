@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from proxy.cluster import ClusterView
+from proxy.brokers.cluster import ClusterView
+from proxy.client.request import Request
 from proxy.config import Listeners
-from proxy.errors import INVALID_REPLICATION_FACTOR, NONE
 from proxy.handlers.alter_partition_reassignments import alter_partition_reassignments
-from proxy.leaders import LeaderChoice
-from proxy.request import Request
+from proxy.protocol.errors import INVALID_REPLICATION_FACTOR, NONE
+from proxy.routing.leaders import LeaderChoice
 from proxy.wire.metadata import Broker
 from tests.support.questions import filled
 from tests.unit.wire.trees import decode, encode, request_type, response_type

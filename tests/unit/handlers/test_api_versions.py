@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from proxy.client.request import Request
 from proxy.config import FetchSettings
 from proxy.handlers.api_versions import api_versions
-from proxy.request import Request
 from tests.support.questions import filled
 from tests.unit.wire.trees import encode, response_type
 

@@ -13,9 +13,9 @@ from kio.schema.errors import ErrorCode
 from kio.schema.types import TopicName
 from kio.static.primitive import i32
 
+from proxy.client.request import Request
 from proxy.coordinator.interface import CoordinatorUnavailable, DisklessTopic, TopicNotReserved
 from proxy.handlers.create_partitions import create_partitions
-from proxy.request import Request
 from proxy.wire.cold import encode, milliseconds, read_response
 
 NAMES = ("gone", "there")

@@ -15,11 +15,11 @@ from kio.schema.errors import ErrorCode
 from kio.schema.types import TopicName
 from kio.static.primitive import i16, i32
 
+from proxy.client.request import Request
 from proxy.coordinator.interface import CoordinatorUnavailable, TopicNotReserved
+from proxy.creation.replication.creation import UnderReplicatedTopics
 from proxy.handlers.create_topics import _Creating, create_topics
-from proxy.replication.creation import UnderReplicatedTopics
-from proxy.request import Request
-from proxy.topics import Topics
+from proxy.topics.topics import Topics
 from proxy.wire.cold import encode, milliseconds, read_request, read_response
 from tests.registry_model import ModelTopicRegistry
 

@@ -13,15 +13,15 @@ from kio.schema.delete_topics.v6.response import DeletableTopicResult, DeleteTop
 from kio.schema.errors import ErrorCode
 from kio.schema.types import TopicName
 
-from proxy.api_keys import METADATA
+from proxy.brokers.upstream import BrokerUnreachable
+from proxy.client.request import Request
+from proxy.client.rights import DELETE, DESCRIBE
 from proxy.coordinator.interface import DisklessTopic
+from proxy.creation.reservations import Reservations
 from proxy.handlers.delete_topics import _forget, _is_gone, delete_topics
 from proxy.housekeeping.shadows import Shadows
-from proxy.request import Request
-from proxy.reservations import Reservations
-from proxy.security.rights import DELETE, DESCRIBE
-from proxy.topics import Topics
-from proxy.upstream import BrokerUnreachable
+from proxy.protocol.api_keys import METADATA
+from proxy.topics.topics import Topics
 from proxy.wire.cold import encode, milliseconds, nested, read_response
 from proxy.wire.metadata import MetadataTopic
 from tests.coordinator_model import ModelCoordinator

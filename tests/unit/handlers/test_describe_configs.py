@@ -10,10 +10,10 @@ import pytest
 from kio.index import load_request_schema, load_response_schema
 from kio.schema.errors import ErrorCode
 
-from proxy.errors import NONE, REQUEST_TIMED_OUT
-from proxy.handlers.topic_resources import TOPIC
-from proxy.request import Request
-from proxy.topics import Topics
+from proxy.client.request import Request
+from proxy.protocol.errors import NONE, REQUEST_TIMED_OUT
+from proxy.topics.topic_resources import TOPIC
+from proxy.topics.topics import Topics
 from proxy.wire.cold import encode, milliseconds, nested, read_response
 from tests.registry_model import ModelTopicRegistry
 

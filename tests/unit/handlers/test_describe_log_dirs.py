@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from proxy.cluster import ClusterView
+from proxy.brokers.cluster import ClusterView
+from proxy.client.request import Request
 from proxy.config import Listeners
 from proxy.coordinator.interface import CoordinatorUnavailable, DisklessTopic, LogDescription
 from proxy.handlers.describe_log_dirs import describe_log_dirs
-from proxy.leaders import LeaderChoice
-from proxy.request import Request
-from proxy.throttled_log import ThrottledLog
+from proxy.routing.leaders import LeaderChoice
+from proxy.telemetry.throttled_log import ThrottledLog
 from proxy.wire.metadata import Broker
 from tests.support.questions import filled
 from tests.unit.wire.trees import decode, encode, request_type, response_type

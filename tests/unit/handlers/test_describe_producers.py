@@ -8,9 +8,9 @@ from typing import Any
 from kio.index import load_response_schema
 
 from proxy.coordinator.interface import DisklessTopic
-from proxy.errors import KAFKA_STORAGE_ERROR, NONE
 from proxy.handlers.describe_producers import _answer_mine
 from proxy.handlers.halves import MyTopic
+from proxy.protocol.errors import KAFKA_STORAGE_ERROR, NONE
 
 ENTRY = DisklessTopic("orders", b"o" * 16, 3, "live")
 

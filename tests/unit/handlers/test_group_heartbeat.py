@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import structlog
 
+from proxy.client.request import Request
 from proxy.handlers.group_heartbeat import group_heartbeat
-from proxy.request import Request
-from proxy.throttled_log import ThrottledLog
+from proxy.telemetry.throttled_log import ThrottledLog
 from tests.support.questions import filled
 from tests.unit.wire.trees import encode, request_type
 

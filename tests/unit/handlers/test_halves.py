@@ -10,12 +10,12 @@ from kio.schema.errors import ErrorCode
 from kio.schema.list_offsets.v9 import request as v9
 from kio.schema.list_offsets.v9 import response as v9_response
 
+from proxy.client.request import Request
+from proxy.client.rights import Rights
 from proxy.coordinator.interface import LATEST_TIMESTAMP
-from proxy.errors import KAFKA_STORAGE_ERROR, NONE
 from proxy.handlers.list_offsets import list_offsets
-from proxy.request import Request
-from proxy.security.rights import Rights
-from proxy.topics import Topics
+from proxy.protocol.errors import KAFKA_STORAGE_ERROR, NONE
+from proxy.topics.topics import Topics
 from proxy.wire.cold import encode, milliseconds, read_request, read_response
 from tests.registry_model import ModelTopicRegistry
 

@@ -8,11 +8,11 @@ from typing import Any
 
 from kio.schema.list_offsets.v9 import request, response
 
+from proxy.client.request import Request
 from proxy.coordinator.interface import LATEST_TIMESTAMP, DisklessTopic, OffsetAnswer
-from proxy.errors import INVALID_REQUEST, NONE, UNKNOWN_SERVER_ERROR
 from proxy.handlers.halves import MyTopic
 from proxy.handlers.list_offsets import _answer_mine
-from proxy.request import Request
+from proxy.protocol.errors import INVALID_REQUEST, NONE, UNKNOWN_SERVER_ERROR
 
 
 def asked(name: str, *partitions: int) -> MyTopic:

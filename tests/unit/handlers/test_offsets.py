@@ -7,9 +7,9 @@ from types import SimpleNamespace
 from typing import Any
 
 from proxy.coordinator.interface import LATEST_TIMESTAMP, CoordinatorUnavailable, ListRequest, OffsetAnswer
-from proxy.errors import KAFKA_STORAGE_ERROR, NONE
 from proxy.handlers.offsets import listed_offsets
-from proxy.throttled_log import ThrottledLog
+from proxy.protocol.errors import KAFKA_STORAGE_ERROR, NONE
+from proxy.telemetry.throttled_log import ThrottledLog
 
 WANTED = [ListRequest(b"t" * 16, 0, LATEST_TIMESTAMP)]
 

@@ -12,14 +12,20 @@ import pytest
 from kio.schema.create_topics.v7.response import CreatableTopicResult, CreateTopicsResponse
 from kio.schema.errors import ErrorCode
 
-from proxy.api_keys import CREATE_TOPICS
-from proxy.errors import INVALID_REPLICATION_FACTOR, NONE, NOT_CONTROLLER, REQUEST_TIMED_OUT, TOPIC_ALREADY_EXISTS
-from proxy.fleet import LeaseLapsed
+from proxy.brokers.upstream import BrokerUnreachable
+from proxy.client.request import Request
+from proxy.creation.reservations import Reservations
 from proxy.handlers.create_topics import create_by_name
-from proxy.request import Request
-from proxy.reservations import Reservations
-from proxy.topics import Topics
-from proxy.upstream import BrokerUnreachable
+from proxy.protocol.api_keys import CREATE_TOPICS
+from proxy.protocol.errors import (
+    INVALID_REPLICATION_FACTOR,
+    NONE,
+    NOT_CONTROLLER,
+    REQUEST_TIMED_OUT,
+    TOPIC_ALREADY_EXISTS,
+)
+from proxy.routing.fleet import LeaseLapsed
+from proxy.topics.topics import Topics
 from proxy.wire.cold import encode, milliseconds, read_request
 from proxy.wire.metadata import MetadataTopic
 from tests.coordinator_model import ModelCoordinator

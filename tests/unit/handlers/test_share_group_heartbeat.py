@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import structlog
 
-from proxy.errors import INVALID_TOPIC_EXCEPTION
+from proxy.client.request import Request
+from proxy.client.rights import DESCRIBE, Rights
 from proxy.handlers.group_heartbeat import share_group_heartbeat
-from proxy.request import Request
-from proxy.security.rights import DESCRIBE, Rights
-from proxy.throttled_log import ThrottledLog
+from proxy.protocol.errors import INVALID_TOPIC_EXCEPTION
+from proxy.telemetry.throttled_log import ThrottledLog
 from tests.support.questions import filled
 from tests.unit.wire.trees import decode, encode, request_type, response_type
 

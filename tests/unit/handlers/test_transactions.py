@@ -8,7 +8,10 @@ from typing import Any
 import pytest
 import structlog
 
-from proxy.errors import (
+from proxy.client.request import Request
+from proxy.client.rights import ANY_ID, DESCRIBE, WRITE, Rights, _Known
+from proxy.handlers.transactions import add_partitions_to_txn, write_txn_markers
+from proxy.protocol.errors import (
     COORDINATOR_LOAD_IN_PROGRESS,
     INVALID_TOPIC_EXCEPTION,
     NONE,
@@ -16,11 +19,8 @@ from proxy.errors import (
     OPERATION_NOT_ATTEMPTED,
     TOPIC_AUTHORIZATION_FAILED,
 )
-from proxy.handlers.transactions import add_partitions_to_txn, write_txn_markers
-from proxy.request import Request
-from proxy.security.rights import ANY_ID, DESCRIBE, WRITE, Rights, _Known
-from proxy.throttled_log import ThrottledLog
-from proxy.topics import Topics
+from proxy.telemetry.throttled_log import ThrottledLog
+from proxy.topics.topics import Topics
 from proxy.wire.cold import read_response
 from tests.registry_model import ModelTopicRegistry
 from tests.support.questions import filled

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from proxy.coordinator.interface import DisklessTopic, RegistrySnapshot
-from proxy.topics import Topics
+from proxy.topics.topics import Topics
 
 
 def topics_of(*entries: DisklessTopic) -> Topics:

@@ -9,12 +9,12 @@ import structlog
 
 from proxy.config import Garbage
 from proxy.coordinator.interface import NO_PRODUCER_ID, CoordinatorUnavailable, PartitionRun, ProposedBatch
+from proxy.diskless.wal.segment import segment_key
 from proxy.housekeeping import garbage
 from proxy.housekeeping.accepted_loss import FOLDER, loss_accepted_ms, note_accepted_loss
 from proxy.housekeeping.garbage import GarbageCollector
-from proxy.stats import Stats
 from proxy.storage.interface import ObjectsLeft, StorageError, StoredObject
-from proxy.wal.segment import segment_key
+from proxy.telemetry.stats import Stats
 from tests.coordinator_model import ModelCoordinator, wall_clock_ms
 
 TOPIC = bytes(16)

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import structlog
 
+from proxy.brokers.broker_defaults import DefaultsRefused
 from proxy.config import Settings
 from proxy.housekeeping import housekeeper
-from proxy.housekeeping.broker_defaults import DefaultsRefused
 from proxy.housekeeping.housekeeper import Housekeeper
 from proxy.housekeeping.retention import RetentionDefaults
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.housekeeping.broker_defaults import read_defaults
+from proxy.brokers.broker_defaults import read_defaults
 from proxy.housekeeping.retention import UNKNOWN, RetentionDefaults, requests_of
 
 TOPIC = bytes(16)

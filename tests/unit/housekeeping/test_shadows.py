@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from proxy.brokers.broker_metadata import Known, KnownTopic
+from proxy.brokers.upstream import BrokerUnreachable
+from proxy.creation.reservations import Reservations
 from proxy.housekeeping import shadows as module
-from proxy.housekeeping.broker_metadata import Known, KnownTopic
 from proxy.housekeeping.shadows import LEAST_LOOKS, Shadows
-from proxy.reservations import Reservations
-from proxy.topics import Topics
-from proxy.upstream import BrokerUnreachable
+from proxy.topics.topics import Topics
 from tests.coordinator_model import ModelCoordinator
 from tests.registry_model import ModelTopicRegistry
 

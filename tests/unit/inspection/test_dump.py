@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proxy.diskless.wal.segment import SegmentError, read_segment
 from proxy.inspection import dump
 from proxy.inspection.dump import dumped_batches, owner_of
 from proxy.inspection.segments import Extent
-from proxy.records import RecordsError, patch_offsets
-from proxy.wal.segment import SegmentError, read_segment
+from proxy.records.batches import RecordsError, patch_offsets
 from tests.batches import make_batch
 
 SEGMENT = b"\0" + b"".join(bytes(make_batch([bytes(size)])) for size in (0, 1, 300, 5_000))

@@ -18,11 +18,11 @@ from proxy.coordinator.interface import (
     PartitionRun,
     ProposedBatch,
 )
+from proxy.diskless.wal.segment import segment_key
 from proxy.inspection.segments import segment_figures, segments_of_topic
 from proxy.inspection.stores import InspectionError, Stores, object_size, object_sizes
 from proxy.inspection.topics import TopicFigures, dead_bytes, topic_figures
 from proxy.storage import ObjectMissing, open_storage
-from proxy.wal.segment import segment_key
 from tests.coordinator_model import ModelCoordinator
 
 ONE = DisklessTopic("one", b"1" * 16, 2, "live")

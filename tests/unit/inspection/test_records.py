@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from proxy.inspection import records as module
 from proxy.inspection.records import read_records
-from proxy.records import HEADER_BYTES, RecordsError, read_header
+from proxy.records.batches import HEADER_BYTES, RecordsError, read_header
 from tests.batches import GZIP, LZ4, SNAPPY, ZSTD, make_batch
 
 VALUES = [b"first", None, b"", b"x" * 70_000, "ä€😀".encode()]

@@ -9,7 +9,10 @@ from typing import Any
 
 import pytest
 
+from proxy.brokers.states import ClassicTopic
 from proxy.coordinator.interface import NO_TOPIC_ID
+from proxy.creation.replication.interface import Pending
+from proxy.creation.replication.reassignments import KnownReplicas
 from proxy.inspection import under_replicated as module
 from proxy.inspection.stores import InspectionError
 from proxy.inspection.under_replicated import (
@@ -22,9 +25,6 @@ from proxy.inspection.under_replicated import (
     accept_replicas,
     short_partitions,
 )
-from proxy.replicas.states import ClassicTopic
-from proxy.replication.interface import Pending
-from proxy.replication.reassignments import KnownReplicas
 from proxy.wire.partition_states import PartitionState
 
 ID, SHADOW_ID, GONE_ID = (bytes([number]) * 16 for number in (1, 2, 3))

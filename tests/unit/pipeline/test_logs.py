@@ -11,7 +11,7 @@ from pipeline import logs
 from pipeline.logs import LogGone, patiently, rows_of_log
 from proxy.coordinator import patience
 from proxy.coordinator.interface import CoordinatorUnavailable, DeleteRequest, FindRequest, LogAnswer, Row, ShardFenced
-from proxy.errors import KAFKA_STORAGE_ERROR
+from proxy.protocol.errors import KAFKA_STORAGE_ERROR
 from tests.batches import make_batch
 from tests.support.memory_log import TOPIC, MemoryLog, new_log
 

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from pipeline.reading import Range, RowUnreadable, coalesce, fetch_ranges, place_batches, row_batches
 from proxy.coordinator.interface import Row
-from proxy.records import patch_offsets, read_header
+from proxy.diskless.wal.segment import segment_key
+from proxy.records.batches import patch_offsets, read_header
 from proxy.storage.interface import StorageError
-from proxy.wal.segment import segment_key
 from tests.batches import GZIP, make_batch
 from tests.support.memory_log import MemoryObjects
 

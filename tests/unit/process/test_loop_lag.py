@@ -6,7 +6,7 @@ import asyncio
 import time
 
 from proxy.process.loop_lag import measure_loop_lag
-from proxy.stats import LOOP_LAG_BOUNDS_S, Histogram
+from proxy.telemetry.stats import LOOP_LAG_BOUNDS_S, Histogram
 
 
 class Told(Histogram):

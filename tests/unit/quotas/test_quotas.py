@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
+from proxy.brokers.upstream import BrokerUnreachable
+from proxy.client.principal import SaslObserver
 from proxy.quotas import quotas as quotas_module
 from proxy.quotas.quotas import DEFAULT, ClientQuota, Quotas, QuotasRefused
-from proxy.security.principal import SaslObserver
-from proxy.upstream import BrokerUnreachable
 from proxy.wire.errors import ProtocolError
 from proxy.wire.primitives import INT16, INT32, write_count, write_string
 

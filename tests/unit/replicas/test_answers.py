@@ -12,9 +12,9 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from proxy.memory import MemoryBudget
+from proxy.brokers.upstream import BrokerConnection
+from proxy.process.memory import MemoryBudget
 from proxy.replicas.answers import CORRELATION_ID, AwaitedAnswer, ReplicaAnswer
-from proxy.upstream import BrokerConnection
 from proxy.wire.frames import Decision
 
 LIMIT = 10

@@ -9,9 +9,9 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 import structlog
 
+from proxy.brokers.upstream import BrokerUnreachable
 from proxy.replicas import knowledge
 from proxy.replicas.knowledge import Replicas
-from proxy.upstream import BrokerUnreachable
 from proxy.wire.metadata import parse_metadata_request
 from proxy.wire.partition_states import PartitionState
 from tests.unit.wire.trees import encode, response_type

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import structlog
 
+from proxy.brokers.states import ClassicTopic
+from proxy.brokers.upstream import BrokerUnreachable
 from proxy.replicas.log_ends import LogEnds
 from proxy.replicas.near import NearBrokers
-from proxy.replicas.states import ClassicTopic
-from proxy.upstream import BrokerUnreachable
 from proxy.wire.metadata import Broker
 from proxy.wire.partition_states import PartitionState
 from tests.support.questions import filled

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from proxy.cluster import Cluster
+from proxy.brokers.cluster import Cluster
 from proxy.config import Settings
 from proxy.replicas.near import NearBrokers
 from proxy.wire.metadata import Broker

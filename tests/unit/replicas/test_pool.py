@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 import structlog
 
-from proxy.cluster import Cluster, ClusterView
+from proxy.brokers.cluster import Cluster, ClusterView
+from proxy.brokers.service import BrokerAccess
+from proxy.brokers.upstream import BrokerConnection, BrokerUnreachable
 from proxy.config import FetchSettings, Settings
-from proxy.memory import MemoryBudget
+from proxy.process.memory import MemoryBudget
 from proxy.replicas.answers import ReplicaAnswer, ReplicaUnavailable
 from proxy.replicas.choice import LeaderReason
 from proxy.replicas.pool import ReplicaConnections
 from proxy.replicas.shunned import Shunned
-from proxy.service import BrokerAccess
-from proxy.upstream import BrokerConnection, BrokerUnreachable
 from proxy.wire.metadata import Broker
 from tests.unit.replicas.fetch_server import CLOSE, FetchServer, fetch_server, fetched
 

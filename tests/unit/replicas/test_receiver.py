@@ -12,8 +12,8 @@ import pytest
 import trustme
 import uvloop
 
+from proxy.brokers.upstream import BrokerConnection, BrokerUnreachable, connect_broker
 from proxy.replicas.receiver import InPlaceReceiver, receive_in_place
-from proxy.upstream import BrokerConnection, BrokerUnreachable, connect_broker
 
 SIZES = (0, 10, 65_531, 65_532, 65_536, 3_000_000, 70_000, 5)
 """Of bodies, around the size from which on a frame is received in place."""

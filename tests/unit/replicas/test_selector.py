@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import structlog
 
-from proxy.housekeeping.broker_defaults import DefaultsRefused
+from proxy.brokers.broker_defaults import DefaultsRefused
 from proxy.replicas import selector
 from proxy.replicas.selector import ReplicaSelector
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from proxy.config import Storage
-from proxy.stats import Stats
 from proxy.storage.counted import CountedStorage
 from proxy.storage.file import FileStorage
 from proxy.storage.interface import ObjectMissing, StorageError, StoredObject
+from proxy.telemetry.stats import Stats
 
 
 class Broken(FileStorage):

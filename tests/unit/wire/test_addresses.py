@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kio.schema.index import api_key_map, schema_name_map
 
-from proxy.apis import API_TABLE, Treatment
+from proxy.client.request import Request
 from proxy.config import Listeners, Settings
 from proxy.handlers import HANDLERS
-from proxy.leaders import LeaderChoice
-from proxy.request import Request
+from proxy.protocol.apis import API_TABLE, Treatment
+from proxy.routing.leaders import LeaderChoice
 from proxy.wire.endpoints import rewrite_node_endpoints
 from proxy.wire.fetch_stream import FetchEndpointStream
 from tests.unit.wire.kafka_python import response_schemas

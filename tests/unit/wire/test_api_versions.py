@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.apis import API_TABLE, Treatment
+from proxy.protocol.apis import API_TABLE, Treatment
 from proxy.wire.api_versions import clamp_api_versions, client_software, unsupported_api_versions_response
 from proxy.wire.errors import ProtocolError
 from proxy.wire.primitives import NO_TAGS, write_string

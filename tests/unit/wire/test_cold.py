@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kio.index import KioIndexError
 
-from proxy.apis import API_TABLE
+from proxy.protocol.apis import API_TABLE
 from proxy.wire.cold import read_request
 from proxy.wire.cold_lengths import check_lengths
 from proxy.wire.errors import ProtocolError

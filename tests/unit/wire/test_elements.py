@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from proxy.auto_creation import creating_request
+from proxy.client.request import Request
+from proxy.creation.auto_creation import creating_request
 from proxy.handlers.create_topics import create_topics
-from proxy.request import Request
 from proxy.wire import primitives
 from proxy.wire.cold import read_request
 from proxy.wire.describe_topic_partitions import build_lower_request

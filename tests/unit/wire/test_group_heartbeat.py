@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kio.schema.index import api_key_map, schema_name_map
 
-from proxy.apis import API_TABLE
+from proxy.protocol.apis import API_TABLE
 from proxy.wire.group_heartbeat import heartbeat_rack
 from tests.unit.wire.trees import encode, request_type, trees
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.apis import API_TABLE
+from proxy.protocol.apis import API_TABLE
 from proxy.wire.errors import ProtocolError
 from proxy.wire.header import request_header
 from proxy.wire.sasl_v0 import MAX_GSSAPI_TOKENS, MAX_TOKEN_BYTES, RawTokens

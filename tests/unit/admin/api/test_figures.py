@@ -14,7 +14,7 @@ from proxy.admin.api.history import INTERVAL_MS, SAMPLES, History, histogram_qua
 from proxy.admin.api.overview import State, document
 from proxy.admin.record_metrics import record_metrics
 from proxy.config import Prices
-from proxy.stats import Stats
+from proxy.telemetry.stats import Stats
 from tests.unit.process.test_ports import settings_of
 
 GIGABYTE = 1_000_000_000

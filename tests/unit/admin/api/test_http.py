@@ -19,9 +19,9 @@ from proxy.admin.api.pace import MAX_WAITING
 from proxy.admin.api.question import MAX_LIMIT, Question, Resource, Told
 from proxy.admin.api.topics import TopicTold
 from proxy.admin.http import AdminServer
-from proxy.admin.recent import RECENT_ERRORS, RecentError
 from proxy.config import Admin, Settings
 from proxy.process.ports import StartError
+from proxy.telemetry.recent import RECENT_ERRORS, RecentError
 from proxy.wire.metadata import Broker
 from tests.unit.process.test_ports import settings_of
 

@@ -12,8 +12,8 @@ from proxy.admin.api.history import histogram_quantile_ms, sample_of
 from proxy.admin.carried import Carried
 from proxy.admin.families import buckets_of
 from proxy.admin.metrics import latency_metrics
-from proxy.api_keys import FETCH, METADATA, PRODUCE
-from proxy.stats import (
+from proxy.protocol.api_keys import FETCH, METADATA, PRODUCE
+from proxy.telemetry.stats import (
     LATENCY_BOUNDS_S,
     LOOP_LAG_BOUNDS_S,
     MAX_COMMIT_INTERVALS,

@@ -12,8 +12,8 @@ from pipeline.audit.defects import Defect
 from pipeline.audit.reads import ReadAnswer, read_rows
 from pipeline.audit.spill import PlacedRow
 from proxy.coordinator.interface import Row
-from proxy.records import patch_offsets
-from proxy.wal.segment import segment_key
+from proxy.diskless.wal.segment import segment_key
+from proxy.records.batches import patch_offsets
 from tests.batches import GZIP, make_batch
 from tests.support.memory_log import MemoryObjects
 

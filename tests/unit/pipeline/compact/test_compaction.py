@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pipeline.compact.apply import State
 from proxy.inspection.records import read_records
-from proxy.records import read_header
+from proxy.records.batches import read_header
 from tests.support.keyed import Keyed, Producer, foreign_header_batch, keyed_batch, last_of_each_key
 from tests.support.memory_log import TOPIC
 from tests.unit.pipeline.compact.simulated import DELETE_RETENTION_MS, SETTINGS, Killed, Simulated

@@ -15,7 +15,7 @@ from pipeline.compact.keys import keys_in, keys_of
 from pipeline.compact.plan import Log, Span
 from pipeline.compact.spans import Work
 from proxy.inspection.stores import Stores
-from proxy.records import RecordsError, patch_offsets
+from proxy.records.batches import RecordsError, patch_offsets
 from proxy.storage.interface import ObjectMissing, StorageError
 from tests.support.keyed import Keyed, foreign_header_batch, keyed_batch
 from tests.support.memory_log import TOPIC

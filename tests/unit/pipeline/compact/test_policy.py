@@ -6,7 +6,7 @@ import pytest
 
 from pipeline.compact.policy import Cleanable, CompactionConfigs, configs_of, first_dirty_offset
 from proxy.coordinator.interface import Row
-from proxy.topic_configs import registry_configs
+from proxy.topics.topic_configs import registry_configs
 
 NOW_MS = 1_000_000
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pipeline.compact.records import DELETE_HORIZON, delete_horizon_ms, kept_of, moved
 from pipeline.compact.rewrite import Cleaned, Cleaning, clean_row
-from proxy.records import RecordsError, check_offsets, patch_offsets, read_header
+from proxy.records.batches import RecordsError, check_offsets, patch_offsets, read_header
 from tests.support.keyed import START_MS, Keyed, Producer, decoded, keyed_batch
 from tests.support.records import Stored
 

@@ -23,9 +23,9 @@ from pipeline.tasks import TaskFailed
 from proxy.config import Garbage
 from proxy.coordinator.interface import CoordinatorUnavailable, DeleteRequest, DisklessTopic, ShardFenced
 from proxy.coordinator.interface_rewriting import Swap, SwapAnswer
+from proxy.diskless.wal.segment import segment_key
 from proxy.inspection.stores import InspectionError, Stores
 from proxy.storage.interface import StoredObject
-from proxy.wal.segment import segment_key
 from tests.batches import make_batch
 from tests.support.memory_log import TOPIC, MemoryLog, MemoryObjects, new_log
 

@@ -15,9 +15,9 @@ from pipeline.merge.plan import MergeTask, Output, Part
 from pipeline.merge.rewriting import Merged, Merger
 from pipeline.reading import Range, row_batches
 from proxy.coordinator.interface import Row
-from proxy.records import patch_offsets, read_header
+from proxy.diskless.wal.segment import segment_key
+from proxy.records.batches import patch_offsets, read_header
 from proxy.storage.interface import Buffer, ObjectRefused, StorageError
-from proxy.wal.segment import segment_key
 from tests.batches import ENCODE, make_batch
 from tests.support.memory_log import MemoryObjects
 

@@ -15,7 +15,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pipeline.source.decoding import ArrowBuilder, decode, header_column, no_garbage_collection
 from pipeline.source.errors import SourceError
 from pipeline.source.schema import FULL
-from proxy.records import RecordsError, patch_offsets, read_header
+from proxy.records.batches import RecordsError, patch_offsets, read_header
 from tests.batches import make_timed_batch
 
 with warnings.catch_warnings():

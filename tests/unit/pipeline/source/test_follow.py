@@ -19,8 +19,8 @@ from pipeline.source.schema import FULL
 from pipeline.source.splits import LogRange
 from pipeline.source.task import arrow_batches
 from proxy.coordinator.interface import DeleteRequest, Row
-from proxy.records import patch_offsets
-from proxy.wal.segment import segment_key
+from proxy.diskless.wal.segment import segment_key
+from proxy.records.batches import patch_offsets
 from tests.batches import make_batch
 from tests.support.memory_log import TOPIC, MemoryLog, new_log
 

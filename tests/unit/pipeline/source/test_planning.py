@@ -14,7 +14,7 @@ from pipeline.source.selection import ChosenTopic, choose
 from pipeline.source.splits import LogRange
 from pipeline.source.times import offset_since
 from proxy.coordinator.interface import DeleteRequest, DisklessTopic
-from proxy.wal.segment import segment_key
+from proxy.diskless.wal.segment import segment_key
 from tests.batches import make_batch, make_timed_batch
 from tests.support.memory_log import TOPIC, MemoryLog, new_log
 

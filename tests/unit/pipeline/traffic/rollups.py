@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from proxy.rollups.files import encode_rows
-from proxy.rollups.table import HOUR_MS, Measure, RollupRow
+from proxy.accounting.rollups.files import encode_rows
+from proxy.accounting.rollups.table import HOUR_MS, Measure, RollupRow
 
 HOUR = 494_900 * HOUR_MS
 """2026-06-16 20:00 UTC."""

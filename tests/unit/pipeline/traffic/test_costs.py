@@ -10,7 +10,7 @@ from pipeline.traffic.costs import Bill, Model, bill_of, crossings
 from pipeline.traffic.table import Flow
 from proxy.admin.record_metrics import record_metrics
 from proxy.config import Prices
-from proxy.stats import Stats
+from proxy.telemetry.stats import Stats
 
 GB = 1_000_000_000
 PRICES = Prices(cross_rack_usd_per_gb=1.0, put_usd_per_thousand=0.0, get_usd_per_thousand=0.0)

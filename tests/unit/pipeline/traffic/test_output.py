@@ -23,8 +23,8 @@ from pipeline.traffic.span import Span
 from pipeline.traffic.summary import Moved, Summary, summary_of
 from pipeline.traffic.table import decode, empty, summed
 from pipeline.traffic.units import told_decimal, told_share, told_usd
+from proxy.accounting.rollups.table import HOUR_MS, Measure, RollupRow
 from proxy.config import Prices
-from proxy.rollups.table import HOUR_MS, Measure, RollupRow
 from tests.unit.pipeline.traffic.rollups import HOUR, rollup, row
 
 SPAN = Span(HOUR, HOUR + 3 * HOUR_MS)

@@ -12,9 +12,9 @@ from pipeline.traffic import reading
 from pipeline.traffic.reading import ROLLUPS_PER_TASK, TASK_BYTES, Stored, read_rollups, rollups_in, tasks_of
 from pipeline.traffic.span import Span
 from pipeline.traffic.table import numbers
+from proxy.accounting.rollups.files import rollup_key
+from proxy.accounting.rollups.table import HOUR_MS, Measure
 from proxy.config import Settings
-from proxy.rollups.files import rollup_key
-from proxy.rollups.table import HOUR_MS, Measure
 from proxy.storage.interface import StorageError
 from tests.unit.pipeline.traffic.rollups import HOUR, rollup, row
 

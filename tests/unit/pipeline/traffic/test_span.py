@@ -7,7 +7,7 @@ from datetime import UTC, date, datetime
 import pytest
 
 from pipeline.traffic.span import Span, span_of
-from proxy.rollups.table import HOUR_MS
+from proxy.accounting.rollups.table import HOUR_MS
 
 DAY_MS = 24 * HOUR_MS
 

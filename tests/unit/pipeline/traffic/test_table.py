@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from pipeline.traffic.span import Span
 from pipeline.traffic.table import BadRollup, Flow, bounded, decode, empty, flows, numbers, racks_of, summed
-from proxy.rollups.files import COLUMNS
-from proxy.rollups.parquet import Kind, encode
-from proxy.rollups.table import FORMAT, FORMAT_KEY, HOUR_MS, Measure, RollupRow
+from proxy.accounting.rollups.files import COLUMNS
+from proxy.accounting.rollups.parquet import Kind, encode
+from proxy.accounting.rollups.table import FORMAT, FORMAT_KEY, HOUR_MS, Measure, RollupRow
 from tests.unit.pipeline.traffic.rollups import HOUR, rollup, row
 
 ROWS = st.builds(

@@ -1,0 +1,1 @@
+"""Record bytes by topic and rack, and the formulas of their cost."""

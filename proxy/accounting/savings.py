@@ -1,0 +1,114 @@
+"""What a diskless topic saves: what the same bytes would have cost between racks as a classic topic.
+
+The model, which `docs/cost.md` explains: leaders and clients are spread over N racks alike, clients read from leaders,
+and R replicas are spread over the racks as evenly as can be. Of a byte that is produced or fetched (N - 1) / N crosses
+then, and each produced byte crosses once more for every replica that is in another rack than its leader. What requests
+to object storage cost is told beside (`storage_cost_usd_total`), not taken off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from prometheus_client.core import Metric
+
+from proxy.admin.families import labelled_counter
+from proxy.routing.racks import borders
+from proxy.telemetry.stats import Stats
+
+if TYPE_CHECKING:
+    from proxy.config import Prices
+
+GIGABYTE = 1_000_000_000
+"""Bytes: what clouds mean by it where they name prices."""
+DEFAULT_REPLICATION_FACTOR = 3
+"""Where the brokers' own `default.replication.factor` is not known."""
+
+
+class Crossings(NamedTuple):
+    """How often a byte of a classic topic crosses racks, on average."""
+
+    produce: float
+    """Each byte produced, from the client to the leader."""
+    replication: float
+    """Each byte produced, from the leader to its followers."""
+    fetch: float
+    """Each byte fetched, from the leader to the client."""
+
+
+class DisklessBytes(NamedTuple):
+    """Record bytes of diskless topics."""
+
+    produced: int
+    """All that were stored, wherever they came from: a classic topic would have replicated each. What was refused, or
+    came once more, saves nothing."""
+    produced_near: int
+    """Those of them that crossed no rack on their way to the proxy."""
+    fetched_near: int
+    """Those that crossed no rack on their way to the client."""
+
+
+def crossings(racks: int, replication_factor: int) -> Crossings:
+    """Of a classic topic in a cluster of so many racks; none where there is but one, or none is known."""
+    if racks < 2:
+        return Crossings(0.0, 0.0, 0.0)
+    away = (racks - 1) / racks
+    replicas = max(replication_factor, 1)
+    each, more = divmod(replicas, racks)
+    beside = (racks - more) * each**2 + more * (each + 1) ** 2  # of leader and replica in the same rack, each pair
+    return Crossings(away, replicas - beside / replicas, away)
+
+
+def saved_usd(record_bytes: DisklessBytes, racks: int, replication_factor: int, prices: Prices) -> dict[str, float]:
+    """US dollars by what they were saved on: `diskless_produce`, `diskless_replication` and `diskless_fetch`.
+
+    Bytes that crossed racks all the same save nothing on their way, even where they crossed less often.
+    """
+    per_byte = prices.cross_rack_usd_per_gb / GIGABYTE
+    each = crossings(racks, replication_factor)
+    return {
+        "diskless_produce": record_bytes.produced_near * each.produce * per_byte,
+        "diskless_replication": record_bytes.produced * each.replication * per_byte,
+        "diskless_fetch": record_bytes.fetched_near * each.fetch * per_byte,
+    }
+
+
+def near_read_saved_usd(stats: Stats, prices: Prices) -> float:
+    """Between proxy and broker each byte would have crossed; between client and proxy all is as it would have been."""
+    size = sum(stats.near_read_bytes.values())
+    return stats.ledger.total("near_read", size, prices.cross_rack_usd_per_gb / GIGABYTE)
+
+
+def diskless_bytes(stats: Stats, own_rack: str) -> DisklessBytes:
+    """What a proxy of `own_rack` has counted so far."""
+    fetched_near = sum(
+        size
+        for (kind, direction, client_rack, serving_rack), _, size in stats.all_record_bytes()
+        if (kind, direction) == ("diskless", "fetch") and not borders(client_rack, own_rack, serving_rack)
+    )
+    produced_near = sum(
+        size for client_rack, size in stats.stored_bytes.items() if not borders(client_rack, own_rack, own_rack)
+    )
+    return DisklessBytes(sum(stats.stored_bytes.values()), produced_near, fetched_near)
+
+
+def savings_metrics(
+    stats: Stats, own_rack: str, racks: int, replication_factor: int, prices: Prices
+) -> Iterator[Metric]:
+    """The counter of savings; `racks` is how many the brokers are in, `replication_factor` theirs, 0 where unknown."""
+    counted = diskless_bytes(stats, own_rack)
+    of_a_byte = saved_usd(DisklessBytes(1, 1, 1), racks, replication_factor or DEFAULT_REPLICATION_FACTOR, prices)
+    quantities = {
+        "diskless_produce": counted.produced_near,
+        "diskless_replication": counted.produced,
+        "diskless_fetch": counted.fetched_near,
+    }
+    saved = {saving: stats.ledger.total(saving, size, of_a_byte[saving]) for saving, size in quantities.items()}
+    saved["near_read"] = near_read_saved_usd(stats, prices)
+    yield labelled_counter(
+        "saved_usd",
+        "What near reads save, and what diskless topics save against classic ones, by the setting prices.",
+        ["saving"],
+        [((saving,), usd) for saving, usd in saved.items()],
+    )

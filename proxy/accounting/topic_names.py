@@ -1,0 +1,87 @@
+"""The topic that a client means: names and IDs that clients send are confirmed by the brokers, in the background.
+
+Anybody can make up names and IDs. Only topics that brokers know take a place in the metrics (`stats.py`), where IDs
+need a name, too (Produce and Fetch v13, KIP-516), and in the cache of classic topics (`topics.py`). Neither waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+
+from proxy.brokers.upstream import BrokerUnreachable
+from proxy.protocol.api_keys import METADATA
+from proxy.protocol.errors import NONE, UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION
+from proxy.telemetry.stats import Stats
+from proxy.topics.topics import TopicReference, Topics
+from proxy.wire.errors import ProtocolError
+from proxy.wire.metadata import MetadataRequest, MetadataRequestTopic, encode_metadata_request, metadata_topics
+from proxy.wire.primitives import Buffer
+
+Ask = Callable[[int, int, "list[Buffer] | bytes"], Awaitable[memoryview]]
+"""`ServiceConnection.ask`."""
+
+_VERSION = 12
+_EVERY_S = 1.0
+_GIVE_UP_S = 10.0
+"""Brokers hear of a new topic one after the other: what they don't know for so long is no topic, or hidden."""
+_TOPICS_PER_STEP = 100
+_CONFIRMED_AT_A_TIME = 1_000
+_MISSING = (UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, 17)
+"""17 is INVALID_TOPIC_EXCEPTION: a name that no topic can have."""
+
+
+class TopicNames:
+    """Confirms what `stats` has counted and `topics` has seen; `now` tells monotonic seconds."""
+
+    def __init__(self, stats: Stats, topics: Topics, ask: Ask, now: Callable[[], float]) -> None:
+        self._stats = stats
+        self._topics = topics
+        self._ask = ask
+        self._now = now
+        self._missing_since_s: dict[TopicReference, float] = {}
+
+    async def follow(self) -> None:
+        """Look for ever."""
+        while True:
+            await asyncio.sleep(_EVERY_S)
+            await self.confirm()
+
+    async def confirm(self) -> None:
+        """Ask for what is not confirmed; what the brokers don't answer now is asked again. Never raises."""
+        counted, seen = list(self._stats.unsettled_bytes), self._topics.unconfirmed(_CONFIRMED_AT_A_TIME)
+        references = list(dict.fromkeys((*counted, *seen)))
+        for by_name in (True, False):
+            kind = [one for one in references if isinstance(one, str) is by_name]
+            for start in range(0, len(kind), _TOPICS_PER_STEP):
+                try:
+                    self._take(await self._found(kind[start : start + _TOPICS_PER_STEP]))
+                except (BrokerUnreachable, ProtocolError):
+                    return
+        self._missing_since_s = {
+            topic: since_s for topic, since_s in self._missing_since_s.items() if topic in self._stats.unsettled_bytes
+        }
+
+    async def _found(self, references: Sequence[TopicReference]) -> dict[TopicReference, tuple[int, str | None]]:
+        """Error code and name of each. Raises BrokerUnreachable and ProtocolError."""
+        asked = [
+            MetadataRequestTopic(one) if isinstance(one, str) else MetadataRequestTopic(None, one) for one in references
+        ]
+        request = MetadataRequest(_VERSION, asked, allow_auto_topic_creation=False)
+        answer = await self._ask(METADATA, _VERSION, encode_metadata_request(request))
+        by_name = isinstance(references[0], str)
+        found = {one.name if by_name else one.topic_id: one for one in metadata_topics(answer, _VERSION)}
+        return {one: (found[one].error_code, found[one].name) for one in references if one in found}
+
+    def _take(self, found: dict[TopicReference, tuple[int, str | None]]) -> None:
+        for topic, (error_code, name) in found.items():
+            exists = error_code == NONE and name is not None
+            self._topics.confirm(topic, exists=exists)
+            if topic not in self._stats.unsettled_bytes:
+                continue
+            if exists:
+                self._stats.settle(topic, name)
+            elif isinstance(topic, str) and error_code not in _MISSING:
+                self._stats.settle(topic, topic)  # hidden from the proxy: nobody here can say
+            elif self._now() - self._missing_since_s.setdefault(topic, self._now()) >= _GIVE_UP_S:
+                self._stats.settle(topic, None)

@@ -1,0 +1,1 @@
+"""The parts of one process, put together once."""

@@ -1,0 +1,1 @@
+"""Connections to brokers, the cluster as its brokers describe it, and the brokers' defaults."""

@@ -1,0 +1,1 @@
+"""One client: its requests, its answers in order, its identity and rights."""

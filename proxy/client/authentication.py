@@ -1,0 +1,120 @@
+"""What is known of a client's authentication to its broker, whose messages pass. Sans-io.
+
+The broker decides whom it lets in. This only keeps the proxy from answering, or asking the broker, what the broker
+would not hear of from this client now: anything but the exchange itself before it is done, and anything but a new
+exchange once the session has ended (KIP-368). The order of messages is that of Kafka's SaslServerAuthenticator.
+
+For PLAIN, SCRAM and OAUTHBEARER the end of an exchange is known. Of other mechanisms (GSSAPI, plug-ins) only the broker
+knows how many tokens they take: there every token that it accepts may be the last, and a request that comes too early
+is refused by the broker when it is sent on, or when the client's rights are asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from proxy.protocol.api_keys import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
+from proxy.protocol.apis import API_TABLE
+from proxy.protocol.errors import NONE
+from proxy.wire.errors import ProtocolError
+from proxy.wire.primitives import Buffer
+from proxy.wire.sasl import TOKENS_OF_CLIENT, AuthenticateAnswer
+from proxy.wire.sasl_v0 import MAX_TOKEN_BYTES, RawTokens
+
+_OAUTHBEARER = "OAUTHBEARER"
+_REMEDY = "set the client's security.protocol and SASL settings as for the brokers"
+
+
+class Authentication:
+    """One connection's authentication; `required` where the brokers' listener is one of SASL. `now`: in seconds."""
+
+    __slots__ = ("_done", "_ends_s", "_mechanism", "_now", "_raw", "_required", "_rounds", "_under_way")
+
+    def __init__(self, required: bool, now: Callable[[], float]) -> None:
+        self._required = required
+        self._now = now
+        self._done = not required
+        self._under_way = False
+        self._mechanism = ""
+        self._rounds = 0
+        self._raw: RawTokens | None = None
+        self._ends_s: float | None = None
+
+    @property
+    def under_way(self) -> bool:
+        """Whether an exchange has begun and is not over: nothing else may be sent to the broker."""
+        return self._under_way
+
+    def takes_token(self, size: int, head: Buffer) -> bool:
+        """Whether the frame that begins so is a token without header. Raises ProtocolError."""
+        if self._raw is None:
+            return False
+        if self._raw.is_token(size, head):
+            return True
+        self._raw = None
+        self._finish(None)
+        return False
+
+    def admit(self, api_key: int, size: int) -> None:
+        """A request of `size` bytes begins. Raises ProtocolError where the broker would close the connection."""
+        if not self._required:
+            return
+        name = API_TABLE[api_key].name
+        if self._under_way:
+            if api_key != SASL_AUTHENTICATE:
+                raise ProtocolError(f"{name} came while an authentication is under way; the client is at fault")
+        elif not self._done:
+            if api_key not in (SASL_HANDSHAKE, API_VERSIONS):
+                raise ProtocolError(f"{name} came before authentication; {_REMEDY}")
+        elif api_key != SASL_HANDSHAKE and self._ends_s is not None and self._now() > self._ends_s:
+            raise ProtocolError(
+                f"{name} came after the end of the client's session, without a new authentication (KIP-368); raise "
+                "connections.max.reauth.ms of the brokers, or use a newer client"
+            )
+        if (not self._done or api_key in (SASL_HANDSHAKE, SASL_AUTHENTICATE)) and size > MAX_TOKEN_BYTES:
+            raise ProtocolError(f"{name} of {size} bytes is larger than brokers take of SASL ({MAX_TOKEN_BYTES})")
+
+    def handshake_begins(self, mechanism: str, api_version: int) -> None:
+        """A SaslHandshake is sent on. Raises ProtocolError."""
+        if not self._required:
+            return
+        if api_version == 0:
+            if self._done:
+                raise ProtocolError("SaslHandshake v0 can't authenticate again; use a client of Kafka 2.2 or newer")
+            self._raw = RawTokens(mechanism)
+        self._under_way = True
+        self._mechanism = mechanism
+        self._rounds = 0
+
+    def handshake_answered(self, error_code: int) -> None:
+        """The broker's answer. With an error all is as before: it may have come too soon after the last one."""
+        if error_code != NONE:
+            self._under_way = False
+            self._raw = None
+
+    def authenticate_answered(self, answer: AuthenticateAnswer) -> bool:
+        """The answer to a token; whether the client is authenticated by it. After an error the broker closes."""
+        if answer.error_code != NONE or not self._required:
+            return False
+        self._rounds += 1
+        refused = self._mechanism == _OAUTHBEARER and bool(answer.auth_bytes)
+        if self._rounds < TOKENS_OF_CLIENT.get(self._mechanism, 1) or refused:
+            return False
+        self._finish(answer.session_lifetime_ms / 1000 if answer.session_lifetime_ms else None)
+        return True
+
+    def token_answered(self, token: Buffer) -> bool:
+        """The answer to a token without header; whether the client is authenticated by it."""
+        if self._raw is None:
+            return False
+        self._raw.answered(token)
+        if not self._raw.over:
+            return False
+        self._raw = None
+        self._finish(None)
+        return True
+
+    def _finish(self, lifetime_s: float | None) -> None:
+        self._done = True
+        self._under_way = False
+        self._ends_s = None if lifetime_s is None else self._now() + lifetime_s

@@ -1,0 +1,241 @@
+"""Response slots: one per request that is answered, in the order of arrival; the head of the queue is flushed.
+
+A slot is filled by the broker (`BrokerSlot`, streamed where it is the head) or by the proxy itself (`Slot.fill`). So
+a connection's answers keep Kafka's order whoever gives them, and diskless produces can be pipelined (decision 0002).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from proxy.protocol.apis import response_is_flexible
+from proxy.wire.errors import ProtocolError
+from proxy.wire.fetch_stream import FetchEndpointStream, count_plain
+from proxy.wire.frames import Decision
+from proxy.wire.header import response_header, response_header_length
+from proxy.wire.primitives import Buffer
+
+if TYPE_CHECKING:
+    from proxy.connection.connection import ClientConnection
+    from proxy.wire.metadata import AddressOf
+    from proxy.wire.topic_walk import CountTopic
+
+_SIZE = struct.Struct(">i")
+_CORRELATION = struct.Struct(">i")
+_HEAD_BYTES = 8
+"""Frame size and correlation ID."""
+_TAGGED_HEAD_BYTES = 9
+"""The same with the empty tagged fields of response header v1."""
+Rewrite = Callable[[memoryview], "list[Buffer]"]
+
+
+class Slot:
+    """The place of one answer. `charge_bytes` of the memory budget are given back when it is finished."""
+
+    __slots__ = (
+        "api_key",
+        "api_version",
+        "began_s",
+        "buffers",
+        "charge_bytes",
+        "connection",
+        "correlation_id",
+        "done",
+        "let_go",
+        "lost",
+    )
+
+    def __init__(self, connection: ClientConnection, api_key: int, api_version: int, correlation_id: int) -> None:
+        self.connection = connection
+        self.api_key = api_key
+        self.api_version = api_version
+        self.correlation_id = correlation_id
+        self.began_s = perf_counter()
+        """For the metrics: the loop's own clock stands still within a step of it."""
+        self.buffers: list[Buffer] = []
+        self.charge_bytes = 0
+        self.let_go: Callable[[], None] | None = None
+        """Called, where it is set before `fill`, when the client has taken the answer, or never will."""
+        self.done = False
+        self.lost = False
+
+    def fill(self, body: list[Buffer]) -> None:
+        """The proxy's own answer: the body, without header. A second call is ignored."""
+        if self.done:
+            return
+        header = response_header(self.api_key, self.api_version, self.correlation_id)
+        size = len(header) + sum(map(len, body))
+        self.buffers = [_SIZE.pack(size) + header, *body]
+        self.connection.hold_response(self)
+        self.finish()
+
+    def fill_frame(self, frame: Buffer) -> None:
+        """An answer of the broker's that has no header (a SASL token of the oldest clients)."""
+        self.buffers = [_SIZE.pack(len(frame)), frame]
+        self.connection.hold_response(self)
+        self.finish()
+
+    def finish(self) -> None:
+        """Nothing more comes; give memory back and flush."""
+        if not self.done:
+            self.done = True
+            self.connection.slot_finished(self)
+
+    def lose(self) -> None:
+        """There will be no answer: the connection ends when it is this slot's turn."""
+        if not self.done:
+            self.lost = True
+            self.finish()
+
+
+class BrokerSlot(Slot):
+    """A slot that the broker fills; it is also what the broker connection expects (`upstream.Expected`).
+
+    `rewrite`, where given, turns the answer's body into what the client gets; such an answer is held whole.
+    """
+
+    __slots__ = ("_rewrite",)
+
+    def __init__(
+        self,
+        connection: ClientConnection,
+        api_key: int,
+        api_version: int,
+        correlation_id: int,
+        rewrite: Rewrite | None = None,
+    ) -> None:
+        super().__init__(connection, api_key, api_version, correlation_id)
+        self._rewrite = rewrite
+
+    def response_begins(self, size: int) -> Decision:
+        """Streamed when nothing is ahead of it."""
+        if self.connection.is_head(self):
+            return Decision.STREAM if self._rewrite is None else Decision.HOLD
+        return Decision.HOLD if self.connection.may_hold_response(size) else Decision.WAIT
+
+    def response_part(self, part: memoryview, last: bool) -> None:
+        """Bytes for the client, at once."""
+        self.connection.write(part)
+        if last:
+            self.finish()
+
+    def response_held(self, frame: memoryview) -> None:
+        """A whole answer."""
+        if self._rewrite is None:
+            self.buffers = [_SIZE.pack(len(frame)), frame]
+        else:
+            at = response_header_length(self.api_key, self.api_version, frame)
+            try:
+                body = self._rewrite(frame[at:])
+            except Exception as error:
+                self.connection.broker_answer_unreadable(self, error)
+                return
+            self.buffers = [_SIZE.pack(at + sum(map(len, body))), frame[:at], *body]
+        self.connection.hold_response(self)
+        self.finish()
+
+    def response_lost(self) -> None:
+        """The broker connection ended."""
+        self.lose()
+
+
+class StreamedFetchSlot(BrokerSlot):
+    """A Fetch answer that is looked through as it streams: its records are counted, its node endpoints rewritten.
+
+    Small answers, and those of one partition, are most often plain, and need no stream (`wire.fetch_stream`).
+    """
+
+    __slots__ = ("_address_of", "_count", "_head", "_head_bytes", "_plain", "_stream")
+
+    def __init__(
+        self,
+        connection: ClientConnection,
+        api_key: int,
+        api_version: int,
+        correlation_id: int,
+        address_of: AddressOf,
+        count: CountTopic,
+    ) -> None:
+        super().__init__(connection, api_key, api_version, correlation_id)
+        self._address_of = address_of
+        self._count = count
+        self._stream: FetchEndpointStream | None = None
+        self._plain = False
+        self._head = b""
+        self._head_bytes = _TAGGED_HEAD_BYTES if response_is_flexible(api_key, api_version) else _HEAD_BYTES
+
+    def response_part(self, part: memoryview, last: bool) -> None:
+        """Bytes for the client, through the stream; none once it could not be read."""
+        if self.done:
+            return
+        stream = self._stream
+        if stream is None:
+            if not self._plain and not self._head and len(part) > _SIZE.size:
+                (size,) = _SIZE.unpack_from(part)
+                self._plain = self._is_plain(part[_SIZE.size :], size)
+            passes = self._plain
+        else:
+            passes = not last and stream.is_within_records(part)
+        if passes:
+            self.connection.write(part)
+            if last:
+                self.finish()
+            return
+        try:
+            for buffer in self._through(part):
+                self.connection.write(buffer)
+            if last:
+                self._end()
+        except ProtocolError as error:
+            self.connection.broker_answer_unreadable(self, error)
+            return
+        if last:
+            self.finish()
+
+    def response_held(self, frame: memoryview) -> None:
+        """A whole answer that had to wait for an earlier one."""
+        if self._is_plain(frame, len(frame)):
+            self.buffers = [_SIZE.pack(len(frame)), frame]
+        else:
+            try:
+                self.buffers = [*self._through(memoryview(_SIZE.pack(len(frame)))), *self._through(frame)]
+                self._end()
+            except ProtocolError as error:
+                self.connection.broker_answer_unreadable(self, error)
+                return
+        self.connection.hold_response(self)
+        self.finish()
+
+    def finish(self) -> None:
+        """Nothing more comes, also where the answer is not whole: count what has come."""
+        if not self.done and self._stream is not None:
+            self._stream.count()
+        super().finish()
+
+    def _is_plain(self, frame: memoryview, size: int) -> bool:
+        """Whether an answer may pass as it is, by what has come of its `size` bytes; then it is counted."""
+        at = self._head_bytes - _SIZE.size
+        if at > len(frame) or (self._head_bytes == _TAGGED_HEAD_BYTES and frame[at - 1]):
+            return False
+        return count_plain(frame[at:], size - at, self.api_version, self._count)
+
+    def _through(self, part: memoryview) -> list[Buffer]:
+        """Size and header as they are, then the body through the stream."""
+        if self._stream is not None:
+            return self._stream.feed(part)
+        missing = self._head_bytes - len(self._head)
+        self._head += bytes(part[:missing])
+        if len(self._head) < self._head_bytes:
+            return []
+        if self._head_bytes == _TAGGED_HEAD_BYTES and self._head[-1]:
+            raise ProtocolError("the broker put tagged fields into a Fetch response header")
+        self._stream = FetchEndpointStream(self.api_version, self._address_of, self._count)
+        return [self._head, *self._stream.feed(part[missing:])]
+
+    def _end(self) -> None:
+        if self._stream is None:
+            raise ProtocolError("the Fetch response ends too early")
+        self._stream.finish()

@@ -1,0 +1,1 @@
+"""One client's connection, and how many connections are let in."""

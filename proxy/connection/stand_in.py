@@ -1,0 +1,91 @@
+"""A client's broker connection when its own broker is down: another live broker stands in, for what any broker answers.
+
+Diskless requests need a broker for the client's rights only, and any broker knows these. Clients find producer IDs,
+coordinators and leaders at any broker, too, and are told by it that it does not lead a classic partition. What only the
+client's own broker can answer ends the connection, as the broker's end would have done: above all a Fetch of classic
+partitions, which a follower would answer as if it were the leader.
+
+Behaviour: with a client that has authenticated (SASL) no other broker goes on; its next connection authenticates there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, NamedTuple
+
+from proxy.brokers.cluster import Cluster
+from proxy.brokers.upstream import BrokerConnection, BrokerUnreachable
+
+ANY_BROKER = frozenset({0, 1, 2, 3, 10, 18, 21, 22, 23, 60, 61, 75, 17, 36})
+"""Produce, Fetch (of diskless partitions), ListOffsets, Metadata, FindCoordinator, ApiVersions, DeleteRecords,
+InitProducerId, OffsetForLeaderEpoch, DescribeCluster, DescribeProducers, DescribeTopicPartitions, and SASL."""
+LEAST_PAUSE_S = 1.0
+"""Between two times that a client's broker connection is made again: a broker may take connections and end them."""
+_OWN_WITHIN_S = 1.0
+"""Time in which the client's own broker must accept before another one is asked."""
+_STEPS = 10
+"""Parts of that time. A loop that is busy for long loses one part, so that it is not taken for a broker that is."""
+
+
+class Reached(NamedTuple):
+    """A broker connection for a client."""
+
+    upstream: BrokerConnection
+    failure: str = ""
+    """Why it leads to another broker than the client's; empty where it does not."""
+
+
+async def reach(
+    cluster: Cluster, node_id: int | None, make: Callable[[], BrokerConnection], *, others: bool, own: bool = True
+) -> Reached:
+    """Connect to the client's own broker, or with `others` to another live one. Raises BrokerUnreachable.
+
+    `node_id` is None for any broker; `make` makes a connection that is to be connected. Not `own`: the client's own
+    broker has just taken a connection and ended it.
+    """
+    upstream = make()
+    if node_id is None or not others:
+        await _connect(cluster, node_id, upstream)
+        return Reached(upstream)
+    failure = f"broker {node_id} took a connection and ended it"
+    cause: BaseException | None = None
+    if own:
+        try:
+            await _within_steps(_connect(cluster, node_id, upstream))
+            return Reached(upstream)
+        except TimeoutError:
+            failure = f"broker {node_id} did not accept a connection within {_OWN_WITHIN_S:g} s"
+        except BrokerUnreachable as error:
+            failure, cause = str(error), error.__cause__
+        upstream.forsake()
+    for other in sorted(cluster.view.brokers.keys() - {node_id}, key=cluster.distance):
+        upstream = make()
+        try:
+            await _connect(cluster, other, upstream)
+        except BrokerUnreachable:
+            continue
+        return Reached(upstream, failure)
+    raise BrokerUnreachable(failure) from cause
+
+
+async def _within_steps(work: Coroutine[Any, Any, None]) -> None:
+    """Wait for the work for `_OWN_WITHIN_S`, in steps. Raises TimeoutError, and what the work raises."""
+    task = asyncio.get_running_loop().create_task(work)
+    try:
+        for _ in range(_STEPS):
+            await asyncio.wait({task}, timeout=_OWN_WITHIN_S / _STEPS)
+            if task.done():
+                return task.result()
+        raise TimeoutError
+    finally:
+        if not task.done():
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+async def _connect(cluster: Cluster, node_id: int | None, upstream: BrokerConnection) -> None:
+    """Raises BrokerUnreachable, also where the broker ended the connection before it could be used."""
+    await cluster.connect(node_id, upstream)
+    if upstream.lost:
+        raise BrokerUnreachable("the broker took the connection and ended it")

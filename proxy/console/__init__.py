@@ -1,0 +1,1 @@
+"""Output of the commands, their settings file, and their requests to the admin port."""

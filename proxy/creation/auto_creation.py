@@ -1,0 +1,254 @@
+"""Metadata that lets the brokers create topics (`auto.create.topics.enable`) creates no classic topic unawares.
+
+A topic whose name `default_diskless_topics` makes diskless is created by the proxy, as the client would with
+CreateTopics, if the brokers create topics on demand. A name in the registry is never left to the brokers, whatever
+state it is in: they would make a classic topic of a reserved name before its creator does, or beside logs that are
+being deleted. With all other names the brokers go on as they do; but while fewer of them live than new topics have
+replicas the proxy creates those, too, if the brokers create topics on demand, so that they can be made with the live
+ones (KIP-409, `replication/creation.py`). As with brokers, who asks while a topic is being created hears that there is
+none yet.
+
+Version notes: Metadata v0 to v3 always create (v4 has the flag), so the brokers are asked v4 for them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
+
+import structlog
+
+from proxy.brokers.broker_defaults import DefaultsRefused, broker_configs
+from proxy.brokers.upstream import BrokerUnreachable
+from proxy.creation.replication.plan import DEFAULT_REPLICATION_FACTOR, NUM_PARTITIONS
+from proxy.protocol.api_keys import METADATA
+from proxy.protocol.errors import NONE, TOPIC_ALREADY_EXISTS, TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_OR_PARTITION
+from proxy.topics.topic_configs import diskless_by_name
+from proxy.wire.cold import at_version, encode, read_response
+from proxy.wire.errors import ProtocolError, TooManyElements
+from proxy.wire.metadata import (
+    FIRST_RACK_ID,
+    MetadataRequest,
+    encode_metadata_request,
+    metadata_topics,
+    parse_metadata_request,
+    with_topic_errors,
+)
+
+if TYPE_CHECKING:
+    from proxy.assembly.context import Context
+    from proxy.client.request import Request
+    from proxy.client.slots import Rewrite, Slot
+    from proxy.connection.connection import ClientConnection
+    from proxy.wire.primitives import Buffer
+
+log = structlog.get_logger()
+
+FIRST_FLAG_VERSION = 4
+_SAME_AS_FLAG_VERSION = 3
+_AUTO_CREATE = "auto.create.topics.enable"
+_AGAIN_S, _WARN_AGAIN_S = 1.0, 60.0
+_MAX_REMEMBERED = 10_000
+_INTERNAL = ("__consumer_offsets", "__transaction_state", "__share_group_state")
+"""Brokers make them with configs of their own."""
+_MAY_BE_OVER = (NONE, UNKNOWN_TOPIC_OR_PARTITION)
+"""While a topic is being created; the next answer knows better."""
+
+
+class OnDemand:
+    """Which topics this proxy is creating on demand, or was refused: clients ask again every 100 ms."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        """`now`: monotonic seconds."""
+        self._now = now
+        self._under_way: set[str] = set()
+        self._refused: dict[str, float] = {}
+        self._warned: dict[str, float] = {}
+
+    def begin(self, names: Iterable[str]) -> list[str]:
+        """Those that are to be tried now; the caller sees that `end` is called."""
+        now_s = self._now()
+        chosen = [
+            name
+            for name in names
+            if name not in self._under_way and now_s - self._refused.get(name, -math.inf) >= _AGAIN_S
+        ]
+        self._under_way.update(chosen)
+        return chosen
+
+    def end(self, names: Iterable[str], *, refused: Iterable[str]) -> None:
+        """Of what was begun; what was refused, whoever asks, is not tried again at once."""
+        self._under_way.difference_update(names)
+        for name in refused:
+            _remember(self._refused, name, self._now())
+
+    def warns(self, name: str) -> bool:
+        """Whether the log is to say again that it was refused."""
+        due = self._now() - self._warned.get(name, -math.inf) >= _WARN_AGAIN_S
+        if due:
+            _remember(self._warned, name, self._now())
+        return due
+
+
+def _remember(times: dict[str, float], name: str, now_s: float) -> None:
+    """The latest last, and not too many."""
+    times.pop(name, None)
+    times[name] = now_s
+    while len(times) > _MAX_REMEMBERED:
+        del times[next(iter(times))]
+
+
+def creating_request(context: Context, body: Buffer, version: int) -> MetadataRequest | None:
+    """A request that might create a topic that the proxy is to create; None for any other, and for an unreadable.
+
+    Raises TooManyElements.
+    """
+    if not context.settings.default_diskless_topics and not context.topics.all() and not _brokers_are_missing(context):
+        return None
+    try:
+        asked = parse_metadata_request(body, version)
+    except TooManyElements:
+        raise
+    except ProtocolError:
+        return None  # the broker's to refuse
+    if not asked.allow_auto_topic_creation or not any(_is_mine(context, name) for name in _names(asked)):
+        return None
+    return asked
+
+
+def is_all_known(context: Context, asked: MetadataRequest) -> bool:
+    """Whether it names diskless topics only that are there already, so that the brokers need but create nothing."""
+    entries = [context.topics.find(name) for name in _names(asked)]
+    return all(entry is not None and entry.state == "live" for entry in entries)
+
+
+def without_creation(asked: MetadataRequest) -> bytes:
+    """The body by which nothing is created, in the highest version that brokers know up to the request's."""
+    return encode_metadata_request(asked._replace(version=_version(asked), allow_auto_topic_creation=False))
+
+
+async def answer(
+    connection: ClientConnection, request: Request, slot: Slot, asked: MetadataRequest, rewrite: Rewrite
+) -> None:
+    """Create what is missing, and fill the slot as the brokers then answer. Raises BrokerUnreachable, ProtocolError."""
+    version = _version(asked)
+    body = await connection.ask(request, METADATA, version, without_creation(asked))
+    missing = [
+        topic.name
+        for topic in metadata_topics(body, version)
+        if topic.error_code == UNKNOWN_TOPIC_OR_PARTITION and topic.name is not None
+    ]
+    if missing:
+        errors = await _create(connection, request, asked, missing)
+        body = await connection.ask(request, METADATA, version, without_creation(asked))
+        body = memoryview(with_topic_errors(body, version, errors))
+    if asked.version < _SAME_AS_FLAG_VERSION:
+        older = at_version(read_response(METADATA, version, body), asked.version, response=True)
+        body = memoryview(encode(older))
+    slot.fill(rewrite(body))
+
+
+async def _create(
+    connection: ClientConnection, request: Request, asked: MetadataRequest, missing: list[str]
+) -> dict[str, int]:
+    """Let the brokers create what is theirs, and create the others; Kafka's errors that the client is to hear of."""
+    context, version = connection.context, _version(asked)
+    errors: dict[str, int] = {}
+    theirs = [name for name in missing if not _is_mine(context, name)]
+    if theirs:
+        again = asked._replace(
+            version=version, topics=[topic for topic in asked.topics or () if topic.name in set(theirs)]
+        )
+        body = await connection.ask(request, METADATA, version, encode_metadata_request(again))
+        told = {topic.name: topic.error_code for topic in metadata_topics(body, version) if topic.name is not None}
+        errors = {name: error_code for name, error_code in told.items() if error_code not in _MAY_BE_OVER}
+    mine = [name for name in missing if _is_mine(context, name) and context.topics.find(name) is None]
+    mine, refused = context.on_demand.begin(mine), []
+    try:
+        defaults = await _brokers_create(context) if mine else None
+        if defaults is None:
+            refused = mine
+        else:
+            results = await _create_as_client(connection, request, mine, defaults)
+            refused = [name for name, error_code in results.items() if error_code != TOPIC_AUTHORIZATION_FAILED]
+            errors |= {name: error_code for name, error_code in results.items() if name not in refused}
+    finally:
+        context.on_demand.end(mine, refused=refused)
+    return errors
+
+
+async def _create_as_client(
+    connection: ClientConnection, request: Request, names: list[str], defaults: Mapping[str, str | None]
+) -> dict[str, int]:
+    """Kafka's errors, of those that are not there now. As brokers do it: with their own numbers of partitions and of
+    replicas, for those that a request leaves out are the controllers', which may have others."""
+    from proxy.handlers.create_topics import create_by_name
+
+    errors = {}
+    results = await create_by_name(
+        connection,
+        request,
+        names,
+        partitions=_number(defaults.get(NUM_PARTITIONS)),
+        replication_factor=_number(defaults.get(DEFAULT_REPLICATION_FACTOR)),
+    )
+    for name, result in results.items():
+        error_code = result.error_code.value
+        if error_code in (NONE, TOPIC_ALREADY_EXISTS):
+            continue
+        errors[name] = error_code
+        if error_code != TOPIC_AUTHORIZATION_FAILED and connection.context.on_demand.warns(name):
+            log.warning(
+                "topic_not_auto_created",
+                topic=name,
+                error=result.error_code.name,
+                reason=result.error_message,
+                remedy="create it with an Admin client, or fix what the reason names",
+            )
+    return errors
+
+
+async def _brokers_create(context: Context) -> Mapping[str, str | None] | None:
+    """The brokers' defaults if they create topics on demand; None where they don't, or don't say."""
+    try:
+        told = await broker_configs(context.cluster, (_AUTO_CREATE, NUM_PARTITIONS, DEFAULT_REPLICATION_FACTOR))
+        return told if told.get(_AUTO_CREATE) == "true" else None
+    except (BrokerUnreachable, ProtocolError, DefaultsRefused) as error:
+        log.warning(
+            "auto_creation_unknown",
+            reason=str(error),
+            effect="topics that default_diskless_topics names are not created on demand, nor any while brokers are "
+            "missing",
+            remedy="let the proxy's principal describe the configs of the cluster",
+        )
+        return None
+
+
+def _number(value: str | None) -> int:
+    """-1, the controllers' own, where it is not known."""
+    return int(value) if value is not None and value.isdecimal() else -1
+
+
+def _is_guarded(context: Context, name: str) -> bool:
+    patterns = context.settings.default_diskless_topics
+    return context.topics.find(name) is not None or diskless_by_name(name, patterns)
+
+
+def _is_mine(context: Context, name: str) -> bool:
+    return _is_guarded(context, name) or (_brokers_are_missing(context) and name not in _INTERNAL)
+
+
+def _brokers_are_missing(context: Context) -> bool:
+    """Whether the brokers may refuse what they create on demand: fewer live than it has replicas by default."""
+    return context.under_replicated.enabled and (
+        0 < len(context.cluster.view.brokers) < context.topic_defaults.replication_factor
+    )
+
+
+def _names(asked: MetadataRequest) -> list[str]:
+    return [topic.name for topic in asked.topics or () if topic.name is not None]
+
+
+def _version(asked: MetadataRequest) -> int:
+    return min(max(asked.version, FIRST_FLAG_VERSION), FIRST_RACK_ID - 1)

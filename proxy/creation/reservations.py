@@ -1,0 +1,211 @@
+"""Names that are reserved for diskless topics, on their way to be opened or undone; and topics on their way out.
+
+A reservation is settled by what the brokers say: the shadow topic exists, so the diskless topic is opened; or it does
+not, so the name is free again. Its owner does that at once where the brokers have told it; else, and when the owner is
+gone, it is done later: the shadow may still come, as long as the controller may carry out the creation
+(`fleet.create_topic_timeout_ms`), and some broker may hear of it before others do. Both ways may be repeated and raced:
+opening gives the same logs and the same entry, undoing names the owner whose reservation is meant.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import structlog
+
+from proxy.brokers.upstream import BrokerUnreachable
+from proxy.coordinator.interface import NO_TOPIC_ID, CoordinatorUnavailable, DisklessTopic, TopicNotReserved
+from proxy.protocol.api_keys import METADATA
+from proxy.protocol.errors import NONE, TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_OR_PARTITION
+from proxy.wire.errors import ProtocolError
+from proxy.wire.metadata import MetadataTopic, build_metadata_request, metadata_topics
+
+if TYPE_CHECKING:
+    from proxy.assembly.context import Context
+    from proxy.brokers.service import ServiceConnection
+
+log = structlog.get_logger()
+
+_METADATA_VERSION = 12
+_NOT_THERE = (UNKNOWN_TOPIC_OR_PARTITION, 17)
+"""17 is INVALID_TOPIC_EXCEPTION: a name that no topic can have."""
+_SETTLE_POLL_S = 0.25
+_SWEEP_S = 2.0
+
+
+class Reservations:
+    """Opens, undoes and settles reservations."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._orphaned_since_s: dict[tuple[str, str], float] = {}
+        """By name and owner."""
+        self._under_way: set[str] = set()
+        self._left: dict[str, bool] = {}
+        """What this proxy could not see through: nobody else settles it as long as its owner lives. And whether the
+        shadow was surely never made, so that a topic of that name is another one."""
+
+    async def open(self, name: str, topic_id: bytes, partitions: int) -> None:
+        """Make the logs and let the topic be used. Raises CoordinatorUnavailable; TopicNotReserved where it may not be
+        any more."""
+        known = self._context.topics.find(topic_id)
+        growing = known is not None and known.state == "live"
+        await self._context.coordinator.create_logs(topic_id, range(partitions), growing=growing)
+        try:
+            await self._context.topics.registry.activate(name, topic_id, partitions)
+        except TopicNotReserved:
+            await self._context.coordinator.delete_logs(topic_id, range(partitions))
+            raise
+        await self._context.topics.load()
+        log.info("diskless_topic_created", topic=name, partitions=partitions)
+
+    async def undo(self, name: str, owner: str | None = None) -> None:
+        """Let go of a reserved name whose shadow surely does not exist; what can't be undone now is settled later.
+
+        `owner`: whose reservation it is; this proxy's where None. Another one's of the same name stays.
+        """
+        try:
+            # By the ID that a reservation has: another proxy may have opened it meanwhile.
+            identity = self._context.fleet.identity
+            await self._context.topics.registry.remove(name, NO_TOPIC_ID, identity if owner is None else owner)
+            await self._context.topics.load()
+        except CoordinatorUnavailable as error:
+            self.leave(name, never_made=True)
+            log.warning("reservation_left", topic=name, reason=str(error), remedy="none: it is settled later")
+
+    async def forget(self, topic: DisklessTopic) -> None:
+        """End a topic whose shadow is gone: no batch is accepted any more, its logs go, then its entry.
+
+        May be repeated, and leaves a topic alone that has another ID by now. Raises CoordinatorUnavailable.
+        """
+        context = self._context
+        await context.topics.registry.begin_delete(topic.name, topic.topic_id)
+        await context.topics.load()
+        if any(topic.topic_id):
+            now = context.topics.find(topic.topic_id)  # it may have grown
+            partitions = max(topic.partitions, now.partitions if now is not None else 0)
+            await context.coordinator.delete_logs(topic.topic_id, range(partitions))
+        await context.topics.registry.remove(topic.name, topic.topic_id)
+        await context.topics.load()
+        context.reader.coordinates.forget(topic.topic_id)
+
+    def begin(self, name: str) -> bool:
+        """Whether this process may begin to reserve or settle a name: nothing of it does so now. `end` follows."""
+        if name in self._under_way:
+            return False
+        self._under_way.add(name)
+        return True
+
+    def end(self, name: str) -> None:
+        """What `begin` began is over."""
+        self._under_way.discard(name)
+
+    def leave(self, name: str, *, never_made: bool = False) -> None:
+        """Settle a reservation, or a topic that has not grown with its shadow, later.
+
+        `never_made`: the shadow surely was not, so the reservation is undone whatever topic has its name by then.
+        """
+        self._left[name] = never_made
+
+    def take_up(self, name: str) -> None:
+        """The name is reserved anew: what was left of an earlier attempt is over."""
+        self._left.pop(name, None)
+
+    async def shadow(self, name: str, connection: ServiceConnection | None = None) -> MetadataTopic | None:
+        """The shadow topic as a broker knows it; None where it doesn't. `connection`: to which; any where None.
+
+        Raises ProtocolError, and BrokerUnreachable also where it doesn't say: a topic that the proxy's own principal
+        may not see is not one that is not there.
+        """
+        body = await (connection or self._context.cluster.service).ask(
+            METADATA, _METADATA_VERSION, build_metadata_request(_METADATA_VERSION, [name])
+        )
+        found = next((topic for topic in metadata_topics(body, _METADATA_VERSION) if topic.name == name), None)
+        if found is None or found.error_code in _NOT_THERE:
+            return None
+        if found.error_code == TOPIC_AUTHORIZATION_FAILED:
+            raise BrokerUnreachable(f"the proxy's principal may not see topic {name}; allow it Describe on all topics")
+        if found.error_code != NONE:
+            raise BrokerUnreachable(f"the brokers answer error {found.error_code} for topic {name}")
+        return found
+
+    async def shadow_anywhere(self, name: str) -> MetadataTopic | None:
+        """As `shadow`, of the first live broker that knows it: they hear of topics one after the other."""
+        if not self._context.cluster.view.brokers:
+            raise BrokerUnreachable("no broker is known")
+        for node_id in sorted(self._context.cluster.view.brokers):
+            connection = self._context.cluster.connection_to(node_id)
+            try:
+                if (found := await self.shadow(name, connection)) is not None:
+                    return found
+            finally:
+                connection.close()
+        return None
+
+    async def settle(self, name: str, wait_s: float) -> bool:
+        """Open the topic where its shadow is there; whether it is. The brokers get `wait_s` to have heard of it.
+
+        Raises BrokerUnreachable, ProtocolError, CoordinatorUnavailable: it stays reserved, as it does on False.
+        """
+        shadow = await self.shadow(name)
+        for _ in range(int(wait_s / _SETTLE_POLL_S)):
+            if shadow is not None:
+                break
+            await asyncio.sleep(_SETTLE_POLL_S)
+            shadow = await self.shadow(name)
+        if shadow is None or shadow.topic_id is None:
+            return False
+        await self.open(name, shadow.topic_id, shadow.partition_count)
+        return True
+
+    async def keep_settling(self) -> None:
+        """Settle, for ever, what proxies left behind that are no longer in the fleet, and what this one left."""
+        while True:
+            await asyncio.sleep(_SWEEP_S)
+            now_s, fleet_settings = self._context.now(), self._context.settings.fleet
+            lease_s, late_s = fleet_settings.lease_ms / 1000, fleet_settings.create_topic_timeout_ms / 1000
+            fleet, own = self._context.fleet.records, self._context.fleet.identity
+            orphaned = {
+                topic.name: topic
+                for topic in self._context.topics.all()
+                if (topic.state == "reserved" and topic.owner not in fleet)
+                or (topic.state == "reserved" and topic.owner == own and topic.name in self._left)
+                or (topic.state == "live" and topic.name in self._left)
+            }
+            self._orphaned_since_s = {
+                (name, topic.owner): self._orphaned_since_s.get((name, topic.owner), now_s)
+                for name, topic in orphaned.items()
+            }
+            for (name, _), since_s in self._orphaned_since_s.items():
+                if now_s - since_s < lease_s or not self.begin(name):
+                    continue
+                try:
+                    await self._settle_left(orphaned[name], may_undo=now_s - since_s >= lease_s + late_s)
+                except TopicNotReserved as error:
+                    self._left.pop(name, None)
+                    log.warning("reservation_not_settled", topic=name, reason=str(error))
+                except (BrokerUnreachable, ProtocolError, CoordinatorUnavailable) as error:
+                    log.warning("reservation_not_settled", topic=name, reason=str(error))
+                finally:
+                    self.end(name)
+
+    async def _settle_left(self, topic: DisklessTopic, *, may_undo: bool) -> None:
+        """Raises BrokerUnreachable, ProtocolError, CoordinatorUnavailable: it is tried again."""
+        never_made = topic.owner == self._context.fleet.identity and self._left.get(topic.name, False)
+        shadow = None if never_made else await self.shadow_anywhere(topic.name)
+        if topic.state == "live":
+            # One that did not grow with its shadow; where that is gone or another one, `housekeeping/shadows.py` acts.
+            if shadow is not None and shadow.topic_id == topic.topic_id:
+                await self.open(topic.name, topic.topic_id, shadow.partition_count)
+            self._left.pop(topic.name, None)
+            return
+        if shadow is not None and shadow.topic_id is not None:
+            await self.open(topic.name, shadow.topic_id, shadow.partition_count)
+            self._left.pop(topic.name, None)
+        elif may_undo or never_made:
+            self._left.pop(topic.name, None)
+            await self.undo(topic.name, topic.owner)  # may leave it again
+        else:
+            return
+        log.warning("reservation_settled", topic=topic.name, reason="the proxy that reserved it is gone, or failed")

@@ -1,0 +1,1 @@
+"""The diskless log: written through the WAL, read through the rack's cache."""

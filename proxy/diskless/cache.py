@@ -1,0 +1,346 @@
+"""The rack-local cache: aligned blocks of WAL segments in memory, read once however many readers want them.
+
+Batches lie in segments without offsets. A row says which offsets its bytes have, so they are patched in the cached
+bytes themselves when the row is first read, and from then on never written again: transports keep them uncopied. Those
+of merged objects have their offsets, and are only looked at.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, OrderedDict
+from collections.abc import Hashable
+from contextvars import ContextVar
+from typing import NamedTuple
+
+from proxy.coordinator.interface import Row
+from proxy.diskless.wal.segment import segment_key
+from proxy.records.batches import BatchBounds, RecordsError, check_offsets, patch_offsets
+from proxy.storage.interface import ObjectStorage, StorageError
+
+RUN_BYTES = 500
+"""Memory that a remembered run takes beside its bytes, and each of its batches (`BATCH_BYTES`)."""
+BATCH_BYTES = 200
+_COUNTED: ContextVar[list[None] | None] = ContextVar("counted_gets", default=None)
+"""Of the task that reads, and of those that it starts: one entry for each GET that it caused."""
+_LIKELY_DECAY = 8
+"""Each smaller block that is read takes one part in so many off the size that the next one is taken to have."""
+
+
+def count_gets() -> list[None]:
+    """Begin to count what the current task, and tasks that it starts from now on, read from object storage.
+
+    Grows by one for each GET, of any cache; what somebody else is reading already is not counted.
+    """
+    counted: list[None] = []
+    _COUNTED.set(counted)
+    return counted
+
+
+class PatchedRun(NamedTuple):
+    """The batches of one row as readers get them. `data` is read-only and never changes."""
+
+    data: memoryview
+    batches: tuple[BatchBounds, ...]
+
+
+_Key = tuple[bytes, int, int, int]
+"""Segment, position and length: of an aligned block (nominal), or of a run that crosses blocks. No run that crosses has
+a block's position and length, so both live in one table. Then the size of blocks in that segment."""
+
+
+class _Entry:
+    """Bytes of one segment from `position` on, and the runs in them that have been patched."""
+
+    __slots__ = ("data", "position", "runs", "siblings", "size_bytes")
+
+    def __init__(self, position: int, data: bytearray | memoryview) -> None:
+        self.position = position
+        self.data = memoryview(data)
+        self.size_bytes = len(data)
+        self.runs: dict[tuple[int, int], PatchedRun] = {}
+        self.siblings: tuple[_Key, ...] = ()
+        """Entries of the same buffer, whose memory is free only when all of them go."""
+
+
+class BlockCache:
+    """Reads rows by way of blocks of `block_bytes`, and keeps at most `capacity_bytes`: what was used last.
+
+    A segment smaller than a block is read whole in one GET. No more blocks are read at a time than fit in full. One
+    that is being read counts with the size that blocks had of late: what a storage of small segments is asked for would
+    else push out everything, to make room that it does not take. A run that crosses blocks is joined into an entry of
+    its own; only while that is done may it stand above the capacity. `max_gets`: at a time, where fewer than fit.
+    `merged_block_bytes`: the same for merged objects, in which what is read next lies behind what is read now; less
+    where `max_gets` of them would not fit, and halved while there is no room for two of each segment of which something
+    is here (one that is read, and the one before, with what crosses them): each may be some reader's, who would find
+    that the rest of a block had to go for the others'.
+    `leader_epoch`: the constant partition leader epoch of all batches.
+    """
+
+    def __init__(
+        self,
+        storage: ObjectStorage,
+        *,
+        capacity_bytes: int,
+        block_bytes: int,
+        merged_block_bytes: int | None = None,
+        max_gets: int | None = None,
+        leader_epoch: int = 0,
+    ) -> None:
+        self._storage = storage
+        self.capacity_bytes = capacity_bytes
+        self._block_bytes = min(block_bytes, capacity_bytes)
+        most = max(self._block_bytes, capacity_bytes // (max_gets or 1))
+        self._merged_sizes = [self._block_bytes if merged_block_bytes is None else min(merged_block_bytes, most)]
+        """Of blocks of merged objects, from the largest on."""
+        while self._merged_sizes[-1] >= 2 * self._block_bytes:
+            self._merged_sizes.append(self._merged_sizes[-1] // 2)
+        self._likely_bytes = {size: size for size in (self._block_bytes, *self._merged_sizes)}
+        """Of a block that is to be read, by its nominal size: the largest of late, as many segments are smaller."""
+        self._leader_epoch = leader_epoch
+        self._entries: OrderedDict[_Key, _Entry] = OrderedDict()
+        self._entries_of = Counter[bytes]()
+        """By segment."""
+        self._loading: dict[_Key, asyncio.Task[_Entry]] = {}
+        self._largest_block_bytes = max(self._likely_bytes)
+        self._max_gets = max_gets
+        self._block_reads = self._reads_that_fit()
+        self.used_bytes = 0
+        """By entries, and reserved for what is being read or joined."""
+        self.hits = 0
+        self.misses = 0
+        self.get_count = 0
+        self.bytes_read = 0
+        self.evictions = 0
+
+    def cached(self, row: Row) -> PatchedRun | None:
+        """The row's batches if they are in memory, at once."""
+        key = self._key(row)
+        entry = self._entries.get(key)
+        if entry is None:
+            return None
+        try:
+            run = self._patched(key, entry, row)
+        except StorageError:
+            return None  # forgotten by now: `run` reads it again, and raises if that is no better
+        if key in self._entries:
+            self._entries.move_to_end(key)
+        self.hits += 1
+        return run
+
+    def block_of(self, row: Row) -> Hashable:
+        """What has to be in memory for the row: rows with the same one come with the same read."""
+        return self._key(row)
+
+    def likely_bytes(self, row: Row) -> int:
+        """What the row's block takes when it has been read, as far as can be told before."""
+        _, position, length, size = self._key(row)
+        is_block = length == size and not position % size
+        return self._likely_bytes[size] if is_block else self._likely_bytes[size] + length
+
+    async def run(self, row: Row) -> PatchedRun:
+        """The row's batches, read from object storage where they are not in memory.
+
+        Raises ObjectMissing where the segment is gone (its coordinates are stale), StorageError where it cannot be read
+        or does not hold what the row says. Failures are not remembered. A cancelled reader leaves the others alone.
+        """
+        run = self.cached(row)
+        if run is not None:
+            return run
+        self.misses += 1
+        key = self._key(row)
+        return self._patched(key, await self._entry(key), row)
+
+    def insert(self, segment: bytes, data: bytearray) -> None:
+        """Keep a segment of our own that has just been uploaded. `data` is the cache's from now on."""
+        if not self._make_room(len(data)):
+            return
+        view, size = memoryview(data), self._block_bytes
+        keys = tuple((segment, start, size, size) for start in range(0, len(data), size))
+        for key in keys:
+            entry = _Entry(key[1], view[key[1] : key[1] + size])
+            entry.siblings = keys if len(keys) > 1 else ()
+            self._keep(key, entry)
+
+    def resize(self, capacity_bytes: int) -> None:
+        """Keep at most so much from now on, and at least one block: these stay as large as they are."""
+        self.capacity_bytes = max(capacity_bytes, self._largest_block_bytes)
+        self._block_reads = self._reads_that_fit()  # beside those that are under way
+        self._make_room(0)
+
+    async def close(self) -> None:
+        """End the reads under way, whose readers get StorageError, and forget everything."""
+        loading = list(self._loading.values())
+        for task in loading:
+            task.cancel()
+        await asyncio.gather(*loading, return_exceptions=True)
+        for key in list(self._entries):
+            self._forget(key)
+
+    def _reads_that_fit(self) -> asyncio.Semaphore:
+        fit = max(1, self.capacity_bytes // self._largest_block_bytes)
+        return asyncio.Semaphore(fit if self._max_gets is None else min(fit, self._max_gets))
+
+    def _key(self, row: Row) -> _Key:
+        if not row.offsets_in_place or len(self._merged_sizes) == 1:
+            return _key_of(row, self._merged_sizes[0] if row.offsets_in_place else self._block_bytes)
+        keys = [_key_of(row, size) for size in self._merged_sizes]
+        for key in keys:
+            if key in self._entries or key in self._loading:
+                return key
+        more = {key[0] for key in self._loading} | {row.segment}
+        segments = len(self._entries_of) + sum(segment not in self._entries_of for segment in more)
+        return next((key for key in keys if 2 * segments * key[3] <= self.capacity_bytes), keys[-1])
+
+    async def _entry(self, key: _Key) -> _Entry:
+        """The entry of `key`: from memory, by the read of it that is under way, or by a new one."""
+        entry = self._entries.get(key)
+        if entry is not None:
+            self._entries.move_to_end(key)
+            return entry
+        task = self._loading.get(key)
+        if task is None:
+            _, position, length, size = key
+            is_block = length == size and not position % size
+            task = asyncio.create_task(self._read_block(key) if is_block else self._join_blocks(key))
+            self._loading[key] = task
+            task.add_done_callback(lambda done: self._loaded(key, done))
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if task.cancelled() and not _being_cancelled():
+                raise StorageError("the cache was closed while a segment was being read") from None
+            raise
+
+    def _loaded(self, key: _Key, task: asyncio.Task[_Entry]) -> None:
+        del self._loading[key]
+        if not task.cancelled():
+            task.exception()  # seen here, as all readers may have been cancelled by now
+
+    async def _read_block(self, key: _Key) -> _Entry:
+        segment, position, length, size = key
+        async with self._block_reads:
+            reserved = self._likely_bytes[size]
+            self._make_room(reserved)
+            self.used_bytes += reserved
+            try:
+                self.get_count += 1
+                counted = _COUNTED.get()
+                if counted is not None:
+                    counted.append(None)
+                data = await self._storage.fetch(segment_key(segment), position, position + length)
+            finally:
+                self.used_bytes -= reserved
+            self.bytes_read += len(data)
+            likely = self._likely_bytes[size]
+            self._likely_bytes[size] = max(len(data), likely - likely // _LIKELY_DECAY)
+            self._make_room(len(data))
+            entry = _Entry(position, data if isinstance(data, bytearray) else bytearray(data))
+            return self._keep(key, entry)
+
+    async def _join_blocks(self, key: _Key) -> _Entry:
+        segment, position, length, size = key
+        fits = self._make_room(length)
+        self.used_bytes += length
+        try:
+            joined = memoryview(bytearray(length))
+            done = 0
+            for start in range(position - position % size, position + length, size):
+                block = await self._entry((segment, start, size, size))
+                skipped = position + done - start
+                part = block.data[skipped : skipped + length - done]
+                joined[done : done + len(part)] = part
+                done += len(part)
+                if len(block.data) < size:
+                    break
+        finally:
+            self.used_bytes -= length
+        entry = _Entry(position, joined[:done])
+        return self._keep(key, entry) if fits else entry
+
+    def _patched(self, key: _Key, entry: _Entry, row: Row) -> PatchedRun:
+        """The row's part of an entry with its offsets set. Raises StorageError where it is not what the row says."""
+        place = (row.position, row.length)
+        known = entry.runs.get(place)
+        if known is not None and _is_as_told(known, row):
+            return known
+        start = row.position - entry.position
+        run = entry.data[start : start + row.length]
+        if known is not None and not row.offsets_in_place:
+            run = memoryview(bytearray(run))  # transports may hold what was patched with other offsets
+        try:
+            if len(run) < row.length:
+                raise StorageError(f"is cut off: {len(run)} of {row.length} bytes are there")
+            batches = tuple(self._batches(run, row))
+        except (RecordsError, StorageError) as error:
+            self._forget(key)
+            raise StorageError(
+                f"segment {segment_key(row.segment)}, position {row.position}, length {row.length}, for offsets "
+                f"{row.base_offset} to {row.last_offset}: {error}"
+            ) from error
+        patched = PatchedRun(run.toreadonly(), batches)
+        if known is None:
+            entry.runs[place] = patched
+            self._grow(key, entry, RUN_BYTES + BATCH_BYTES * len(batches))
+        return patched
+
+    def _batches(self, run: memoryview, row: Row) -> list[BatchBounds]:
+        """Raises RecordsError and StorageError."""
+        if row.offsets_in_place:
+            return check_offsets(run, row.base_offset, row.last_offset)
+        log_append_time_ms = row.append_time_ms if row.log_append_time else None
+        batches = patch_offsets(run, row.base_offset, self._leader_epoch, log_append_time_ms)
+        if not batches or batches[-1].last_offset != row.last_offset:
+            raise StorageError("holds another number of records")
+        return batches
+
+    def _grow(self, key: _Key, entry: _Entry, size: int) -> None:
+        if self._entries.get(key) is entry:
+            entry.size_bytes += size
+            self.used_bytes += size
+            self._make_room(0)
+
+    def _keep(self, key: _Key, entry: _Entry) -> _Entry:
+        """Enter it, unless it is there already: runs of that one may be in use, so it stays."""
+        kept = self._entries.setdefault(key, entry)
+        if kept is entry:
+            self.used_bytes += entry.size_bytes
+            self._entries_of[key[0]] += 1
+        self._entries.move_to_end(key)
+        return kept
+
+    def _make_room(self, size: int) -> bool:
+        """Let go of what was used longest ago, until `size` bytes more fit; False where they can't."""
+        while self.used_bytes + size > self.capacity_bytes and self._entries:
+            self._forget(next(iter(self._entries)))
+            self.evictions += 1
+        return self.used_bytes + size <= self.capacity_bytes
+
+    def _forget(self, key: _Key) -> None:
+        entry = self._entries.pop(key, None)
+        if entry is not None:
+            self.used_bytes -= entry.size_bytes
+            self._entries_of[key[0]] -= 1
+            if not self._entries_of[key[0]]:
+                del self._entries_of[key[0]]
+            for sibling in entry.siblings:
+                self._forget(sibling)
+
+
+def _key_of(row: Row, size: int) -> _Key:
+    start = row.position - row.position % size
+    if row.position + row.length <= start + size:
+        return row.segment, start, size, size
+    return row.segment, row.position, row.length, size
+
+
+def _is_as_told(run: PatchedRun, row: Row) -> bool:
+    first = run.batches[0].base_offset
+    if row.offsets_in_place:
+        return first >= row.base_offset and run.batches[-1].last_offset == row.last_offset
+    return first == row.base_offset
+
+
+def _being_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

@@ -1,0 +1,252 @@
+"""Batch coordinates of the tails of diskless logs, kept up to date by announcements, and readers that wait for more.
+
+What is kept here is never the authority on what does *not* exist: offsets outside of it are asked of the coordinator.
+A tail is a range of rows that ends at the high watermark. It grows by announcements that fit to its end; one that does
+not fit, or a lost subscription, throws it away.
+
+After some seconds rows are asked for again, as others may have taken their place: nobody announces a merge or a
+compaction. After a merge the old rows lead to the same records; after a compaction whoever went on with them could
+read a record from the old ones, and from the new ones no longer read that it was deleted. While the coordinator can't
+be reached rows are read without its word, for a limited time: this proxy may be the only one that is cut off, and the
+log trimmed, compacted or deleted meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from bisect import bisect_left
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+
+from proxy.coordinator.interface import (
+    Announcement,
+    Coordinator,
+    CoordinatorUnavailable,
+    FindRequest,
+    LogAnswer,
+    Row,
+    RunAnswer,
+)
+from proxy.protocol.errors import KAFKA_STORAGE_ERROR, NONE
+from proxy.telemetry.throttled_log import ThrottledLog
+
+Partition = tuple[bytes, int]
+
+_MAX_TAILS = 20_000
+_MAX_ROWS_PER_TAIL = 256
+"""About 200 bytes a row: 1 GiB if every tail were full, which takes 20,000 partitions read at the same time."""
+_ROWS_TRUSTED_S = 15.0
+"""At least; at most three times as long, which is less than the grace of objects that nothing uses (`garbage.grace_ms`)
+by default."""
+_NOT_ASKED_S = 5.0
+"""After a failure of the coordinator it is not asked about old rows for so long: each call may take long to fail."""
+
+
+class _Tail:
+    """Rows up to the high watermark, oldest first."""
+
+    __slots__ = (
+        "_mark_offset",
+        "_marked_s",
+        "confirmed_s",
+        "high_watermark",
+        "known_high_watermark",
+        "log_start_offset",
+        "old_before",
+        "rows",
+    )
+
+    def __init__(self, rows: list[Row], log_start_offset: int, high_watermark: int, now_s: float) -> None:
+        self.rows = rows
+        self.confirmed_s = now_s
+        """Time of the coordinator's last answer about the log."""
+        self._marked_s = now_s
+        self._mark_offset = high_watermark
+        """The high watermark at that time: rows before it have been known since then, or longer."""
+        self.old_before = 0
+        """Rows before it have been known for too long."""
+        self.log_start_offset = log_start_offset
+        self.high_watermark = high_watermark
+        self.known_high_watermark = high_watermark
+        """May be ahead of `high_watermark`, until the announcement comes of what this proxy itself has committed."""
+
+    def age(self, now_s: float) -> None:
+        """Note which rows have been known for too long."""
+        if now_s - self._marked_s < _ROWS_TRUSTED_S:
+            return
+        known_for_twice = now_s - self._marked_s >= 2 * _ROWS_TRUSTED_S
+        self.old_before = self.high_watermark if known_for_twice else self._mark_offset
+        self._marked_s, self._mark_offset = now_s, self.high_watermark
+
+
+class Coordinates:
+    """Finds rows, from memory where it can be sure of them, else by asking the coordinator."""
+
+    def __init__(
+        self, coordinator: Coordinator, *, max_age_s: float = 60.0, now_s: Callable[[], float] = time.monotonic
+    ) -> None:
+        """`max_age_s`: `fetch.coordinates_max_age_ms`. `now_s`: seconds, of a clock that nobody sets."""
+        self._coordinator = coordinator
+        self.max_age_s = max_age_s
+        self._now_s = now_s
+        self._tails: OrderedDict[Partition, _Tail] = OrderedDict()
+        self._waiting: dict[Partition, set[asyncio.Event]] = {}
+        self._announced: dict[Partition, int] = {}
+        """High watermarks announced while someone listens: an answer of `find` may be older than they are."""
+        self._following = False
+        self._old_are_true_until_s = 0.0
+        self._throttled_log = ThrottledLog(now_s)
+
+    async def locate(self, requests: Sequence[FindRequest], *, trust_ends: bool) -> list[LogAnswer]:
+        """Where each request's rows lie; KAFKA_STORAGE_ERROR where only the coordinator knows, and does not answer.
+
+        `trust_ends`: take a remembered high watermark for the end of the log, as a reader may that has asked the
+        coordinator in this same request and has been listening since.
+        """
+        answers: list[LogAnswer | None] = [self._remembered(request, trust_ends) for request in requests]
+        unknown = [place for place, answer in enumerate(answers) if answer is None]
+        if unknown:
+            try:
+                found = await self._coordinator.find([requests[place] for place in unknown])
+            except CoordinatorUnavailable as error:
+                self._throttled_log.warning("coordinates_unavailable", reason=str(error))
+                found = [LogAnswer(KAFKA_STORAGE_ERROR, (), -1, -1)] * len(unknown)
+                self._old_are_true_until_s = self._now_s() + _NOT_ASKED_S
+            for place, answer in zip(unknown, found, strict=True):
+                if answer.error_code == KAFKA_STORAGE_ERROR:
+                    answers[place] = self._remembered(requests[place], trust_ends, also_old=True) or answer
+                else:
+                    answers[place] = answer
+                    self._learn(requests[place], answer)
+        return [answer for answer in answers if answer is not None]
+
+    def listen(self, partitions: Iterable[Partition], event: asyncio.Event | None = None) -> asyncio.Event:
+        """An event that is set when any of the partitions may have more to read; end it with `unlisten`.
+
+        `event` is one that listens to other partitions already.
+        """
+        event = event or asyncio.Event()
+        for partition in partitions:
+            self._waiting.setdefault(partition, set()).add(event)
+        return event
+
+    def unlisten(self, partitions: Iterable[Partition], event: asyncio.Event) -> None:
+        """Forget an event of `listen`."""
+        for partition in partitions:
+            events = self._waiting.get(partition)
+            if events is not None:
+                events.discard(event)
+                if not events:
+                    del self._waiting[partition]
+                    self._announced.pop(partition, None)
+
+    async def follow(self) -> None:
+        """Take announcements for ever."""
+        async for announcement in self._coordinator.announcements():
+            if announcement is None:
+                self._following = True
+                self._tails.clear()
+                for events in self._waiting.values():
+                    _wake(events)
+            else:
+                self._take(announcement)
+
+    def note(self, topic_id: bytes, partition: int, log_start_offset: int, high_watermark: int = -1) -> None:
+        """What the coordinator has said of a log beside `find`: no reader is told of less from now on.
+
+        Who was answered by this proxy reads here what it was answered, also before the announcement of it has come.
+        """
+        tail = self._tails.get((topic_id, partition))
+        if tail is not None:
+            tail.known_high_watermark = max(tail.known_high_watermark, high_watermark)
+            self._raise_log_start(tail, log_start_offset)
+
+    def note_committed(self, answers: Iterable[RunAnswer]) -> None:
+        """As `note`, of what commits answer."""
+        for answer in answers:
+            self.note(answer.topic_id, answer.partition, answer.log_start_offset, answer.high_watermark)
+
+    def forget(self, topic_id: bytes) -> None:
+        """A topic is gone."""
+        for partition in [partition for partition in self._tails if partition[0] == topic_id]:
+            del self._tails[partition]
+
+    def _remembered(self, request: FindRequest, trust_ends: bool, *, also_old: bool = False) -> LogAnswer | None:
+        """`also_old`: rows that have been known for long, too."""
+        tail = self._tails.get((request.topic_id, request.partition))
+        if tail is None or tail.high_watermark < tail.known_high_watermark:
+            return None
+        now_s = self._now_s()
+        too_old = now_s - tail.confirmed_s > self.max_age_s
+        if request.offset == tail.high_watermark and trust_ends and not too_old:
+            return LogAnswer(NONE, (), tail.log_start_offset, tail.high_watermark)
+        tail.age(now_s)
+        also_old = (also_old or now_s < self._old_are_true_until_s) and not too_old
+        rows = tail.rows
+        if not rows or not max(rows[0].base_offset, tail.log_start_offset) <= request.offset < tail.high_watermark:
+            return None
+        first = bisect_left(rows, request.offset, key=lambda row: row.last_offset)
+        if first == len(rows) or (rows[first].last_offset < tail.old_before and not also_old):
+            return None
+        self._tails.move_to_end((request.topic_id, request.partition))
+        chosen: list[Row] = []
+        size = 0
+        for row in rows[first:]:
+            if chosen and size >= request.max_bytes:
+                break
+            chosen.append(row)
+            size += row.length
+        return LogAnswer(NONE, tuple(chosen), tail.log_start_offset, tail.high_watermark)
+
+    def _learn(self, request: FindRequest, answer: LogAnswer) -> None:
+        """Begin a tail where an answer reaches the end of the log."""
+        partition = request.topic_id, request.partition
+        if not self._following or answer.error_code != NONE:
+            self._tails.pop(partition, None)
+            return
+        known, now_s = self._tails.get(partition), self._now_s()
+        if known is not None:
+            known.confirmed_s = now_s
+        if answer.high_watermark < self._announced.get(partition, 0):
+            return
+        end = answer.rows[-1].last_offset + 1 if answer.rows else request.offset
+        if end != answer.high_watermark:
+            return
+        if known is not None and known.high_watermark >= answer.high_watermark:
+            return
+        self._tails[partition] = _Tail(list(answer.rows), answer.log_start_offset, answer.high_watermark, now_s)
+        if known is not None:
+            self.note(*partition, known.log_start_offset, known.known_high_watermark)
+        if len(self._tails) > _MAX_TAILS:
+            self._tails.popitem(last=False)
+
+    def _take(self, news: Announcement) -> None:
+        partition = news.topic_id, news.partition
+        tail = self._tails.get(partition)
+        if tail is not None and news.high_watermark > tail.high_watermark:
+            if news.rows and news.rows[0].base_offset == tail.high_watermark:
+                tail.age(self._now_s())
+                tail.rows.extend(news.rows)
+                tail.high_watermark = news.high_watermark
+                self._raise_log_start(tail, news.log_start_offset)
+                if len(tail.rows) > _MAX_ROWS_PER_TAIL:
+                    del tail.rows[: _MAX_ROWS_PER_TAIL // 2]
+            else:
+                del self._tails[partition]
+        elif tail is not None:
+            self._raise_log_start(tail, news.log_start_offset)
+        if partition in self._waiting:
+            self._announced[partition] = news.high_watermark
+            _wake(self._waiting[partition])
+
+    @staticmethod
+    def _raise_log_start(tail: _Tail, log_start_offset: int) -> None:
+        if log_start_offset > tail.log_start_offset:
+            tail.log_start_offset = log_start_offset
+            del tail.rows[: bisect_left(tail.rows, log_start_offset, key=lambda row: row.last_offset)]
+
+
+def _wake(events: Iterable[asyncio.Event]) -> None:
+    for event in events:
+        event.set()

@@ -1,0 +1,217 @@
+"""Reads diskless partitions for a Fetch: coordinates, then the rack-local caches, under Kafka's byte limits.
+
+Partitions are read in the request's order; the first batch of the whole answer is exempt from the limits, every other
+one must fit what is left of the request's and of its partition's (KIP-74).
+
+What is not in memory is read for all partitions at the same time, as much as the answer and the caches can hold, for a
+limited time. A partition's records then end at the first row that is not there, as long as the answer has something:
+the client asks for the rest, and rotates its partitions, so that each is the first at some time.
+
+A segment that is gone tells that its coordinates are old: the coordinator is asked where the records are now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from proxy.coordinator.interface import FindRequest, LogAnswer, Row
+from proxy.diskless.cache import PatchedRun
+from proxy.diskless.coordinates import Coordinates
+from proxy.diskless.row_reader import HeldRows, RowReader
+from proxy.protocol.errors import KAFKA_STORAGE_ERROR, NONE
+from proxy.records.batches import empty_batch
+from proxy.storage.interface import ObjectMissing, StorageError
+from proxy.telemetry.throttled_log import ThrottledLog
+from proxy.wire.primitives import Buffer
+
+_UNKNOWN_OFFSET = -1
+_LEADER_EPOCH = 0
+_MAX_LOOKS = 2
+"""More at the coordinates of a partition in one read, as long as each names another segment that is gone."""
+
+
+class ReadRequest(NamedTuple):
+    """One partition to read."""
+
+    topic_id: bytes
+    partition: int
+    offset: int
+    max_bytes: int
+
+
+class PartitionRead(NamedTuple):
+    """What was read: whole batches, the first of which holds the offset asked for."""
+
+    error_code: int
+    records: list[Buffer]
+    size_bytes: int
+    log_start_offset: int = _UNKNOWN_OFFSET
+    high_watermark: int = _UNKNOWN_OFFSET
+    more: bool = False
+    """Whether more lies below the high watermark, which limits kept back: those on bytes or on rows, or the caches'."""
+
+
+class DisklessReader:
+    """Reads from the log that the coordinator orders and object storage holds."""
+
+    def __init__(
+        self, coordinates: Coordinates, rows: RowReader, throttled_log: ThrottledLog, *, shortest_wait_s: float = 0.2
+    ) -> None:
+        """`shortest_wait_s`: for object storage, whatever a reader says."""
+        self.coordinates = coordinates
+        self._rows = rows
+        self._throttled_log = throttled_log
+        self.shortest_wait_s = shortest_wait_s
+
+    async def read(
+        self,
+        requests: Sequence[ReadRequest],
+        *,
+        max_bytes: int,
+        trust_ends: bool,
+        first_exempt: bool,
+        wait_s: float = 0.0,
+    ) -> list[PartitionRead]:
+        """Read once, without waiting for records to come. Errors are per partition.
+
+        `trust_ends`: see `Coordinates.locate`. `first_exempt`: the first batch comes whatever its size. `wait_s`: how
+        long object storage is waited for; for records of any partition, as long as it takes.
+        """
+        wanted = [
+            FindRequest(request.topic_id, request.partition, request.offset, min(request.max_bytes, max_bytes))
+            for request in requests
+        ]
+        answers = await self.coordinates.locate(wanted, trust_ends=trust_ends)
+        rows = self._choose(requests, answers, max_bytes, first_exempt)
+        await rows.load(max(wait_s, self.shortest_wait_s))
+        if rows.had_to_read and not any(map(_is_told, requests, answers)):
+            await rows.any_of([answer.rows[0] for answer in answers if answer.rows])
+        reads, left = [], max_bytes
+        for request, answer in zip(requests, answers, strict=True):
+            limit = min(request.max_bytes, left)
+            try:
+                read = self._partition(request, answer, rows, limit, first_exempt)
+            except _RowGone as gone:
+                read = await self._elsewhere(request, gone.row, limit, first_exempt)
+            if read.size_bytes:
+                first_exempt = False
+                left = max(left - read.size_bytes, 0)
+            reads.append(read)
+        return reads
+
+    def _choose(
+        self, requests: Sequence[ReadRequest], answers: Sequence[LogAnswer], max_bytes: int, first_exempt: bool
+    ) -> HeldRows:
+        """The rows that the answer will be made of, as far as their lengths tell."""
+        chosen = HeldRows(self._rows)
+        left = max_bytes
+        for request, answer in zip(requests, answers, strict=True):
+            limit, size = min(request.max_bytes, left), 0
+            for row in answer.rows:
+                if (size >= limit and not first_exempt) or not chosen.want(row):
+                    break
+                size += row.length
+                first_exempt = False
+            left -= min(size, limit)
+        return chosen
+
+    async def _elsewhere(self, request: ReadRequest, gone: Row, limit: int, first_exempt: bool) -> PartitionRead:
+        """The coordinates that were remembered are old: what the coordinator says now, or KAFKA_STORAGE_ERROR."""
+        wanted = FindRequest(request.topic_id, request.partition, request.offset, limit)
+        for _ in range(_MAX_LOOKS):
+            self.coordinates.forget(request.topic_id)
+            (answer,) = await self.coordinates.locate([wanted], trust_ends=False)
+            if answer.rows[:1] == (gone,):
+                self._throttled_log.error(
+                    "segment_missing", segment=gone.segment.hex(), partition=request.partition, offset=request.offset
+                )
+                break
+            held = HeldRows(self._rows)
+            await held.any_of(answer.rows[:1])
+            try:
+                return self._partition(request, answer, held, limit, first_exempt)
+            except _RowGone as error:
+                gone = error.row
+        return PartitionRead(KAFKA_STORAGE_ERROR, [], 0)
+
+    def _partition(
+        self, request: ReadRequest, answer: LogAnswer, rows: HeldRows, limit: int, first_exempt: bool
+    ) -> PartitionRead:
+        """Raises _RowGone where the first row's segment is gone. What lies before a later one that is gone is given."""
+        if answer.error_code != NONE:
+            return PartitionRead(answer.error_code, [], 0, answer.log_start_offset, answer.high_watermark)
+        if not answer.rows and request.offset < answer.high_watermark:
+            return _gap(request.offset, answer, limit, first_exempt)
+        records: list[Buffer] = []
+        size, error_code = 0, NONE
+        # The coordinator tells of no more rows than the limit takes, nor of very many.
+        more = bool(answer.rows) and answer.rows[-1].last_offset + 1 < answer.high_watermark
+        for row in answer.rows:
+            if size >= limit and not (first_exempt and not size):
+                more = True
+                break
+            try:
+                run = rows.get(row)
+            except StorageError as error:
+                self._throttled_log.warning("segment_unreadable", segment=row.segment.hex(), reason=str(error))
+                if isinstance(error, ObjectMissing):
+                    if not size:
+                        raise _RowGone(row) from error
+                    self.coordinates.forget(request.topic_id)
+                error_code, more = NONE if size else KAFKA_STORAGE_ERROR, False
+                break
+            if run is None:
+                # `load` has read all that there was time and room for.
+                more = size > 0
+                break
+            start, end = _batches_that_fit(run, request.offset, limit - size, first_exempt and not size)
+            if end > start:
+                records.append(run.data[start:end])
+                size += end - start
+            if end < len(run.data):
+                more = True
+                break
+        return PartitionRead(error_code, records, size, answer.log_start_offset, answer.high_watermark, more)
+
+
+def _is_told(request: ReadRequest, answer: LogAnswer) -> bool:
+    """Whether a reader is told something of a partition for which no object is read, so that others need not wait."""
+    is_gap = not answer.rows and request.offset < answer.high_watermark
+    return answer.error_code == KAFKA_STORAGE_ERROR or (answer.error_code == NONE and is_gap)
+
+
+def _gap(offset: int, answer: LogAnswer, limit: int, first_exempt: bool) -> PartitionRead:
+    """What leads a reader over offsets at the log's end that no record has: they are left when a loss is accepted.
+
+    A reader that got nothing would stay where it is until somebody writes, and never reach the end that it is told of.
+    """
+    batch = empty_batch(offset, answer.high_watermark, _LEADER_EPOCH)
+    records: list[Buffer] = [batch] if first_exempt or len(batch) <= limit else []
+    size = sum(map(len, records))
+    return PartitionRead(NONE, records, size, answer.log_start_offset, answer.high_watermark)
+
+
+class _RowGone(Exception):
+    """The object is not there any more that a row names."""
+
+    def __init__(self, row: Row) -> None:
+        super().__init__(row)
+        self.row = row
+
+
+def _batches_that_fit(run: PatchedRun, offset: int, limit: int, first_exempt: bool) -> tuple[int, int]:
+    """The bytes of a run from the batch that holds `offset` on, as many whole batches as fit."""
+    data, batches = run
+    if batches[0].last_offset >= offset and len(data) <= limit:
+        return 0, len(data)
+    start = end = -1
+    for batch in batches:
+        if batch.last_offset < offset:
+            continue
+        if start < 0:
+            start = end = batch.position
+        if batch.position + batch.length - start > limit and not (first_exempt and end == start):
+            break
+        end = batch.position + batch.length
+    return (start, end) if start >= 0 else (0, 0)

@@ -1,0 +1,136 @@
+"""Where the bytes of a row come from: the rack-local cache of the tail, or, for old rows, a small one beside it.
+
+Readers of old data, however many, share the budget of the small cache (bytes, and GETs at a time) and leave the tail's
+alone: a reader that goes through a whole log would push out of it what all others are about to read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Hashable, Sequence
+from contextlib import suppress
+
+from proxy.coordinator.interface import Row
+from proxy.diskless.cache import BlockCache, PatchedRun
+from proxy.storage.interface import StorageError
+
+_READS_AT_A_TIME = 32
+"""Blocks that one answer asks the caches for. They read as many at a time as they may; who gives up leaves no more
+behind."""
+
+
+class RowReader:
+    """Reads rows. `cold_after_ms`: rows that were appended longer ago are old; `now_ms`: milliseconds since 1970."""
+
+    def __init__(self, tail: BlockCache, cold: BlockCache, *, cold_after_ms: int, now_ms: Callable[[], int]) -> None:
+        self._tail = tail
+        self._cold = cold
+        self.cold_after_ms = cold_after_ms
+        self._now_ms = now_ms
+
+    def cached(self, row: Row) -> PatchedRun | None:
+        """The row's batches if they are in memory, at once. An old row may still be in the tail's cache."""
+        run = self._tail.cached(row)
+        if run is None and self._is_cold(row):
+            run = self._cold.cached(row)
+        return run
+
+    async def run(self, row: Row) -> PatchedRun:
+        """The row's batches; raises as `BlockCache.run` does: ObjectMissing and StorageError."""
+        if not self._is_cold(row):
+            return await self._tail.run(row)
+        return self._tail.cached(row) or await self._cold.run(row)
+
+    def cache_of(self, row: Row) -> BlockCache:
+        """The cache that reads the row if it is in none."""
+        return self._cold if self._is_cold(row) else self._tail
+
+    def _is_cold(self, row: Row) -> bool:
+        return self._now_ms() - row.append_time_ms > self.cold_after_ms
+
+
+class HeldRows:
+    """The rows of one answer, held until it is made: what others read meanwhile may push them out of the caches.
+
+    As many are read as the caches can hold, so that a reader of many segments does not read them in vain.
+    """
+
+    def __init__(self, reader: RowReader) -> None:
+        self._reader = reader
+        self._found: dict[Row, PatchedRun | StorageError] = {}
+        self._missing: dict[tuple[BlockCache, Hashable], list[Row]] = {}
+        self._room: dict[BlockCache, int] = {}
+        """Bytes that may still be read, where any are."""
+
+    def want(self, row: Row) -> bool:
+        """Hold the row, or have `load` read it; False where its cache can't hold all that would be read."""
+        run = self._reader.cached(row)
+        if run is not None:
+            self._found[row] = run
+            return True
+        cache = self._reader.cache_of(row)
+        block = cache, cache.block_of(row)
+        rows = self._missing.get(block)
+        if rows is not None:
+            rows.append(row)
+            return True
+        size = cache.likely_bytes(row)
+        room = self._room.get(cache)
+        if room is not None and size > room:
+            return False
+        self._room[cache] = (cache.capacity_bytes if room is None else room) - size
+        self._missing[block] = [row]
+        return True
+
+    @property
+    def had_to_read(self) -> bool:
+        """Whether a row that was wanted was not in memory."""
+        return bool(self._missing)
+
+    async def load(self, timeout_s: float) -> None:
+        """Read what is missing, in the order in which it was wanted, until time is up."""
+        if not self._missing:
+            return
+        blocks = iter(self._missing.values())
+
+        async def work() -> None:
+            for rows in blocks:
+                for row in rows:
+                    await self._load(row)
+
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s), asyncio.TaskGroup() as group:
+                for _ in range(min(len(self._missing), _READS_AT_A_TIME)):
+                    group.create_task(work())
+
+    async def any_of(self, rows: Sequence[Row]) -> None:
+        """Wait until one of these is here or can't be read, however long: one that hangs holds up no other.
+
+        Beside the first, those are read that are wanted: of others there is no room.
+        """
+        if not rows or any(row in self._found or self._reader.cached(row) is not None for row in rows):
+            return
+        wanted = {row for of_block in self._missing.values() for row in of_block}
+        some = [rows[0], *(row for row in rows[1:] if row in wanted)][:_READS_AT_A_TIME]
+        reading = [asyncio.create_task(self._load(row)) for row in some]
+        try:
+            done, _ = await asyncio.wait(reading, return_when=asyncio.FIRST_COMPLETED)
+            for one in done:
+                one.result()
+        finally:
+            for one in reading:
+                one.cancel()
+            await asyncio.gather(*reading, return_exceptions=True)
+
+    def get(self, row: Row) -> PatchedRun | None:
+        """The row's batches if they are here or in memory. Raises what reading them raised: see `RowReader.run`."""
+        found = self._found.get(row)
+        if isinstance(found, StorageError):
+            raise found
+        return found or self._reader.cached(row)
+
+    async def _load(self, row: Row) -> None:
+        try:
+            self._found[row] = self._reader.cached(row) or await self._reader.run(row)
+        except StorageError as error:
+            self._found[row] = error

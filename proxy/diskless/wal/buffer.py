@@ -1,0 +1,365 @@
+"""The WAL buffer: batches wait here for their segment; a segment is uploaded, then committed, then answered.
+
+PUT, then commit, then answer (KIP-1163). Uploads run in parallel; commits keep the order of arrival per partition, so a
+slow PUT delays only the partitions that it shares. A failed upload leaves at most garbage in the bucket.
+
+Whoever appends gets an `Outcome` per batch, through the callback that came with it:
+
+- the coordinator's answer, which may itself be an error of Kafka's producer rules;
+- KAFKA_STORAGE_ERROR where the batch surely was not committed. The later batches of that partition that are already
+  here then fail at once: committed, they would leave a hole in a producer's sequence that its retry could not fill.
+  So do those of the same producer that come before the retry (`failures.py`);
+- REQUEST_TIMED_OUT where nobody knows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Sequence
+
+import structlog
+
+from proxy.coordinator.interface import (
+    MAX_BATCHES_PER_RUN,
+    Coordinator,
+    CoordinatorUnavailable,
+    PartitionRun,
+    RunAnswer,
+    ShardFenced,
+)
+from proxy.coordinator.lateness import no_later
+from proxy.diskless.cache import BlockCache
+from proxy.diskless.wal.failures import FailedBatches
+from proxy.diskless.wal.holds import Holds
+from proxy.diskless.wal.outcome import Outcome, Settle, tell, told_code
+from proxy.diskless.wal.recent import RecentSegments
+from proxy.diskless.wal.segment import BuiltSegment, SegmentBuilder, segment_key
+from proxy.protocol.errors import KAFKA_STORAGE_ERROR, NONE, REQUEST_TIMED_OUT, THROTTLING_QUOTA_EXCEEDED
+from proxy.records.batches import BatchHeader
+from proxy.storage.interface import ObjectStorage, StorageError
+from proxy.telemetry.stats import Stats
+from proxy.telemetry.throttled_log import ThrottledLog
+
+log = structlog.get_logger()
+
+_RETRY_FIRST_S = 0.02
+_RETRY_LONGEST_S = 1.0
+
+_Partition = tuple[bytes, int]
+
+
+class _Segment:
+    """Batches that travel together; `waiting` holds whom to tell, in the order of each partition's run."""
+
+    __slots__ = ("builder", "first", "not_after_ms", "number", "task", "waiting")
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.builder = SegmentBuilder()
+        self.waiting: dict[_Partition, list[Settle]] = {}
+        self.first: dict[_Partition, dict[tuple[int, int], int]] = {}
+        """Of each idempotent producer (ID and epoch) the first sequence."""
+        self.task: asyncio.Task[None] | None = None
+        self.not_after_ms = 0
+        """By the coordinator's clock: its object may be taken for one that nobody commits later on."""
+
+
+class WalBuffer:
+    """Collects batches into segments and sees them through.
+
+    `interval_s` and `max_bytes`: whichever is reached first ends a segment (`diskless.append.commit.interval.ms`,
+    `diskless.append.buffer.max.bytes`), as do MAX_BATCHES_PER_RUN batches of one partition. `max_uploads` run at a
+    time. A commit that gets no answer is tried again for `commit_timeout_s`. `out_of_order_hold_s` and
+    `max_held_batches`: see `Holds`.
+
+    However long this process stood still, a segment is not committed any more `max_age_s` after its upload began, as
+    its object may have been deleted as one that nobody commits; nor `grace_s` after the first try, as what that
+    committed may be freed again, and the object deleted for it; 0 for no limit.
+
+    `heard` is called with what commits answer, before anyone is told.
+    """
+
+    def __init__(
+        self,
+        storage: ObjectStorage,
+        coordinator: Coordinator,
+        cache: BlockCache,
+        stats: Stats,
+        *,
+        interval_s: float,
+        max_bytes: int,
+        max_uploads: int,
+        commit_timeout_s: float,
+        out_of_order_hold_s: float,
+        max_held_batches: int,
+        max_age_s: float,
+        grace_s: float,
+        heard: Callable[[Sequence[RunAnswer]], None] = lambda answers: None,
+    ) -> None:
+        self._storage = storage
+        self._coordinator = coordinator
+        self._cache = cache
+        self._stats = stats
+        self.interval_s = interval_s
+        self.max_bytes = max_bytes
+        self.commit_timeout_s = commit_timeout_s
+        self._max_age_ms = round(1000 * max_age_s)
+        self._grace_ms = round(1000 * grace_s)
+        self._uploads = asyncio.Semaphore(max_uploads)
+        self._heard = heard
+        self.holds = Holds(coordinator, hold_s=out_of_order_hold_s, max_batches=max_held_batches, heard=heard)
+        self.recent = RecentSegments()
+        self.failures = FailedBatches()
+        self._open: _Segment | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._underway: dict[int, _Segment] = {}
+        self._numbers = 0
+        self._told = asyncio.Event()
+        """Set for a moment when batches of a segment were answered."""
+        self._throttled_log = ThrottledLog(lambda: asyncio.get_running_loop().time())
+
+    def allow_uploads(self, most: int) -> None:
+        """So many at a time from now on, beside those that are under way."""
+        self._uploads = asyncio.Semaphore(most)
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Of the segment that is being filled."""
+        return self._open.builder.bytes_buffered if self._open else 0
+
+    @property
+    def segments_underway(self) -> int:
+        """Uploading or committing."""
+        return len(self._underway)
+
+    def append(
+        self,
+        topic_id: bytes,
+        partition: int,
+        batch: memoryview,
+        header: BatchHeader,
+        settle: Settle,
+        *,
+        log_append_time: bool = False,
+    ) -> None:
+        """Take a checked batch. `settle` is called once; `batch` must not change until then.
+
+        It is called at once if the batch follows one of its producer that failed and has not arrived again.
+
+        `log_append_time`: the records' time is to be that of their commit.
+        """
+        producer = header.producer_id, header.producer_epoch
+        if self.failures.comes_too_early(topic_id, partition, *producer, header.base_sequence):
+            tell([(settle, Outcome(KAFKA_STORAGE_ERROR))])
+            return
+        segment = self._open
+        if segment is None:
+            self._numbers += 1
+            segment = self._open = _Segment(self._numbers)
+            self._timer = asyncio.get_running_loop().call_later(self.interval_s, self.flush)
+        segment.builder.add(topic_id, partition, batch, header, log_append_time=log_append_time)
+        run = segment.waiting.setdefault((topic_id, partition), [])
+        run.append(settle)
+        if header.producer_id >= 0:
+            segment.first.setdefault((topic_id, partition), {}).setdefault(producer, header.base_sequence)
+        if segment.builder.bytes_buffered >= self.max_bytes or len(run) >= MAX_BATCHES_PER_RUN:
+            self.flush()
+
+    def flush(self) -> None:
+        """End the segment that is being filled and send it on its way."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        segment, self._open = self._open, None
+        if segment is None or not segment.waiting:
+            return
+        self._underway[segment.number] = segment
+        segment.task = asyncio.get_running_loop().create_task(self._see_through(segment))
+
+    async def drain(self) -> None:
+        """Flush, and wait until everything is settled."""
+        self.flush()
+        while self._underway:
+            await asyncio.wait({segment.task for segment in self._underway.values() if segment.task is not None})
+            self.flush()
+        await self.holds.drain()
+
+    async def close(self) -> None:
+        """Give up on what is under way."""
+        if self._timer is not None:
+            self._timer.cancel()
+        tasks = [segment.task for segment in self._underway.values() if segment.task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for segment in [*self._underway.values(), *([self._open] if self._open else [])]:
+            self._fail(segment, KAFKA_STORAGE_ERROR)
+        await self.holds.close()
+
+    async def _see_through(self, segment: _Segment) -> None:
+        error_code = KAFKA_STORAGE_ERROR
+        try:
+            built = await self._upload(segment)
+            while self._has_earlier(segment):
+                await self._told.wait()
+            if built is not None and segment.waiting:
+                error_code = REQUEST_TIMED_OUT
+                await self._commit(segment, built)
+        except StorageError as error:
+            self._stats.upload_failures += 1
+            log.error("upload_failed", reason=str(error), remedy="producers are told to retry; see the bucket")
+        except CoordinatorUnavailable as error:
+            self._stats.commit_failures += 1
+            log.error("commit_failed", reason=str(error), remedy="producers are told to retry; see the coordinator")
+        except Exception:
+            self._stats.commit_failures += 1
+            log.exception("segment_failed", remedy="producers are told to retry; report this error")
+        finally:
+            self._underway.pop(segment.number, None)
+            self._fail(segment, error_code)
+            self._wake()
+
+    def _has_earlier(self, segment: _Segment) -> bool:
+        """Whether an earlier segment has batches of the same partitions that are not answered yet."""
+        return any(
+            earlier.number < segment.number and not earlier.waiting.keys().isdisjoint(segment.waiting)
+            for earlier in self._underway.values()
+        )
+
+    def _wake(self) -> None:
+        """Let segments that wait for earlier ones look again."""
+        self._told.set()
+        self._told.clear()
+
+    async def _upload(self, segment: _Segment) -> BuiltSegment | None:
+        """None where nobody waits for it any more when its turn comes."""
+        async with self._uploads:
+            if not segment.waiting:
+                return None
+            built = segment.builder.build()
+            began_s = asyncio.get_running_loop().time()
+            segment.not_after_ms = no_later(0, self._coordinator, self._max_age_ms)
+            await self._storage.upload(segment_key(built.segment), built.data, len(built.data))
+            took_s = asyncio.get_running_loop().time() - began_s
+            self._stats.upload_seconds.observe(took_s)
+            self.recent.uploaded(built, took_s)
+            self._stats.segment_bytes.observe(len(built.data))
+            self._cache.insert(built.segment, built.data)
+            return built
+
+    async def _commit(self, segment: _Segment, built: BuiltSegment) -> None:
+        """Commit what still has someone waiting, and report the outcomes; retry as long as nobody knows of some.
+
+        Each shard answers for itself: only the runs of shards that did not answer are tried again. A run that is
+        refused unseen, as by a shard that is fenced or was asked too late, may have taken effect in an earlier try.
+        """
+        loop = asyncio.get_running_loop()
+        began_s, pause_s = loop.time(), _RETRY_FIRST_S
+        unknown: set[_Partition] = set()
+        segment.not_after_ms = no_later(segment.not_after_ms, self._coordinator, self._grace_ms)
+        while runs := [run for run in built.runs if (run.topic_id, run.partition) in segment.waiting]:
+            try:
+                answers = await self._coordinator.commit(built.segment, runs, not_after_ms=segment.not_after_ms)
+            except ShardFenced:
+                raise
+            except CoordinatorUnavailable as error:
+                failure = error
+            else:
+                self._heard(answers)
+                self._settle(segment, built, answers)
+                left = {(run.topic_id, run.partition) for run in answers if run.error_code == REQUEST_TIMED_OUT}
+                refused = segment.waiting.keys() - left
+                self._fail(segment, REQUEST_TIMED_OUT, refused & unknown)
+                self._fail(segment, KAFKA_STORAGE_ERROR, refused - unknown)
+                failure = CoordinatorUnavailable(f"the store failed for {len(left)} of {len(runs)} partitions")
+            if segment.waiting:
+                if loop.time() - began_s + pause_s > self.commit_timeout_s:
+                    raise failure
+                unknown |= segment.waiting.keys()
+                self._wake()
+                log.warning("commit_retried", reason=str(failure))
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, _RETRY_LONGEST_S)
+        self._stats.commit_seconds.observe(loop.time() - began_s)
+        self.recent.committed(built.segment, loop.time() - began_s)
+
+    def _settle(self, segment: _Segment, built: BuiltSegment, answers: list[RunAnswer]) -> None:
+        """Tell the outcomes, but of what is held; and of runs that may be committed later, which `_fail` does."""
+        told: list[tuple[Settle, Outcome]] = []
+        proposed = {(run.topic_id, run.partition): run for run in built.runs}
+        unseen_batches = 0
+        try:
+            for run in answers:
+                # Not looked at: the index is full; fenced, tombstoned or late. They may come again. Or nobody knows.
+                if run.error_code == REQUEST_TIMED_OUT:
+                    continue
+                if run.error_code == THROTTLING_QUOTA_EXCEEDED:
+                    self._stats.index_full_batches += len(segment.waiting[run.topic_id, run.partition])
+                elif run.error_code == KAFKA_STORAGE_ERROR:
+                    unseen_batches += len(segment.waiting[run.topic_id, run.partition])
+                else:
+                    told += self._outcomes(segment, built.segment, proposed[run.topic_id, run.partition], run)
+        finally:
+            tell(told)
+        self._stats.refused_unseen_batches += unseen_batches
+        now_ms = self._coordinator.store_time_ms()
+        if unseen_batches and segment.not_after_ms and now_ms is not None and now_ms > segment.not_after_ms:
+            self._throttled_log.warning(
+                "commit_too_late",
+                batches=unseen_batches,
+                reason="their object may be deleted: this process, or the coordinator's store, stood still for long",
+                remedy="producers are told to retry; see event_loop_lag_seconds, and whether the store answers",
+            )
+
+    def _outcomes(
+        self, segment: _Segment, name: bytes, proposed: PartitionRun, run: RunAnswer
+    ) -> list[tuple[Settle, Outcome]]:
+        """Of one run that was looked at: whom to tell what. They wait no more, but where this raises."""
+        waiting = segment.waiting[run.topic_id, run.partition]
+        if run.error_code != NONE:
+            told = [(settle, Outcome(run.error_code)) for settle in waiting]
+        else:
+            pairs = list(zip(waiting, run.batches, strict=True))
+            held = self.holds.take(name, proposed, run, waiting, not_after_ms=segment.not_after_ms)
+            told = []
+            for place, (settle, batch) in enumerate(pairs):
+                if place not in held:
+                    self._stats.duplicate_batches += batch.duplicate
+                    error_code = told_code(batch.error_code)
+                    outcome = Outcome(
+                        error_code,
+                        batch.base_offset,
+                        batch.append_time_ms,
+                        run.log_start_offset,
+                        duplicate=batch.duplicate,
+                    )
+                    told.append((settle, outcome))
+        del segment.waiting[run.topic_id, run.partition]
+        return told
+
+    def _fail(self, segment: _Segment, error_code: int, partitions: Collection[_Partition] | None = None) -> None:
+        """Tell those that still wait, and the later batches of their partitions, which can't be committed any more.
+
+        `partitions`: those that failed; all if None.
+        All of them are taken out before anyone is told: whoever is told may append again.
+        """
+        failed = {
+            one: segment.waiting.pop(one) for one in (list(segment.waiting) if partitions is None else partitions)
+        }
+        told = [(settle, Outcome(error_code)) for waiting in failed.values() for settle in waiting]
+        later = [one for one in self._underway.values() if one.number > segment.number]
+        if self._open is not None:
+            later.append(self._open)
+        for partition in failed:
+            self._note_failed(segment, partition)
+            for one in later:
+                if partition in one.waiting:
+                    self._note_failed(one, partition)
+                told += [(settle, Outcome(KAFKA_STORAGE_ERROR)) for settle in one.waiting.pop(partition, ())]
+                # What was charged for them is given back now. One that is being uploaded has a copy.
+                one.builder.discard(*partition)
+        tell(told)
+
+    def _note_failed(self, segment: _Segment, partition: _Partition) -> None:
+        for (producer_id, epoch), sequence in segment.first.get(partition, {}).items():
+            self.failures.note(*partition, producer_id, epoch, sequence)

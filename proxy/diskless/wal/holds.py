@@ -1,0 +1,155 @@
+"""Batches whose sequence is beyond the one expected wait here, for what comes between.
+
+A producer that moves to another proxy may be heard there before the first one has committed what it sent to that. Its
+batch is uploaded and refused, but not answered: the same run of the same segment is committed again until the batch is
+accepted, or the hold is over and the answer is OUT_OF_ORDER_SEQUENCE_NUMBER after all. Nothing is stored of a hold, and
+order is kept by what the coordinator expects: of several that wait, each is accepted in its turn only.
+
+Where this proxy itself has just refused a batch of that producer, what comes behind is not held: nothing is on its way.
+Nor are then the early batches of others in the same run, which is committed as a whole.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+
+import structlog
+
+from proxy.coordinator.interface import Coordinator, CoordinatorUnavailable, PartitionRun, RunAnswer
+from proxy.diskless.wal.outcome import Outcome, Settle, tell, told_code
+from proxy.protocol.errors import KAFKA_STORAGE_ERROR, NONE, OUT_OF_ORDER_SEQUENCE_NUMBER, REQUEST_TIMED_OUT
+
+log = structlog.get_logger()
+
+_FIRST_PAUSE_S = 0.005
+_LONGEST_PAUSE_S = 0.5
+_MAX_REFUSALS = 10_000
+_Producer = tuple[bytes, int, int]
+"""Topic ID, partition, producer ID."""
+
+
+class Holds:
+    """Keeps batches for `hold_s` at most, 0 holds none; and no more than `max_batches` at a time.
+
+    `heard` is called with what commits answer, before anyone is told.
+    """
+
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        *,
+        hold_s: float,
+        max_batches: int,
+        heard: Callable[[Sequence[RunAnswer]], None] = lambda answers: None,
+    ) -> None:
+        self._coordinator = coordinator
+        self._heard = heard
+        self.max_batches = max_batches
+        self.hold_s = hold_s
+        self._tasks: dict[asyncio.Task[None], dict[int, Settle]] = {}
+        """With whom each has still to tell."""
+        self._refused_at_s: OrderedDict[_Producer, float] = OrderedDict()
+        self.held_batches = 0
+        """Waiting now."""
+
+    def refused(self, topic_id: bytes, partition: int, producer_id: int) -> None:
+        """This proxy has refused a batch of the producer."""
+        producer = topic_id, partition, producer_id
+        self._refused_at_s[producer] = asyncio.get_running_loop().time()
+        self._refused_at_s.move_to_end(producer)
+        if len(self._refused_at_s) > _MAX_REFUSALS:
+            self._refused_at_s.popitem(last=False)
+
+    def take(
+        self, segment: bytes, run: PartitionRun, answer: RunAnswer, waiting: list[Settle], *, not_after_ms: int = 0
+    ) -> set[int]:
+        """Hold the early batches of a run that was committed; their places in it, the others are the caller's to tell.
+
+        All of them or none: a hold commits the whole run again, so an early batch whose producer was told that it is
+        out of order could be stored after all, beside the one that is sent anew in its place.
+
+        `waiting`: whom to tell, for each batch of the run. `not_after_ms`: see `Coordinator.commit`.
+        """
+        early = [place for place, batch in enumerate(answer.batches) if batch.early]
+        full = self.held_batches + len(early) > self.max_batches
+        if not early or full or not all(self._may_follow(run, place) for place in early):
+            return set()
+        held = {place: waiting[place] for place in early}
+        self.held_batches += len(held)
+        task = asyncio.get_running_loop().create_task(self._wait(segment, run, held, not_after_ms))
+        self._tasks[task] = held
+        task.add_done_callback(self._tasks.pop)
+        return set(early)
+
+    def _may_follow(self, run: PartitionRun, place: int) -> bool:
+        """Whether what comes before the batch may be on its way."""
+        producer = run.topic_id, run.partition, run.batches[place].producer_id
+        refused_at_s = self._refused_at_s.get(producer)
+        if refused_at_s is not None and asyncio.get_running_loop().time() - refused_at_s <= self.hold_s:
+            return False
+        return self.hold_s > 0
+
+    async def drain(self) -> None:
+        """Wait until every hold is over."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    async def close(self) -> None:
+        """Give up on all of them."""
+        tasks = dict(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for held in tasks.values():  # of a task that had not begun
+            self._tell(held, dict.fromkeys(held, Outcome(KAFKA_STORAGE_ERROR)))
+
+    async def _wait(self, segment: bytes, run: PartitionRun, held: dict[int, Settle], not_after_ms: int) -> None:
+        loop = asyncio.get_running_loop()
+        until_s, pause_s = loop.time() + self.hold_s, _FIRST_PAUSE_S
+        last_error = OUT_OF_ORDER_SEQUENCE_NUMBER
+        if_ended = KAFKA_STORAGE_ERROR
+        ambiguous = False
+        try:
+            while held and loop.time() < until_s:
+                await asyncio.sleep(min(pause_s, until_s - loop.time()))
+                pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+                if_ended = REQUEST_TIMED_OUT
+                try:
+                    (answer,) = await self._coordinator.commit(segment, [run], not_after_ms=not_after_ms)
+                except CoordinatorUnavailable as error:
+                    log.warning("hold_not_tried", reason=str(error))
+                    last_error, ambiguous = REQUEST_TIMED_OUT, True
+                    continue
+                self._heard([answer])
+                if ambiguous and answer.error_code == KAFKA_STORAGE_ERROR:
+                    # This try was refused unseen; the one that was not answered may have taken effect.
+                    answer = answer._replace(error_code=REQUEST_TIMED_OUT)
+                ambiguous = False
+                last_error, if_ended = OUT_OF_ORDER_SEQUENCE_NUMBER, KAFKA_STORAGE_ERROR
+                self._tell_settled(answer, held)
+            if_ended = last_error
+        finally:
+            self._tell(held, dict.fromkeys(held, Outcome(if_ended)))
+
+    def _tell_settled(self, answer: RunAnswer, held: dict[int, Settle]) -> None:
+        if answer.error_code != NONE:
+            self._tell(held, dict.fromkeys(held, Outcome(told_code(answer.error_code))))
+            return
+        outcomes = {}
+        for place in held:
+            batch = answer.batches[place]
+            if not batch.early:
+                outcomes[place] = Outcome(
+                    told_code(batch.error_code),
+                    batch.base_offset,
+                    batch.append_time_ms,
+                    answer.log_start_offset,
+                    duplicate=batch.duplicate,
+                )
+        self._tell(held, outcomes)
+
+    def _tell(self, held: dict[int, Settle], outcomes: dict[int, Outcome]) -> None:
+        self.held_batches -= len(outcomes)
+        tell([(held.pop(place), outcome) for place, outcome in outcomes.items()])

@@ -1,0 +1,43 @@
+"""What became of a produced batch, and telling it to whoever appended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+import structlog
+
+from proxy.protocol.errors import KAFKA_STORAGE_ERROR, THROTTLING_QUOTA_EXCEEDED
+
+log = structlog.get_logger()
+
+
+class Outcome(NamedTuple):
+    """What became of one batch."""
+
+    error_code: int
+    base_offset: int = -1
+    append_time_ms: int = -1
+    log_start_offset: int = -1
+    error_message: str | None = None
+    record_errors: tuple[tuple[int, str], ...] = ()
+    """(place in the batch, text) of records that are to blame."""
+    duplicate: bool = False
+    """It was stored before, by an earlier attempt."""
+
+
+Settle = Callable[[Outcome], None]
+
+
+def told_code(error_code: int) -> int:
+    """What a producer is told where the coordinator answers this: librdkafka gives up at THROTTLING_QUOTA_EXCEEDED."""
+    return KAFKA_STORAGE_ERROR if error_code == THROTTLING_QUOTA_EXCEEDED else error_code
+
+
+def tell(told: Iterable[tuple[Settle, Outcome]]) -> None:
+    """Each in its turn; one that fails is no reason not to tell the next."""
+    for settle, outcome in told:
+        try:
+            settle(outcome)
+        except Exception:
+            log.exception("outcome_not_told", error_code=outcome.error_code)

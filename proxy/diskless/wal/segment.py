@@ -1,0 +1,215 @@
+"""WAL segments (KIP-1163): build one from produced batches, read one for a dump or an audit. Sans-io.
+
+Format: one byte with the format version; then record batches v2, those of one partition beside each other. Nothing in a
+segment says which partition a batch is of: the coordinator knows.
+
+- 0x00, what proxies upload: batches exactly as producers sent them (offsets unset), in the order in which they arrived.
+- 0x01, a *merged object*, what merges and compactions leave: batches as readers get them, with base offset, partition
+  leader epoch (0) and, under LogAppendTime, time and CRC in place; offsets ascend, and may leave some out. Its rows say
+  so, too (`Row.offsets_in_place`).
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from proxy.coordinator.interface import PartitionRun, ProposedBatch, Row
+from proxy.records.batches import BatchHeader, check_offsets, read_header
+
+FORMAT_VERSION = 0
+MERGED_FORMAT_VERSION = 1
+_PREAMBLE = bytes([FORMAT_VERSION])
+_MERGED_PREAMBLE = bytes([MERGED_FORMAT_VERSION])
+MAX_OBJECT_BYTES = 2**32 - 1
+"""Positions in it are kept in four bytes."""
+SEGMENT_OVERHEAD_BYTES = len(_PREAMBLE)
+"""Of every segment, beside its batches."""
+SEGMENT_KEY = "[0-9a-f]{2}/([0-9a-f]{32})"
+"""What the keys of segments look like, as a regular expression; its group is the UUID."""
+
+
+class SegmentError(Exception):
+    """The bytes are no segment that this release can read."""
+
+
+class BuiltSegment(NamedTuple):
+    """A segment that is ready for its upload, and what to tell the coordinator after it."""
+
+    segment: bytes
+    """16 bytes: its UUID."""
+    data: bytearray
+    runs: tuple[PartitionRun, ...]
+
+
+class SegmentBatch(NamedTuple):
+    """One batch of a segment that is read."""
+
+    position: int
+    """Of its first byte, in bytes from the segment's beginning."""
+    header: BatchHeader
+
+
+class SegmentBuilder:
+    """Collects batches without copying them; `build` copies each once."""
+
+    __slots__ = ("_parts", "_proposed", "_stamped", "batch_count", "bytes_buffered")
+
+    def __init__(self) -> None:
+        self._parts: dict[tuple[bytes, int], list[memoryview]] = {}
+        self._proposed: dict[tuple[bytes, int], list[ProposedBatch]] = {}
+        self._stamped: set[tuple[bytes, int]] = set()
+        """Partitions under LogAppendTime."""
+        self.bytes_buffered = 0
+        """Bytes of the batches so far, without the format version."""
+        self.batch_count = 0
+
+    def add(
+        self,
+        topic_id: bytes,
+        partition: int,
+        batch: memoryview,
+        header: BatchHeader,
+        *,
+        log_append_time: bool = False,
+    ) -> None:
+        """Append one batch to its partition's run.
+
+        `batch`: its bytes, referred to until `build`, so they must not change. `header`: what `check_batch` gave.
+        `log_append_time`: of the whole run, if of any batch; its config has just changed then.
+        """
+        key = (topic_id, partition)
+        if log_append_time:
+            self._stamped.add(key)
+        parts = self._parts.get(key)
+        if parts is None:
+            parts = self._parts[key] = []
+            self._proposed[key] = []
+        parts.append(batch)
+        self._proposed[key].append(
+            ProposedBatch(
+                header.length,
+                header.record_count,
+                header.max_timestamp_ms,
+                header.producer_id,
+                header.producer_epoch,
+                header.base_sequence,
+            )
+        )
+        self.bytes_buffered += header.length
+        self.batch_count += 1
+
+    def discard(self, topic_id: bytes, partition: int) -> None:
+        """Take a partition's batches out again."""
+        self._parts.pop((topic_id, partition), None)
+        self._stamped.discard((topic_id, partition))
+        for batch in self._proposed.pop((topic_id, partition), ()):
+            self.bytes_buffered -= batch.length
+            self.batch_count -= 1
+
+    def build(self, segment: bytes | None = None) -> BuiltSegment:
+        """All batches as one segment, partitions ascending: who merges some of many finds them together.
+
+        `segment`: its 16-byte UUID; a random one where None. The builder stays as it is, so the same batches can be
+        built again under a second name.
+        """
+        pieces: list[bytes | memoryview] = [_PREAMBLE]
+        runs: list[PartitionRun] = []
+        position = len(_PREAMBLE)
+        for key, parts in sorted(self._parts.items()):
+            proposed = tuple(self._proposed[key])
+            runs.append(PartitionRun(*key, position, proposed, key in self._stamped))
+            pieces += parts
+            position += sum(batch.length for batch in proposed)
+        return BuiltSegment(segment or uuid.uuid4().bytes, bytearray().join(pieces), tuple(runs))
+
+
+class MergedBuilder:
+    """Collects what merged objects are made of: the rows of one partition after the other, each copied once.
+
+    `segment`: the object's 16-byte UUID, a random one where None. Another attempt needs another one: objects are
+    immutable, and of two attempts one is garbage.
+    """
+
+    __slots__ = ("data", "rows", "segment")
+
+    def __init__(self, segment: bytes | None = None) -> None:
+        self.segment = segment or uuid.uuid4().bytes
+        self.data = bytearray(_MERGED_PREAMBLE)
+        """The object, once all is added."""
+        self.rows: list[Row] = []
+        """All that were added."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the object as it is."""
+        return len(self.data)
+
+    def add(
+        self,
+        batches: bytes | bytearray | memoryview | Sequence[bytes | bytearray | memoryview],
+        *,
+        base_offset: int,
+        last_offset: int,
+        max_timestamp_ms: int,
+        append_time_ms: int,
+    ) -> Row:
+        """Append whole batches with offsets, leader epoch and time in place; the row that stands for them.
+
+        `base_offset`: of what they replace, at or before their first; `last_offset`: of the last batch. Raises
+        RecordsError (CORRUPT_MESSAGE) where the batches are not within these, or do not ascend, with nothing added, and
+        ValueError where the object would have more than MAX_OBJECT_BYTES.
+        """
+        run = batches if isinstance(batches, bytes | bytearray | memoryview) else b"".join(batches)
+        check_offsets(run, base_offset, last_offset)
+        position = len(self.data)
+        if position + len(run) > MAX_OBJECT_BYTES:
+            raise ValueError(f"a merged object of more than {MAX_OBJECT_BYTES} bytes can't be addressed")
+        self.data += run
+        row = Row(
+            base_offset,
+            last_offset,
+            self.segment,
+            position,
+            len(run),
+            max_timestamp_ms,
+            append_time_ms,
+            offsets_in_place=True,
+        )
+        self.rows.append(row)
+        return row
+
+
+def segment_key(segment: bytes) -> str:
+    """The object key of a segment: its UUID in 32 hex digits, under a folder of the first two.
+
+    The folder spreads keys over a store's partitions, and files over directories.
+    """
+    name = segment.hex()
+    return f"{name[:2]}/{name}"
+
+
+def check_preamble(data: bytes | bytearray | memoryview) -> int:
+    """The format version of an object, `data` being its first bytes. Raises SegmentError where it is none we know."""
+    if not data:
+        raise SegmentError("the object is empty: its upload was cut off, or it is no WAL segment")
+    if data[0] not in (FORMAT_VERSION, MERGED_FORMAT_VERSION):
+        raise SegmentError(
+            f"format version {data[0]} is not known, only {FORMAT_VERSION} and {MERGED_FORMAT_VERSION}: the object is "
+            "no WAL segment, or a newer release wrote it"
+        )
+    return data[0]
+
+
+def read_segment(data: bytes | bytearray | memoryview) -> Iterator[SegmentBatch]:
+    """The batches of a segment in the order in which they lie there, CRCs not computed.
+
+    Raises SegmentError where the format version is not known, and RecordsError at the first bytes that are no batch.
+    """
+    check_preamble(data)
+    position = len(_PREAMBLE)
+    while position < len(data):
+        header = read_header(data, position)
+        yield SegmentBatch(position, header)
+        position += header.length

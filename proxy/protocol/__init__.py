@@ -1,0 +1,1 @@
+"""Kafka's protocol as a table: API keys and versions, error codes, the forms of IDs and policies."""

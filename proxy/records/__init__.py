@@ -1,0 +1,1 @@
+"""Record batches: headers, checked and patched, and the compression codecs."""

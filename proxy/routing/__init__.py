@@ -1,0 +1,1 @@
+"""Racks, partition leaders and live proxies."""

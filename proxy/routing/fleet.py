@@ -1,0 +1,288 @@
+"""Who is alive in which rack: heartbeats of this proxy, and the addresses that clients of any rack are told."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable, Collection
+from contextlib import suppress
+from typing import NamedTuple
+from zlib import crc32
+
+import structlog
+
+from proxy import __version__
+from proxy.config import Listeners, Settings, parse_node_ids
+from proxy.coordinator.clock import running_ms
+from proxy.coordinator.interface import (
+    CoordinatorUnavailable,
+    FleetStore,
+    ListenersRecord,
+    ProxyRecord,
+    RegistryChange,
+    SeenProxy,
+)
+from proxy.routing.sticky import sticky_order
+from proxy.wire.metadata import Broker
+
+log = structlog.get_logger()
+
+_HEARD_AFTER_HEARTBEATS = 1.5
+"""Every other proxy has beaten by then, and with its heartbeat has read ours."""
+
+_EVERYWHERE = ("0.0.0.0", "::", "")
+"""To listen there is to listen on every address; nobody is found by it."""
+_FIRST_LIFELINE, _LIFELINE_IDS = 1_000_000_000, 1 << 24
+
+
+class _Ports(NamedTuple):
+    """One range of ports of a live proxy."""
+
+    host: str
+    broker_port_start: int
+    nodes: frozenset[int]
+
+
+class _Served(NamedTuple):
+    """The live proxies' listeners of one name for one rack."""
+
+    addresses: tuple[str, ...]
+    ports: dict[str, _Ports]
+    """By bootstrap address."""
+    turns: dict[int, int]
+    """The place of each node ID among all of them."""
+
+    @classmethod
+    def of(cls, ports: dict[str, _Ports]) -> _Served:
+        nodes = sorted(set().union(*(one.nodes for one in ports.values())))
+        return cls(tuple(sorted(ports)), ports, {node: turn for turn, node in enumerate(nodes)})
+
+
+def _admin_address(settings: Settings) -> str:
+    """Where the admin port may be found; empty where the system picks it."""
+    admin = settings.admin
+    if not admin.port:
+        return ""
+    host = admin.advertised_host or (settings.listeners.client_host if admin.host in _EVERYWHERE else admin.host)
+    return f"[{host}]:{admin.port}" if ":" in host else f"{host}:{admin.port}"
+
+
+class LeaseLapsed(Exception):
+    """The lease ran out since: other proxies may have undone what this one has reserved."""
+
+
+class Fleet:
+    """This proxy's view of all live proxies, and its own lease.
+
+    `registry_change`: the newest that this proxy obeys. `reload`: reads the registry anew; done before a lease begins,
+    as nobody waited for this proxy while it had none. `node_ids`: brokers that have a port here.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        store: FleetStore,
+        *,
+        registry_change: Callable[[], RegistryChange],
+        reload: Callable[[], Awaitable[None]],
+        node_ids: Callable[[Listeners], str] = lambda listeners: listeners.broker_node_ids,
+    ) -> None:
+        self._settings = settings
+        self.identity = f"{settings.identity}#{secrets.token_hex(4)}"
+        """Of this very process: proxies may share an address (sidecars), and one that restarts is another one."""
+        self._reload = reload
+        self._node_ids = node_ids
+        self._left = False
+        self._serving = False
+        self._store = store
+        self._registry_change = registry_change
+        self._obeys_the_registry = True
+        """Whether the registry has the change that this proxy obeys, as of the last heartbeat."""
+        self._lease_until_ms = 0
+        self.lease_number = 0
+        """Number of the newest lease: a lease that begins after the last one ran out is another one."""
+        self._served: dict[tuple[str, str], _Served] = {}
+        """By name of the listeners and rack of their clients."""
+        self._racks: tuple[str, ...] = ()
+        self._beating = asyncio.Lock()
+        self.records: dict[str, ProxyRecord] = {}
+        self._take((self._record(),))
+
+    def lease_runs(self) -> bool:
+        """Whether creators of diskless topics still wait for this proxy's acknowledgement."""
+        return running_ms() < self._lease_until_ms
+
+    def check_lease(self, number: int) -> None:
+        """Raise LeaseLapsed unless the lease of this `lease_number` has run without a break until now."""
+        if not self.lease_runs() or number != self.lease_number:
+            raise LeaseLapsed("this proxy was out of the fleet meanwhile, and other proxies may have freed the name")
+
+    async def begin_serving(self) -> None:
+        """From now on clients may be told of this proxy."""
+        self._serving = True
+        with suppress(CoordinatorUnavailable):  # heartbeats say it later
+            await self.beat()
+
+    async def end_serving(self) -> None:
+        """Be named to clients no more, wherever there is another proxy; returns when the others have heard of it.
+
+        The lease runs on: what is still answered here goes by the registry that creators of topics wait for.
+        """
+        self._serving = False
+        with suppress(CoordinatorUnavailable):
+            await self.beat()
+        self._take(tuple(self.records.values()))
+        if any(record.serving for record in self.records.values()):
+            await asyncio.sleep(_HEARD_AFTER_HEARTBEATS * self._settings.fleet.heartbeat_interval_ms / 1000)
+
+    async def beat(self) -> None:
+        """One heartbeat; it acknowledges the registry version that is loaded. Raises CoordinatorUnavailable."""
+        async with self._beating:
+            if self._left:
+                return
+            began_ms = running_ms()
+            lease_ms = self._settings.fleet.lease_ms
+            said = self._record()
+            records = await self._store.beat(said, lease_ms)
+            self._take(records)
+            self._obeys_the_registry = all(
+                one.registry_version == said.registry_version for one in records if one.proxy_id == self.identity
+            )
+            lapsed = not self.lease_runs()
+            if lapsed or not self._obeys_the_registry:
+                await self._reload()
+            self.lease_number += lapsed
+            self._lease_until_ms = began_ms + lease_ms
+
+    async def keep_beating(self) -> None:
+        """Heartbeats for ever; failures are logged once until they end."""
+        failing = False
+        while True:
+            await asyncio.sleep(self._settings.fleet.heartbeat_interval_ms / 1000)
+            try:
+                await self.beat()
+                if failing:
+                    log.info("coordinator_reachable_again")
+                failing = False
+            except CoordinatorUnavailable as error:
+                if not failing:
+                    log.warning("heartbeat_failed", reason=str(error), remedy="start the store or fix redis.url")
+                failing = True
+
+    async def look(self) -> tuple[SeenProxy, ...]:
+        """All live proxies, and how long each one's lease still runs. Raises CoordinatorUnavailable."""
+        return await self._store.look()
+
+    async def leave(self) -> None:
+        """Be gone at once, and for good, rather than when the lease ends."""
+        self._left = True
+        self._lease_until_ms = 0
+        with suppress(CoordinatorUnavailable):
+            async with self._beating:
+                await self._store.leave(self.identity)
+
+    def take_own_ports(self) -> None:
+        """Name this proxy to clients for the brokers that have a port here now; others hear of it by a heartbeat."""
+        self._take(tuple(self.records.values()))
+
+    async def acknowledged(self, version: int) -> bool:
+        """Whether every live proxy obeys that registry version. Raises CoordinatorUnavailable."""
+        await self.beat()
+        return self._obeys_the_registry and all(record.registry_version >= version for record in self.records.values())
+
+    def racks(self) -> tuple[str, ...]:
+        """Racks that a live proxy serves."""
+        return self._racks
+
+    def listener(self, node_id: int, rack: str, client: str, came_by: Listeners) -> tuple[str, int] | None:
+        """Host and port that stand for a broker, for a client of `rack`; None where no proxy has a port for it.
+
+        Listeners of the name that the client came in by, of the live proxies that serve its rack; where there are
+        none, those that serve the rack of the port that it came to. Several proxies share a client's brokers out in
+        turn, in the client's own order of the proxies: who loses one proxy still knows another one.
+        """
+        served = self._served.get((came_by.name, rack)) or self._served[came_by.name, self._settings.rack_of(came_by)]
+        addresses = served.addresses
+        if len(addresses) > 1:
+            addresses = sticky_order(client, addresses)
+        turn = served.turns.get(node_id, 0)
+        for number in range(len(addresses)):
+            ports = served.ports[addresses[(turn + number) % len(addresses)]]
+            if node_id in ports.nodes:
+                return ports.host, ports.broker_port_start + node_id
+        return None
+
+    def lifelines(self, rack: str, client: str, came_by: Listeners, brokers: Collection[int]) -> list[Broker]:
+        """Bootstrap ports of live proxies that serve other racks only, as brokers of IDs that no broker has.
+
+        In the client's own order. The IDs follow from the addresses, so that every proxy gives one the same; they are
+        far from brokers' and from what the Java client makes of those for coordinators (2147483647 less the ID).
+        """
+        own = self._served.get((came_by.name, rack))
+        others: dict[str, str] = {}
+        for (name, served_rack), served in sorted(self._served.items()):
+            if name == came_by.name and served_rack != rack:
+                others |= {
+                    address: served_rack for address in served.addresses if own is None or address not in own.ports
+                }
+        node_ids: dict[int, str] = {}
+        for address in sorted(others):
+            node_id = _FIRST_LIFELINE + crc32(address.encode()) % _LIFELINE_IDS
+            while node_id in node_ids or node_id in brokers:
+                node_id += 1
+            node_ids[node_id] = address
+        if not others:
+            return []
+        by_address = {address: node_id for node_id, address in node_ids.items()}
+        lifelines = []
+        for address in sticky_order(client, tuple(sorted(others))):
+            host, _, port = address.rpartition(":")
+            lifelines.append(Broker(by_address[address], host, int(port), others[address]))
+        return lifelines
+
+    def _record(self) -> ProxyRecord:
+        settings, obeyed = self._settings, self._registry_change()
+        return ProxyRecord(
+            proxy_id=self.identity,
+            rack=settings.rack,
+            listeners=tuple(
+                ListenersRecord(
+                    name=listeners.name,
+                    rack=settings.rack_of(listeners),
+                    host=listeners.client_host,
+                    bootstrap_port=listeners.bootstrap_port,
+                    broker_port_start=listeners.broker_port_start,
+                    node_ids=self._node_ids(listeners),
+                )
+                for listeners in settings.all_listeners
+            ),
+            registry_version=obeyed.version,
+            registry_mark=obeyed.mark.hex(),
+            serving=self._serving,
+            version=__version__,
+            admin=_admin_address(settings),
+        )
+
+    def _take(self, records: tuple[ProxyRecord, ...]) -> None:
+        everyone = {record.proxy_id: record for record in (*records, self._record())}
+        self.records = everyone
+        by_others = {
+            (listeners.name, listeners.rack)
+            for record in everyone.values()
+            if record.serving
+            for listeners in record.listeners
+        }
+        served: dict[tuple[str, str], dict[str, _Ports]] = {}
+        for record in everyone.values():
+            for listeners in record.listeners:
+                # Who is starting or ending is named where there is nobody else.
+                if not record.serving and (listeners.name, listeners.rack) in by_others:
+                    continue
+                ports = _Ports(
+                    listeners.host, listeners.broker_port_start, frozenset(parse_node_ids(listeners.node_ids))
+                )
+                # Where clients find a proxy is what they are shared out by, as it stays over a restart.
+                address = f"{listeners.host}:{listeners.bootstrap_port}"
+                served.setdefault((listeners.name, listeners.rack), {})[address] = ports
+        self._served = {key: _Served.of(ports) for key, ports in served.items()}
+        self._racks = tuple(sorted({rack for _, rack in served}))

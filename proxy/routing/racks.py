@@ -1,0 +1,231 @@
+"""Whose rack is it: the client's, by what it says, what is known of it, and where it came in (KAFKA-19257, KIP-1163).
+
+The first that answers: the RackId of the request itself (Metadata v14, DescribeTopicPartitions v1); a hint in the
+client ID; a rack that the same connection, or the same client (address and client ID) on another one, said in a Fetch
+v11+ or a group heartbeat; the network that it comes from; the rack of the port that it came to; the proxy's own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterable
+from functools import lru_cache
+from hashlib import blake2b
+from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from itertools import pairwise
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from proxy.brokers.cluster import ClusterView
+    from proxy.config import Settings
+    from proxy.connection.connection import ClientConnection
+
+RACK_HINT = re.compile(r"(?:^|[ ,|])diskless_rack_id=([^=,| ]*)")
+"""The hint in a client ID, as KIP-1163 has it."""
+
+ToldBy = Literal["client ID", "request", "another connection", "network", "listener", "proxy"]
+"""What said whose rack it is."""
+
+_LONGEST_CLIENT_ID = 256
+"""Of clients that are remembered apart from their connection: what they send must not fill memory."""
+_RENEWALS_PER_EXPIRY = 4
+_TOLD, _SAID = "rack", "rack said"
+"""Keys of `ClientConnection.remembered`."""
+
+
+def alias_hint(key: str) -> re.Pattern[str]:
+    """The hint under another system's key. `&` separates too, as AutoMQ writes `automq_az=<rack>&<rest>`."""
+    return re.compile(rf"(?:^|[ ,|&]){re.escape(key)}=([^=,| &]*)")
+
+
+def hinted_rack(
+    client_id: str | None, known_racks: Collection[str] = (), hints: Iterable[re.Pattern[str]] = (RACK_HINT,)
+) -> str | None:
+    """The rack that a client ID names by the first of the hints that it has, or None. An empty hint is none.
+
+    Connect and Streams append `-…` to a client ID: a hint that begins with a known rack and a dash means that rack, the
+    longest such one. (MirrorMaker 2 appends `|…`, which ends a hint.)
+    """
+    if not client_id:
+        return None
+    for hint in hints:
+        found = hint.search(client_id)
+        if found and (rack := found.group(1)):
+            if rack not in known_racks:
+                return max((known for known in known_racks if rack.startswith(f"{known}-")), key=len, default=rack)
+            return rack
+    return None
+
+
+@lru_cache(maxsize=4096)
+def borders(client_rack: str, own_rack: str, serving_rack: str) -> int:
+    """How often records cross racks between a client and who serves it, through the proxy: 0, 1 or 2.
+
+    `own_rack` is the proxy's. An empty rack is not known, and taken for the one beside it.
+    """
+    way = [rack for rack in (client_rack, own_rack, serving_rack) if rack]
+    return sum(here != there for here, there in pairwise(way))
+
+
+class Networks:
+    """Racks by the client's address; the longest prefix decides."""
+
+    def __init__(self, racks: dict[str, str]) -> None:
+        networks = [(ip_network(network), rack) for network, rack in racks.items()]
+        self._racks: list[tuple[IPv4Network | IPv6Network, str]] = sorted(
+            networks, key=lambda entry: entry[0].prefixlen, reverse=True
+        )
+
+    def rack_of(self, host: str) -> str | None:
+        """The rack of an address, IPv4 in IPv6 as IPv4; None where no network holds it."""
+        if not self._racks:
+            return None
+        try:
+            address = ip_address(host)
+        except ValueError:
+            return None
+        if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
+            address = address.ipv4_mapped
+        return next((rack for network, rack in self._racks if address in network), None)
+
+
+class LearnedRacks:
+    """What clients have said of themselves, by address and client ID; the one that was silent longest is forgotten."""
+
+    def __init__(self, max_clients: int, expiry_s: float, now: Callable[[], float]) -> None:
+        self._max_clients = max_clients
+        self._expiry_s = expiry_s
+        self._now = now
+        self._racks: OrderedDict[tuple[str, str], tuple[str, float]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._racks)
+
+    def learn(self, host: str, client_id: str | None, rack: str) -> bool:
+        """Remember a rack; whether that is news. A client without an ID, or a very long one, is not remembered."""
+        if not client_id or len(client_id) > _LONGEST_CLIENT_ID or not self._max_clients:
+            return False
+        news = self.get(host, client_id) != rack
+        self._racks[host, client_id] = rack, self._now() + self._expiry_s
+        self._racks.move_to_end((host, client_id))
+        if len(self._racks) > self._max_clients:
+            self._racks.popitem(last=False)
+        return news
+
+    def get(self, host: str, client_id: str | None) -> str | None:
+        """The rack that the client said, unless that was too long ago."""
+        rack, until_s = self._racks.get((host, client_id or ""), ("", 0.0))
+        return rack if rack and self._now() < until_s else None
+
+
+class Racks:
+    """The racks of all clients of one proxy."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        fleet_racks: Callable[[], tuple[str, ...]],
+        view: Callable[[], ClusterView],
+        now: Callable[[], float],
+    ) -> None:
+        """`fleet_racks` are those that a live proxy serves; `now` tells monotonic seconds."""
+        self._settings = settings
+        self._fleet_racks = fleet_racks
+        self._view = view
+        self._now = now
+        self._learning = settings.racks.max_learned_clients > 0
+        self._renew_after_s = settings.racks.learned_expiry_ms / 1000 / _RENEWALS_PER_EXPIRY
+        self.learned = LearnedRacks(
+            settings.racks.max_learned_clients, settings.racks.learned_expiry_ms / 1000, self._now
+        )
+        self._seen: tuple[object, object] = (None, None)
+        self._known: frozenset[str] = frozenset()
+        self._state = object()
+        """Another one whenever the answer for some client may have changed."""
+        self.take_settings()
+
+    def take_settings(self) -> None:
+        """Go by the hints and networks that the settings have now."""
+        self._hints = (RACK_HINT, *map(alias_hint, self._settings.racks.client_id_keys))
+        self._networks = Networks(self._settings.racks.by_network)
+        self._state = object()
+
+    def known(self) -> frozenset[str]:
+        """Racks that a live proxy serves or a live broker is in."""
+        racks, view = self._fleet_racks(), self._view()
+        # Each heartbeat brings a new tuple, so that answers which connections remember live no longer than that.
+        if racks is not self._seen[0] or view is not self._seen[1]:
+            self._seen = racks, view
+            self._known = frozenset(racks) | {broker.rack for broker in view.brokers.values() if broker.rack}
+            self._state = object()
+        return self._known
+
+    def of(self, connection: ClientConnection, client_id: str | None) -> str:
+        """The rack of the client behind a connection; asked for with every request, so the answer is kept there."""
+        self.known()
+        told = connection.remembered.get(_TOLD)
+        if told is not None and told[0] is self._state and told[1] == client_id:
+            rack: str = told[2]
+            return rack
+        rack = self._find(connection, client_id)
+        connection.remembered[_TOLD] = self._state, client_id, rack
+        return rack
+
+    def counted(self, connection: ClientConnection, client_id: str | None) -> str:
+        """The rack under which the client's bytes are counted: what clients make up is `unknown`: labels stay few."""
+        rack = self.of(connection, client_id)
+        return rack if rack in self._known or rack == self._settings.rack else "unknown"
+
+    def on_any_proxy(self, connection: ClientConnection, client_id: str | None) -> str | None:
+        """The client's rack where every proxy would find the same, whatever port the client came to; else None."""
+        return hinted_rack(client_id, self.known(), self._hints) or self._networks.rack_of(connection.host)
+
+    def learn(self, connection: ClientConnection, client_id: str | None, rack: str | None) -> None:
+        """A request said its client's rack; called with every Fetch. One that nobody knows teaches nothing."""
+        if not rack or not self._learning:
+            return
+        said = connection.remembered.get(_SAID)
+        if said is not None and said[0] == rack and said[1] == client_id and self._now() < said[2]:
+            return
+        if rack not in self.known():
+            return
+        connection.remembered[_SAID] = rack, client_id, self._now() + self._renew_after_s
+        news = self.learned.learn(connection.host, client_id, rack)
+        if news or said is None or said[0] != rack:
+            self._state = object()
+
+    def told_by(self, connection: ClientConnection, client_id: str | None) -> ToldBy:
+        """Which of the rules has said `of`."""
+        self.known()
+        if hinted_rack(client_id, self._known, self._hints) is not None:
+            return "client ID"
+        if _SAID in connection.remembered:
+            return "request"
+        if self.learned.get(connection.host, client_id):
+            return "another connection"
+        if self._networks.rack_of(connection.host):
+            return "network"
+        return "listener" if connection.listeners.rack else "proxy"
+
+    def _find(self, connection: ClientConnection, client_id: str | None) -> str:
+        hint = hinted_rack(client_id, self._known, self._hints)
+        if hint is not None:
+            return hint
+        said = connection.remembered.get(_SAID)
+        if said is not None:
+            rack: str = said[0]
+            return rack
+        return (
+            self.learned.get(connection.host, client_id)
+            or self._networks.rack_of(connection.host)
+            or self._settings.rack_of(connection.listeners)
+        )
+
+
+def client_key(host: str, client_id: str | None) -> str:
+    """A client as `sticky.sticky_order` tells clients apart: short, whatever it calls itself."""
+    if client_id is not None and len(client_id) > _LONGEST_CLIENT_ID:
+        client_id = blake2b(client_id.encode(), digest_size=16).hexdigest()
+    return f"{host}\0{client_id}"

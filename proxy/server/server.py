@@ -1,0 +1,384 @@
+"""The process: listeners, start, readiness, drain. The only module that opens client sockets.
+
+Start: sockets are bound first, so that a taken port is known at once; they listen when storage, coordinator, registry
+and brokers have answered. What is not reachable yet is tried again, and `/readyz` says what is missing; what can't heal
+(a taken port, a store that could lose commits) ends the process with one line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+from collections.abc import Awaitable, Callable, Collection, Coroutine
+from contextlib import suppress
+from datetime import timedelta
+from functools import partial
+from typing import Any, Protocol
+
+import structlog
+
+from proxy.admin.http import AdminServer
+from proxy.admin.process_source import ProcessSource
+from proxy.assembly.context import Context
+from proxy.assembly.reload_parts import tell_parts
+from proxy.brokers.upstream import BrokerUnreachable
+from proxy.config import Listeners, Settings
+from proxy.connection.connection import ClientConnection
+from proxy.connection.tls_listener import TlsListener
+from proxy.coordinator.connect import StoreUnfit, connect
+from proxy.coordinator.interface import CoordinatorUnavailable
+from proxy.coordinator.layout import check_store
+from proxy.handlers import HANDLERS, check_handlers
+from proxy.process import open_files
+from proxy.process.loop_lag import measure_loop_lag
+from proxy.process.memory_trim import keep_trimming
+from proxy.process.ports import Bound, StartError, bind_all, bind_late
+from proxy.security.tls import TlsError, TlsFiles, keep_fresh, listener_tls
+from proxy.server.reload import Reloader
+from proxy.storage import open_storage
+from proxy.storage.interface import StorageError
+
+log = structlog.get_logger()
+
+_START_RETRY_S = 0.5
+_LOG_AGAIN_S = 10.0
+_BACKLOG = 1024
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+class Outside(Protocol):
+    """How the process is seen from outside: the admin port, or the link to the parent of workers."""
+
+    async def start(self) -> None:
+        """Begin to answer. Raises StartError."""
+
+    async def close(self) -> None:
+        """Answer no more."""
+
+
+class Server:
+    """One proxy process, from start to drain."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        outside: Callable[[ProcessSource], Outside] | None = None,
+        hold_ports: Callable[[int], None] | None = None,
+        read_settings: Callable[[], Settings] | None = None,
+    ) -> None:
+        """`outside`: in place of the admin port.
+
+        `hold_ports`: for a worker, which shares its ports with others. It asks the parent to hold the ports of a broker
+        that joined; the parent's answer goes to `ports_held`.
+
+        `read_settings`: for a reload, see `Reloader`.
+        """
+        self.settings = settings
+        self.reloader = Reloader(settings, read_settings, self._tell_parts)
+        self._context_made: Context | None = None
+        self._outside = outside or partial(AdminServer, settings.admin)
+        self._shared_ports = hold_ports is not None
+        self._ask_for_ports = hold_ports or (lambda node_id: None)
+        self._held: set[int] = set()
+        """Brokers that joined, whose ports the parent holds."""
+        self._late: list[socket.socket] = []
+        """Sockets of brokers that joined."""
+        self._short_work: set[asyncio.Task[None]] = set()
+        self.not_ready: str | None = "starting"
+        """Why `/readyz` and `/servez` answer 503 while starting or draining; None from the start's end on."""
+        self._tasks: list[asyncio.Task[None]] = []
+        self._listeners: list[asyncio.Server | TlsListener] = []
+        self._tls: dict[Listeners, TlsFiles] = {}
+
+    async def run(self) -> None:
+        """Serve until SIGTERM or SIGINT. Raises StartError."""
+        check_handlers()
+        stop = self._on_signals()
+        self._keep(self.reloader.keep_reloading())
+        sockets = bind_all(self.settings, shared=self._shared_ports)
+        context = self._context_made = await self._context()
+        outside = self._outside(
+            ProcessSource(context, self.why_not_ready, stop.set, why_not_serving=self.why_not_serving)
+        )
+        try:
+            await outside.start()
+            if await self._until(stop, self._start(context)):
+                context.connections.max_connections = open_files.max_connections(self.settings)
+                for bound in sockets:
+                    await self._listen(context, bound)
+                context.broker_ports.begin(self._listen_late, self._ports_changed, self._hold)
+                await context.fleet.begin_serving()
+                self.not_ready = None
+                log.info(
+                    "ready",
+                    rack=self.settings.rack,
+                    bootstrap=f"{self.settings.listeners.client_host}:{self.settings.listeners.bootstrap_port}",
+                    brokers=sorted(context.cluster.view.brokers),
+                    diskless_topics=len(context.topics.all()),
+                )
+                await stop.wait()
+                await self._drain(context, stop)
+        finally:
+            for one in (*(bound.socket for bound in sockets), *self._late):
+                one.close()
+            await self._close(context, outside)
+
+    def why_not_ready(self, context: Context) -> str | None:
+        """What keeps clients from being served; None where all is well."""
+        if self.not_ready is not None:
+            return self.not_ready
+        if not context.fleet.lease_runs():
+            return "coordinator: no heartbeat within fleet.lease_ms; start the store or fix redis.url"
+        if context.store_watch.unfit is not None:
+            return f"coordinator: {context.store_watch.unfit}"
+        if context.cluster.failure is not None:
+            return f"brokers: {context.cluster.failure}; start them or fix brokers.bootstrap"
+        return None
+
+    def why_not_serving(self) -> str | None:
+        """What keeps clients from being let in at all: those of classic topics are served without a coordinator."""
+        return self.not_ready
+
+    async def _context(self) -> Context:
+        try:
+            self._tls = {
+                listeners: listener_tls(listeners.tls, f"{self.settings.section_of(listeners)}.tls")
+                for listeners in self.settings.all_listeners
+                if listeners.tls is not None
+            }
+            self._warn_of_clear_text()
+            storage = open_storage(self.settings.storage, self.settings.storage_class)
+            return Context(self.settings, storage, await connect(self.settings.redis), HANDLERS)
+        except (StorageError, TlsError) as error:
+            raise StartError(str(error)) from error
+
+    def _warn_of_clear_text(self) -> None:
+        """What the brokers want encrypted, clients may send in clear to the proxy."""
+        for listeners in self.settings.all_listeners:
+            clear = listeners.tls is None and listeners.host not in _LOOPBACK
+            if clear and self.settings.brokers.security_protocol.endswith("SSL"):
+                log.warning(
+                    "listener_in_clear_text",
+                    listeners=self.settings.section_of(listeners),
+                    reason="brokers.security_protocol has TLS, these listeners have none: what clients send, "
+                    "passwords too, can be read on the way",
+                    remedy=f"set {self.settings.section_of(listeners)}.tls",
+                )
+
+    async def _start(self, context: Context) -> None:
+        """Everything that must have answered before the first client is let in."""
+        await self._healing("storage", context.storage.open)
+        await self._healing("coordinator", partial(check_store, context.store, self.settings.redis))
+        await self._healing("coordinator", context.store_watch.open)
+        await self._healing("coordinator", context.fleet.beat)
+        await self._healing("coordinator", context.fleet.beat)  # the first one loaded the registry, this one says so
+        await self._healing("brokers", context.cluster.refresh)
+        await context.topic_defaults.refresh()
+        await context.replica_selector.refresh()
+        access = context.cluster.access
+        context.certificates = [*self._tls.values(), *([access.tls] if access.tls else [])]
+        for work in (
+            measure_loop_lag(context.stats.loop_lag_seconds),
+            context.store_watch.keep_watching(),
+            context.fleet.keep_beating(),
+            context.topics.follow(context.fleet.beat),
+            context.reader.coordinates.follow(),
+            context.cluster.keep_fresh(),
+            context.quotas.keep_fresh(
+                context.cluster.service.ask,
+                lambda: self.settings.fetch.read_near_replicas or bool(context.topics.all()),
+                self.settings.brokers.quotas_refresh_ms / 1000,
+            ),
+            context.connections.sweep(context.memory),
+            keep_trimming(lambda: self.settings.limits.memory_trim_interval_ms),
+            context.reservations.keep_settling(),
+            context.housekeeper.keep_house(),
+            context.replication_keeper.keep_completing(),
+            context.under_replicated.unmade.keep_forgetting(),
+            context.index_watch.keep_watching(),
+            context.topic_defaults.follow(),
+            context.replica_selector.follow(),
+            context.replicas.follow(),
+            context.log_ends.follow(),
+            context.replica_connections.tend(),
+            context.topic_names.follow(),
+            context.rollups.keep_writing(),
+            keep_fresh(
+                context.certificates,
+                self.settings.certificate_reload_interval_ms / 1000,
+                timedelta(days=self.settings.certificate_warning_days),
+            ),
+        ):
+            self._keep(work)
+
+    async def _healing(self, part: str, attempt: Callable[[], Awaitable[None]]) -> None:
+        """Try until it works; log the first failure and then now and again."""
+        loop = asyncio.get_running_loop()
+        log_at_s = 0.0
+        while True:
+            try:
+                await attempt()
+                return
+            except StoreUnfit as error:
+                raise StartError(f"{part}: {error}") from error
+            except (StorageError, CoordinatorUnavailable, BrokerUnreachable) as error:
+                reason = str(error)
+                if isinstance(error, BrokerUnreachable) and "brokers." not in reason:
+                    reason += "; start them or fix brokers.bootstrap"
+                self.not_ready = f"{part}: {reason}"
+                if loop.time() >= log_at_s:
+                    log.warning("waiting", part=part, reason=reason)
+                    log_at_s = loop.time() + _LOG_AGAIN_S
+            await asyncio.sleep(_START_RETRY_S)
+
+    async def _listen(self, context: Context, bound: Bound) -> None:
+        made = partial(ClientConnection, context, bound.listeners, bound.node_id)
+        tls = self._tls.get(bound.listeners)
+        try:
+            if tls is None:
+                loop = asyncio.get_running_loop()
+                self._listeners.append(await loop.create_server(made, sock=bound.socket, backlog=_BACKLOG))
+            else:
+                listener = TlsListener(bound.socket, tls, made, context.connections, self.settings.limits)
+                listener.start(_BACKLOG)
+                self._listeners.append(listener)
+        except OSError as error:  # whoever bound the port at the same time as this process now listens
+            raise bound.taken(error) from error
+
+    def _listen_late(self, listeners: Listeners, node_id: int) -> None:
+        """Listen for a broker that joined; at once, as the next answer names the port. Raises StartError."""
+        assert self._context_made is not None
+        bound = bind_late(self.settings, listeners, node_id, shared=self._shared_ports)
+        try:
+            bound.socket.listen(_BACKLOG)
+        except OSError as error:
+            bound.socket.close()
+            raise bound.taken(error) from error
+        self._late.append(bound.socket)
+        self._see_through(self._listen(self._context_made, bound))
+
+    def _ports_changed(self) -> None:
+        """Name the new port to clients at once, and have the other proxies name it soon."""
+        assert self._context_made is not None
+        self._context_made.fleet.take_own_ports()
+        self._see_through(self._beat(self._context_made))
+
+    async def _beat(self, context: Context) -> None:
+        with suppress(CoordinatorUnavailable):  # a later heartbeat says it
+            await context.fleet.beat()
+
+    def _see_through(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do work that ends by itself."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._short_work.add(task)
+        task.add_done_callback(self._short_work.discard)
+
+    def _hold(self, node_id: int) -> bool:
+        """Whether nobody but this proxy has a broker's ports; a worker's parent knows, and says so later."""
+        if self._shared_ports and node_id not in self._held:
+            self._ask_for_ports(node_id)
+            return False
+        return True
+
+    def ports_held(self, node_id: int, error: str | None) -> None:
+        """Take the parent's answer: it holds a broker's ports, or says why it can't."""
+        if self._context_made is None:
+            return
+        if error is not None:
+            self._context_made.broker_ports.failed(node_id, error)
+            return
+        self._held.add(node_id)
+        self._context_made.broker_ports.open_missing()
+
+    async def _drain(self, context: Context, stop: asyncio.Event) -> None:
+        """Tell clients of other proxies, then stop accepting, answer what is in flight, close.
+
+        A second signal ends it at once, apart from the last rollup, which has a few seconds of its own.
+        """
+        self.not_ready = "draining"
+        log.info("draining", connections=len(context.connections))
+        stop.clear()
+        try:
+            async with asyncio.timeout(self.settings.limits.drain_timeout_ms / 1000):
+                drained = await self._until(stop, self._hand_over(context))
+            log.info("drained" if drained else "drain_cut_short", connections=len(context.connections))
+        except TimeoutError:
+            log.warning("drain_timeout", connections=len(context.connections), remedy="raise limits.drain_timeout_ms")
+        finally:
+            await context.rollups.finish()
+
+    async def _hand_over(self, context: Context) -> None:
+        """In this order: a client that comes back, or asks where its brokers are, is never sent here again."""
+        await context.fleet.end_serving()
+        context.broker_ports.end()
+        await asyncio.gather(*self._short_work, return_exceptions=True)
+        for listener in self._listeners:
+            listener.close()
+        await context.connections.drain()
+        await context.intake.drain()
+        await context.wal.drain()
+        await context.finish()
+        with suppress(StorageError):  # others remember, and the log says it while they can't
+            await context.store_watch.keep_known()
+        await context.fleet.leave()
+
+    async def _until(self, stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> bool:
+        """Do the work unless a signal comes first; whether it was done."""
+        working = asyncio.ensure_future(work)
+        stopping = asyncio.ensure_future(stop.wait())
+        try:
+            await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            if working.done():
+                await working
+                return True
+            return False
+        finally:
+            for task in (working, stopping):
+                task.cancel()
+            await asyncio.gather(working, stopping, return_exceptions=True)
+
+    def _keep(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.append(task)
+        task.add_done_callback(self._background_ended)
+
+    def _background_ended(self, task: asyncio.Task[None]) -> None:
+        """Background work never ends by itself. If it did, what this proxy knows grows old: clients go elsewhere."""
+        if not task.cancelled():
+            self.not_ready = f"background work ended: {task.exception()!r}; restart the proxy"
+            log.critical("background_work_ended", exc_info=task.exception(), remedy="restart the proxy")
+
+    async def _close(self, context: Context, outside: Outside) -> None:
+        for listener in self._listeners:
+            listener.close()
+        context.broker_ports.end()
+        tasks = [*self._tasks, *self._short_work]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        context.connections.abort()
+        await context.intake.close()
+        await context.wal.close()
+        context.replica_connections.close()
+        context.replicas_service.close()
+        context.cluster.service.close()
+        context.time_lookup.close()
+        await context.cache.close()
+        await context.cold_cache.close()
+        await context.storage.close()
+        await context.store.aclose()
+        await outside.close()
+
+    def _on_signals(self) -> asyncio.Event:
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop.set)
+        loop.add_signal_handler(signal.SIGHUP, self.reloader.want)
+        return stop
+
+    def _tell_parts(self, changed: Collection[str]) -> None:
+        if self._context_made is not None:  # else they begin with what the settings say by then
+            tell_parts(self._context_made, changed)

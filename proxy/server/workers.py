@@ -1,0 +1,342 @@
+"""The parent of several workers: starts them, starts them again, ends them, and speaks for them on the admin port.
+
+It serves no client itself. Each worker is a process with all of a proxy in it, on the same ports (`ports.py`), and a
+proxy of its own to the fleet. A worker that ends by itself is started again after a pause that grows; its clients go to
+the others meanwhile. SIGTERM drains all workers, a second one ends them at once; they don't outlive their parent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+import structlog
+
+from proxy.admin.api.question import Question, Resource, Told
+from proxy.admin.carried import Carried
+from proxy.admin.http import AdminServer
+from proxy.admin.process_source import process_registry
+from proxy.admin.sums import WorkerMetrics, metrics_page
+from proxy.config import Settings
+from proxy.process.ports import HeldPorts, StartError
+from proxy.server.reload import Reloader
+from proxy.server.worker_messages import (
+    Answer,
+    Ask,
+    CantStart,
+    HoldPorts,
+    PortsHeld,
+    SetLogLevel,
+    TakeSettings,
+    read_message,
+    write_message,
+)
+from proxy.telemetry.logs import log_level, set_log_level
+from proxy.telemetry.recent import RECENT_ERRORS
+
+log = structlog.get_logger()
+
+_ASK_TIMEOUT_S = 5.0
+_POLL_S = 0.1
+_RESTART_FIRST_S = 0.5
+_RESTART_LONGEST_S = 30.0
+_STABLE_S = 60.0
+"""A worker that has run for so long is started again without the growing pause."""
+
+
+class _Worker:
+    """One worker process and the link to it."""
+
+    def __init__(
+        self, process: asyncio.subprocess.Process, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        self.process = process
+        self.cant_start: str | None = None
+        self.has_been_ready = False
+        self.has_answered = False
+        """It does not while it begins."""
+        self._reader = reader
+        self._writer = writer
+        self._open: deque[asyncio.Future[Any]] = deque()
+
+    @classmethod
+    async def start(cls, number: int, settings: Settings) -> _Worker:
+        """Start it and tell it the settings, and the level of the log as it is now."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "proxy.server.worker", str(number), str(theirs.fileno()), str(os.getpid())),
+                stdin=asyncio.subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                # Ctrl-C at the terminal reaches the parent only, which ends all in order.
+                start_new_session=True,
+            )
+        reader, writer = await asyncio.open_unix_connection(sock=ours)
+        write_message(writer, settings)
+        write_message(writer, log_level())
+        return cls(process, reader, writer)
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send it, unless it has ended: all workers end in the same moment where none can start."""
+        with suppress(ProcessLookupError):
+            self.process.send_signal(number)
+
+    async def listen(self, hold_ports: Callable[[int], str | None]) -> int:
+        """Take what it says until it ends; its exit code, negative for a signal.
+
+        `hold_ports` holds the ports of a broker that joined, or returns why they can't be held.
+        """
+        try:
+            while True:
+                message = await read_message(self._reader)
+                if isinstance(message, CantStart):
+                    self.cant_start = message.reason
+                elif isinstance(message, HoldPorts):
+                    write_message(self._writer, PortsHeld(message.node_id, hold_ports(message.node_id)))
+                elif isinstance(message, Answer):
+                    question = self._open.popleft()
+                    if not question.done():
+                        question.set_result(message.value)
+        except (asyncio.IncompleteReadError, OSError):
+            pass
+        code = await self.process.wait()
+        self._writer.close()
+        for question in self._open:
+            if not question.done():
+                question.set_exception(ConnectionError("it has ended"))
+                question.exception()
+        return code
+
+    async def ask(self, question: Ask | Question | SetLogLevel | TakeSettings) -> Any:
+        """Its answer. Raises OSError (TimeoutError is one) where it gives none."""
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        write_message(self._writer, question)
+        self._open.append(answer)
+        async with asyncio.timeout(_ASK_TIMEOUT_S):
+            value = await answer
+        self.has_answered = True
+        return value
+
+    async def complaint(self, question: Ask = Ask.WHY_NOT_READY) -> str | None:
+        """Its reason, or that it does not answer; None where clients are served."""
+        try:
+            reason: str | None = await self.ask(question)
+        except OSError as error:
+            return f"no answer from it ({str(error) or 'time is up'})"
+        self.has_been_ready = self.has_been_ready or reason is None
+        return reason
+
+
+def _hold(ports: HeldPorts, node_id: int) -> str | None:
+    try:
+        ports.hold(node_id)
+    except StartError as error:
+        return str(error)
+    return None
+
+
+class Workers:
+    """`http.AdminSource` for all workers, and their parent."""
+
+    def __init__(self, settings: Settings, read_settings: Callable[[], Settings] | None = None) -> None:
+        """`read_settings`: see `Reloader`."""
+        self.settings = settings
+        self._reloader = Reloader(settings, read_settings, pass_on=self._pass_on)
+        self._workers: dict[int, _Worker] = {}
+        """Those that run, by number."""
+        self._not_ready: str | None = "starting"
+        self._restarts = 0
+        self._carried = Carried()
+        self._stop = asyncio.Event()
+        self._cant_start: str | None = None
+        self._process = process_registry()
+        self._ports: HeldPorts | None = None
+        RECENT_ERRORS.maximum = settings.admin.recent_errors_max
+
+    async def run(self) -> None:
+        """Serve until SIGTERM or SIGINT. Raises StartError."""
+        loop = asyncio.get_running_loop()
+        if sys.platform != "linux":
+            raise StartError("workers: more than one needs Linux, where they can share ports; set it to 1")
+        ports = self._ports = HeldPorts(self.settings)
+        admin = AdminServer(self.settings.admin, self)
+        reloading = loop.create_task(self._reloader.keep_reloading())
+        try:
+            await admin.start()
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.add_signal_handler(number, self._end, ports)
+            loop.add_signal_handler(signal.SIGHUP, self._reloader.want)
+            numbers = range(1, self.settings.workers + 1)
+            await asyncio.gather(self._tell_when_ready(), *(self._keep(number, ports) for number in numbers))
+        finally:
+            reloading.cancel()
+            await asyncio.gather(reloading, return_exceptions=True)
+            for worker in self._workers.values():
+                worker.signal(signal.SIGKILL)
+            ports.release()
+            await admin.close()
+        if self._cant_start is not None:
+            raise StartError(self._cant_start)
+
+    async def why_not_ready(self) -> str | None:
+        """The first complaint of a worker that takes clients; None where all is well."""
+        return await self._complaint(Ask.WHY_NOT_READY)
+
+    async def why_not_serving(self) -> str | None:
+        """The same, of what keeps clients from being let in at all."""
+        return await self._complaint(Ask.WHY_NOT_SERVING)
+
+    async def _complaint(self, question: Ask) -> str | None:
+        """Of a worker that takes clients. One that was started again and is not ready yet takes none: the others do."""
+        if self._not_ready is not None:
+            return self._not_ready
+        workers = sorted(self._workers.items())
+        reasons = await asyncio.gather(*(worker.complaint(question) for _, worker in workers))
+        someone_ready = any(reason is None for reason in reasons)
+        for (number, worker), reason in zip(workers, reasons, strict=True):
+            if reason is not None and (worker.has_been_ready or not someone_ready):
+                return f"worker {number}: {reason}"
+        return None if someone_ready else "no worker runs; see the log"
+
+    async def remark(self) -> str | None:
+        """The first remark of a worker; None where there is none."""
+        # One that has just ended is spoken of by why_not_ready.
+        remarks = [remark for _, remark in await self._ask_all(Ask.REMARK) if not isinstance(remark, OSError)]
+        return next((remark for remark in remarks if remark is not None), None)
+
+    async def metrics(self) -> bytes:
+        """The metrics page: of the workers that answer, and what the others have counted so far."""
+        told = []
+        answers, not_ready = await asyncio.gather(self._ask_all(Ask.METRICS), self.why_not_ready())
+        for number, answer in answers:
+            if isinstance(answer, OSError):
+                log.warning("worker_silent", worker=number, reason=str(answer) or "time is up")
+            else:
+                told.append(WorkerMetrics(str(number), *answer))
+                self._carried.take_metrics(number, told[-1].own)
+        others = self._carried.metrics([int(one.worker) for one in told])
+        parent = WorkerMetrics("parent", others, list(self._process.collect()))
+        return metrics_page(
+            [*told, parent], ready=not_ready is None, running=len(self._workers), restarts=self._restarts
+        )
+
+    async def _pass_on(self, settings: Settings) -> None:
+        """What a reload has made of the settings; a worker that starts from now on begins with them."""
+        for number, worker in sorted(self._workers.items()):
+            try:
+                reason = (await worker.ask(TakeSettings(settings))).error
+                remedy = "it goes on with its old settings: end it, and another one is started with the new"
+            except OSError as error:
+                reason = str(error) or "time is up"
+                remedy = "it takes them when it answers again; else end it, and another one is started"
+            if reason is not None:
+                log.error("worker_not_reloaded", worker=number, reason=reason, remedy=remedy)
+
+    async def tell(self, question: Question) -> list[Told]:
+        """What the workers say that answer; of errors the parent has its own."""
+        told = [Told(None, RECENT_ERRORS.newest(question.limit))] if question.resource is Resource.ERRORS else []
+        for number, answer in await self._ask_all(question):
+            if not isinstance(answer, OSError):
+                told += [Told(number, one.value) for one in answer]
+            elif self._workers[number].has_answered:
+                log.warning("worker_silent", worker=number, reason=str(answer) or "time is up")
+        if question.resource is Resource.FIGURES:
+            figures = {one.worker: one.value for one in told if one.worker is not None}
+            for number, one in figures.items():
+                self._carried.take_figures(number, one)
+            told += [Told(None, one) for one in self._carried.figures(figures)]
+        return told
+
+    async def _ask_all(self, question: Ask | Question) -> list[tuple[int, Any]]:
+        """What each worker answers that still runs then, by number; or the OSError that kept it from that."""
+        workers = sorted(self._workers.items())
+        answers = await asyncio.gather(*(worker.ask(question) for _, worker in workers), return_exceptions=True)
+        for answer in answers:
+            if isinstance(answer, BaseException) and not isinstance(answer, OSError):
+                raise answer
+        # What one said that has ended meanwhile is left out: it is carried with what it said before.
+        return [
+            (number, answer)
+            for (number, worker), answer in zip(workers, answers, strict=True)
+            if self._workers.get(number) is worker
+        ]
+
+    def drain(self) -> None:
+        """Begin a drain; once."""
+        if not self._stop.is_set() and self._ports is not None:
+            self._end(self._ports)
+
+    async def set_log_level(self, level: str) -> None:
+        """Of all workers, also of those that are started later, and of the parent."""
+        set_log_level(level)
+        workers = list(self._workers.values())
+        await asyncio.gather(*(worker.ask(SetLogLevel(level)) for worker in workers), return_exceptions=True)
+
+    def _end(self, ports: HeldPorts) -> None:
+        """Drain; when it is said again, end at once: workers know both."""
+        self._not_ready = "draining"
+        self._stop.set()
+        ports.release()
+        for worker in self._workers.values():
+            worker.signal(signal.SIGTERM)
+
+    async def _tell_when_ready(self) -> None:
+        while not self._stop.is_set():
+            workers = list(self._workers.items())
+            waiting = [f"worker {number}: {reason}" for number, one in workers if (reason := await one.complaint())]
+            if self._stop.is_set():
+                return
+            if len(workers) == self.settings.workers and not waiting:
+                self._not_ready = None
+                log.info("workers_ready", workers=len(workers))
+                return
+            self._not_ready = waiting[0] if waiting else "starting"
+            await self._pause(_POLL_S)
+
+    async def _keep(self, number: int, ports: HeldPorts) -> None:
+        """Start the worker, and again whenever it ends by itself."""
+        loop = asyncio.get_running_loop()
+        pause_s = _RESTART_FIRST_S
+        while not self._stop.is_set():
+            began_s = loop.time()
+            try:
+                worker = self._workers[number] = await _Worker.start(number, self.settings)
+            except OSError as error:  # no more processes, memory or descriptors
+                log.error("worker_not_started", worker=number, reason=str(error), tried_again_in_s=pause_s)
+                await self._pause(pause_s)
+                pause_s = min(2 * pause_s, _RESTART_LONGEST_S)
+                continue
+            if self._stop.is_set():
+                worker.signal(signal.SIGTERM)
+            code = await worker.listen(partial(_hold, ports))
+            del self._workers[number]
+            self._carried.end(number)
+            if self._stop.is_set():
+                return
+            if worker.cant_start is not None and self._not_ready is not None:
+                self._cant_start = self._cant_start or worker.cant_start
+                self._end(ports)
+                return
+            if loop.time() - began_s > _STABLE_S:
+                pause_s = _RESTART_FIRST_S
+            self._restarts += 1
+            reason = worker.cant_start or (f"killed by signal {-code}" if code < 0 else f"exit code {code}")
+            log.error("worker_ended", worker=number, reason=reason, started_again_in_s=pause_s)
+            await self._pause(pause_s)
+            pause_s = min(2 * pause_s, _RESTART_LONGEST_S)
+
+    async def _pause(self, seconds: float) -> None:
+        """Wait, unless the end comes first."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._stop.wait()
+        except TimeoutError:
+            pass

@@ -1,0 +1,1 @@
+"""Counters, log lines, and the latest errors."""

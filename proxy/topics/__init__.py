@@ -1,0 +1,1 @@
+"""Diskless topics and their configs."""

@@ -1,0 +1,253 @@
+"""Which topic is diskless: this proxy's copy of the registry, by name and by topic ID.
+
+Names are never judged on a guess: while the lease in the fleet runs, every name that is not in this copy is classic,
+because a creator waits for this proxy before a diskless topic's shadow exists. When the lease has run out, only topics
+that were seen to be classic while it ran are taken for classic.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+
+import structlog
+
+from proxy.coordinator.interface import (
+    NO_CHANGE,
+    NO_TOPIC_ID,
+    UNKNOWN_STATE,
+    CoordinatorUnavailable,
+    DisklessTopic,
+    RegistryChange,
+    RegistrySnapshot,
+    TopicRegistry,
+)
+from proxy.telemetry.throttled_log import ThrottledLog
+
+log = structlog.get_logger()
+
+TopicReference = str | bytes
+"""A name, or a 16-byte topic ID."""
+
+_MAX_SEEN_CLASSIC = 100_000
+_MAX_UNCONFIRMED = 10_000
+_LONGEST_NAME = 249
+_RELOAD_PAUSE_S = 0.1
+
+
+class Topics:
+    """The registry as far as this proxy has loaded it."""
+
+    def __init__(self, registry: TopicRegistry, *, lease_runs: Callable[[], bool]) -> None:
+        self.registry = registry
+        self.change = NO_CHANGE
+        """Newest change of the registry that is loaded."""
+        self.gone_back = False
+        """The registry has lost changes that some proxy knows: nothing is certain until an operator has looked."""
+        self.remembered = NO_CHANGE
+        """Newest change that any proxy is known to have seen, before this one has loaded any."""
+        self._lease_runs = lease_runs
+        self._by_name: dict[str, DisklessTopic] = {}
+        self._by_id: dict[bytes, DisklessTopic] = {}
+        self._seen_classic: OrderedDict[TopicReference, None] = OrderedDict()
+        """Topics that brokers know, and that were seen to be classic."""
+        self._unconfirmed: OrderedDict[TopicReference, bool] = OrderedDict()
+        """The same of names and IDs that clients have sent and brokers have not confirmed; whether they were asked.
+        Anybody can make up any number of them: they have a room of their own, and drive out no real topic."""
+        self._reserved = False
+        self._streams: dict[object, RegistryChange] = {}
+        self._throttled_log = ThrottledLog(time.monotonic)
+
+    def begin_stream(self, stream: object) -> None:
+        """A Produce that was judged by the present version goes to a broker in parts, until `end_stream`."""
+        self._streams[stream] = self.change
+
+    def end_stream(self, stream: object) -> None:
+        """All of it is with the broker, or never will be; what has no beginning is ignored."""
+        self._streams.pop(stream, None)
+
+    @property
+    def version(self) -> int:
+        """Version of the registry that is loaded; -1 before the first load."""
+        return self.change.version
+
+    @property
+    def obeyed(self) -> RegistryChange:
+        """The newest change by which all is judged that is under way: what a creator of a diskless topic waits for."""
+        return min([self.change, *self._streams.values()], key=lambda change: change.version)
+
+    @property
+    def loaded(self) -> bool:
+        """Whether the registry was ever read."""
+        return self.version >= 0
+
+    @property
+    def nothing_diskless(self) -> bool:
+        """Certain, at this moment, that every topic is classic."""
+        return not self.gone_back and not self._by_name and self.loaded and self._lease_runs()
+
+    def find(self, topic: TopicReference) -> DisklessTopic | None:
+        """The diskless topic of that name or ID; None where it is classic or unknown."""
+        return self._by_name.get(topic) if isinstance(topic, str) else self._by_id.get(topic)
+
+    @property
+    def is_current(self) -> bool:
+        """True if changes of the registry reach this proxy within the lease: others still wait for it."""
+        return not self.gone_back and self._lease_runs()
+
+    def is_diskless(self, name: str | None, topic_id: bytes | None) -> bool:
+        """By either; a name of which the brokers have another topic ID belongs to a newer topic.
+
+        This proxy has not heard of that topic, nor can it say that it is diskless.
+        """
+        if name is None:
+            return topic_id in self._by_id
+        entry = self._by_name.get(name)
+        if entry is None or not topic_id or NO_TOPIC_ID in (topic_id, entry.topic_id):
+            return entry is not None
+        return entry.topic_id == topic_id
+
+    def surely_classic(self, topic: TopicReference) -> bool:
+        """Whether records of a topic that `find` does not know may go to the brokers.
+
+        A topic ID that comes up first while a name is reserved may be that very shadow's: not sure. Of a registry that
+        has gone back no name is: whoever made it anew may have made it diskless.
+        """
+        if (self.gone_back and isinstance(topic, str)) or self.may_be_a_shadow(topic):
+            return False
+        return self.is_read_as_classic(topic)
+
+    def is_read_as_classic(self, topic: TopicReference) -> bool:
+        """Whether the brokers may be asked about a topic that `find` does not know.
+
+        Else it may be a diskless topic's shadow, whose empty log is OFFSET_OUT_OF_RANGE for every position. While the
+        lease runs a shadow that is not known yet belongs to a topic that is not live, and so has no positions.
+        """
+        if self.gone_back or not self._lease_runs():
+            return self._is_seen(topic)
+        if not self.may_be_a_shadow(topic):
+            self._remember(topic)
+        return True
+
+    def may_be_a_shadow(self, topic: TopicReference) -> bool:
+        """Whether it is a topic ID that has come up first while a name is reserved."""
+        return self._reserved and isinstance(topic, bytes) and not self._is_seen(topic)
+
+    def unconfirmed(self, count: int) -> list[TopicReference]:
+        """Return up to `count` names and IDs, at random, that no broker has been asked about yet."""
+        unasked = [topic for topic, asked in self._unconfirmed.items() if not asked]
+        return random.sample(unasked, min(count, len(unasked)))
+
+    def confirm(self, topic: TopicReference, *, exists: bool) -> None:
+        """Take note of the brokers' answer. A topic that they don't know, or don't show to the proxy, stays aside."""
+        if topic not in self._unconfirmed:
+            return
+        if not exists:
+            self._unconfirmed[topic] = True
+            return
+        del self._unconfirmed[topic]
+        self._seen_classic[topic] = None
+        if len(self._seen_classic) > _MAX_SEEN_CLASSIC:
+            self._seen_classic.popitem(last=False)
+
+    def _is_seen(self, topic: TopicReference) -> bool:
+        return topic in self._seen_classic or topic in self._unconfirmed
+
+    def _remember(self, topic: TopicReference) -> None:
+        """Cache a topic as classic (LRU). Names longer than Kafka allows are ignored."""
+        if topic in self._seen_classic:
+            self._seen_classic.move_to_end(topic)
+            return
+        if isinstance(topic, str) and len(topic) > _LONGEST_NAME:
+            return
+        self._unconfirmed.setdefault(topic, False)
+        self._unconfirmed.move_to_end(topic)
+        if len(self._unconfirmed) > _MAX_UNCONFIRMED:
+            self._unconfirmed.popitem(last=False)
+
+    def passed(self, topic: TopicReference) -> None:
+        """A request of a topic went to the brokers while every topic was classic: if so still, it is remembered."""
+        if topic not in self._by_name and topic not in self._by_id:
+            self.is_read_as_classic(topic)
+
+    def all(self) -> tuple[DisklessTopic, ...]:
+        """Every entry."""
+        return tuple(self._by_name.values())
+
+    def live_logs(self) -> list[tuple[bytes, int]]:
+        """Topic ID and partition of every log of a live topic."""
+        return [
+            (topic.topic_id, index)
+            for topic in self.all()
+            if topic.state == "live"
+            for index in range(topic.partitions)
+        ]
+
+    async def load(self) -> None:
+        """Read the registry. Raises CoordinatorUnavailable.
+
+        The newest change that this proxy knows is reported with it: a registry that does not have that change is fenced
+        for all proxies. From a fenced registry nothing is taken, unless nothing was loaded before.
+        """
+        known = max(self.remembered, self.change, key=lambda change: change.version)
+        snapshot = await self.registry.load(known)
+        if snapshot.why_fenced and not self.gone_back:
+            self.gone_back = True
+            log.critical(
+                "registry_went_back",
+                known_version=known.version,
+                read_version=snapshot.version,
+                reason=snapshot.why_fenced,
+                remedy="the store has lost data: restore it, or accept that with `diskless-proxy coordinator unfence`",
+            )
+        elif self.gone_back and not snapshot.why_fenced:
+            self.gone_back = False
+            log.warning("registry_trusted_again", version=snapshot.version)
+        if not self.gone_back or not self.loaded:
+            self._take(snapshot)
+
+    async def look_again(self) -> None:
+        """Load what is newer than this, where the store answers: another proxy may have answered a creation or a
+        deletion already that this one has not heard of. Never raises; costs next to nothing where nothing is newer."""
+        try:
+            if await self.registry.newest_change() != self.change:
+                await self.load()
+        except CoordinatorUnavailable as error:
+            self._throttled_log.warning("registry_unreadable", reason=str(error))
+
+    async def follow(self, acknowledge: Callable[[], Awaitable[None]]) -> None:
+        """Load each change as it comes, forever, and tell the fleet at once."""
+        async for change in self.registry.changes():
+            while change != self.change:
+                try:
+                    await self.load()
+                    await acknowledge()
+                    break
+                except CoordinatorUnavailable as error:
+                    log.warning("registry_unreadable", reason=str(error))
+                    await asyncio.sleep(_RELOAD_PAUSE_S)
+
+    def _take(self, snapshot: RegistrySnapshot) -> None:
+        if snapshot.version < self.version:
+            return
+        self.change = snapshot.change
+        for topic in snapshot.topics:
+            known = self._by_name.get(topic.name)
+            if topic.state == UNKNOWN_STATE and (known is None or known.state != UNKNOWN_STATE):
+                log.error(
+                    "topic_of_newer_release",
+                    topic=topic.name,
+                    reason="the registry has it in a state that this release does not know",
+                    effect="it is not served here",
+                    remedy="run the release that the other proxies run",
+                )
+        self._by_name = {topic.name: topic for topic in snapshot.topics}
+        self._by_id = {topic.topic_id: topic for topic in snapshot.topics if any(topic.topic_id)}
+        self._reserved = len(self._by_id) != len(self._by_name)
+        no_longer: list[TopicReference] = [*self._by_name, *self._by_id]
+        for reference in no_longer:
+            self._seen_classic.pop(reference, None)
+            self._unconfirmed.pop(reference, None)

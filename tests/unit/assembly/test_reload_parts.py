@@ -1,0 +1,277 @@
+"""After a reload every part works with what a proxy works with that was started so."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis.asyncio
+from pydantic import BaseModel, SecretStr
+
+from proxy.assembly.context import Context
+from proxy.assembly.reload_parts import SETTINGS_TOLD, tell_parts
+from proxy.config import Settings, load_settings
+from proxy.config.live import MISSING, value_of, write
+from proxy.config.reference import Setting, all_settings
+from proxy.diskless.cache import BlockCache
+from proxy.handlers import HANDLERS
+from proxy.process.memory import MemoryBudget
+from proxy.server.reload import Reloader, ReloadOutcome
+from proxy.storage import open_storage
+
+EVERYTHING = """\
+rack: rack-a
+listeners: {tls: {certificate_file: /tls.crt}}
+brokers:
+  bootstrap: ["127.0.0.1:9092"]
+  security_protocol: SASL_SSL
+  tls: {check_hostname: true}
+  sasl: {username: proxy, password: secret}
+redis: {url: "redis://127.0.0.1:6379"}
+storage: {url: "file:///nowhere"}
+"""
+RELOADABLE = [one for one in all_settings() if one.reloadable]
+OTHERS = [one for one in all_settings() if not one.reloadable]
+OTHER_VALUES: dict[str, Any] = {
+    "limits.max_connections": 50,
+    "log_level": "debug",
+    "log_format": "json",
+    "racks.by_network": {"10.0.0.0/8": "rack-b"},
+}
+KEPT: dict[str, Callable[[Context], object]] = {
+    "brokers.metadata_refresh_ms": lambda context: context.replicas.interval_s,
+    "brokers.defaults_refresh_ms": lambda context: (
+        context.replica_selector.interval_s,
+        context.topic_defaults.interval_s,
+    ),
+    "diskless_append_buffer_max_bytes": lambda context: context.wal.max_bytes,
+    "diskless_append_commit_interval_ms": lambda context: (
+        context.wal.interval_s,
+        [*context.stats.produce_seconds.by_interval_ms][-1],
+    ),
+    "diskless_append_commit_timeout_ms": lambda context: context.wal.commit_timeout_s,
+    "diskless_append_max_uploads": lambda context: context.wal._uploads._value,
+    "fetch.cache_bytes": lambda context: context.cache.capacity_bytes,
+    "fetch.coordinates_max_age_ms": lambda context: context.reader.coordinates.max_age_s,
+    "fetch.cold_after_ms": lambda context: context.rows.cold_after_ms,
+    "fetch.cold_cache_bytes": lambda context: context.cold_cache.capacity_bytes,
+    "fetch.max_decompressed_batch_bytes": lambda context: context.time_lookup.max_batch_bytes,
+    "fetch.replica_answer_bytes_max": lambda context: context.replica_memory.limit_bytes,
+    "fetch.replica_shun_ms": lambda context: context.shunned.shun_s,
+    "fetch.replica_topics_remembered": lambda context: context.replicas.max_topics,
+    "fetch.replica_compare_interval_ms": lambda context: context.log_ends.interval_s,
+    "fetch.replica_partitions_compared": lambda context: context.log_ends.max_partitions,
+    "fetch.shortest_read_wait_ms": lambda context: context.reader.shortest_wait_s,
+    "limits.max_connections": lambda context: context.connections.max_connections,
+    "limits.max_counted_topics": lambda context: context.stats.max_counted_topics,
+    "limits.max_request_bytes_in_memory": lambda context: context.memory.limit_bytes,
+    "max_decompressed_batch_bytes": lambda context: context.intake.max_decompressed_bytes,
+    "max_held_batches": lambda context: context.wal.holds.max_batches,
+    "max_prepared_batch_records": lambda context: context.intake.max_records,
+    "out_of_order_hold_ms": lambda context: context.wal.holds.hold_s,
+    "racks.by_network": lambda context: context.racks._networks.rack_of("10.1.2.3"),
+    "racks.client_id_keys": lambda context: context.racks._hints,
+    "replication.check_interval_ms": lambda context: context.replication_keeper.interval_s,
+    "replication.partitions_at_once": lambda context: context.completion.partitions_at_once,
+    "rollups.retention_ms": lambda context: context.rollup_expiry.retention_ms,
+}
+"""What a part keeps of a setting by itself."""
+BOUNDED_BY_ANOTHER = {"fetch.read_near_replicas"}
+"""Told, as another setting's effect depends on it; itself read at each use."""
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    path = tmp_path / "proxy.yaml"
+    path.write_text(EVERYTHING.replace("file:///nowhere", tmp_path.as_uri()))
+    return load_settings(path)
+
+
+def path_of(setting: Setting) -> str:
+    return ".".join(setting.path)
+
+
+def other_value(setting: Setting, value: Any) -> Any:
+    """One that differs; what it means does not matter, as nothing reads it here."""
+    if path_of(setting) in OTHER_VALUES:
+        return OTHER_VALUES[path_of(setting)]
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, (int, float)):
+        return value + 1
+    if isinstance(value, str):
+        return f"{value}x"
+    if isinstance(value, tuple):
+        return (*value, "x")
+    if isinstance(value, SecretStr):
+        return SecretStr("x")
+    assert value is None
+    return Path("/x")
+
+
+def changed(settings: Settings, setting: Setting) -> Settings:
+    wanted = settings.model_copy(deep=True)
+    write(wanted, {setting: other_value(setting, value_of(settings, setting))})
+    return wanted
+
+
+def context_of(settings: Settings) -> Context:
+    return Context(settings, open_storage(settings.storage, ""), redis.asyncio.Redis(), HANDLERS)
+
+
+def reloaded(settings: Settings, wanted: Settings, context: Context | None = None) -> ReloadOutcome:
+    return Reloader(settings, None, lambda names: tell_parts(context, names) if context else None).apply(wanted)
+
+
+@pytest.mark.parametrize("setting", RELOADABLE, ids=path_of)
+async def test_a_reload_brings_what_a_start_brings(settings: Settings, setting: Setting) -> None:
+    wanted = changed(settings, setting)
+    kept = KEPT.get(path_of(setting))
+    context = context_of(settings) if kept is not None else None
+    outcome = reloaded(settings, wanted, context)
+    assert (outcome.applied, outcome.needs_restart, outcome.error) == ((setting.name,), (), None)
+    assert value_of(settings, setting) == value_of(wanted, setting)
+    if kept is not None and context is not None:
+        assert kept(context) == kept(context_of(wanted))
+        assert kept(context) != kept(context_of(changed(wanted, setting))) or path_of(setting) in OTHER_VALUES
+
+
+@pytest.mark.parametrize("setting", OTHERS, ids=path_of)
+async def test_what_needs_a_restart_is_refused_and_keeps_its_value(settings: Settings, setting: Setting) -> None:
+    before = value_of(settings, setting)
+    if setting.is_section:
+        wanted = settings.model_copy(deep=True)
+        section: BaseModel = wanted
+        for name in setting.path[:-1]:
+            section = getattr(section, name)
+        section.__dict__[setting.path[-1]] = None
+    else:
+        wanted = changed(settings, setting)
+    untouched = settings.model_copy(deep=True)
+    outcome = reloaded(settings, wanted)
+    assert (outcome.applied, outcome.needs_restart, outcome.error) == ((), (setting.name,), None)
+    assert before is not MISSING
+    assert settings == untouched
+
+
+class _Read:
+    """Which settings are read, as paths."""
+
+    def __init__(self, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.paths: set[str] = set()
+        self._prefixes = {id(settings): ""} | dict(_prefixes(settings, ""))
+        for model in {type(settings), *(type(one) for _, one in _sections(settings))}:
+            monkeypatch.setattr(model, "__getattribute__", self._watch(model.__getattribute__))
+
+    def _watch(self, get: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]:
+        def watched(section: Any, name: str) -> Any:
+            prefix = self._prefixes.get(id(section))
+            if prefix is not None:
+                self.paths.add(prefix + name)
+            return get(section, name)
+
+        return watched
+
+
+def _sections(model: BaseModel) -> Iterator[tuple[str, BaseModel]]:
+    for name in type(model).model_fields:
+        value = getattr(model, name)
+        if isinstance(value, BaseModel):
+            yield name, value
+            yield from _sections(value)
+
+
+def _prefixes(model: BaseModel, prefix: str) -> Iterator[tuple[int, str]]:
+    for name in type(model).model_fields:
+        value = getattr(model, name)
+        if isinstance(value, BaseModel):
+            yield id(value), f"{prefix}{name}."
+            yield from _prefixes(value, f"{prefix}{name}.")
+
+
+async def test_what_a_part_keeps_it_is_told(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A setting that is read while the parts are put together is kept by one of them; all others are read at use."""
+    with monkeypatch.context() as patches:
+        read = _Read(settings, patches)
+        context_of(settings)
+        kept = {path_of(one) for one in RELOADABLE} & read.paths
+    assert "racks.by_network" in kept
+    assert kept <= SETTINGS_TOLD, "proxy/assembly/reload_parts.py does not tell them"
+    assert set(KEPT) | BOUNDED_BY_ANOTHER == SETTINGS_TOLD
+    assert {path_of(one) for one in RELOADABLE} >= SETTINGS_TOLD
+
+
+async def test_parts_hold_the_settings_themselves(settings: Settings) -> None:
+    """Read at each use is of use where the section that is read is the one that is written to."""
+    context = context_of(settings)
+    assert context.settings is settings
+    assert context.connections._limits is settings.limits
+    assert context.replica_connections._settings is settings.fetch
+    assert context.cluster._settings is settings
+    assert context.rollups._settings is settings.rollups
+    assert context.index_watch._settings is settings.redis
+    assert context.coordinator._settings is settings.redis
+    assert context.housekeeper._settings is settings
+    assert context.housekeeper._garbage._settings is settings.garbage
+
+
+def test_whatever_may_change_is_read_somewhere() -> None:
+    root = Path(__file__).parents[3] / "proxy"
+    sources = (source for source in root.rglob("*.py") if root / "config" not in source.parents)
+    read = set(re.findall(r"\.([a-z0-9_]+)\b", "".join(source.read_text() for source in sources)))
+    # By its name as text, for the sake of a log line.
+    read |= {"contended_frame_timeout_ms"}
+    assert {one.path[-1] for one in RELOADABLE} <= read
+
+
+async def test_a_part_that_fails_takes_everything_back(settings: Settings) -> None:
+    told = []
+
+    def tell(names: Any) -> None:
+        told.append((set(names), settings.limits.max_frame_bytes))
+        if len(told) == 1:
+            raise RuntimeError("no")
+
+    wanted = settings.model_copy(deep=True)
+    for setting in RELOADABLE:
+        if path_of(setting) in ("limits.max_frame_bytes", "prices.get_usd_per_thousand"):
+            write(wanted, {setting: 4096})
+    before = settings.model_copy(deep=True)
+    outcome = Reloader(settings, None, tell).apply(wanted)
+    assert outcome.applied == ()
+    assert outcome.error is not None
+    assert settings == before
+    names = {"limits.max_frame_bytes", "prices.get_usd_per_thousand"}
+    assert told == [(names, 4096), (names, before.limits.max_frame_bytes)]
+
+
+def test_a_smaller_budget_takes_in_nothing_until_it_is_kept_to() -> None:
+    budget, granted = MemoryBudget(100), list[str]()
+
+    def grant(name: str) -> Callable[[], bool]:
+        return lambda: granted.append(name) is None
+
+    assert budget.try_take(80, grant("first"))
+    budget.resize(50)
+    assert not budget.try_take(10, grant("second"))
+    budget.give_back(20)
+    assert granted == []
+    budget.resize(70)
+    assert granted == ["second"]
+
+
+async def test_a_smaller_cache_lets_go_at_once_and_keeps_room_for_a_block(tmp_path: Path, settings: Settings) -> None:
+    cache = BlockCache(open_storage(settings.storage, ""), capacity_bytes=1_000, block_bytes=100)
+    for number in range(10):
+        cache.insert(bytes([number]) * 16, bytearray(100))
+    assert cache.used_bytes == 1_000
+    cache.resize(350)
+    assert cache.used_bytes == 300
+    cache.resize(10)
+    assert (cache.capacity_bytes, cache.used_bytes) == (100, 100)
+    cache.resize(1_000)
+    cache.insert(b"x" * 16, bytearray(100))
+    assert cache.used_bytes == 200

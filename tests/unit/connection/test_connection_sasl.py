@@ -1,0 +1,169 @@
+"""A client authenticates on its connection: what is passed to the broker when, and what is not."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import pytest
+
+from proxy.brokers.upstream import BrokerUnreachable
+from proxy.client.principal import user_of
+from proxy.client.rights import Rights
+from proxy.handlers.sasl import sasl_authenticate, sasl_handshake
+from proxy.wire.sasl import build_authenticate, build_handshake
+from tests.unit.connection_double import METADATA, Sent, connected, frame, request, response, turns
+
+HANDSHAKE, AUTHENTICATE, LIST_GROUPS = 17, 36, 16
+HANDSHAKE_DONE = struct.pack(">hi", 0, 0)
+PLAIN = b"\0alice\0hush"
+
+
+def authenticated(error_code: int = 0, lifetime_ms: int = 0) -> bytes:
+    """The body of a SaslAuthenticate v1 response."""
+    return struct.pack(">hhiq", error_code, -1, 0, lifetime_ms)
+
+
+async def client(memory_bytes: int = 1 << 20) -> Sent:
+    """A connection to a SASL listener of the brokers."""
+    handlers: dict[int, Any] = {HANDSHAKE: sasl_handshake, AUTHENTICATE: sasl_authenticate}
+    sent = await connected(handlers=handlers, memory_bytes=memory_bytes)
+    sent.context.settings.brokers.with_sasl = True
+    sent.context.settings.sasl_oauthbearer_sub_claim_name = "sub"
+    sent.client = sent.connect()
+    await turns()
+    return sent
+
+
+async def exchange(sent: Sent, data: bytes, answer: bytes) -> list[bytes]:
+    """A request, and the broker's answer; what the client got."""
+    sent.send(data)
+    await turns()
+    sent.answer(answer)
+    await turns()
+    return sent.client.frames()
+
+
+async def log_in(sent: Sent, lifetime_ms: int = 0) -> None:
+    await exchange(sent, request(HANDSHAKE, 1, build_handshake("PLAIN"), version=1), response(1, HANDSHAKE_DONE))
+    token = request(AUTHENTICATE, 2, build_authenticate(PLAIN), version=1)
+    (told,) = await exchange(sent, token, response(2, authenticated(lifetime_ms=lifetime_ms)))
+    assert told == struct.pack(">i", 2) + authenticated(lifetime_ms=lifetime_ms)
+
+
+async def test_nothing_reaches_the_broker_before_authentication() -> None:
+    sent = await client()
+    sent.send(request(METADATA, 1))
+    await turns()
+    assert sent.client.aborted
+    assert sent.broker.taken() == b""
+
+
+async def test_after_it_everything_passes() -> None:
+    sent = await client()
+    await log_in(sent)
+    assert user_of(sent.connection) == "alice"
+    sent.broker.taken()
+    assert await exchange(sent, request(LIST_GROUPS, 3), response(3, b"groups"))
+    assert sent.broker.taken() == request(LIST_GROUPS, 3)
+
+
+async def test_what_comes_behind_a_token_waits_for_the_brokers_word() -> None:
+    sent = await client()
+    await exchange(sent, request(HANDSHAKE, 1, build_handshake("PLAIN"), version=1), response(1, HANDSHAKE_DONE))
+    token = request(AUTHENTICATE, 2, build_authenticate(PLAIN), version=1)
+    sent.broker.taken()
+    sent.send(token + request(LIST_GROUPS, 3))
+    await turns()
+    assert sent.broker.taken() == token
+    sent.answer(response(2, authenticated()))
+    await turns()
+    assert sent.broker.taken() == request(LIST_GROUPS, 3)
+
+
+async def test_nothing_is_asked_as_the_client_while_it_authenticates() -> None:
+    sent = await client()
+    await log_in(sent)
+    sent.send(request(HANDSHAKE, 3, build_handshake("PLAIN"), version=1))
+    await turns()
+    sent.broker.taken()
+    with pytest.raises(BrokerUnreachable, match="authenticating"):
+        await sent.connection.ask(None, METADATA, 9, b"")  # type: ignore[arg-type]
+    assert sent.broker.taken() == b""
+
+
+async def test_rights_are_forgotten_when_it_authenticates_again() -> None:
+    sent = await client()
+    await log_in(sent)
+    sent.connection.remembered[Rights] = "what was known"
+    await log_in(sent)
+    assert Rights not in sent.connection.remembered
+
+
+async def test_a_token_outside_of_an_exchange_changes_nothing() -> None:
+    sent = await client()
+    await log_in(sent)
+    token = request(AUTHENTICATE, 3, build_authenticate(b"\0root\0hush"), version=1)
+    assert await exchange(sent, token, response(3, authenticated(34)))
+    assert user_of(sent.connection) == "alice"
+
+
+async def test_the_end_of_a_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent = await client()
+    await log_in(sent, lifetime_ms=1)
+    ends_s = sent.context.now() + 0.001
+    while sent.context.now() <= ends_s:
+        await turns(1)
+    sent.broker.taken()
+    sent.send(request(LIST_GROUPS, 3))
+    await turns()
+    assert sent.client.aborted
+    assert sent.broker.taken() == b""
+
+
+async def test_tokens_without_header() -> None:
+    sent = await client()
+    (told,) = await exchange(sent, request(HANDSHAKE, 1, build_handshake("PLAIN")), response(1, HANDSHAKE_DONE))
+    assert told == struct.pack(">i", 1) + HANDSHAKE_DONE
+    sent.broker.taken()
+    sent.send(frame(PLAIN) + request(LIST_GROUPS, 3))
+    await turns()
+    assert sent.broker.taken() == frame(PLAIN)
+    sent.answer(frame(b""))
+    await turns()
+    assert sent.client.taken() == frame(b"")
+    assert sent.broker.taken() == request(LIST_GROUPS, 3)
+    assert user_of(sent.connection) == "alice"
+    assert sent.memory.used_bytes == 0
+
+
+async def test_a_token_waits_for_memory_and_is_counted_once() -> None:
+    sent = await client(memory_bytes=100)
+    await exchange(sent, request(HANDSHAKE, 1, build_handshake("SCRAM-SHA-256")), response(1, HANDSHAKE_DONE))
+    sent.broker.taken()
+    assert sent.memory.try_take(90, lambda: True)
+    sent.send(frame(b"n,,n=alice,r=0123456789"))
+    await turns()
+    assert sent.broker.taken() == b""
+    sent.memory.give_back(90)
+    await turns()
+    assert sent.broker.taken() == frame(b"n,,n=alice,r=0123456789")
+    sent.answer(frame(b"challenge"))
+    await turns()
+    assert sent.client.frames()[-1] == b"challenge"
+    (told,) = await exchange(sent, frame(b"c=biws,r=0,p=proof"), frame(b"v=proof"))
+    assert told == b"v=proof"
+    assert sent.memory.used_bytes == 0
+    assert await exchange(sent, request(LIST_GROUPS, 3), response(3, b"groups"))
+
+
+async def test_a_broker_that_refuses_a_token_without_header_closes() -> None:
+    sent = await client()
+    await exchange(sent, request(HANDSHAKE, 1, build_handshake("PLAIN")), response(1, HANDSHAKE_DONE))
+    sent.send(frame(PLAIN))
+    await turns()
+    sent.broker.close()
+    await turns()
+    assert sent.client.closing
+    assert sent.client.taken() == b""
+    assert sent.memory.used_bytes == 0

@@ -1,0 +1,217 @@
+"""A client whose broker ends the connection, or is down, goes on as long as any broker can answer what it asks."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+from proxy.brokers.upstream import BrokerConnection
+from proxy.client.request import Request
+from proxy.client.slots import Slot
+from proxy.connection import stand_in
+from proxy.connection.connection import ClientConnection
+from tests.unit.connection_double import (
+    FETCH,
+    HEARTBEAT,
+    METADATA,
+    PRODUCE,
+    FakeTransport,
+    Held,
+    Sent,
+    connected,
+    produce,
+    request,
+    response,
+    turns,
+)
+
+OWN, OTHER = 1, 2
+FIND_COORDINATOR = 10
+
+
+async def client(*, diskless: bool = True, foreign: bool = False, handlers=None) -> Sent:
+    """A client of broker 1's listener."""
+    forwarded = {
+        key: lambda connection, one: connection.forward(one) for key in (PRODUCE, FETCH, METADATA, FIND_COORDINATOR)
+    }
+    sent = await connected(handlers=forwarded | (handlers or {}))
+    sent.diskless, sent.foreign = ["d"] if diskless else [], foreign
+    sent.topics.nothing_diskless = False
+    sent.now_s = 1_000.0
+    return sent
+
+
+async def lose_broker(sent: Sent, *, down: bool) -> FakeTransport:
+    """The broker ends the connection; `down`: and takes no other. The transport that is there then."""
+    if down:
+        sent.cluster.down.add(OWN)
+    sent.broker.close()
+    await turns()
+    return sent.broker
+
+
+@pytest.mark.parametrize(("diskless", "foreign"), [(True, False), (False, True)])
+async def test_an_idle_broker_connection_that_ends_is_made_again(diskless: bool, foreign: bool) -> None:
+    """Brokers end idle ones (`connections.max.idle.ms`), while the proxy serves the client itself."""
+    sent = await client(diskless=diskless, foreign=foreign)
+    await lose_broker(sent, down=False)
+    assert sent.cluster.asked == [OWN, OWN]
+    assert not sent.client.closing
+    sent.send(request(HEARTBEAT, 7))
+    assert len(sent.broker.frames()) == 1
+    sent.answer(response(7, b"alive"))
+    assert sent.client.frames() == [response(7, b"alive")[4:]]
+    assert not sent.connection.stands_in
+
+
+async def test_a_client_of_classic_topics_hears_that_its_broker_is_gone() -> None:
+    sent = await client(diskless=False)
+    await lose_broker(sent, down=False)
+    assert sent.client.closing
+
+
+@pytest.mark.parametrize("why", ["owes an answer", "was sent what it does not answer", "SASL", "just made again"])
+async def test_the_connection_ends_where_the_client_may_miss_something(why: str) -> None:
+    sent = await client()
+    if why == "owes an answer":
+        sent.send(request(HEARTBEAT, 1))
+    elif why == "was sent what it does not answer":
+        sent.topics.nothing_diskless = True
+        sent.send(produce(1, acks=0))
+    elif why == "SASL":
+        sent.context.settings.brokers.with_sasl = True
+    else:
+        for _ in range(2):
+            await lose_broker(sent, down=False)
+            assert not sent.client.closing
+    await lose_broker(sent, down=False)
+    assert sent.client.closing
+
+
+async def test_another_broker_answers_what_any_broker_can() -> None:
+    held = Held()
+    sent = await client(handlers={PRODUCE: held})
+    sent.send(request(PRODUCE, 1, bytes(20), version=3))
+    other = await lose_broker(sent, down=True)
+    assert sent.cluster.asked == [OWN, OWN, OTHER]
+    held.fill(b"stored")
+    assert sent.client.frames() == [response(1, b"stored")[4:]], "what the proxy does itself goes on"
+    for correlation_id, key in enumerate((METADATA, FIND_COORDINATOR), 2):
+        sent.send(request(key, correlation_id))
+        assert len(other.frames()) == 1
+        sent.answer(response(correlation_id, b"answer"))
+    assert [frame[4:] for frame in sent.client.frames()] == [b"answer", b"answer"]
+    assert not sent.client.closing
+
+
+@pytest.mark.parametrize("key", [HEARTBEAT, FETCH])
+async def test_what_only_its_own_broker_can_answer_ends_the_connection(key: int) -> None:
+    """A follower would answer a Fetch of classic partitions as if it were the leader, also OFFSET_OUT_OF_RANGE."""
+    held = Held()
+    sent = await client(handlers={PRODUCE: held})
+    other = await lose_broker(sent, down=True)
+    sent.send(request(PRODUCE, 1, bytes(20), version=3) + request(key, 2, bytes(30), version=4 if key == FETCH else 0))
+    await turns()
+    assert other.frames() == []
+    assert not sent.client.closing, "what it was accepted for is answered first"
+    held.fill(b"stored")
+    await turns()
+    assert sent.client.frames() == [response(1, b"stored")[4:]]
+    assert sent.client.closing
+
+
+async def test_a_question_for_rights_is_asked_again_of_the_broker_that_stands_in() -> None:
+    answers = []
+
+    async def ask(connection: ClientConnection, one: Request, slot: Slot) -> None:
+        answers.append(bytes(await connection.ask(one, METADATA, 0, b"rights?")))
+        slot.fill([b"stored"])
+
+    sent = await client(handlers={PRODUCE: lambda connection, one: ask(connection, one, connection.open_slot(one))})
+    sent.send(request(PRODUCE, 1, bytes(20), version=3))
+    await turns()
+    assert len(sent.broker.frames()) == 1
+    other = await lose_broker(sent, down=True)
+    (asked,) = other.frames()
+    sent.answer(response(int.from_bytes(asked[4:8], "big"), b"yes"))
+    await turns()
+    assert (answers, sent.client.frames()) == ([b"yes"], [response(1, b"stored")[4:]])
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+async def test_a_broker_that_is_killed_and_takes_one_more_connection_is_stood_in_for(at_once: bool) -> None:
+    """Its port closes after its connections; `at_once`: the one more ends before the proxy has begun to use it."""
+
+    async def ask(connection: ClientConnection, one: Request, slot: Slot) -> None:
+        slot.fill([bytes(await connection.ask(one, METADATA, 0, b"rights?"))])
+
+    sent = await client(handlers={PRODUCE: lambda connection, one: ask(connection, one, connection.open_slot(one))})
+    connect = sent.cluster.connect
+
+    async def ends(node_id: int, protocol: BrokerConnection) -> None:
+        await connect(node_id, protocol)
+        if at_once and node_id == OWN:
+            sent.broker.close()
+            await turns(2)
+
+    sent.cluster.connect = ends
+    sent.send(request(PRODUCE, 1, bytes(20), version=3))
+    await turns()
+    other = await lose_broker(sent, down=False)
+    if not at_once:
+        other = await lose_broker(sent, down=False)
+    await turns()
+    assert sent.cluster.asked == [OWN, OWN, OTHER]
+    (asked,) = other.frames()
+    sent.answer(response(int.from_bytes(asked[4:8], "big"), b"yes"))
+    await turns()
+    assert sent.client.frames() == [response(1, b"yes")[4:]]
+
+
+async def test_a_new_client_of_a_broker_that_is_down_finds_another_one() -> None:
+    sent = await client()
+    sent.cluster.down.add(OWN)
+    sent.connect()
+    await turns()
+    assert sent.cluster.asked == [OWN, OWN, OTHER]
+    assert sent.connection.stands_in
+    sent.cluster.down.update((OTHER, 3))
+    newest = sent.connect()
+    await turns()
+    assert newest.closing
+
+
+async def test_a_broker_that_does_not_accept_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stand_in, "_OWN_WITHIN_S", 0.001)
+    sent = await client()
+    connect = sent.cluster.connect
+
+    async def hangs(node_id: int, protocol: BrokerConnection) -> None:
+        if node_id == OWN:
+            await asyncio.Event().wait()
+        await connect(node_id, protocol)
+
+    sent.cluster.connect = hangs
+    sent.connect()
+    assert sent.connection._connecting is not None
+    await asyncio.wait([sent.connection._connecting])
+    assert sent.connection.stands_in
+    assert len(sent.cluster.transports) == 2
+
+
+def stand_still() -> None:
+    time.sleep(0.2)
+
+
+async def test_a_loop_that_is_busy_is_not_taken_for_a_broker_that_does_not_accept(monkeypatch) -> None:
+    monkeypatch.setattr(stand_in, "_OWN_WITHIN_S", 0.05)
+
+    async def accepted() -> None:
+        await asyncio.sleep(0.001)
+
+    waiting = asyncio.create_task(stand_in._within_steps(accepted()))
+    await asyncio.sleep(0)
+    stand_still()  # both are due when the loop goes on: the end of a step, and the connection
+    await waiting

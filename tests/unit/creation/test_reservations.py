@@ -1,0 +1,215 @@
+"""Reservations that several proxies settle, or that their living owner could not see through."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from proxy.brokers.upstream import BrokerUnreachable
+from proxy.coordinator.interface import CoordinatorUnavailable, TopicNotReserved
+from proxy.creation import reservations
+from proxy.creation.reservations import Reservations
+from proxy.topics.topics import Topics
+from proxy.wire.metadata import MetadataTopic
+from tests.coordinator_model import ModelCoordinator
+from tests.registry_model import ModelTopicRegistry
+
+TOPIC_ID = b"1" * 16
+
+
+class Settling(Reservations):
+    """The brokers know a shadow of two partitions, or none."""
+
+    exists = True
+    known_to_all = True
+    """Whether the first broker that is asked has heard of it, too."""
+    looks = 0
+    reachable = True
+
+    async def shadow(self, name: str, connection: Any = None) -> MetadataTopic | None:
+        return MetadataTopic(0, name, TOPIC_ID, 2, -1) if self.exists and self.known_to_all else None
+
+    async def shadow_anywhere(self, name: str) -> MetadataTopic | None:
+        self.looks += 1
+        if not self.reachable:
+            raise BrokerUnreachable("away")
+        return MetadataTopic(0, name, TOPIC_ID, 2, -1) if self.exists else None
+
+
+class Registry(ModelTopicRegistry):
+    """Can't be reached for the next calls."""
+
+    failures = 0
+
+    async def activate(self, name: str, topic_id: bytes, partitions: int) -> int:
+        self._try()
+        return await super().activate(name, topic_id, partitions)
+
+    async def remove(self, name: str, topic_id: bytes = b"", owner: str = "") -> int:
+        self._try()
+        return await super().remove(name, topic_id, owner)
+
+    def _try(self) -> None:
+        if self.failures:
+            self.failures -= 1
+            raise CoordinatorUnavailable("away")
+
+
+def settling(registry: Registry, identity: str = "owner", *, late_ms: int = 0) -> Settling:
+    context: Any = SimpleNamespace(
+        coordinator=ModelCoordinator(),
+        topics=Topics(registry, lease_runs=lambda: True),
+        fleet=SimpleNamespace(records={"owner": None, "other": None}, identity=identity),
+        settings=SimpleNamespace(fleet=SimpleNamespace(lease_ms=0, create_topic_timeout_ms=late_ms)),
+        now=asyncio.get_running_loop().time,
+        reader=SimpleNamespace(coordinates=SimpleNamespace(forget=lambda topic_id: None)),
+    )
+    return Settling(context)
+
+
+async def sweep(one: Settling) -> None:
+    """Some dozen rounds of the sweep."""
+    await one._context.topics.load()
+    sweeping = asyncio.create_task(one.keep_settling())
+    for _ in range(100):
+        await asyncio.sleep(0)
+    sweeping.cancel()
+
+
+def states(registry: Registry) -> list[str]:
+    return [topic.state for topic in registry.topics.values()]
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reservations, "_SWEEP_S", 0.0)
+
+
+async def test_undoing_leaves_alone_what_another_proxy_has_opened() -> None:
+    registry = Registry()
+    one, late = settling(registry), settling(registry)
+    await registry.reserve("a", 2, {}, "gone")
+    assert await one.settle("a", 0.0)
+    await late.undo("a", "gone")
+    assert states(registry) == ["live"]
+
+
+async def test_undoing_leaves_alone_what_another_proxy_has_reserved_meanwhile() -> None:
+    registry = Registry()
+    late = settling(registry)
+    await registry.reserve("a", 2, {}, "owner")
+    await registry.remove("a")  # the others took the owner for dead
+    await registry.reserve("a", 2, {}, "other")
+    await late.undo("a")
+    assert states(registry) == ["reserved"]
+
+
+@pytest.mark.parametrize("exists", [False, True])
+async def test_what_its_living_owner_could_not_undo_is_undone_later(exists: bool) -> None:
+    """Also where there is a topic of that name by then: it is not the shadow."""
+    registry = Registry()
+    one = settling(registry)
+    one.exists = exists
+    await registry.reserve("a", 2, {}, "owner")
+    await one._context.topics.load()
+    registry.failures = 2
+    await one.undo("a")
+    await sweep(one)
+    assert states(registry) == []
+    await registry.reserve("a", 2, {}, "owner")
+    one.take_up("a")
+    one.leave("a")
+    one.exists = True
+    await sweep(one)
+    assert states(registry) == ["live"]
+
+
+async def test_what_its_living_owner_could_not_open_is_opened_later() -> None:
+    registry = Registry()
+    one = settling(registry)
+    await registry.reserve("a", 2, {}, "owner")
+    await one._context.topics.load()
+    registry.failures = 2
+    with pytest.raises(CoordinatorUnavailable):
+        await one.open("a", TOPIC_ID, 2)
+    one.leave("a")
+    await sweep(one)
+    assert states(registry) == ["live"]
+
+
+async def test_what_a_dead_owner_left_is_opened_where_any_broker_knows_the_shadow() -> None:
+    registry = Registry()
+    one = settling(registry)
+    one.known_to_all = False
+    await registry.reserve("a", 2, {}, "gone")
+    await sweep(one)
+    assert states(registry) == ["live"]
+
+
+async def test_what_a_dead_owner_left_is_undone_only_when_the_shadow_can_come_no_more() -> None:
+    registry = Registry()
+    patient, done = settling(registry, late_ms=60_000), settling(registry)
+    patient.exists = done.exists = False
+    await registry.reserve("a", 2, {}, "gone")
+    await sweep(patient)
+    assert (states(registry), patient.looks > 1) == (["reserved"], True)
+    done.reachable = False
+    await sweep(done)
+    assert (states(registry), done.looks > 1) == (["reserved"], True)
+    done.reachable = True
+    await sweep(done)
+    assert states(registry) == []
+
+
+async def test_settling_leaves_a_reservation_whose_shadow_is_not_seen() -> None:
+    registry = Registry()
+    one = settling(registry)
+    one.exists = False
+    await registry.reserve("a", 2, {}, "owner")
+    assert not await one.settle("a", 0.0)
+    assert states(registry) == ["reserved"]
+
+
+async def test_one_thing_at_a_time_is_done_about_a_name() -> None:
+    registry = Registry()
+    one = settling(registry)
+    await registry.reserve("a", 2, {}, "gone")
+    assert one.begin("a")
+    assert not one.begin("a")
+    await sweep(one)
+    assert (states(registry), one.looks) == (["reserved"], 0)
+    one.end("a")
+    await sweep(one)
+    assert states(registry) == ["live"]
+
+
+async def test_no_logs_stay_of_a_topic_that_may_not_be_opened() -> None:
+    registry = Registry()
+    one = settling(registry)
+    with pytest.raises(TopicNotReserved):
+        await one.open("a", TOPIC_ID, 2)
+    assert await one._context.coordinator.describe(TOPIC_ID, [0, 1]) == [None, None]
+
+
+async def test_a_topic_that_has_not_grown_with_its_shadow_grows_later() -> None:
+    registry = Registry()
+    one = settling(registry)
+    await registry.reserve("a", 1, {}, "owner")
+    await one.open("a", TOPIC_ID, 1)
+    one.leave("a")
+    await sweep(one)
+    assert registry.topics["a"].partitions == 2
+
+
+async def test_a_topic_does_not_grow_with_another_one_of_its_name() -> None:
+    registry = Registry()
+    one = settling(registry)
+    await registry.reserve("a", 1, {}, "owner")
+    await one.open("a", b"2" * 16, 1)
+    one.leave("a")
+    await sweep(one)
+    assert (registry.topics["a"].partitions, one.looks) == (1, 1)
+    assert await one._context.coordinator.describe(TOPIC_ID, [0]) == [None]

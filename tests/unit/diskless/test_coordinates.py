@@ -1,0 +1,289 @@
+"""Coordinates: what is remembered is true, what is not sure is asked, and who waits is woken."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager, suppress
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from proxy.coordinator.interface import CoordinatorUnavailable, FindRequest, PartitionRun, ProposedBatch
+from proxy.diskless.coordinates import Coordinates
+from proxy.protocol.errors import KAFKA_STORAGE_ERROR, NONE, OFFSET_OUT_OF_RANGE
+from tests.coordinator_model import ModelCoordinator
+
+TOPIC = b"t" * 16
+LARGE = 1 << 20
+
+
+class Coordinator(ModelCoordinator):
+    """Counts the partitions that it is asked about, and may be down; what it announces may be lost."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = 0
+        self.down = False
+        self.segments = 0
+
+    async def find(self, requests):
+        self.asked += len(requests)
+        if self.down:
+            raise CoordinatorUnavailable("no")
+        return await super().find(requests)
+
+    async def append(self, partition=0, records=1, *, heard=True):
+        """Commit one batch of 100 bytes; not `heard`, its announcement is lost."""
+        self.segments += 1
+        batch = ProposedBatch(100, records, 0, -1, -1, -1)
+        listeners = self._listeners
+        if not heard:
+            self._listeners = []
+        await self.commit(self.segments.to_bytes(16, "big"), [PartitionRun(TOPIC, partition, 1, (batch,))])
+        self._listeners = listeners
+        await turns()
+
+    def lose_subscription(self):
+        for listener in self._listeners:
+            listener.put_nowait(None)
+
+
+async def turns():
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+@asynccontextmanager
+async def following(partitions=2):
+    coordinator = Coordinator()
+    await coordinator.create_logs(TOPIC, range(partitions))
+    coordinates = Coordinates(coordinator)
+    task = asyncio.create_task(coordinates.follow())
+    await turns()
+    try:
+        yield coordinator, coordinates
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+async def locate(coordinates, offset, *, partition=0, trust_ends=False, max_bytes=LARGE):
+    (answer,) = await coordinates.locate([FindRequest(TOPIC, partition, offset, max_bytes)], trust_ends=trust_ends)
+    return answer
+
+
+async def test_a_tail_is_asked_for_once_and_then_grows_by_what_is_announced():
+    async with following() as (coordinator, coordinates):
+        await coordinator.append()
+        await locate(coordinates, 0)
+        await coordinator.append(records=3)
+        answer = await locate(coordinates, 1)
+        assert (answer.rows[0].base_offset, answer.rows[0].last_offset, answer.high_watermark) == (1, 3, 4)
+        assert coordinator.asked == 1
+
+
+async def test_the_end_of_a_log_is_asked_for_unless_it_is_trusted():
+    async with following() as (coordinator, coordinates):
+        await coordinator.append()
+        await locate(coordinates, 0)
+        await coordinator.append(heard=False)
+        assert (await locate(coordinates, 1, trust_ends=True)).rows == ()
+        assert len((await locate(coordinates, 1)).rows) == 1
+
+
+async def test_what_this_proxy_was_told_is_not_forgotten_before_its_announcement():
+    async with following() as (coordinator, coordinates):
+        await coordinator.append(records=2)
+        await locate(coordinates, 0)
+        await coordinator.append(heard=False)
+        assert (await locate(coordinates, 0)).high_watermark == 2
+        coordinates.note(TOPIC, 0, 0, 3)
+        assert (await locate(coordinates, 0)).high_watermark == 3
+        assert (await locate(coordinates, 0)).high_watermark == 3
+        assert coordinator.asked == 2
+        coordinates.note(TOPIC, 0, 2)
+        coordinates.note(TOPIC, 0, 1)
+        await locate(coordinates, 1)
+        assert coordinator.asked == 3, "what lies before the log start is the coordinator's to tell"
+        assert (await locate(coordinates, 2)).log_start_offset == 2
+
+
+async def test_an_announcement_that_does_not_fit_throws_the_tail_away():
+    async with following() as (coordinator, coordinates):
+        await coordinator.append()
+        await locate(coordinates, 0)
+        await coordinator.append(heard=False)
+        await coordinator.append()
+        answer = await locate(coordinates, 1, trust_ends=True)
+        assert (len(answer.rows), answer.high_watermark) == (2, 3)
+        assert coordinator.asked == 2
+
+
+async def test_a_lost_subscription_throws_everything_away_and_wakes_who_waits():
+    async with following() as (coordinator, coordinates):
+        await locate(coordinates, 0)
+        event = coordinates.listen([(TOPIC, 0)])
+        await coordinator.append(heard=False)
+        coordinator.lose_subscription()
+        await turns()
+        assert event.is_set()
+        assert len((await locate(coordinates, 0, trust_ends=True)).rows) == 1
+
+
+async def test_offsets_out_of_range_are_the_coordinators_to_tell():
+    async with following() as (coordinator, coordinates):
+        await coordinator.append()
+        await locate(coordinates, 0)
+        for offset in (-1, 2):
+            assert (await locate(coordinates, offset, trust_ends=True)).error_code == OFFSET_OUT_OF_RANGE
+        await coordinator.append(heard=False)
+        assert (await locate(coordinates, 2)).error_code == NONE
+
+
+async def test_who_listens_is_woken_by_its_partitions_only_and_leaves_nothing_behind():
+    async with following() as (coordinator, coordinates):
+        mine, other = coordinates.listen([(TOPIC, 0)]), coordinates.listen([(TOPIC, 1)])
+        await coordinator.append(0)
+        assert (mine.is_set(), other.is_set()) == (True, False)
+        coordinates.unlisten([(TOPIC, 0)], mine)
+        coordinates.unlisten([(TOPIC, 1)], other)
+        assert (coordinates._waiting, coordinates._announced) == ({}, {})
+
+
+async def test_an_answer_older_than_an_announcement_begins_no_tail():
+    async with following() as (coordinator, coordinates):
+        coordinates.listen([(TOPIC, 0)])
+        stale = await coordinator.find([FindRequest(TOPIC, 0, 0, LARGE)])
+        await coordinator.append()
+        coordinates._learn(FindRequest(TOPIC, 0, 0, LARGE), stale[0])
+        assert len((await locate(coordinates, 0, trust_ends=True)).rows) == 1
+
+
+async def test_rows_are_given_until_they_hold_the_bytes_asked_for():
+    async with following() as (coordinator, coordinates):
+        for _ in range(5):
+            await coordinator.append()
+        await locate(coordinates, 0)
+        assert len((await locate(coordinates, 1, max_bytes=150)).rows) == 2
+        assert len((await locate(coordinates, 1, max_bytes=0)).rows) == 1
+
+
+async def test_without_the_coordinator_what_is_known_is_still_known():
+    """One partition that has to be asked about must not take the others with it."""
+    async with following() as (coordinator, coordinates):
+        await coordinator.append(0)
+        await locate(coordinates, 0)
+        coordinator.down = True
+        known, unknown = await coordinates.locate(
+            [FindRequest(TOPIC, 0, 0, LARGE), FindRequest(TOPIC, 1, 0, LARGE)], trust_ends=False
+        )
+        assert (known.error_code, len(known.rows)) == (NONE, 1)
+        assert unknown.error_code == KAFKA_STORAGE_ERROR
+
+
+async def test_memory_is_bounded_however_many_rows_are_announced(monkeypatch):
+    monkeypatch.setattr("proxy.diskless.coordinates._MAX_ROWS_PER_TAIL", 8)
+    async with following() as (coordinator, coordinates):
+        await locate(coordinates, 0)
+        for _ in range(20):
+            await coordinator.append()
+        assert len((await locate(coordinates, 19)).rows) == 1
+        assert coordinator.asked == 1
+        assert len((await locate(coordinates, 0)).rows) == 20
+        assert coordinator.asked == 2
+
+
+async def test_rows_are_asked_for_again_after_some_time_as_others_may_have_taken_their_place():
+    now_s = 100.0
+    async with following() as (coordinator, coordinates):
+        coordinates._now_s = lambda: now_s
+        await coordinator.append()
+        await locate(coordinates, 0)
+        now_s += 14
+        await coordinator.append()
+        for asked, later_s in ((1, 0), (2, 1), (3, 2)):
+            now_s += later_s
+            assert (await locate(coordinates, 0)).rows[0].base_offset == 0
+            assert coordinator.asked == asked, "what came first is known no longer"
+        for asked, later_s in ((3, 0), (4, 15), (5, 0)):
+            now_s += later_s
+            assert (await locate(coordinates, 1)).rows[0].base_offset == 1
+            assert coordinator.asked == asked, "then what came later"
+        assert (await locate(coordinates, 2, trust_ends=True)).high_watermark == 2
+        await coordinator.append()
+        now_s += 14
+        assert (await locate(coordinates, 2)).rows[0].base_offset == 2
+        now_s += 31
+        assert (await locate(coordinates, 2)).rows[0].base_offset == 2
+        assert coordinator.asked == 6
+
+
+async def test_without_the_coordinator_rows_are_known_for_a_limited_time():
+    """This proxy may be the only one that is cut off: others may trim, compact and delete the log meanwhile."""
+    now_s = 0.0
+    async with following() as (coordinator, coordinates):
+        coordinates._now_s = lambda: now_s
+        await coordinator.append(records=2)
+        await locate(coordinates, 0)
+        coordinator.down = True
+        now_s = 60.0
+        assert (await locate(coordinates, 0)).error_code == NONE
+        assert (await locate(coordinates, 2, trust_ends=True)).high_watermark == 2
+        now_s = 60.1
+        for offset in (0, 1, 2):
+            assert (await locate(coordinates, offset, trust_ends=True)).error_code == KAFKA_STORAGE_ERROR
+        coordinator.down = False
+        assert len((await locate(coordinates, 0)).rows) == 1
+        coordinator.down = True
+        now_s = 120.0
+        assert (await locate(coordinates, 0)).error_code == NONE, "it has been confirmed again"
+
+
+async def test_without_the_coordinator_old_rows_are_not_asked_for_all_the_time():
+    now_s = 0.0
+    async with following() as (coordinator, coordinates):
+        coordinates._now_s = lambda: now_s
+        await coordinator.append()
+        await locate(coordinates, 0)
+        now_s += 40
+        coordinator.down = True
+        for asked, later_s in ((2, 0), (2, 4), (3, 1)):
+            now_s += later_s
+            assert len((await locate(coordinates, 0)).rows) == 1
+            assert coordinator.asked == asked, "it is not asked in vain all the time"
+        assert (await locate(coordinates, 0, partition=1)).error_code == KAFKA_STORAGE_ERROR
+        coordinator.down = False
+        now_s += 5
+        assert len((await locate(coordinates, 0)).rows) == 1
+        assert coordinator.asked == 5
+
+
+@settings(deadline=None)
+@given(
+    steps=st.lists(
+        st.tuples(
+            st.sampled_from(["append", "unheard", "lost", "read", "wait"]), st.integers(0, 1), st.integers(-1, 12)
+        ),
+        max_size=40,
+    )
+)
+async def test_whatever_is_missed_rows_are_never_wrong(steps):
+    now_s = 0.0
+    async with following() as (coordinator, coordinates):
+        coordinates._now_s = lambda: now_s
+        for what, partition, offset in steps:
+            if what in ("append", "unheard"):
+                await coordinator.append(partition, heard=what == "append")
+            elif what == "lost":
+                coordinator.lose_subscription()
+                await turns()
+            elif what == "wait":
+                now_s += offset
+            else:
+                answer = await locate(coordinates, offset, partition=partition)
+                (truth,) = await ModelCoordinator.find(coordinator, [FindRequest(TOPIC, partition, offset, LARGE)])
+                assert answer.error_code == truth.error_code
+                assert answer.rows == truth.rows[: len(answer.rows)]
+                assert len(answer.rows) > 0 or not truth.rows
+                assert answer.high_watermark <= truth.high_watermark

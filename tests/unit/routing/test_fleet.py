@@ -1,0 +1,326 @@
+"""The fleet: leases that creators of diskless topics may rely on, and the addresses that clients are told."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from dataclasses import replace
+
+import pytest
+
+from proxy.config import Listeners, Settings
+from proxy.coordinator.clock import running_ms
+from proxy.coordinator.interface import CoordinatorUnavailable
+from proxy.routing import fleet as fleet_module
+from proxy.routing.fleet import Fleet, LeaseLapsed, _admin_address
+from proxy.topics.topics import Topics
+from tests.registry_model import ModelFleetStore, ModelTopicRegistry
+
+LEASE_MS = 100
+
+
+def settings_of(rack="rack-a", port=19092, nodes="1-3", **others):
+    return Settings(
+        rack=rack,
+        listeners={"bootstrap_port": port, "broker_port_start": port + 10, "broker_node_ids": nodes},
+        brokers={"bootstrap": ["127.0.0.1:9092"]},
+        redis={"url": "redis://127.0.0.1:6379/0"},
+        storage={"url": "file:///nowhere"},
+        fleet={"heartbeat_interval_ms": 10, "lease_ms": LEASE_MS},
+        **others,
+    )
+
+
+class Store(ModelFleetStore):
+    """A fleet store that may be down."""
+
+    down = False
+
+    async def beat(self, record, lease_ms):
+        if self.down:
+            raise CoordinatorUnavailable("no")
+        return await super().beat(record, lease_ms)
+
+
+class Proxy:
+    """The registry's copy and the lease of one proxy, tied together as in `proxy.assembly.context`."""
+
+    def __init__(self, store, registry, **settings) -> None:
+        self.topics = Topics(registry, lease_runs=lambda: self.fleet.lease_runs())
+        self.fleet = Fleet(
+            settings_of(**settings), store, registry_change=lambda: self.topics.change, reload=self.topics.load
+        )
+
+    async def start(self):
+        await self.topics.load()
+        await self.fleet.begin_serving()
+        return self
+
+    def takes_for_classic(self, name):
+        """Whether a Produce for `name` would go to the brokers now."""
+        return self.topics.nothing_diskless or (self.topics.find(name) is None and self.topics.surely_classic(name))
+
+
+async def lapse(proxy):
+    await asyncio.sleep(LEASE_MS / 1000)
+    assert not proxy.fleet.lease_runs()
+
+
+async def test_the_lease_runs_from_a_heartbeat_on_and_ends():
+    proxy = Proxy(Store(), ModelTopicRegistry())
+    assert not proxy.fleet.lease_runs()
+    await proxy.start()
+    assert proxy.fleet.lease_runs()
+    await lapse(proxy)
+    assert not proxy.takes_for_classic("orders")
+
+
+async def test_a_heartbeat_that_fails_renews_nothing():
+    store = Store()
+    proxy = await Proxy(store, ModelTopicRegistry()).start()
+    store.down = True
+    await lapse(proxy)
+    with pytest.raises(CoordinatorUnavailable):
+        await proxy.fleet.beat()
+    assert not proxy.fleet.lease_runs()
+
+
+async def test_a_version_is_acknowledged_when_every_live_proxy_obeys_it():
+    store, registry = Store(), ModelTopicRegistry()
+    creator = await Proxy(store, registry, port=19092).start()
+    other = await Proxy(store, registry, port=19192).start()
+    version = await registry.reserve("orders", 1, {}, "owner")
+    await creator.topics.load()
+    assert not await creator.fleet.acknowledged(version)
+    await other.topics.load()
+    await other.fleet.beat()
+    assert await creator.fleet.acknowledged(version)
+
+
+async def test_a_proxy_whose_lease_ran_out_reloads_before_it_is_sure_again():
+    """Creators did not wait for it meanwhile: what it has loaded may be old."""
+    store, registry = Store(), ModelTopicRegistry()
+    sleeper = await Proxy(store, registry, port=19192).start()
+    store.down = True
+    await lapse(sleeper)
+    store.down = False
+    creator = await Proxy(store, registry, port=19092).start()
+    version = await registry.reserve("orders", 1, {}, "owner")
+    await creator.topics.load()
+    assert await creator.fleet.acknowledged(version), "the shadow topic may be made from now on"
+    await sleeper.fleet.beat()
+    assert not sleeper.takes_for_classic("orders")
+
+
+class ForgetfulStore(Store):
+    """Its registry has lost the changes that proxies say they obey."""
+
+    lost = False
+
+    async def beat(self, record, lease_ms):
+        records = await super().beat(record, lease_ms)
+        return tuple(replace(one, registry_version=-1) for one in records) if self.lost else records
+
+
+async def test_a_proxy_whose_change_the_registry_lost_reloads_and_acknowledges_nothing():
+    store, registry = ForgetfulStore(), ModelTopicRegistry()
+    await registry.reserve("orders", 1, {}, "owner")
+    proxy = await Proxy(store, registry).start()
+    assert await proxy.fleet.acknowledged(1)
+    registry.marks[1] = b"another!"
+    store.lost = True
+    assert not await proxy.fleet.acknowledged(1)
+    assert proxy.topics.gone_back
+    assert not proxy.takes_for_classic("payments")
+
+
+async def test_a_proxy_that_has_left_does_not_come_back():
+    store, registry = Store(), ModelTopicRegistry()
+    leaving = await Proxy(store, registry, port=19192).start()
+    other = await Proxy(store, registry, port=19092).start()
+    await leaving.fleet.leave()
+    await leaving.fleet.beat()
+    await other.fleet.beat()
+    assert len(other.fleet.records) == 1
+    assert not leaving.fleet.lease_runs()
+
+
+async def test_proxies_behind_the_same_address_are_told_apart():
+    """Sidecars: every pod's proxy is 127.0.0.1 to its own clients."""
+    store, registry = Store(), ModelTopicRegistry()
+    creator = await Proxy(store, registry).start()
+    other = await Proxy(store, registry).start()
+    version = await registry.reserve("orders", 1, {}, "owner")
+    await creator.topics.load()
+    await other.fleet.beat()
+    assert not await creator.fleet.acknowledged(version)
+
+
+async def fleet_of(*racks):
+    store, registry = Store(), ModelTopicRegistry()
+    proxies = [
+        Proxy(store, registry, rack=rack, port=19092 + 100 * number, proxy_id=f"{rack}-{number}")
+        for number, rack in enumerate(racks)
+    ]
+    for proxy in [*proxies, *proxies]:
+        await proxy.start()
+    return [proxy.fleet for proxy in proxies]
+
+
+def told(fleet, node, rack, client="client"):
+    """What a client of the rack is told as the address of a broker."""
+    return fleet.listener(node, rack, client, Listeners())
+
+
+@pytest.mark.parametrize(
+    ("admin", "address"),
+    [
+        ({}, "127.0.0.1:19080"),
+        ({"host": "0.0.0.0"}, "rack.kafka.svc:19080"),
+        ({"host": "0.0.0.0", "advertised_host": "10.0.0.7"}, "10.0.0.7:19080"),
+        ({"host": "::", "advertised_host": "fd00::7"}, "[fd00::7]:19080"),
+        ({"port": 0, "advertised_host": "10.0.0.7"}, ""),
+    ],
+)
+def test_the_admin_port_is_told_where_it_leads_to_this_very_proxy(admin, address):
+    settings = settings_of(admin=admin)
+    listeners = settings.listeners.model_copy(update={"host": "0.0.0.0", "advertised_host": "rack.kafka.svc"})
+    assert _admin_address(settings.model_copy(update={"listeners": listeners})) == address
+
+
+async def test_clients_are_told_a_proxy_of_their_rack():
+    first, second, third = await fleet_of("rack-a", "rack-b", "rack-c")
+    assert told(first, 2, "rack-a") == ("127.0.0.1", 19104)
+    assert told(first, 2, "rack-b") == ("127.0.0.1", 19204)
+    assert told(third, 2, "rack-b") == told(second, 2, "rack-b")
+    assert set(first.racks()) == {"rack-a", "rack-b", "rack-c"}
+
+
+async def test_where_a_rack_has_no_live_proxy_it_is_this_one():
+    (fleet,) = await fleet_of("rack-a")
+    assert told(fleet, 1, "rack-z") == ("127.0.0.1", 19103)
+
+
+async def test_a_broker_without_listener_is_not_named():
+    (fleet,) = await fleet_of("rack-a")
+    assert told(fleet, 9, "rack-a") is None
+
+
+async def test_proxies_of_one_rack_share_clients_and_agree_on_it():
+    fleets = await fleet_of("rack-a", "rack-a", "rack-b")
+    answers = [
+        [told(fleet, node, "rack-a", f"client-{number}") for number, node in itertools.product(range(30), (1, 2, 3))]
+        for fleet in fleets
+    ]
+    assert answers[0] == answers[1] == answers[2]
+    assert len({address[1] // 100 for address in answers[0] if address}) == 2
+
+
+async def test_every_client_knows_two_proxies_of_its_rack():
+    fleets = await fleet_of("rack-a", "rack-a")
+    for number in range(30):
+        ports = {told(fleets[0], node, "rack-a", f"client-{number}")[1] // 100 for node in (1, 2, 3)}
+        assert len(ports) == 2
+
+
+async def everyone_told(fleets, node, rack):
+    """The ports that 30 clients are told, by each of the proxies."""
+    for fleet in fleets:
+        await fleet.beat()
+    return [{told(fleet, node, rack, f"client-{number}")[1] // 100 for number in range(30)} for fleet in fleets]
+
+
+async def test_who_ends_is_named_no_more_also_by_itself_and_keeps_its_lease():
+    fleets = await fleet_of("rack-a", "rack-a", "rack-b")
+    assert await everyone_told(fleets, 1, "rack-a") == [{191, 192}] * 3
+    await fleets[0].end_serving()
+    assert await everyone_told(fleets, 1, "rack-a") == [{192}] * 3
+    assert fleets[0].lease_runs()
+    assert len(fleets[1].records) == 3, "creators of topics wait for it still"
+    await fleets[1].end_serving()
+    assert await everyone_told(fleets, 1, "rack-a") == [{191, 192}] * 3, "nobody else is there"
+
+
+async def test_who_starts_is_named_when_it_serves():
+    store, registry = Store(), ModelTopicRegistry()
+    serving = await Proxy(store, registry, port=19092).start()
+    starting = Proxy(store, registry, port=19192)
+    await starting.topics.load()
+    await starting.fleet.beat()
+    assert await everyone_told([serving.fleet, starting.fleet], 1, "rack-a") == [{191}] * 2
+    await starting.fleet.begin_serving()
+    assert await everyone_told([serving.fleet, starting.fleet], 1, "rack-a") == [{191, 192}] * 2
+
+
+async def test_ending_while_the_store_is_down_changes_what_its_own_clients_are_told():
+    store, registry = Store(), ModelTopicRegistry()
+    first = await Proxy(store, registry, port=19092).start()
+    await Proxy(store, registry, port=19192).start()
+    await first.fleet.beat()
+    store.down = True
+    await first.fleet.end_serving()
+    assert {told(first.fleet, 1, "rack-a", f"client-{number}")[1] // 100 for number in range(30)} == {192}
+
+
+async def test_a_port_that_was_bound_while_the_proxy_runs_is_named_at_once_and_by_others_after_a_heartbeat():
+    store, registry, bound = Store(), ModelTopicRegistry(), ["1-3"]
+    first = await Proxy(store, registry, port=19092).start()
+    second = Proxy(store, registry, port=19192)
+    second.fleet = Fleet(
+        settings_of(port=19192),
+        store,
+        registry_change=lambda: second.topics.change,
+        reload=second.topics.load,
+        node_ids=lambda listeners: bound[0],
+    )
+    await second.start()
+    assert second.fleet.listener(12, "rack-a", "client", Listeners()) is None
+    bound[0] = "1-3,12"
+    second.fleet.take_own_ports()
+    assert second.fleet.listener(12, "rack-a", "client", Listeners()) == ("127.0.0.1", 19214)
+    assert first.fleet.listener(12, "rack-a", "client", Listeners()) is None
+    await second.fleet.beat()
+    await first.fleet.beat()
+    assert first.fleet.listener(12, "rack-a", "client", Listeners()) == ("127.0.0.1", 19214)
+
+
+async def test_clients_stay_with_the_name_of_the_listeners_that_they_came_in_by():
+    store, registry = Store(), ModelTopicRegistry()
+    inner = Listeners(name="tls", bootstrap_port=30999, broker_port_start=30000)
+    other = Listeners(name="tls", rack="rack-b", bootstrap_port=31999, broker_port_start=31000)
+    proxy = await Proxy(store, registry, additional_listeners=(inner, other)).start()
+    assert proxy.fleet.listener(1, "rack-a", "client", inner) == ("127.0.0.1", 30001)
+    assert proxy.fleet.listener(1, "rack-b", "client", inner) == ("127.0.0.1", 31001)
+    assert proxy.fleet.listener(1, "rack-z", "client", other) == ("127.0.0.1", 31001)
+    assert proxy.fleet.listener(1, "rack-b", "client", Listeners()) == ("127.0.0.1", 19103)
+    assert proxy.fleet.racks() == ("rack-a", "rack-b")
+
+
+def test_listeners_that_clash_are_refused():
+    with pytest.raises(ValueError, match="are there twice"):
+        settings_of(additional_listeners=({"bootstrap_port": 1025, "broker_port_start": 1030},))
+    with pytest.raises(ValueError, match="port 19103 is in"):
+        settings_of(additional_listeners=({"name": "tls", "bootstrap_port": 19103, "broker_port_start": 1030},))
+
+
+async def test_a_lease_ends_while_the_machine_is_suspended(monkeypatch):
+    """The loop's clock stands still then, and the store's does not."""
+    proxy = await Proxy(Store(), ModelTopicRegistry()).start()
+    assert proxy.fleet.lease_runs()
+    monkeypatch.setattr(fleet_module, "running_ms", lambda: running_ms() + LEASE_MS)
+    assert not proxy.fleet.lease_runs()
+    assert not proxy.takes_for_classic("orders")
+
+
+async def test_a_lease_that_ran_out_and_began_again_is_another_one(monkeypatch):
+    proxy = await Proxy(Store(), ModelTopicRegistry()).start()
+    number = proxy.fleet.lease_number
+    await proxy.fleet.beat()
+    proxy.fleet.check_lease(number)
+    monkeypatch.setattr(fleet_module, "running_ms", lambda: running_ms() + LEASE_MS)
+    with pytest.raises(LeaseLapsed):
+        proxy.fleet.check_lease(number)
+    await proxy.fleet.beat()
+    with pytest.raises(LeaseLapsed):
+        proxy.fleet.check_lease(number)
+    proxy.fleet.check_lease(proxy.fleet.lease_number)

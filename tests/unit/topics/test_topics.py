@@ -1,0 +1,247 @@
+"""Which topic is diskless, and above all: when a topic may be taken for classic."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+
+import pytest
+
+from proxy.coordinator.interface import NO_CHANGE, CoordinatorUnavailable, DisklessTopic, RegistrySnapshot
+from proxy.topics.topics import Topics
+from tests.registry_model import ModelTopicRegistry
+
+TOPIC_ID = b"i" * 16
+
+
+class Lease:
+    def __init__(self) -> None:
+        self.runs = True
+
+    def __call__(self) -> bool:
+        return self.runs
+
+
+async def loaded(registry=None):
+    lease = Lease()
+    topics = Topics(registry or ModelTopicRegistry(), lease_runs=lease)
+    await topics.load()
+    return topics, lease
+
+
+async def with_live_topic():
+    registry = ModelTopicRegistry()
+    await registry.reserve("orders", 3, {}, "owner")
+    await registry.activate("orders", TOPIC_ID, 3)
+    return await loaded(registry)
+
+
+async def test_nothing_is_known_before_the_first_load():
+    topics = Topics(ModelTopicRegistry(), lease_runs=Lease())
+    assert not topics.loaded
+    assert not topics.nothing_diskless
+
+
+async def test_a_live_topic_is_found_by_name_and_by_id():
+    topics, _ = await with_live_topic()
+    entry = topics.find("orders")
+    assert entry is not None
+    assert entry is topics.find(TOPIC_ID)
+    assert (entry.state, entry.partitions) == ("live", 3)
+    assert topics.is_diskless("orders", None)
+    assert topics.is_diskless(None, TOPIC_ID)
+    assert topics.find("other") is None
+    assert not topics.nothing_diskless
+
+
+async def test_a_name_with_another_topic_id_at_the_brokers_is_not_the_registrys_topic():
+    """This proxy has not heard that the topic was recreated, nor whether as a diskless one."""
+    topics, _ = await with_live_topic()
+    assert topics.is_diskless("orders", TOPIC_ID)
+    assert topics.is_diskless("orders", bytes(16)), "brokers before topic IDs"
+    assert not topics.is_diskless("orders", b"n" * 16)
+    await topics.registry.reserve("reserved", 1, {}, "owner")
+    await topics.load()
+    assert topics.is_diskless("reserved", b"n" * 16), "its shadow is just being created"
+
+
+async def test_every_other_name_is_classic_while_the_lease_runs():
+    topics, lease = await with_live_topic()
+    assert topics.surely_classic("other")
+    lease.runs = False
+    assert not topics.surely_classic("another")
+
+
+async def test_an_id_that_comes_up_while_a_name_is_reserved_may_be_that_shadow():
+    topics, _ = await loaded()
+    assert topics.surely_classic(b"k" * 16)
+    await topics.registry.reserve("orders", 3, {}, "owner")
+    await topics.load()
+    assert not topics.surely_classic(TOPIC_ID)
+    # What is reserved has no records: reading is no harm, but for a broker's session that goes on.
+    assert topics.is_read_as_classic(TOPIC_ID)
+    assert topics.may_be_a_shadow(TOPIC_ID)
+    assert not topics.surely_classic(TOPIC_ID), "not by being read"
+    assert not topics.may_be_a_shadow(b"k" * 16)
+    assert topics.surely_classic("other")
+    assert topics.surely_classic(b"k" * 16), "seen before the name was reserved, so before the shadow was made"
+    await topics.registry.activate("orders", TOPIC_ID, 3)
+    await topics.load()
+    assert topics.surely_classic(b"j" * 16)
+
+
+async def test_a_name_that_becomes_diskless_is_no_longer_seen_as_classic():
+    topics, lease = await loaded()
+    assert topics.surely_classic("orders")
+    await topics.registry.reserve("orders", 3, {}, "owner")
+    await topics.load()
+    await topics.registry.remove("orders")
+    await topics.load()
+    lease.runs = False
+    assert not topics.surely_classic("orders")
+
+
+async def test_certainty_ends_with_the_lease_at_once():
+    """Not with the next heartbeat, which may hang for seconds while the store does not answer."""
+    topics, lease = await loaded()
+    assert topics.nothing_diskless
+    lease.runs = False
+    assert not topics.nothing_diskless
+
+
+@pytest.mark.parametrize("judge", [Topics.surely_classic, Topics.is_read_as_classic])
+async def test_without_a_lease_only_what_was_seen_as_classic_is(judge: Callable[[Topics, str | bytes], bool]):
+    """Decision 0005: with the coordinator away, running clients of classic topics go on."""
+    topics, lease = await loaded()
+    assert judge(topics, "orders")
+    assert judge(topics, TOPIC_ID)
+    lease.runs = False
+    assert judge(topics, "orders")
+    assert judge(topics, TOPIC_ID)
+    assert not judge(topics, "others")
+    assert not judge(topics, b"o" * 16)
+    assert not topics.nothing_diskless
+
+
+@pytest.mark.parametrize("confirmed", [True, False])
+async def test_what_is_remembered_is_bounded_and_what_was_asked_for_last_stays(
+    confirmed: bool, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("proxy.topics.topics._MAX_SEEN_CLASSIC", 3)
+    monkeypatch.setattr("proxy.topics.topics._MAX_UNCONFIRMED", 3)
+    topics, lease = await loaded()
+    assert topics.surely_classic("n" * 250), "a broker refuses it"
+    for name in ("a", "b", "c", "a", "d"):
+        assert topics.surely_classic(name)
+        topics.confirm(name, exists=confirmed)
+    lease.runs = False
+    assert [name for name in ("a", "b", "c", "d", "n" * 250) if topics.surely_classic(name)] == ["a", "c", "d"]
+
+
+async def test_what_passed_while_nothing_was_diskless_is_read_and_written_as_before():
+    topics, lease = await loaded()
+    topics.passed("orders")
+    topics.passed(TOPIC_ID)
+    lease.runs = False
+    topics.passed("late")
+    assert topics.surely_classic("orders")
+    assert topics.surely_classic(TOPIC_ID)
+    assert not topics.surely_classic("late")
+
+
+async def test_what_has_become_diskless_meanwhile_is_not_remembered():
+    topics, lease = await with_live_topic()
+    topics.passed("orders")
+    topics.passed(TOPIC_ID)
+    await topics.registry.begin_delete("orders", TOPIC_ID)
+    await topics.registry.remove("orders")
+    await topics.load()
+    lease.runs = False
+    assert not topics.surely_classic("orders")
+    assert not topics.surely_classic(TOPIC_ID)
+
+
+async def test_a_registry_that_went_back_leaves_only_topic_ids_sure():
+    """Whatever the proxy has loaded, the store knows less: a name may be anything by now, an ID stays what it was."""
+    topics, _ = await loaded()
+    await topics.registry.reserve("reserved", 3, {}, "owner")
+    await topics.registry.remove("reserved")
+    await topics.load()
+    assert topics.surely_classic("orders")
+    assert topics.surely_classic(TOPIC_ID)
+    topics.registry = type(topics.registry)()
+    await topics.load()
+    assert topics.gone_back
+    assert not topics.nothing_diskless
+    assert not topics.surely_classic("orders")
+    assert topics.surely_classic(TOPIC_ID)
+    # What is read does no harm there, and stays where it was.
+    assert topics.is_read_as_classic("orders")
+    assert not topics.is_read_as_classic("others")
+
+
+async def test_an_older_answer_that_comes_later_changes_nothing():
+    topics, _ = await with_live_topic()
+    topics._take(RegistrySnapshot(0, ()))
+    assert topics.find("orders") is not None
+
+
+class Flaky(ModelTopicRegistry):
+    """Fails the next `failures` loads."""
+
+    failures = 0
+
+    async def load(self, known=NO_CHANGE):
+        if self.failures:
+            self.failures -= 1
+            raise CoordinatorUnavailable("no")
+        return await super().load(known)
+
+
+async def followed(topics):
+    """Follow until a change has been acknowledged; the version that was loaded by then."""
+    acknowledged = asyncio.Event()
+
+    async def acknowledge():
+        acknowledged.set()
+
+    following = asyncio.create_task(topics.follow(acknowledge))
+    try:
+        await asyncio.wait_for(acknowledged.wait(), 10)
+        return topics.version
+    finally:
+        following.cancel()
+        with suppress(asyncio.CancelledError):
+            await following
+
+
+async def test_changes_are_followed_and_acknowledged():
+    topics, _ = await loaded()
+    await topics.registry.reserve("orders", 3, {}, "owner")
+    assert await followed(topics) == 1
+    assert topics.find("orders") is not None
+
+
+async def test_a_change_that_could_not_be_read_is_read_later():
+    registry = Flaky()
+    topics, _ = await loaded(registry)
+    await registry.reserve("orders", 3, {}, "owner")
+    registry.failures = 1
+    assert await followed(topics) == 1
+    assert topics.find("orders") == DisklessTopic("orders", bytes(16), 3, "reserved", {}, "owner")
+
+
+async def test_a_creator_waits_for_what_was_judged_before_and_still_goes_to_a_broker():
+    registry = ModelTopicRegistry()
+    topics, _ = await loaded(registry)
+    before = topics.change
+    topics.begin_stream("large")
+    await registry.reserve("orders", 3, {}, "owner")
+    await topics.load()
+    assert not topics.nothing_diskless
+    topics.begin_stream("later")
+    assert topics.obeyed == before != topics.change
+    topics.end_stream("large")
+    assert topics.obeyed == topics.change
+    topics.end_stream("never begun")
