@@ -19,20 +19,39 @@ from proxy.protocol.errors import NONE
 from proxy.wire.errors import ProtocolError
 from proxy.wire.primitives import Buffer
 from proxy.wire.sasl import TOKENS_OF_CLIENT, AuthenticateAnswer
-from proxy.wire.sasl_v0 import MAX_TOKEN_BYTES, RawTokens
+from proxy.wire.sasl_v0 import RawTokens
 
 _OAUTHBEARER = "OAUTHBEARER"
 _REMEDY = "set the client's security.protocol and SASL settings as for the brokers"
 
 
 class Authentication:
-    """One connection's authentication; `required` where the brokers' listener is one of SASL. `now`: in seconds."""
+    """One connection's authentication; `required` where the brokers' listener is one of SASL. `now`: in seconds.
 
-    __slots__ = ("_done", "_ends_s", "_mechanism", "_now", "_raw", "_required", "_rounds", "_under_way")
+    Until the first exchange is over, a request has at most `max_bytes`, and there are at most `max_requests`.
+    """
 
-    def __init__(self, required: bool, now: Callable[[], float]) -> None:
+    __slots__ = (
+        "_done",
+        "_ends_s",
+        "_max_bytes",
+        "_max_requests",
+        "_mechanism",
+        "_now",
+        "_raw",
+        "_requests",
+        "_required",
+        "_rounds",
+        "_under_way",
+    )
+
+    def __init__(self, required: bool, now: Callable[[], float], *, max_bytes: int, max_requests: int) -> None:
         self._required = required
         self._now = now
+        self._max_bytes = max_bytes
+        self._max_requests = max_requests
+        self._requests = 0
+        """Requests and tokens before the first exchange was over."""
         self._done = not required
         self._under_way = False
         self._mechanism = ""
@@ -50,6 +69,7 @@ class Authentication:
         if self._raw is None:
             return False
         if self._raw.is_token(size, head):
+            self._check_size("a SASL token", size)
             return True
         self._raw = None
         self._finish(None)
@@ -71,8 +91,21 @@ class Authentication:
                 f"{name} came after the end of the client's session, without a new authentication (KIP-368); raise "
                 "connections.max.reauth.ms of the brokers, or use a newer client"
             )
-        if (not self._done or api_key in (SASL_HANDSHAKE, SASL_AUTHENTICATE)) and size > MAX_TOKEN_BYTES:
-            raise ProtocolError(f"{name} of {size} bytes is larger than brokers take of SASL ({MAX_TOKEN_BYTES})")
+        if not self._done or api_key in (SASL_HANDSHAKE, SASL_AUTHENTICATE):
+            self._check_size(name, size)
+        if not self._done:
+            self._requests += 1
+            if self._requests > self._max_requests:
+                raise ProtocolError(
+                    f"more than limits.max_unauthenticated_requests ({self._max_requests}) requests came before "
+                    f"authentication; {_REMEDY}"
+                )
+
+    def _check_size(self, name: str, size: int) -> None:
+        if size > self._max_bytes:
+            raise ProtocolError(
+                f"{name} of {size} bytes is larger than limits.max_unauthenticated_request_bytes ({self._max_bytes})"
+            )
 
     def handshake_begins(self, mechanism: str, api_version: int) -> None:
         """A SaslHandshake is sent on. Raises ProtocolError."""

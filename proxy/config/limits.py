@@ -21,6 +21,11 @@ class Limits(Section):
     idle_timeout_ms: Reloadable[int] = Field(default=600_000, ge=100)
     """`connections.max.idle.ms` of the brokers: a connection that neither asks nor is answered, nor waits for an
     answer, for this long is closed."""
+    max_unauthenticated_request_bytes: Reloadable[int] = Field(default=524_288, ge=1024)
+    """`sasl.server.max.receive.size` of the brokers: the largest request of a client that has not authenticated yet,
+    and the largest SASL token of any client."""
+    max_unauthenticated_requests: Reloadable[int] = Field(default=100, ge=10)
+    """Requests of a connection before it has authenticated. Clients send fewer than ten."""
     frame_timeout_ms: Reloadable[int] = Field(default=60_000, ge=100)
     """From the first bytes of a request to its last, while the proxy is reading."""
     contended_frame_timeout_ms: Reloadable[int] = Field(default=5_000, ge=100)

@@ -27,6 +27,7 @@ _COUNTS = frozenset(
         "max_learned_clients",
         "max_prepared_batch_records",
         "max_rows",
+        "max_unauthenticated_requests",
         "max_waiting",
         "partitions_at_once",
         "producer_batches_remembered",

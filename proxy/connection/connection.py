@@ -105,8 +105,13 @@ class ClientConnection(asyncio.Protocol):
         """What handlers keep for the life of the connection, under keys of their own."""
         self._looked_through: ProduceStream | None = None
         """The request that streams, where its records are counted as they pass."""
-        self.authentication = Authentication(context.settings.brokers.with_sasl, context.now)
         limits = context.settings.limits
+        self.authentication = Authentication(
+            context.settings.brokers.with_sasl,
+            context.now,
+            max_bytes=limits.max_unauthenticated_request_bytes,
+            max_requests=limits.max_unauthenticated_requests,
+        )
         self._max_in_flight = limits.max_in_flight_requests
         self._max_held_response_bytes = limits.max_response_bytes_per_connection
         self._transport: asyncio.Transport | None = None

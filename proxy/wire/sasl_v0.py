@@ -20,8 +20,6 @@ from proxy.wire.errors import ProtocolError
 from proxy.wire.primitives import Buffer
 from proxy.wire.sasl import TOKENS_OF_CLIENT
 
-MAX_TOKEN_BYTES = 524_288
-"""`sasl.server.max.receive.size` of the brokers."""
 MAX_GSSAPI_TOKENS = 16
 """Kerberos takes three, with the exchange of security layers (RFC 4752)."""
 _GSSAPI, _OAUTHBEARER = "GSSAPI", "OAUTHBEARER"
@@ -55,8 +53,6 @@ class RawTokens:
                 raise ProtocolError("a request came in place of the first SASL token; the client is at fault")
             self._left = 0
             return False
-        if size > MAX_TOKEN_BYTES:
-            raise ProtocolError(f"a SASL token of {size} bytes is larger than brokers take ({MAX_TOKEN_BYTES})")
         self._left -= 1
         if self._mechanism == _GSSAPI and not self._left:
             raise ProtocolError(f"more than {MAX_GSSAPI_TOKENS - 1} SASL tokens for one authentication")

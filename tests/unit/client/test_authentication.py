@@ -7,8 +7,8 @@ import pytest
 from proxy.client.authentication import Authentication
 from proxy.wire.errors import ProtocolError
 from proxy.wire.sasl import AuthenticateAnswer
-from proxy.wire.sasl_v0 import MAX_TOKEN_BYTES
 
+MAX_BYTES, MAX_REQUESTS = 1_000, 20
 PRODUCE, METADATA, HANDSHAKE, API_VERSIONS, AUTHENTICATE = 0, 3, 17, 18, 36
 SUCCESS = AuthenticateAnswer(0, None, b"", 0)
 FAILURE = AuthenticateAnswer(58, "Authentication failed", b"", 0)
@@ -29,7 +29,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def authentication(clock: Clock) -> Authentication:
-    return Authentication(True, clock)
+    return Authentication(True, clock, max_bytes=MAX_BYTES, max_requests=MAX_REQUESTS)
 
 
 def refused(authentication: Authentication, api_key: int) -> str:
@@ -47,7 +47,7 @@ def log_in(authentication: Authentication, lifetime_ms: int = 0) -> None:
 
 
 def test_without_sasl_everything_passes(clock: Clock) -> None:
-    authentication = Authentication(False, clock)
+    authentication = Authentication(False, clock, max_bytes=MAX_BYTES, max_requests=MAX_REQUESTS)
     for api_key in (PRODUCE, HANDSHAKE, AUTHENTICATE, METADATA):
         authentication.admit(api_key, 10_000_000)
     authentication.handshake_begins("PLAIN", 0)
@@ -132,13 +132,33 @@ def test_a_handshake_that_comes_too_soon_leaves_the_client_in(authentication: Au
 
 
 def test_what_is_too_large_for_sasl(authentication: Authentication) -> None:
-    authentication.admit(HANDSHAKE, MAX_TOKEN_BYTES)
-    with pytest.raises(ProtocolError, match="larger than brokers take of SASL"):
-        authentication.admit(HANDSHAKE, MAX_TOKEN_BYTES + 1)
+    authentication.admit(HANDSHAKE, MAX_BYTES)
+    with pytest.raises(ProtocolError, match=r"larger than limits\.max_unauthenticated_request_bytes"):
+        authentication.admit(HANDSHAKE, MAX_BYTES + 1)
     log_in(authentication)
-    authentication.admit(PRODUCE, MAX_TOKEN_BYTES + 1)
-    with pytest.raises(ProtocolError, match="larger than brokers take of SASL"):
-        authentication.admit(AUTHENTICATE, MAX_TOKEN_BYTES + 1)
+    authentication.admit(PRODUCE, MAX_BYTES + 1)
+    with pytest.raises(ProtocolError, match=r"larger than limits\.max_unauthenticated_request_bytes"):
+        authentication.admit(AUTHENTICATE, MAX_BYTES + 1)
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "GSSAPI"])
+def test_a_token_without_header_that_is_too_large(authentication: Authentication, mechanism: str) -> None:
+    authentication.handshake_begins(mechanism, 0)
+    with pytest.raises(ProtocolError, match=r"larger than limits\.max_unauthenticated_request_bytes"):
+        authentication.takes_token(MAX_BYTES + 1, b"\x60")
+
+
+def test_too_many_requests_before_authentication(authentication: Authentication) -> None:
+    for _ in range(MAX_REQUESTS):
+        authentication.admit(API_VERSIONS, 10)
+    with pytest.raises(ProtocolError, match=r"more than limits\.max_unauthenticated_requests"):
+        authentication.admit(API_VERSIONS, 10)
+
+
+def test_requests_after_authentication_have_no_number(authentication: Authentication) -> None:
+    log_in(authentication)
+    for _ in range(2 * MAX_REQUESTS):
+        authentication.admit(PRODUCE, 10)
 
 
 def test_tokens_without_header(authentication: Authentication) -> None:
