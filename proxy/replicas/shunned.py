@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from itertools import count
 
 from proxy.replicas.choice import NOBODY
@@ -71,8 +71,11 @@ class Shunned:
         self._until_s[key] = ends = now_s + for_s, next(self._number)
         heappush(self._ends, (*ends, key))
         self._of_partition[topic, partition] = self._of_partition.get((topic, partition), NOBODY) | {broker}
-        while len(self._until_s) > self._max_replicas or len(self._ends) > 2 * self._max_replicas:
+        while len(self._until_s) > self._max_replicas:
             self._forgive_first()
+        if len(self._ends) > 2 * self._max_replicas:
+            self._ends = [(*ends, replica) for replica, ends in self._until_s.items()]
+            heapify(self._ends)
         self._version += 1
 
     def refuse(self, topic: str, for_s: float) -> bool:

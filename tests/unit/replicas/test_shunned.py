@@ -50,6 +50,15 @@ def test_a_replica_whose_reads_stay_slow_is_asked_ever_more_rarely():
     assert not shunned.of("a", 0), "it was well in between"
 
 
+def test_a_replica_stays_shunned_however_often_another_one_is_shunned_again():
+    shunned = Shunned(lambda: 0, shun_s=SHUN_S, max_replicas=MAX_REPLICAS)
+    shunned.shun(1, "a", 0)
+    shunned.shun(1, "b", 0)
+    for _ in range(10 * MAX_REPLICAS):
+        shunned.shun(1, "a", 0)
+        assert shunned.of("b", 0) == {1}
+
+
 class ShunnedModel(RuleBasedStateMachine):
     """Against lists of who was shunned when."""
 
