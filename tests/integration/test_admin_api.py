@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka import Producer
 
 from proxy.demo.stack import Stack
-from tests.support.admin import ask, told
+from tests.support.admin import ask, ask_ok
 from tests.support.confluent import produce, read
 from tests.support.raw import Raw
 from tests.support.records import samples
@@ -55,14 +55,14 @@ def far_topic(stack: Stack) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("far_topic")
-def test_who_crosses_is_told_with_bytes_rate_and_cost(stack: Stack) -> None:
+def test_connections_that_cross_are_listed_with_bytes_rate_and_cost(stack: Stack) -> None:
     url = stack.admin_url(RACK)
     diskless = new_topic(stack, "admin-api", DISKLESS)
     sent = samples(COUNT, "admin-api", plain=True)
     produce(stack.bootstrap(RACK), diskless, sent)
     assert len(read(stack.bootstrap(RACK), diskless)) == COUNT
     with astray(stack):
-        connections = told(url, "connections?contains=ASTRAY")
+        connections = ask_ok(url, "connections?contains=ASTRAY")
         rows = [row for row in connections["connections"] if row["crossed_bytes"]]
         # Several where the client had to connect again.
         assert sum(row["crossed_bytes"] for row in rows) > COUNT * 1_000
@@ -76,14 +76,14 @@ def test_who_crosses_is_told_with_bytes_rate_and_cost(stack: Stack) -> None:
         shown = command("connections", "--admin", url, "--crossing", "--contains", "astray")
         assert "astray[bold]\\x1b[31m" in shown
         assert "\x1b" not in shown
-    topics = {topic["name"]: topic for topic in told(url, "topics?contains=admin-api")["topics"]}
+    topics = {topic["name"]: topic for topic in ask_ok(url, "topics?contains=admin-api")["topics"]}
     # What the client sends once more crosses once more.
     assert topics[FAR]["crossed_bytes"] >= topics[FAR]["produced_bytes"] > COUNT * 1_000
     assert topics[FAR]["diskless"] is False
     assert (topics[diskless]["diskless"], topics[diskless]["partitions"]) == (True, 1)
     assert topics[diskless]["crossed_bytes"] == 0
     assert topics[diskless]["fetched_bytes"] >= topics[diskless]["produced_bytes"] > 0
-    overview = told(url, "overview")
+    overview = ask_ok(url, "overview")
     flow = next(
         flow
         for flow in overview["flows"]
@@ -93,15 +93,15 @@ def test_who_crosses_is_told_with_bytes_rate_and_cost(stack: Stack) -> None:
     assert flow["crosses"]
     assert flow["cost_usd"] > 0
     # The newest may still wait for its commit.
-    segments = [one for one in told(url, "segments")["segments"] if one["commit_ms"] is not None]
+    segments = [one for one in ask_ok(url, "segments")["segments"] if one["commit_ms"] is not None]
     assert segments[0]["bytes"] > 0
     assert segments[0]["commit_ms"] >= 0
-    wait_for(lambda: bool(told(url, "history")["samples"]), "a point of the plots")
-    assert told(url, "history")["samples"][-1].keys() >= {"time_ms", "produce_p99_ms", "cross_rack_usd_per_hour"}
+    wait_for(lambda: bool(ask_ok(url, "history")["samples"]), "a point of the plots")
+    assert ask_ok(url, "history")["samples"][-1].keys() >= {"time_ms", "produce_p99_ms", "cross_rack_usd_per_hour"}
 
 
-def test_the_fleet_is_told_by_the_port_and_by_the_coordinator(stack: Stack) -> None:
-    fleet = told(stack.admin_url(RACK), "fleet")
+def test_the_port_and_the_coordinator_list_the_fleet(stack: Stack) -> None:
+    fleet = ask_ok(stack.admin_url(RACK), "fleet")
     assert {proxy["rack"] for proxy in fleet["proxies"]} == set(stack.proxies)
     (this,) = [proxy for proxy in fleet["proxies"] if proxy["this"]]
     assert (this["rack"], this["serving"]) == (RACK, True)
@@ -123,9 +123,9 @@ def test_errors_are_folded_with_their_cause(stack: Stack) -> None:
         with Raw(stack.bootstrap(RACK)) as client:
             client.send(b"GET / HTTP/1.1\r\n\r\n")
             assert client.answer() is None
-        return [one for one in told(url, "errors")["errors"] if "HTTP" in one["text"]]
+        return [one for one in ask_ok(url, "errors")["errors"] if "HTTP" in one["text"]]
 
-    wait_for(lambda: bool(rejected()), "it is told")
+    wait_for(lambda: bool(rejected()), "the error is reported")
     first, second = rejected()[0], rejected()[0]
     assert first["event"] == "client_rejected"
     assert second["count"] >= first["count"] >= 1
@@ -138,4 +138,4 @@ def test_without_a_token_nothing_changes(stack: Stack) -> None:
         status, answer = ask(url, path, method, token="guess", body=body)
         assert status == 403
         assert "admin.token_file" in answer["error"]
-    assert told(url, "overview")["state"] == "ready"
+    assert ask_ok(url, "overview")["state"] == "ready"

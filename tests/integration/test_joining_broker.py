@@ -16,7 +16,7 @@ from proxy.demo.admin import get
 from proxy.demo.ports import HOST, ReservedPorts
 from proxy.demo.proxies import merged
 from proxy.demo.stack import Stack
-from tests.support.checking import findings, running, settings_beside, written
+from tests.support.checking import findings, running, settings_of_another_proxy, written
 from tests.support.confluent import produce_to, read_partitions
 from tests.support.readiness import readiness, wait_ready
 from tests.support.records import samples
@@ -53,7 +53,7 @@ def test_its_port_is_bound_while_the_proxy_runs(
     stack: Stack, reserved: ReservedPorts, tmp_path: Path, workers: int
 ) -> None:
     settings: dict[str, Any] = merged(
-        settings_beside(stack, reserved),
+        settings_of_another_proxy(stack, reserved),
         {
             "proxy_id": f"joining-{workers}",
             "workers": workers,

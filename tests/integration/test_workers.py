@@ -16,7 +16,7 @@ from proxy.demo.load import Load
 from proxy.demo.ports import HOST
 from proxy.demo.process import Process
 from proxy.demo.stack import Stack, StackOptions
-from tests.support.admin import ask, told
+from tests.support.admin import ask, ask_ok
 from tests.support.bad_start import Ports, command, refusal
 from tests.support.confluent import produce_to, read_partitions
 from tests.support.load import assert_right, load_of, wait_for_more
@@ -92,14 +92,14 @@ def test_one_page_of_metrics_adds_up_what_the_workers_do(two_workers: Stack) -> 
 def test_the_admin_port_speaks_for_all_workers(two_workers: Stack) -> None:
     url = two_workers.admin_url(RACK)
     with idle_connections(two_workers):
-        connections = told(url, "connections?limit=1000")["connections"]
+        connections = ask_ok(url, "connections?limit=1000")["connections"]
         assert {row["worker"] for row in connections} == {1, 2}
         assert sum(row["client_id"] is None for row in connections) >= CONNECTIONS
-    overview = told(url, "overview")
+    overview = ask_ok(url, "overview")
     assert (overview["workers"], overview["state"], overview["actions"]) == (2, "ready", True)
     assert {buffer["name"]: buffer["limit"] for buffer in overview["buffers"]}["held_requests"] == 2 * 536_870_912
-    assert [proxy["this"] for proxy in told(url, "fleet")["proxies"]] == [True, True]
-    wait_for(lambda: bool(told(url, "history")["samples"]), "a point of the plots")
+    assert [proxy["this"] for proxy in ask_ok(url, "fleet")["proxies"]] == [True, True]
+    wait_for(lambda: bool(ask_ok(url, "history")["samples"]), "a point of the plots")
 
 
 def test_actions_reach_all_workers(two_workers: Stack) -> None:
@@ -109,7 +109,7 @@ def test_actions_reach_all_workers(two_workers: Stack) -> None:
     restarts = Metrics(two_workers, RACK).value("worker_restarts_total")
     os.kill(worker_pids(two_workers.pid("proxy-rack-a"))[0], signal.SIGKILL)
     wait_for(lambda: Metrics(two_workers, RACK).value("worker_restarts_total") > restarts, "gone")
-    wait_for(lambda: len({proxy["proxy"] for proxy in told(url, "fleet")["proxies"] if proxy["this"]}) == 2, "back")
+    wait_for(lambda: len({proxy["proxy"] for proxy in ask_ok(url, "fleet")["proxies"] if proxy["this"]}) == 2, "back")
     wait_ready(url)
     proxy = two_workers.process("proxy-rack-a")
     logged = proxy.log.stat().st_size

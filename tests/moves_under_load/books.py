@@ -161,7 +161,7 @@ class ReaderBooks:
         where = f"{self.name}: offset {offset} of partition {partition} of {topic}"
         life = next((one for one in self._lives.get(topic, ()) if one.number == number), None)
         if life is None or of_partition != partition:
-            self._problems.tell(f"{where} was written by producer {event['producer']}, to another partition")
+            self._problems.report(f"{where} was written by producer {event['producer']}, to another partition")
             return
         self._check(life, partition, offset, event, where)
         self.records += 1
@@ -172,25 +172,25 @@ class ReaderBooks:
         place = (life.topic, partition)
         number, expected = self._position.get(place, (life.number, 0))
         if number > life.number:
-            self._problems.tell(f"{where} is of life {life.number}, after records of life {number}")
+            self._problems.report(f"{where} is of life {life.number}, after records of life {number}")
             return
         if number < life.number:
             expected = 0
         if offset < expected:
-            self._problems.tell(f"{where} came behind {expected - 1}: it came twice, or late")
+            self._problems.report(f"{where} came behind {expected - 1}: it came twice, or late")
             return
         if offset > expected:
-            self._problems.tell(f"{where} came in the place of {expected}: {offset - expected} records are lost")
+            self._problems.report(f"{where} came in the place of {expected}: {offset - expected} records are lost")
         books, record = life.partitions[partition], event["sequence"]
         if (told := books.log.setdefault(offset, record)) != record:
-            self._problems.tell(f"{where} is record {record}, and {told} to others")
+            self._problems.report(f"{where} is record {record}, and {told} to others")
         elif record >= len(books.checksums):
-            self._problems.tell(f"{where} was never written")
+            self._problems.report(f"{where} was never written")
         elif event["checksum"] != books.checksums[record]:
-            self._problems.tell(f"{where} has other bytes than were sent")
+            self._problems.report(f"{where} has other bytes than were sent")
         high = event.get("high")
         if high is not None and high > len(books.checksums) + MANY_TWICE:
-            self._problems.tell(f"{where} came with high watermark {high}, of {len(books.checksums)} records")
+            self._problems.report(f"{where} came with high watermark {high}, of {len(books.checksums)} records")
         self._position[place] = (life.number, offset + 1)
 
     def _reset(self, topic: str, partition: int) -> None:
@@ -207,10 +207,10 @@ def compare(proxied: ReaderBooks, direct: ReaderBooks, problems: Problems) -> No
     """Tell what a reader met that its twin at the brokers did not: kinds of errors, offsets out of range."""
     for kind in sorted(proxied.errors.keys() - direct.errors.keys()):
         if kind != CONNECTION and not kind.startswith(RETRIABLE):
-            problems.tell(f"{proxied.name} was told {kind!r} {proxied.errors[kind]} times, its twin never")
+            problems.report(f"{proxied.name} was told {kind!r} {proxied.errors[kind]} times, its twin never")
     for reset, count in sorted(proxied.resets.items()):
         if not direct.resets[reset]:
-            problems.tell(
+            problems.report(
                 f"{proxied.name} was told {count} times that its offset of partition {reset.partition} of "
                 f"{reset.topic} is out of range, its twin never"
             )

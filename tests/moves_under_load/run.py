@@ -190,7 +190,7 @@ class Run:
             report.resets[books.name] = books.resets.total()
         for (name, label), value in sorted(self._counted.items()):
             (report.fetched_bytes if name == "bytes" else report.leader_reads)[label] = int(value)
-        report.problem_count, report.problems = self.problems.count, self.problems.told
+        report.problem_count, report.problems = self.problems.count, self.problems.reports
 
     # Topics and who writes to them.
 
@@ -219,7 +219,7 @@ class Run:
             self._writers.remove(writer)
         self._wait_read(life)
         for complaint in life.wrong():
-            self.problems.tell(complaint)
+            self.problems.report(complaint)
 
     def _grow(self) -> None:
         """Partitions for the moving topic; readers begin them at their beginning."""
@@ -313,7 +313,7 @@ class Run:
                 self._progress(f"{reader.books.name} complained: {reader.program.errors[0]}")
                 continue
             for error in reader.program.errors:
-                self.problems.tell(f"{reader.books.name} failed: {error}")
+                self.problems.report(f"{reader.books.name} failed: {error}")
         direct = {reader.kind: reader.books for reader in self._readers if reader.is_direct}
         for reader in self._readers:
             if not reader.is_direct:
@@ -331,7 +331,7 @@ class Run:
             if is_so():
                 return True
             if time.monotonic() > deadline:
-                self.problems.tell(complaint)
+                self.problems.report(complaint)
                 return False
             time.sleep(0.1)
 
@@ -345,7 +345,7 @@ class Run:
             time.sleep(0.1)
         for reader in self._readers:
             for partition, (has, of) in reader.books.behind(life).items():
-                self.problems.tell(
+                self.problems.report(
                     f"{reader.books.name} has {has} of {of} records of partition {partition} of {life} after "
                     f"{READ_SECONDS:g} s"
                 )

@@ -15,7 +15,7 @@ from pipeline.job import Finding, JobContext, JobReport
 from pipeline.tasks import TaskFailed, run_tasks
 from proxy.config import Settings
 from tests.support.segments import make_topic, write_segments
-from tests.support.told import own_lines
+from tests.support.standard_error import own_lines
 
 
 def divide(number: int) -> float:

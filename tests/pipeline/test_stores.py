@@ -16,7 +16,7 @@ from proxy.coordinator.connect import StoreUnfit, connect
 from proxy.guard.identity import settle_identity
 from proxy.storage import open_storage
 from tests.support.segments import flush, make_topic, write_segments
-from tests.support.told import own_lines
+from tests.support.standard_error import own_lines
 
 
 @pytest.fixture

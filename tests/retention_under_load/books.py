@@ -56,16 +56,16 @@ class Problems:
         self._lock = threading.Lock()
         self._kinds: Counter[str] = Counter()
         self.count = 0
-        self.told: list[str] = []
+        self.reports: list[str] = []
 
-    def tell(self, text: str) -> None:
+    def report(self, text: str) -> None:
         """One more."""
         with self._lock:
             self.count += 1
             kind = re.sub(r"[0-9]+", "#", text)
             self._kinds[kind] += 1
-            if self._kinds[kind] <= MOST_OF_A_KIND and len(self.told) < MAX_PROBLEMS:
-                self.told.append(f"{time.strftime('%H:%M:%S')} {text}")
+            if self._kinds[kind] <= MOST_OF_A_KIND and len(self.reports) < MAX_PROBLEMS:
+                self.reports.append(f"{time.strftime('%H:%M:%S')} {text}")
 
 
 @dataclass

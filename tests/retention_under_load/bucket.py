@@ -161,7 +161,9 @@ class Bucket:
         room = freed + uploads * figures.largest_object - waiting
         figures.least_room = min(figures.least_room, room)
         if room < 0:
-            self._problems.tell(f"bucket: {waiting} bytes wait for their deletion, {-room} more than can be explained")
+            self._problems.report(
+                f"bucket: {waiting} bytes wait for their deletion, {-room} more than can be explained"
+            )
         forgotten = [name for name, seen in self._last_named.items() if now - seen > 2 * self.allowance.dead]
         for name in forgotten:
             if name not in objects:
@@ -171,7 +173,7 @@ class Bucket:
     def _strangely(self, name: str, what: str) -> None:
         if name not in self._strange:
             self._strange.add(name)
-            self._problems.tell(f"bucket: object {name} {what}")
+            self._problems.report(f"bucket: object {name} {what}")
 
     def _objects(self) -> dict[str, tuple[int, float]]:
         """Size and age in seconds of each."""

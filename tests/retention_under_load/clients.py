@@ -32,7 +32,7 @@ class Sender(Worker):
         records_per_tick: int = RECORDS_PER_TICK,
     ) -> None:
         """`life` may be of any kind that has the books of these partitions; `records_per_tick` to each of them."""
-        super().__init__(f"sender of {life}", problems.tell)
+        super().__init__(f"sender of {life}", problems.report)
         self.life = life
         self._problems = problems
         self._partitions = partitions
@@ -64,7 +64,7 @@ class Sender(Worker):
         if self.life.ending.is_set():
             producer.purge()
         if producer.flush(DELIVERY_SECONDS):
-            self._problems.tell(f"{self.life}: a producer was not told what became of its records")
+            self._problems.report(f"{self.life}: a producer was not told what became of its records")
         # It ends with its last reference. Until then it asks for its topic, and by that makes a classic one of the
         # name when the topic is gone (`auto.create.topics.enable` of the brokers).
         self._producer = None
@@ -90,14 +90,14 @@ class Sender(Worker):
 
     def _acknowledge(self, partition: int, sequence: int, offset: int | None) -> None:
         if offset not in (sequence, None):
-            self._problems.tell(
+            self._problems.report(
                 f"{self.life}: record {sequence} of partition {partition} was acknowledged at offset {offset}"
             )
         self.life.partitions[partition].acknowledged += 1
 
     def _fail(self, partition: int, offset: int, error: str) -> None:
         if not self.life.ending.is_set():
-            self._problems.tell(f"{self.life}: record {offset} of partition {partition} failed: {error}")
+            self._problems.report(f"{self.life}: record {offset} of partition {partition} failed: {error}")
 
     def _complain(self, error: KafkaError) -> None:
         if error.fatal():
@@ -108,7 +108,7 @@ class Reader(Worker):
     """One rack's reader of all partitions, from their beginning."""
 
     def __init__(self, life: Life, rack: str, bootstrap: str, problems: Problems) -> None:
-        super().__init__(f"{rack}'s reader of {life}", problems.tell)
+        super().__init__(f"{rack}'s reader of {life}", problems.report)
         self.life = life
         self.records = 0
         self.out_of_range = 0
@@ -228,4 +228,4 @@ class Reader(Worker):
 
     def _tell(self, text: str) -> None:
         if not self.life.ending.is_set():
-            self._problems.tell(f"{self.life}: {self._rack} {text}")
+            self._problems.report(f"{self.life}: {self._rack} {text}")

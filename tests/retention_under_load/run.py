@@ -156,7 +156,7 @@ class Run:
             "allowed_dead_seconds": self._bucket.allowance.dead,
             "allowed_young_seconds": self._bucket.allowance.young,
         }
-        report.problem_count, report.problems = self.problems.count, self.problems.told
+        report.problem_count, report.problems = self.problems.count, self.problems.reports
         return report
 
     def _run_for(self, seconds: float) -> None:
@@ -216,7 +216,7 @@ class Run:
             time.sleep(LOOK_SECONDS)
             self._bucket.look()
         if left := self._bucket.dying():
-            self.problems.tell(f"bucket: {len(left)} objects of deleted topics stay")
+            self.problems.report(f"bucket: {len(left)} objects of deleted topics stay")
 
     # What happens to the fleet.
 
@@ -289,7 +289,7 @@ class Run:
             (answer,) = admin.delete_records([asked], request_timeout=10).values()
             found = answer.result(15).low_watermark
             if found != before:
-                self.problems.tell(f"{topic.life}: DeleteRecords before {before} answered {found}")
+                self.problems.report(f"{topic.life}: DeleteRecords before {before} answered {found}")
             return True
 
         self._insist(attempt, f"records of {topic.name} can't be deleted")
@@ -307,7 +307,7 @@ class Run:
             except (KafkaException, TimeoutError) as error:
                 errors[repr(error)] = errors.get(repr(error), 0) + 1
             threading.Event().wait(0.2)
-        self.problems.tell(f"{complaint} within {CREATE_SECONDS:g} s: {errors}")
+        self.problems.report(f"{complaint} within {CREATE_SECONDS:g} s: {errors}")
 
     def _entry(self, name: str) -> DisklessTopic | None:
         """Of the registry."""

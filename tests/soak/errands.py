@@ -79,7 +79,7 @@ class Errands(Worker):
 
     def __init__(self, stack: Stack, seed: int, calm: threading.Lock, problems: Problems, pause_seconds: float) -> None:
         """`calm` is held for the time of an errand: who takes it breaks what clients that stay are to ride out."""
-        super().__init__("errands", problems.tell)
+        super().__init__("errands", problems.report)
         self.done: Counter[str] = Counter()
         self.repeated: Counter[str] = Counter()
         """Errands that began anew, as the client's patience was over."""
@@ -103,7 +103,7 @@ class Errands(Worker):
                         if str(error) in IMPATIENT and attempt < ATTEMPTS - 1:
                             self.repeated[f"{client.name}: {error}"] += 1
                             continue
-                        self._problems.tell(f"errand of {client.name}: {error!r}")
+                        self._problems.report(f"errand of {client.name}: {error!r}")
                         break
             self.ended.wait(self._pause_seconds)
 
@@ -176,7 +176,7 @@ class Errands(Worker):
         got: list[Received],
     ) -> None:
         def wrong(text: str) -> None:
-            self._problems.tell(f"errand of {client.name} ({topic}, {how}): {text}")
+            self._problems.report(f"errand of {client.name} ({topic}, {how}): {text}")
 
         for partition, wanted in sent.items():
             if errors := {one.error for one in told.get(partition, ()) if one.error}:

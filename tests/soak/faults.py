@@ -101,7 +101,7 @@ class Faults:
         try:
             act()
         except (StackError, NotSettled, AssertionError) as error:
-            self._problems.tell(f"{what}: {error!r}")
+            self._problems.report(f"{what}: {error!r}")
         self.happened.append(Happened(began_s - self._began_s, what, time.monotonic() - began_s))
 
     def rolling_restart(self) -> None:
@@ -116,7 +116,7 @@ class Faults:
             self._stack.start_proxy(name)
         if code != 0:
             tail = self._stack.log_tail(f"proxy-{name}", 5)
-            self._problems.tell(f"proxy {name} ended with {code} when it was told to: {tail}")
+            self._problems.report(f"proxy {name} ended with {code} when it was told to: {tail}")
 
     def kill_proxy(self) -> None:
         """SIGKILL."""

@@ -80,7 +80,7 @@ class Group:
         while left := self._left(ends):
             if time.monotonic() > deadline:
                 told = ", ".join(f"{topic}-{partition}: {what}" for (topic, partition), what in left.items())
-                self._problems.tell(f"{self.name} has not read all: {told}")
+                self._problems.report(f"{self.name} has not read all: {told}")
                 break
             time.sleep(0.2)
         for member in self._members:
@@ -113,7 +113,7 @@ class Group:
         for message in client.consume(500, 0.5):
             topic, partition, offset, error = message.topic(), message.partition(), message.offset(), message.error()
             if error is not None:
-                self._problems.tell(f"{self.name} was told {error.str()}")
+                self._problems.report(f"{self.name} was told {error.str()}")
                 continue
             assert topic is not None
             assert partition is not None
@@ -121,9 +121,9 @@ class Group:
             with self._lock:
                 self._covered[topic, partition].add(offset)
 
-    def told(self, text: str) -> None:
+    def report(self, text: str) -> None:
         """A member could not go on."""
-        self._problems.tell(text)
+        self._problems.report(text)
 
     def _ends(self) -> dict[Place, int]:
         client = Consumer(self.settings() | {"group.id": f"{self.name}-ends"})
@@ -149,7 +149,7 @@ class Group:
 
 class _Member(Worker):
     def __init__(self, group: Group) -> None:
-        super().__init__(f"member of {group.name}", group.told)
+        super().__init__(f"member of {group.name}", group.report)
         self._group = group
         self.start()
 

@@ -179,12 +179,12 @@ class Run:
                 faults = Faults(self._stack, network, lambda: topics, self._calm, self._options.seed, self._problems)
                 faults.only = self._options.faults
                 self._beside(load, faults, ended)
-        self._report.problem_count, self._report.problems = self._problems.count, self._problems.told
+        self._report.problem_count, self._report.problems = self._problems.count, self._problems.reports
         return self._report
 
     def _beside(self, load: Load, faults: Faults, ended: threading.Event) -> None:
         options, stack, problems, report = self._options, self._stack, self._problems, self._report
-        sampler = Sampler(stack, options.sample_seconds, problems.tell)
+        sampler = Sampler(stack, options.sample_seconds, problems.report)
         applications = ApplicationShifts(
             stack, options.clients, options.seed, self._calm, problems, options.shift_seconds
         )
@@ -219,10 +219,10 @@ class Run:
         for kind, topic in tally.topics.items():
             report.load[kind] = topic.as_json() | {"failed": topic.failed, "read": dict(topic.read)}
             if topic.failed:
-                problems.tell(f"{topic.topic}: {topic.failed} records failed: {dict(topic.errors)}")
+                problems.report(f"{topic.topic}: {topic.failed} records failed: {dict(topic.errors)}")
         if not tally.right:
             for finding in tally.findings or ("the load was not right",):
-                problems.tell(finding)
+                problems.report(finding)
         report.groups = {
             group.protocol: {"records": group.records, "read again": group.again, "rebalances": group.rebalances}
             for group in groups
@@ -285,7 +285,7 @@ class Run:
         return (
             f"{at_s:.0f} of {self._options.seconds:.0f} s: {produced}, {applications.done} shifts, "
             f"{sum(errands.done.values())} errands, {jobs} jobs, {len(faults.happened)} faults, MiB {resident}, "
-            f"{self._problems.count} problems {self._problems.told[-1:] or ''}"
+            f"{self._problems.count} problems {self._problems.reports[-1:] or ''}"
         )
 
 

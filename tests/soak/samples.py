@@ -53,8 +53,8 @@ def percentile(before: Buckets, after: Buckets, share: float) -> float | None:
 class Sampler(Worker):
     """Looks at everything each `interval_seconds`."""
 
-    def __init__(self, stack: Stack, interval_seconds: float, tell: Callable[[str], None]) -> None:
-        super().__init__("sampler", tell)
+    def __init__(self, stack: Stack, interval_seconds: float, report: Callable[[str], None]) -> None:
+        super().__init__("sampler", report)
         self.rows: list[dict[str, Any]] = []
         """A row for each look: `at_s` (seconds since the beginning of the run), `of` (a proxy, or STORES), `process`
         (its ID, so that its lives can be told apart) and the figures."""

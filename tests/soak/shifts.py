@@ -55,7 +55,7 @@ class Shifts(Worker):
         one stored first: brokers take any sequence of a producer that the new leader does not know, and then refuse the
         first one until it expires (decision 0008; a diskless topic wants the first one first).
         """
-        super().__init__(name, problems.tell)
+        super().__init__(name, problems.report)
         self.done = 0
         self._name, self._calm, self._problems = name, calm, problems
 
@@ -65,7 +65,7 @@ class Shifts(Worker):
             try:
                 self.shift(self.done)
             except Exception as error:
-                self._problems.tell(f"{self._name}: {error!r}")
+                self._problems.report(f"{self._name}: {error!r}")
                 self.ended.wait(LISTEN_SECONDS)
             self.done += 1
 
@@ -117,7 +117,7 @@ class ApplicationShifts(Shifts):
                     one.listen()
                     one.check()
             applications.finish()
-        self.records[client] += sum(len(one.told) for one in applications.producers)
+        self.records[client] += sum(len(one.reported) for one in applications.producers)
         for one in (*applications.producers, *applications.consumers):
             one.log.unlink(missing_ok=True)
         for topic in applications.topics:
@@ -171,7 +171,7 @@ class PipelineShifts(Shifts):
             writer.finish()
             self.acknowledged += writer.acknowledged
             for failure in writer.failed:
-                self._problems.tell(failure)
+                self._problems.report(failure)
         for topic in topics:
             self._judge(bootstrap, topic)
             delete(bootstrap, topic.name)
@@ -183,7 +183,7 @@ class PipelineShifts(Shifts):
         judge.judge(ended)
         self.jobs[name] += 1
         for problem in judge.problems:
-            self._problems.tell(problem)
+            self._problems.report(problem)
         if name == "audit" and ended.report is not None:
             self.audit = ended.report["figures"]
 
@@ -192,4 +192,4 @@ class PipelineShifts(Shifts):
         for number, books in enumerate(topic.partitions):
             self.read += len(read[number])
             for problem in books.problems(read[number]):
-                self._problems.tell(f"{topic.name}-{number}: {problem}")
+                self._problems.report(f"{topic.name}-{number}: {problem}")

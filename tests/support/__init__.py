@@ -1,1 +1,1 @@
-"""What tests on real servers share."""
+"""Code shared by the tests on real servers."""

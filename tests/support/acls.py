@@ -1,4 +1,4 @@
-"""ACLs, given and taken directly at the brokers by their administrator."""
+"""Grant and revoke ACLs directly on the brokers, as their administrator."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ TOPIC, GROUP, CLUSTER = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.BRO
 
 
 class Acls:
-    """Gives and takes rights; brokers hear of them a little later."""
+    """Grant and revoke rights; the brokers learn of a change shortly afterwards."""
 
     def __init__(self, stack: Stack) -> None:
         settings = stack.security.client_settings(ADMIN)
         self._client = AdminClient({"bootstrap.servers": stack.direct_bootstrap, **settings})
 
     def allow(self, user: str, operation: AclOperation, name: str, kind: ResourceType = TOPIC) -> None:
-        """One operation on one resource by its name."""
+        """Allow one operation on one named resource."""
         binding = AclBinding(
             kind, name, ResourcePatternType.LITERAL, f"User:{user}", "*", operation, AclPermissionType.ALLOW
         )
         self._client.create_acls([binding], request_timeout=30)[binding].result(40)
 
     def refuse(self, user: str, operation: AclOperation, topic: str) -> None:
-        """One operation on one topic, whatever else the user may."""
+        """Deny one operation on one topic, regardless of the user's other rights."""
         binding = AclBinding(
             TOPIC, topic, ResourcePatternType.LITERAL, f"User:{user}", "*", operation, AclPermissionType.DENY
         )
         self._client.create_acls([binding], request_timeout=30)[binding].result(40)
 
     def refuse_no_longer(self, user: str, topic: str) -> None:
-        """What `refuse` refused on the topic."""
+        """Remove the denial that `refuse` added for the topic."""
         refused = AclBindingFilter(
             TOPIC,
             topic,
@@ -53,7 +53,7 @@ class Acls:
         self._client.delete_acls([refused], request_timeout=30)[refused].result(40)
 
     def revoke(self, user: str) -> None:
-        """All of the user's rights."""
+        """Remove all rights of the user."""
         every = AclBindingFilter(
             ResourceType.ANY,
             None,

@@ -1,4 +1,4 @@
-"""The JSON of a proxy's admin port, asked over HTTP."""
+"""Read the JSON of a proxy's admin port over HTTP."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def ask(url: str, path: str, method: str = "GET", token: str = "", body: Any = None) -> tuple[int, dict[str, Any]]:
-    """Status and answer of `/api/<path>`."""
+    """Return the status and the body of `/api/<path>`."""
     request = urllib.request.Request(f"{url}/api/{path}", method=method)
     if token:
         request.add_header("Authorization", f"Bearer {token}")
@@ -23,8 +23,8 @@ def ask(url: str, path: str, method: str = "GET", token: str = "", body: Any = N
             return error.code, json.load(error)
 
 
-def told(url: str, path: str) -> dict[str, Any]:
-    """The answer, which must be a good one."""
+def ask_ok(url: str, path: str) -> dict[str, Any]:
+    """Return the body, and require status 200."""
     status, answer = ask(url, path)
     assert status == 200, answer
     return answer

@@ -1,7 +1,7 @@
-"""aiokafka as an application under load, in a process of its own: `aiokafka_load.py produce|consume BOOTSTRAP TOPIC…`.
+"""Run aiokafka as an application under load, in its own process: `aiokafka_load.py produce|consume BOOTSTRAP TOPIC…`.
 
-Prints what it is told as JSON, a line per record or error, as the Go program of the conformance tests does; ends at
-SIGTERM, when all is acknowledged.
+The process prints a JSON object per line for each record or error that it receives, like the Go program of the
+conformance tests. It ends at SIGTERM, after all records are acknowledged.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ async def produce(bootstrap: str, topics: list[str], ended: asyncio.Event) -> No
     async with AIOKafkaProducer(bootstrap_servers=bootstrap, enable_idempotence=True) as client:
         waiting: set[asyncio.Task[None]] = set()
 
-        async def acknowledge(told: asyncio.Future[Any], topic: str, partition: int, number: int) -> None:
+        async def acknowledge(future: asyncio.Future[Any], topic: str, partition: int, number: int) -> None:
             try:
-                stored = await told
+                stored = await future
                 say("acked", topic=topic, partition=partition, offset=stored.offset, number=number)
             except KafkaError as error:
                 say("error", topic=topic, partition=partition, error=repr(error), number=number)
@@ -38,8 +38,8 @@ async def produce(bootstrap: str, topics: list[str], ended: asyncio.Event) -> No
         number = 0
         while not ended.is_set():
             for topic in topics:
-                told = await client.send(topic, str(number).encode(), partition=number % PARTITIONS)
-                task = asyncio.create_task(acknowledge(told, topic, number % PARTITIONS, number))
+                future = await client.send(topic, str(number).encode(), partition=number % PARTITIONS)
+                task = asyncio.create_task(acknowledge(future, topic, number % PARTITIONS, number))
                 waiting.add(task)
                 task.add_done_callback(waiting.discard)
             number += 1
@@ -71,7 +71,7 @@ async def consume(bootstrap: str, topics: list[str], ended: asyncio.Event) -> No
 async def main() -> None:
     role, bootstrap, *topics = sys.argv[1:]
     ended = asyncio.Event()
-    logging.disable()  # what the library says to itself is no error of the application's
+    logging.disable()  # the library's own log lines are not errors of the application
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
     await (produce if role == "produce" else consume)(bootstrap, topics, ended)
 

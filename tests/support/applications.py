@@ -1,12 +1,12 @@
-"""Unmodified clients as applications under load: each sends numbers and reads them back, and tells of every error.
+"""Run unmodified clients as applications under load: each sends numbers, reads them back, and reports every error.
 
     with Applications(stack, stack.bootstrap("rack-a")) as applications:
         applications.wait_for_more()
         ...
         applications.finish()      # asserts that no error surfaced, and that nothing was lost, repeated or reordered
 
-For every client there is a classic and a diskless topic, with one idempotent producer and one consumer. librdkafka has
-the demo's load (`tests.support.load`).
+Every client has a classic and a diskless topic, with one idempotent producer and one consumer. librdkafka runs the
+demo's load (`tests.support.load`).
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ WAIT_SECONDS = 180.0
 GO_CLIENT = Path(".servers/bin/kafka-go-client")
 TOOLS = "org.apache.kafka.tools"
 JAVA_PRODUCER = {
-    # The tool's own default is to give up at the first error.
+    # The tool gives up at the first error by default.
     "retries": "2147483647",
     "enable.idempotence": "true",
     "linger.ms": "5",
 }
 
 
-class Told(NamedTuple):
-    """A record as a client tells of it; `offset` is -1 where the client does not know."""
+class Reported(NamedTuple):
+    """A record that a client reports; `offset` is -1 if the client does not know it."""
 
     topic: str
     partition: int
@@ -50,21 +50,21 @@ class Told(NamedTuple):
 
 
 class Application:
-    """A program that prints a JSON object per record; `parse` finds the record or the error in it."""
+    """A program that prints a JSON object per record; `parse` returns the record or the error in an object."""
 
     def __init__(self, name: str, command: Sequence[str], log: Path, parse: Callable[[dict[str, Any]], object]) -> None:
         self.name = name
         self._process = Process(name, command, log, stop_timeout_seconds=WAIT_SECONDS)
         self._parse = parse
         self._read_bytes = 0
-        self.told: list[Told] = []
+        self.reported: list[Reported] = []
         self.errors: list[str] = []
 
     def start(self) -> None:
         self._process.start()
 
     def stop(self) -> None:
-        """SIGTERM, to its end, and read the rest of what it says."""
+        """Send SIGTERM, wait for the end, and read the remaining output."""
         self._process.terminate()
         self._process.wait_ended()
         self.listen()
@@ -75,11 +75,11 @@ class Application:
 
     @property
     def log(self) -> Path:
-        """What it prints."""
+        """Path of the file that holds the program's output."""
         return self._process.log
 
     def listen(self) -> int:
-        """Take what it has said since; how many records it has told of."""
+        """Read the new output; return how many records the program has reported in total."""
         with self._process.log.open("rb") as log:
             log.seek(self._read_bytes)
             lines = log.read().rpartition(b"\n")[0]
@@ -89,18 +89,18 @@ class Application:
                 found = self._parse(json.loads(line))
             except json.JSONDecodeError:
                 found = None if line.startswith((b"[", b"OpenJDK", b"WARNING")) else line.decode()
-            if isinstance(found, Told):
-                self.told.append(found)
+            if isinstance(found, Reported):
+                self.reported.append(found)
             elif found is not None:
                 self.errors.append(f"{self.name}: {found}")
-        return len(self.told)
+        return len(self.reported)
 
     def check(self) -> None:
         assert self._process.running, f"{self.name} has ended: {self._process.log_tail()}"
 
 
 class Applications:
-    """Those of some clients, or of all; a context, at whose end they are gone."""
+    """Applications of some or all clients. The context stops them when it ends."""
 
     def __init__(self, stack: Stack, bootstrap: str, clients: Sequence[str] = CLIENTS) -> None:
         self._stack = stack
@@ -126,17 +126,17 @@ class Applications:
         self._ending.close()
 
     def wait_for_more(self, more: int = 40) -> None:
-        """Wait until every client has so many more records acknowledged, and read."""
+        """Wait until every client has `count` more records acknowledged and read."""
         for one in (*self.producers, *self.consumers):
             self._wait(one, one.listen() + more)
 
     def finish(self) -> None:
-        """End all of them and judge."""
+        """Stop all applications and check their records."""
         for producer in self.producers:
             producer.stop()
         stored = {topic: list(self._stored(topic)) for topic in self.topics}
         for consumer in self.consumers:
-            listened = {record.topic for record in consumer.told}
+            listened = {record.topic for record in consumer.reported}
             self._wait(consumer, sum(len(stored[topic]) for topic in listened))
             consumer.stop()
         errors = [error for one in (*self.producers, *self.consumers) for error in one.errors]
@@ -144,27 +144,27 @@ class Applications:
         for one in self.producers:
             self._judge_producer(one, stored)
         for one in self.consumers:
-            assert {record.topic for record in one.told} <= set(stored)
-            for topic in {record.topic for record in one.told}:
-                assert by_partition(one.told, topic) == by_partition(stored[topic], topic), f"{one.name}: {topic}"
+            assert {record.topic for record in one.reported} <= set(stored)
+            for topic in {record.topic for record in one.reported}:
+                assert by_partition(one.reported, topic) == by_partition(stored[topic], topic), f"{one.name}: {topic}"
 
-    def _judge_producer(self, producer: Application, stored: dict[str, list[Told]]) -> None:
-        for topic in {record.topic for record in producer.told}:
+    def _judge_producer(self, producer: Application, stored: dict[str, list[Reported]]) -> None:
+        for topic in {record.topic for record in producer.reported}:
             for partition, records in by_partition(stored[topic], topic).items():
                 numbers = [number for _, number in records]
                 assert numbers == sorted(set(numbers)), f"{producer.name}: repeated or reordered in {partition}"
             where = {(record.partition, record.number): record.offset for record in stored[topic]}
-            for record in producer.told:
+            for record in producer.reported:
                 if record.topic == topic:
                     assert (record.partition, record.number) in where, f"{producer.name}: {record} is lost"
                     assert record.offset in (-1, where[record.partition, record.number]), f"{producer.name}: {record}"
 
-    def _stored(self, topic: str) -> Iterator[Told]:
-        """What a reader in the last rack finds."""
+    def _stored(self, topic: str) -> Iterator[Reported]:
+        """Yield the records that a reader in the last rack finds."""
         bootstrap = self._stack.bootstrap(self._stack.options.racks[-1])
         for partition, records in enumerate(read_partitions(bootstrap, topic, PARTITIONS)):
             for record in records:
-                yield Told(topic, partition, record.offset, int(record.value or b"-1"))
+                yield Reported(topic, partition, record.offset, int(record.value or b"-1"))
 
     def _wait(self, one: Application, count: int) -> None:
         deadline = time.monotonic() + WAIT_SECONDS
@@ -192,20 +192,20 @@ class Applications:
     def _aiokafka(self, topics: list[str]) -> None:
         for to, role in ((self.producers, "produce"), (self.consumers, "consume")):
             command = [sys.executable, aiokafka_load.__file__, role, self._bootstrap, *topics]
-            self._add(to, f"aiokafka-{role}", command, told_in_json)
+            self._add(to, f"aiokafka-{role}", command, json_reported)
 
     def _go(self, topics: list[str]) -> None:
         program = str(GO_CLIENT.resolve())
         for topic in topics:
             load = ("-rate", str(RATE), "-partitions", str(PARTITIONS))
             command = [program, "produce", "-bootstrap", self._bootstrap, "-topic", topic, *load]
-            self._add(self.producers, f"go-producer-{topic}", command, told_in_json)
+            self._add(self.producers, f"go-producer-{topic}", command, json_reported)
         command = [program, "consume", "-bootstrap", self._bootstrap, "-topic", ",".join(topics), "-numbers"]
-        self._add(self.consumers, "go-consumer", command, told_in_json)
+        self._add(self.consumers, "go-consumer", command, json_reported)
 
 
-def by_partition(records: Sequence[Told], topic: str) -> dict[int, list[tuple[int, int]]]:
-    """(Offset, number) of one topic's records, in their order."""
+def by_partition(records: Sequence[Reported], topic: str) -> dict[int, list[tuple[int, int]]]:
+    """Return (offset, number) of one topic's records, in their order."""
     found: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for record in records:
         if record.topic == topic:
@@ -213,28 +213,28 @@ def by_partition(records: Sequence[Told], topic: str) -> dict[int, list[tuple[in
     return dict(found)
 
 
-def told_in_json(event: dict[str, Any]) -> object:
-    """What aiokafka_load and the Go program say."""
+def json_reported(event: dict[str, Any]) -> object:
+    """Parse the output of aiokafka_load and of the Go program."""
     if event["event"] == "error":
         return event
     if event["event"] in ("acked", "record", "number"):
-        return Told(event["topic"], event["partition"], event["offset"], event["number"])
+        return Reported(event["topic"], event["partition"], event["offset"], event["number"])
     return None
 
 
 def java_acknowledged(event: dict[str, Any]) -> object:
-    """What VerifiableProducer says."""
+    """Parse the output of VerifiableProducer."""
     if event["name"] == "producer_send_error":
         return event
     if event["name"] == "producer_send_success":
-        return Told(event["topic"], event["partition"], event["offset"], int(event["value"]))
+        return Reported(event["topic"], event["partition"], event["offset"], int(event["value"]))
     return None
 
 
 def java_read(event: dict[str, Any]) -> object:
-    """What VerifiableConsumer says."""
+    """Parse the output of VerifiableConsumer."""
     if event["name"] == "record_data":
-        return Told(event["topic"], event["partition"], event["offset"], int(event["value"]))
+        return Reported(event["topic"], event["partition"], event["offset"], int(event["value"]))
     if event["name"] == "offsets_committed" and not event["success"]:
         return event
     return None

@@ -1,4 +1,5 @@
-"""Requests that no client library sends: broken frames, broken messages, and whole ones that ask for the absurd."""
+"""Requests that no client library sends: broken frames, broken messages, and well-formed requests with absurd
+values."""
 
 from __future__ import annotations
 
@@ -21,64 +22,65 @@ MANY = 100_000
 
 
 class Bad(NamedTuple):
-    """One kind. `data` makes the bytes for a topic; `answers` are read before the connection is looked at."""
+    """One kind of bad request. `data` builds its bytes for a topic; `answers` are read before the connection is
+    checked."""
 
     name: str
     data: Callable[[str], bytes]
     answers: int = 0
-    """How many are due; 0 where the connection is closed instead."""
+    """Number of answers that must come; 0 if the connection is closed instead."""
     read: Callable[[bytes], object] = len
-    """What of an answer is the same whoever gives it."""
+    """Extracts the part of an answer that is the same from a broker and from a proxy."""
 
     @property
     def is_large(self) -> bool:
-        """Whether it takes long, for the broker most of all."""
+        """True if the request takes long to handle, mostly in the broker."""
         return self.name.startswith("10")
 
 
 def produce(topic: str, *records: bytes, version: int = 9, partition: int = 0, acks: int = -1) -> bytes:
-    """A Produce of one topic with these records, all for one partition."""
+    """Build a Produce request of one topic with these records, all for one partition."""
     partitions = [PartitionProduce(partition, memoryview(one)) for one in records]
     asked = ProduceRequest(version, None, acks, 30_000, [TopicProduce(topic, partitions)])
     return request(PRODUCE, version, b"".join(map(bytes, build_produce_request(asked))))
 
 
 def fetch(topics: list[str], partitions: list[int], version: int = 12) -> bytes:
-    """A Fetch from offset 0, without a session and without a wait."""
+    """Build a Fetch request from offset 0, without a session and without a wait."""
     wanted = [PartitionFetch(partition, -1, 0, -1, -1, 1 << 20) for partition in partitions]
     asked = FetchRequest(version, -1, 0, 0, 1 << 24, 0, 0, -1, [TopicFetch(one, wanted) for one in topics], [], "")
     return request(FETCH, version, build_fetch_request(asked))
 
 
 def list_offsets(topic: str, partition: int) -> bytes:
-    """ListOffsets v1 of the latest offset."""
+    """Build a ListOffsets v1 request for the latest offset."""
     body = struct.pack(">iih", -1, 1, len(topic)) + topic.encode() + struct.pack(">iiq", 1, partition, -1)
     return request(LIST_OFFSETS, 1, body)
 
 
 def list_offsets_error(answer: bytes) -> int:
-    """The error code of its one partition."""
+    """Return the error code of the answer's only partition."""
     return int(struct.unpack_from(">h", answer, len(answer) - 18)[0])
 
 
 def offset_for_leader_epoch(topic: str, partition: int) -> bytes:
-    """OffsetForLeaderEpoch v4 of epoch 0."""
+    """Build an OffsetForLeaderEpoch v4 request for epoch 0."""
     head = struct.pack(">iBB", -1, 2, len(topic) + 1) + topic.encode()
     return request(OFFSET_FOR_LEADER_EPOCH, 4, head + struct.pack(">BiiiBBB", 2, partition, -1, 0, 0, 0, 0))
 
 
 def offset_for_leader_epoch_error(answer: bytes) -> int:
-    """The error code of its one partition."""
+    """Return the error code of the answer's only partition."""
     return int(struct.unpack_from(">h", answer, len(answer) - 21)[0])
 
 
 def many_topics() -> list[str]:
-    """Names of topics that don't exist."""
+    """Return names of topics that do not exist."""
     return [f"unknown-{number}" for number in range(MANY)]
 
 
 def produce_error(answer: bytes) -> tuple[int, ...]:
-    """The error codes of a Produce v9 answer of one topic with a short name."""
+    """Return the error codes of a Produce v9 answer of one topic with a short name."""
     at = 5 + 1
     at += 1 + answer[at] - 1
     count, at = answer[at] - 1, at + 1
@@ -93,13 +95,13 @@ def produce_error(answer: bytes) -> tuple[int, ...]:
 
 
 def damaged(batch: bytearray, at: int) -> bytes:
-    """With one byte changed."""
+    """Return the data with one byte changed."""
     batch[at] ^= 0x55
     return bytes(batch)
 
 
 def old_batch(magic: int) -> bytes:
-    """Message format 0 or 1."""
+    """Return a batch of message format 0 or 1."""
     builder = LegacyRecordBatchBuilder(magic, 0, 1 << 20)
     builder.append(0, timestamp=1_700_000_000_000 if magic else None, key=None, value=b"old")
     return bytes(builder.build())
@@ -109,7 +111,7 @@ BOMB_BYTES = 60_000_000
 
 
 def bomb() -> bytes:
-    """A small batch that would be large if anyone looked into it."""
+    """Return a small batch that would be large if it were decompressed."""
     return bytes(make_batch([bytes(BOMB_BYTES)], codec=GZIP))
 
 
@@ -198,7 +200,7 @@ KINDS = (
     Bad("a partition twice in Produce", lambda topic: produce(topic, make_batch(), make_batch()), 1, produce_error),
     Bad("a partition twice in Fetch", lambda topic: fetch([topic], [0, 0]), 1, lambda _: True),
     Bad("100,000 topics in Metadata", _metadata(build_metadata_request(9, many_topics())), 1, len),
-    # A tenth of it: a broker that has 256 MiB of heap dies of more, whoever asks.
+    # This is a tenth of the count elsewhere: a broker with 256 MiB of heap dies of more, directly and through a proxy.
     Bad("10,000 topics in Fetch", lambda topic: fetch([topic, *many_topics()[::10]], [0]), 1, lambda _: True),
     Bad("100,000 partitions in Fetch", lambda topic: fetch([topic], list(range(MANY))), 1, lambda _: True),
     Bad("100,000 partitions in Produce", lambda topic: _produce_many_partitions(topic), 1, lambda _: True),

@@ -1,4 +1,4 @@
-"""`diskless-proxy run` with settings of a test's own, and the line with which it refuses them."""
+"""Run `diskless-proxy run` with a test's own settings, and read the line that rejects them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.toxiproxy import free_port
 
 
 class Ports:
-    """Free ports of a proxy with a listener for one broker, and of a store."""
+    """Free ports for a proxy, with a listener for one broker, and for a store."""
 
     def __init__(self) -> None:
         with ExitStack() as opened:
@@ -28,7 +28,7 @@ class Ports:
 
 
 def command(directory: Path, ports: Ports, overrides: dict[str, Any]) -> list[str]:
-    """The command of a proxy whose store and brokers don't exist, with `overrides` over its settings."""
+    """Return the command of a proxy whose store and brokers do not exist, with `overrides` applied to its settings."""
     settings = {
         "rack": "rack-a",
         "listeners": {
@@ -47,7 +47,7 @@ def command(directory: Path, ports: Ports, overrides: dict[str, Any]) -> list[st
 
 
 def refusal(arguments: list[str]) -> str:
-    """The one line with which it ends."""
+    """Return the only line that the process printed before it ended."""
     done = subprocess.run(arguments, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1, done.stdout + done.stderr
     (line,) = done.stderr.splitlines()

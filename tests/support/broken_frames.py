@@ -1,4 +1,4 @@
-"""Valid requests of every API and version, and what becomes of them when they are cut, flipped and stuffed."""
+"""Generate valid requests of every API and version, and damage them: cut, flip and stuff them."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from tests.support.raw import framed
 from tests.unit.wire.trees import encode, schema_of
 
 NAMES = ("", "broken-frames-a", "broken-frames-b", "rack-a", "é", "h" * 200)
-"""All strings: few, so that orders to the cluster which stay valid by chance make few topics and groups."""
+"""All strings in requests. They are few, so that requests that stay valid by chance create few topics and groups."""
 OBEYED = frozenset({20, 21, 27, 33, 34, 37, 43, 44, 45, 49, 51, 57, 64, 80, 81})
-"""What would change the cluster itself (DeleteTopics, AlterConfigs, quotas, UpdateFeatures, UnregisterBroker, voters)
-and harm others rightly: sent cut short only."""
+"""APIs that change the cluster itself (DeleteTopics, AlterConfigs, quotas, UpdateFeatures, UnregisterBroker, voters). A
+valid request would harm other tests, so these are only sent cut short."""
 _PRODUCE, _FETCH = 0, 1
 _NUMBERS = {
     "int8": (-1, 0, 1, 127, -128),
@@ -35,10 +35,10 @@ _NUMBERS = {
 
 
 class Frames:
-    """Makes them from a seed; the same ones for the same seed."""
+    """Generate frames from a seed; the same seed gives the same frames."""
 
     def __init__(self, seed: int, batch: bytes) -> None:
-        """`batch`: a record batch, whole ones and damaged ones of which are produced."""
+        """Use `batch` in Produce requests, both whole and damaged."""
         self._random = random.Random(seed)
         self._batch = batch
         versions = [
@@ -50,14 +50,14 @@ class Frames:
         self._hot = [one for one in self._known if one[0] in (_PRODUCE, _FETCH)]
 
     def valid(self) -> bytes:
-        """A request that is well-formed, with its size; of an API that changes nothing in the cluster."""
+        """Return a well-formed request, with its size, of an API that changes nothing in the cluster."""
         while True:
             key, version = self._pick()
             if key not in OBEYED:
                 return framed(self._request(key, version))
 
     def broken(self) -> bytes:
-        """One that is damaged, with its size."""
+        """Return a damaged request, with its size."""
         key, version = self._pick()
         frame = self._request(key, version)
         if key in OBEYED:
@@ -68,7 +68,8 @@ class Frames:
         return way(frame)
 
     def broken_ones(self, count: int) -> Iterator[tuple[bytes, bytes]]:
-        """So many, each with what is sent before it: most often nothing, else a valid request."""
+        """Yield `count` damaged requests, each with the bytes to send before it: usually none, sometimes a valid
+        request."""
         for _ in range(count):
             yield (self.valid() if self._random.random() < 0.3 else b""), self.broken()
 
@@ -112,7 +113,7 @@ class Frames:
         return framed(frame[: self._random.randrange(len(frame))])
 
     def _cut_short(self, frame: bytes) -> bytes:
-        """The rest never comes."""
+        """Claim more bytes than are sent."""
         whole = framed(frame)
         return whole[: self._random.randrange(1, len(whole))]
 

@@ -1,4 +1,4 @@
-"""`diskless-proxy check` on settings of a test's own, and what it says of them."""
+"""Run `diskless-proxy check` on a test's own settings, and read its findings."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from proxy.demo.stack import Stack
 from tests.support.misconfigurations import Misconfiguration
 
 NAME = "checked"
-"""The proxy ID of the settings that are checked."""
+"""Proxy ID of the checked settings."""
 
 
-def settings_beside(stack: Stack, reserved: ReservedPorts, rack: str = "rack-a") -> dict[str, Any]:
-    """Of one more proxy of the stack, on ports of its own."""
+def settings_of_another_proxy(stack: Stack, reserved: ReservedPorts, rack: str = "rack-a") -> dict[str, Any]:
+    """Return settings of one more proxy of the stack, on its own ports."""
     ports = reserved.ports
     own = {
         "proxy_id": NAME,
@@ -41,14 +41,14 @@ def settings_beside(stack: Stack, reserved: ReservedPorts, rack: str = "rack-a")
 
 
 def written(directory: Path, settings: Mapping[str, Any] | str) -> Path:
-    """The settings file."""
+    """Write the settings file and return its path."""
     path = directory / "proxy.yaml"
     path.write_text(settings if isinstance(settings, str) else yaml.safe_dump(dict(settings)))
     return path
 
 
 class Said(NamedTuple):
-    """How a command ended."""
+    """Exit code and output of a command."""
 
     exit_code: int | None
     stdout: str
@@ -56,12 +56,12 @@ class Said(NamedTuple):
 
 
 def checked(path: Path, *options: str) -> Said:
-    """`check`, in this process."""
+    """Run `check` in this process."""
     return _invoked("check", "--config", str(path), *options)
 
 
 def refused(path: Path) -> Said:
-    """`run`, in this process: for settings with which it does not get far."""
+    """Run `run` in this process, with settings that stop it early."""
     handler, interval_s = signal.getsignal(signal.SIGHUP), sys.getswitchinterval()
     try:
         return _invoked("run", "--config", str(path))
@@ -78,13 +78,13 @@ def _invoked(*arguments: str) -> Said:
 
 @contextmanager
 def running(path: Path) -> Iterator[Callable[[], Said]]:
-    """`run`, in a process of its own, while something else is done; what is yielded waits for its end."""
+    """Run `run` in its own process during the context; the yielded function waits for its end."""
     command = [sys.executable, "-m", "proxy", "run", "--config", str(path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
 
         def end() -> Said:
-            output, told = process.communicate(timeout=180)
-            return Said(process.returncode, output, told)
+            output, errors = process.communicate(timeout=180)
+            return Said(process.returncode, output, errors)
 
         try:
             yield end
@@ -93,32 +93,32 @@ def running(path: Path) -> Iterator[Callable[[], Said]]:
 
 
 def findings(path: Path, *options: str) -> list[dict[str, str]]:
-    """What `check` has found."""
+    """Return the findings of `check`."""
     document = json.loads(checked(path, "--json", *options).stdout)
     assert document["ok"] == (not any(finding["level"] == "error" for finding in document["findings"]))
-    told: list[dict[str, str]] = document["findings"]
-    return told
+    found: list[dict[str, str]] = document["findings"]
+    return found
 
 
-def of_no_machine(found: list[dict[str, str]]) -> list[dict[str, str]]:
-    """Without those that say how large and how busy the machine of the tests is."""
+def without_machine_findings(found: list[dict[str, str]]) -> list[dict[str, str]]:
+    """Return the findings without those about the size and load of the test machine."""
     return [one for one in found if one["kind"] != "limits" and not one["text"].startswith("answers in")]
 
 
-def assert_told(case: Misconfiguration, said: Said, *secrets: str) -> None:
-    """In exactly one line of `check`, and nothing else is wrong."""
+def assert_reported(case: Misconfiguration, said: Said, *secrets: str) -> None:
+    """Require that `check` reports the case in exactly one line, and nothing else."""
     _assert_failed(said, secrets)
     lines = [line.strip() for line in said.stdout.splitlines()]
     errors = [line.removeprefix("✗ error").strip() for line in lines if line.startswith("✗")]
     warnings = [line.removeprefix("! warning").strip() for line in lines if line.startswith("!")]
-    told = warnings if case.is_warning else errors
-    matching = [line for line in told if case.pattern.fullmatch(line)]
+    reported = warnings if case.is_warning else errors
+    matching = [line for line in reported if case.pattern.fullmatch(line)]
     assert len(matching) == 1, (case.line, errors, warnings)
     assert errors == ([] if case.is_warning else matching)
 
 
 def assert_refused(case: Misconfiguration, said: Said, *secrets: str) -> None:
-    """In one line of `run`, which says the same."""
+    """Require that `run` ends with one line that says the same."""
     _assert_failed(said, secrets)
     (line,) = [line for line in said.stderr.splitlines() if line.startswith("error: ")]
     assert case.pattern.search(line), (case.line, line)

@@ -1,4 +1,4 @@
-"""Short forms of what tests do with confluent-kafka (librdkafka)."""
+"""Short forms of common steps with confluent-kafka (librdkafka)."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ TIMEOUT_SECONDS = 60.0
 
 
 def produce(bootstrap: str, topic: str, sent: Sequence[Sample], partition: int = 0, **configs: Any) -> list[int]:
-    """Send all and wait for every acknowledgement; the offsets that the producer was told. Dots are written as `_`."""
+    """Send all values, wait for every acknowledgement, and return the offsets. `_` in option names stands for a dot."""
     return produce_to(bootstrap, topic, {partition: sent}, **configs)[partition]
 
 
 def produce_to(
     bootstrap: str, topic: str, sent: Mapping[int, Sequence[Sample]], **configs: Any
 ) -> dict[int, list[int]]:
-    """As `produce`, to several partitions, in turns."""
+    """Send values to several partitions in turns; otherwise like `produce`."""
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5, **_dotted(configs)})
     acknowledged: dict[int, list[int]] = {partition: [] for partition in sent}
 
@@ -50,7 +50,7 @@ def produce_to(
 
 @contextmanager
 def consumer(bootstrap: str, **configs: Any) -> Iterator[Consumer]:
-    """A consumer that checks every batch's CRC."""
+    """Create a consumer that checks every batch's CRC."""
     settings = {
         "bootstrap.servers": bootstrap,
         "group.id": "unused",
@@ -67,7 +67,7 @@ def consumer(bootstrap: str, **configs: Any) -> Iterator[Consumer]:
 
 
 def take(client: Consumer, count: int, timeout_seconds: float = TIMEOUT_SECONDS) -> list[Message]:
-    """The next `count` messages of a consumer that has its partitions; an error of any of them is raised."""
+    """Return the next `count` messages of a consumer with assigned partitions; raise the first error among them."""
     messages: list[Message] = []
     deadline = time.monotonic() + timeout_seconds
     while len(messages) < count:
@@ -79,12 +79,12 @@ def take(client: Consumer, count: int, timeout_seconds: float = TIMEOUT_SECONDS)
 
 
 def read(bootstrap: str, topic: str, **configs: Any) -> list[Stored]:
-    """Everything in partition 0, from its log start to its high watermark."""
+    """Return all of partition 0, from its log start to its high watermark."""
     return read_partitions(bootstrap, topic, 1, **configs)[0]
 
 
 def read_partitions(bootstrap: str, topic: str, partitions: int, **configs: Any) -> list[list[Stored]]:
-    """Everything in the first `partitions` partitions, each in the order in which it came."""
+    """Return all of the first `partitions` partitions, each in the order in which it arrived."""
     with consumer(bootstrap, **configs) as client:
         asked = [TopicPartition(topic, partition) for partition in range(partitions)]
         ends = [client.get_watermark_offsets(partition, timeout=TIMEOUT_SECONDS) for partition in asked]
@@ -94,7 +94,7 @@ def read_partitions(bootstrap: str, topic: str, partitions: int, **configs: Any)
 
 
 def as_stored(message: Message) -> Stored:
-    """A message in comparable form."""
+    """Return a message in comparable form."""
     _, timestamp_ms = message.timestamp()
     headers = tuple(message.headers() or ())
     return Stored(message.offset(), message.key(), message.value(), headers, timestamp_ms)

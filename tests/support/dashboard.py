@@ -1,4 +1,4 @@
-"""The dashboard for Grafana as it lies in `deploy/`, and its queries as Grafana asks them."""
+"""The Grafana dashboard of `deploy/`, with its queries in the form in which Grafana sends them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ PANELS: list[dict[str, Any]] = [panel for panel in DASHBOARD["panels"] if panel[
 
 
 def filled(expression: str, *, rate_interval: str = "5m", shown: str = "5m") -> str:
-    """A query as Grafana asks it, with every proxy chosen and the time `shown`, five minutes unless told otherwise."""
+    """Return a query as Grafana sends it, with every proxy selected and a time range `shown` of five minutes by
+    default."""
     values = {"$__rate_interval": rate_interval, "$__range": shown, "$instance": ".+", "$rack": ".+"}
     for variable, value in values.items():
         expression = expression.replace(variable, value)

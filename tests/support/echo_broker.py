@@ -1,4 +1,4 @@
-"""A broker in the same process that answers any request with what the request names, and no error."""
+"""A broker in the same process that answers any request without error and repeats the names in it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.unit.connection_double import FakeTransport
 _FETCH = 1
 ALL_OPERATIONS = 0x7FFFFFF
 CHUNK_BYTES = 65_536
-"""The most that uvloop reads of a socket at a time."""
+"""Maximum bytes that uvloop reads from a socket at a time."""
 _ZEROS: dict[str, Any] = {
     "int8": 0,
     "int16": 0,
@@ -40,7 +40,7 @@ _ZEROS: dict[str, Any] = {
 
 
 class EchoBroker(FakeTransport):
-    """The transport to a broker."""
+    """Transport to the broker."""
 
     def __init__(self, protocol: asyncio.Protocol, steps: Steps) -> None:
         super().__init__(protocol)
@@ -63,7 +63,7 @@ class EchoBroker(FakeTransport):
 
 
 def answer(frame: bytes) -> bytes:
-    """The frame of a response, with its size."""
+    """Return the frame of a response, with its size."""
     header = parse_request_header(memoryview(frame))
     key, version = header.api_key, header.api_version
     asked_body = frame[header.body_offset :]
@@ -76,7 +76,7 @@ def answer(frame: bytes) -> bytes:
 
 
 def _fetched(body: bytes, version: int) -> bytes:
-    """A Fetch response without records."""
+    """Build a Fetch response without records."""
     asked = parse_fetch_request(body, version)
     topics = [
         TopicFetched(topic.topic, [PartitionFetched(one.index, 0, 0, 0, 0, (), 0) for one in topic.partitions])
@@ -86,7 +86,7 @@ def _fetched(body: bytes, version: int) -> bytes:
 
 
 def echo(asked: Any, answer_type: Any) -> Any:
-    """An answer that names what was asked for."""
+    """Build an answer that names the requested things."""
     values: dict[str, Any] = {}
     elements = _element_types(answer_type)
     for field in fields(answer_type):
@@ -104,7 +104,7 @@ def echo(asked: Any, answer_type: Any) -> Any:
 
 
 def _array_of(asked: Any, name: str) -> Any:
-    """The elements of the request that those of an array of the response are about."""
+    """Return the elements of the request that correspond to a response array."""
     for one in (name, "topics", "resources", "topic_names", "partitions", "partition_indexes", "coordinator_keys"):
         if is_dataclass(asked) and isinstance(getattr(asked, one, None), tuple) and name not in ("brokers", "configs"):
             return getattr(asked, one)

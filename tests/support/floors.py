@@ -40,7 +40,7 @@ def _from_root(path: str) -> str:
 
 
 def room_of(file: str, of: list[Room]) -> Room:
-    """Return the room with the longest path that fits; KeyError for a file without a room."""
+    """Return the room with the longest path that fits. Raises KeyError for a file without a room."""
     fitting = [
         (len(path), room)
         for room in of

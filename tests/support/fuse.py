@@ -1,4 +1,4 @@
-"""A process that is killed after so many of its writes."""
+"""A simulated process that is killed after a given number of writes."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from typing import Any
 
 
 class Killed(BaseException):
-    """In the place of SIGKILL: nothing catches it."""
+    """Stands in for SIGKILL: nothing catches it."""
 
 
 class Fuse:
-    """Burns down with each write; at its end the process that wrote is no more."""
+    """Counts writes. After the last allowed write, the process counts as killed."""
 
     def __init__(self, writes: int | None) -> None:
         self._left = writes
         self.writes = 0
 
     async def write(self, do: Callable[[], Awaitable[Any]]) -> Any:
-        """Carry out, and perhaps die of it."""
+        """Carry out a write. Raises Killed if it was the last one."""
         done = await do()
         self.writes += 1
         if self.writes == self._left:

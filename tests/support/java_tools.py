@@ -1,4 +1,5 @@
-"""Java tools of Kafka, of any version, one after the other in one JVM: starting it takes most of the time of each."""
+"""Run Java tools of any Kafka version one after the other in one JVM, because starting a JVM takes most of a tool's
+time."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from proxy.demo.process import Process, bound
 
 SOURCE = Path(__file__).parents[1] / "conformance" / "jvm" / "Tools.java"
 TOOL_SOURCES = tuple(Path(__file__).with_name(f"{name}.java") for name in ("Assign", "JmxCounts", "ShareReader"))
-"""Tools of the tests' own, by the name of the file."""
+"""The tests' own tools, by file name."""
 EXTRA_JARS = "extra-4.3.1"
 HEAP_MB = 256
 TIMEOUT_SECONDS = 60
@@ -27,7 +28,7 @@ TOOLS = "org.apache.kafka.tools"
 
 
 class Printed(NamedTuple):
-    """How a tool ended and what it printed."""
+    """Exit code and output of a tool."""
 
     exit_code: int
     out: str
@@ -41,7 +42,7 @@ def compile_launcher(directory: Path) -> Path:
 
 
 def compile_java(sources: Sequence[Path], directory: Path, jars: str = "kafka") -> None:
-    """Compile into the directory, with a set of jars. A Java runtime alone has no compiler: a jar of one is used."""
+    """Compile into the directory, with a set of jars. A Java runtime has no compiler, so the one from a jar is used."""
     # The compiler does not expand the wildcard of a class path.
     libraries = ":".join(map(str, sorted(Path(servers.class_path(jars)).parent.glob("*.jar"))))
     options = ["-source", "17", "-target", "17", "-nowarn", "-cp", libraries, "-d", str(directory)]
@@ -51,7 +52,7 @@ def compile_java(sources: Sequence[Path], directory: Path, jars: str = "kafka") 
 
 
 def java_command(classes: Path, main_class: str, *arguments: str) -> list[str]:
-    """The command of a program that `compile_java` made, with Kafka's own classes; its log goes to its output."""
+    """Return the command of a program compiled by `compile_java`, with Kafka's own classes; it logs to its output."""
     return [*_java("ERROR", classes), "-cp", f"{classes}:{servers.class_path('kafka')}", main_class, *arguments]
 
 
@@ -64,9 +65,9 @@ def java_program(
     options: Sequence[str] = (),
     end_timeout_seconds: float = END_TIMEOUT_SECONDS,
 ) -> Process:
-    """A program in a JVM of its own, as those of Kafka Streams and Connect; its log is put into the directory.
+    """Run a program such as Kafka Streams or Connect in its own JVM; its log goes into the directory.
 
-    Classes in the directory, as `compile_java` puts them there, are found too; `options` are of the JVM.
+    Classes that `compile_java` put into the directory are found too. `options` are JVM options.
     """
     class_path = ":".join([str(directory), *(servers.class_path(one) for one in jars)])
     command = [*_java("WARN", directory), *options, "-cp", class_path, main_class, *arguments]
@@ -87,10 +88,10 @@ def _java(log_level: str, temporary: Path) -> list[str]:
 
 
 class JavaTools:
-    """One JVM; a context, at whose end it is gone."""
+    """One JVM. The context stops it when it ends."""
 
     def __init__(self, launcher: Path, jars: str = "kafka") -> None:
-        """`launcher` is what `compile_launcher` made; `jars` is a set of jars as it is called in `.servers`."""
+        """Use the `launcher` that `compile_launcher` built and the set of jars named `jars` in `.servers`."""
         class_path = f"{launcher}:{servers.class_path(jars)}"
         opened = ["--add-opens=java.base/java.lang=ALL-UNNAMED", "-Dlog4j.shutdownHookEnabled=false"]
         self._command = [*_java("ERROR", launcher), *opened, "-cp", class_path, SOURCE.stem]
@@ -110,7 +111,7 @@ class JavaTools:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         try:
-            self._process.communicate(timeout=END_TIMEOUT_SECONDS)  # the end of its input is its end
+            self._process.communicate(timeout=END_TIMEOUT_SECONDS)  # the JVM ends at the end of its input
         except (subprocess.TimeoutExpired, BrokenPipeError):
             self._process.kill()
             self._process.wait()
@@ -123,9 +124,10 @@ class JavaTools:
         until: str = "",
         timeout_seconds: float = TIMEOUT_SECONDS,
     ) -> Printed:
-        """Run a tool to its end. A tool that takes longer ends the whole JVM, and the test; the next one has a new JVM.
+        """Run a tool to its end. A tool that takes too long ends the whole JVM and the test; the next tool gets a new
+        JVM.
 
-        One that does not end by itself is ended, as by a signal, once it has printed the text `until`.
+        A tool that does not end by itself is stopped, as if by a signal, once it has printed the text `until`.
         """
         if self._process.poll() is not None:
             self._start()
@@ -137,7 +139,7 @@ class JavaTools:
             self._process.stdin.write(" ".join(map(_encoded, (main_class, stdin, until, *arguments))) + "\n")
             self._process.stdin.flush()
             words = self._process.stdout.readline().split()
-        except BaseException:  # the answer that still comes is not the next tool's
+        except BaseException:  # an answer that still arrives must not be read as the next tool's
             self._process.kill()
             self._process.wait()
             raise
@@ -149,18 +151,19 @@ class JavaTools:
         return Printed(int(words[0]), _decoded(words[1]), _decoded(words[2]))
 
     def check(self, main_class: str, *arguments: str, stdin: str = "", timeout_seconds: float = TIMEOUT_SECONDS) -> str:
-        """Run a tool that has to end well; what it printed to standard output."""
+        """Run a tool, require exit code 0, and return its standard output."""
         printed = self.run(main_class, *arguments, stdin=stdin, timeout_seconds=timeout_seconds)
         assert printed.exit_code == 0, f"{main_class} {arguments}: {printed.out}\n{printed.err}"
         return printed.out
 
 
 def only(event: str, *fields: str) -> Callable[[str], str]:
-    """For the verifiable tools, which print events: what these fields of one kind of them tell. Others have times."""
+    """Return a filter for verifiable tools: it keeps these fields of one kind of event, because others contain
+    times."""
 
     def kept(printed: str) -> str:
-        told = [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
-        return "\n".join(json.dumps([one.get(field) for field in fields]) for one in told if one["name"] == event)
+        events = [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
+        return "\n".join(json.dumps([one.get(field) for field in fields]) for one in events if one["name"] == event)
 
     return kept
 

@@ -1,4 +1,4 @@
-"""Records with keys, written to diskless logs as producers would and read back by an independent decoder."""
+"""Write records with keys to diskless logs, as producers would, and read them back with an independent decoder."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Keyed(NamedTuple):
 
 
 class Producer(NamedTuple):
-    """Who writes a batch, as its header says it."""
+    """The producer fields of a batch header."""
 
     producer_id: int = -1
     epoch: int = -1
@@ -44,7 +44,7 @@ NOBODY = Producer()
 def keyed_batch(
     records: Sequence[Keyed], *, codec: int = 0, producer: Producer = NOBODY, timestamp_ms: int = START_MS
 ) -> bytearray:
-    """One v2 batch as a producer sends it: records a millisecond apart, base offset 0."""
+    """Build one v2 batch as a producer sends it: records one millisecond apart, base offset 0."""
     builder = DefaultRecordBatchBuilder(2, codec, 0, *producer, 64 << 20)
     for place, record in enumerate(records):
         added = builder.append(place, timestamp_ms + place, record.key, record.value, list(record.headers))
@@ -53,7 +53,8 @@ def keyed_batch(
 
 
 def foreign_header_batch(records: Sequence[Keyed], *, codec: int = 0) -> bytearray:
-    """As `keyed_batch`, each record with a header whose key is not UTF-8, which the other writer can't say."""
+    """Build a batch like `keyed_batch`, but with a header key in each record that is not UTF-8. The other writer cannot
+    do this."""
     plain = keyed_batch([record._replace(headers=(("??", b"header"),)) for record in records])
     packed = ENCODE[codec](bytes(plain[HEADER_BYTES:]).replace(b"??", b"\xff?"))
     return make_timed_batch([START_MS + place for place in range(len(records))], codec=codec, payload=packed)
@@ -62,7 +63,7 @@ def foreign_header_batch(records: Sequence[Keyed], *, codec: int = 0) -> bytearr
 async def write_batches(
     settings: Settings, topic: DisklessTopic, batches: Iterable[tuple[int, bytearray]], *, log_append_time: bool = False
 ) -> bytes:
-    """One committed segment of batches, each with its partition; the segment's UUID."""
+    """Write and commit one segment of batches, each with its partition; return the segment's UUID."""
     async with open_stores(settings) as stores:
         return await commit_batches(stores, topic, batches, log_append_time=log_append_time)
 
@@ -70,7 +71,7 @@ async def write_batches(
 async def commit_batches(
     stores: Stores, topic: DisklessTopic, batches: Iterable[tuple[int, bytearray]], *, log_append_time: bool = False
 ) -> bytes:
-    """As `write_batches`, in stores that are open."""
+    """Do the same as `write_batches`, in stores that are already open."""
     builder = SegmentBuilder()
     for partition, batch in batches:
         view = memoryview(batch)
@@ -79,12 +80,12 @@ async def commit_batches(
 
 
 async def rows_in(stores: Stores, topic: DisklessTopic, partition: int = 0) -> list[Row]:
-    """All rows of a log."""
+    """Return all rows of a log."""
     return [row async for page in rows_of_log(stores.coordinator, topic.topic_id, partition) for row in page]
 
 
 async def log_batches(settings: Settings, topic: DisklessTopic, partition: int = 0) -> list[bytes]:
-    """All batches of a log as a reader gets them."""
+    """Return all batches of a log as a reader gets them."""
     async with open_stores(settings) as stores:
         rows = await rows_in(stores, topic, partition)
         found: dict[int, list[bytes]] = {}
@@ -97,7 +98,7 @@ async def log_batches(settings: Settings, topic: DisklessTopic, partition: int =
 
 
 def decoded(batches: Iterable[bytes]) -> list[Stored]:
-    """The records of batches by a decoder that is not this project's."""
+    """Decode the records of batches with a decoder that is not this project's."""
     return [
         Stored(record.offset, record.key, record.value, tuple(record.headers), record.timestamp)
         for batch in batches
@@ -106,16 +107,16 @@ def decoded(batches: Iterable[bytes]) -> list[Stored]:
 
 
 async def log_records(settings: Settings, topic: DisklessTopic, partition: int = 0) -> list[Stored]:
-    """All records of a log."""
+    """Return all records of a log."""
     return decoded(await log_batches(settings, topic, partition))
 
 
 def last_of_each_key(records: Iterable[Stored], *, tombstones: bool = True) -> list[Stored]:
-    """What compaction has to leave of records, in the plainest words: the last of each key, by offset."""
+    """Return what compaction must keep: the last record of each key, by offset."""
     last = {record.key: record for record in sorted(records) if record.key is not None}
     return sorted(record for record in last.values() if tombstones or record.value is not None)
 
 
 def unique(name: str) -> str:
-    """A topic's name that no other test has."""
+    """Return a topic name that no other test uses."""
     return f"{name}-{uuid.uuid4().hex[:8]}"

@@ -1,4 +1,4 @@
-"""The demo's load, at the size that tests use while they break things."""
+"""The demo's load, at the size that tests run while they break things."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ OPTIONS = LoadOptions(
 
 
 def load_of(stack: Stack, options: LoadOptions = OPTIONS) -> Load:
-    """Idempotent producers and checking consumers in every rack of the stack, on a classic and a diskless topic."""
+    """Create idempotent producers and checking consumers in every rack, on a classic and a diskless topic."""
     options = replace(options, replication_factor=replica_count(stack))
     return Load({rack: stack.bootstrap(rack) for rack in stack.options.racks}, options)
 
 
 def acknowledged(load: Load, kind: str) -> int:
-    """Records of one kind that are acknowledged by now."""
+    """Return how many records of one kind are acknowledged so far."""
     return load.tally().topics[kind].produced
 
 
 def wait_for_more(load: Load, kind: str, more: int = 30, timeout_seconds: float = 60.0) -> int:
-    """Wait until so many more records are acknowledged; how many are then."""
+    """Wait until `count` more records are acknowledged; return the new total."""
     goal = acknowledged(load, kind) + more
     deadline = time.monotonic() + timeout_seconds
     while (now := acknowledged(load, kind)) < goal:
@@ -38,6 +38,7 @@ def wait_for_more(load: Load, kind: str, more: int = 30, timeout_seconds: float 
 
 
 def assert_right(tally: Tally) -> None:
-    """Every acknowledged record is in every rack once, and producers were told of no error they can't get over."""
+    """Require every acknowledged record exactly once in every rack, and no error that a producer cannot recover
+    from."""
     assert tally.right, tally.findings
     assert {kind: topic.failed for kind, topic in tally.topics.items()} == dict.fromkeys(tally.topics, 0)

@@ -1,4 +1,4 @@
-"""Classic topics that are read in the rack of whoever reads, and the oracle: who has served their bytes."""
+"""Read classic topics in the client's rack, and check with broker metrics which brokers served the bytes."""
 
 from __future__ import annotations
 
@@ -20,35 +20,36 @@ from tests.support.whole_topics import Partitions, Read, Whole, by_hand
 
 PARTITIONS = 12
 RECORDS = 250
-"""Of each partition."""
+"""Records in each partition."""
 VALUE_BYTES = 1_200
 SMALL_BATCHES = {"batch.size": 32_768, "linger.ms": 20, "enable.idempotence": True}
 TIMEOUT_SECONDS = 60.0
 ATTEMPTS = 3
-"""Where the machine stands still for a second, a leader may have to help out: that has to be counted."""
+"""Number of attempts. If the machine stalls for a second, a leader may have to serve reads, and then that must be
+counted."""
 
 
 class Filled(NamedTuple):
-    """A topic with records that nobody will add to."""
+    """A topic whose records are complete: nobody appends to it any more."""
 
     name: str
     leaders: Sequence[int]
-    """Of each partition."""
+    """Offsets of each partition."""
     records: Partitions
 
     @property
     def counts(self) -> dict[int, int]:
-        """Records by partition."""
+        """Return the number of records by partition."""
         return {partition: len(records) for partition, records in self.records.items()}
 
     @property
     def value_bytes(self) -> int:
-        """Those of all values: brokers have at least so many bytes to give, as nothing is compressed."""
+        """Return the bytes of all values. Nothing is compressed, so brokers must send at least this many bytes."""
         return sum(len(one.value or b"") for records in self.records.values() for one in records)
 
 
 def rotated_topic(stack: Stack, label: str, partitions: int, direct: Mapping[str, Any]) -> tuple[str, list[int]]:
-    """Create a topic of which every broker has all partitions and leads its share; its name and the leaders."""
+    """Create a topic with all partitions on every broker and the leaders spread; return its name and the leaders."""
     name, nodes = f"{label}-{uuid.uuid4().hex[:6]}", list(stack.kafka.racks)
     assignment = [nodes[turn % len(nodes) :] + nodes[: turn % len(nodes)] for turn in range(partitions)]
     client = AdminClient(dict(direct))
@@ -61,9 +62,10 @@ def rotated_topic(stack: Stack, label: str, partitions: int, direct: Mapping[str
 
 
 def filled_topic(stack: Stack, label: str, settings: Mapping[str, Any] | None = None) -> Filled:
-    """Create it and send its records past the proxies; every replica has them all, and every broker leads some.
+    """Create a topic and write its records directly to the brokers. Every replica has all records; every broker leads
+    some.
 
-    `settings` are the writer's, where brokers want more than an address.
+    `settings` go to the writer, for brokers that require more than an address.
     """
     direct = {"bootstrap.servers": stack.direct_bootstrap, **(settings or {})}
     name, leaders = rotated_topic(stack, label, PARTITIONS, direct)
@@ -88,7 +90,7 @@ def filled_topic(stack: Stack, label: str, settings: Mapping[str, Any] | None = 
 
 
 def wait_in_sync(client: AdminClient, name: str, replicas: int) -> list[int]:
-    """Until so many replicas of every partition are in sync; the leaders."""
+    """Wait until `count` replicas of every partition are in sync; return the leaders."""
     deadline = time.monotonic() + TIMEOUT_SECONDS
     while True:
         partitions = client.list_topics(name, timeout=30).topics[name].partitions
@@ -99,18 +101,19 @@ def wait_in_sync(client: AdminClient, name: str, replicas: int) -> list[int]:
 
 
 def whole(stack: Stack, rack: str, topic: Filled, tools: JavaTools, directory: Path, **more: Any) -> Whole:
-    """The topic as it is read through the rack's proxy."""
+    """Return the topic as it is read through the rack's proxy."""
     return Whole(stack.bootstrap(rack), topic.name, topic.counts, tools, directory, **more)
 
 
 def warm_up(stack: Stack, topic: Filled, tools: JavaTools, directory: Path) -> None:
-    """Read it once through every rack's proxy, which then knows it."""
+    """Read the topic once through every rack's proxy, so that each proxy knows it."""
     for rack in stack.kafka.racks.values():
         assert by_hand(4)(whole(stack, rack, topic, tools, directory)) == topic.records
 
 
 class Oracle:
-    """Who has given records of the topic since this was made, and what the proxies say that leaders had to give."""
+    """Measures which brokers have served the topic since this object was created, and which reads the proxies sent to
+    leaders."""
 
     def __init__(self, stack: Stack, tools: JavaTools, topic: str) -> None:
         self._stack = stack
@@ -121,21 +124,20 @@ class Oracle:
         return sum(Metrics(self._stack, proxy).value("leader_read_bytes_total") for proxy in self._stack.proxies)
 
     def by_rack(self) -> dict[str, int]:
-        """By the brokers' own metrics."""
+        """Return record bytes by rack, from the brokers' own metrics."""
         return self._served.by_rack()
 
     def leader_bytes(self) -> float:
-        """By the proxies' metrics: of all topics, read from a leader of another rack."""
+        """Return the proxies' count of bytes of all topics that were read from a leader of another rack."""
         return self._leader_bytes() - self._before
 
 
 def read_at_home(
     stack: Stack, tools: JavaTools, topic: str, rack: str, read: Callable[[], Partitions], expected: Partitions
 ) -> int:
-    """Read it as a whole with all records from the rack; the bytes that its broker gave.
+    """Read the whole topic with all records from the rack; return the bytes that its broker served.
 
-    Every byte from elsewhere has to be one that the proxies count as a leader's, and in one of a few attempts there are
-    none of these.
+    The proxies must count every byte from another rack as a leader's. One of a few attempts must have no such bytes.
     """
     for _ in range(ATTEMPTS):
         oracle = Oracle(stack, tools, topic)

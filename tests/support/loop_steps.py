@@ -1,4 +1,5 @@
-"""The longest step of an event loop, in CPU time of its thread, as a multiple of a unit of work of the same run."""
+"""Measure the longest step of an event loop, in CPU time of its thread, as a multiple of a unit of work of the same
+run."""
 
 from __future__ import annotations
 
@@ -14,18 +15,18 @@ UNIT_LOOPS = 20_000
 
 
 class Steps:
-    """Steps that were measured between two moments."""
+    """Steps measured between two moments."""
 
     def __init__(self) -> None:
         self.longest_s = 0.0
         self.total_s = 0.0
         self.count = 0
         self.not_counted_s = 0.0
-        """CPU time within the present step that is the test's own."""
+        """CPU time that the test itself used within the current step."""
 
 
 def unit_s() -> float:
-    """CPU time of a millisecond's work, or so, of one thread."""
+    """Measure the CPU time of about a millisecond's work of one thread."""
     taken = []
     for _ in range(9):
         began = time.thread_time()
@@ -38,7 +39,7 @@ def unit_s() -> float:
 
 @contextmanager
 def measured_steps() -> Iterator[Steps]:
-    """Measure every callback that the loop runs."""
+    """Measure every callback of the loop."""
     steps = Steps()
     run = asyncio.Handle._run
 

@@ -1,4 +1,4 @@
-"""Diskless logs in memory, for tests of what reads them: the coordinator's model, objects in a dict, real caches."""
+"""Diskless logs in memory, to test their readers: the coordinator's model, objects in a dict, real caches."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LARGE = 1 << 20
 
 
 class MemoryObjects:
-    """Of ObjectStorage what readers need, in a dict."""
+    """The part of ObjectStorage that readers need, in a dict."""
 
     def __init__(self) -> None:
         self.objects: dict[str, bytearray] = {}
@@ -37,12 +37,12 @@ class MemoryObjects:
 
 
 class MemoryLog:
-    """What a reader needs, and a way to write: one segment per `write`."""
+    """The parts that a reader needs, and a writer that makes one segment per `write`."""
 
     def __init__(self) -> None:
         self.storage = MemoryObjects()
         self.now_ms = 0
-        """What the coordinator's clock shows."""
+        """Current time of the coordinator's clock."""
         self.coordinator = ModelCoordinator(clock=lambda: self.now_ms)
         self.tail, self.cold = (
             BlockCache(self.storage, capacity_bytes=LARGE, block_bytes=LARGE // 8)  # type: ignore[arg-type]
@@ -55,7 +55,8 @@ class MemoryLog:
         self.lookup = TimeLookup(self.coordinator, rows, throttled_log, max_rows=2, max_batch_bytes=LARGE)
 
     async def write(self, batches: Iterable[tuple[int, bytearray]], *, log_append_time: bool = False) -> None:
-        """`batches`: (partition, batch) in order of arrival. `log_append_time`: they get the time that it is now."""
+        """Write one segment of `batches`: (partition, batch) in order of arrival. `log_append_time` sets the current
+        time."""
         builder = SegmentBuilder()
         for partition, batch in batches:
             header = check_batch(memoryview(batch), max_message_bytes=LARGE)
@@ -67,31 +68,31 @@ class MemoryLog:
     async def swap(
         self, partition: int, first: int, count: int, *, keep: Callable[[BatchBounds], bool] = keep_all
     ) -> Row | None:
-        """Put one row of a merged object in the place of so many: see `merge_rows`."""
+        """Replace `count` rows by one row of a merged object; see `merge_rows`."""
         old = tuple(self.coordinator.logs[TOPIC, partition].rows[first : first + count])
         return await merge_rows(self.coordinator, self.storage, TOPIC, partition, old, keep=keep)  # type: ignore[arg-type]
 
     def delete_unused(self) -> None:
-        """The objects that nothing uses."""
+        """Delete the objects that no row uses."""
         for segment in self.coordinator.unused:
             self.storage.objects.pop(segment_key(segment), None)
 
     async def read(
         self, *wanted: Sequence[int], max_bytes: int = LARGE, first_exempt: bool = True
     ) -> list[PartitionRead]:
-        """`wanted`: (partition, offset) or (partition, offset, most bytes)."""
+        """Read `wanted`: (partition, offset) or (partition, offset, maximum bytes)."""
         requests = [ReadRequest(TOPIC, one[0], one[1], one[2] if len(one) > 2 else LARGE) for one in wanted]
         return await self.reader.read(requests, max_bytes=max_bytes, trust_ends=False, first_exempt=first_exempt)
 
     def forget_bytes(self) -> None:
-        """As if other blocks had taken the caches' room."""
+        """Empty the caches, as if other blocks had evicted these."""
         for cache in (self.tail, self.cold):
             for key in list(cache._entries):
                 cache._forget(key)
 
 
 async def new_log(partitions: int = 3) -> MemoryLog:
-    """With empty partitions."""
+    """Create a log with empty partitions."""
     log = MemoryLog()
     await log.coordinator.create_logs(TOPIC, range(partitions))
     return log

@@ -1,4 +1,4 @@
-"""Merges and compactions by hand: one row of a new object in the place of some of a real coordinator's."""
+"""Merge and compact by hand: replace rows of a real coordinator by one row of a new object."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from proxy.storage import ObjectStorage
 
 
 def keep_all(_: BatchBounds) -> bool:
-    """Of `merge_rows`: as a merge does."""
+    """Keep every batch, as a merge does."""
     return True
 
 
 async def rows_there(coordinator: Coordinator, topic_id: bytes, partition: int) -> tuple[Row, ...]:
-    """The first rows of a log, some hundreds at most."""
+    """Return the first rows of a log, a few hundred at most."""
     (log,) = await coordinator.describe(topic_id, [partition])
     assert log is not None
     (answer,) = await coordinator.find([FindRequest(topic_id, partition, log.log_start_offset, 1 << 40)])
@@ -33,7 +33,8 @@ async def merge_rows(
     *,
     keep: Callable[[BatchBounds], bool] = keep_all,
 ) -> Row | None:
-    """Swap neighbours for the batches of theirs that are to be kept; the new row, None where nothing was kept."""
+    """Replace neighbouring rows by one row with the batches to keep; return the new row, or None if nothing was
+    kept."""
     kept: list[bytes] = []
     last_offset = -1
     for row in old:

@@ -1,4 +1,4 @@
-"""A proxy's own figures, as Prometheus would scrape them."""
+"""Read a proxy's metrics, as Prometheus would scrape them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from proxy.demo.stack import Stack
 
 
 class Metrics:
-    """One scrape."""
+    """One scrape of a proxy's metrics."""
 
     def __init__(self, stack: Stack, rack: str) -> None:
         status, text = get(stack.admin_url(rack), "/metrics", 10)
@@ -21,11 +21,11 @@ class Metrics:
         self._samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
 
     def all_samples(self) -> list[Sample]:
-        """Every one."""
+        """Return every sample."""
         return list(self._samples)
 
     def value(self, name: str, **labels: str) -> float:
-        """The sum of all samples of that name (without the prefix) that carry these labels."""
+        """Return the sum of all samples with this name (without the prefix) and these labels."""
         return sum(
             sample.value
             for sample in self._samples
@@ -33,17 +33,17 @@ class Metrics:
         )
 
     def samples(self, name: str, **labels: str) -> list[Sample]:
-        """Those of that whole name that carry these labels."""
+        """Return the samples with this full name and these labels."""
         return [one for one in self._samples if one.name == name and labels.items() <= one.labels.items()]
 
     def labels(self, name: str, label: str) -> set[str]:
-        """The values that a label has in the samples of that whole name."""
+        """Return the values of a label in the samples with this full name."""
         return {sample.labels[label] for sample in self._samples if sample.name == name}
 
 
 @contextmanager
 def bytes_stay_in(stack: Stack, rack: str, kinds: tuple[str, ...], direction: str) -> Iterator[None]:
-    """Of the records that clients move meanwhile, all are counted for the rack, and none crosses to another one."""
+    """Require that all records that clients read or write meanwhile are counted for the rack, and none crosses."""
 
     def counted() -> tuple[float, ...]:
         scrapes = [Metrics(stack, one) for one in stack.proxies]

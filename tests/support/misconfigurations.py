@@ -1,7 +1,7 @@
-"""The ways to misconfigure that docs/troubleshooting.md lists: what is wrong, and the line that says so.
+"""The misconfigurations that docs/troubleshooting.md lists, each with the line that reports it.
 
-`python -m tests.support.misconfigurations` prints the table of the page. Tests produce each of them for real; where
-there are brokers, stores or buckets to be wrong, in the folder that has them.
+`python -m tests.support.misconfigurations` prints the table of the page. Tests produce each misconfiguration for real.
+If one needs wrong brokers, stores or buckets, its test is in the folder that has them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from enum import Enum
 
 
 class Needs(Enum):
-    """What has to be there to produce it."""
+    """Servers that are needed to produce the misconfiguration."""
 
     NOTHING = "a settings file"
     STACK = "brokers, store and storage"
@@ -26,16 +26,16 @@ class Misconfiguration:
     name: str
     what: str
     line: str
-    """As it is told, with the demo's addresses; `…` stands for anything."""
+    """Line that reports it, with the demo's addresses; `…` stands for any text."""
     needs: Needs = Needs.STACK
     by_run: bool = False
-    """`run` ends with the line, too; else it waits, or serves and warns."""
+    """True if `run` ends with this line too; otherwise it waits, or serves and warns."""
     is_warning: bool = False
-    """`check` exits with 1 only with `--strict`."""
+    """True if `check` exits with 1 only with `--strict`."""
 
     @property
     def pattern(self) -> re.Pattern[str]:
-        """The line, with any address, port and folder."""
+        """Return a pattern of the line that allows any address, port and folder."""
         escaped = re.escape(self.line).replace("…", ".*?")
         escaped = re.sub(r"127\\\.0\\\.0\\\.1:\d+", r"127\\.0\\.0\\.1:\\d+", escaped)
         return re.compile(escaped.replace(re.escape("/etc/diskless-proxy/"), r"\S*?/"))
@@ -424,12 +424,12 @@ MISCONFIGURATIONS = (
 
 
 def needing(needs: Needs) -> list[Misconfiguration]:
-    """Those of one kind, for a parametrized test."""
+    """Return the misconfigurations with these needs, for a parametrized test."""
     return [one for one in MISCONFIGURATIONS if one.needs is needs]
 
 
 def table() -> str:
-    """As docs/troubleshooting.md has it."""
+    """Return the table as it is in docs/troubleshooting.md."""
     rows = ["| what is wrong | what is said | by |", "|---|---|---|"]
     for one in MISCONFIGURATIONS:
         by = "`check`, `run`" if one.by_run else "`check --strict`" if one.is_warning else "`check`"

@@ -1,4 +1,4 @@
-"""Every proxy's own links to Redis and to the S3 server, through toxiproxy."""
+"""Give every proxy its own links to Redis and to the S3 server, through toxiproxy."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ Link = toxiproxy.Proxy
 
 
 class Network:
-    """The links, by proxy."""
+    """Links by proxy."""
 
     def __init__(self, redis: dict[str, Link], s3: dict[str, Link]) -> None:
         self.redis, self.s3 = redis, s3
 
     @staticmethod
     def slow(links: list[Link], latency_ms: int, seconds: float) -> None:
-        """Whatever comes back takes so much longer, for some seconds."""
+        """Delay all answers by this much for some seconds."""
         for link in links:
             link.add_toxic(
                 name="slow",
@@ -40,7 +40,7 @@ class Network:
 
     @staticmethod
     def reset(link: Link, seconds: float) -> None:
-        """Connections are reset, and new ones too, for some seconds."""
+        """Reset connections, including new ones, for some seconds."""
         link.add_toxic(name="reset", type="reset_peer", stream="upstream", attributes={"timeout": 0})
         try:
             time.sleep(seconds)
@@ -50,7 +50,7 @@ class Network:
 
 @contextmanager
 def network_of(stack: Stack) -> Iterator[Network]:
-    """Lead the proxies of a stack that has just been started over links; they are restarted for it."""
+    """Put links between the proxies of a freshly started stack and its stores. The proxies are restarted."""
     with toxiproxy_server(stack.directory / "logs") as server:
         redis: dict[str, Link] = {}
         s3: dict[str, Link] = {}

@@ -1,4 +1,4 @@
-"""The real Prometheus and promtool, as far as set-up could fetch them."""
+"""Run the real Prometheus and promtool, if set-up could fetch them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ needs_prometheus = pytest.mark.skipif(
 
 
 def promtool(*arguments: str) -> str:
-    """What it says; fails the test where it finds something wrong."""
+    """Return promtool's output. Fails the test if promtool finds an error."""
     command = [str(_PLACE / "promtool"), *arguments]
     done = subprocess.run(command, cwd=RULES, capture_output=True, text=True, check=False, timeout=WAIT_SECONDS)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -40,13 +40,13 @@ def promtool(*arguments: str) -> str:
 
 
 class Prometheus:
-    """One that runs."""
+    """A running Prometheus server."""
 
     def __init__(self, url: str) -> None:
         self._url = url
 
     def ask(self, path: str, **parameters: str) -> Any:
-        """The data of an answer of its API. Fails the test where it refuses."""
+        """Return the data of an API answer. Fails the test if Prometheus rejects the request."""
         url = f"{self._url}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"
         try:
             with urllib.request.urlopen(url, timeout=30) as response:
@@ -59,13 +59,13 @@ class Prometheus:
         return answer["data"]
 
     def query(self, expression: str) -> list[dict[str, Any]]:
-        """The series that it has now."""
+        """Return the current series of the query."""
         result = self.ask("query", query=expression)["result"]
         assert isinstance(result, list)
         return result
 
     def wait_for(self, expression: str) -> None:
-        """Until it has a series."""
+        """Wait until the query has a series."""
         wait_until(
             lambda: "" if self.query(expression) else f"no series for {expression}",
             WAIT_SECONDS,
@@ -74,7 +74,7 @@ class Prometheus:
         )
 
     def answers(self) -> bool:
-        """Whether it does yet."""
+        """True if the server answers."""
         try:
             with urllib.request.urlopen(f"{self._url}/-/ready", timeout=10):
                 return True
@@ -84,7 +84,8 @@ class Prometheus:
 
 @contextmanager
 def prometheus_server(directory: Path, targets: Sequence[str]) -> Iterator[Prometheus]:
-    """One that scrapes `targets`, each `host:port`, every second as `deploy/prometheus/prometheus.yaml` would."""
+    """Run a server that scrapes `targets`, each `host:port`, every second as `deploy/prometheus/prometheus.yaml`
+    would."""
     config = yaml.safe_load((RULES / "prometheus.yaml").read_text())
     config["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
     config["rule_files"] = [str(RULES / name) for name in config["rule_files"]]

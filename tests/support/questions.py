@@ -1,4 +1,4 @@
-"""Single requests in any version, as trees of plain values by kio's schemas (`tests.unit.wire.trees`)."""
+"""Send single requests in any version, as trees of plain values by kio's schemas (`tests.unit.wire.trees`)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _ZEROS = {"string": "", "bytes": b"", "records": b"", "uuid": bytes(16), "bool":
 
 
 def filled(entity: Any, values: dict[str, Any]) -> dict[str, Any]:
-    """A message with `values` where the version has such fields, and empty everything else."""
+    """Return a message with `values` in the fields that the version has, and every other field empty."""
     tree: dict[str, Any] = {}
     for field in schema_of(entity).fields:
         value = values.get(field.name)
@@ -26,13 +26,13 @@ def filled(entity: Any, values: dict[str, Any]) -> dict[str, Any]:
 
 
 def ask_bytes(address: str, api_key: int, version: int, body: bytes, client_id: str | None = "raw") -> bytes:
-    """The body of the answer. Raises ConnectionError where there is none."""
+    """Return the body of the answer. Raises ConnectionError if there is no answer."""
     with Raw(address) as raw:
         return ask_on(raw, api_key, version, body, client_id)
 
 
 def ask_on(raw: Raw, api_key: int, version: int, body: bytes, client_id: str | None = "raw") -> bytes:
-    """The same on a connection that is there."""
+    """Send on an existing connection; otherwise like `ask_bytes`."""
     raw.send(request(api_key, version, body, client_id=client_id))
     frame = raw.answer()
     if frame is None:
@@ -41,7 +41,7 @@ def ask_on(raw: Raw, api_key: int, version: int, body: bytes, client_id: str | N
 
 
 def ask(address: str | Raw, api_key: int, version: int, client_id: str | None = "raw", **values: Any) -> dict[str, Any]:
-    """The answer to a request with these fields, as a tree."""
+    """Return the answer to a request with these fields, as a tree."""
     body = encode(entity := request_type(api_key, version), filled(entity, values))
     if isinstance(address, Raw):
         answer = ask_on(address, api_key, version, body, client_id)

@@ -1,4 +1,4 @@
-"""AlterClientQuotas (KIP-546), which none of the Python clients has, and waiting until the proxies know."""
+"""Alter client quotas (KIP-546), which no Python client can do, and wait until the proxies know them."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ ALTER_CLIENT_QUOTAS, VERSION = 49, 0
 BYTE_RATES = ("producer_byte_rate", "consumer_byte_rate")
 
 Entity = tuple[tuple[str, str], ...]
-"""(entity type, name) pairs."""
+"""Pairs of entity type and name."""
 
 
 def alter_quotas(ask: Callable[[bytes], bytes | None], limits: Mapping[Entity, float | None]) -> None:
-    """Set both byte rates of each entity; None ends them. `ask`: a request with its size to an answer without."""
+    """Set both byte rates of each entity; None removes them. `ask` sends a request with its size and returns the answer
+    without."""
     request_type: Any = load_request_schema(ALTER_CLIENT_QUOTAS, VERSION)
     entry_type: Any = nested(request_type, "entries")
     entity_type, operation_type = (nested(entry_type, field) for field in ("entity", "ops"))
@@ -42,10 +43,10 @@ def alter_quotas(ask: Callable[[bytes], bytes | None], limits: Mapping[Entity, f
 
 
 def known_limits(stack: Stack, rack: str) -> float:
-    """How many limits the rack's proxy knows."""
+    """Return how many limits the rack's proxy knows."""
     return Metrics(stack, rack).value("quota_limits")
 
 
 def wait_until_known(stack: Stack, rack: str, limits: float) -> None:
-    """Until the rack's proxy knows so many."""
+    """Wait until the rack's proxy knows `count` limits."""
     wait_for(lambda: known_limits(stack, rack) == limits, "the proxy has read the quotas")

@@ -1,4 +1,4 @@
-"""Bytes to a listener and back, for what no client library would send."""
+"""Send bytes to a listener and read them back, for requests that no client library would send."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ TIMEOUT_SECONDS = 60.0
 
 
 def framed(frame: bytes) -> bytes:
-    """With its size."""
+    """Return the body with its size in front."""
     return _SIZE.pack(len(frame)) + frame
 
 
 def request(
     api_key: int, api_version: int, body: bytes, correlation_id: int = 7, client_id: str | None = "raw"
 ) -> bytes:
-    """A whole request with its size."""
+    """Return a whole request with its size."""
     return framed(request_header(api_key, api_version, correlation_id, client_id) + body)
 
 
 class Raw:
-    """One connection."""
+    """One connection that sends and reads raw bytes."""
 
     def __init__(self, address: str, *, receive_buffer_bytes: int | None = None) -> None:
         host, _, port = address.rpartition(":")
@@ -43,11 +43,11 @@ class Raw:
         self.close()
 
     def close(self) -> None:
-        """End it."""
+        """Close the connection."""
         self._socket.close()
 
     def send(self, data: bytes) -> bool:
-        """Send all of it; False where the other side has ended the connection."""
+        """Send all bytes; return False if the other side has closed the connection."""
         try:
             self._socket.sendall(data)
         except (ConnectionError, BrokenPipeError):
@@ -55,7 +55,7 @@ class Raw:
         return True
 
     def send_some(self, data: bytes) -> int:
-        """Send as much as is taken at once."""
+        """Send as many bytes as the socket takes at once."""
         self._socket.setblocking(False)
         try:
             return self._socket.send(data)
@@ -65,7 +65,7 @@ class Raw:
             self._socket.settimeout(TIMEOUT_SECONDS)
 
     def answer(self) -> bytes | None:
-        """The next frame without its size; None where the connection ends first. Raises TimeoutError."""
+        """Return the next frame without its size; None if the connection ends first. Raises TimeoutError."""
         head = self._exactly(4)
         return None if head is None else self._exactly(_SIZE.unpack(head)[0])
 

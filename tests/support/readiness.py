@@ -1,4 +1,4 @@
-"""`/readyz` of a proxy, as a load balancer asks it."""
+"""Poll `/readyz` of a proxy, as a load balancer does."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from proxy.demo.waiting import wait_until
 
 
 def readiness(admin_url: str, path: str = "readyz") -> tuple[int, str]:
-    """Status and text; status 0 where nothing listens."""
+    """Return status and text; the status is 0 if nothing listens."""
     return get(admin_url, f"/{path}", 10)
 
 
 def wait_not_ready(admin_url: str, *words: str) -> str:
-    """Wait until it answers 503 with a reason that has these words; the reason."""
+    """Wait until the answer is 503 with a reason that contains these words; return the reason."""
     reasons = []
 
     def complaint() -> str:
@@ -27,5 +27,5 @@ def wait_not_ready(admin_url: str, *words: str) -> str:
 
 
 def wait_ready(admin_url: str) -> None:
-    """Wait until it answers 200."""
+    """Wait until the answer is 200."""
     wait_until(lambda: "" if readiness(admin_url)[0] == 200 else readiness(admin_url)[1], 60, threading.Event(), str)

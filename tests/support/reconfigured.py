@@ -1,4 +1,4 @@
-"""A proxy of a stack with other settings for a while."""
+"""Run a proxy of a stack with other settings for a while."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from proxy.demo.stack import Stack
 
 @contextmanager
 def reconfigured(stack: Stack, rack: str, **settings: int) -> Iterator[None]:
-    """Restart the rack's proxy with these settings, and afterwards with its own again."""
+    """Restart the rack's proxy with these settings, and restore its own settings afterwards."""
     own = dict(stack.proxies[rack].settings)
 
     def restart(configure: Callable[[], None]) -> None:

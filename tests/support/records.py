@@ -1,4 +1,4 @@
-"""Records to send, and records as they are read back, in a form that can be compared field by field."""
+"""Sample records to send, and received records in a form that can be compared field by field."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Sample(NamedTuple):
 
 
 class Stored(NamedTuple):
-    """A record as a consumer gets it."""
+    """A record as a consumer receives it."""
 
     offset: int
     key: bytes | None
@@ -30,10 +30,10 @@ class Stored(NamedTuple):
 
 
 def samples(count: int, label: str, max_value_bytes: int = 8_000, *, plain: bool = False) -> list[Sample]:
-    """Records with everything that a record may have: no key, no value, empty ones, headers without value or twice.
+    """Return records with every feature: no key, no value, empty key and value, headers without a value or given twice.
 
-    The same for the same `label`, but for their timestamps, which lie in the last minute. `plain`: without what the
-    Python clients can't say (neither key nor value; a header without value).
+    The same `label` gives the same records, except for their timestamps, which are within the last minute. `plain`
+    omits what the Python clients cannot send (neither key nor value; a header without a value).
     """
     chance = random.Random(label)
     now_ms = int(time.time() * 1000) - 60_000
@@ -51,5 +51,5 @@ def samples(count: int, label: str, max_value_bytes: int = 8_000, *, plain: bool
 
 
 def stored(sent: list[Sample], first_offset: int = 0) -> list[Stored]:
-    """How a reader is to see `sent`."""
+    """Return `sent` as a reader must see it."""
     return [Stored(first_offset + place, *sample) for place, sample in enumerate(sent)]

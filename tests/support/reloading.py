@@ -1,4 +1,4 @@
-"""Settings of a proxy that runs, changed as an operator would: the file is written anew, then SIGHUP."""
+"""Change the settings of a running proxy as an operator would: rewrite the file, then send SIGHUP."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ RELOADED, REFUSED, NEED_RESTART = "settings_reloaded", "settings_not_reloaded", 
 
 
 def lines_with(log: Path, event: str) -> list[str]:
-    """The lines of a log with that event."""
+    """Return the lines of a log with that event."""
     return [line for line in log.read_text(errors="replace").splitlines() if f"] {event} " in f"{line} "]
 
 
 def hang_up(pid: int, log: Path, event: str, *, lines: int = 1) -> list[str]:
-    """Send SIGHUP, and wait until the log has so many lines more with the event; those."""
+    """Send SIGHUP, wait until the log has `count` more lines with the event, and return these lines."""
     before = len(lines_with(log, event))
     os.kill(pid, signal.SIGHUP)
     return wait_lines(log, event, before + lines)[before:]
 
 
 def wait_lines(log: Path, event: str, lines: int = 1) -> list[str]:
-    """Wait until the log has so many lines with that event; those, and more where there are more."""
+    """Wait until the log has at least `count` lines with that event, and return all of them."""
 
     def complaint() -> str:
         return "" if len(lines_with(log, event)) >= lines else f"{log} has fewer than {lines} lines with {event}"
@@ -43,9 +43,9 @@ def wait_lines(log: Path, event: str, lines: int = 1) -> list[str]:
 
 @contextmanager
 def reloaded(stack: Stack, rack: str, overrides: Mapping[str, Any], *, processes: int = 1) -> Iterator[list[str]]:
-    """The rack's proxy with other settings, and after it with those of before.
+    """Run the rack's proxy with other settings during the context, and restore the previous settings after it.
 
-    `processes`: that say that they have reloaded; yields their lines.
+    `processes` is the number of processes that log the reload; yields their lines.
     """
     path, process = stack.config_path(rack), stack.process(f"proxy-{rack}")
     before = path.read_text()

@@ -1,4 +1,4 @@
-"""Kubernetes objects: the chart rendered by the real helm, and what is to hold of every object wherever it is from."""
+"""Kubernetes objects: the chart rendered by the real helm, and rules that every object must meet, from any source."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ VALUES = sorted((CHART / "ci").glob("*.yaml"))
 HELM = servers_directory() / "bin" / "helm"
 CRDS = servers_directory() / "crds"
 KUBERNETES = ("1.29", "1.37")
-"""The oldest that the chart takes, and the newest whose schemas there are."""
+"""Oldest Kubernetes version that the chart supports, and the newest version with known schemas."""
 
 needs_helm = pytest.mark.skipif(not HELM.exists(), reason="no helm in .servers/bin; `make setup` builds it")
 
 
 def helm(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    """Run it."""
+    """Run helm and return its output."""
     return subprocess.run([HELM, *arguments], capture_output=True, text=True, check=False)
 
 
 @cache
 def rendered(values: Path, *settings: str, kubernetes: str = "1.37", chart: Path = CHART) -> tuple[Object, ...]:
-    """The objects of release `test` in namespace `kafka`; nobody may change them."""
+    """Return the objects of release `test` in namespace `kafka`; callers must not change them."""
     sets = [word for setting in settings for word in ("--set", setting)]
     version = ("--kube-version", kubernetes, "--namespace", "kafka")
     done = helm("template", "test", chart, *version, "--values", values, *sets)
@@ -47,12 +47,12 @@ def rendered(values: Path, *settings: str, kubernetes: str = "1.37", chart: Path
 
 
 def of_kind(objects: tuple[Object, ...], kind: str) -> list[Object]:
-    """Those of one kind."""
+    """Return the objects of one kind."""
     return [one for one in objects if one["kind"] == kind]
 
 
 def pods(objects: tuple[Object, ...]) -> Iterator[tuple[str, Object]]:
-    """What every pod is made from, and the object that it is in."""
+    """Yield every pod template with the object that contains it."""
     for one in objects:
         name, spec = f"{one['kind']} {one['metadata']['name']}", one.get("spec", {})
         if one["kind"] == "Pod":
@@ -64,12 +64,12 @@ def pods(objects: tuple[Object, ...]) -> Iterator[tuple[str, Object]]:
 
 
 def containers(pod: Object) -> list[Object]:
-    """All of them, sidecars too."""
+    """Return all containers, including sidecars."""
     return [*pod.get("initContainers", ()), *pod["containers"]]
 
 
 def check_schema(one: Object, kubernetes: str) -> None:
-    """Against the schema of its kind, in which nothing else is allowed."""
+    """Check an object against the schema of its kind, with no other field allowed."""
     if one["apiVersion"].startswith("monitoring.coreos.com/"):
         jsonschema.validate(one, custom_schema(one["kind"]))
     else:
@@ -81,7 +81,7 @@ def check_schema(one: Object, kubernetes: str) -> None:
 
 @cache
 def _schemas(kubernetes: str) -> tuple[Registry[Any], Path]:
-    """What those of a version have in common, and where they are; kubernetes-validate itself reads all each time."""
+    """Return a version's shared definitions and their path; kubernetes-validate itself reads all of them each time."""
     packaged = Path(kubernetes_validate.__file__).parent / "kubernetes-json-schema"
     directory = packaged / f"v{kubernetes}.0-local-strict"
     common: Resource[Any] = Resource.from_contents(json.loads((directory / "_definitions.json").read_text()))
@@ -90,7 +90,7 @@ def _schemas(kubernetes: str) -> tuple[Registry[Any], Path]:
 
 @cache
 def custom_schema(kind: str) -> Object:
-    """That of the operator's kinds."""
+    """Return the schema of one of the operator's kinds."""
     if not CRDS.exists():
         pytest.skip("no schemas in .servers/crds; `make setup` fetches them")
     definition = yaml.safe_load((CRDS / f"monitoring.coreos.com_{kind.lower()}s.yaml").read_text())
@@ -104,7 +104,7 @@ def _properties(version: Object) -> Object:
 
 
 def _strict(schema: Any) -> Any:
-    """Nothing that is not named. Patterns are Go's, not all of which Python reads."""
+    """Forbid fields that the schema does not name. Patterns are Go's; Python cannot read all of them."""
     if isinstance(schema, list):
         return [_strict(one) for one in schema]
     if not isinstance(schema, dict):
@@ -116,7 +116,7 @@ def _strict(schema: Any) -> Any:
 
 
 def check_restricted(pod: Object) -> None:
-    """What the Pod Security Standard `restricted` asks, and that the root file system can't be written."""
+    """Check the Pod Security Standard `restricted`, and that the root file system is read-only."""
     assert not {"hostNetwork", "hostPID", "hostIPC"} & set(pod)
     assert pod.get("automountServiceAccountToken") is False
     for volume in pod.get("volumes", ()):
@@ -136,7 +136,7 @@ def check_restricted(pod: Object) -> None:
 
 
 def check_whole(pod: Object) -> None:
-    """Bounded, pinned, and all that is mounted is there."""
+    """Check that resources are bounded, images are pinned, and everything that is mounted exists."""
     there = {volume["name"] for volume in pod.get("volumes", ())}
     mounted = {mount["name"] for container in containers(pod) for mount in container.get("volumeMounts", ())}
     assert mounted <= there
@@ -148,5 +148,5 @@ def check_whole(pod: Object) -> None:
         paths = [mount["mountPath"] for mount in container.get("volumeMounts", ())]
         assert len(paths) == len(set(paths))
         for outer in paths:
-            # Nothing can be mounted into what can't be written.
+            # Kubernetes cannot create a mount point in a read-only file system.
             assert not any(inner.startswith(f"{outer}/") for inner in paths), paths

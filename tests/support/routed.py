@@ -1,7 +1,7 @@
-"""The same Fetch twice: at the broker that leads, and at its listener in a proxy of another rack.
+"""Send the same Fetch twice: to the leader, and to its listener in a proxy of another rack.
 
-The partitions of a *foreign listener* (its broker is in another rack than the proxy) are to be read from replicas of
-the proxy's rack, and no client may tell that from what it is answered.
+A *foreign listener* stands for a broker of another rack than the proxy's. The proxy must read the partitions of a
+foreign listener from replicas of its own rack, and no client may notice this from the answers.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from tests.support.waiting import wait_for
 PRODUCE, FETCH, METADATA, DELETE_RECORDS, ELECT_LEADERS, REASSIGN = 0, 1, 3, 21, 43, 45
 FIRST_ID_VERSION, HIGHEST_VERSION = 13, 18
 ON_A_REPLICA = 11
-"""The first version of Fetch that a follower answers."""
+"""First version of Fetch that a follower answers."""
 LEADER, NEAR = 2, 1
-"""Node IDs: the leader's, in RACK_OF_LEADER, and that of the replica which is in the proxy's rack."""
+"""Node IDs of the leader, in RACK_OF_LEADER, and of the replica in the proxy's rack."""
 RACK, RACK_OF_LEADER = "rack-a", "rack-b"
 NOT_LEADER_OR_FOLLOWER = 6
 CLOSED = "the connection is closed"
@@ -32,10 +32,10 @@ Answer = dict[str, Any] | str
 
 
 class Asked(NamedTuple):
-    """What is asked of one partition."""
+    """One partition's part of a Fetch request."""
 
     topic: str | bytes
-    """A name, which is asked for by its ID where the version wants one, or an ID that nobody has."""
+    """Topic name, sent as its ID if the version needs one, or an ID that does not exist."""
     partition: int
     offset: int
     max_bytes: int = 1 << 20
@@ -45,7 +45,7 @@ class Asked(NamedTuple):
 
 @dataclass(slots=True)
 class Twins:
-    """A connection to the leader, and one to its listener at the proxy of another rack. A context."""
+    """A connection to the leader, and one to its listener at the proxy of another rack, as a context."""
 
     stack: Stack
     ids: dict[str, bytes]
@@ -61,16 +61,16 @@ class Twins:
             connection.close()
 
     def fetch(self, version: int, *asked: Asked, **values: Any) -> tuple[Answer, Answer]:
-        """How both answer, as trees of plain values in the same form."""
-        told = self.directly(version, *asked, **values), self.routed(version, *asked, **values)
-        return self._comparable(told[0]), self._comparable(told[1])
+        """Return both answers, as trees of plain values in the same form."""
+        reported = self.directly(version, *asked, **values), self.routed(version, *asked, **values)
+        return self._comparable(reported[0]), self._comparable(reported[1])
 
     def directly(self, version: int, *asked: Asked, **values: Any) -> Answer:
-        """What the leader itself answers."""
+        """Return the leader's own answer."""
         return self._ask(broker_address(self.stack, LEADER), version, asked, values)
 
     def routed(self, version: int, *asked: Asked, **values: Any) -> Answer:
-        """What the proxy answers at the leader's listener."""
+        """Return the proxy's answer at the leader's listener."""
         answer = self._ask(listener(self.stack, LEADER, self.rack), version, asked, values)
         if isinstance(answer, dict):
             self._check_own(answer)
@@ -86,20 +86,20 @@ class Twins:
             return CLOSED
 
     def _check_own(self, answer: dict[str, Any]) -> None:
-        """What only a proxy's answer has to be."""
+        """Check the rules that only a proxy's answer must meet."""
         assert answer.get("session_id", 0) == 0, "the proxy keeps no sessions"
         brokers = {self.stack.ports.broker(node) for node in self.stack.kafka.racks}
         for endpoint in answer.get("node_endpoints", ()):
-            assert endpoint["port"] not in brokers, f"a broker's own address is told: {endpoint}"
+            assert endpoint["port"] not in brokers, f"the answer contains a broker's own address: {endpoint}"
         for one in partitions(answer):
             assert one.get("preferred_read_replica", -1) == -1, "the client is sent elsewhere"
 
     def _comparable(self, answer: Answer) -> Answer:
         if isinstance(answer, str):
             return answer
-        told = {name: value for name, value in answer.items() if name not in ("session_id", "node_endpoints")}
-        told["nodes"] = [endpoint["node_id"] for endpoint in answer.get("node_endpoints", ())]
-        return told
+        reported = {name: value for name, value in answer.items() if name not in ("session_id", "node_endpoints")}
+        reported["nodes"] = [endpoint["node_id"] for endpoint in answer.get("node_endpoints", ())]
+        return reported
 
 
 def fetch(
@@ -110,7 +110,8 @@ def fetch(
     client_id: str = "twins",
     **values: Any,
 ) -> dict[str, Any]:
-    """The answer as a tree; by default nothing is waited for. Raises ConnectionError where there is none."""
+    """Return the answer as a tree; by default the broker does not wait. Raises ConnectionError if there is no
+    answer."""
     topics: list[dict[str, Any]] = []
     for one in asked:
         named = one.topic if isinstance(one.topic, bytes) else ids.get(one.topic, NO_ID)
@@ -132,28 +133,28 @@ def fetch(
 
 
 def partitions(answer: Answer) -> list[dict[str, Any]]:
-    """Those of all topics, in order."""
+    """Return the partitions of all topics, in order."""
     assert isinstance(answer, dict), answer
     return [one for topic in answer["responses"] for one in topic["partitions"]]
 
 
 def records_of(answer: Answer) -> list[bytes]:
-    """The records of each partition, in order."""
+    """Return the records of each partition, in order."""
     return [one["records"] or b"" for one in partitions(answer)]
 
 
 def broker_address(stack: Stack, node: int) -> str:
-    """Of a broker itself."""
+    """Return the address of a broker itself."""
     return f"127.0.0.1:{stack.ports.broker(node)}"
 
 
 def listener(stack: Stack, node: int, rack: str) -> str:
-    """Where a rack's proxy stands for a broker."""
+    """Return the address where a rack's proxy stands for a broker."""
     return f"127.0.0.1:{stack.ports.broker_port_start(list(stack.proxies).index(rack)) + node}"
 
 
 def topic_id(stack: Stack, topic: str) -> bytes:
-    """The ID of a topic, once its leader's broker has heard of it."""
+    """Return the ID of a topic, once its leader's broker knows it."""
     found = NO_ID
 
     def heard_of() -> bool:
@@ -168,33 +169,33 @@ def topic_id(stack: Stack, topic: str) -> bytes:
 
 
 def produce(stack: Stack, topic: str, partition: int, batch: bytes, *, acks: int = -1) -> int:
-    """A batch to the broker that leads; its first offset."""
+    """Send a batch to the broker that leads the partition; return its first offset."""
     data = [{"name": topic, "partition_data": [{"index": partition, "records": bytes(batch)}]}]
-    told: dict[str, Any] = {}
+    reported: dict[str, Any] = {}
 
     def taken() -> bool:
         node = leader_of(stack, topic, partition)
         answer = ask(broker_address(stack, node), PRODUCE, 9, acks=acks, timeout=30_000, topic_data=data)
-        told.update(answer["responses"][0]["partition_responses"][0])
-        # On a machine that is very busy a leader may just have moved.
-        return bool(told["error_code"] != NOT_LEADER_OR_FOLLOWER)
+        reported.update(answer["responses"][0]["partition_responses"][0])
+        # On a very busy machine, a leader may just have moved.
+        return bool(reported["error_code"] != NOT_LEADER_OR_FOLLOWER)
 
     wait_for(taken, f"{topic}-{partition} has a leader")
-    assert told["error_code"] == 0, told
-    return int(told["base_offset"])
+    assert reported["error_code"] == 0, reported
+    return int(reported["base_offset"])
 
 
 def leader_of(stack: Stack, topic: str, partition: int, node: int = LEADER) -> int:
-    """Who leads, as a broker knows it; the broker itself where nobody does."""
+    """Return the leader that a broker knows; the broker itself if there is no leader."""
     asked = [{"name": topic, "topic_id": NO_ID}]
     known = ask(broker_address(stack, node), METADATA, 12, topics=asked, allow_auto_topic_creation=False)["topics"][0]
-    told = {one["partition_index"]: one["leader_id"] for one in known["partitions"]}
-    leader = int(told.get(partition, -1))
+    reported = {one["partition_index"]: one["leader_id"] for one in known["partitions"]}
+    leader = int(reported.get(partition, -1))
     return leader if leader >= 0 else node
 
 
 def lead(stack: Stack, topic: str, partition: int, replicas: Sequence[int]) -> None:
-    """Have the first of the replicas, which stay the same ones in another order, lead the partition from now on."""
+    """Make the first of the replicas the leader of the partition. The replicas stay the same, in another order."""
     address = broker_address(stack, LEADER)
     moves = [{"name": topic, "partitions": [{"partition_index": partition, "replicas": list(replicas)}]}]
     answer = ask(address, REASSIGN, 0, timeout=30_000, topics=moves)
@@ -209,34 +210,34 @@ def lead(stack: Stack, topic: str, partition: int, replicas: Sequence[int]) -> N
 
 
 def delete_records(stack: Stack, topic: str, partition: int, before: int) -> None:
-    """Move the log's start; done when the live replicas have done it."""
+    """Move the log start; return when the live replicas have moved it."""
     asked = [{"name": topic, "partitions": [{"partition_index": partition, "offset": before}]}]
     answer = ask(broker_address(stack, LEADER), DELETE_RECORDS, 1, topics=asked, timeout=30_000)
     assert answer["topics"][0]["partitions"][0]["error_code"] == 0, answer
 
 
 def settle(stack: Stack, ids: dict[str, bytes], *asked: Asked) -> None:
-    """Wait until the near replica tells the same as the leader: records, watermarks, log start."""
+    """Wait until the near replica reports the same records, watermarks and log start as the leader."""
 
-    def told(node: int) -> list[dict[str, Any]]:
+    def reported(node: int) -> list[dict[str, Any]]:
         return partitions(fetch(broker_address(stack, node), ON_A_REPLICA, asked, ids))
 
-    wait_for(lambda: told(LEADER) == told(NEAR), "the replica is as far as the leader")
+    wait_for(lambda: reported(LEADER) == reported(NEAR), "the replica is as far as the leader")
 
 
 class Served(NamedTuple):
-    """What the proxy has counted of classic reads since `began`."""
+    """Measures which classic reads the proxy has counted since `began`."""
 
     stack: Stack
     before: Metrics
 
     @classmethod
     def begin(cls, stack: Stack) -> Served:
-        """Count from now on."""
+        """Start to count from now on."""
         return cls(stack, Metrics(stack, RACK))
 
     def record_bytes(self) -> dict[str, float]:
-        """Of classic records that were fetched through it, by the rack that served them."""
+        """Return bytes of classic records that the proxy fetched, by the rack that served them."""
         now = Metrics(self.stack, RACK)
         asked = {"kind": "classic", "direction": "fetch"}
         moved = {
@@ -247,7 +248,7 @@ class Served(NamedTuple):
         return {rack: size for rack, size in moved.items() if size}
 
     def leader_reads(self) -> dict[str, float]:
-        """Partitions that were read from a leader of another rack, by the reason."""
+        """Return the number of partitions that were read from a leader of another rack, by the reason."""
         now = Metrics(self.stack, RACK)
         counted = {
             reason: now.value(LEADER_READS, reason=reason) - self.before.value(LEADER_READS, reason=reason)
@@ -257,12 +258,13 @@ class Served(NamedTuple):
 
 
 def requests(stack: Stack) -> float:
-    """Fetches that the proxy has got so far."""
+    """Return the number of Fetch requests that the proxy has received so far."""
     return Metrics(stack, RACK).value("requests_total", api="Fetch")
 
 
 def warm_up(stack: Stack, ids: dict[str, bytes], *asked: Asked) -> None:
-    """Wait until all that is asked for is read in the proxy's own rack: what is known of a topic comes with its use."""
+    """Wait until the proxy reads all requested partitions in its own rack: it learns about a topic when clients use
+    it."""
 
     def is_near() -> bool:
         served = Served.begin(stack)

@@ -1,4 +1,4 @@
-"""Which broker a producer sends to, as librdkafka itself counts its requests."""
+"""Find out which broker a producer sends to, from librdkafka's own request counts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError, Producer
 
 
 class Route:
-    """A producer that tells where its records went; a context, at whose end it is gone."""
+    """A producer that reports where its records went, as a context."""
 
     def __init__(self, bootstrap: str, client_id: str = "rdkafka", **configs: Any) -> None:
         self._last: dict[tuple[int, str], int] = {}
@@ -34,7 +34,8 @@ class Route:
         del self._producer
 
     def send(self, topic: str, partitions: Sequence[int]) -> dict[int, str]:
-        """Send a record to each of the partitions; who got Produce requests for that: node IDs and `host:port`."""
+        """Send a record to each of the partitions; return the node IDs and `host:port` that got Produce requests for
+        them."""
         errors: list[KafkaError | None] = []
         for partition in partitions:
             self._producer.produce(
@@ -52,7 +53,7 @@ class Route:
     def _learn(self, statistics: str) -> None:
         for broker in json.loads(statistics)["brokers"].values():
             key, count = (broker["nodeid"], broker["nodename"]), broker["req"].get("Produce", 0)
-            # A broker that was gone begins to count anew.
+            # A broker that was gone starts to count from zero.
             more = count - self._last.get(key, 0) if count >= self._last.get(key, 0) else count
             self._last[key] = count
             if more:

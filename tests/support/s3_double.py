@@ -1,6 +1,6 @@
-"""An S3 server with faults that a good one can't be made to have: for what is said of them, not for what S3 is.
+"""An S3 server with faults that a good server never has. It tests how errors are reported, not how S3 behaves.
 
-It knows put, get with a range, head, list and delete of objects, and no signatures.
+It supports put, get with a range, head, list and delete of objects, and no signatures.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ class Faults:
     refusal: tuple[int, str, str] | None = None
     """Status, code and message of every answer."""
     overwrites: bool = False
-    """If-None-Match is not known."""
+    """True if the server ignores If-None-Match."""
     behind: timedelta = timedelta()
-    """Of its clock."""
+    """Time by which the server's clock is behind."""
     undeletable: set[str] = field(default_factory=set)
     """Keys whose deletion is denied."""
     objects: dict[str, tuple[bytes, str]] = field(default_factory=dict)
@@ -33,7 +33,7 @@ class Faults:
 
 @contextmanager
 def s3_double(faults: Faults) -> Iterator[str]:
-    """Its endpoint, for the time of the context."""
+    """Run a server with these faults; yields its endpoint."""
 
     class Handler(_Handler):
         server_faults = faults

@@ -1,8 +1,8 @@
-"""A second try for tests of real servers and foreign clients, a few in a run, and never unseen.
+"""Repeat a failed test of real servers and foreign clients once, for a few tests in a run, and report every repetition.
 
-Brokers learn one after the other, clients have races of their own, and machines stand still: of seven thousand tests
-one or two may meet it in a run. Unit tests have no such excuse. What failed first is printed as a failure is: somebody
-has to look at it, as a defect that shows once in a hundred times looks the same.
+Brokers learn of changes one after the other, clients have races of their own, and machines stall: of seven thousand
+tests, one or two may fail for this reason in a run. Unit tests have no such excuse. A first failure is printed in full,
+because somebody must look at it: a defect that shows once in a hundred runs looks the same.
 """
 
 from __future__ import annotations
@@ -13,23 +13,24 @@ import pytest
 import pytest_timeout
 
 MOST_SECOND_TRIES = 5
-"""In one run; what fails after them has failed."""
+"""Maximum number of second tries in a run; after them, a failed test has failed."""
 _UNIT = Path(__file__).resolve().parents[1] / "unit"
 
 
 class SecondTries:
-    """The plugin: which tests have a second try, and what is said of those that took it."""
+    """A pytest plugin that chooses the tests that may have a second try, and reports the tests that took it."""
 
     def __init__(self) -> None:
         self.first: dict[str, list[pytest.TestReport]] = {}
-        """Of the tries that failed and were not the last, by test."""
+        """Reports of failed tries that were not the last, by test."""
 
     def pytest_configure(self, config: pytest.Config) -> None:
-        """Not one more than those."""
+        """Limit the number of second tries."""
         config.option.max_suite_reruns = MOST_SECOND_TRIES
 
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
-        """Everything but unit tests may be tried twice, or as often as it says; not beneath somebody's eyes."""
+        """Allow all tests except unit tests a second try, or as many as their marker says; none while somebody
+        debugs."""
         if config.option.usepdb:
             return
         for item in items:
@@ -38,7 +39,7 @@ class SecondTries:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
-        """A second try has its time, too, where the timer was for both: it ended with the first failure."""
+        """Start the timer again for a second try: one timer covers both tries, and it ended with the first failure."""
         if getattr(item, "execution_count", 1) > 1:
             settings = pytest_timeout._get_item_settings(item)
             if not settings.timeout or settings.func_only:
@@ -46,12 +47,12 @@ class SecondTries:
             item.config.pluginmanager.hook.pytest_timeout_set_timer(item=item, settings=settings)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Remember the first of two tries."""
+        """Keep the report of the first of two tries."""
         if str(report.outcome) == "rerun":
             self.first.setdefault(report.nodeid, []).append(report)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Why the first tries failed."""
+        """Print why the first tries failed."""
         if not self.first:
             return
         terminalreporter.section(f"tried a second time: {len(self.first)}, of {MOST_SECOND_TRIES} at most")

@@ -1,4 +1,5 @@
-"""Diskless topics and small WAL segments put into stores directly, as a proxy would: in moments, without brokers."""
+"""Write diskless topics and small WAL segments directly into the stores, as a proxy would: quickly and without
+brokers."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ from tests.batches import make_batch
 
 @dataclass
 class Written:
-    """What was written to one partition, in the order of its offsets."""
+    """Batches and records written to one partition, in the order of their offsets."""
 
     values: list[bytes] = field(default_factory=list)
     segments: list[bytes] = field(default_factory=list)
@@ -29,7 +30,7 @@ class Written:
 async def make_topic(
     settings: Settings, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None
 ) -> DisklessTopic:
-    """A live diskless topic that no broker knows of."""
+    """Create a live diskless topic that no broker knows."""
     topic_id = uuid.uuid4().bytes
     async with open_stores(settings) as stores:
         await stores.coordinator.create_logs(topic_id, range(partitions))
@@ -56,9 +57,9 @@ async def write_segments(
     timestamp_ms: int = 1_700_000_000_000,
     log_append_time: bool = False,
 ) -> dict[int, Written]:
-    """So many committed segments, each with that many batches of each of the partitions; what each partition got.
+    """Write committed segments with several batches of each partition; return the written records of each partition.
 
-    Values begin with topic, partition and number, so that each is there once; time goes on a second with each segment.
+    Values begin with topic, partition and number, so that each value is unique. Time advances by a second per segment.
     """
     written = {partition: Written() for partition in (range(topic.partitions) if partitions is None else partitions)}
     async with open_stores(settings) as stores:
@@ -89,7 +90,7 @@ async def write_segments(
 
 
 async def commit_segment(stores: Stores, builder: SegmentBuilder) -> bytes:
-    """Upload and commit what was built; the segment's UUID. Every batch has to be accepted."""
+    """Upload and commit a built segment and return its UUID. Every batch must be accepted."""
     built = builder.build()
     await stores.storage.upload(segment_key(built.segment), built.data, len(built.data))
     for answer in await stores.coordinator.commit(built.segment, built.runs):
@@ -99,6 +100,6 @@ async def commit_segment(stores: Stores, builder: SegmentBuilder) -> bytes:
 
 
 def flush(url: str) -> None:
-    """Empty a database of a Redis-compatible server, and its scripts."""
+    """Delete all data and scripts of a Redis-compatible server."""
     with blocking_redis.Redis.from_url(url) as client:
         client.flushdb()

@@ -1,4 +1,4 @@
-"""A name in `redis.url` that leads to one server or another, as a Service or DNS entry does."""
+"""A name in `redis.url` that can lead to one server or another, as a Service or DNS entry does."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import contextlib
 
 
 class Name:
-    """A relay. Connections lead to the server that it points at when they are made, and stay there."""
+    """A relay. A connection goes to the server that the name points at when it is made, and stays there."""
 
     def __init__(self, port: int) -> None:
         self.leads_to = port

@@ -1,4 +1,4 @@
-"""A real standalone Spark cluster on loopback: a master and workers, ended by their process IDs."""
+"""Run a real standalone Spark cluster on loopback: a master and workers, stopped by their process IDs."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from tests.integration.coordinator.conftest import free_port
 SPARK_HOME = Path(pyspark.__file__).parent
 START_SECONDS = 120.0
 PLAIN_PYTHON = os.path.realpath(sys.executable)
-"""The interpreter of this environment, without its packages."""
+"""Python interpreter of this environment, without its packages."""
 
 
 class SparkCluster:
-    """Workers have one core each, and a Python that knows no package but its own."""
+    """A cluster whose workers have one core each, and a Python without packages."""
 
     def __init__(self, directory: Path, workers: int = 2) -> None:
         self.directory = directory
@@ -52,7 +52,7 @@ class SparkCluster:
         self.stop()
 
     def run(self, command: Sequence[str], timeout: float = 180.0) -> subprocess.CompletedProcess[str]:
-        """Run a driver to its end, with the Python of the tests; executors have the plain one."""
+        """Run a driver to its end, with the Python of the tests; executors use the plain one."""
         return subprocess.run(
             command,
             env=self.environment({"PYSPARK_PYTHON": PLAIN_PYTHON, "PYSPARK_DRIVER_PYTHON": sys.executable}),
@@ -64,7 +64,7 @@ class SparkCluster:
         )
 
     def environment(self, more: Mapping[str, str] | None = None) -> dict[str, str]:
-        """Of every process: nothing that leads to the packages of the tests."""
+        """Return the environment of every process, without anything that leads to the packages of the tests."""
         kept = {
             name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PYSPARK", "SPARK"))
         }
@@ -77,11 +77,11 @@ class SparkCluster:
         )
 
     def log(self, name: str) -> str:
-        """What a part wrote."""
+        """Return the log of a process."""
         return (self.directory / f"{name}.log").read_text(errors="replace")
 
     def stop(self) -> None:
-        """End the workers, which end their executors, then the master."""
+        """Stop the workers, which stop their executors, then the master."""
         for process in reversed(self._processes):
             process.send_signal(signal.SIGTERM)
         for process in reversed(self._processes):

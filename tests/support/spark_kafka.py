@@ -1,4 +1,4 @@
-"""Spark's own Kafka source and sink, as docs/pipeline/spark-kafka.md has them."""
+"""Spark's own Kafka source and sink, configured as docs/pipeline/spark-kafka.md describes."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ JAR_SET = "spark-4.2.0"
 
 
 def kafka_jars() -> str:
-    """For `spark.jars`: the four jars that pyspark does not bring. Raises StackError where they are not fetched."""
+    """Return the four jars for `spark.jars` that pyspark does not bring. Raises StackError if they are not fetched."""
     directory = Path(servers.class_path(JAR_SET)).parent
     return ",".join(str(jar) for jar in sorted(directory.glob("*.jar")))
 
 
 def kafka_options(bootstraps: Iterable[str], rack: str, *, app: str = "app") -> dict[str, str]:
-    """What driver, executors and writer are told: where the proxies are, and which rack they themselves are in."""
+    """Return the options of driver, executors and writer: the proxies' addresses and the own rack."""
     return {
         "kafka.bootstrap.servers": ",".join(bootstraps),
         "kafka.client.id": f"{app},diskless_rack_id={rack}",
@@ -27,7 +27,8 @@ def kafka_options(bootstraps: Iterable[str], rack: str, *, app: str = "app") -> 
 
 
 def reading(bootstraps: Iterable[str], rack: str, *topics: str, **others: str) -> dict[str, str]:
-    """Those of a source, which ask for as much at a time as is worth a request; `others`: under their own names."""
+    """Return the options of a source, which fetches enough per request; `others` are further options by their own
+    names."""
     larger = {"kafka.max.poll.records": "50000", "kafka.max.partition.fetch.bytes": "8388608"}
     asked = {"subscribe": ",".join(topics), "startingOffsets": "earliest", "includeHeaders": "true"}
     return {**kafka_options(bootstraps, rack), **larger, **asked, **others}

@@ -1,4 +1,4 @@
-"""Whether topics are whole: what coordinator and brokers know of them, asked directly."""
+"""Check that topics are complete, from the state in the coordinator and in the brokers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SETTLED_SECONDS = 90.0
 
 
 class Books:
-    """What coordinator and brokers know of topics, asked directly."""
+    """The state of topics in the coordinator and in the brokers, read directly."""
 
     def __init__(self, stack: Stack, client: Redis) -> None:
         settings = load_settings(stack.config_path(stack.options.racks[0])).redis
@@ -39,7 +39,7 @@ class Books:
     @classmethod
     @asynccontextmanager
     async def of(cls, stack: Stack) -> AsyncIterator[Books]:
-        """A stack's, for the time of the context."""
+        """Open the books of a stack during the context."""
         client = await connect(load_settings(stack.config_path(stack.options.racks[0])).redis)
         try:
             yield cls(stack, client)
@@ -47,11 +47,12 @@ class Books:
             await client.aclose()
 
     async def entries(self) -> dict[str, DisklessTopic]:
-        """The registry, by name."""
+        """Return the registry's entries, by name."""
         return {topic.name: topic for topic in (await self._registry.load()).topics}
 
     async def shadows(self, names: Iterable[str]) -> dict[str, MetadataTopic]:
-        """As all brokers know them. Raises AssertionError where some have not heard yet of what others know."""
+        """Return the placeholder topics that all brokers know. Raises AssertionError if the brokers do not agree
+        yet."""
         known = [await self._known_to(node, sorted(names)) for node in self._stack.kafka.brokers]
         assert all(one.keys() == known[0].keys() for one in known), "brokers disagree"
         return known[0]
@@ -63,7 +64,7 @@ class Books:
         return {str(topic.name): topic for topic in topics if not topic.error_code}
 
     async def half_made(self, names: Iterable[str]) -> str:
-        """What of these topics is not as it has to be in the end; empty where all is."""
+        """Return what is still incomplete about these topics; empty if all are complete."""
         entries = await self.entries()
         try:
             shadows = await self.shadows(names)
@@ -98,7 +99,7 @@ class Books:
 
 
 async def exchange(address: str, api_key: int, api_version: int, body: bytes) -> memoryview:
-    """One request and its answer with the header."""
+    """Send one request and return its answer with the header."""
     host, _, port = address.rpartition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     try:

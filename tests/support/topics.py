@@ -1,4 +1,4 @@
-"""Topics of the tests' own, made and ended through the proxies."""
+"""Create and delete the tests' own topics through the proxies."""
 
 from __future__ import annotations
 
@@ -20,18 +20,19 @@ NOT_HEARD_OF = {
     KafkaError._UNKNOWN_PARTITION,
     KafkaError.NOT_LEADER_FOR_PARTITION,
 }
-"""What clients say of a topic that their broker has not heard of yet: brokers learn of it one after the other."""
+"""Errors that clients report for a topic that their broker does not know yet: brokers learn of it one after the
+other."""
 
 
 def admin(stack: Stack, rack: str = "rack-a") -> AdminClient:
-    """An Admin client of the rack."""
+    """Return an Admin client of the rack."""
     return AdminClient({"bootstrap.servers": stack.bootstrap(rack)})
 
 
 def new_topic(
     stack: Stack, label: str, kind: str, partitions: int = 1, *, configs: Mapping[str, str] | None = None
 ) -> str:
-    """Create a topic with a name that nobody else has; its name."""
+    """Create a topic with a unique name and return the name."""
     name = f"{label}-{kind}-{uuid.uuid4().hex[:6]}"
     create_topic(stack, name, kind, partitions, configs=configs)
     return name
@@ -47,16 +48,16 @@ def create_topic(
     configs: Mapping[str, str] | None = None,
     assignment: list[list[int]] | None = None,
 ) -> None:
-    """Create a topic through the rack's proxy; `assignment`: the replicas of each partition, the leader first."""
+    """Create a topic through the rack's proxy; `assignment` lists the replicas of each partition, the leader first."""
     enabled = {"diskless.enable": "true"} if kind == DISKLESS else {}
     replicas = {"replica_assignment": assignment} if assignment else {"replication_factor": replica_count(stack)}
     topic = NewTopic(name, len(assignment or ()) or partitions, config={**(configs or {}), **enabled}, **replicas)
-    client = admin(stack, rack)  # it has to live until the result is there
+    client = admin(stack, rack)  # the client must live until the result is there
     client.create_topics([topic], request_timeout=30)[name].result(40)
 
 
 def replica_count(stack: Stack) -> int:
-    """As many replicas as a topic of the stack can have, three at most."""
+    """Return the largest possible number of replicas in the stack, three at most."""
     return min(REPLICAS, len(stack.kafka.brokers))
 
 
@@ -67,7 +68,7 @@ def delete_topic(stack: Stack, name: str, rack: str = "rack-a") -> None:
 
 
 def offsets(stack: Stack, name: str, partition: int = 0, rack: str = "rack-a") -> tuple[int, int]:
-    """Earliest and latest offset, once the brokers have all heard of the topic."""
+    """Return the earliest and the latest offset, once all brokers know the topic."""
     asked = TopicPartition(name, partition)
     client = admin(stack, rack)
     deadline = time.monotonic() + 30

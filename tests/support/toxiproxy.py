@@ -17,11 +17,11 @@ from proxy.demo.process import Process
 from proxy.demo.waiting import wait_until
 
 PORTS = (12_000, 20_000)
-"""Below those that stacks use, and those of connections."""
+"""Ports below those of stacks and of outgoing connections."""
 
 
 def free_port() -> int:
-    """A port that nobody uses now, and that the system gives to nobody who connects to somewhere."""
+    """Return a port that nobody uses now, and that the system does not give to outgoing connections."""
     while True:
         port = random.randrange(*PORTS)
         with socket.socket() as probe, suppress(OSError):
@@ -31,7 +31,7 @@ def free_port() -> int:
 
 @contextmanager
 def toxiproxy_server(directory: Path) -> Iterator[toxiproxy.Toxiproxy]:
-    """A server for the time of the context."""
+    """Run a server during the context."""
     port = free_port()
     command = [servers.toxiproxy(), "-host", HOST, "-port", str(port)]
     process = Process("toxiproxy", command, directory / "toxiproxy.log")
@@ -47,5 +47,5 @@ def toxiproxy_server(directory: Path) -> Iterator[toxiproxy.Toxiproxy]:
 
 
 def closed_link(server: toxiproxy.Toxiproxy, name: str, upstream: str) -> toxiproxy.Proxy:
-    """A link to `upstream` (`host:port`) from `link.listen`, where nothing listens until `link.enable()`."""
+    """Create a link to `upstream` (`host:port`) from `link.listen`, where nothing listens until `link.enable()`."""
     return server.create(upstream=upstream, name=name, listen=f"{HOST}:{free_port()}", enabled=False)

@@ -1,4 +1,4 @@
-"""One command of a Java tool, run twice: directly at the brokers and through a proxy. Both have to print the same."""
+"""Run one command of a Java tool twice, directly at the brokers and through a proxy, and require the same output."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from proxy.demo.stack import Stack
 from tests.support.java_tools import JavaTools, Printed
 
 ADDRESS = re.compile(r"127\.0\.0\.1(?::|\s+)(\d+)")
-"""As tools print it: in one word, or in two columns."""
+"""Addresses as tools print them: in one word, or in two columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +33,14 @@ class Twice:
         exit_code: int = 0,
         endpoints_only: bool = True,
     ) -> Printed:
-        """What both printed, with `broker N` in place of addresses, without stack traces, and lines in order.
+        """Return the output of both, with `broker N` in place of addresses, without stack traces, and with sorted
+        lines.
 
-        In an argument, `{name}` is the first of `names` directly and the second through the proxy, and both are
-        `<name>` in what is printed; `{bootstrap}` is where to bootstrap, which is put in front where no argument has
-        it. `clean` is put over what is printed, for what changes by the moment. Both have to end with `exit_code`.
-        A tool that does not end by itself is ended once it has printed `until`.
-        Without `endpoints_only` the tool may print brokers' own addresses that no client connects to.
+        In an argument, `{name}` stands for the first of `names` directly and for the second through the proxy; in the
+        output, both become `<name>`. `{bootstrap}` stands for the bootstrap address, which comes first if no argument
+        has it. `clean` is applied to the output and removes what changes from run to run. Both runs must end with
+        `exit_code`. A tool that does not end by itself is stopped once it has printed `until`. Without
+        `endpoints_only`, the tool may print the brokers' own addresses, because no client connects to them.
         """
         sides = zip((self.stack.direct_bootstrap, self.stack.bootstrap(self.rack)), names, strict=True)
         if not any("{bootstrap}" in argument for argument in arguments):
@@ -60,7 +61,7 @@ class Twice:
         return direct
 
     def assert_no_broker_address(self, printed: Printed) -> None:
-        """Nothing of what a tool printed is the address of a broker itself."""
+        """Require that a tool printed no address of a broker itself."""
         brokers = {self.stack.ports.broker(node) for node in self.stack.kafka.racks}
         shown = {int(found[1]) for found in ADDRESS.finditer(printed.out + printed.err)}
         assert not shown & brokers, printed
@@ -75,13 +76,13 @@ class Twice:
                 brokers[port] = f"broker {node}"
         text = ADDRESS.sub(lambda found: brokers.get(int(found[1]), found[0]), text)
         text = text.replace(name, "<name>") if name else text
-        # Columns are as wide as the names in them; the order of lines is that of hash tables.
+        # The width of columns depends on the names in them, and the order of lines on hash tables.
         lines = (re.sub(r"[ \t]+", " ", line) for line in text.splitlines() if not line.startswith("\tat "))
         return "\n".join(sorted(clean("\n".join(lines)).splitlines()))
 
 
 def api_versions(printed: str) -> dict[int, dict[str, str]]:
-    """Node ID to API to range of versions, as `kafka-broker-api-versions` prints those that the broker has."""
+    """Map node ID to API to range of versions, as `kafka-broker-api-versions` prints them."""
     found: dict[int, dict[str, str]] = {}
     for line in printed.splitlines():
         if match := re.search(r"\(id: (\d+) rack: ", line):

@@ -1,9 +1,10 @@
-"""Proxies that die after a chosen number of writes of one operation: in this process, beside a real stack's.
+"""Proxies that die after a chosen number of writes of one operation, in this process, next to the proxies of a real
+stack.
 
-What the world sees of a process that is killed is how many of its writes were carried out. So an operation is done once
-to count its writes, and then by one victim for each number: from that write on nothing of the victim's gets out, as if
-it had been killed there. A write is a script call that changes the coordinator's store, or a request that changes
-something on the brokers; scripts that are sent together are sent one by one here.
+From outside, a killed process differs only in how many of its writes were carried out. So an operation runs once to
+count its writes, and then once per number with a new victim: after that write, nothing of the victim gets out, as if it
+had been killed there. A write is a script call that changes the coordinator's store, or a request that changes
+something on the brokers. Scripts that are normally sent together are sent one by one here.
 
     async with Victim(stack, "rack-a", writes=3) as victim:
         await victim.ask(CREATE_TOPICS, 7, …)      # None: it died
@@ -54,19 +55,19 @@ ANSWER_SECONDS = 60.0
 LISTENER_NODE_IDS = "1-3"
 
 _victim: ContextVar[Victim | None] = ContextVar("victim", default=None)
-"""Whose client's request is being handled."""
+"""The victim whose client's request is being handled."""
 
 
 class Victim:
-    """One proxy. With `loses_reply` it lives on, and is told that the chosen write failed, which was carried out."""
+    """One proxy. With `loses_reply` it lives on and gets an error for the chosen write, although it was carried out."""
 
     def __init__(self, stack: Stack, rack: str, writes: int | None, *, loses_reply: bool = False) -> None:
-        """`writes`: after which it dies; None for never."""
+        """Die after this many `writes`; None means never."""
         self._settings = _settings(stack, rack)
         self._at = writes
         self._loses_reply = loses_reply
         self.written: list[str] = []
-        """What was carried out, in order."""
+        """Writes that were carried out, in order."""
         self.dead = asyncio.Event()
         self._server = Server(self._settings)
 
@@ -74,9 +75,7 @@ class Victim:
         self.context: Context = await self._server._context()
         _victims[id(self.context.store)] = self
         await self._server._start(self.context)
-        _victim.set(
-            self
-        )  # the connections' tasks take it over from here, those that were started above have not got it
+        _victim.set(self)  # the connections' tasks inherit it from here; tasks that were started above do not have it
         made = partial(ClientConnection, self.context, self._settings.listeners, None)
         self._listener = await asyncio.get_running_loop().create_server(made, "127.0.0.1", 0)
         _victim.set(None)
@@ -88,14 +87,14 @@ class Victim:
         await self._server._close(self.context, _NoOutside())
 
     async def ask(self, api_key: int, api_version: int, **fields: Any) -> Any:
-        """A client's request; the answer, None where the victim died, or ended the connection."""
+        """Send a client's request; return the answer, or None if the victim died or closed the connection."""
         schema: Any = load_request_schema(api_key, api_version)
         asking = asyncio.ensure_future(self._exchange(api_key, api_version, encode(schema(**fields))))
         dying = asyncio.ensure_future(self.dead.wait())
         await asyncio.wait({asking, dying}, timeout=ANSWER_SECONDS, return_when=asyncio.FIRST_COMPLETED)
         dying.cancel()
         if asking.done():
-            with suppress(asyncio.IncompleteReadError):  # it could not say what the brokers made of the request
+            with suppress(asyncio.IncompleteReadError):  # it could not report how the brokers answered the request
                 return await asking
             return None
         asking.cancel()
@@ -114,7 +113,7 @@ class Victim:
             writer.close()
 
     async def step(self, name: str, do: Callable[[], Awaitable[Any]], failure: Callable[[], Exception]) -> Any:
-        """Something that goes out of this proxy; `name` where it is a write of its client's, else empty."""
+        """Pass a step that leaves this proxy; `name` is set if it is a write for its client, else empty."""
         if self.dead.is_set():
             await asyncio.Event().wait()
         done = await do()
@@ -140,11 +139,11 @@ class _NoOutside:
 
 
 _victims: dict[int, Victim] = {}
-"""By the ID of their clients of the store."""
+"""Victims by the ID of their store clients."""
 
 
 def _settings(stack: Stack, rack: str) -> Settings:
-    """As the rack's proxy, but for its name; nobody connects to the ports that it tells of."""
+    """Return the settings of the rack's proxy with another name; nobody connects to the ports in it."""
     settings = load_settings(stack.config_path(rack))
     listeners = settings.listeners.model_copy(update={"broker_node_ids": LISTENER_NODE_IDS})
     return settings.model_copy(update={"listeners": listeners, "proxy_id": f"victim-of-{rack}"})
@@ -152,7 +151,7 @@ def _settings(stack: Stack, rack: str) -> Settings:
 
 @pytest.fixture
 def victims(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lets victims die: what goes out of a proxy goes by them."""
+    """Route everything that leaves a proxy through its victim, so that victims can die."""
     evaluate, ask = scripts._evaluate, BrokerConnection.ask
 
     async def evaluate_one_by_one(

@@ -1,4 +1,4 @@
-"""Waiting for what nobody tells of, with an end."""
+"""Wait, with a time limit, for states that nothing announces."""
 
 import time
 from collections.abc import Callable
@@ -11,7 +11,7 @@ Value = TypeVar("Value")
 
 
 def wait_for(condition: Callable[[], Value], what: str, seconds: float = WAIT_SECONDS) -> Value:
-    """Until it holds; the value by which it holds. Fails with `what` when time is up."""
+    """Wait until the condition holds and return its value. Fails with `what` when the time is up."""
     deadline = time.monotonic() + seconds
     while not (value := condition()):
         assert time.monotonic() < deadline, f"waited {seconds:g} s: {what}"

@@ -1,4 +1,4 @@
-"""Client libraries and programs that read a whole topic, each in its own way, and what they got in one form."""
+"""Client libraries and programs that each read a whole topic in their own way, with results in one form."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.support.questions import ask
 from tests.support.raw import Raw
 
 with warnings.catch_warnings():
-    # Importing it warns of what it uses; that is not for us to mend.
+    # Its import raises warnings that are not ours to fix.
     warnings.simplefilter("ignore", DeprecationWarning)
     import kafka
 
@@ -38,7 +38,7 @@ BASE_OFFSET_BYTES, LENGTH_BYTES = 8, 4
 
 
 class Read(NamedTuple):
-    """A record as all of these clients tell it."""
+    """A record in the form that all of these clients can report."""
 
     offset: int
     key: bytes | None
@@ -46,35 +46,35 @@ class Read(NamedTuple):
 
 
 Partitions = dict[int, list[Read]]
-"""The records of each partition, in the order in which they came."""
+"""Records of each partition, in the order in which they arrived."""
 
 
 @dataclass(frozen=True)
 class Whole:
-    """What is to be read, and what clients need for it."""
+    """The topic to read, and what the clients need for it."""
 
     bootstrap: str
     topic: str
     counts: Mapping[int, int]
-    """Records by partition: a client reads until it has so many."""
+    """Number of records by partition; a client reads until it has this many."""
     tools: JavaTools
     directory: Path
-    """For files of the client's own."""
+    """Directory for the client's own files."""
     client_rack: str = ""
-    """`client.rack` of clients that have it; where empty, they say nothing of it."""
+    """`client.rack` of clients that support it; if empty, they send no rack."""
     client_id: str = "whole"
     read_committed: bool = False
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """More settings for confluent-kafka."""
+    """Further settings for confluent-kafka."""
 
     @property
     def count(self) -> int:
-        """Records of all partitions."""
+        """Return the number of records of all partitions."""
         return sum(self.counts.values())
 
 
 def confluent_kafka(whole: Whole) -> Partitions:
-    """librdkafka of today."""
+    """Read with the current librdkafka."""
     settings = {"client_id": whole.client_id, "isolation_level": isolation(whole), **whole.settings}
     if whole.client_rack:
         settings["client_rack"] = whole.client_rack
@@ -85,7 +85,7 @@ def confluent_kafka(whole: Whole) -> Partitions:
 
 
 def kcat(whole: Whole) -> Partitions:
-    """librdkafka of 2023; to the end of each partition."""
+    """Read with librdkafka of 2023, to the end of each partition."""
     program, environment = servers.kcat()
     settings = ["check.crcs=true", f"client.id={whole.client_id}", f"isolation.level={isolation(whole)}"]
     if whole.client_rack:
@@ -103,7 +103,7 @@ def kcat(whole: Whole) -> Partitions:
 
 
 def franz_go(whole: Whole) -> Partitions:
-    """The program in tests/conformance/go."""
+    """Read with the program in tests/conformance/go."""
     flags = ["-topic", whole.topic, "-count", str(whole.count), "-isolation", isolation(whole)]
     flags += ["-client-id", whole.client_id, *(["-rack", whole.client_rack] if whole.client_rack else [])]
     done = run([servers.kafka_go_client(), "consume", "-bootstrap", whole.bootstrap, *flags])
@@ -115,7 +115,7 @@ def franz_go(whole: Whole) -> Partitions:
 
 
 def kafka_python(whole: Whole) -> Partitions:
-    """kafka-python of today."""
+    """Read with the current kafka-python."""
     settings = {"client_rack": whole.client_rack} if whole.client_rack else {}
     client = kafka.KafkaConsumer(
         bootstrap_servers=whole.bootstrap,
@@ -136,7 +136,7 @@ def kafka_python(whole: Whole) -> Partitions:
 
 
 def aio_kafka(whole: Whole) -> Partitions:
-    """aiokafka of today."""
+    """Read with the current aiokafka."""
     return asyncio.run(_aio_kafka(whole))
 
 
@@ -160,18 +160,19 @@ async def _aio_kafka(whole: Whole) -> Partitions:
 
 
 def java(whole: Whole) -> Partitions:
-    """The Java consumer of today."""
+    """Read with the current Java consumer."""
     named = ["--bootstrap-server", whole.bootstrap, "--max-messages", str(whole.count)]
     printed = whole.tools.check(VERIFIABLE_CONSUMER, *named, *verifiable(whole, "--command-config"))
     return verified(printed)
 
 
 def old_java(jars: str) -> Callable[[Whole], Partitions]:
-    """The Java consumer of that set of jars. That of 0.11 knows no end: it is ended when it has them all."""
+    """Return a reader with the Java consumer of that set of jars. Version 0.11 knows no end, so it is stopped when
+    done."""
 
     def read(whole: Whole) -> Partitions:
         arguments = ["--broker-list", whole.bootstrap, *verifiable(whole, "--consumer.config")]
-        name = f"{jars}-{uuid.uuid4().hex[:6]}"  # what an earlier one has printed stays
+        name = f"{jars}-{uuid.uuid4().hex[:6]}"  # the output of an earlier one remains
         program = java_program(name, whole.directory, VERIFIABLE_CONSUMER, *arguments, jars=(jars,))
         program.start()
         try:
@@ -189,7 +190,7 @@ def old_java(jars: str) -> Callable[[Whole], Partitions]:
 
 
 def verifiable(whole: Whole, config_option: str) -> list[str]:
-    """The arguments that all verifiable consumers share."""
+    """Return the arguments that all verifiable consumers share."""
     config = whole.directory / "consumer.properties"
     settings = {"client.id": whole.client_id, "isolation.level": isolation(whole), "check.crcs": "true"}
     settings |= {"client.rack": whole.client_rack} if whole.client_rack else {}
@@ -199,7 +200,7 @@ def verifiable(whole: Whole, config_option: str) -> list[str]:
 
 
 def verified(printed: str) -> Partitions:
-    """What a verifiable consumer has printed of its records."""
+    """Return the records that a verifiable consumer has printed."""
     events = [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
     return by_partition(
         (one["partition"], Read(one["offset"], encoded(one["key"]), encoded(one["value"])))
@@ -209,7 +210,8 @@ def verified(printed: str) -> Partitions:
 
 
 def by_hand(version: int) -> Callable[[Whole], Partitions]:
-    """As kafka-python 1.4 asks (Fetch v4): neither sessions nor racks, all partitions of a leader in every Fetch."""
+    """Return a reader that fetches like kafka-python 1.4 (Fetch v4): no sessions or racks, all partitions of a
+    leader."""
 
     def read(whole: Whole) -> Partitions:
         with Raw(whole.bootstrap) as raw:
@@ -257,7 +259,7 @@ def _read_by_hand(raw: Raw, whole: Whole, version: int, indexes: Sequence[int]) 
 
 
 def records(batches: bytes | None) -> list[Read]:
-    """Those of whole batches; of the last the brokers may have sent a part."""
+    """Return the records of complete batches; the brokers may have sent a part of the last one."""
     found, rest = [], memoryview(batches or b"")
     while len(rest) >= BASE_OFFSET_BYTES + LENGTH_BYTES:
         size = BASE_OFFSET_BYTES + LENGTH_BYTES + int.from_bytes(rest[BASE_OFFSET_BYTES:][:LENGTH_BYTES], "big")
@@ -272,12 +274,12 @@ def records(batches: bytes | None) -> list[Read]:
 
 
 def isolation(whole: Whole) -> str:
-    """`isolation.level`: what clients do by themselves is not the same."""
+    """Return an `isolation.level` for every client, because their defaults differ."""
     return "read_committed" if whole.read_committed else "read_uncommitted"
 
 
 def by_partition(got: Iterable[tuple[int, Read]]) -> Partitions:
-    """In the order in which they came."""
+    """Group records by partition, in the order in which they arrived."""
     parted: Partitions = defaultdict(list)
     for partition, record in got:
         parted[partition].append(record)
@@ -285,10 +287,10 @@ def by_partition(got: Iterable[tuple[int, Read]]) -> Partitions:
 
 
 def encoded(text: str | None) -> bytes | None:
-    """What a program printed as text."""
+    """Encode a value that a program printed as text."""
     return None if text is None else text.encode()
 
 
 def unpacked(text: str | None) -> bytes | None:
-    """What a program printed in base64."""
+    """Decode a value that a program printed in base64."""
     return None if text is None else b64decode(text)

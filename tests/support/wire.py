@@ -1,4 +1,4 @@
-"""Requests as kio's entities over a connection of the test's own: what no client library would send, or would hide."""
+"""Send kio's entities over a test's own connection: requests that no client library would send, or answers it hides."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CLIENT_ID = "wire"
 
 
 class Wire:
-    """One connection, one request at a time."""
+    """One connection that sends one request at a time."""
 
     def __init__(self, connection: socket.socket) -> None:
         connection.settimeout(TIMEOUT_SECONDS)
@@ -32,12 +32,12 @@ class Wire:
         self._connection.close()
 
     def ask(self, api_key: int, api_version: int, **fields: Any) -> Any:
-        """Send a request of kio's; the response. Raises ConnectionError where the other side closes."""
+        """Send one of kio's requests and return the response. Raises ConnectionError if the other side closes."""
         schema: Any = load_request_schema(api_key, api_version)
         return read_response(api_key, api_version, self.ask_bytes(api_key, api_version, encode(schema(**fields))))
 
     def ask_bytes(self, api_key: int, api_version: int, body: bytes) -> memoryview:
-        """The same with bodies as bytes."""
+        """Do the same with bodies as bytes."""
         self._correlation_id += 1
         self.send(request_header(api_key, api_version, self._correlation_id, CLIENT_ID) + body)
         frame = memoryview(self.receive())
@@ -45,22 +45,22 @@ class Wire:
         return frame[response_header_length(api_key, api_version, frame) :]
 
     def send(self, frame: bytes) -> None:
-        """A frame of any content, with its size before it. Raises ConnectionError where the other side closes."""
+        """Send a frame with any content, with its size in front. Raises ConnectionError if the other side closes."""
         try:
             self._connection.sendall(_SIZE.pack(len(frame)) + frame)
         except ssl.SSLEOFError as error:
             raise ConnectionError(str(error)) from error
 
     def send_beginning(self, size: int, beginning: bytes) -> None:
-        """A frame that claims `size` bytes and has fewer."""
+        """Send a frame that claims `size` bytes and has fewer."""
         self._connection.sendall(_SIZE.pack(size) + beginning)
 
     def receive(self) -> bytes:
-        """The next frame without its size. Raises ConnectionError where the other side closes."""
+        """Return the next frame without its size. Raises ConnectionError if the other side closes."""
         return self._exactly(_SIZE.unpack(self._exactly(4))[0])
 
     def is_closed(self) -> bool:
-        """Whether the other side ends the connection without saying anything more."""
+        """True if the other side closes the connection without sending anything more."""
         try:
             return not self._connection.recv(1)
         except (ConnectionError, ssl.SSLEOFError):

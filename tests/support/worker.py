@@ -1,4 +1,4 @@
-"""What goes on beside a long run, in a thread of its own."""
+"""Work in a separate thread during a long run."""
 
 from __future__ import annotations
 
@@ -9,30 +9,31 @@ from collections.abc import Callable
 
 
 class Worker:
-    """Works from `start` to `finish`; what it does is `work`, which looks at `ended` and waits by it."""
+    """A thread that works from `start` to `finish`. `work` does the work, watches `ended` and waits on it."""
 
-    def __init__(self, name: str, tell: Callable[[str], None]) -> None:
-        """`tell` hears of what `work` raises, from its thread: a run goes on without it, and must not seem complete."""
+    def __init__(self, name: str, report: Callable[[str], None]) -> None:
+        """Report an exception of `work` to `report`, in its thread: the run goes on without the work, and must not look
+        complete."""
         self.ended = threading.Event()
-        self._thread = threading.Thread(target=self._work_to_the_end, args=(tell,), name=name, daemon=True)
+        self._thread = threading.Thread(target=self._work_to_the_end, args=(report,), name=name, daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._thread.start()
 
     def finish(self) -> None:
-        """What is under way comes to its end, early where it can."""
+        """Let the current work end, early if it can."""
         self.ended.set()
         self._thread.join()
 
     def work(self) -> None:
-        """All of it, until `ended` is set."""
+        """Do all the work, until `ended` is set."""
         raise NotImplementedError
 
-    def _work_to_the_end(self, tell: Callable[[str], None]) -> None:
+    def _work_to_the_end(self, report: Callable[[str], None]) -> None:
         began_s = time.monotonic()
         try:
             self.work()
-        except BaseException as error:  # pytest's own are no Exceptions
+        except BaseException as error:  # pytest's own are not subclasses of Exception
             traceback.print_exc()
-            tell(f"{self._thread.name} broke off after {time.monotonic() - began_s:.0f} s: {error!r}")
+            report(f"{self._thread.name} broke off after {time.monotonic() - began_s:.0f} s: {error!r}")

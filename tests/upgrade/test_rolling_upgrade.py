@@ -83,7 +83,7 @@ def test_one_after_the_other_and_one_of_them_back(new_stack: Callable[..., Stack
         applications.finish()
 
     assert_right(tally)
-    assert problems.told == []
+    assert problems.reports == []
     assert [is_of(stack, name, tmp_path) for name in proxies] == [True, False]
     with redis.Redis.from_url(stack.redis.url) as store:
         layout = store.hmget(STORE_KEY, ["format", "release"])

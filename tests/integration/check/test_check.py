@@ -15,7 +15,7 @@ from proxy.demo.ports import HOST, ReservedPorts
 from proxy.demo.proxies import merged
 from proxy.demo.stack import Stack
 from tests.integration.coordinator.conftest import Store
-from tests.support.checking import checked, findings, of_no_machine, settings_beside, written
+from tests.support.checking import checked, findings, settings_of_another_proxy, without_machine_findings, written
 
 ROOT = Path(__file__).parents[3]
 PASSWORD = "hush-hush-hush"
@@ -23,8 +23,8 @@ PASSWORD = "hush-hush-hush"
 
 @pytest.mark.usefixtures("patient")
 def test_all_is_well_and_nothing_is_left(stack: Stack, reserved: ReservedPorts, tmp_path: Path) -> None:
-    path = written(tmp_path, settings_beside(stack, reserved))
-    found = of_no_machine(findings(path))
+    path = written(tmp_path, settings_of_another_proxy(stack, reserved))
+    found = without_machine_findings(findings(path))
     assert {finding["level"] for finding in found} == {"ok"}, found
     assert {finding["kind"] for finding in found} >= {"ports", "brokers", "racks", "Redis", "object storage", "fleet"}
     with redis.Redis.from_url(stack.redis.url) as client:
@@ -49,7 +49,7 @@ def test_beside_the_running_proxy_of_the_same_settings(stack: Stack, tmp_path: P
 def test_without_redis_the_rest_is_looked_at(stack: Stack, reserved: ReservedPorts, tmp_path: Path) -> None:
     storage = (tmp_path / "new" / "wal").as_uri()
     wrong = {"redis": {"url": f"redis://{HOST}:1"}, "storage": {"url": storage}}
-    found = findings(written(tmp_path, merged(settings_beside(stack, reserved), wrong)))
+    found = findings(written(tmp_path, merged(settings_of_another_proxy(stack, reserved), wrong)))
     assert {finding["kind"]: finding["level"] for finding in found if finding["level"] in ("error", "skipped")} == {
         "Redis": "error",
         "fleet": "skipped",
@@ -103,9 +103,9 @@ def test_the_rights_of_the_documentation_are_enough_at_redis(
     with redis.Redis(port=weak_store.port) as client:
         client.execute_command(*told[0].replace("PASSWORD", PASSWORD).split())
         try:
-            found = findings(written(tmp_path, merged(settings_beside(stack, reserved), own)))
+            found = findings(written(tmp_path, merged(settings_of_another_proxy(stack, reserved), own)))
         finally:
             client.acl_deluser("diskless-proxy")
-    of_redis = [finding for finding in of_no_machine(found) if finding["kind"] == "Redis"]
+    of_redis = [finding for finding in without_machine_findings(found) if finding["kind"] == "Redis"]
     assert {finding["level"] for finding in of_redis} == {"ok"}, of_redis
     assert "scripts, keys under diskless: and announcements may be used" in {finding["text"] for finding in of_redis}

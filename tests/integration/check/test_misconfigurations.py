@@ -26,11 +26,11 @@ from tests.integration.coordinator.conftest import Store
 from tests.support.checking import (
     Said,
     assert_refused,
-    assert_told,
+    assert_reported,
     checked,
     refused,
     running,
-    settings_beside,
+    settings_of_another_proxy,
     written,
 )
 from tests.support.misconfigurations import Misconfiguration, Needs, needing
@@ -75,13 +75,13 @@ def id_of(case: Misconfiguration) -> str:
 def test_settings(case: Misconfiguration, tmp_path: Path) -> None:
     broken = BROKEN_FILES[case.name]
     path = tmp_path / "none.yaml" if broken is None else written(tmp_path, broken)
-    assert_told(case, checked(path), PASSWORD)
+    assert_reported(case, checked(path), PASSWORD)
     assert_refused(case, refused(path), PASSWORD)
 
 
 def tell(case: Misconfiguration, path: Path) -> None:
     """What `check` and, where it refuses the same, `run` say of it: one after the other, as both want the ports."""
-    assert_told(case, checked(path, *(["--strict"] if case.is_warning else [])), PASSWORD)
+    assert_reported(case, checked(path, *(["--strict"] if case.is_warning else [])), PASSWORD)
     if case.by_run:
         with running(path) as end:
             assert_refused(case, end(), PASSWORD)
@@ -137,7 +137,7 @@ def wrong_settings(name: str, stack: Stack, here: Path) -> dict[str, Any]:
 def test_beside_a_running_fleet(
     case: Misconfiguration, stack: Stack, reserved: ReservedPorts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = settings_beside(stack, reserved)
+    settings = settings_of_another_proxy(stack, reserved)
     if "certificate" in case.name:
         certificates(tmp_path)
     path = written(tmp_path, merged(settings, wrong_settings(case.name, stack, tmp_path)))
@@ -147,7 +147,7 @@ def test_beside_a_running_fleet(
         if case.name == "broker_port_taken":
             held.enter_context(a_taken_port(settings["listeners"]["broker_port_start"] + 3))
         if case.name == "open_files":
-            assert_told(case, checked_with_few_files(path))
+            assert_reported(case, checked_with_few_files(path))
             return
         tell(case, path)
 
@@ -218,7 +218,7 @@ def test_a_store_that_wont_do(
     if case.name == "foreign_store":
         (tmp_path / "coordinator").mkdir()
         (tmp_path / "coordinator" / "identity").write_text("0123456789abcdef0123456789abcdef")
-    path = written(tmp_path, merged(settings_beside(stack, reserved), own))
+    path = written(tmp_path, merged(settings_of_another_proxy(stack, reserved), own))
     with redis.Redis(port=weak_store.port) as client:
         restore = WEAKENED[case.name](client)
         try:
@@ -236,6 +236,6 @@ def test_a_node_of_a_cluster(
     store.start()
     try:
         own = {"redis": {"url": store.url}, "storage": {"url": (tmp_path / "wal").as_uri()}}
-        tell(case, written(tmp_path, merged(settings_beside(stack, reserved), own)))
+        tell(case, written(tmp_path, merged(settings_of_another_proxy(stack, reserved), own)))
     finally:
         store.stop()

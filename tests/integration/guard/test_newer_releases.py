@@ -26,7 +26,7 @@ from proxy.inspection.stores import open_stores
 from proxy.storage.file import FileStorage
 from tests.integration.coordinator.losses import coordinator_of
 from tests.integration.guard.test_watch import TOPIC, commit
-from tests.support.told import own_lines
+from tests.support.standard_error import own_lines
 
 NEWER = FORMAT_VERSION + 1
 

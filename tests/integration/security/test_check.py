@@ -16,7 +16,14 @@ from proxy.demo.proxies import merged
 from proxy.demo.security import SERVICE, unsecured_token
 from proxy.demo.stack import Stack
 from tests.support.acls import Acls
-from tests.support.checking import assert_told, checked, findings, of_no_machine, settings_beside, written
+from tests.support.checking import (
+    assert_reported,
+    checked,
+    findings,
+    settings_of_another_proxy,
+    without_machine_findings,
+    written,
+)
 from tests.support.misconfigurations import Misconfiguration, Needs, needing
 
 SECRET = "hush-hush-hush"
@@ -58,10 +65,10 @@ def wrong_settings(name: str, stack: Stack, here: Path) -> dict[str, Any]:
 )
 def test_the_way_in(case: Misconfiguration, secure: Stack, reserved: ReservedPorts, tmp_path: Path) -> None:
     Acls(secure).revoke("alice")
-    settings = settings_beside(secure, reserved)
+    settings = settings_of_another_proxy(secure, reserved)
     settings["brokers"] = wrong_settings(case.name, secure, tmp_path)
     settings["brokers"]["bootstrap"] = [secure.kafka.address(1)]
-    assert_told(case, checked(written(tmp_path, settings)), SECRET, *secure.security.users.values())
+    assert_reported(case, checked(written(tmp_path, settings)), SECRET, *secure.security.users.values())
 
 
 class _RefusesMechanisms(socketserver.StreamRequestHandler):
@@ -77,7 +84,7 @@ class _RefusesMechanisms(socketserver.StreamRequestHandler):
 
 def test_a_mechanism_that_is_not_offered(secure: Stack, reserved: ReservedPorts, tmp_path: Path) -> None:
     (case,) = (one for one in needing(Needs.SECURE) if one.name == "sasl_mechanism")
-    settings = settings_beside(secure, reserved)
+    settings = settings_of_another_proxy(secure, reserved)
     sasl = {"mechanism": "SCRAM-SHA-512", "username": SERVICE, "password": SECRET}
     with socketserver.ThreadingTCPServer((HOST, 0), _RefusesMechanisms) as server:
         server.daemon_threads = True
@@ -86,7 +93,7 @@ def test_a_mechanism_that_is_not_offered(secure: Stack, reserved: ReservedPorts,
         bootstrap = f"{HOST}:{server.server_address[1]}"
         settings["brokers"] = {"bootstrap": [bootstrap], "security_protocol": "SASL_PLAINTEXT", "sasl": sasl}
         try:
-            assert_told(case, checked(written(tmp_path, settings)), SECRET)
+            assert_reported(case, checked(written(tmp_path, settings)), SECRET)
         finally:
             server.shutdown()
             serving.join()
@@ -95,7 +102,7 @@ def test_a_mechanism_that_is_not_offered(secure: Stack, reserved: ReservedPorts,
 def test_with_the_rights_of_the_documentation_all_is_well(
     secure: Stack, reserved: ReservedPorts, tmp_path: Path
 ) -> None:
-    found = of_no_machine(findings(written(tmp_path, settings_beside(secure, reserved))))
+    found = without_machine_findings(findings(written(tmp_path, settings_of_another_proxy(secure, reserved))))
     assert {finding["level"] for finding in found} == {"ok"}, found
     rights = " ".join(finding["text"] for finding in found if finding["kind"] == "rights at the brokers")
     assert "may describe all topics" in rights

@@ -80,7 +80,7 @@ def test_a_right_history_is_no_problem() -> None:
     take(reader, [reset(OTHER), *case.write(OTHER, 0, 3)])
     case.lives[TOPIC][-1].grow(3)
     take(reader, case.write(TOPIC, 2))
-    assert case.problems.told == []
+    assert case.problems.reports == []
     assert (reader.records, reader.expected_resets, reader.resets.total()) == (4 * COUNT + 3, 1, 0)
     assert not any(reader.behind(lives[-1]) for lives in case.lives.values())
 
@@ -144,9 +144,9 @@ def test_a_high_watermark_behind_all_that_was_written_is_told() -> None:
     reader = case.reader()
     history = case.write(TOPIC, 0)
     take(reader, [{**event, "high": COUNT} for event in history[:-1]])
-    assert case.problems.told == []
+    assert case.problems.reports == []
     take(reader, [{**history[-1], "high": 100}])
-    assert "high watermark 100" in case.problems.told[0]
+    assert "high watermark 100" in case.problems.reports[0]
 
 
 def test_a_record_that_was_never_written_is_told() -> None:
@@ -154,7 +154,7 @@ def test_a_record_that_was_never_written_is_told() -> None:
     history = case.write(TOPIC, 0, 2)
     history.append({**history[-1], "offset": 2, "sequence": 2})
     take(case.reader(), history)
-    assert "never written" in case.problems.told[0]
+    assert "never written" in case.problems.reports[0]
 
 
 def test_a_record_that_is_missing_at_the_end_is_behind() -> None:
@@ -171,9 +171,9 @@ def test_a_record_of_an_old_life_after_the_new_one_began_is_told() -> None:
     take(reader, old[:-1])
     case.renew()
     take(reader, case.write(OTHER, 0, 3))
-    assert case.problems.told == []
+    assert case.problems.reports == []
     take(reader, old[-1:])
-    assert "after records of life" in case.problems.told[0]
+    assert "after records of life" in case.problems.reports[0]
 
 
 def test_a_new_life_begins_at_its_beginning() -> None:
@@ -182,7 +182,7 @@ def test_a_new_life_begins_at_its_beginning() -> None:
     take(reader, case.write(OTHER, 0))
     case.renew()
     take(reader, case.write(OTHER, 0, 2 * COUNT)[COUNT:])
-    assert f"{COUNT} records are lost" in case.problems.told[0]
+    assert f"{COUNT} records are lost" in case.problems.reports[0]
 
 
 def test_what_comes_again_after_a_reset_is_not_told_but_the_reset_is() -> None:
@@ -191,11 +191,11 @@ def test_what_comes_again_after_a_reset_is_not_told_but_the_reset_is() -> None:
     history = case.write(TOPIC, 0)
     take(direct, history)
     take(proxied, [*history[:5], reset(TOPIC), *history])
-    assert case.problems.told == []
+    assert case.problems.reports == []
     compare(direct, direct, case.problems)
-    assert case.problems.told == []
+    assert case.problems.reports == []
     compare(proxied, direct, case.problems)
-    assert "out of range, its twin never" in case.problems.told[0]
+    assert "out of range, its twin never" in case.problems.reports[0]
 
 
 def test_what_comes_twice_after_a_reset_and_once_more_is_told() -> None:
@@ -203,9 +203,9 @@ def test_what_comes_twice_after_a_reset_and_once_more_is_told() -> None:
     reader = case.reader()
     history = case.write(TOPIC, 0)
     take(reader, [*history, reset(TOPIC), *history, *case.write(TOPIC, 0, 1)])
-    assert case.problems.told == []
+    assert case.problems.reports == []
     take(reader, history[-1:])
-    assert "came behind" in case.problems.told[0]
+    assert "came behind" in case.problems.reports[0]
 
 
 def test_a_reset_that_the_twin_had_too_is_no_problem() -> None:
@@ -215,7 +215,7 @@ def test_a_reset_that_the_twin_had_too_is_no_problem() -> None:
     for reader in (direct, proxied):
         take(reader, [*history, reset(TOPIC)])
     compare(proxied, direct, case.problems)
-    assert case.problems.told == []
+    assert case.problems.reports == []
 
 
 @pytest.mark.parametrize(
