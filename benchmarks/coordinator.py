@@ -148,7 +148,7 @@ class Bench:
         async def swap(number: int) -> None:
             old = logs[number].rows
             new = old[0]._replace(last_offset=old[-1].last_offset, segment=bytes(16), offsets_in_place=True)
-            answers = await self.coordinator.replace([Swap(TOPIC, partitions[number], old, new)])
+            answers = await self.coordinator.rows.replace([Swap(TOPIC, partitions[number], old, new)])
             assert (len(old), answers) == (MAX_ROWS_PER_SWAP, [SwapAnswer.REPLACED])
 
         await self.measure(f"swap, {MAX_ROWS_PER_SWAP} rows, {kind}", SWAPS, swap, 1)

@@ -28,7 +28,7 @@ from pipeline.session import spark_session
 from pipeline.stores import opened
 from proxy.config import Settings
 from proxy.coordinator.connect import connect
-from proxy.coordinator.interface import DisklessTopic
+from proxy.coordinator.interface_registry import DisklessTopic
 from proxy.coordinator.registry import RedisTopicRegistry
 from proxy.diskless.wal.segment import SegmentBuilder, segment_key
 from proxy.records.batches import read_header

@@ -36,7 +36,8 @@ from pipeline.stores import opened, storage_opened
 from pipeline.tasks import TaskFailed, run_tasks
 from proxy.config import Settings
 from proxy.coordinator.connect import connect
-from proxy.coordinator.interface import DisklessTopic, Row
+from proxy.coordinator.interface import Row
+from proxy.coordinator.interface_registry import DisklessTopic
 from proxy.coordinator.registry import RedisTopicRegistry
 from proxy.demo.ports import ReservedPorts
 from proxy.demo.s3 import ACCESS_KEY_ID, BUCKET, REGION, SECRET_ACCESS_KEY, SeaweedFS

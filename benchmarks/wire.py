@@ -27,7 +27,7 @@ from rich.table import Table
 from proxy.brokers.cluster import Cluster
 from proxy.client.request import Request
 from proxy.config import Settings
-from proxy.coordinator.interface import DisklessTopic, RegistrySnapshot
+from proxy.coordinator.interface_registry import DisklessTopic, RegistrySnapshot
 from proxy.rewrite_metadata import metadata
 from proxy.routing.fleet import Fleet
 from proxy.routing.leaders import LeaderChoice

@@ -7,13 +7,7 @@ from functools import partial
 from typing import TypeVar
 
 from proxy.coordinator import patience
-from proxy.coordinator.interface import (
-    Coordinator,
-    FindRequest,
-    LogAnswer,
-    Row,
-    ShardFenced,
-)
+from proxy.coordinator.interface import Coordinator, FindRequest, LogAnswer, Row, ShardFenced
 from proxy.coordinator.packing import MAX_EXACT
 from proxy.protocol.errors import KAFKA_STORAGE_ERROR, NONE, OFFSET_OUT_OF_RANGE
 

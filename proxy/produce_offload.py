@@ -24,7 +24,7 @@ import structlog
 from proxy.accounting.accounting import count_classic, count_diskless
 from proxy.client.rights import WRITE, rights_of
 from proxy.client.slots import BrokerSlot, Slot
-from proxy.coordinator.interface import DisklessTopic
+from proxy.coordinator.interface_registry import DisklessTopic
 from proxy.diskless.index_watch import FULL_MESSAGE, FULL_THROTTLE_MS
 from proxy.diskless.produce_checks import check_produced
 from proxy.protocol.api_keys import PRODUCE

@@ -71,6 +71,7 @@ class ModelCoordinator:
         clock: Clock = wall_clock_ms,
     ) -> None:
         self.logs: dict[Log, PartitionLog] = {}
+        self.rows = ModelRows(self)
         self.unused: set[bytes] = set()
         """Had rows, has none, and is not tombstoned."""
         self.tombstones: set[bytes] = set()
@@ -339,15 +340,32 @@ class ModelCoordinator:
         """Of one shard; a row takes nothing here."""
         return [IndexSize(sum(len(log.rows) for log in self.logs.values()), 0)]
 
+    async def announcements(self) -> AsyncIterator[Announcement | None]:
+        queue: asyncio.Queue[Announcement | None] = asyncio.Queue()
+        queue.put_nowait(None)
+        self._listeners.append(queue)
+        try:
+            while True:
+                yield await queue.get()
+        finally:
+            self._listeners.remove(queue)
+
+
+class ModelRows:
+    """The part for jobs over object storage."""
+
+    def __init__(self, model: ModelCoordinator) -> None:
+        self._model = model
+
     async def replace(self, swaps: Sequence[Swap], *, not_after_ms: int = 0) -> list[SwapAnswer]:
         for swap in swaps:
             rewriting._check(swap)
-        if 0 < not_after_ms < self._clock():
+        if 0 < not_after_ms < self._model._clock():
             return [SwapAnswer.LATE] * len(swaps)
         return [self._swap(swap) for swap in swaps]
 
     def _swap(self, swap: Swap) -> SwapAnswer:
-        log = self.logs.get((swap.topic_id, swap.partition))
+        log = self._model.logs.get((swap.topic_id, swap.partition))
         if log is None:
             return SwapAnswer.GONE
         old, new = list(swap.old), swap.new
@@ -362,26 +380,26 @@ class ModelCoordinator:
             ]
             done = new in log.rows if new else not touched and old[-1].last_offset >= log.start
             return SwapAnswer.REPLACED if done else SwapAnswer.CHANGED
-        if new and new.segment in self.tombstones:
+        if new and new.segment in self._model.tombstones:
             return SwapAnswer.REFUSED
         log.rows[at : at + len(old)] = [new] if new else []
         if new:
-            self.unused.discard(new.segment)
-        self._freed(old)
+            self._model.unused.discard(new.segment)
+        self._model._freed(old)
         return SwapAnswer.REPLACED
 
     async def compacted(self, logs: Sequence[Log]) -> list[int]:
-        return [self.logs[log].compacted if log in self.logs else 0 for log in logs]
+        return [self._model.logs[log].compacted if log in self._model.logs else 0 for log in logs]
 
     async def mark_compacted(self, marks: Sequence[tuple[bytes, int, int]]) -> None:
         for topic_id, partition, offset in marks:
-            log = self.logs.get((topic_id, partition))
+            log = self._model.logs.get((topic_id, partition))
             if log:
                 log.compacted = max(log.compacted, min(offset, log.end))
 
     async def index_page(self, topic_id: bytes, partition: int, from_offset: int) -> IndexPage:
         """All of it in one page."""
-        log = self.logs.get((topic_id, partition))
+        log = self._model.logs.get((topic_id, partition))
         if log is None:
             return IndexPage(None, (), -1)
         rows: list[IndexedRow] = []
@@ -395,26 +413,16 @@ class ModelCoordinator:
 
     async def used_segments(self, shard: int, place: bytes = b"0") -> tuple[list[tuple[bytes, SegmentUse]], bytes]:
         """All of one shard, which has everything."""
-        segments = sorted(self.used_bytes()) if shard == 0 else []
-        return list(zip(segments, await self.segment_use(segments), strict=True)), b"0"
+        segments = sorted(self._model.used_bytes()) if shard == 0 else []
+        return list(zip(segments, await self._model.segment_use(segments), strict=True)), b"0"
 
     async def tombstones_of(self, shard: int, limit: int) -> list[bytes]:
-        return sorted(self.tombstones)[:limit]
+        return sorted(self._model.tombstones)[:limit]
 
     async def correct_use(self, shard: int, segment: bytes, expected: SegmentUse, counted: SegmentUse) -> bool:
         """It is never wrong here."""
-        (use,) = await self.segment_use([segment])
+        (use,) = await self._model.segment_use([segment])
         return use == expected == counted
-
-    async def announcements(self) -> AsyncIterator[Announcement | None]:
-        queue: asyncio.Queue[Announcement | None] = asyncio.Queue()
-        queue.put_nowait(None)
-        self._listeners.append(queue)
-        try:
-            while True:
-                yield await queue.get()
-        finally:
-            self._listeners.remove(queue)
 
 
 def _out_of_order(batch: ProposedBatch, expected: int) -> BatchAnswer:

@@ -7,15 +7,14 @@ import os
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
-from proxy.coordinator.interface import (
+from proxy.coordinator.interface_fleet import ProxyRecord, SeenProxy
+from proxy.coordinator.interface_registry import (
     NO_CHANGE,
     NO_MARK,
     DisklessTopic,
-    ProxyRecord,
     RegistryChange,
     RegistryChanged,
     RegistrySnapshot,
-    SeenProxy,
     TopicNotReserved,
     TopicReserved,
 )

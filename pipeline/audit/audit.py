@@ -27,7 +27,8 @@ from pipeline.progress import Progress
 from pipeline.stores import opened
 from pipeline.tasks import TaskFailed
 from proxy.config import Settings
-from proxy.coordinator.interface import CoordinatorUnavailable, DisklessTopic, ShardFenced
+from proxy.coordinator.interface import CoordinatorUnavailable, ShardFenced
+from proxy.coordinator.interface_registry import DisklessTopic
 from proxy.diskless.wal.segment import SEGMENT_KEY
 from proxy.inspection.stores import Stores
 from proxy.storage import StorageError
@@ -120,7 +121,7 @@ class Audit:
             some = logs[start : start + LOGS_PER_CALL]
             try:
                 asked = [(log.topic_id, log.partition) for log in some]
-                marks = await patiently(partial(stores.coordinator.compacted, asked))
+                marks = await patiently(partial(stores.coordinator.rows.compacted, asked))
             except ShardFenced:
                 continue  # its logs can't be looked at anyway, and are told of then
             found |= {log.topic for log, mark in zip(some, marks, strict=True) if mark}
@@ -234,7 +235,7 @@ class Audit:
     @staticmethod
     async def _repair(stores: Stores, wrong: WrongUse) -> bool:
         """Whether it still was what it was before and after the count, and is right now."""
-        return await stores.coordinator.correct_use(wrong.shard, wrong.segment, wrong.told, wrong.counted)
+        return await stores.coordinator.rows.correct_use(wrong.shard, wrong.segment, wrong.told, wrong.counted)
 
     def report(self, found: Decided) -> AuditReport:
         """All that there is to tell."""

@@ -23,7 +23,8 @@ from pipeline.audit.reads import read_rows
 from pipeline.audit.spill import PlacedRow
 from pipeline.audit.walk import LogWalk, check_page, page_at, pages
 from pipeline.logs import patiently
-from proxy.coordinator.interface import Coordinator, DisklessTopic, SegmentUse
+from proxy.coordinator.interface import Coordinator, SegmentUse
+from proxy.coordinator.interface_registry import DisklessTopic
 from proxy.coordinator.shards import partition_key, shard_of
 from proxy.diskless.wal.segment import segment_key
 from proxy.inspection.stores import SEGMENTS_PER_STEP, Stores, open_registry
@@ -177,7 +178,7 @@ async def tombstones(coordinator: Coordinator, shards: int) -> dict[bytes, set[i
 
 
 async def _tombstones_of(coordinator: Coordinator, shard: int) -> Sequence[bytes]:
-    return await patiently(partial(coordinator.tombstones_of, shard, MAX_WAITING))
+    return await patiently(partial(coordinator.rows.tombstones_of, shard, MAX_WAITING))
 
 
 async def tombstoned_in_use(stores: Stores) -> AsyncIterator[Suspicion]:
@@ -221,7 +222,7 @@ async def use_of_shard(coordinator: Coordinator, shard: int) -> AsyncIterator[tu
     """A shard's whole table of use; an entry may come twice."""
     place = b"0"
     while True:
-        some, place = await patiently(partial(coordinator.used_segments, shard, place))
+        some, place = await patiently(partial(coordinator.rows.used_segments, shard, place))
         for segment, use in some:
             yield segment, use
         if place == b"0":

@@ -30,7 +30,7 @@ async def pages(coordinator: Coordinator, log: Log) -> AsyncIterator[IndexPage]:
 
 async def page_at(coordinator: Coordinator, log: Log, offset: int) -> IndexPage:
     """The page that begins at an offset. Raises CoordinatorUnavailable."""
-    return await patiently(partial(coordinator.index_page, log.topic_id, log.partition, offset))
+    return await patiently(partial(coordinator.rows.index_page, log.topic_id, log.partition, offset))
 
 
 class LogWalk:

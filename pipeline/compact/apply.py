@@ -124,7 +124,7 @@ class Applier:
             left = [one for one in left if self.states[one[0].span.log] is State.UNDER_WAY]
             pairs = [(answer, swap, rest) for answer, rest in left if (swap := next(rest, None)) is not None]
             swaps = [swap for _, swap, _ in pairs]
-            replace = partial(self.coordinator.replace, swaps, not_after_ms=not_after_ms)
+            replace = partial(self.coordinator.rows.replace, swaps, not_after_ms=not_after_ms)
             done = await patiently(replace) if swaps else []
             for (answer, swap, _), what in zip(pairs, done, strict=True):
                 await self._swapped(answer.span, swap, what)
@@ -159,7 +159,7 @@ class Applier:
         ends = [self.plan.logs[log] for log in done]
         if ends and not self.dry_run:
             marks = [(log.topic_id, log.partition, log.end_offset) for log in ends]
-            await patiently(partial(self.coordinator.mark_compacted, marks))
+            await patiently(partial(self.coordinator.rows.mark_compacted, marks))
 
 
 def _changed(span: Span) -> str:

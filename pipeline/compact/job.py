@@ -31,7 +31,8 @@ from pipeline.memory import tasks_at_once
 from pipeline.signals import ending
 from pipeline.stores import opened_by_driver, swaps_within_ms
 from pipeline.tasks import TaskFailed, run_jobs
-from proxy.coordinator.interface import DisklessTopic, ShardFenced
+from proxy.coordinator.interface import ShardFenced
+from proxy.coordinator.interface_registry import DisklessTopic
 from proxy.inspection.stores import Stores, open_registry
 from proxy.protocol.cleanup_policy import CLEANUP_POLICY, DELETE, is_compacted
 

@@ -10,7 +10,8 @@ from pipeline.compact.policy import Cleanable, CompactionConfigs, configs_of, fi
 from pipeline.compact.records import NO_TIMESTAMP
 from pipeline.logs import LogGone, rows_of_log
 from pipeline.reading import RowUnreadable, place_batches
-from proxy.coordinator.interface import Coordinator, DisklessTopic, Row
+from proxy.coordinator.interface import Coordinator, Row
+from proxy.coordinator.interface_registry import DisklessTopic
 from proxy.diskless.wal.segment import segment_key
 from proxy.inspection.stores import Stores
 from proxy.records.batches import read_header
@@ -167,7 +168,7 @@ async def _plan_log(
 ) -> list[Span]:
     """The spans of one log; none where it is not to be compacted. Adds it to the plan's logs."""
     log, coordinator = (topic.topic_id, partition), stores.coordinator
-    (compacted,) = await coordinator.compacted([log])
+    (compacted,) = await coordinator.rows.compacted([log])
     (described,) = await coordinator.describe(topic.topic_id, [partition])
     if described is None:
         raise LogGone(f"the log of {topic.name}-{partition} does not live any more")

@@ -25,7 +25,8 @@ from pipeline.merge.rewriting import Merged, Unread, merge
 from pipeline.reading import finding_of
 from pipeline.stores import opened_by_driver, swap_before_ms
 from pipeline.tasks import TaskFailed, run_tasks
-from proxy.coordinator.interface import DisklessTopic, FindRequest, Row
+from proxy.coordinator.interface import FindRequest, Row
+from proxy.coordinator.interface_registry import DisklessTopic
 from proxy.coordinator.interface_rewriting import Swap, SwapAnswer
 from proxy.coordinator.lateness import no_later
 from proxy.inspection.stores import Stores
@@ -213,7 +214,7 @@ class _MergeJob(Driver):
             output = task.outputs[made.place]
             swaps = [swap_of(output, one, task.topic_id, made.segment) for one in made.joined]
             not_after_ms = no_later(task.not_after_ms, self._coordinator, within_ms)
-            told = self._call(patiently(partial(self._coordinator.replace, swaps, not_after_ms=not_after_ms)))
+            told = self._call(patiently(partial(self._coordinator.rows.replace, swaps, not_after_ms=not_after_ms)))
             answers.update(told)
             self._count(swaps, told)
             if SwapAnswer.GONE in told:

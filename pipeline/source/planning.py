@@ -14,7 +14,8 @@ from pipeline.source.positions import TimeLookup, resolve
 from pipeline.source.reach import LogEnds, ends_of
 from pipeline.source.selection import ChosenTopic, choose
 from pipeline.source.splits import LogRange
-from proxy.coordinator.interface import Coordinator, DisklessTopic, Row
+from proxy.coordinator.interface import Coordinator, Row
+from proxy.coordinator.interface_registry import DisklessTopic
 
 
 async def batch_ranges(

@@ -12,11 +12,8 @@ from pipeline.source.selection import ChosenTopic
 from proxy.config import ConfigError, Settings, load_settings
 from proxy.coordinator.by_settings import coordinator_on
 from proxy.coordinator.connect import connect
-from proxy.coordinator.interface import (
-    Coordinator,
-    DisklessTopic,
-    LogDescription,
-)
+from proxy.coordinator.interface import Coordinator, LogDescription
+from proxy.coordinator.interface_registry import DisklessTopic
 from proxy.coordinator.registry import RedisTopicRegistry
 
 LogEnds = LogDescription

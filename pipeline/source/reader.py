@@ -21,7 +21,8 @@ from pipeline.source.splits import LogRange, arrange
 from pipeline.source.times import offset_since
 from pipeline.stores import storage_opened
 from proxy.config import Settings
-from proxy.coordinator.interface import Coordinator, DisklessTopic
+from proxy.coordinator.interface import Coordinator
+from proxy.coordinator.interface_registry import DisklessTopic
 from proxy.storage.interface import ObjectStorage
 
 if TYPE_CHECKING:

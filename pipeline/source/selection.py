@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from pipeline.source.errors import SourceError
 from pipeline.source.options import Selection
-from proxy.coordinator.interface import DisklessTopic
+from proxy.coordinator.interface_registry import DisklessTopic
 
 LIVE = "live"
 

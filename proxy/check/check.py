@@ -28,7 +28,8 @@ from proxy.check.storage import check_storage, leaving_no_folders
 from proxy.check.store import check_store
 from proxy.config import ConfigError, Settings, load_settings
 from proxy.coordinator.fleet_store import RedisFleetStore
-from proxy.coordinator.interface import CoordinatorUnavailable, ProxyRecord
+from proxy.coordinator.interface import CoordinatorUnavailable
+from proxy.coordinator.interface_fleet import ProxyRecord
 from proxy.coordinator.registry import RedisTopicRegistry
 from proxy.storage.interface import StorageError
 from proxy.wire.errors import ProtocolError

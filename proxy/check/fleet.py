@@ -9,7 +9,7 @@ from redis.asyncio import Redis
 from proxy.check.findings import Finding, Kind, error, from_error, ok
 from proxy.check.ports import doubles
 from proxy.config import Settings
-from proxy.coordinator.interface import ProxyRecord
+from proxy.coordinator.interface_fleet import ProxyRecord
 from proxy.coordinator.registry import RedisTopicRegistry
 from proxy.guard.identity import store_identity, stored_identity, strangers
 from proxy.storage.interface import ObjectStorage

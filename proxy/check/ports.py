@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from proxy.check.findings import Finding, Kind, Level, error, from_error, ok, warning
 from proxy.config import Listeners, Settings, parse_node_ids
-from proxy.coordinator.interface import ListenersRecord, ProxyRecord
+from proxy.coordinator.interface_fleet import ListenersRecord, ProxyRecord
 from proxy.process.broker_ports import remedy_for
 from proxy.process.ports import Bound, StartError, bind_free, bind_late, try_admin
 

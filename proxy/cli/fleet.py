@@ -15,7 +15,7 @@ from proxy.console.admin_port import AdminPort, AdminPortError
 from proxy.console.console import FAILED, AsJson, ConfigFile, output, run_command
 
 if TYPE_CHECKING:
-    from proxy.coordinator.interface import SeenProxy
+    from proxy.coordinator.interface_fleet import SeenProxy
 
 _TIMEOUT_S = 2.0
 _AT_A_TIME = 16

@@ -22,7 +22,7 @@ from dataclasses import replace
 
 import structlog
 
-from proxy.coordinator.packing import NO_INCARNATION, NOTHING_KNOWN, ShardState
+from proxy.coordinator.packing_state import NO_INCARNATION, NOTHING_KNOWN, ShardState
 
 log = structlog.get_logger()
 

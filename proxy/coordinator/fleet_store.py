@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 
 from proxy.coordinator import scripts
 from proxy.coordinator.connect import store_call
-from proxy.coordinator.interface import ListenersRecord, ProxyRecord, SeenProxy
+from proxy.coordinator.interface_fleet import ListenersRecord, ProxyRecord, SeenProxy
 from proxy.coordinator.shards import FLEET_PREFIX
 
 _LEASE_BYTES = 24
@@ -23,17 +23,12 @@ _LISTENERS_FIELDS = frozenset(field.name for field in fields(ListenersRecord))
 
 
 class RedisFleetStore:
-    """`interface.FleetStore` on the shared client of `connect.py`, which stays the caller's to close."""
+    """`interface_fleet.FleetStore` on the shared client of `connect.py`, which stays the caller's to close."""
 
     def __init__(self, client: Redis) -> None:
         self._client = client
 
     async def beat(self, record: ProxyRecord, lease_ms: int) -> tuple[ProxyRecord, ...]:
-        """Renew the record's lease (by the store's clock); all records whose lease runs, this one's too.
-
-        Ordered by proxy ID. Fields that a newer release added are left out. If the registry does not have the change
-        that a proxy obeys, the `registry_version` of its record is -1.
-        """
         packed_record = json.dumps(asdict(record)).encode()
         obeyed = _OBEYED.pack(record.registry_version, bytes.fromhex(record.registry_mark))
         call = scripts.Call(FLEET_PREFIX, (record.proxy_id.encode(), packed_record, lease_ms, obeyed))
@@ -41,7 +36,6 @@ class RedisFleetStore:
         return tuple(sorted(_records(reply), key=lambda one: one.proxy_id))
 
     async def look(self) -> tuple[SeenProxy, ...]:
-        """All proxies whose lease runs, ordered by proxy ID; nothing is written."""
         async with store_call(self._client, "reading the fleet's records"):
             seconds, microseconds = await self._client.time()
             leases: dict[bytes, bytes] = await self._client.hgetall(f"{FLEET_PREFIX}leases")  # type: ignore[assignment]
@@ -59,12 +53,10 @@ class RedisFleetStore:
         return max((_record(lease[_LEASE_BYTES:]).registry_version for lease in leases), default=-1)
 
     async def hold(self, name: str, holder: str, lease_ms: int) -> bool:
-        """Take or renew a lease on work that one proxy does for all; False where another one has it."""
         call = scripts.Call(FLEET_PREFIX, (name.encode(), holder.encode(), lease_ms))
         return bool(await scripts.run(self._client, "fleet_hold", call))
 
     async def leave(self, proxy_id: str) -> None:
-        """End the lease at once."""
         async with store_call(self._client, "leaving the fleet"):
             await self._client.hdel(f"{FLEET_PREFIX}leases", proxy_id)
 

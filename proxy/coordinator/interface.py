@@ -1,4 +1,4 @@
-"""What the diskless coordinator (KIP-1164) promises, whatever store stands behind it.
+"""The interface of the diskless coordinator (KIP-1164), whatever store it is on.
 
 The coordinator orders batches: a proxy uploads a WAL segment, commits the partition runs in it, and only then answers.
 Two ends of a log are kept apart: a commit moves the *log end offset*, a confirmation moves the *high watermark*, which
@@ -10,7 +10,6 @@ Topic IDs and segment names are raw 16-byte UUIDs everywhere in here.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from proxy.coordinator.interface_rewriting import RewritingCoordinator
@@ -19,13 +18,9 @@ EARLIEST_TIMESTAMP = -2
 LATEST_TIMESTAMP = -1
 MAX_TIMESTAMP = -3
 NO_PRODUCER_ID = -1
-NO_TOPIC_ID = bytes(16)
-"""Of a name in the registry that is only reserved."""
 MAX_BATCHES_PER_RUN = 500
 """A partition run is committed in one call, as it is what idempotence goes by, and the store serves nobody else
 meanwhile: so a WAL segment ends where a run has as many."""
-UNKNOWN_STATE = "unknown"
-"""Of a topic that a newer release has put into a state of its own: it is neither served nor taken for a classic one."""
 
 
 class CoordinatorUnavailable(Exception):
@@ -232,8 +227,12 @@ class IndexSize(NamedTuple):
     """Memory of the store; packed rows take a quarter of what others take."""
 
 
-class Coordinator(RewritingCoordinator, Protocol):
+class Coordinator(Protocol):
     """Orders batches and finds them. Every method may raise CoordinatorUnavailable."""
+
+    @property
+    def rows(self) -> RewritingCoordinator:
+        """The part that only jobs over object storage call."""
 
     async def create_logs(self, topic_id: bytes, partitions: Sequence[int], *, growing: bool = False) -> None:
         """Let logs live, empty. Those that live already are left as they are.
@@ -315,172 +314,3 @@ class Coordinator(RewritingCoordinator, Protocol):
 
         None says that announcements may have been missed (first of all on connecting): forget what they told.
         """
-
-
-@dataclass(frozen=True, slots=True)
-class DisklessTopic:
-    """One entry of the registry of diskless topics."""
-
-    name: str
-    topic_id: bytes
-    """Zeros while the name is only reserved."""
-    partitions: int
-    state: str
-    """`reserved` (the shadow topic may not exist yet), `live` or `deleting`; `unknown` where a newer release has put it
-    into a state that this one does not know."""
-    configs: dict[str, str] = field(default_factory=dict)
-    """The topic configs that govern data; the shadow topic does not have them."""
-    owner: str = ""
-    """The proxy that reserved the name, as its record in the fleet is named."""
-
-
-NO_MARK = bytes(8)
-"""Mark of a change whose mark nobody knows."""
-
-
-class RegistryChange(NamedTuple):
-    """One change of the registry.
-
-    The version alone is not enough: after a failover that lost a change, another change gets the same version.
-    """
-
-    version: int
-    mark: bytes = NO_MARK
-    """8 random bytes."""
-
-
-NO_CHANGE = RegistryChange(-1)
-"""Newest change of a process that has loaded nothing."""
-
-
-@dataclass(frozen=True, slots=True)
-class RegistrySnapshot:
-    """All diskless topics at one version."""
-
-    version: int
-    topics: tuple[DisklessTopic, ...]
-    mark: bytes = field(default=NO_MARK, compare=False)
-    """Mark of the change that led to this version."""
-    why_fenced: str = ""
-    """Why nobody may change the registry: it has lost changes. Empty if it has not, or an operator accepted that."""
-
-    @property
-    def change(self) -> RegistryChange:
-        """The change that led to this version."""
-        return RegistryChange(self.version, self.mark)
-
-
-class TopicReserved(Exception):
-    """The name is already in the registry."""
-
-
-class TopicNotReserved(CoordinatorUnavailable):
-    """A topic can't be made live: its reservation is gone, it is being deleted, or it is live under another ID."""
-
-
-class RegistryChanged(Exception):
-    """The registry is not at the version any more that a change was made from, or the topic is not live: look again."""
-
-
-class TopicRegistry(Protocol):
-    """The one authority on which topics are diskless. Every method may raise CoordinatorUnavailable.
-
-    Each change raises the version by one and is announced; `load` of any proxy sees it at once.
-    """
-
-    def expect_identity(self, identity: str) -> None:
-        """Set the name of the store: known changes are not held against a store of another name."""
-
-    async def load(self, known: RegistryChange = NO_CHANGE) -> RegistrySnapshot:
-        """Return everything, at its version. If the registry does not have the `known` change, it is fenced."""
-
-    async def newest_change(self) -> RegistryChange:
-        """Return the newest change, and read nothing else."""
-
-    async def reserve(self, name: str, partitions: int, configs: dict[str, str], owner: str) -> int:
-        """Take the name before its shadow topic exists; the version to wait for. Raises TopicReserved."""
-
-    async def activate(self, name: str, topic_id: bytes, partitions: int) -> int:
-        """The shadow exists under this ID and its logs live: the topic can be used. The version with that.
-
-        Also tells of more partitions of a live topic. May be repeated. Raises TopicNotReserved.
-        """
-
-    async def configure(self, name: str, read: RegistryChange, configs: dict[str, str]) -> int:
-        """Replace the configs of a live topic, as they were read at that change. Raises RegistryChanged."""
-
-    async def begin_delete(self, name: str, topic_id: bytes = b"") -> int:
-        """From now on `deleting`: no new batch is accepted. No error where the name is unknown.
-
-        Where a topic ID is given and the name has another one by now, nothing is changed.
-        """
-
-    async def remove(self, name: str, topic_id: bytes = b"", owner: str = "") -> int:
-        """Forget the name: a reservation that failed, or a topic whose logs have been deleted.
-
-        As for `begin_delete`; the topic ID of a reservation is NO_TOPIC_ID. Where an owner is given and the name was
-        reserved by another one, nothing is changed.
-        """
-
-    async def belongs_to(self, cluster_id: str) -> bool:
-        """Whether the topics are those of that Kafka cluster: the first that was ever named."""
-
-    def changes(self) -> AsyncIterator[RegistryChange]:
-        """Changes as they come, forever; also once after each reconnect."""
-
-
-@dataclass(frozen=True, slots=True)
-class ListenersRecord:
-    """One range of ports of a live proxy, as clients are told of it."""
-
-    name: str
-    rack: str
-    """Of the clients that it is there for."""
-    host: str
-    bootstrap_port: int
-    broker_port_start: int
-    node_ids: str
-    """As the setting `broker_node_ids`."""
-
-
-@dataclass(frozen=True, slots=True)
-class ProxyRecord:
-    """What a live proxy says of itself with each heartbeat."""
-
-    proxy_id: str
-    rack: str
-    listeners: tuple[ListenersRecord, ...]
-    registry_version: int
-    """The newest that it obeys; -1 before the first load, or if the registry does not have the change that it obeys."""
-    serving: bool = True
-    """Whether it takes new clients: not yet while it starts, no longer when it drains."""
-    version: str = ""
-    """Of the release; empty where that says none."""
-    admin: str = ""
-    """Where its admin port is, as `host:port`, for the tools of who operates it; empty where it does not say."""
-    registry_mark: str = ""
-    """Mark of the change that it obeys, in hex digits; empty if it has none."""
-
-
-class SeenProxy(NamedTuple):
-    """A live proxy as somebody sees it who is none."""
-
-    record: ProxyRecord
-    lease_left_ms: int
-    """By the store's clock."""
-
-
-class FleetStore(Protocol):
-    """Heartbeats of all proxies. Every method may raise CoordinatorUnavailable."""
-
-    async def beat(self, record: ProxyRecord, lease_ms: int) -> tuple[ProxyRecord, ...]:
-        """Renew the record's lease (by the store's clock); all records whose lease runs, this one's too."""
-
-    async def look(self) -> tuple[SeenProxy, ...]:
-        """All proxies whose lease runs, ordered by proxy ID; nothing is written."""
-
-    async def leave(self, proxy_id: str) -> None:
-        """End the lease at once."""
-
-    async def hold(self, name: str, holder: str, lease_ms: int) -> bool:
-        """Take or renew a lease on work that one proxy does for all; False where another one has it."""

@@ -1,4 +1,4 @@
-"""What the diskless coordinator promises to jobs over object storage; proxies themselves have no use for it."""
+"""The interface of the coordinator for jobs over object storage; proxies do not call it."""
 
 from __future__ import annotations
 
@@ -71,39 +71,46 @@ class IndexPage(NamedTuple):
 
 
 class RewritingCoordinator(Protocol):
-    """The part of `interface.Coordinator`: every method may raise CoordinatorUnavailable."""
+    """Changes and checks rows (`Coordinator.rows`). Every method may raise CoordinatorUnavailable."""
 
     async def replace(self, swaps: Sequence[Swap], *, not_after_ms: int = 0) -> list[SwapAnswer]:
-        """Put new rows in the place of old ones that are unchanged; answers in the order of `swaps`.
+        """Replace old rows that are unchanged by new ones; answers in the order of `swaps`.
 
-        `not_after_ms`: by the store's clock; later the swaps are LATE. 0 for no limit. Whoever uploads an object and
-        does not swap it soon must have one: in time an object that no row uses is deleted, tombstone and all.
+        `not_after_ms`: by the store's clock (`store_time_ms`); later the swaps are LATE. 0 for no limit. A caller that
+        uploads an object and does not swap it soon must give one: in time an object that no row uses is deleted, and so
+        is its tombstone.
 
-        Each swap is atomic; those of one partition are done in their order. A repeated one is answered as the first
-        time as long as its new row is there and it is not late. Readers are not told: they find out when an old segment
-        is deleted. Raises ValueError where a new row can't take the place of the old ones.
+        Each swap is atomic; those of one partition are done in their order. A repeated swap has the answer of the first
+        time as long as its new row is there and it is not late. Readers are not notified: they find out when an old
+        segment is deleted. If this raises, none, some or all of the swaps may have been done; all may be repeated.
+
+        Raises ShardFenced; and ValueError, with nothing done, if the old rows are none, too many or not in order,
+        or if the new row is not within their offsets, newer than they are, or of another kind than a merge makes.
         """
 
     async def compacted(self, logs: Sequence[tuple[bytes, int]]) -> list[int]:
-        """Up to where these logs (topic ID, partition) have been compacted: the first dirty offset; 0 where never."""
+        """Return the first dirty offset of each of these logs (topic ID, partition); 0 if none was compacted."""
 
     async def mark_compacted(self, marks: Sequence[tuple[bytes, int, int]]) -> None:
-        """Raise that offset: (topic ID, partition, offset). It never falls, and goes with its log."""
+        """Raise the first dirty offset of logs: (topic ID, partition, offset), to the high watermark at most.
+
+        It never falls, and is deleted with its log. No error if a log does not exist.
+        """
 
     async def index_page(self, topic_id: bytes, partition: int, from_offset: int) -> IndexPage:
-        """Rows of a log that end at `from_offset` or behind it, as the index has them."""
+        """Return rows of a log that end at `from_offset` or after it, as the index has them."""
 
     async def used_segments(self, shard: int, place: bytes = b"0") -> tuple[list[tuple[bytes, SegmentUse]], bytes]:
-        """Some of the segments that one shard has in use, and the place to go on from, `b"0"` at the end.
+        """Return some of the segments that one shard has in use, and the place to go on from: `b"0"` at the end.
 
-        Each that is in use from the first call to the last comes at least once; others may.
+        Each segment that is in use from the first call to the last comes at least once; others may.
         """
 
     async def tombstones_of(self, shard: int, limit: int) -> list[bytes]:
-        """Segments that are tombstoned in one shard, since when ever; at most so many, the oldest first."""
+        """Return segments that are tombstoned in one shard, at most `limit`, the oldest first."""
 
     async def correct_use(self, shard: int, segment: bytes, expected: SegmentUse, counted: SegmentUse) -> bool:
-        """Set what one shard says of a segment's use, if that is what was expected (zeros: nothing); whether it was.
+        """Set one shard's use of a segment if it is as expected (zeros: none); return whether it was.
 
-        Without rows it becomes garbage; with some it is none any more.
+        Without rows the segment becomes garbage of that shard; with rows it is neither garbage nor tombstoned there.
         """

@@ -10,7 +10,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from proxy.coordinator.clock import running_ms
-from proxy.coordinator.interface import CoordinatorUnavailable, FleetStore
+from proxy.coordinator.interface import CoordinatorUnavailable
+from proxy.coordinator.interface_fleet import FleetStore
 
 LEASE_MS = 5_000
 """A lease that nobody renews goes to the next one after so long."""

@@ -6,10 +6,9 @@ The layouts are those on top of each script in `lua/`. Numbers are big-endian.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from struct import Struct
 from struct import error as StructError
-from typing import Any, NamedTuple
+from typing import Any
 
 from proxy.coordinator.interface import (
     Announcement,
@@ -29,6 +28,7 @@ from proxy.coordinator.interface import (
     RunAnswer,
     SegmentUse,
 )
+from proxy.coordinator.packing_state import REPLY_HEADER_BYTES
 from proxy.coordinator.shards import PARTITION_BYTES, partition_key, split_partition_key
 
 MAX_EXACT = 2**53 - 1
@@ -37,11 +37,6 @@ MAX_EXACT = 2**53 - 1
 LAST_SEQUENCE = 2**31 - 1
 """Of a producer; 0 comes after it."""
 
-_SHARD_HEADER = Struct(">8sIBIQ8s16sQQQQQQ16s")
-_REPLY_HEADER = Struct(">8s16sQQQQQQI")
-_LIFE = Struct(">8s16sQQQ")
-_LOOK = Struct(">qqQQ")
-_UNFENCED = Struct(">QII")
 _COMMIT_SETTINGS = Struct(">IQ16sQ")
 _FIND_LIMITS = Struct(">II")
 _DELETE_LIMITS = Struct(">IB")
@@ -73,146 +68,6 @@ _ANNOUNCEMENT = Struct(">20sqqI")
 
 _NO_OFFSET = -2
 _NO_RETENTION = -1
-
-REPLY_HEADER_BYTES = _REPLY_HEADER.size
-NO_INCARNATION = bytes(8)
-NO_IDENTITY = bytes(16)
-"""Of a store that may be any."""
-
-
-MAY_WRITE, READS, LOOKS = 0, 1, 2
-"""What a script is run for: it may change something, reads only, or looks at a shard whatever is wrong with it."""
-_WANTS_LIVES = 16
-
-
-@dataclass(frozen=True, slots=True)
-class ShardState:
-    """What every reply of a shard begins with."""
-
-    incarnation: bytes
-    """8 random bytes, made with the shard; zeros where nothing was ever written to it."""
-    sequence: int
-    """Writes so far."""
-    life: bytes = bytes(16)
-    """Of the server that took the newest of them: half of its replication ID, in hex digits."""
-    offsets: int = 0
-    """That were given to batches so far, in all logs of the shard."""
-    began_sequence: int = 0
-    """Writes when the life began."""
-    began_offsets: int = 0
-    """Offsets given when the life began."""
-    began_written_ms: int = 0
-    """Time of the newest write when the life began."""
-    must_last_ms: int = 0
-    """Time of the newest write that must not be lost; what comes after it is bookkeeping."""
-    lives: bytes = field(default=b"", compare=False, repr=False)
-    """The lives that led to this state, as the store packs them (`LIFE` in `shard.lua`), if they are known."""
-
-    def is_of_life(self, other: ShardState) -> bool:
-        """Whether both are of one life of one shard: of these the higher sequence has all that the lower one has."""
-        return (self.incarnation, self.life) == (other.incarnation, other.life)
-
-    def known_lives(self) -> bytes:
-        """Return the lives that led to this state; its own life if no more is known."""
-        began = (self.began_sequence, self.began_offsets, self.began_written_ms)
-        return self.lives or _LIFE.pack(self.incarnation, self.life, *began)
-
-    def is_in(self, lives: bytes) -> bool:
-        """True if its life is one of these."""
-        identity = self.incarnation + self.life
-        return any(lives.startswith(identity, at) for at in range(0, len(lives), _LIFE.size))
-
-
-NOTHING_KNOWN = ShardState(NO_INCARNATION, 0)
-
-
-class ShardLook(NamedTuple):
-    """What a shard says of itself, fenced or not."""
-
-    state: ShardState
-    time_ms: int
-    """Of the store's clock, since 1970."""
-    logs: int
-    writes_lost: int
-    """Writes that somebody knows and the shard does not have."""
-    offsets_lost: int
-    """Offsets that were given by these."""
-    why_fenced: str
-    """Empty where it is not."""
-
-
-class Unfenced(NamedTuple):
-    """What `unfence.lua` did to one shard."""
-
-    raised_by: int
-    """Offsets by which the ends of all logs were moved."""
-    raised: int
-    """Logs that were."""
-    made: int
-    """Logs that had to be made anew."""
-
-
-def pack_shard_header(
-    new_incarnation: bytes,
-    shards: int,
-    mode: int,
-    settle_ms: int,
-    not_after_ms: int,
-    known: ShardState,
-    identity: bytes = NO_IDENTITY,
-    *,
-    lives: bytes = b"",
-    wants_lives: bool = False,
-) -> bytes:
-    """The first argument of every script of a shard. `lives`: those that led to `known`, if the store asks for them."""
-    return (
-        _SHARD_HEADER.pack(
-            new_incarnation,
-            shards,
-            mode + wants_lives * _WANTS_LIVES,
-            settle_ms,
-            not_after_ms,
-            known.incarnation,
-            known.life,
-            known.began_sequence,
-            known.began_offsets,
-            known.began_written_ms,
-            known.sequence,
-            known.offsets,
-            known.must_last_ms,
-            identity,
-        )
-        + lives
-    )
-
-
-def unpack_shard_state(reply: bytes) -> ShardState:
-    """The beginning of a shard's reply, and of its announcements; the lives follow it, if there are any."""
-    fields = _REPLY_HEADER.unpack_from(reply)
-    incarnation, life, began_sequence, began_offsets, began_written_ms, sequence, offsets, must_last_ms, length = fields
-    lives = reply[REPLY_HEADER_BYTES : REPLY_HEADER_BYTES + length]
-    return ShardState(
-        incarnation, sequence, life, offsets, began_sequence, began_offsets, began_written_ms, must_last_ms, lives
-    )
-
-
-def without_lives(reply: bytes, state: ShardState) -> bytes:
-    """The reply as it is for a caller who knows the life: what scripts answer begins after REPLY_HEADER_BYTES."""
-    if not state.lives:
-        return reply
-    return reply[: REPLY_HEADER_BYTES - 4] + bytes(4) + reply[REPLY_HEADER_BYTES + len(state.lives) :]
-
-
-def unpack_look(reply: bytes) -> ShardLook:
-    """The reply of `state.lua` and `touch.lua`."""
-    time_ms, logs, writes_lost, offsets_lost = _LOOK.unpack_from(reply, REPLY_HEADER_BYTES)
-    why_fenced = reply[REPLY_HEADER_BYTES + _LOOK.size :].decode()
-    return ShardLook(unpack_shard_state(reply), time_ms, logs, writes_lost, offsets_lost, why_fenced)
-
-
-def unpack_unfenced(reply: bytes) -> Unfenced:
-    """The reply of `unfence.lua`."""
-    return Unfenced(*_UNFENCED.unpack_from(reply, REPLY_HEADER_BYTES))
 
 
 def pack_commit_settings(

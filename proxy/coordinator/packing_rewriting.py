@@ -7,13 +7,13 @@ from struct import Struct
 from proxy.coordinator.interface import Row, SegmentUse
 from proxy.coordinator.interface_rewriting import IndexedRow, IndexPage, LogState, Swap, SwapAnswer
 from proxy.coordinator.packing import (
-    REPLY_HEADER_BYTES,
     ROW_HAS_OFFSETS_IN_PLACE,
     ROW_IS_LOG_APPEND_TIME,
     exact,
     pack_checked,
     row_of,
 )
+from proxy.coordinator.packing_state import REPLY_HEADER_BYTES
 from proxy.coordinator.shards import partition_key
 
 _SWAP = Struct(">20sI?")

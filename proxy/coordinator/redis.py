@@ -12,7 +12,6 @@ from redis.asyncio import Redis
 
 from proxy import config
 from proxy.coordinator import packing, subscription
-from proxy.coordinator.clock import running_ms
 from proxy.coordinator.fence import Fence
 from proxy.coordinator.interface import (
     Announcement,
@@ -30,9 +29,9 @@ from proxy.coordinator.interface import (
     RunAnswer,
     SegmentUse,
 )
-from proxy.coordinator.packing import ShardLook, ShardState, Unfenced
 from proxy.coordinator.rewriting import IndexRewriting
-from proxy.coordinator.shard_calls import MAX_ITEMS_PER_CALL, Refused, Reply, ShardCalls, merge
+from proxy.coordinator.shard_calls import MAX_ITEMS_PER_CALL, Reply, ShardCalls, merge
+from proxy.coordinator.shard_states import ShardStates
 from proxy.coordinator.shards import announcement_channel, partition_key, shard_of
 from proxy.protocol.errors import KAFKA_STORAGE_ERROR, REQUEST_TIMED_OUT
 
@@ -52,8 +51,10 @@ _BEGINNING = b"0"
 """Of a scan, and what a scan answers at its end."""
 
 
-class RedisCoordinator(IndexRewriting):
-    """`interface.Coordinator` on the shared client of `connect.py`, which stays the caller's to close.
+class RedisCoordinator:
+    """Implements `interface.Coordinator` on the shared client of `connect.py`, which its caller closes.
+
+    The interface documents its methods; a docstring here only adds what is special to this store.
 
     `producer_id_expiration_ms` counts from a producer's last append to the partition, by the store's clock (brokers
     count from the timestamp in it, which is the producer's). `producer_batches_remembered`: per producer and partition.
@@ -62,44 +63,23 @@ class RedisCoordinator(IndexRewriting):
     def __init__(
         self, client: Redis, settings: config.Redis, *, producer_id_expiration_ms: int, producer_batches_remembered: int
     ) -> None:
-        super().__init__(ShardCalls(client, settings), settings)
+        self._calls = ShardCalls(client, settings)
+        self._settings = settings
+        self.rows = IndexRewriting(self._calls, settings)
+        self.shards = ShardStates(self._calls, settings)
         self._client = client
         self._producer_id_expiration_ms = producer_id_expiration_ms
         self._producer_batches_remembered = producer_batches_remembered
         self._long_lookups = asyncio.Lock()
         """Held for one call of a lookup by time that needs many."""
-        self._store_ahead_ms: int | None = None
-        """Of `running_ms`."""
 
     @property
     def fence(self) -> Fence:
         """What is known of each shard, and which are fenced."""
         return self._calls.fence
 
-    def refuse_writes(self, why: str | None) -> None:
-        """Refuse whatever writes, as long as the store can't be trusted with it; None ends that."""
-        self._calls.unfit = why
-
-    def refuse_all(self, why: str | None) -> None:
-        """Refuse reads, too, as long as what the store has are not our records, or are not understood; None ends it."""
-        self._calls.closed = why
-
-    @property
-    def command_rejected(self) -> bool:
-        """Whether the store has rejected a command of a script since `commands_tried`."""
-        return self._calls.command_rejected
-
-    def commands_tried(self) -> None:
-        """Note that the store lets its user run every command."""
-        self._calls.command_rejected = False
-
-    def expect_identity(self, identity: str) -> None:
-        """What the store is called (32 hex digits): what is known here is not held against any other one."""
-        self._calls.identity = bytes.fromhex(identity)
-
     def store_time_ms(self) -> int | None:
-        """Milliseconds since 1970 by the store's clock, from its last answer to `touch` or `look` on; else None."""
-        return None if self._store_ahead_ms is None else self._store_ahead_ms + running_ms()
+        return self.shards.store_time_ms()
 
     @property
     def bytes_sent(self) -> int:
@@ -112,17 +92,13 @@ class RedisCoordinator(IndexRewriting):
         return self._calls.bytes_received
 
     async def create_logs(self, topic_id: bytes, partitions: Sequence[int], *, growing: bool = False) -> None:
-        """Let logs live, empty, at 0 or behind all that was lost. Those that live already are left as they are."""
         keys = [partition_key(topic_id, partition) for partition in partitions]
         while keys:
             keys = _left_over(await self._run("create_logs", keys, keys, b"\1" if growing else b"\0"))
             await self._delete(keys, goes_on=True)
 
     async def delete_logs(self, topic_id: bytes, partitions: Sequence[int]) -> None:
-        """End logs, a bounded number of rows per call; they are dead from the first call on.
-
-        A deletion that was broken off is ended by another.
-        """
+        """Delete a bounded number of rows per call. A deletion that was broken off is ended by another."""
         await self._delete([partition_key(topic_id, partition) for partition in partitions], goes_on=False)
 
     async def _delete(self, keys: list[bytes], *, goes_on: bool) -> None:
@@ -168,10 +144,9 @@ class RedisCoordinator(IndexRewriting):
         return merge(runs, replies, packing.unpack_run_answers, _refused_run, _failed_run)
 
     async def find(self, requests: Sequence[FindRequest]) -> list[LogAnswer]:
-        """Where to read, and the true log start offset and high watermark.
+        """Return at most MAX_ROWS_PER_FIND rows of a partition, and fewer of each if many partitions have many.
 
-        At most MAX_ROWS_PER_FIND rows of a partition, and fewer of each where many partitions have many: whoever needs
-        more asks again, from the offset behind the last row.
+        A caller that needs more calls again, from the offset after the last row.
         """
         keys = [partition_key(request.topic_id, request.partition) for request in requests]
         limits = packing.pack_find_limits(MAX_ROWS_PER_FIND, MAX_ROWS_PER_FIND_CALL)
@@ -184,13 +159,9 @@ class RedisCoordinator(IndexRewriting):
         )
 
     async def list_offsets(self, requests: Sequence[ListRequest]) -> list[OffsetAnswer]:
-        """Offsets by timestamp.
+        """Look at rows one by one, some per call, if a row with a later time was trimmed.
 
-        By time, and for MAX_TIMESTAMP, as fine as rows, not as records: the first offset that can be read of the first
-        row whose maximum timestamp is the one asked for or later (or the highest), and that maximum.
-
-        If a row with a later time was trimmed, rows are looked at one by one, some per call. All such lookups take
-        turns, and rest as long as they work, so that the store serves others meanwhile.
+        All such lookups take turns, and rest as long as they work, so that the store serves others meanwhile.
         """
         left = dict(enumerate(requests))
         answers: dict[int, OffsetAnswer] = {}
@@ -223,14 +194,10 @@ class RedisCoordinator(IndexRewriting):
         )
 
     async def delete_records(self, requests: Sequence[DeleteRequest]) -> list[LogStart]:
-        """Raise log starts, at once and for all readers; rows wholly before them are freed, some per call.
-
-        Where this raises, the log starts may have moved, and rows before them may be left: the next call frees them.
-        """
+        """Free rows, some per call. If this raises, log starts may have moved, and the next call frees the rows."""
         return await self._trim(requests, [packing.pack_delete(request) for request in requests])
 
     async def retain(self, requests: Sequence[RetainRequest]) -> list[LogStart]:
-        """Free rows, from the oldest on, that retention by time or by size lets go; the log start follows them."""
         return await self._trim(requests, [packing.pack_retain(request) for request in requests])
 
     async def _trim(
@@ -257,7 +224,6 @@ class RedisCoordinator(IndexRewriting):
         return [answers[item] for item in range(len(keys))]
 
     async def used(self, segments: Sequence[bytes]) -> list[bool]:
-        """Whether any row of any shard uses each of the segments."""
         used: list[bool] = []
         for start in range(0, len(segments), MAX_SEGMENTS_PER_CALL):
             replies = await self._run_everywhere("use", b"".join(segments[start : start + MAX_SEGMENTS_PER_CALL]))
@@ -265,7 +231,6 @@ class RedisCoordinator(IndexRewriting):
         return used
 
     async def segment_use(self, segments: Sequence[bytes]) -> list[SegmentUse]:
-        """How much of each of the segments the rows of all shards use."""
         use: list[SegmentUse] = []
         for start in range(0, len(segments), MAX_SEGMENTS_PER_CALL):
             some = b"".join(segments[start : start + MAX_SEGMENTS_PER_CALL])
@@ -277,17 +242,11 @@ class RedisCoordinator(IndexRewriting):
         return use
 
     async def garbage(self, older_than_ms: int, limit: int) -> list[bytes]:
-        """Segments that had rows and have lost their last one somewhere, at least so long ago; at most `limit` of each
-        shard, the oldest first. Another shard may use them still."""
         age = packing.pack_age(older_than_ms, limit)
         replies = await self._run_everywhere("garbage", b"garbage", age)
         return list(dict.fromkeys(segment for reply in replies for segment in packing.unpack_segments(reply)))
 
     async def tombstone(self, segments: Sequence[bytes]) -> list[bytes]:
-        """Those of the segments that no row of any shard uses: from now on no commit of them is accepted.
-
-        The others are no garbage any more; they come back to it when their last use ends.
-        """
         unused: list[bytes] = []
         for start in range(0, len(segments), MAX_SEGMENTS_PER_CALL):
             some = segments[start : start + MAX_SEGMENTS_PER_CALL]
@@ -299,10 +258,7 @@ class RedisCoordinator(IndexRewriting):
         return unused
 
     async def tombstoned(self, older_than_ms: int, limit: int) -> list[bytes]:
-        """Segments that have been tombstoned in every shard for at least so long; their objects may be deleted.
-
-        Those that are tombstoned in some shards only, as whoever began it died, are tombstoned (or released) anew.
-        """
+        """Return the segments that every shard has tombstoned. Half-done ones are tombstoned, or released, again."""
         age = packing.pack_age(older_than_ms, limit)
         replies = await self._run_everywhere("garbage", b"tombstones", age)
         found = [set(packing.unpack_segments(reply)) for reply in replies]
@@ -312,20 +268,14 @@ class RedisCoordinator(IndexRewriting):
         return sorted(everywhere)
 
     async def release(self, segments: Sequence[bytes]) -> None:
-        """Forget the tombstones of segments whose objects are deleted, or are used after all."""
         for start in range(0, len(segments), MAX_SEGMENTS_PER_CALL):
             await self._run_everywhere("release", b"".join(segments[start : start + MAX_SEGMENTS_PER_CALL]))
 
     async def describe(self, topic_id: bytes, partitions: Sequence[int]) -> list[LogDescription | None]:
-        """Figures per partition; None where the log does not live."""
         keys = [partition_key(topic_id, partition) for partition in partitions]
         return merge(keys, await self._run("describe", keys, keys), lambda reply, _: packing.unpack_descriptions(reply))
 
     async def producers(self, topic_id: bytes, partition: int) -> list[ProducerDescription] | None:
-        """Idempotent producers that have not expired, by ID; None where the log does not live.
-
-        As they were at some moment of the calls that this takes, each for itself.
-        """
         key = partition_key(topic_id, partition)
         found: dict[int, ProducerDescription] = {}
         place = _BEGINNING
@@ -340,7 +290,6 @@ class RedisCoordinator(IndexRewriting):
                 return [found[producer_id] for producer_id in sorted(found)]
 
     async def forget_producers(self, logs: Sequence[tuple[bytes, int]]) -> int:
-        """Drop the state of producers that have expired in these logs, a bounded number per call; of how many."""
         limits = packing.pack_forget_limits(MAX_PRODUCERS_PER_CALL, self._producer_id_expiration_ms)
         by_shard: dict[int, dict[bytes, int]] = {}
         for topic_id, partition in logs:
@@ -363,9 +312,9 @@ class RedisCoordinator(IndexRewriting):
         return forgotten
 
     async def pack_rows(self, logs: Sequence[tuple[bytes, int]], older_than_ms: int) -> None:
-        """Keep rows that old in a quarter of the memory: MOST_ROWS_PER_PACK of neighbours in one member of the index.
+        """Pack MOST_ROWS_PER_PACK neighbours into one member of the index, in a quarter of the memory.
 
-        No answer of any other call changes. What is left are fewer than FEWEST_ROWS_PER_PACK old rows of a log.
+        Fewer than FEWEST_ROWS_PER_PACK old rows of a log may be left.
         """
         limits = packing.pack_packing_limits(
             MAX_ROWS_PER_PACK_CALL, older_than_ms, FEWEST_ROWS_PER_PACK, MOST_ROWS_PER_PACK
@@ -377,48 +326,9 @@ class RedisCoordinator(IndexRewriting):
             keys = [key for key, again in zip(keys, more, strict=True) if again]
 
     async def index_sizes(self) -> list[IndexSize]:
-        """How many rows the indexes of each shard have, and the memory that they take."""
         return [packing.unpack_index_size(reply) for reply in await self._run_everywhere("index_size")]
 
-    async def look(self, known: Mapping[int, ShardState] | None = None) -> list[ShardLook]:
-        """What each shard says of itself, fenced or not; nothing is changed by it.
-
-        `known`: what is held against it, by shard; what this process knows where None.
-        """
-        sent_ms = running_ms()
-        told = await self._calls.call("state", [(shard, ()) for shard in range(self._settings.shards)], known=known)
-        looks = [packing.unpack_look(self._calls.must_answer("state", shard, one)) for shard, one in enumerate(told)]
-        self._note_times(looks, sent_ms)
-        return looks
-
-    async def touch(self, shards: Sequence[int]) -> None:
-        """Hold what this process knows against these shards: `fence` then tells which of them are fenced, for all."""
-        sent_ms = running_ms()
-        told = await self._calls.call("touch", [(shard, ()) for shard in shards])
-        self._note_times([packing.unpack_look(one) for one in told if isinstance(one, bytes)], sent_ms)
-
-    async def missing(self, states: Mapping[int, ShardState]) -> set[int]:
-        """Hold states that others knew against their shards, as `touch` does; those that may not have them."""
-        told = await self._calls.call("touch", [(shard, ()) for shard in states], known=states)
-        return {shard for shard, reply in zip(states, told, strict=True) if isinstance(reply, Refused)}
-
-    def _note_times(self, looks: Sequence[ShardLook], sent_ms: int) -> None:
-        if looks:
-            # As of before the call: an estimate that is too low refuses a commit early rather than late.
-            self._store_ahead_ms = min(look.time_ms for look in looks) - max(running_ms(), sent_ms)
-
-    async def unfence(self, shard: int, gap: int, logs: Sequence[tuple[bytes, int]]) -> Unfenced:
-        """Give up what a shard has lost, and let it go on; all proxies take it up by themselves.
-
-        The loss is all that proxies have reported, and what this process knows. `gap`: offsets that may have been given
-        beyond what anybody knows. `logs`: those that are to live in it (topic ID, partition).
-        """
-        keys = b"".join(partition_key(topic_id, partition) for topic_id, partition in logs)
-        (reply,) = await self._calls.call("unfence", [(shard, (gap.to_bytes(8, "big"), keys))])
-        return packing.unpack_unfenced(self._calls.must_answer("unfence", shard, reply))
-
     async def announcements(self) -> AsyncIterator[Announcement | None]:
-        """Commits of all proxies as they are confirmed, for ever; None on connecting, and after each reconnect."""
         channels = [announcement_channel(shard) for shard in range(self._settings.shards)]
         idle_s = self._settings.timeout_ms / 1000
         async with aclosing(subscription.messages(self._client, channels, idle_s=idle_s)) as messages:

@@ -16,12 +16,12 @@ from proxy import config
 from proxy.coordinator import scripts, subscription
 from proxy.coordinator.connect import store_call
 from proxy.coordinator.fence import REMEDY
-from proxy.coordinator.interface import (
+from proxy.coordinator.interface import CoordinatorUnavailable
+from proxy.coordinator.interface_registry import (
     NO_CHANGE,
     NO_MARK,
     NO_TOPIC_ID,
     UNKNOWN_STATE,
-    CoordinatorUnavailable,
     DisklessTopic,
     RegistryChange,
     RegistryChanged,
@@ -29,7 +29,8 @@ from proxy.coordinator.interface import (
     TopicNotReserved,
     TopicReserved,
 )
-from proxy.coordinator.packing import NO_IDENTITY, unpack_strings
+from proxy.coordinator.packing import unpack_strings
+from proxy.coordinator.packing_state import NO_IDENTITY
 from proxy.coordinator.shard_calls import FOREIGN, MOST_SETTLING, STILL_SETTLING
 from proxy.coordinator.shards import REGISTRY_PREFIX, STORE_KEY
 
@@ -45,7 +46,7 @@ _REFUSALS = ("FENCED", "SETTLING", "FOREIGN")
 
 
 class RedisTopicRegistry:
-    """`interface.TopicRegistry` on the shared client of `connect.py`, which stays the caller's to close.
+    """`interface_registry.TopicRegistry` on the shared client of `connect.py`, which stays the caller's to close.
 
     What changes nothing raises no version. No call is safe to repeat blindly after CoordinatorUnavailable but the ones
     that say so: `reserve` may then find its own reservation.
@@ -58,14 +59,10 @@ class RedisTopicRegistry:
         self._identity = NO_IDENTITY
 
     def expect_identity(self, identity: str) -> None:
-        """Set the name of the store (32 hex digits): known changes are not held against a store of another name."""
         self._identity = bytes.fromhex(identity)
 
     async def load(self, known: RegistryChange = NO_CHANGE, *, looks: bool = False) -> RegistrySnapshot:
-        """Return everything, at its version.
-
-        If the registry does not have the `known` change, it is fenced from now on; with `looks` nothing is written.
-        """
+        """Write nothing with `looks`, not even that the registry is fenced."""
         packed = await self._run("registry_load", known=known, looks=looks)
         change = RegistryChange(*_CHANGE.unpack_from(packed))
         strings = unpack_strings(packed, _CHANGE.size)
@@ -79,7 +76,6 @@ class RedisTopicRegistry:
         return await self._change("accept", str(known_version))
 
     async def reserve(self, name: str, partitions: int, configs: dict[str, str], owner: str) -> int:
-        """Take the name before its shadow topic exists; the version to wait for. Raises TopicReserved."""
         packed_owner = owner.encode()
         entry = _ENTRY.pack(_RESERVED, NO_TOPIC_ID, partitions, len(packed_owner)) + packed_owner
         try:
@@ -88,10 +84,6 @@ class RedisTopicRegistry:
             raise TopicReserved(f"{name} is already in the registry of diskless topics") from None
 
     async def activate(self, name: str, topic_id: bytes, partitions: int) -> int:
-        """The shadow exists under this ID and its logs live: the topic can be used. May be repeated.
-
-        Also tells of more partitions of a live topic. Raises TopicNotReserved.
-        """
         try:
             return await self._change("activate", name, topic_id, partitions, expected_errors=("MISSING",))
         except scripts.ScriptError:
@@ -101,7 +93,6 @@ class RedisTopicRegistry:
             ) from None
 
     async def configure(self, name: str, read: RegistryChange, configs: dict[str, str]) -> int:
-        """Replace the configs of a live topic, as they were read at that change. Raises RegistryChanged."""
         packed = json.dumps(configs).encode()
         errors = ("CHANGED", "MISSING")
         try:
@@ -110,22 +101,12 @@ class RedisTopicRegistry:
             raise RegistryChanged(f"{name} was changed by somebody else meanwhile, or is gone") from None
 
     async def begin_delete(self, name: str, topic_id: bytes = b"") -> int:
-        """From now on `deleting`: no new batch is accepted. No error where the name is unknown. May be repeated.
-
-        Where a topic ID is given and the name has another one by now, nothing is changed.
-        """
         return await self._change("begin_delete", name, topic_id)
 
     async def remove(self, name: str, topic_id: bytes = b"", owner: str = "") -> int:
-        """Forget the name: a reservation that failed, or a topic whose logs have been deleted. May be repeated.
-
-        As for `begin_delete`; the topic ID of a reservation is `NO_TOPIC_ID`. Where an owner is given and the name was
-        reserved by another one, nothing is changed.
-        """
         return await self._change("remove", name, topic_id, owner.encode())
 
     async def belongs_to(self, cluster_id: str) -> bool:
-        """Whether the topics are those of that Kafka cluster: the first that was ever named. May be repeated."""
         # Not written where it is there: the server refuses even that when memory is short.
         if (stored := await self.cluster_id()) is None:
             async with store_call(self._client, "storing the Kafka cluster's ID"):
@@ -140,7 +121,6 @@ class RedisTopicRegistry:
         return stored.decode() if isinstance(stored, bytes) else stored
 
     async def changes(self) -> AsyncIterator[RegistryChange]:
-        """Changes as they come, forever; also once after each reconnect."""
         messages = subscription.messages(self._client, [f"{REGISTRY_PREFIX}changes"], idle_s=self._idle_s)
         async with aclosing(messages):
             async for message in messages:
@@ -150,7 +130,6 @@ class RedisTopicRegistry:
                 yield await self._newest_at_last()
 
     async def newest_change(self) -> RegistryChange:
-        """Return the newest change, and read nothing else."""
         async with store_call(self._client, "reading the registry's version"):
             version, mark = await self._client.hmget(f"{REGISTRY_PREFIX}meta", ["version", "mark"])
         return RegistryChange(int(version or 0), bytes(mark or NO_MARK))  # type: ignore[arg-type]

@@ -1,6 +1,6 @@
-"""What jobs over object storage ask of the coordinator: rows swapped, indexes and use looked through and set right.
+"""The part of the coordinator for jobs over object storage, on a Redis-compatible store.
 
-The part of `RedisCoordinator` that proxies themselves have no use for.
+Jobs swap rows, read indexes and the use of segments, and correct them. Proxies do not call it.
 """
 
 from __future__ import annotations
@@ -22,21 +22,13 @@ _SWAP_WEIGHT = 4
 
 
 class IndexRewriting:
-    """`interface_rewriting.RewritingCoordinator` on the scripts' calls."""
+    """Implements `interface_rewriting.RewritingCoordinator`, which documents the methods."""
 
     def __init__(self, calls: ShardCalls, settings: config.Redis) -> None:
         self._calls = calls
         self._settings = settings
 
     async def replace(self, swaps: Sequence[Swap], *, not_after_ms: int = 0) -> list[SwapAnswer]:
-        """Put new rows in the place of old ones that are unchanged; answers in the order of `swaps`.
-
-        `not_after_ms`: by the store's clock (`store_time_ms`); later the swaps are LATE. 0 for no limit.
-
-        Where this raises, none, some or all of the swaps may have been done; all may be repeated. Raises ShardFenced,
-        and ValueError, with nothing done, where the old rows are none, too many or not in order, or the new one is not
-        within their offsets, newer than they are, or of another kind than a merge makes.
-        """
         for swap in swaps:
             _check(swap)
         answers: dict[int, SwapAnswer] = {}
@@ -77,47 +69,33 @@ class IndexRewriting:
         return now, later
 
     async def compacted(self, logs: Sequence[tuple[bytes, int]]) -> list[int]:
-        """Up to where these logs (topic ID, partition) have been compacted: the first dirty offset; 0 where never."""
         keys = [partition_key(topic_id, partition) for topic_id, partition in logs]
         replies = self._calls.certain("compacted", keys, await self._calls.run("compacted", keys, keys))
         return merge(keys, replies, lambda reply, _: packing_rewriting.unpack_offsets(reply))
 
     async def mark_compacted(self, marks: Sequence[tuple[bytes, int, int]]) -> None:
-        """Raise that offset: (topic ID, partition, offset), the high watermark at most. No error where no log lives."""
         keys = [partition_key(topic_id, partition) for topic_id, partition, _ in marks]
         packed = [packing_rewriting.pack_mark(key, offset) for key, (_, _, offset) in zip(keys, marks, strict=True)]
         self._calls.certain("mark_compacted", keys, await self._calls.run("mark_compacted", keys, packed))
 
     async def index_page(self, topic_id: bytes, partition: int, from_offset: int) -> IndexPage:
-        """Rows of a log that end at `from_offset` or behind it, as the index has them, some MAX_ROWS_PER_PAGE.
-
-        Rows that are kept packed have the running maximum of their pack.
-        """
+        """Return about MAX_ROWS_PER_PAGE rows. Rows that are packed have the running maximum of their pack."""
         key = partition_key(topic_id, partition)
         request = packing_rewriting.pack_page(key, from_offset, MAX_ROWS_PER_PAGE)
         (reply,) = self._calls.certain("index_page", [key], await self._calls.run("index_page", [key], [request]))
         return packing_rewriting.unpack_page(reply.packed)
 
     async def used_segments(self, shard: int, place: bytes = b"0") -> tuple[list[tuple[bytes, SegmentUse]], bytes]:
-        """Some of the segments that one shard has in use, and the place to go on from, `b"0"` at the end.
-
-        Each that is in use from the first call to the last comes at least once; others may.
-        """
         reply = await self._one_shard(
             "used_segments", shard, packing_rewriting.pack_place(MAX_SEGMENTS_PER_SCAN, place)
         )
         return packing_rewriting.unpack_used_segments(reply)
 
     async def tombstones_of(self, shard: int, limit: int) -> list[bytes]:
-        """Segments that are tombstoned in one shard, whatever the others say; at most so many, the oldest first."""
         (reply,) = await self._calls.call("garbage", [(shard, (b"tombstones", packing.pack_age(0, limit)))])
         return packing.unpack_segments(self._calls.must_answer("garbage", shard, reply))
 
     async def correct_use(self, shard: int, segment: bytes, expected: SegmentUse, counted: SegmentUse) -> bool:
-        """Set what one shard says of a segment's use, if that is what was expected (zeros: nothing); whether it was.
-
-        Without rows the segment becomes garbage of that shard; with some it is neither garbage nor tombstoned there.
-        """
         reply = await self._one_shard(
             "correct_use", shard, packing_rewriting.pack_correction(segment, expected, counted)
         )

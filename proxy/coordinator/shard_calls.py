@@ -15,12 +15,12 @@ from typing import NamedTuple, TypeVar
 from redis.asyncio import Redis
 
 from proxy import config
-from proxy.coordinator import packing, scripts
+from proxy.coordinator import packing_state, scripts
 from proxy.coordinator.confirmation import wait_command
 from proxy.coordinator.connect import CommandRejected, renew
 from proxy.coordinator.fence import Fence
 from proxy.coordinator.interface import MAX_BATCHES_PER_RUN, CoordinatorUnavailable, ShardFenced
-from proxy.coordinator.packing import ShardState
+from proxy.coordinator.packing_state import ShardState
 from proxy.coordinator.shards import PARTITION_BYTES, shard_of, shard_prefix
 
 MAX_ITEMS_PER_CALL = 200
@@ -94,7 +94,7 @@ class ShardCalls:
         """Why nothing may be read either: the store is another deployment's, or of a layout that nobody here knows."""
         self.command_rejected = False
         """Whether the store has rejected a command of a script since the store's commands were tried."""
-        self.identity = packing.NO_IDENTITY
+        self.identity = packing_state.NO_IDENTITY
         """Of the store that all this is about."""
         self._client = client
         self._settings = settings
@@ -190,19 +190,19 @@ class ShardCalls:
         known: Mapping[int, ShardState] | None,
     ) -> list[bytes | Refused | int | CoordinatorUnavailable]:
         """As `_call`; for a shard that settles, the ms to wait."""
-        mode = packing.LOOKS if name in LOOKING else packing.READS if name in READING else packing.MAY_WRITE
+        mode = _mode(name)
         packed, sent_states = [], []
         # Of this call: a shard that is made or unfenced again by the same process is another one.
         new_incarnation = os.urandom(8)
         for shard, arguments in calls:
-            state = self.fence.newest(shard) if known is None else known.get(shard, packing.NOTHING_KNOWN)
+            state = self.fence.newest(shard) if known is None else known.get(shard, packing_state.NOTHING_KNOWN)
             lives = b""
             if known is not None:
                 lives = state.known_lives()
-            elif mode == packing.LOOKS or shard in self._lives_asked or shard in self.fence.fenced:
+            elif mode == packing_state.LOOKS or shard in self._lives_asked or shard in self.fence.fenced:
                 lives = self.fence.with_lives(shard).known_lives()
             sent_states.append(state)
-            header = packing.pack_shard_header(
+            header = packing_state.pack_shard_header(
                 new_incarnation,
                 self._settings.shards,
                 mode,
@@ -237,11 +237,11 @@ class ShardCalls:
             return reply
         if not isinstance(reply, scripts.Refusal):
             self.bytes_received += len(reply)
-            seen = packing.unpack_shard_state(reply)
-            if mode != packing.LOOKS:
+            seen = packing_state.unpack_shard_state(reply)
+            if mode != packing_state.LOOKS:
                 self.fence.answered(shard, seen, sent)
                 self._lives_asked.discard(shard)
-            return packing.without_lives(reply, seen)
+            return packing_state.without_lives(reply, seen)
         word, _, text = reply.text.partition(" ")
         if word == "LIVES":
             self._lives_asked.add(shard)
@@ -256,8 +256,8 @@ class ShardCalls:
     def heard(self, message: bytes) -> None:
         """An announcement: what clients are told by it, the store must not lose unnoticed."""
         self.bytes_received += len(message)
-        key = message[packing.REPLY_HEADER_BYTES : packing.REPLY_HEADER_BYTES + PARTITION_BYTES]
-        self.fence.learn(shard_of(key, self._settings.shards), packing.unpack_shard_state(message))
+        key = message[packing_state.REPLY_HEADER_BYTES : packing_state.REPLY_HEADER_BYTES + PARTITION_BYTES]
+        self.fence.learn(shard_of(key, self._settings.shards), packing_state.unpack_shard_state(message))
 
     def must_answer(self, name: str, shard: int, reply: bytes | Refused) -> bytes:
         """The reply, for whoever can't do without. Raises ShardFenced."""
@@ -277,6 +277,12 @@ class ShardCalls:
             if reply.refused is not None:
                 self.must_answer(name, shard_of(keys[reply.items[0]], self._settings.shards), reply.refused)
         return replies
+
+
+def _mode(name: str) -> int:
+    if name in LOOKING:
+        return packing_state.LOOKS
+    return packing_state.READS if name in READING else packing_state.MAY_WRITE
 
 
 class _Cut(NamedTuple):

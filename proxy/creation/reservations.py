@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 import structlog
 
 from proxy.brokers.upstream import BrokerUnreachable
-from proxy.coordinator.interface import NO_TOPIC_ID, CoordinatorUnavailable, DisklessTopic, TopicNotReserved
+from proxy.coordinator.interface import CoordinatorUnavailable
+from proxy.coordinator.interface_registry import NO_TOPIC_ID, DisklessTopic, TopicNotReserved
 from proxy.protocol.api_keys import METADATA
 from proxy.protocol.errors import NONE, TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_OR_PARTITION
 from proxy.wire.errors import ProtocolError

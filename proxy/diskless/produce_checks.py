@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from proxy.coordinator.interface import DisklessTopic
+from proxy.coordinator.interface_registry import DisklessTopic
 from proxy.diskless.produce_rules import ProduceRules
 from proxy.protocol.errors import (
     INVALID_REQUEST,

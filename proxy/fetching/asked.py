@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
-from proxy.coordinator.interface import DisklessTopic
+from proxy.coordinator.interface_registry import DisklessTopic
 from proxy.wire.fetch import FetchRequest, PartitionFetch, TopicFetch
 from proxy.wire.steps import Steps, at_once, in_slices
 

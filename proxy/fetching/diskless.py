@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from proxy.client.rights import READ, Rights, rights_of
-from proxy.coordinator.interface import DisklessTopic
+from proxy.coordinator.interface_registry import DisklessTopic
 from proxy.diskless.diskless_reader import PartitionRead, ReadRequest
 from proxy.fetching.answer import DISKLESS, Answer, Piece, piece_of
 from proxy.fetching.asked import DisklessAsked, Key

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 
 from proxy import __version__
 from proxy.coordinator.connect import StoreUnfit
-from proxy.coordinator.interface import NO_CHANGE, RegistryChange
-from proxy.coordinator.packing import NOTHING_KNOWN, ShardState
+from proxy.coordinator.interface_registry import NO_CHANGE, RegistryChange
+from proxy.coordinator.packing_state import NOTHING_KNOWN, ShardState
 from proxy.storage.interface import ObjectMissing, ObjectStorage
 
 FORMAT = 2

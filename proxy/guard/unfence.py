@@ -12,8 +12,8 @@ import asyncio
 from contextlib import suppress
 from dataclasses import dataclass
 
-from proxy.coordinator.interface import RegistryChange
-from proxy.coordinator.packing import Unfenced
+from proxy.coordinator.interface_registry import RegistryChange
+from proxy.coordinator.packing_state import Unfenced
 from proxy.coordinator.shards import partition_key, shard_of
 from proxy.guard.identity import adopt_identity
 from proxy.guard.remembered import UNKNOWN_SIDE, Remembered, read_remembered, remember
@@ -72,7 +72,7 @@ async def accept_loss(guarded: Guarded, shard: int | None, gap: int) -> Accepted
         identity_given = True
     # From here on proxies that live find the shards fenced, if they did not yet, and each says what it knows of them.
     for side in verdict.sides:
-        await guarded.coordinator.missing({one: state for one, state in side.shards.items() if one in shards})
+        await guarded.coordinator.shards.missing({one: state for one, state in side.shards.items() if one in shards})
     await asyncio.sleep(_LOOKS_WAITED_FOR * guarded.settings.redis.check_interval_ms / 1000)
     registry_version = -1
     if shard is None:
@@ -80,8 +80,8 @@ async def accept_loss(guarded: Guarded, shard: int | None, gap: int) -> Accepted
     logs = await _logs_by_shard(guarded)
     done = {}
     for one in shards:
-        done[one] = await guarded.coordinator.unfence(one, gap, logs.get(one, ()))
-    looks = await guarded.coordinator.look({})
+        done[one] = await guarded.coordinator.shards.unfence(one, gap, logs.get(one, ()))
+    looks = await guarded.coordinator.shards.look({})
     if verdict.storage_identity is not None:
         states = {one: looks[one].state for one in shards}
         accepted = RegistryChange(registry_version)

@@ -13,7 +13,7 @@ from proxy.coordinator.by_settings import coordinator_on
 from proxy.coordinator.connect import StoreUnfit, check_fitness, connect
 from proxy.coordinator.fleet_store import RedisFleetStore
 from proxy.coordinator.layout import check_layout
-from proxy.coordinator.packing import NOTHING_KNOWN, ShardLook, ShardState
+from proxy.coordinator.packing_state import NOTHING_KNOWN, ShardLook, ShardState
 from proxy.coordinator.redis import RedisCoordinator
 from proxy.coordinator.registry import RedisTopicRegistry
 from proxy.guard.identity import not_together, store_identity, stored_identity
@@ -111,10 +111,10 @@ async def examine(guarded: Guarded) -> Verdict:
     unfit = unfit or not_together(identity, storage_identity)
     sides = await read_sides(guarded.storage, storage_identity or "")
     remembered = Remembered(storage_identity or "")
-    looks = await guarded.coordinator.look({})
+    looks = await guarded.coordinator.shards.look({})
     for side in sides.values():
         remembered = remembered.merged(side)
-        by_side = await guarded.coordinator.look(side.shards)
+        by_side = await guarded.coordinator.shards.look(side.shards)
         # A side that knows more than the proxies that live have reported.
         looks = [
             max(pair, key=lambda look: (bool(look.why_fenced), look.writes_lost))

@@ -15,7 +15,8 @@ from redis.asyncio import Redis
 from proxy import config
 from proxy.coordinator.commands import check_commands
 from proxy.coordinator.connect import StoreUnfit, WrongServer, check_fitness, renew
-from proxy.coordinator.interface import NO_CHANGE, CoordinatorUnavailable
+from proxy.coordinator.interface import CoordinatorUnavailable
+from proxy.coordinator.interface_registry import NO_CHANGE
 from proxy.coordinator.layout import layout_problems
 from proxy.coordinator.redis import RedisCoordinator
 from proxy.coordinator.shard_calls import FOREIGN
@@ -72,7 +73,7 @@ class StoreWatch:
         Raises StoreUnfit, StorageError and CoordinatorUnavailable.
         """
         self._identity = await settle_identity(self._client, self._storage)
-        self._coordinator.expect_identity(self._identity)
+        self._coordinator.shards.expect_identity(self._identity)
         sides = await read_sides(self._storage, self._identity)
         for one in sides.values():
             for shard, state in one.shards.items():
@@ -83,7 +84,7 @@ class StoreWatch:
         self._note_server(await check_fitness(self._client, self._settings))
         await self._ask_for(sides)
         for start in range(0, self._settings.shards, SHARDS_PER_LOOK):
-            await self._coordinator.touch(range(start, min(start + SHARDS_PER_LOOK, self._settings.shards)))
+            await self._coordinator.shards.touch(range(start, min(start + SHARDS_PER_LOOK, self._settings.shards)))
 
     async def keep_watching(self) -> None:
         """For ever. What the store does not answer is not said here: heartbeats say it."""
@@ -125,7 +126,7 @@ class StoreWatch:
             identity, _ = await store_identity(self._client)
             self._foreign = identity is not None and identity != self._identity
             unknown = [] if self._foreign else await layout_problems(self._client, self._settings)
-            self._coordinator.refuse_all(FOREIGN if self._foreign else next(iter(unknown), None))
+            self._coordinator.shards.refuse_all(FOREIGN if self._foreign else next(iter(unknown), None))
             self._closed = self._foreign or bool(unknown)
             if unknown:
                 raise StoreUnfit(unknown[0])
@@ -135,10 +136,10 @@ class StoreWatch:
                     "to another one by now; bring its data back, or see `diskless-proxy coordinator check`"
                 )
             server = await check_fitness(self._client, self._settings)
-            if server != self._server or self._coordinator.command_rejected:
+            if server != self._server or self._coordinator.shards.command_rejected:
                 # Another server may have other users, and other names for commands.
                 await check_commands(self._client, self._settings)
-                self._coordinator.commands_tried()
+                self._coordinator.shards.commands_tried()
         except StoreUnfit as error:
             if self.unfit != str(error):
                 log.error("store_unfit", reason=str(error), effect="nothing is committed until it is fixed")
@@ -156,7 +157,7 @@ class StoreWatch:
                 await self._topics.load()
                 log.info("store_server_changed", reason="it was started again, promoted, or could not be reached")
                 self._note_server(server)
-        self._coordinator.refuse_writes(self.unfit)
+        self._coordinator.shards.refuse_writes(self.unfit)
         if not self._coordinator.fence.fenced:
             self._looks_fenced, self._renewed_after_looks = 0, _FIRST_RENEWED_AFTER_LOOKS
         else:
@@ -170,9 +171,9 @@ class StoreWatch:
         if self._topics.gone_back:
             await self._topics.load()
         if passed_over := self._coordinator.fence.passed_over():
-            await self._coordinator.missing(passed_over)
+            await self._coordinator.shards.missing(passed_over)
             self._coordinator.fence.asked(passed_over)
-        await self._coordinator.touch(self._some_shards())
+        await self._coordinator.shards.touch(self._some_shards())
 
     async def keep_known(self) -> None:
         """Keep what this proxy knows in object storage, and ask the store for what other sides know.
@@ -198,7 +199,7 @@ class StoreWatch:
         """
         complete = []
         for side, one in sides.items():
-            missing = await self._coordinator.missing(one.shards) if one.shards else set()
+            missing = await self._coordinator.shards.missing(one.shards) if one.shards else set()
             registry = await self._topics.registry.load(one.registry_change)
             if not missing and not registry.why_fenced:
                 complete.append(side)
@@ -209,7 +210,7 @@ class StoreWatch:
 
     async def _touch_all(self) -> None:
         for start in range(0, self._settings.shards, SHARDS_PER_LOOK):
-            await self._coordinator.touch(range(start, min(start + SHARDS_PER_LOOK, self._settings.shards)))
+            await self._coordinator.shards.touch(range(start, min(start + SHARDS_PER_LOOK, self._settings.shards)))
 
     def _some_shards(self) -> Sequence[int]:
         shards = self._settings.shards

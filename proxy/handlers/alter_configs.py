@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Any
 import structlog
 from kio.schema.errors import ErrorCode
 
-from proxy.coordinator.interface import CoordinatorUnavailable, DisklessTopic, RegistryChanged
+from proxy.coordinator.interface import CoordinatorUnavailable
+from proxy.coordinator.interface_registry import DisklessTopic, RegistryChanged
 from proxy.coordinator.patience import patiently
 from proxy.protocol.errors import INVALID_CONFIG, NONE, REQUEST_TIMED_OUT, UNKNOWN_TOPIC_OR_PARTITION
 from proxy.topics.topic_configs import DISKLESS_ENABLE, SHADOW_CONFIGS, ConfigRefused, governs_data, registry_configs

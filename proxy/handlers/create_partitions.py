@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import structlog
 from kio.schema.errors import ErrorCode
 
-from proxy.coordinator.interface import CoordinatorUnavailable, DisklessTopic, TopicNotReserved
+from proxy.coordinator.interface import CoordinatorUnavailable
+from proxy.coordinator.interface_registry import DisklessTopic, TopicNotReserved
 from proxy.creation.replication.growth import PartitionGrowth
 from proxy.protocol.errors import NONE, REQUEST_TIMED_OUT, UNKNOWN_TOPIC_OR_PARTITION
 from proxy.wire.cold import encode, read_request, read_response

@@ -35,7 +35,8 @@ from kio.schema.types import TopicName
 from kio.static.primitive import i8, i16, i32
 
 from proxy.brokers.upstream import BrokerUnreachable
-from proxy.coordinator.interface import CoordinatorUnavailable, TopicNotReserved, TopicReserved
+from proxy.coordinator.interface import CoordinatorUnavailable
+from proxy.coordinator.interface_registry import TopicNotReserved, TopicReserved
 from proxy.creation.replication.creation import OUTCOME_UNKNOWN
 from proxy.protocol.api_keys import CREATE_TOPICS
 from proxy.protocol.errors import (

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 from kio.schema.errors import ErrorCode
 
 from proxy.client.rights import DELETE
-from proxy.coordinator.interface import CoordinatorUnavailable, DeleteRequest, DisklessTopic, LogStart
+from proxy.coordinator.interface import CoordinatorUnavailable, DeleteRequest, LogStart
+from proxy.coordinator.interface_registry import DisklessTopic
 from proxy.handlers.halves import Mine, answer_in_halves
 from proxy.protocol.cleanup_policy import is_compacted, is_deleted_from
 from proxy.protocol.errors import KAFKA_STORAGE_ERROR, NONE, POLICY_VIOLATION, UNKNOWN_TOPIC_OR_PARTITION

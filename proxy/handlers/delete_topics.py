@@ -18,7 +18,8 @@ from kio.schema.errors import ErrorCode
 
 from proxy.brokers.upstream import BrokerUnreachable
 from proxy.client.rights import DELETE, confirmed
-from proxy.coordinator.interface import CoordinatorUnavailable, DisklessTopic
+from proxy.coordinator.interface import CoordinatorUnavailable
+from proxy.coordinator.interface_registry import DisklessTopic
 from proxy.protocol.errors import (
     NONE,
     REQUEST_TIMED_OUT,

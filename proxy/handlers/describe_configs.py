@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from proxy.client.request import Request
     from proxy.client.slots import Slot
     from proxy.connection.connection import ClientConnection
-    from proxy.coordinator.interface import DisklessTopic
+    from proxy.coordinator.interface_registry import DisklessTopic
 
 _NOT_CURRENT = (
     "This proxy can't reach the coordinator, which keeps diskless topics' configs. Ask again, or another proxy."

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 from kio.index import load_response_schema
 from kio.schema.errors import ErrorCode
 
-from proxy.coordinator.interface import CoordinatorUnavailable, DisklessTopic
+from proxy.coordinator.interface import CoordinatorUnavailable
+from proxy.coordinator.interface_registry import DisklessTopic
 from proxy.protocol.errors import KAFKA_STORAGE_ERROR, NONE
 from proxy.rewrite_metadata import diskless_leaders
 from proxy.topics.topics import Topics

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from kio.schema.errors import ErrorCode
 
 from proxy.client.rights import READ
-from proxy.coordinator.interface import CoordinatorUnavailable, DisklessTopic
+from proxy.coordinator.interface import CoordinatorUnavailable
+from proxy.coordinator.interface_registry import DisklessTopic
 from proxy.handlers.halves import Mine, answer_in_halves
 from proxy.protocol.errors import KAFKA_STORAGE_ERROR, NONE, UNKNOWN_TOPIC_OR_PARTITION
 from proxy.wire.cold import nested

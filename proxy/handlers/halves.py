@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from kio.index import load_response_schema
 
 from proxy.client.rights import rights_of
-from proxy.coordinator.interface import UNKNOWN_STATE, DisklessTopic
+from proxy.coordinator.interface_registry import UNKNOWN_STATE, DisklessTopic
 from proxy.protocol.errors import KAFKA_STORAGE_ERROR
 from proxy.wire.cold import encode, milliseconds, read_request, read_response
 

@@ -24,10 +24,10 @@ from proxy.coordinator.interface import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
     MAX_TIMESTAMP,
-    DisklessTopic,
     ListRequest,
     OffsetAnswer,
 )
+from proxy.coordinator.interface_registry import DisklessTopic
 from proxy.handlers.halves import Mine, answer_in_halves
 from proxy.handlers.offsets import listed_offsets
 from proxy.protocol.errors import (

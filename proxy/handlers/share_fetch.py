@@ -23,7 +23,7 @@ from kio.index import load_response_schema
 from kio.schema.errors import ErrorCode
 
 from proxy.client.rights import READ, rights_of
-from proxy.coordinator.interface import DisklessTopic
+from proxy.coordinator.interface_registry import DisklessTopic
 from proxy.protocol.api_keys import SHARE_FETCH
 from proxy.protocol.errors import INVALID_TOPIC_EXCEPTION, NONE, UNKNOWN_TOPIC_ID
 from proxy.rewrite_metadata import address_of

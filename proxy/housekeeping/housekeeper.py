@@ -17,7 +17,8 @@ from proxy.brokers.broker_defaults import DefaultsRefused, retention_defaults
 from proxy.brokers.cluster import Cluster
 from proxy.brokers.upstream import BrokerUnreachable
 from proxy.config import Settings
-from proxy.coordinator.interface import CoordinatorUnavailable, FleetStore
+from proxy.coordinator.interface import CoordinatorUnavailable
+from proxy.coordinator.interface_fleet import FleetStore
 from proxy.coordinator.lease import Lease, LeaseLost
 from proxy.housekeeping.garbage import GarbageCollector
 from proxy.housekeeping.index import IndexPacker

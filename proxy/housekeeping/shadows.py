@@ -21,7 +21,8 @@ import structlog
 from proxy.brokers.broker_metadata import TOPICS_PER_STEP, ask_topics, denied_by_all
 from proxy.brokers.cluster import Cluster
 from proxy.brokers.upstream import BrokerUnreachable
-from proxy.coordinator.interface import CoordinatorUnavailable, DisklessTopic
+from proxy.coordinator.interface import CoordinatorUnavailable
+from proxy.coordinator.interface_registry import DisklessTopic
 from proxy.creation.reservations import Reservations
 from proxy.housekeeping.stray import StrayRecords
 from proxy.topics.topics import Topics

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from proxy.coordinator.interface import DisklessTopic, Row
+from proxy.coordinator.interface import Row
+from proxy.coordinator.interface_registry import DisklessTopic
 from proxy.diskless.wal.segment import SEGMENT_OVERHEAD_BYTES, segment_key
 from proxy.inspection.stores import SEGMENTS_PER_STEP, Progress, Stores, object_size, rows_of
 from proxy.storage import ObjectMissing

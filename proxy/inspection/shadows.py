@@ -10,7 +10,7 @@ from proxy.brokers.broker_metadata import TOPICS_PER_STEP, ask_topics
 from proxy.brokers.cluster import Cluster
 from proxy.brokers.upstream import BrokerUnreachable
 from proxy.config import Settings
-from proxy.coordinator.interface import DisklessTopic
+from proxy.coordinator.interface_registry import DisklessTopic
 from proxy.housekeeping.stray import StrayRecords
 from proxy.wire.errors import ProtocolError
 

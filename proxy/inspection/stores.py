@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from proxy.config import Settings
 from proxy.coordinator.by_settings import coordinator_on
 from proxy.coordinator.connect import connect
-from proxy.coordinator.interface import Coordinator, DisklessTopic, FindRequest, Row
+from proxy.coordinator.interface import Coordinator, FindRequest, Row
+from proxy.coordinator.interface_registry import DisklessTopic
 from proxy.coordinator.layout import check_layout
 from proxy.coordinator.packing import MAX_EXACT
 from proxy.coordinator.registry import RedisTopicRegistry
@@ -63,7 +64,7 @@ async def open_stores(settings: Settings, *, of_one_deployment: bool = False) ->
         await check_layout(client, settings.redis)
         registry = await RedisTopicRegistry(client, settings.redis).load()
         coordinator = coordinator_on(client, settings)
-        await coordinator.look()  # for the store's time; nothing is written by it
+        await coordinator.shards.look()  # for the store's time; nothing is written by it
         await storage.open(try_out=False)
         try:
             if of_one_deployment:

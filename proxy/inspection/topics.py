@@ -15,7 +15,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from proxy.coordinator.interface import DisklessTopic, LogDescription
+from proxy.coordinator.interface import LogDescription
+from proxy.coordinator.interface_registry import DisklessTopic
 from proxy.diskless.wal.segment import SEGMENT_OVERHEAD_BYTES, segment_key
 from proxy.inspection.stores import SEGMENTS_PER_STEP, Progress, Stores, rows_of
 from proxy.storage import ObjectMissing

@@ -14,14 +14,9 @@ import structlog
 from proxy import __version__
 from proxy.config import Listeners, Settings, parse_node_ids
 from proxy.coordinator.clock import running_ms
-from proxy.coordinator.interface import (
-    CoordinatorUnavailable,
-    FleetStore,
-    ListenersRecord,
-    ProxyRecord,
-    RegistryChange,
-    SeenProxy,
-)
+from proxy.coordinator.interface import CoordinatorUnavailable
+from proxy.coordinator.interface_fleet import FleetStore, ListenersRecord, ProxyRecord, SeenProxy
+from proxy.coordinator.interface_registry import RegistryChange
 from proxy.routing.sticky import sticky_order
 from proxy.wire.metadata import Broker
 

@@ -14,7 +14,7 @@ import structlog
 from proxy.brokers.broker_defaults import DefaultsRefused, broker_configs
 from proxy.brokers.cluster import Cluster
 from proxy.brokers.upstream import BrokerUnreachable
-from proxy.coordinator.interface import DisklessTopic
+from proxy.coordinator.interface_registry import DisklessTopic
 from proxy.diskless.produce_rules import LEVEL_CONFIGS, NO_BOUND_MS, ProduceRules, rules_of
 from proxy.wire.errors import ProtocolError
 

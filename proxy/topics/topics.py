@@ -15,11 +15,11 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
-from proxy.coordinator.interface import (
+from proxy.coordinator.interface import CoordinatorUnavailable
+from proxy.coordinator.interface_registry import (
     NO_CHANGE,
     NO_TOPIC_ID,
     UNKNOWN_STATE,
-    CoordinatorUnavailable,
     DisklessTopic,
     RegistryChange,
     RegistrySnapshot,

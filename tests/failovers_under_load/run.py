@@ -200,7 +200,7 @@ class Run:
                         self.books.problems.append(f"shard {shard} was raised by {one.raised_by} offsets only")
                 self.books.unfences += 1
         for one in self.proxies:
-            await one.coordinator.touch(range(SHARDS))
+            await one.coordinator.shards.touch(range(SHARDS))
             if one.coordinator.fence.fenced:
                 self.books.problems.append(f"fenced again: {one.coordinator.fence.fenced}")
         self.books.judge(await self.rows(), reported, fenced)

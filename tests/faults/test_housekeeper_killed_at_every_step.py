@@ -23,13 +23,8 @@ from proxy import config
 from proxy.coordinator import redis as coordinator_redis
 from proxy.coordinator import scripts
 from proxy.coordinator.connect import connect
-from proxy.coordinator.interface import (
-    NO_PRODUCER_ID,
-    DisklessTopic,
-    FindRequest,
-    PartitionRun,
-    ProposedBatch,
-)
+from proxy.coordinator.interface import NO_PRODUCER_ID, FindRequest, PartitionRun, ProposedBatch
+from proxy.coordinator.interface_registry import DisklessTopic
 from proxy.coordinator.redis import RedisCoordinator
 from proxy.coordinator.shards import shard_prefix
 from proxy.diskless.wal.segment import segment_key

@@ -18,7 +18,8 @@ from redis.asyncio import Redis
 
 from proxy.config import Settings
 from proxy.coordinator.connect import connect
-from proxy.coordinator.interface import DisklessTopic, FindRequest
+from proxy.coordinator.interface import FindRequest
+from proxy.coordinator.interface_registry import DisklessTopic
 from proxy.coordinator.lease import LEASE_MS
 from proxy.coordinator.redis import RedisCoordinator
 from proxy.coordinator.registry import RedisTopicRegistry

@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from proxy.config import load_settings
 from proxy.coordinator.connect import connect
-from proxy.coordinator.interface import DisklessTopic
+from proxy.coordinator.interface_registry import DisklessTopic
 from proxy.coordinator.registry import RedisTopicRegistry
 from proxy.demo.stack import Stack
 from proxy.housekeeping.housekeeper import LEASE

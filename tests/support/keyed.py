@@ -11,7 +11,8 @@ from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBat
 from pipeline.logs import rows_of_log
 from pipeline.reading import coalesce, fetch_ranges, row_batches
 from proxy.config import Settings
-from proxy.coordinator.interface import DisklessTopic, Row
+from proxy.coordinator.interface import Row
+from proxy.coordinator.interface_registry import DisklessTopic
 from proxy.diskless.wal.segment import SegmentBuilder
 from proxy.inspection.stores import Stores, open_stores
 from proxy.records.batches import HEADER_BYTES, read_header

@@ -59,5 +59,5 @@ async def merge_rows(
             append_time_ms=max(row.append_time_ms for row in old),
         )
         await storage.upload(segment_key(merged.segment), merged.data, merged.size_bytes)
-    assert await coordinator.replace([Swap(topic_id, partition, old, new)]) == [SwapAnswer.REPLACED]
+    assert await coordinator.rows.replace([Swap(topic_id, partition, old, new)]) == [SwapAnswer.REPLACED]
     return new

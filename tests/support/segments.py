@@ -11,7 +11,7 @@ import redis as blocking_redis
 
 from proxy.config import Settings
 from proxy.coordinator.connect import connect
-from proxy.coordinator.interface import DisklessTopic
+from proxy.coordinator.interface_registry import DisklessTopic
 from proxy.coordinator.registry import RedisTopicRegistry
 from proxy.diskless.wal.segment import SegmentBuilder, segment_key
 from proxy.inspection.stores import Stores, open_stores

@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 
 from proxy.config import load_settings
 from proxy.coordinator.connect import connect
-from proxy.coordinator.interface import DisklessTopic
+from proxy.coordinator.interface_registry import DisklessTopic
 from proxy.coordinator.redis import RedisCoordinator
 from proxy.coordinator.registry import RedisTopicRegistry
 from proxy.coordinator.shards import shard_prefix

@@ -15,14 +15,14 @@ ROOMS = ("proxy", "pipeline", "scripts", "benchmarks", "tests")
 
 FRAGMENTS = re.compile(r"(Of|By|As|In|Which|That|Whose|What|Those|Where|Who|Whoever|Without)\b")
 """First words of docstrings that are no sentence with a verb."""
-MOST_FRAGMENTS = 1488
+MOST_FRAGMENTS = 1479
 WORDS = {
-    r"tells?|told|telling": 2061,
-    r"anew": 83,
-    r"for ever": 45,
+    r"tells?|told|telling": 2033,
+    r"anew": 82,
+    r"for ever": 44,
     r"seldom": 4,
-    r"whoever": 91,
-    r"mends?|mended|mending": 17,
+    r"whoever": 88,
+    r"mends?|mended|mending": 16,
     r"beside": 110,
     r"but for": 38,
 }

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from proxy.coordinator.interface import DisklessTopic
+from proxy.coordinator.interface_registry import DisklessTopic
 from proxy.diskless.produce_rules import rules_of
 from proxy.diskless.wal.failures import FailedBatches
 from proxy.diskless.wal.outcome import Outcome

@@ -9,7 +9,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from proxy.admin.api.question import Question, Told, shown
-from proxy.coordinator.interface import CoordinatorUnavailable, ProxyRecord
+from proxy.coordinator.interface import CoordinatorUnavailable
+from proxy.coordinator.interface_fleet import ProxyRecord
 from proxy.wire.metadata import Broker
 
 if TYPE_CHECKING:

@@ -18,7 +18,8 @@ from kio.schema.create_topics.v7.request import CreatableReplicaAssignment
 
 from proxy.brokers.broker_defaults import DefaultsRefused, broker_configs
 from proxy.brokers.upstream import BrokerUnreachable
-from proxy.coordinator.interface import NO_TOPIC_ID, CoordinatorUnavailable
+from proxy.coordinator.interface import CoordinatorUnavailable
+from proxy.coordinator.interface_registry import NO_TOPIC_ID
 from proxy.creation.replication.interface import Pending, replicas_digest
 from proxy.creation.replication.plan import BROKER_CONFIGS, Plan, plan_topic
 from proxy.creation.replication.unmade import Unmade

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Protocol
 
-from proxy.coordinator.interface import NO_TOPIC_ID
+from proxy.coordinator.interface_registry import NO_TOPIC_ID
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,8 @@ import structlog
 
 from proxy.brokers.cluster import Cluster
 from proxy.brokers.upstream import BrokerUnreachable
-from proxy.coordinator.interface import CoordinatorUnavailable, FleetStore
+from proxy.coordinator.interface import CoordinatorUnavailable
+from proxy.coordinator.interface_fleet import FleetStore
 from proxy.coordinator.lease import Lease, LeaseLost
 from proxy.creation.replication.completion import Completion
 from proxy.creation.replication.reassignments import ReassignmentsRefused

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
+from operator import attrgetter
 from typing import Any
 
 import pytest
@@ -99,11 +100,11 @@ class Histories(RuleBasedStateMachine):
 
     def answered(self, method: str, *arguments: object) -> Any:
         """By the real one."""
-        return self.loop.run_until_complete(getattr(self.real, method)(*arguments))
+        return self.loop.run_until_complete(attrgetter(method)(self.real)(*arguments))
 
     def both(self, method: str, *arguments: object) -> list[RunAnswer]:
         real = self.answered(method, *arguments)
-        model = self.loop.run_until_complete(getattr(self.model, method)(*arguments))
+        model = self.loop.run_until_complete(attrgetter(method)(self.model)(*arguments))
         if method in ("commit", "find"):
             assert [without_times(answer) for answer in real] == [without_times(answer) for answer in model]
         else:
@@ -228,8 +229,8 @@ class Histories(RuleBasedStateMachine):
 
     def swap(self, swaps: list[tuple[Swap, Swap] | None]) -> None:
         made = [pair for pair in swaps if pair is not None]
-        real = self.answered("replace", [pair[0] for pair in made])
-        assert real == self.loop.run_until_complete(self.model.replace([pair[1] for pair in made]))
+        real = self.answered("rows.replace", [pair[0] for pair in made])
+        assert real == self.loop.run_until_complete(self.model.rows.replace([pair[1] for pair in made]))
         self.swaps += [pair for pair in made if pair not in self.swaps]
         self.ever_used |= self.use().keys()
 
@@ -271,8 +272,8 @@ class Histories(RuleBasedStateMachine):
 
     @rule(marks=st.dictionaries(st.sampled_from(LOGS), st.integers(-1, 60), max_size=3))
     def mark_compacted(self, marks: dict[tuple[bytes, int], int]) -> None:
-        self.both("mark_compacted", [(*log, offset) for log, offset in marks.items()])
-        self.both("compacted", LOGS)
+        self.both("rows.mark_compacted", [(*log, offset) for log, offset in marks.items()])
+        self.both("rows.compacted", LOGS)
 
     @rule(logs=st.sets(st.sampled_from(LOGS), min_size=1))
     def pack(self, logs: set[tuple[bytes, int]]) -> None:
@@ -303,12 +304,12 @@ class Histories(RuleBasedStateMachine):
     @invariant()
     def pages_of_the_index_are_the_log_and_running_maxima_never_fall(self) -> None:
         for log in LOGS:
-            page = self.loop.run_until_complete(self.real.index_page(*log, 0))
+            page = self.loop.run_until_complete(self.real.rows.index_page(*log, 0))
             rows, next_offset = list(page.rows), page.next_offset
             while next_offset >= 0:
-                more = self.loop.run_until_complete(self.real.index_page(*log, next_offset))
+                more = self.loop.run_until_complete(self.real.rows.index_page(*log, next_offset))
                 rows, next_offset = [*rows, *more.rows], more.next_offset
-            expected = self.loop.run_until_complete(self.model.index_page(*log, 0))
+            expected = self.loop.run_until_complete(self.model.rows.index_page(*log, 0))
             assert page.log == expected.log
             found = [one.row._replace(append_time_ms=0) for one in rows]
             assert found == [one.row._replace(append_time_ms=0) for one in expected.rows]

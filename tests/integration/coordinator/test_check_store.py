@@ -110,10 +110,10 @@ async def test_a_user_who_may_not_ask_works_without_what_it_would_tell(opened) -
     assert [entry["command"] for entry in logged] == ["INFO"]
     coordinator = coordinator_of(small, settings)
     await coordinator.create_logs(bytes(range(16)), range(20))
-    await coordinator.touch([0, 1])
+    await coordinator.shards.touch([0, 1])
     assert not coordinator.fence.fenced
     await client.flushdb()
-    await coordinator.touch([0, 1])
+    await coordinator.shards.touch([0, 1])
     assert coordinator.fence.fenced.keys() == {0, 1}
     await small.aclose()
 

@@ -323,9 +323,9 @@ async def test_announcements_of_all_shards_come(coordinator) -> None:
 
 async def test_tombstones_are_told_until_they_are_released(coordinator) -> None:
     segments = [bytes([number]) * 16 for number in range(3)]
-    assert await coordinator.tombstones_of(0, 10) == []
+    assert await coordinator.rows.tombstones_of(0, 10) == []
     assert await coordinator.tombstone(segments) == segments
-    assert sorted(await coordinator.tombstones_of(0, 10)) == segments
-    assert len(await coordinator.tombstones_of(0, 2)) == 2
+    assert sorted(await coordinator.rows.tombstones_of(0, 10)) == segments
+    assert len(await coordinator.rows.tombstones_of(0, 2)) == 2
     await coordinator.release(segments[1:2])
-    assert sorted(await coordinator.tombstones_of(0, 10)) == [segments[0], segments[2]]
+    assert sorted(await coordinator.rows.tombstones_of(0, 10)) == [segments[0], segments[2]]

@@ -5,10 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 
-from proxy.coordinator.interface import (
-    BatchAnswer,
-    FindRequest,
-)
+from proxy.coordinator.interface import BatchAnswer, FindRequest
 from tests.integration.coordinator.contract import (
     INVALID_EPOCH,
     INVALID_RECORD,

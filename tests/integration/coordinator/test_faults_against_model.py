@@ -10,6 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Sequence
 from contextlib import suppress
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import pytest
@@ -141,7 +142,7 @@ class FaultyHistories(Histories):
 
     def both(self, method: str, *arguments: Any) -> list[Any]:
         real = self.answered(method, *arguments)
-        model = self.loop.run_until_complete(getattr(self.model, method)(*arguments))
+        model = self.loop.run_until_complete(attrgetter(method)(self.model)(*arguments))
         if method in ("commit", "find"):
             assert [without_times(answer) for answer in real] == [without_times(answer) for answer in model]
         else:

@@ -50,7 +50,7 @@ async def proxies(client: Redis, settings: config.Redis, losses: Losses) -> list
     three = [coordinator_of(client, settings) for _ in range(3)]
     await three[0].create_logs(TOPIC, ON.values())
     for one in three:
-        await one.touch(range(SHARDS))
+        await one.shards.touch(range(SHARDS))
     return three
 
 
@@ -72,7 +72,7 @@ async def test_an_emptied_store_is_fenced_for_all_by_whoever_knows(proxies, loss
     assert await commit(proxies[0]) == 0
     losses.empty()
     stranger = coordinator_of(client, settings)  # may well create logs: it knows of nothing
-    await proxies[0].touch(range(SHARDS))
+    await proxies[0].shards.touch(range(SHARDS))
     with pytest.raises(ShardFenced, match=r"is empty and was not .* coordinator unfence"):
         await stranger.create_logs(TOPIC, ON.values())
     await refused_everywhere([*proxies, stranger], 0, "is empty and was not")
@@ -83,7 +83,7 @@ async def test_a_store_that_another_made_anew_meanwhile_is_fenced(proxies, losse
     stranger = coordinator_of(client, settings)
     await stranger.create_logs(TOPIC, ON.values())
     assert await commit(stranger) == 0
-    await proxies[0].touch([0])
+    await proxies[0].shards.touch([0])
     await refused_everywhere([*proxies, stranger], 0, "it is not the one that was written to before")
 
 
@@ -102,7 +102,7 @@ async def test_what_was_lost_is_noticed_though_as_much_was_written_since(proxies
     assert [await commit(proxies[1]) for _ in range(3)] == [0, 2, 4], "it does not know what another one was told"
     losses.restore(losses.copy())  # one more life, which lost nothing
     assert await commit(proxies[2]) == 6
-    await proxies[0].touch([0])
+    await proxies[0].shards.touch([0])
     await refused_everywhere(proxies, 0, "1 of its writes are gone")
 
 
@@ -121,7 +121,7 @@ async def test_what_a_proxy_was_only_told_of_by_an_announcement_must_not_be_lost
     await heard.wait()
     listening.cancel()
     losses.restore(copy)
-    await proxies[1].touch([0])
+    await proxies[1].shards.touch([0])
     await refused_everywhere(proxies, 0, "1 of its writes are gone")
 
 
@@ -163,7 +163,7 @@ async def test_restores_that_lose_nothing_fence_nothing(proxies, losses) -> None
         assert await commit(proxies[number % 3]) == 2 * number
         losses.restore(losses.copy(), same_life=number == 3)
     for one in proxies:
-        await one.touch(range(SHARDS))
+        await one.shards.touch(range(SHARDS))
         assert not one.fence.fenced
 
 
@@ -172,18 +172,18 @@ async def test_the_store_of_another_deployment_is_not_fenced_by_who_is_led_there
 ) -> None:
     """An address may lead to another server from one call to the next."""
     assert await commit(proxies[0]) == 0
-    proxies[0].expect_identity("0a" * 16)
+    proxies[0].shards.expect_identity("0a" * 16)
     losses.empty()
     await client.hset("diskless:{registry}:store", "identity", "0b" * 16)
     healthy = coordinator_of(client, settings)
     await healthy.create_logs(TOPIC, ON.values())
-    for use in (proxies[0].touch([0]), proxies[0].find([FindRequest(TOPIC, ON[0], 0, 1)]), commit(proxies[0])):
+    for use in (proxies[0].shards.touch([0]), proxies[0].find([FindRequest(TOPIC, ON[0], 0, 1)]), commit(proxies[0])):
         with pytest.raises(CoordinatorUnavailable, match="leads to the store of another deployment"):
             await use
     assert await commit(healthy) == 0
     assert not healthy.fence.fenced
     await client.hset("diskless:{registry}:store", "identity", "0a" * 16)
-    await proxies[0].touch([0])
+    await proxies[0].shards.touch([0])
     assert proxies[0].fence.fenced, "its own, made anew"
 
 
@@ -191,7 +191,7 @@ async def test_an_idle_shard_is_known_however_often_its_server_is_started(proxie
     assert await commit(proxies[0]) == 0
     for _ in range(300):
         await client.execute_command("DEBUG", "CHANGE-REPL-ID")
-        await proxies[0].touch([0])
+        await proxies[0].shards.touch([0])
     assert not proxies[0].fence.fenced
     assert len(await client.hget("diskless:{d0}:meta", "lives")) == 256 * 48
     assert await commit(proxies[0]) == 2
@@ -207,7 +207,7 @@ async def test_a_commit_that_comes_too_late_is_refused_for_certain(proxies) -> N
     assert [answer.batches[0].base_offset for answer in answers] == [0, 0]
     job = coordinator_of(proxies[0]._client, proxies[0]._settings)
     assert job.store_time_ms() is None
-    await job.look()
+    await job.shards.look()
     assert now_ms <= job.store_time_ms() <= now_ms + 60_000
 
 
@@ -257,7 +257,7 @@ async def test_a_restart_that_loses_nothing_is_no_fence(start_store, clients, fs
 async def lose_a_commit(store: Store, knows: RedisCoordinator, knows_less: RedisCoordinator, copy: Path) -> None:
     """The store comes back with its files of before the commit; of the proxies, who knows less is back first."""
     await knows.create_logs(TOPIC, ON.values())
-    await knows_less.touch(range(SHARDS))
+    await knows_less.shards.touch(range(SHARDS))
     copy_files(store.directory, copy)
     assert await commit(knows) == 0
     store.stop()
@@ -287,7 +287,7 @@ async def test_no_offset_is_given_twice_as_all_have_their_say_before_a_write(sta
     await lose_a_commit(store, knows, knows_less, tmp_path / "copy")
     early = [asyncio.create_task(commit(knows_less, shard)) for shard in (0, 1)]
     await reconnected(knows)
-    await knows.touch(range(SHARDS))
+    await knows.shards.touch(range(SHARDS))
     assert await asyncio.gather(*early) == [-1, 0]
 
 

@@ -73,9 +73,9 @@ class Histories(RuleBasedStateMachine):
     def everyone_looks(self) -> None:
         for one in self.proxies:
             if passed_over := one.fence.passed_over():
-                self.run(one.missing(passed_over))
+                self.run(one.shards.missing(passed_over))
                 one.fence.asked(passed_over)
-            self.run(one.touch([0]))
+            self.run(one.shards.touch([0]))
 
     def commit_by(self, proxy: int, log: int, records: int) -> bool:
         self.segments += 1
@@ -133,26 +133,26 @@ class Histories(RuleBasedStateMachine):
     def another_proxy_starts(self, proxy: int) -> None:
         """The store is asked with all that was remembered."""
         for one in self.proxies:
-            self.run(self.proxies[proxy].missing(one.fence.states()))
+            self.run(self.proxies[proxy].shards.missing(one.fence.states()))
         known = max((one.fence.states()[0] for one in self.proxies), key=lambda state: state.sequence)
         self.proxies[proxy] = coordinator_of(self.client, self.settings)
         self.proxies[proxy].fence.learn(0, known)
-        self.run(self.proxies[proxy].touch([0]))
+        self.run(self.proxies[proxy].shards.touch([0]))
 
     @rule(proxy=proxies)
     def hear(self, proxy: int) -> None:
         """An announcement: what the store has now, whether or not this proxy has said what it knows."""
-        (seen,) = self.run(self.proxies[0].look())
+        (seen,) = self.run(self.proxies[0].shards.look())
         self.proxies[proxy].fence.learn(0, seen.state)
 
     @rule()
     @precondition(lambda self: self.lost)
     def accept(self) -> None:
         lost = self.records.keys() - set(self.has) - self.given_up
-        (seen,) = self.run(self.proxies[0].look())
+        (seen,) = self.run(self.proxies[0].shards.look())
         assert seen.offsets_lost == sum(self.records[commit] for commit in lost)
         self.given_up |= lost
-        self.run(self.proxies[0].unfence(0, GAP, [(TOPIC, log) for log in range(LOGS)]))
+        self.run(self.proxies[0].shards.unfence(0, GAP, [(TOPIC, log) for log in range(LOGS)]))
         self.lost = False
         self.writes += 1  # a copy from before it is one more loss
         self.everyone_looks()

@@ -19,9 +19,9 @@ from proxy.coordinator.interface import (
     CoordinatorUnavailable,
     PartitionRun,
     ProposedBatch,
-    ProxyRecord,
     RetainRequest,
 )
+from proxy.coordinator.interface_fleet import ProxyRecord
 from proxy.coordinator.redis import RedisCoordinator
 from proxy.coordinator.registry import RedisTopicRegistry
 from proxy.housekeeping import housekeeper

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from proxy.coordinator.interface import NO_TOPIC_ID, CoordinatorUnavailable
+from proxy.coordinator.interface import CoordinatorUnavailable
+from proxy.coordinator.interface_registry import NO_TOPIC_ID
 from proxy.creation.replication import store as module
 from proxy.creation.replication.interface import Pending
 from proxy.creation.replication.store import RedisPendingTopics

@@ -10,14 +10,8 @@ import pytest
 from redis.asyncio import Redis
 
 from proxy.coordinator.fleet_store import RedisFleetStore
-from proxy.coordinator.interface import (
-    DisklessTopic,
-    ListenersRecord,
-    ProxyRecord,
-    RegistrySnapshot,
-    TopicNotReserved,
-    TopicReserved,
-)
+from proxy.coordinator.interface_fleet import ListenersRecord, ProxyRecord
+from proxy.coordinator.interface_registry import DisklessTopic, RegistrySnapshot, TopicNotReserved, TopicReserved
 from proxy.coordinator.registry import RedisTopicRegistry
 from tests.registry_model import ModelFleetStore, ModelTopicRegistry
 

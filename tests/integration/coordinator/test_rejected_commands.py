@@ -140,9 +140,9 @@ async def test_a_shard_whose_script_stopped_halfway_is_fenced_until_its_loss_is_
     await allow(store)
     assert (await commit(coordinator, first)).error_code == KAFKA_STORAGE_ERROR
     assert "commit stopped halfway" in coordinator.fence.fenced[0]
-    (look,) = await coordinator.look()
+    (look,) = await coordinator.shards.look()
     assert "commit stopped halfway" in look.why_fenced
-    await coordinator.unfence(0, 0, [(TOPIC, 0)])
+    await coordinator.shards.unfence(0, 0, [(TOPIC, 0)])
     answer = await commit(coordinator, os.urandom(16), 2)
     assert [batch.base_offset for batch in answer.batches] == [2], "behind the row that is there"
     (described,) = await coordinator.describe(TOPIC, [0])

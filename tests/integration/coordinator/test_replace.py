@@ -76,7 +76,7 @@ async def test_a_new_row_takes_the_place_of_its_neighbours(coordinator) -> None:
     segments = await append(coordinator, 1, 2, 3, 4, 5)
     before = await rows(coordinator)
     new = merged(before[1:4], position=77)
-    assert await coordinator.replace([swap(before[1:4], new)]) == [REPLACED]
+    assert await coordinator.rows.replace([swap(before[1:4], new)]) == [REPLACED]
     assert await rows(coordinator) == (before[0], new, before[4])
     (log,) = await coordinator.describe(TOPIC, [0])
     assert log == (0, 50, 50, 500, 3)
@@ -91,10 +91,10 @@ async def test_a_repeated_swap_is_answered_as_the_first_time(coordinator) -> Non
     old = await rows(coordinator)
     new = merged(old[:2])
     for _ in range(3):
-        assert await coordinator.replace([swap(old[:2], new)]) == [REPLACED]
+        assert await coordinator.rows.replace([swap(old[:2], new)]) == [REPLACED]
     assert await coordinator.segment_use([new.segment]) == [(200, 1)]
     for _ in range(3):
-        assert await coordinator.replace([swap(old[2:], None)]) == [REPLACED]
+        assert await coordinator.rows.replace([swap(old[2:], None)]) == [REPLACED]
     assert await rows(coordinator) == (new,)
 
 
@@ -102,10 +102,10 @@ async def test_of_two_swaps_of_the_same_rows_one_is_done(coordinator) -> None:
     await append(coordinator, 1, 2, 3, 4)
     old = await rows(coordinator)
     first, second = merged(old[:3]), merged(old[1:])
-    assert await coordinator.replace([swap(old[:3], first), swap(old[1:], second)]) == [REPLACED, CHANGED]
+    assert await coordinator.rows.replace([swap(old[:3], first), swap(old[1:], second)]) == [REPLACED, CHANGED]
     assert await rows(coordinator) == (first, old[3])
     assert await coordinator.segment_use([second.segment]) == [(0, 0)]
-    assert await coordinator.replace([swap(old[1:2], None)]) == [CHANGED]
+    assert await coordinator.rows.replace([swap(old[1:2], None)]) == [CHANGED]
 
 
 async def test_a_swap_may_go_on_with_what_one_before_it_has_made(coordinator) -> None:
@@ -114,7 +114,7 @@ async def test_a_swap_may_go_on_with_what_one_before_it_has_made(coordinator) ->
     first, second = merged(old[:2]), merged(old[2:])
     both = merged((first, second))
     swaps = [swap(old[:2], first), swap(old[2:], second), swap((first, second), both)]
-    assert await coordinator.replace(swaps) == [REPLACED] * 3
+    assert await coordinator.rows.replace(swaps) == [REPLACED] * 3
     assert await rows(coordinator) == (both,)
     assert set(await coordinator.garbage(0, 10)) == {row.segment for row in (*old, first, second)}
 
@@ -137,7 +137,7 @@ async def test_rows_that_differ_in_anything_are_left_alone(coordinator, changes)
     await append(coordinator, 1, 2)
     old = await rows(coordinator)
     told = (old[0]._replace(**changes), old[1])
-    assert await coordinator.replace([swap(told, merged(told))]) == [CHANGED]
+    assert await coordinator.rows.replace([swap(told, merged(told))]) == [CHANGED]
     assert await rows(coordinator) == old
 
 
@@ -145,7 +145,7 @@ async def test_rows_that_are_no_neighbours_are_left_alone(coordinator) -> None:
     await append(coordinator, 1, 2, 3)
     old = await rows(coordinator)
     apart = (old[0], old[2])
-    assert await coordinator.replace([swap(apart, merged(apart))]) == [CHANGED]
+    assert await coordinator.rows.replace([swap(apart, merged(apart))]) == [CHANGED]
     assert await rows(coordinator) == old
 
 
@@ -154,15 +154,17 @@ async def test_what_retention_has_taken_some_of_is_changed(coordinator) -> None:
     old = await rows(coordinator)
     await coordinator.delete_records([DeleteRequest(TOPIC, 0, 10)])
     new = merged(old)
-    assert await coordinator.replace([swap(old, new), swap(old[:1], None)]) == [CHANGED, CHANGED]
+    assert await coordinator.rows.replace([swap(old, new), swap(old[:1], None)]) == [CHANGED, CHANGED]
     assert await rows(coordinator) == old[1:]
     await coordinator.delete_records([DeleteRequest(TOPIC, 0, 15)])
     new = merged(old[1:])
-    assert await coordinator.replace([swap(old[1:], new)]) == [REPLACED], "its first row is still there, as a whole"
+    assert await coordinator.rows.replace([swap(old[1:], new)]) == [REPLACED], (
+        "its first row is still there, as a whole"
+    )
     (log,) = await coordinator.describe(TOPIC, [0])
     assert log == (15, 30, 30, 200, 1)
     await coordinator.delete_records([DeleteRequest(TOPIC, 0, -1)])
-    assert await coordinator.replace([swap(old[1:], new)]) == [CHANGED]
+    assert await coordinator.rows.replace([swap(old[1:], new)]) == [CHANGED]
 
 
 async def test_a_new_row_that_ends_before_the_log_start_is_not_kept(coordinator) -> None:
@@ -171,8 +173,8 @@ async def test_a_new_row_that_ends_before_the_log_start_is_not_kept(coordinator)
     await coordinator.delete_records([DeleteRequest(TOPIC, 0, 5)])
     new = merged(old[:1], last_offset=4)
     for _ in range(2):
-        assert await coordinator.replace([swap(old[:1], new)]) == [REPLACED]
-        assert [one.row for one in (await coordinator.index_page(TOPIC, 0, 0)).rows] == [old[1]]
+        assert await coordinator.rows.replace([swap(old[:1], new)]) == [REPLACED]
+        assert [one.row for one in (await coordinator.rows.index_page(TOPIC, 0, 0)).rows] == [old[1]]
         assert await coordinator.segment_use([new.segment]) == [(0, 0)]
     (log,) = await coordinator.describe(TOPIC, [0])
     assert log == (5, 20, 20, 100, 1)
@@ -184,10 +186,10 @@ async def test_a_log_that_does_not_live_is_gone(coordinator) -> None:
     old, other = await rows(coordinator), await rows(coordinator, 1)
     await coordinator.delete_logs(TOPIC, [0])
     new = merged(other)
-    answers = await coordinator.replace([swap(old, merged(old)), swap(other, new, 1), swap(old, merged(old), 7)])
+    answers = await coordinator.rows.replace([swap(old, merged(old)), swap(other, new, 1), swap(old, merged(old), 7)])
     assert answers == [GONE, REPLACED, GONE]
     await coordinator.create_logs(TOPIC, [0])
-    assert await coordinator.replace([swap(old, merged(old))]) == [CHANGED]
+    assert await coordinator.rows.replace([swap(old, merged(old))]) == [CHANGED]
 
 
 async def test_a_tombstoned_segment_takes_no_rows_and_garbage_that_does_is_none_any_more(coordinator) -> None:
@@ -195,13 +197,13 @@ async def test_a_tombstoned_segment_takes_no_rows_and_garbage_that_does_is_none_
     old = await rows(coordinator)
     new = merged(old)
     assert await coordinator.tombstone([new.segment]) == [new.segment]
-    assert await coordinator.replace([swap(old, new)]) == [REFUSED]
+    assert await coordinator.rows.replace([swap(old, new)]) == [REFUSED]
     assert await rows(coordinator) == old
     (once,) = await append(coordinator, 3, partition=1)
     await coordinator.delete_records([DeleteRequest(TOPIC, 1, -1)])
     assert await coordinator.garbage(0, 10) == [once]
     new = new._replace(segment=once)
-    assert await coordinator.replace([swap(old, new)]) == [REPLACED]
+    assert await coordinator.rows.replace([swap(old, new)]) == [REPLACED]
     assert await coordinator.tombstone([once]) == []
     assert once not in await coordinator.garbage(0, 10)
 
@@ -213,10 +215,10 @@ async def test_a_swap_that_comes_too_late_is_not_done(coordinator) -> None:
     new = merged(old)
     await coordinator.tombstone([new.segment])
     await coordinator.release([new.segment])
-    assert await coordinator.replace([swap(old, new), swap(old, None, 1)], not_after_ms=1) == [LATE, LATE]
+    assert await coordinator.rows.replace([swap(old, new), swap(old, None, 1)], not_after_ms=1) == [LATE, LATE]
     assert await rows(coordinator) == old
     assert await coordinator.garbage(0, 10) == []
-    assert await coordinator.replace([swap(old, new)], not_after_ms=1 << 45) == [REPLACED]
+    assert await coordinator.rows.replace([swap(old, new)], not_after_ms=1 << 45) == [REPLACED]
 
 
 async def test_readers_find_their_way_over_what_is_left_out(coordinator) -> None:
@@ -225,7 +227,7 @@ async def test_readers_find_their_way_over_what_is_left_out(coordinator) -> None
     old = await rows(coordinator)
     small = merged(old[1:2], base_offset=13, last_offset=15, length=40)
     swaps = [swap(old[1:2], small), swap(old[3:4], None), swap(old[5:], None)]
-    assert await coordinator.replace(swaps) == [REPLACED] * 3
+    assert await coordinator.rows.replace(swaps) == [REPLACED] * 3
     for offset, first in ((9, 0), (10, 13), (15, 13), (16, 20), (30, 40), (39, 40), (49, 40)):
         (answer,) = await coordinator.find([FindRequest(TOPIC, 0, offset, 1)])
         assert (answer.error_code, answer.rows[0].base_offset) == (0, first), offset
@@ -247,7 +249,7 @@ async def test_times_are_found_though_the_newest_record_was_left_out(coordinator
     await append(coordinator, 5, 90, 7, 8, 80)
     old = await rows(coordinator)
     low = merged(old[1:2], max_timestamp_ms=6)
-    assert await coordinator.replace([swap(old[1:2], low), swap(old[4:], None)]) == [REPLACED] * 2
+    assert await coordinator.rows.replace([swap(old[1:2], low), swap(old[4:], None)]) == [REPLACED] * 2
     asked = [5, 6, 7, 8, 9, 80, 90, MAX_TIMESTAMP]
     answers = await coordinator.list_offsets([ListRequest(TOPIC, 0, one) for one in asked])
     assert [(one.offset, one.timestamp_ms) for one in answers] == [
@@ -283,7 +285,7 @@ async def test_a_new_row_that_would_spoil_the_index_is_refused(make_coordinator,
     await append(coordinator, 1, 2)
     old = await rows(coordinator)
     with pytest.raises(ValueError, match=r"row|told"):
-        await coordinator.replace([swap(old, merged(old)), swap(old, merged(old, **changes))])
+        await coordinator.rows.replace([swap(old, merged(old)), swap(old, merged(old, **changes))])
     assert await rows(coordinator) == old, "nothing was done"
 
 
@@ -293,39 +295,39 @@ async def test_old_rows_must_be_some_in_order_and_not_too_many(make_coordinator)
     many = tuple(row._replace(base_offset=at, last_offset=at) for at in range(MAX_ROWS_PER_SWAP + 1))
     for old in ((), many, many[1::-1], (row, row)):
         with pytest.raises(ValueError, match="rows"):
-            await coordinator.replace([swap(old, None)])
-    assert await coordinator.replace([swap(many[1:], None)]) == [GONE]
-    assert await coordinator.replace([]) == []
+            await coordinator.rows.replace([swap(old, None)])
+    assert await coordinator.rows.replace([swap(many[1:], None)]) == [GONE]
+    assert await coordinator.rows.replace([]) == []
 
 
 async def test_how_far_a_log_was_compacted_only_rises_and_goes_with_it(coordinator) -> None:
     await append(coordinator, 1, 2, 3)
     logs = [(TOPIC, 0), (TOPIC, 1), (TOPIC, 9)]
-    assert await coordinator.compacted(logs) == [0, 0, 0]
-    await coordinator.mark_compacted([(TOPIC, 0, 20), (TOPIC, 9, 5)])
-    await coordinator.mark_compacted([(TOPIC, 0, 10), (TOPIC, 1, 1)])
-    assert await coordinator.compacted(logs) == [20, 0, 0], "it is within the log"
-    await coordinator.mark_compacted([(TOPIC, 0, 30)])
-    assert await coordinator.compacted(logs) == [30, 0, 0]
+    assert await coordinator.rows.compacted(logs) == [0, 0, 0]
+    await coordinator.rows.mark_compacted([(TOPIC, 0, 20), (TOPIC, 9, 5)])
+    await coordinator.rows.mark_compacted([(TOPIC, 0, 10), (TOPIC, 1, 1)])
+    assert await coordinator.rows.compacted(logs) == [20, 0, 0], "it is within the log"
+    await coordinator.rows.mark_compacted([(TOPIC, 0, 30)])
+    assert await coordinator.rows.compacted(logs) == [30, 0, 0]
     await coordinator.delete_logs(TOPIC, [0])
     await coordinator.create_logs(TOPIC, [0])
-    assert await coordinator.compacted(logs) == [0, 0, 0]
+    assert await coordinator.rows.compacted(logs) == [0, 0, 0]
 
 
 async def test_all_of_an_index_is_told(coordinator) -> None:
     await append(coordinator, 5, 3, 9)
     await append(coordinator, 1, log_append_time=True)
-    page = await coordinator.index_page(TOPIC, 0, 0)
+    page = await coordinator.rows.index_page(TOPIC, 0, 0)
     assert page.log is not None
     assert page.log[:5] == (0, 40, 40, 400, 4)
     assert [one.row for one in page.rows] == list(await rows(coordinator))
     assert [one.running_maximum_ms for one in page.rows[:3]] == [5, 5, 9]
     assert page.rows[3].running_maximum_ms == page.log.max_timestamp_ms == page.rows[3].row.append_time_ms
     assert page.next_offset == -1
-    page = await coordinator.index_page(TOPIC, 0, 15)
+    page = await coordinator.rows.index_page(TOPIC, 0, 15)
     assert [one.row.base_offset for one in page.rows] == [10, 20, 30]
-    assert await coordinator.index_page(TOPIC, 2, 0) == ((0, 0, 0, 0, 0, 1 - 2**53), (), -1)
-    assert await coordinator.index_page(TOPIC, 9, 0) == (None, (), -1)
+    assert await coordinator.rows.index_page(TOPIC, 2, 0) == ((0, 0, 0, 0, 0, 1 - 2**53), (), -1)
+    assert await coordinator.rows.index_page(TOPIC, 9, 0) == (None, (), -1)
 
 
 async def test_a_new_row_is_packed_and_told_as_it_is(coordinator) -> None:
@@ -333,7 +335,7 @@ async def test_a_new_row_is_packed_and_told_as_it_is(coordinator) -> None:
         await append(coordinator, timestamp)
     old = await rows(coordinator)
     swaps = [swap(old[at : at + 2], merged(old[at : at + 2])) for at in range(0, 80, 2)]
-    assert await coordinator.replace(swaps) == [REPLACED] * 40
+    assert await coordinator.rows.replace(swaps) == [REPLACED] * 40
     await coordinator.pack_rows([(TOPIC, 0)], 0)
     assert await rows(coordinator) == tuple(one.new for one in swaps)
 
@@ -343,5 +345,5 @@ async def test_use_is_set_right_only_where_it_is_what_was_expected(coordinator) 
     (use,) = await coordinator.segment_use([segment])
     assert use == SegmentUse(100, 1)
     for shard in range(3):
-        assert not await coordinator.correct_use(shard, segment, SegmentUse(100, 2), SegmentUse(7, 7))
+        assert not await coordinator.rows.correct_use(shard, segment, SegmentUse(100, 2), SegmentUse(7, 7))
     assert await coordinator.segment_use([segment]) == [use]

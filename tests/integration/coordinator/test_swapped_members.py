@@ -66,7 +66,7 @@ async def all_use(coordinator: RedisCoordinator, settings) -> dict[bytes, Segmen
     for shard in range(settings.shards):
         place = b"0"
         while True:
-            some, place = await coordinator.used_segments(shard, place)
+            some, place = await coordinator.rows.used_segments(shard, place)
             found.update(some)
             if place == b"0":
                 break
@@ -74,10 +74,10 @@ async def all_use(coordinator: RedisCoordinator, settings) -> dict[bytes, Segmen
 
 
 async def all_rows(coordinator: RedisCoordinator) -> list[Row]:
-    page = await coordinator.index_page(*LOG, 0)
+    page = await coordinator.rows.index_page(*LOG, 0)
     there, maxima = [*page.rows], []
     while page.next_offset >= 0:
-        page = await coordinator.index_page(*LOG, page.next_offset)
+        page = await coordinator.rows.index_page(*LOG, page.next_offset)
         there += page.rows
     maxima = [one.running_maximum_ms for one in there]
     assert maxima == sorted(maxima)
@@ -100,7 +100,7 @@ async def test_packs_are_cut_where_a_swap_begins_and_ends(
             await coordinator.pack_rows([LOG], 0)
             assert len(await members_of(client, settings)) == 2 + 150 % 64
         old = (await rows(coordinator))[first : last + 1]
-        assert await coordinator.replace([swap(old, merged(old, segment=bytes(16)))]) == [REPLACED]
+        assert await coordinator.rows.replace([swap(old, merged(old, segment=bytes(16)))]) == [REPLACED]
         await books_are_right(coordinator, client, settings)
         told.append(without_names(await everything(coordinator, timestamps)))
         await coordinator.pack_rows([LOG], 0)
@@ -114,14 +114,14 @@ async def test_rows_are_taken_out_of_the_middle_of_a_pack(coordinator, client: R
     await append(coordinator, *range(64), records=2)
     await coordinator.pack_rows([LOG], 0)
     old = await rows(coordinator)
-    assert await coordinator.replace([swap(old[10:20], None), swap(old[63:], None)]) == [REPLACED, REPLACED]
+    assert await coordinator.rows.replace([swap(old[10:20], None), swap(old[63:], None)]) == [REPLACED, REPLACED]
     assert list(await rows(coordinator)) == [*old[:10], *old[20:63]]
     await books_are_right(coordinator, client, settings)
     assert len(await members_of(client, settings)) == 2
     for offset in (20, 39, 40):
         (answer,) = await coordinator.find([FindRequest(*LOG, offset, 1)])
         assert answer.rows[0].base_offset == 40
-    assert await coordinator.replace([swap((await rows(coordinator)), None)]) == [REPLACED]
+    assert await coordinator.rows.replace([swap((await rows(coordinator)), None)]) == [REPLACED]
     assert not await client.exists(index_key(settings))
     await books_are_right(coordinator, client, settings)
 
@@ -134,7 +134,7 @@ async def test_merged_rows_are_packed_again_beside_others_and_apart_from_them(
     await coordinator.pack_rows([LOG], 0)
     old = await rows(coordinator)
     swaps = [swap(old[at : at + 2], merged(old[at : at + 2])) for at in range(64, 192, 2)]
-    assert await coordinator.replace(swaps) == [REPLACED] * 64
+    assert await coordinator.rows.replace(swaps) == [REPLACED] * 64
     assert len(await members_of(client, settings)) == 1 + 64 + 1
     await coordinator.pack_rows([LOG], 0)
     assert len(await members_of(client, settings)) == 3
@@ -159,7 +159,7 @@ async def test_the_most_rows_of_a_swap_and_many_swaps_at_a_time(coordinator, cli
         swaps += some
         expected.append([one.new for one in some])
     swaps.append(Swap(TOPIC, 99, old, None))
-    assert await coordinator.replace(swaps) == [*[REPLACED] * (len(swaps) - 1), GONE]
+    assert await coordinator.rows.replace(swaps) == [*[REPLACED] * (len(swaps) - 1), GONE]
     assert [list(await rows(coordinator, partition)) for partition in range(20)] == expected
 
 
@@ -169,8 +169,8 @@ async def test_a_store_without_memory_still_swaps(coordinator, client: Redis, se
     old = await rows(coordinator)
     await client.config_set("maxmemory", 1)
     try:
-        assert await coordinator.replace([swap(old[10:90], merged(old[10:90]))]) == [REPLACED]
-        assert await coordinator.replace([swap(old[10:20], merged(old[10:20]))]) == [CHANGED]
+        assert await coordinator.rows.replace([swap(old[10:90], merged(old[10:90]))]) == [REPLACED]
+        assert await coordinator.rows.replace([swap(old[10:20], merged(old[10:20]))]) == [CHANGED]
     finally:
         await client.config_set("maxmemory", 0)
     await books_are_right(coordinator, client, settings)
@@ -182,13 +182,13 @@ async def test_a_fenced_shard_swaps_nothing_and_says_so(coordinator, client: Red
     shard = shard_of(partition_key(*LOG), settings.shards)
     await client.hset(f"{shard_prefix(shard)}meta", "fenced", "it is tried out")
     for call in (
-        coordinator.replace([swap(old, merged(old))]),
-        coordinator.compacted([LOG]),
-        coordinator.mark_compacted([(*LOG, 1)]),
-        coordinator.index_page(*LOG, 0),
-        coordinator.used_segments(shard),
-        coordinator.tombstones_of(shard, 1),
-        coordinator.correct_use(shard, bytes(16), SegmentUse(0, 0), SegmentUse(0, 0)),
+        coordinator.rows.replace([swap(old, merged(old))]),
+        coordinator.rows.compacted([LOG]),
+        coordinator.rows.mark_compacted([(*LOG, 1)]),
+        coordinator.rows.index_page(*LOG, 0),
+        coordinator.rows.used_segments(shard),
+        coordinator.rows.tombstones_of(shard, 1),
+        coordinator.rows.correct_use(shard, bytes(16), SegmentUse(0, 0), SegmentUse(0, 0)),
     ):
         with pytest.raises(ShardFenced, match="it is tried out"):
             await call
@@ -207,7 +207,7 @@ async def test_merges_commits_deletions_and_packing_at_the_same_time(
         for _ in range(60):
             old = await rows(proxy)
             pairs: Sequence[tuple[Row, ...]] = [old[at : at + most] for at in range(0, len(old), most)]
-            answers.extend(await proxy.replace([swap(some, merged(some)) for some in pairs if len(some) > 1]))
+            answers.extend(await proxy.rows.replace([swap(some, merged(some)) for some in pairs if len(some) > 1]))
 
     async def pack(proxy: RedisCoordinator) -> None:
         for _ in range(60):
@@ -242,7 +242,7 @@ async def test_pages_of_an_index_hold_everything_once(coordinator, client: Redis
         assert await all_rows(coordinator) == expected
     # Also what no reader is told of: rows that are left below the log start, and of a log that does not live.
     await client.hdel(f"{shard_prefix(shard_of(partition_key(*LOG), settings.shards))}logs", partition_key(*LOG))
-    page = await coordinator.index_page(*LOG, 0)
+    page = await coordinator.rows.index_page(*LOG, 0)
     assert page.log is None
     assert [one.row for one in page.rows] == expected
 
@@ -254,17 +254,17 @@ async def test_use_is_told_in_parts_and_set_right(coordinator, client: Redis, se
     assert await all_use(coordinator, settings) == {row.segment: (row.length, 1) for row in there}
     shard, segment = shard_of(partition_key(*LOG), settings.shards), there[5].segment
     right, wrong, none = SegmentUse(there[5].length, 1), SegmentUse(7, 3), SegmentUse(0, 0)
-    assert await coordinator.correct_use(shard, segment, right, right)
-    assert await coordinator.correct_use(shard, segment, right, wrong)
-    assert not await coordinator.correct_use(shard, segment, right, none)
+    assert await coordinator.rows.correct_use(shard, segment, right, right)
+    assert await coordinator.rows.correct_use(shard, segment, right, wrong)
+    assert not await coordinator.rows.correct_use(shard, segment, right, none)
     assert await coordinator.segment_use([segment]) == [wrong]
-    assert await coordinator.correct_use(shard, segment, wrong, none)
+    assert await coordinator.rows.correct_use(shard, segment, wrong, none)
     assert (await coordinator.used([segment]), await coordinator.garbage(0, 10)) == ([False], [segment])
     assert await coordinator.tombstone([segment]) == [segment]
-    assert await coordinator.tombstones_of(shard, 10) == [segment]
-    assert not await coordinator.correct_use(shard, segment, wrong, right)
-    assert await coordinator.correct_use(shard, segment, none, right)
+    assert await coordinator.rows.tombstones_of(shard, 10) == [segment]
+    assert not await coordinator.rows.correct_use(shard, segment, wrong, right)
+    assert await coordinator.rows.correct_use(shard, segment, none, right)
     assert (await coordinator.used([segment]), await coordinator.garbage(0, 10)) == ([True], [])
-    assert await coordinator.tombstones_of(shard, 10) == []
+    assert await coordinator.rows.tombstones_of(shard, 10) == []
     assert await coordinator.tombstoned(0, 10) == [], "a tombstone that is not everywhere is none"
     await books_are_right(coordinator, client, settings)

@@ -73,7 +73,7 @@ async def test_merged_objects_stay_until_there_was_time_to_look(
     (log,) = await proxy.coordinator.find([FindRequest(TOPIC, 0, 0, 1 << 20)])
     old = log.rows[:2]
     new = Row(0, old[1].last_offset, await bucket.put(), 1, 200, 1_000, old[1].append_time_ms, offsets_in_place=True)
-    assert await proxy.coordinator.replace([Swap(TOPIC, 0, old, new)]) == [SwapAnswer.REPLACED]
+    assert await proxy.coordinator.rows.replace([Swap(TOPIC, 0, old, new)]) == [SwapAnswer.REPLACED]
     await keep_house(proxy.coordinator)
     left = {segment_key(kept), segment_key(new.segment)}
     if grace_ms:

@@ -24,9 +24,9 @@ from proxy.coordinator.interface import (
     ListRequest,
     PartitionRun,
     ProposedBatch,
-    ProxyRecord,
     RetainRequest,
 )
+from proxy.coordinator.interface_fleet import ProxyRecord
 from proxy.coordinator.redis import RedisCoordinator
 from proxy.coordinator.shards import partition_key, shard_of
 from proxy.protocol.errors import NONE
@@ -224,7 +224,7 @@ async def test_an_emptied_shard_whose_topics_are_known(start_proxy, config_file,
     given = [await commit(proxy.coordinator, partition) for partition in (0, 0, 1, 2)]
     for key in await client.keys("diskless:{d[0-9]*}:*"):
         await client.delete(key)
-    await proxy.coordinator.touch(range(SHARDS))
+    await proxy.coordinator.shards.touch(range(SHARDS))
     assert proxy.coordinator.fence.fenced.keys() == {shard_of(partition_key(TOPIC, n), SHARDS) for n in range(3)}
     done = await unfenced(config_file, "--all")
     assert sum(one["made"] for one in done["shards"].values()) == 3

@@ -114,7 +114,7 @@ async def test_what_the_old_primary_took_last_is_missed_however_much_was_written
             name.leads_to = new.port
             await replicaof(old, "127.0.0.1", new.port)
             if hears:
-                (seen,) = await other.coordinator.look()
+                (seen,) = await other.coordinator.shards.look()
                 proxy.coordinator.fence.learn(0, seen.state)
             for _ in range(2):
                 await proxy.watch.look()
@@ -130,7 +130,7 @@ async def test_a_write_that_was_only_heard_of_is_missed(pair: tuple[Store, Store
         async with proxy_at(old.url, storage) as (writer, _):
             await client.execute_command("DEBUG", "CHANGE-REPL-ID")  # as after a start
             assert await commit(writer.coordinator) == 2
-            (seen,) = await writer.coordinator.look()
+            (seen,) = await writer.coordinator.shards.look()
         proxy.coordinator.fence.learn(0, seen.state)
         assert proxy.coordinator.fence.newest(0).sequence < seen.state.sequence
         name.leads_to = new.port

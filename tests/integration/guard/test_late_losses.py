@@ -14,7 +14,7 @@ FIRST, SECOND, THIRD = PARTITIONS
 
 async def refused(coordinator: RedisCoordinator) -> str:
     """The text of the fence, after this proxy has reported what it knows."""
-    await coordinator.touch([0])
+    await coordinator.shards.touch([0])
     return coordinator.fence.fenced[0]
 
 
@@ -28,7 +28,7 @@ async def test_the_new_primary_has_assigned_more_than_the_old_one_lost(start_pro
     old, new = await start_proxy(), await start_proxy()
     await old.coordinator.create_logs(TOPIC, PARTITIONS)
     copy = losses.copy()
-    await new.coordinator.touch([0])
+    await new.coordinator.shards.touch([0])
     assert await commit(old.coordinator, FIRST, record_count=2_500_000) == 0
     losses.restore(copy)
     assert [await commit(new.coordinator, SECOND, record_count=1_000_000) for _ in range(3)][-1] == 2_000_000
@@ -50,7 +50,7 @@ async def test_a_loss_is_counted_over_several_lives_on_both_sides(start_proxy, c
     old, new = await start_proxy(), await start_proxy()
     await old.coordinator.create_logs(TOPIC, PARTITIONS)
     assert await commit(old.coordinator, FIRST, record_count=100) == 0
-    await new.coordinator.touch([0])
+    await new.coordinator.shards.touch([0])
     backup = losses.copy()
     for records in (10, 20, 30):
         await commit(old.coordinator, FIRST, record_count=records)
@@ -74,10 +74,10 @@ async def test_losses_of_three_primaries_add_up_and_what_both_lost_counts_once(
     first, also_first, second, new = [await start_proxy() for _ in range(4)]
     await first.coordinator.create_logs(TOPIC, PARTITIONS)
     for one in (also_first, second, new):
-        await one.coordinator.touch([0])
+        await one.coordinator.shards.touch([0])
     copy = losses.copy()
     await commit(first.coordinator, FIRST, record_count=100)
-    await also_first.coordinator.touch([0])
+    await also_first.coordinator.shards.touch([0])
     await commit(also_first.coordinator, FIRST, record_count=50)
     losses.restore(copy)
     await commit(second.coordinator, SECOND, record_count=7_000)
@@ -99,7 +99,7 @@ async def test_a_proxy_that_reports_after_unfence_fences_again_and_only_its_own_
     first, dark, new = [await start_proxy() for _ in range(3)]
     await first.coordinator.create_logs(TOPIC, PARTITIONS)
     for one in (dark, new):
-        await one.coordinator.touch([0])
+        await one.coordinator.shards.touch([0])
     copy = losses.copy()
     for _ in range(5):
         await commit(first.coordinator, FIRST)
@@ -114,7 +114,7 @@ async def test_a_proxy_that_reports_after_unfence_fences_again_and_only_its_own_
     await unfenced(config_file, "--all")
     assert await commit(new.coordinator, SECOND) >= 5_000
     for one in (first, dark, new):
-        await one.coordinator.touch([0])
+        await one.coordinator.shards.touch([0])
         assert not one.coordinator.fence.fenced
 
 
@@ -145,7 +145,7 @@ async def test_what_is_remembered_counts_as_truly_as_what_a_live_proxy_knows(
     """Nobody is left who knew: with what object storage says, the count is the same."""
     old, new = await start_proxy(), await start_proxy()
     await old.coordinator.create_logs(TOPIC, PARTITIONS)
-    await new.coordinator.touch([0])
+    await new.coordinator.shards.touch([0])
     backup = losses.copy()
     for records in (10, 20, 30):
         await commit(old.coordinator, FIRST, record_count=records)

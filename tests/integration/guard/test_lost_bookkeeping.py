@@ -6,7 +6,13 @@ import os
 
 import pytest
 
-from proxy.coordinator.interface import NO_PRODUCER_ID, DeleteRequest, PartitionRun, ProposedBatch, RetainRequest
+from proxy.coordinator.interface import (
+    NO_PRODUCER_ID,
+    DeleteRequest,
+    PartitionRun,
+    ProposedBatch,
+    RetainRequest,
+)
 from proxy.coordinator.redis import RedisCoordinator
 from proxy.coordinator.shards import partition_key, shard_of
 from tests.integration.coordinator.losses import coordinator_of
@@ -47,7 +53,7 @@ async def test_a_shard_that_lost_bookkeeping_goes_on(start_proxy, losses, keep_h
     knows, new = await start_proxy(), await start_proxy()
     await knows.coordinator.create_logs(TOPIC, [PARTITION])
     assert [await commit(knows.coordinator) for _ in range(2)] == [0, 2]
-    await new.coordinator.touch([0])
+    await new.coordinator.shards.touch([0])
     copy = losses.copy()
     await keep_house(knows.coordinator)
     losses.restore(copy)
@@ -94,11 +100,11 @@ async def test_it_goes_on_only_after_everyone_had_a_say(client, settings, losses
     await proxy.coordinator.create_logs(TOPIC, [PARTITION])
     copy = losses.copy()
     await tombstone(proxy.coordinator)
-    await other.coordinator.touch([0])
+    await other.coordinator.shards.touch([0])
     assert await commit(other.coordinator) == 0
     losses.restore(copy)
-    await proxy.coordinator.touch([0])
-    await other.coordinator.touch([0])
+    await proxy.coordinator.shards.touch([0])
+    await other.coordinator.shards.touch([0])
     assert other.coordinator.fence.fenced
     assert "2 of its writes are gone, with 2 offsets" in other.coordinator.fence.fenced[0]
     assert await commit(proxy.coordinator) == -1

@@ -16,7 +16,9 @@ from proxy.cli import app
 from proxy.config import load_settings
 from proxy.coordinator.connect import StoreUnfit
 from proxy.coordinator.fleet_store import RedisFleetStore
-from proxy.coordinator.interface import UNKNOWN_STATE, CoordinatorUnavailable, ProxyRecord
+from proxy.coordinator.interface import CoordinatorUnavailable
+from proxy.coordinator.interface_fleet import ProxyRecord
+from proxy.coordinator.interface_registry import UNKNOWN_STATE
 from proxy.coordinator.layout import FORMAT_VERSION, check_store
 from proxy.coordinator.registry import RedisTopicRegistry
 from proxy.coordinator.shards import FLEET_PREFIX, REGISTRY_PREFIX, STORE_KEY

@@ -42,10 +42,10 @@ async def coordinator(start_proxy) -> RedisCoordinator:
 
 async def lose_and_unfence(coordinator: RedisCoordinator, losses, copy: int) -> None:
     losses.restore(copy)
-    await coordinator.touch([0, 1])
+    await coordinator.shards.touch([0, 1])
     (shard,) = coordinator.fence.fenced
-    await coordinator.unfence(shard, GAP, [])
-    await coordinator.touch([shard])
+    await coordinator.shards.unfence(shard, GAP, [])
+    await coordinator.shards.touch([shard])
     assert not coordinator.fence.fenced
 
 

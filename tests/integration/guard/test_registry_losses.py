@@ -7,7 +7,9 @@ import asyncio
 import pytest
 
 from proxy.coordinator.fleet_store import RedisFleetStore
-from proxy.coordinator.interface import NO_CHANGE, CoordinatorUnavailable, ProxyRecord, RegistryChange
+from proxy.coordinator.interface import CoordinatorUnavailable
+from proxy.coordinator.interface_fleet import ProxyRecord
+from proxy.coordinator.interface_registry import NO_CHANGE, RegistryChange
 from proxy.coordinator.registry import RedisTopicRegistry
 from proxy.coordinator.shards import partition_key, shard_of, shard_prefix
 from tests.integration.coordinator.losses import coordinator_of

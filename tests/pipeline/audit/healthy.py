@@ -21,7 +21,8 @@ from pipeline.audit.spill import Spill
 from pipeline.progress import Progress
 from pipeline.reading import Range, row_batches
 from proxy.config import Settings
-from proxy.coordinator.interface import DeleteRequest, DisklessTopic, FindRequest, Row
+from proxy.coordinator.interface import DeleteRequest, FindRequest, Row
+from proxy.coordinator.interface_registry import DisklessTopic
 from proxy.coordinator.interface_rewriting import Swap, SwapAnswer
 from proxy.coordinator.shards import partition_key, shard_of
 from proxy.diskless.wal.segment import segment_key
@@ -82,7 +83,7 @@ async def merge_rows(settings: Settings, topic: DisklessTopic, partition: int, f
     async with open_stores(settings) as opened:
         (answer,) = await opened.coordinator.find([FindRequest(topic.topic_id, partition, 0, WHOLE)])
         old = answer.rows[first : last + 1]
-        answers = await opened.coordinator.replace(
+        answers = await opened.coordinator.rows.replace(
             [Swap(topic.topic_id, partition, old, await merged_row(opened, old))]
         )
         assert answers == [SwapAnswer.REPLACED]

@@ -324,7 +324,7 @@ def test_gaps_of_compacted_topics_are_none(hands: Hands, light_settings: Setting
     async def mark() -> None:
         async with open_stores(light_settings) as opened:
             topic_id, partition = hands.key[:16], int.from_bytes(hands.key[16:], "big")
-            await opened.coordinator.mark_compacted([(topic_id, partition, 100)])
+            await opened.coordinator.rows.mark_compacted([(topic_id, partition, 100)])
 
     asyncio.run(mark())
     assert not audited(light_settings).findings

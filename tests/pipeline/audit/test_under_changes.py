@@ -13,7 +13,8 @@ from pipeline.audit.audit import AuditOptions
 from proxy.config import Settings
 from proxy.coordinator import rewriting
 from proxy.coordinator.connect import connect
-from proxy.coordinator.interface import DeleteRequest, DisklessTopic, FindRequest
+from proxy.coordinator.interface import DeleteRequest, FindRequest
+from proxy.coordinator.interface_registry import DisklessTopic
 from proxy.coordinator.interface_rewriting import Swap, SwapAnswer
 from proxy.coordinator.registry import RedisTopicRegistry
 from proxy.housekeeping.garbage import GarbageCollector
@@ -96,7 +97,7 @@ class Changes:
         old = answer.rows[: self._chance.randrange(2, 12)]
         if old:
             new = await merged_row(stores, old)
-            answers = await stores.coordinator.replace([Swap(topic.topic_id, partition, old, new)]) if new else []
+            answers = await stores.coordinator.rows.replace([Swap(topic.topic_id, partition, old, new)]) if new else []
             self.done["swapped"] = self.done.get("swapped", 0) + answers.count(SwapAnswer.REPLACED)
 
     async def _pack(self, stores: Stores) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from proxy.config import Settings
-from proxy.coordinator.interface import DisklessTopic
+from proxy.coordinator.interface_registry import DisklessTopic
 from proxy.demo.stack import Stack
 from proxy.inspection.stores import open_stores
 from proxy.records.batches import read_header

@@ -20,10 +20,10 @@ from pipeline.compact.plan import Plan
 from pipeline.compact.survivors import Survivors
 from proxy.config import Settings
 from proxy.coordinator.connect import connect
-from proxy.coordinator.interface import DisklessTopic
+from proxy.coordinator.interface_registry import DisklessTopic
 from proxy.coordinator.interface_rewriting import Swap, SwapAnswer
-from proxy.coordinator.redis import RedisCoordinator
 from proxy.coordinator.registry import RedisTopicRegistry
+from proxy.coordinator.rewriting import IndexRewriting
 from proxy.diskless.wal.segment import segment_key
 from proxy.inspection.stores import open_stores
 from tests.pipeline.compact.running import compact
@@ -83,7 +83,7 @@ async def test_leaves_the_last_record_of_each_key(light_settings: Settings, spar
     assert report.figures["records_after"] == sum(map(len, wanted))
     async with open_stores(light_settings) as stores:
         ends = [one.high_watermark for one in await stores.coordinator.describe(topic.topic_id, range(3)) if one]
-        assert await stores.coordinator.compacted([(topic.topic_id, number) for number in range(3)]) == ends
+        assert await stores.coordinator.rows.compacted([(topic.topic_id, number) for number in range(3)]) == ends
     assert (await compact(light_settings, spark)).figures["logs_not_due"] == 3
 
 
@@ -102,17 +102,17 @@ async def test_a_merge_and_produces_in_the_middle(
             await merge_rows(stores.coordinator, stores.storage, topic.topic_id, 0, tuple(rows[-4:]))
         await write_batches(light_settings, topic, [(0, keyed_batch([new]))])
 
-    async def counted(self: RedisCoordinator, asked: Sequence[Swap], **limits: int) -> list[SwapAnswer]:
+    async def counted(self: IndexRewriting, asked: Sequence[Swap], **limits: int) -> list[SwapAnswer]:
         nonlocal swaps
         swaps += 1
         if swaps == 3:
-            monkeypatch.setattr(RedisCoordinator, "replace", replace)
+            monkeypatch.setattr(IndexRewriting, "replace", replace)
             await disturb()
-            monkeypatch.setattr(RedisCoordinator, "replace", counted)
+            monkeypatch.setattr(IndexRewriting, "replace", counted)
         return await replace(self, asked, **limits)
 
-    replace = RedisCoordinator.replace
-    monkeypatch.setattr(RedisCoordinator, "replace", counted)
+    replace = IndexRewriting.replace
+    monkeypatch.setattr(IndexRewriting, "replace", counted)
     report = await compact(light_settings, spark, "disturbed", task_bytes=SMALL)
 
     assert report.findings == []
@@ -141,16 +141,16 @@ async def test_a_topic_that_is_compacted_no_longer_keeps_what_comes_then(
             await merge_rows(stores.coordinator, stores.storage, topic.topic_id, 0, tuple(rows[-4:]))
         await write_batches(light_settings, topic, [(0, keyed_batch(since))])
 
-    async def counted(self: RedisCoordinator, asked: Sequence[Swap], **limits: int) -> list[SwapAnswer]:
+    async def counted(self: IndexRewriting, asked: Sequence[Swap], **limits: int) -> list[SwapAnswer]:
         nonlocal swaps
         swaps += 1
         if swaps == 3:
-            monkeypatch.setattr(RedisCoordinator, "replace", replace)
+            monkeypatch.setattr(IndexRewriting, "replace", replace)
             await change()
         return await replace(self, asked, **limits)
 
-    replace = RedisCoordinator.replace
-    monkeypatch.setattr(RedisCoordinator, "replace", counted)
+    replace = IndexRewriting.replace
+    monkeypatch.setattr(IndexRewriting, "replace", counted)
     report = await compact(light_settings, spark, "changed", task_bytes=SMALL)
 
     assert report.findings == []
@@ -165,18 +165,18 @@ async def test_a_driver_that_dies_between_swaps_and_another_at_the_same_time(
     await write_some(light_settings, topic, segments=12)
     before = await all_records(light_settings, topic)
 
-    async def dying(self: RedisCoordinator, asked: Sequence[Swap], **limits: int) -> list[SwapAnswer]:
-        monkeypatch.setattr(RedisCoordinator, "replace", dead)
+    async def dying(self: IndexRewriting, asked: Sequence[Swap], **limits: int) -> list[SwapAnswer]:
+        monkeypatch.setattr(IndexRewriting, "replace", dead)
         return await replace(self, asked, **limits)
 
-    async def dead(self: RedisCoordinator, asked: Sequence[Swap], **limits: int) -> list[SwapAnswer]:
+    async def dead(self: IndexRewriting, asked: Sequence[Swap], **limits: int) -> list[SwapAnswer]:
         raise KeyError("the driver is dead")
 
-    replace = RedisCoordinator.replace
-    monkeypatch.setattr(RedisCoordinator, "replace", dying)
+    replace = IndexRewriting.replace
+    monkeypatch.setattr(IndexRewriting, "replace", dying)
     with pytest.raises(KeyError, match="dead"):
         await compact(light_settings, spark, task_bytes=2 * SMALL)
-    monkeypatch.setattr(RedisCoordinator, "replace", replace)
+    monkeypatch.setattr(IndexRewriting, "replace", replace)
     there = await all_records(light_settings, topic)
     assert there != before
     assert [last_of_each_key(records) for records in there] == [last_of_each_key(records) for records in before]

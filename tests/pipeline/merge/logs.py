@@ -15,7 +15,8 @@ from pipeline.merge.options import MergeOptions
 from pipeline.progress import Progress
 from pipeline.reading import Range, row_batches
 from proxy.config import Settings
-from proxy.coordinator.interface import DisklessTopic, Row
+from proxy.coordinator.interface import Row
+from proxy.coordinator.interface_registry import DisklessTopic
 from proxy.diskless.wal.segment import segment_key
 from proxy.inspection.stores import Stores
 

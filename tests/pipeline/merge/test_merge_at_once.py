@@ -16,7 +16,8 @@ import yaml
 
 from proxy.config import Settings
 from proxy.coordinator.connect import connect
-from proxy.coordinator.interface import DeleteRequest, DisklessTopic
+from proxy.coordinator.interface import DeleteRequest
+from proxy.coordinator.interface_registry import DisklessTopic
 from proxy.coordinator.registry import RedisTopicRegistry
 from proxy.diskless.wal.segment import segment_key
 from proxy.inspection.stores import Stores

@@ -11,7 +11,7 @@ from typing import Any
 from confluent_kafka import TopicPartition
 
 from proxy.config import Settings
-from proxy.coordinator.interface import DisklessTopic
+from proxy.coordinator.interface_registry import DisklessTopic
 from proxy.demo.stack import Stack
 from proxy.diskless.wal.segment import segment_key
 from proxy.inspection.stores import open_registry

@@ -16,7 +16,8 @@ from pipeline.source.options import parse_options
 from pipeline.source.reader import DisklessReader
 from pipeline.source.schema import FULL
 from proxy.config import Settings
-from proxy.coordinator.interface import DisklessTopic, FindRequest, Row
+from proxy.coordinator.interface import FindRequest, Row
+from proxy.coordinator.interface_registry import DisklessTopic
 from proxy.coordinator.interface_rewriting import Swap, SwapAnswer
 from proxy.diskless.wal.segment import segment_key
 from tests.support.segments import make_topic, write_segments
@@ -42,7 +43,8 @@ async def merge(settings: Settings, topic: DisklessTopic, partition: int) -> Non
         await opened.storage.upload(segment_key(segment), data, len(data))
         times = {"max_timestamp_ms": max(row.max_timestamp_ms for row in old), "append_time_ms": old[-1].append_time_ms}
         new = Row(0, old[-1].last_offset, segment, 1, len(data) - 1, **times, offsets_in_place=True)
-        assert await opened.coordinator.replace([Swap(topic.topic_id, partition, old, new)]) == [SwapAnswer.REPLACED]
+        answers = await opened.coordinator.rows.replace([Swap(topic.topic_id, partition, old, new)])
+        assert answers == [SwapAnswer.REPLACED]
         await opened.storage.delete([segment_key(row.segment) for row in old])
 
 

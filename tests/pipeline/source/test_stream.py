@@ -17,7 +17,7 @@ from pipeline.source.schema import FULL
 from pipeline.source.stream import DisklessStreamReader
 from proxy.config import Settings
 from proxy.coordinator.connect import connect
-from proxy.coordinator.interface import DisklessTopic
+from proxy.coordinator.interface_registry import DisklessTopic
 from proxy.coordinator.registry import RedisTopicRegistry
 from tests.support.segments import make_topic, write_segments
 

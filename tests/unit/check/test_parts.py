@@ -23,7 +23,7 @@ from proxy.check.storage import leaving_no_folders, of_clock
 from proxy.check.store import of_latency
 from proxy.check.store import of_memory as of_store_memory
 from proxy.config import Settings
-from proxy.coordinator.interface import ListenersRecord, ProxyRecord
+from proxy.coordinator.interface_fleet import ListenersRecord, ProxyRecord
 from proxy.protocol.apis import API_TABLE
 from proxy.wire.metadata import Broker, MetadataTopic
 

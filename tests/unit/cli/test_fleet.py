@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from proxy.cli.fleet import by_proxy
-from proxy.coordinator.interface import ProxyRecord, SeenProxy
+from proxy.coordinator.interface_fleet import ProxyRecord, SeenProxy
 
 
 def test_processes_are_one_proxy_by_what_stands_before_the_last_hash() -> None:

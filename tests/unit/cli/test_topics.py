@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from proxy.cli import app, topics
-from proxy.coordinator.interface import DisklessTopic
+from proxy.coordinator.interface_registry import DisklessTopic
 from proxy.coordinator.shards import partition_key, shard_of
 from proxy.inspection.shadows import BrokersView
 from proxy.inspection.topics import PartitionFigures, TopicFigures

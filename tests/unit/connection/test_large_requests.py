@@ -13,7 +13,7 @@ import redis.asyncio
 from proxy.assembly.context import Context
 from proxy.config import Listeners, Settings
 from proxy.connection.connection import ClientConnection
-from proxy.coordinator.interface import DisklessTopic, RegistrySnapshot
+from proxy.coordinator.interface_registry import DisklessTopic, RegistrySnapshot
 from proxy.diskless.time_lookup import TimeLookup
 from proxy.handlers import HANDLERS
 from proxy.storage import open_storage

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.coordinator.fence import Fence
-from proxy.coordinator.packing import NO_INCARNATION, NOTHING_KNOWN, ShardState
+from proxy.coordinator.packing_state import NO_INCARNATION, NOTHING_KNOWN, ShardState
 
 A, B = b"a" * 16, b"b" * 16
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.coordinator import packing
+from proxy.coordinator import packing, packing_state
 from proxy.coordinator.interface import (
     Announcement,
     BatchAnswer,
@@ -53,17 +53,17 @@ def test_a_row_is_longer_than_what_the_server_keeps_in_lists() -> None:
 
 
 def test_the_state_of_a_shard() -> None:
-    state = packing.ShardState(b"incarnat", 7, b"0123456789abcdef", 9, 5, 6, 8, 10)
-    assert packing.unpack_shard_state(HEADER + b"more") == state
-    assert packing.without_lives(HEADER + b"more", state) == HEADER + b"more"
+    state = packing_state.ShardState(b"incarnat", 7, b"0123456789abcdef", 9, 5, 6, 8, 10)
+    assert packing_state.unpack_shard_state(HEADER + b"more") == state
+    assert packing_state.without_lives(HEADER + b"more", state) == HEADER + b"more"
     lives = bytes(48) + HEADER[:48]
     reply = HEADER[:-4] + (96).to_bytes(4, "big") + lives + b"more"
-    seen = packing.unpack_shard_state(reply)
+    seen = packing_state.unpack_shard_state(reply)
     assert (seen, seen.lives) == (state, lives)
     assert seen.is_in(lives)
     assert not seen.is_in(lives[:48])
     assert not seen.is_in(lives[1:])
-    assert packing.without_lives(reply, seen) == HEADER + b"more"
+    assert packing_state.without_lives(reply, seen) == HEADER + b"more"
 
 
 def test_a_run() -> None:

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from proxy.brokers.upstream import BrokerUnreachable
-from proxy.coordinator.interface import CoordinatorUnavailable, TopicNotReserved
+from proxy.coordinator.interface import CoordinatorUnavailable
+from proxy.coordinator.interface_registry import TopicNotReserved
 from proxy.creation import reservations
 from proxy.creation.reservations import Reservations
 from proxy.topics.topics import Topics

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.coordinator.interface import DisklessTopic
+from proxy.coordinator.interface_registry import DisklessTopic
 from proxy.diskless.produce_checks import check_produced
 from proxy.diskless.produce_rules import rules_of
 from proxy.protocol.errors import (

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from proxy.client.rights import ANY_ID, READ, Rights, _Known
-from proxy.coordinator.interface import CoordinatorUnavailable, DisklessTopic, FindRequest, LogAnswer
+from proxy.coordinator.interface import CoordinatorUnavailable, FindRequest, LogAnswer
+from proxy.coordinator.interface_registry import DisklessTopic
 from proxy.protocol.errors import KAFKA_STORAGE_ERROR, NONE, OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION
 from tests.batches import make_batch
 from tests.support.memory_log import TOPIC, MemoryLog, new_log

@@ -10,7 +10,7 @@ import pytest
 
 from proxy.brokers.upstream import BrokerUnreachable
 from proxy.client.rights import ANY_ID, READ, Rights, _Known
-from proxy.coordinator.interface import DisklessTopic
+from proxy.coordinator.interface_registry import DisklessTopic
 from proxy.diskless.diskless_reader import PartitionRead
 from proxy.fetching.asked import FetchAsked
 from proxy.fetching.rounds import Fetching

@@ -12,8 +12,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.coordinator.interface import RegistryChange
-from proxy.coordinator.packing import ShardState
+from proxy.coordinator.interface_registry import RegistryChange
+from proxy.coordinator.packing_state import ShardState
 from proxy.guard.remembered import Remembered, keys_of, pack, read_remembered, remember, unpack
 from proxy.storage.interface import ObjectMissing, StorageError
 

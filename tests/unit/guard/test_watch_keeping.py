@@ -11,8 +11,8 @@ import pytest
 import structlog
 
 from proxy import config
-from proxy.coordinator.interface import RegistryChange
-from proxy.coordinator.packing import ShardState
+from proxy.coordinator.interface_registry import RegistryChange
+from proxy.coordinator.packing_state import ShardState
 from proxy.guard.remembered import read_remembered
 from proxy.guard.watch import StoreWatch
 from proxy.storage.interface import ObjectMissing

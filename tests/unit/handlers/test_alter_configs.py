@@ -16,7 +16,8 @@ from kio.schema.types import TopicName
 from kio.static.primitive import i8
 
 from proxy.client.request import Request
-from proxy.coordinator.interface import NO_CHANGE, CoordinatorUnavailable, RegistryChange, RegistrySnapshot
+from proxy.coordinator.interface import CoordinatorUnavailable
+from proxy.coordinator.interface_registry import NO_CHANGE, RegistryChange, RegistrySnapshot
 from proxy.handlers.alter_configs import alter_configs
 from proxy.topics.topics import Topics
 from proxy.wire.cold import encode, milliseconds, read_request, read_response

@@ -14,7 +14,8 @@ from kio.schema.types import TopicName
 from kio.static.primitive import i32
 
 from proxy.client.request import Request
-from proxy.coordinator.interface import CoordinatorUnavailable, DisklessTopic, TopicNotReserved
+from proxy.coordinator.interface import CoordinatorUnavailable
+from proxy.coordinator.interface_registry import DisklessTopic, TopicNotReserved
 from proxy.handlers.create_partitions import create_partitions
 from proxy.wire.cold import encode, milliseconds, read_response
 

@@ -16,7 +16,8 @@ from kio.schema.types import TopicName
 from kio.static.primitive import i16, i32
 
 from proxy.client.request import Request
-from proxy.coordinator.interface import CoordinatorUnavailable, TopicNotReserved
+from proxy.coordinator.interface import CoordinatorUnavailable
+from proxy.coordinator.interface_registry import TopicNotReserved
 from proxy.creation.replication.creation import UnderReplicatedTopics
 from proxy.handlers.create_topics import _Creating, create_topics
 from proxy.topics.topics import Topics

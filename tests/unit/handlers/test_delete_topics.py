@@ -16,7 +16,7 @@ from kio.schema.types import TopicName
 from proxy.brokers.upstream import BrokerUnreachable
 from proxy.client.request import Request
 from proxy.client.rights import DELETE, DESCRIBE
-from proxy.coordinator.interface import DisklessTopic
+from proxy.coordinator.interface_registry import DisklessTopic
 from proxy.creation.reservations import Reservations
 from proxy.handlers.delete_topics import _forget, _is_gone, delete_topics
 from proxy.housekeeping.shadows import Shadows

@@ -10,7 +10,8 @@ import pytest
 from proxy.brokers.cluster import ClusterView
 from proxy.client.request import Request
 from proxy.config import Listeners
-from proxy.coordinator.interface import CoordinatorUnavailable, DisklessTopic, LogDescription
+from proxy.coordinator.interface import CoordinatorUnavailable, LogDescription
+from proxy.coordinator.interface_registry import DisklessTopic
 from proxy.handlers.describe_log_dirs import describe_log_dirs
 from proxy.routing.leaders import LeaderChoice
 from proxy.telemetry.throttled_log import ThrottledLog

@@ -7,7 +7,7 @@ from typing import Any
 
 from kio.index import load_response_schema
 
-from proxy.coordinator.interface import DisklessTopic
+from proxy.coordinator.interface_registry import DisklessTopic
 from proxy.handlers.describe_producers import _answer_mine
 from proxy.handlers.halves import MyTopic
 from proxy.protocol.errors import KAFKA_STORAGE_ERROR, NONE

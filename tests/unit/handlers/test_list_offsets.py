@@ -9,7 +9,8 @@ from typing import Any
 from kio.schema.list_offsets.v9 import request, response
 
 from proxy.client.request import Request
-from proxy.coordinator.interface import LATEST_TIMESTAMP, DisklessTopic, OffsetAnswer
+from proxy.coordinator.interface import LATEST_TIMESTAMP, OffsetAnswer
+from proxy.coordinator.interface_registry import DisklessTopic
 from proxy.handlers.halves import MyTopic
 from proxy.handlers.list_offsets import _answer_mine
 from proxy.protocol.errors import INVALID_REQUEST, NONE, UNKNOWN_SERVER_ERROR

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from proxy.coordinator.interface import DisklessTopic, RegistrySnapshot
+from proxy.coordinator.interface_registry import DisklessTopic, RegistrySnapshot
 from proxy.topics.topics import Topics
 
 

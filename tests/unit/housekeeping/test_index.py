@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from proxy.coordinator.interface import Coordinator, DisklessTopic
+from proxy.coordinator.interface import Coordinator
+from proxy.coordinator.interface_registry import DisklessTopic
 from proxy.housekeeping.index import IndexPacker
 from tests.unit.housekeeping.registry import topics_of
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from proxy.coordinator.interface import DisklessTopic, PartitionRun, ProposedBatch
+from proxy.coordinator.interface import PartitionRun, ProposedBatch
+from proxy.coordinator.interface_registry import DisklessTopic
 from proxy.housekeeping import producers
 from proxy.housekeeping.producers import ProducerExpiry
 from tests.coordinator_model import ModelCoordinator

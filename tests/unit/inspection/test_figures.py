@@ -14,10 +14,10 @@ from proxy.coordinator.interface import (
     NO_PRODUCER_ID,
     Coordinator,
     DeleteRequest,
-    DisklessTopic,
     PartitionRun,
     ProposedBatch,
 )
+from proxy.coordinator.interface_registry import DisklessTopic
 from proxy.diskless.wal.segment import segment_key
 from proxy.inspection.segments import segment_figures, segments_of_topic
 from proxy.inspection.stores import InspectionError, Stores, object_size, object_sizes

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from proxy.brokers.states import ClassicTopic
-from proxy.coordinator.interface import NO_TOPIC_ID
+from proxy.coordinator.interface_registry import NO_TOPIC_ID
 from proxy.creation.replication.interface import Pending
 from proxy.creation.replication.reassignments import KnownReplicas
 from proxy.inspection import under_replicated as module

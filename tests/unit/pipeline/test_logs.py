@@ -10,7 +10,14 @@ import pytest
 from pipeline import logs
 from pipeline.logs import LogGone, patiently, rows_of_log
 from proxy.coordinator import patience
-from proxy.coordinator.interface import CoordinatorUnavailable, DeleteRequest, FindRequest, LogAnswer, Row, ShardFenced
+from proxy.coordinator.interface import (
+    CoordinatorUnavailable,
+    DeleteRequest,
+    FindRequest,
+    LogAnswer,
+    Row,
+    ShardFenced,
+)
 from proxy.protocol.errors import KAFKA_STORAGE_ERROR
 from tests.batches import make_batch
 from tests.support.memory_log import TOPIC, MemoryLog, new_log

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from proxy.check.findings import Level
 from proxy.check.ports import check_joined
 from proxy.config import Listeners, Settings, format_node_ids, parse_node_ids
-from proxy.coordinator.interface import ListenersRecord, ProxyRecord
+from proxy.coordinator.interface_fleet import ListenersRecord, ProxyRecord
 from proxy.process.broker_ports import BrokerPorts
 from proxy.process.ports import HeldPorts, StartError, bind_late
 from tests.unit.process.test_ports import settings_of

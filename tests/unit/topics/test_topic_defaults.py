@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from proxy.brokers.upstream import BrokerUnreachable
-from proxy.coordinator.interface import DisklessTopic
+from proxy.coordinator.interface_registry import DisklessTopic
 from proxy.diskless.produce_rules import NO_BOUND_MS, rules_of
 from proxy.records.compression import GZIP, ZSTD
 from proxy.topics import topic_defaults

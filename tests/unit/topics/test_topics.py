@@ -8,7 +8,8 @@ from contextlib import suppress
 
 import pytest
 
-from proxy.coordinator.interface import NO_CHANGE, CoordinatorUnavailable, DisklessTopic, RegistrySnapshot
+from proxy.coordinator.interface import CoordinatorUnavailable
+from proxy.coordinator.interface_registry import NO_CHANGE, DisklessTopic, RegistrySnapshot
 from proxy.topics.topics import Topics
 from tests.registry_model import ModelTopicRegistry
 

@@ -9,7 +9,9 @@ import pytest
 
 from proxy.admin.api import connections, fleet, segments, topics
 from proxy.admin.api.question import Question, Resource, Told, shown
-from proxy.coordinator.interface import CoordinatorUnavailable, DisklessTopic, ProxyRecord, SeenProxy
+from proxy.coordinator.interface import CoordinatorUnavailable
+from proxy.coordinator.interface_fleet import ProxyRecord, SeenProxy
+from proxy.coordinator.interface_registry import DisklessTopic
 from proxy.diskless.wal.recent import SEGMENTS_REMEMBERED, RecentSegments
 from proxy.diskless.wal.segment import BuiltSegment
 from proxy.telemetry.stats import Stats

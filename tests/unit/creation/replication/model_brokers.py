@@ -10,7 +10,7 @@ from typing import Any
 from proxy.brokers.cluster import ClusterView
 from proxy.brokers.states import ClassicTopic
 from proxy.brokers.upstream import BrokerUnreachable
-from proxy.coordinator.interface import NO_TOPIC_ID
+from proxy.coordinator.interface_registry import NO_TOPIC_ID
 from proxy.creation.replication import completion as module
 from proxy.creation.replication.completion import Completion
 from proxy.creation.replication.interface import Pending, replicas_digest

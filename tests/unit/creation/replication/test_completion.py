@@ -10,7 +10,7 @@ import pytest
 import structlog
 
 from proxy.brokers.upstream import BrokerUnreachable
-from proxy.coordinator.interface import NO_TOPIC_ID
+from proxy.coordinator.interface_registry import NO_TOPIC_ID
 from proxy.creation.replication import completion as module
 from proxy.creation.replication.completion import LEAST_LOOKS, UnderReplicated
 from proxy.creation.replication.interface import Pending

@@ -28,7 +28,9 @@ def stores_with(*waiting: bytes) -> Any:
     async def fetch(*_: Any) -> bytes:
         return b""
 
-    coordinator = SimpleNamespace(segment_use=segment_use, garbage=garbage, tombstones_of=tombstones_of)
+    coordinator = SimpleNamespace(
+        segment_use=segment_use, garbage=garbage, rows=SimpleNamespace(tombstones_of=tombstones_of)
+    )
     settings = SimpleNamespace(redis=SimpleNamespace(shards=1))
     return SimpleNamespace(coordinator=coordinator, settings=settings, storage=SimpleNamespace(fetch=fetch))
 

@@ -18,7 +18,8 @@ from pipeline.merge.plan import Planner
 from pipeline.merge.rewriting import Merger
 from pipeline.reading import RowUnreadable
 from proxy.config import Garbage
-from proxy.coordinator.interface import DisklessTopic, FindRequest
+from proxy.coordinator.interface import FindRequest
+from proxy.coordinator.interface_registry import DisklessTopic
 from proxy.coordinator.interface_rewriting import Swap, SwapAnswer
 from proxy.inspection.stores import Stores
 from tests.support.keyed import Keyed, Producer, decoded, keyed_batch
@@ -99,7 +100,7 @@ class Simulated:
         for task in planner.tasks(NAME, TOPIC, logs):
             for made in (await Merger(self.log.storage, task).merge()).made:
                 swaps = [swap_of(task.outputs[made.place], joined, TOPIC, made.segment) for joined in made.joined]
-                await self.log.coordinator.replace(swaps)
+                await self.log.coordinator.rows.replace(swaps)
         self.log.delete_unused()
 
     async def trim_some(self) -> None:
@@ -199,7 +200,8 @@ class _Hooked:
         self._simulated = simulated
         self._coordinator = simulated.log.coordinator
         self.describe = self._coordinator.describe
-        self.mark_compacted = self._coordinator.mark_compacted
+        self.rows = self
+        self.mark_compacted = self._coordinator.rows.mark_compacted
         self.tombstone = self._coordinator.tombstone
 
     async def replace(self, swaps: Sequence[Swap], *, not_after_ms: int = 0) -> list[SwapAnswer]:
@@ -209,4 +211,4 @@ class _Hooked:
             await hook()
             if self._simulated.before_swap is _nothing:
                 self._simulated.before_swap = hook
-        return await self._coordinator.replace(swaps, not_after_ms=not_after_ms)
+        return await self._coordinator.rows.replace(swaps, not_after_ms=not_after_ms)

@@ -30,6 +30,7 @@ class Coordinator:
         self.fenced = False
         self.now_ms = 1_000
         self.not_after_ms: list[int] = []
+        self.rows = self
 
     def store_time_ms(self) -> int:
         return self.now_ms

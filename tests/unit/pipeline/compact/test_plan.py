@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from pipeline.compact import plan as planning
 from pipeline.compact.plan import Chunker, Cutter, Span, plan_logs
-from proxy.coordinator.interface import DisklessTopic, Row
+from proxy.coordinator.interface import Row
+from proxy.coordinator.interface_registry import DisklessTopic
 from tests.support.keyed import Keyed
 from tests.support.memory_log import TOPIC
 from tests.unit.pipeline.compact.simulated import CONFIGS, Simulated
@@ -113,7 +114,7 @@ async def test_topics_that_are_gone_are_left_out() -> None:
 
 async def is_due(log: Simulated, *, compacted: int, configs: dict[str, str]) -> bool:
     coordinator = log.log.coordinator
-    await coordinator.mark_compacted([(TOPIC, 0, compacted)])
+    await coordinator.rows.mark_compacted([(TOPIC, 0, compacted)])
     topic = dataclasses.replace(log.topic, configs=CONFIGS | configs)
     plan = await plan_logs(log.stores(), [topic], now_ms=log.log.now_ms, chunk_bytes=9_999, force=False)
     return bool(plan.logs)

@@ -21,7 +21,8 @@ from pipeline.merge.rewriting import Merged, Merger
 from pipeline.progress import Progress
 from pipeline.tasks import TaskFailed
 from proxy.config import Garbage
-from proxy.coordinator.interface import CoordinatorUnavailable, DeleteRequest, DisklessTopic, ShardFenced
+from proxy.coordinator.interface import CoordinatorUnavailable, DeleteRequest, ShardFenced
+from proxy.coordinator.interface_registry import DisklessTopic
 from proxy.coordinator.interface_rewriting import Swap, SwapAnswer
 from proxy.diskless.wal.segment import segment_key
 from proxy.inspection.stores import InspectionError, Stores
@@ -171,7 +172,7 @@ def test_where_all_tasks_fail_it_stops(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(("times", "told"), [(2, []), (99, ["coordinator_unavailable"])])
 def test_a_coordinator_that_does_not_answer_is_asked_again(bench: Bench, times: int, told: list[str]) -> None:
     left = times
-    replace = bench.coordinator.replace
+    replace = bench.coordinator.rows.replace
 
     async def failing(swaps: list[Swap], *, not_after_ms: int) -> list[SwapAnswer]:
         nonlocal left
@@ -182,7 +183,7 @@ def test_a_coordinator_that_does_not_answer_is_asked_again(bench: Bench, times: 
             raise CoordinatorUnavailable("down")
         return await replace(swaps, not_after_ms=not_after_ms)
 
-    bench.coordinator.replace = failing  # type: ignore[method-assign]
+    bench.coordinator.rows.replace = failing  # type: ignore[method-assign]
     report = bench.merge()
     assert kinds(report) == told
     if not told:
@@ -193,7 +194,7 @@ def test_a_fence_stops_it(bench: Bench) -> None:
     async def fenced(swaps: list[Swap], *, not_after_ms: int) -> list[SwapAnswer]:
         raise ShardFenced("shard 0 has lost writes")
 
-    bench.coordinator.replace = fenced  # type: ignore[method-assign]
+    bench.coordinator.rows.replace = fenced  # type: ignore[method-assign]
     report = bench.merge()
     assert kinds(report) == ["shard_fenced"]
     assert "shard 0 has lost writes" in report.findings[0].text

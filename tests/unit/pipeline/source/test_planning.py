@@ -13,7 +13,8 @@ from pipeline.source.positions import TimeLookup
 from pipeline.source.selection import ChosenTopic, choose
 from pipeline.source.splits import LogRange
 from pipeline.source.times import offset_since
-from proxy.coordinator.interface import DeleteRequest, DisklessTopic
+from proxy.coordinator.interface import DeleteRequest
+from proxy.coordinator.interface_registry import DisklessTopic
 from proxy.diskless.wal.segment import segment_key
 from tests.batches import make_batch, make_timed_batch
 from tests.support.memory_log import TOPIC, MemoryLog, new_log
