@@ -22,6 +22,7 @@ from proxy.brokers.upstream import Awaiting, BrokerConnection, BrokerUnreachable
 from proxy.client.authentication import Authentication
 from proxy.client.request import Request
 from proxy.client.slots import BrokerSlot, Rewrite, Slot
+from proxy.connection.charges import Charges
 from proxy.connection.stand_in import ANY_BROKER, LEAST_PAUSE_S, reach
 from proxy.handlers.sasl import pass_token
 from proxy.produce_offload import begin_classic_produce
@@ -120,11 +121,9 @@ class ClientConnection(asyncio.Protocol):
         self._paused = _CONNECTING
         self._slots: deque[Slot] = deque()
         self._opened: Slot | None = None
-        self._charge_bytes = 0
+        self._charges = Charges(context.memory, lambda: self._unpause(_MEMORY))
         self._token = False
         """Whether the frame that is being received is a SASL token without header."""
-        self._granted = False
-        self._granted_bytes = 0
         self._reading = True
         self.frame_began_s: float | None = None
         """When the frame that is being received began; None between frames and while reading is paused."""
@@ -136,8 +135,6 @@ class ClientConnection(asyncio.Protocol):
         self._tasks: set[asyncio.Task[None]] = set()
         self._unanswered = False
         """Whether the request behind the barrier is one that nobody waits for."""
-        self._forwarded_bytes = 0
-        """Of requests that a full broker connection holds."""
         self._admitted = False
         self._streamed: BrokerSlot | None = None
         """Of the request that streams to the broker, if that is to be answered."""
@@ -203,8 +200,8 @@ class ClientConnection(asyncio.Protocol):
             self._muted.cancel()
         for task in self._tasks:
             task.cancel()
-        contended = self.context.memory.contended
-        self._give_back_forwarded()
+        contended = self._charges.contended
+        self._charges.end()
         if self.upstream is not None:
             if self._streamed is not None:
                 self.upstream.never_answered(self._streamed)
@@ -219,11 +216,6 @@ class ClientConnection(asyncio.Protocol):
         self._held_response_bytes = 0
         self.context.unread.forget(self)
         self._let_go()
-        self.context.memory.give_back(self._charge_bytes)
-        self._charge_bytes = 0
-        if self._granted:
-            self._granted = False
-            self.context.memory.give_back(self._granted_bytes)
         if self._admitted and not self._lingers:
             self.context.connections.forget(self)
 
@@ -246,7 +238,7 @@ class ClientConnection(asyncio.Protocol):
         """A request begins: hold it for its handler, or stream it to the broker."""
         self.frame_began_s = self.context.now()
         # A frame that waited for memory begins a second time.
-        self._token = (self._granted and self._token) or self.authentication.takes_token(size, head)
+        self._token = (self._charges.granted and self._token) or self.authentication.takes_token(size, head)
         if self._token:
             return self._hold(size)
         if size < _HEAD_BYTES:
@@ -272,19 +264,16 @@ class ClientConnection(asyncio.Protocol):
             self.begin_stream(api_key, BrokerSlot(self, api_key, api_version, correlation_id))
             return Decision.STREAM
         # What memory was granted for is held, also where the last diskless topic has gone meanwhile.
-        if api_key == PRODUCE and self.context.topics.nothing_diskless and not self._granted:
+        if api_key == PRODUCE and self.context.topics.nothing_diskless and not self._charges.granted:
             return begin_classic_produce(self, size, head)
         return self._hold(size)
 
     def _hold(self, size: int) -> Decision:
         """Hold a frame as soon as there is memory for it."""
-        if not self._granted and not self.context.memory.try_take(size, self._memory_granted):
-            self._granted_bytes = size
-            self._pause(_MEMORY)
-            return Decision.WAIT
-        self._granted = False
-        self._charge_bytes = size
-        return Decision.HOLD
+        if self._charges.hold(size):
+            return Decision.HOLD
+        self._pause(_MEMORY)
+        return Decision.WAIT
 
     def frame_held(self, frame: memoryview) -> None:
         """A request is whole: to its handler."""
@@ -301,12 +290,11 @@ class ClientConnection(asyncio.Protocol):
         waiting = self.context.handlers[request.api_key](self, request)
         slot = self._opened
         if slot is not None and not slot.done:
-            slot.charge_bytes = self._charge_bytes
+            self._charges.frame_to_slot(slot)
         elif self._paused & _BROKER_FULL:
-            self._forwarded_bytes += self._charge_bytes
+            self._charges.frame_to_broker()
         else:
-            self.context.memory.give_back(self._charge_bytes)
-        self._charge_bytes = 0
+            self._charges.give_back_frame()
         if waiting is not None:
             self._start_behind_barrier(waiting, slot)
         self._check_in_flight()
@@ -319,7 +307,7 @@ class ClientConnection(asyncio.Protocol):
 
     def _pass_token(self, token: memoryview) -> None:
         slot = Slot(self, SASL_HANDSHAKE, 0, 0)
-        slot.charge_bytes, self._charge_bytes = self._charge_bytes, 0
+        self._charges.frame_to_slot(slot)
         self._slots.append(slot)
         self._start_behind_barrier(pass_token(self, bytes(token), slot), slot)
 
@@ -471,8 +459,7 @@ class ClientConnection(asyncio.Protocol):
     def slot_finished(self, slot: Slot) -> None:
         """A slot has all of its answer, or never will."""
         if slot.charge_bytes:
-            self.context.memory.give_back(slot.charge_bytes)
-            slot.charge_bytes = 0
+            self._charges.give_back_slot(slot)
         self.last_active_s = self.context.now()
         if self._slots and self._slots[0] is slot:
             self._flush()
@@ -533,7 +520,9 @@ class ClientConnection(asyncio.Protocol):
     @property
     def held_up_bytes(self) -> int:
         """What the broker has yet to take, where bytes of the memory budget wait for that."""
-        held_up = self._forwarded_bytes and not self._paused & _CLIENT_FULL  # else it is the client that takes nothing
+        held_up = (
+            self._charges.forwarded_bytes and not self._paused & _CLIENT_FULL
+        )  # else it is the client that takes nothing
         transport = self.upstream.transport if self.upstream is not None and held_up else None
         return transport.get_write_buffer_size() if transport is not None else 0
 
@@ -709,13 +698,6 @@ class ClientConnection(asyncio.Protocol):
         self._muted = None
         self._unpause(_THROTTLED)
 
-    def _memory_granted(self) -> bool:
-        if self._ended:
-            return False
-        self._granted = True
-        self._unpause(_MEMORY)
-        return True
-
     def _check_in_flight(self) -> None:
         if len(self._slots) >= self._max_in_flight:
             self._pause(_IN_FLIGHT)
@@ -724,12 +706,8 @@ class ClientConnection(asyncio.Protocol):
         if paused:
             self._pause(_BROKER_FULL)
         else:
-            self._give_back_forwarded()
+            self._charges.give_back_forwarded()
             self._unpause(_BROKER_FULL)
-
-    def _give_back_forwarded(self) -> None:
-        forwarded_bytes, self._forwarded_bytes = self._forwarded_bytes, 0
-        self.context.memory.give_back(forwarded_bytes)
 
     def _broker_lost(self, upstream: BrokerConnection) -> None:
         if upstream is not self.upstream:
@@ -820,7 +798,7 @@ class ClientConnection(asyncio.Protocol):
     def _has_kept_back(self) -> bool:
         """Whether frames wait for something that comes without the client, or for the step in which they go on."""
         kept = self._paused & _KEEPS_BACK if self._paused else self._reader.stopped
-        waits = self._granted or (kept and self._reader.partial)
+        waits = self._charges.granted or (kept and self._reader.partial)
         return bool(waits) and not self._paused & (_ENDING | _IS_ANSWERED)
 
     @property
