@@ -19,6 +19,8 @@ from tests.support.merging import keep_all, merge_rows
 
 TOPIC = b"t" * 16
 LARGE = 1 << 20
+MOST_ROWS = 2
+"""Rows that lookups by time read at a time."""
 
 
 class MemoryObjects:
@@ -52,7 +54,7 @@ class MemoryLog:
         throttled_log = ThrottledLog(lambda: self.now_ms / 1000)
         self.coordinates = Coordinates(self.coordinator)
         self.reader = DisklessReader(self.coordinates, rows, throttled_log)
-        self.lookup = TimeLookup(self.coordinator, rows, throttled_log, max_rows=2, max_batch_bytes=LARGE)
+        self.lookup = TimeLookup(self.coordinator, rows, throttled_log, max_rows=MOST_ROWS, max_batch_bytes=LARGE)
 
     async def write(self, batches: Iterable[tuple[int, bytearray]], *, log_append_time: bool = False) -> None:
         """Write one segment of `batches`: (partition, batch) in order of arrival. `log_append_time` sets the current

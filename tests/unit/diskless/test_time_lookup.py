@@ -23,7 +23,7 @@ from proxy.diskless import record_times, time_lookup
 from proxy.diskless.wal.segment import segment_key
 from proxy.protocol.errors import KAFKA_STORAGE_ERROR, REQUEST_TIMED_OUT, UNKNOWN_TOPIC_OR_PARTITION
 from tests.batches import ENCODE, GZIP, LZ4, SNAPPY, ZSTD, make_batch, make_timed_batch
-from tests.support.memory_log import TOPIC, MemoryLog, new_log
+from tests.support.memory_log import MOST_ROWS, TOPIC, MemoryLog, new_log
 
 LONG_S = 30.0
 NOTHING = OffsetAnswer(0, -1, -1)
@@ -147,7 +147,7 @@ async def test_rows_are_read_no_more_at_a_time_than_is_allowed():
 
     log.storage.fetch = counted
     answers = await log.lookup.list_offsets([ListRequest(TOPIC, partition, 1) for partition in range(8)], LONG_S)
-    assert (answers, most) == ([OffsetAnswer(0, 0, 5)] * 8, 2)
+    assert (answers, most) == ([OffsetAnswer(0, 0, 5)] * 8, MOST_ROWS)
 
 
 async def test_without_the_coordinator_nothing_is_said():
@@ -176,24 +176,29 @@ async def test_batches_of_any_size_are_searched():
 async def test_a_search_that_nobody_waits_for_ends_and_keeps_its_turn_until_then(monkeypatch):
     log = await new_log(1)
     await log.write([(0, make_batch([b"x" * 100] * 100, timestamp_ms=0))])
-    under_way, most = 0, 0
-    lock = threading.Lock()
+    gave_up, may_end, searches = threading.Event(), threading.Event(), []
+    submit = log.lookup._threads.submit
+
+    def noted(search):
+        searches.append(search)
+        return submit(search)
 
     def slow(*_, stopped, **__):
-        nonlocal under_way, most
-        with lock:
-            under_way += 1
-            most = max(most, under_way)
-        while not stopped():
+        while not stopped() and not gave_up.is_set():
             sleep(0.001)
-        sleep(0.05)
-        with lock:
-            under_way -= 1
+        gave_up.set()
+        may_end.wait()
 
+    monkeypatch.setattr(log.lookup._threads, "submit", noted)
     monkeypatch.setattr(time_lookup, "first_since", slow)
-    for _ in range(8):
-        assert await ask(log, 5, timeout_s=0.02) == [OffsetAnswer(REQUEST_TIMED_OUT, -1, -1)]
-    assert most == 1
+    try:
+        for _ in range(8):
+            assert await ask(log, 5, timeout_s=0.02) == [OffsetAnswer(REQUEST_TIMED_OUT, -1, -1)]
+        assert len(searches) <= MOST_ROWS, "one that has not ended keeps its turn"
+        assert await asyncio.to_thread(gave_up.wait, 10)
+    finally:
+        gave_up.set()
+        may_end.set()
     monkeypatch.undo()
     assert await ask(log, 5) == [OffsetAnswer(0, 5, 5)]
     log.lookup.close()
