@@ -187,8 +187,13 @@ class BrokerConnection(asyncio.Protocol):
         if not self.lost and self.transport is not None:
             self.transport.write(part)
 
+    @property
+    def is_idle(self) -> bool:
+        """True if the broker owes no answer, and may have no request that it would not answer."""
+        return not (self.lost or self.expected or self._current is not None or self.wrote_unanswered)
+
     def forsake(self) -> None:
-        """End a connection that nobody has used, without a word to its owner."""
+        """End a connection that owes nothing, without a word to its owner."""
         self._on_lost = lambda: None
         self.close()
 

@@ -23,7 +23,7 @@ from proxy.client.authentication import Authentication
 from proxy.client.request import Request
 from proxy.client.slots import BrokerSlot, Rewrite, Slot
 from proxy.connection.charges import Charges
-from proxy.connection.stand_in import ANY_BROKER, LEAST_PAUSE_S, reach
+from proxy.connection.stand_in import ANY_BROKER, LEAST_PAUSE_S, reach, reach_again
 from proxy.handlers.sasl import pass_token
 from proxy.produce_offload import begin_classic_produce
 from proxy.protocol import apis
@@ -101,6 +101,8 @@ class ClientConnection(asyncio.Protocol):
         """Makes the broker connection, for the first time or again."""
         self._made_again_s = float("-inf")
         """When the broker connection was made again last."""
+        self._tried_own_s = float("-inf")
+        """Time of the last attempt to return from a broker that stands in."""
         self.last_active_s = context.now()
         self.remembered: dict[Any, Any] = {}
         """What handlers keep for the life of the connection, under keys of their own."""
@@ -257,9 +259,11 @@ class ClientConnection(asyncio.Protocol):
                 f"{api.name} v{api_version} was not offered, only v{api.lowest_version} to v{api.highest_version}"
             )
         self.authentication.admit(api_key, size)
-        if self.stands_in and api_key not in ANY_BROKER:
-            self.drain()
-            return Decision.WAIT
+        if self.stands_in:
+            if api_key not in ANY_BROKER:
+                self.drain()
+                return Decision.WAIT
+            self._try_own_broker()
         if api.treatment is apis.Treatment.PASS:
             self.begin_stream(api_key, BrokerSlot(self, api_key, api_version, correlation_id))
             return Decision.STREAM
@@ -574,16 +578,18 @@ class ClientConnection(asyncio.Protocol):
 
     # Inner workings.
 
-    async def _connect(self) -> None:
-        def make() -> BrokerConnection:
-            made = BrokerConnection(
-                max_frame_bytes=2**31 - 1, on_lost=lambda: self._broker_lost(made), on_pause=self._broker_pauses
-            )
-            return made
+    def _new_upstream(self) -> BrokerConnection:
+        made = BrokerConnection(
+            max_frame_bytes=2**31 - 1, on_lost=lambda: self._broker_lost(made), on_pause=self._broker_pauses
+        )
+        return made
 
+    async def _connect(self) -> None:
         try:
             others, own = bool(self.context.topics.all()), not self._was_just_made_again
-            upstream, failure = await reach(self.context.cluster, self.node_id, make, others=others, own=own)
+            upstream, failure = await reach(
+                self.context.cluster, self.node_id, self._new_upstream, others=others, own=own
+            )
         except BrokerUnreachable as error:
             self.context.connections.broker_unreachable(self, error)
             self.drain()
@@ -600,6 +606,35 @@ class ClientConnection(asyncio.Protocol):
         if self._paused & _CLIENT_FULL:
             upstream.pause_reading()
         self._unpause(_CONNECTING)
+
+    def _try_own_broker(self) -> None:
+        """Try to return to the client's own broker, at most once in `LEAST_PAUSE_S`; requests go on meanwhile."""
+        now_s = self.context.now()
+        if now_s >= self._tried_own_s + LEAST_PAUSE_S:
+            self._tried_own_s = now_s
+            self._start(self._return_to_own())
+
+    async def _return_to_own(self) -> None:
+        """Return to the client's own broker if it accepts a connection, and if the other one owes no answer then.
+
+        Otherwise a client would be answered NOT_LEADER_OR_FOLLOWER forever after its broker is back and leads again.
+        A client that authenticated (SASL) has to do so with its own broker, on its next connection.
+        """
+        left = self.upstream
+        own = await reach_again(self.context.cluster, self.node_id, self._new_upstream)
+        if own is None:
+            return
+        if left is None or left is not self.upstream or not left.is_idle or self._paused & (_CONNECTING | _ENDING):
+            own.forsake()
+        elif self.context.settings.brokers.with_sasl:
+            own.forsake()
+            self.drain()
+        else:
+            self.upstream, self.stands_in = own, False
+            self._made_again_s = self.context.now()
+            left.forsake()
+            if self._paused & _CLIENT_FULL:
+                own.pause_reading()
 
     def _start_behind_barrier(self, waiting: Coroutine[Any, Any, None], slot: Slot | None) -> None:
         def ended(task: asyncio.Task[None]) -> None:

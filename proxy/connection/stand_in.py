@@ -3,9 +3,11 @@
 Diskless requests need a broker for the client's rights only, and any broker knows these. Clients find producer IDs,
 coordinators and leaders at any broker, too, and are told by it that it does not lead a classic partition. What only the
 client's own broker can answer ends the connection, as the broker's end would have done: above all a Fetch of classic
-partitions, which a follower would answer as if it were the leader.
+partitions, which a follower would answer as if it were the leader. The client's requests lead back to its own broker
+soon after that broker accepts connections again.
 
 Behaviour: with a client that has authenticated (SASL) no other broker goes on; its next connection authenticates there.
+When its own broker is back, its connection ends once more.
 """
 
 from __future__ import annotations
@@ -67,6 +69,22 @@ async def reach(
             continue
         return Reached(upstream, failure)
     raise BrokerUnreachable(failure) from cause
+
+
+async def reach_again(
+    cluster: Cluster, node_id: int | None, make: Callable[[], BrokerConnection]
+) -> BrokerConnection | None:
+    """Connect to the client's own broker, for which another one stands in; None if it accepts no connection."""
+    upstream = make()
+    try:
+        await _within_steps(_connect(cluster, node_id, upstream))
+    except (BrokerUnreachable, TimeoutError):
+        upstream.forsake()
+        return None
+    except asyncio.CancelledError:
+        upstream.forsake()
+        raise
+    return upstream
 
 
 async def _within_steps(work: Coroutine[Any, Any, None]) -> None:

@@ -13,7 +13,7 @@ from tests.support.routed import Asked, fetch, listener, partitions
 from tests.support.topics import CLASSIC, DISKLESS, create_topic, new_topic, offsets
 from tests.support.waiting import wait_for
 
-PRODUCE, METADATA = 0, 3
+PRODUCE, LIST_OFFSETS, METADATA = 0, 2, 3
 NODE, OTHERS = 1, (2, 3)
 AGAIN = 20
 """Batches until then, most of them while the broker is down."""
@@ -27,6 +27,14 @@ def produce(connection: Raw | str, topic: str) -> tuple[int, int]:
     answer = ask(connection, PRODUCE, 9, acks=-1, timeout=30_000, topic_data=data)
     (told,) = answer["responses"][0]["partition_responses"]
     return told["error_code"], told["base_offset"]
+
+
+def list_offsets(connection: Raw, topic: str) -> int:
+    """Error code of the end of the first partition, which only its leader knows."""
+    partitions = [{"partition_index": 0, "current_leader_epoch": -1, "timestamp": -1}]
+    answer = ask(connection, LIST_OFFSETS, 7, replica_id=-1, topics=[{"name": topic, "partitions": partitions}])
+    error_code: int = answer["topics"][0]["partitions"][0]["error_code"]
+    return error_code
 
 
 def is_ended(connection: Raw, topic: str) -> bool:
@@ -50,6 +58,8 @@ def test_diskless_clients_are_neither_cut_off_nor_kept_waiting(stack: Stack) -> 
     classic = f"{topic}-classic"
     create_topic(stack, classic, CLASSIC, assignment=[[NODE, *OTHERS]])
     offsets(stack, classic)
+    own = f"{topic}-own"
+    create_topic(stack, own, CLASSIC, assignment=[[NODE]])
     address = listener(stack, NODE, "rack-a")
     produced, read, both = Raw(address), Raw(address), Raw(address)
     wait_for(lambda: produce(produced, topic) == (NONE, 0), "the topic can't be written")
@@ -68,5 +78,8 @@ def test_diskless_clients_are_neither_cut_off_nor_kept_waiting(stack: Stack) -> 
     stack.start_broker(NODE)
     wait_for(lambda: not ends_new_connection(address, classic), "the broker's own listener does not serve it again")
     assert produce(produced, topic) == (NONE, AGAIN + 1)
+    # The broker leads its own partition again, and a connection on which another broker stood in leads to it.
+    wait_for(lambda: list_offsets(produced, own) == NONE, "the connection does not lead to its own broker again")
+    assert produce(produced, own) == (NONE, 0)
     for connection in (produced, read, both):
         connection.close()

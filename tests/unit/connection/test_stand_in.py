@@ -170,6 +170,63 @@ async def test_a_broker_that_is_killed_and_takes_one_more_connection_is_stood_in
     assert sent.client.frames() == [response(1, b"yes")[4:]]
 
 
+async def stood_in() -> tuple[Sent, FakeTransport]:
+    """Return a client for whose broker another one stands in, and that broker's transport."""
+    sent = await client()
+    other = await lose_broker(sent, down=True)
+    await turns()
+    assert sent.connection.stands_in
+    return sent, other
+
+
+def ask_metadata(sent: Sent, correlation_id: int) -> None:
+    """Send a request that any broker answers, and the answer."""
+    sent.send(request(METADATA, correlation_id))
+    sent.answer(response(correlation_id, b"answer"))
+
+
+async def test_requests_lead_back_to_the_clients_own_broker_when_it_is_back() -> None:
+    """The broker that stands in says of the own broker's partitions that it does not lead them, forever."""
+    sent, other = await stood_in()
+    ask_metadata(sent, 1)
+    await turns()
+    assert sent.connection.stands_in, "the own broker is still down"
+    sent.cluster.down.clear()
+    ask_metadata(sent, 2)
+    await turns()
+    assert sent.connection.stands_in, "it is tried once a second"
+    assert sent.now_s is not None
+    sent.now_s += stand_in.LEAST_PAUSE_S
+    ask_metadata(sent, 3)
+    await turns()
+    assert (sent.connection.stands_in, other.closing, sent.client.closing) == (False, True, False)
+    sent.send(request(HEARTBEAT, 4))
+    assert len(sent.broker.frames()) == 1, "what only its own broker answers"
+    sent.answer(response(4, b"alive"))
+    assert [frame[4:] for frame in sent.client.frames()] == [b"answer"] * 3 + [b"alive"]
+    assert sent.cluster.asked == [OWN, OWN, OTHER, OWN, OWN]
+
+
+async def test_a_broker_that_owes_an_answer_is_not_left() -> None:
+    sent, other = await stood_in()
+    sent.cluster.down.clear()
+    sent.send(request(METADATA, 1))
+    await turns()
+    assert (sent.connection.stands_in, other.closing, sent.broker.closing) == (True, False, True)
+    other.protocol.data_received(response(1, b"answer"))
+    assert sent.client.frames() == [response(1, b"answer")[4:]]
+
+
+async def test_a_client_that_authenticated_is_sent_to_its_own_broker_when_that_is_back() -> None:
+    sent, _ = await stood_in()
+    sent.context.settings.brokers.with_sasl = True
+    sent.cluster.down.clear()
+    ask_metadata(sent, 1)
+    await turns()
+    assert sent.client.frames() == [response(1, b"answer")[4:]]
+    assert sent.client.closing
+
+
 async def test_a_new_client_of_a_broker_that_is_down_finds_another_one() -> None:
     sent = await client()
     sent.cluster.down.add(OWN)
