@@ -160,7 +160,7 @@ def _selection(options: Mapping[str, str]) -> Selection:
         if pattern:
             return Selection(pattern=re.compile(pattern))
     except re.error as error:
-        raise OptionError(f"option {PATTERN!r} is no regular expression: {error}; it is {pattern!r}") from error
+        raise OptionError(f"option {PATTERN!r} is not a regular expression: {error}; it is {pattern!r}") from error
     raise OptionError(f"option {PATTERN!r} is empty; write a regular expression for whole names of topics")
 
 

@@ -1,4 +1,4 @@
-"""The one settings model, a section of the file in each module, and how the file is read."""
+"""The settings model, with one module per section of the file, and the code that reads the file."""
 
 from __future__ import annotations
 

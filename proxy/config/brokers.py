@@ -15,29 +15,31 @@ class Brokers(Section):
     bootstrap: Addresses = Field(min_length=1)
     """`host:port` of brokers to start from."""
     connect_timeout_ms: int = Field(default=5_000, ge=1)
-    """For one broker's address."""
+    """Longest time to connect to one address of a broker."""
     request_timeout_ms: int = Field(default=30_000, ge=1)
-    """For requests of the proxy's own."""
+    """Timeout of the proxy's own requests to brokers."""
     metadata_refresh_ms: Reloadable[int] = Field(default=5_000, ge=10)
-    """How often the proxy asks for the list of live brokers, in addition to what clients' Metadata shows; and how often
-    one proxy of the fleet compares diskless topics with their placeholder topics."""
+    """How often the proxy requests the list of live brokers, in addition to what it learns from clients' Metadata. Also
+    how often one proxy of the fleet compares diskless topics with their placeholder topics."""
     defaults_refresh_ms: Reloadable[int] = Field(default=30_000, ge=10)
-    """How often the brokers are asked what topics have that leave a config unset (`message.max.bytes` and the like)."""
+    """How often the proxy reads the brokers' defaults for topic configs (`message.max.bytes` and the like), which apply
+    to topics that leave a config unset."""
     deleted_topics_confirm_ms: int = Field(default=30_000, ge=0)
-    """A diskless topic whose placeholder topic was deleted past the proxies is deleted when no live broker has known
-    that topic, by its ID, for this long at every look."""
+    """How long a placeholder topic has to be missing before its diskless topic is deleted. This concerns placeholder
+    topics that were deleted directly on the brokers. No live broker may have known the topic's ID in any check during
+    this time."""
     stray_records_interval_ms: Reloadable[int] = Field(default=30_000, ge=10)
-    """How often the logs of placeholder topics are searched for records that somebody produced to the brokers, past the
-    proxies."""
+    """How often the proxy searches the logs of placeholder topics for stray records: records that were produced
+    directly to the brokers."""
     security_protocol: SecurityProtocol = "PLAINTEXT"
     """`security.protocol` of the brokers' listener that `bootstrap` names. With SASL, clients authenticate to the
     brokers themselves, through the proxy."""
     tls: BrokerTls | None = None
-    """Where `security_protocol` is SSL or SASL_SSL; the system's CAs where it is missing."""
+    """TLS settings if `security_protocol` is SSL or SASL_SSL. If missing, the system's CAs are trusted."""
     sasl: BrokerSasl | None = None
-    """The proxy's own credentials, where `security_protocol` is SASL_PLAINTEXT or SASL_SSL."""
+    """The proxy's own credentials if `security_protocol` is SASL_PLAINTEXT or SASL_SSL."""
     quotas_refresh_ms: int = Field(default=5_000, ge=10)
-    """How often their produce and consume quotas are asked for, while there are diskless topics."""
+    """How often the proxy reads the brokers' produce and consume quotas while diskless topics exist."""
 
     @field_validator("bootstrap")
     @classmethod
@@ -53,5 +55,5 @@ class Brokers(Section):
 
     @property
     def with_sasl(self) -> bool:
-        """Whether everyone who connects to a broker has to authenticate."""
+        """True if every client of a broker has to authenticate."""
         return self.security_protocol.startswith("SASL_")

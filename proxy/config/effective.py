@@ -1,4 +1,4 @@
-"""What a proxy would run with: every setting's value, and what says it."""
+"""The settings that a proxy would run with: the value of each setting, and the source of the value."""
 
 from __future__ import annotations
 
@@ -22,16 +22,19 @@ class Effective(NamedTuple):
 
     setting: Setting
     value: Any
-    """Of plain types, secrets hidden; None for a section that is missing."""
+    """The value as plain types, with secrets hidden; None for a section that is missing."""
     source: Source
     variable: str | None
-    """The environment variable that says it."""
+    """The environment variable that sets it."""
     changed: bool
-    """Whether it is another value than the default."""
+    """True if the value differs from the default."""
 
 
 def effective(path: Path) -> list[Effective]:
-    """The settings that file and environment make, in the order of the reference. Raises ConfigError."""
+    """Return the settings that result from the file and the environment, in the order of the reference.
+
+    Raises ConfigError.
+    """
     settings, data = load_settings(path), read_file(path)
     found = []
     for setting in all_settings():
@@ -47,7 +50,7 @@ def effective(path: Path) -> list[Effective]:
 
 
 def as_yaml(found: list[Effective]) -> str:
-    """A settings file that says all of it, each line with where it comes from."""
+    """Return a settings file with all values, each line with the source of its value."""
     lines, before = ["# Secrets are shown as ***: put them back where this is to be used."], tuple[str, ...]()
     for one in found:
         path = (one.setting.name,) if len(one.setting.path) == 1 else one.setting.path

@@ -1,4 +1,4 @@
-"""What stands in the place of a secret where settings are shown, and finding it where it was taken for one."""
+"""The text that replaces a secret in output, and the search for settings that have this text as their value."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ from typing import Any
 from pydantic import BaseModel, SecretStr
 
 HIDDEN = "***"
-"""In the place of a secret that is set."""
+"""Text that replaces a secret."""
 
 
 def hidden_in(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
-    """Where settings, or a value at `path` in them, have HIDDEN for a secret, as in what `config show` prints."""
+    """Yield the places in settings, or in a value at `path` in them, that have HIDDEN instead of a secret.
+
+    `config show` prints it so.
+    """
     if isinstance(value, BaseModel):
         for name in type(value).model_fields:
             yield from hidden_in(getattr(value, name), (*path, name))

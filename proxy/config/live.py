@@ -1,7 +1,7 @@
-"""The settings of a running process: compared with those of a file, and changed in place.
+"""Compare the settings of a running process with those of a file, and change them in place.
 
-Sections are handed to parts of the proxy when it starts, and read by them at each use. So a reload writes into the very
-objects that they hold, past their being frozen: here, and nowhere else.
+Sections are handed to parts of the proxy when it starts, and the parts read them at each use. So a reload writes into
+the very objects that the parts hold, although these are frozen. Only this module does that.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from proxy.config.reference import Setting, all_settings
 from proxy.config.settings import Settings
 
 MISSING = object()
-"""In the place of a value whose section is missing."""
+"""Value of a setting whose section is missing."""
 
 
 class Differences(NamedTuple):
-    """Between the settings of a process and those of a file: with the file's values."""
+    """Differences between the settings of a process and those of a file, with the file's values."""
 
     reloadable: dict[Setting, Any]
     restart: tuple[Setting, ...]
 
 
 def value_of(settings: Settings, setting: Setting) -> Any:
-    """The value, or `MISSING`; of a section that may be missing, whether it is there."""
+    """Return the value, or `MISSING`; for a section that may be missing, return whether it exists."""
     value: Any = settings
     for name in setting.path:
         if value is None:
@@ -36,12 +36,12 @@ def value_of(settings: Settings, setting: Setting) -> Any:
 
 
 def differences(live: Settings, wanted: Settings) -> Differences:
-    """What `wanted` has otherwise than `live`."""
+    """Return the settings whose value in `wanted` differs from `live`."""
     reloadable, restart = dict[Setting, Any](), list[Setting]()
     for setting in all_settings():
         now, then = value_of(live, setting), value_of(wanted, setting)
         if now is MISSING or then is MISSING or now == then:
-            continue  # a section that comes or goes is told by itself
+            continue  # a section that comes or goes is a difference of its own
         if setting.reloadable:
             reloadable[setting] = then
         else:
@@ -50,7 +50,7 @@ def differences(live: Settings, wanted: Settings) -> Differences:
 
 
 def write(live: Settings, values: Mapping[Setting, Any]) -> dict[Setting, Any]:
-    """Put values in place of those that are there, which are returned. They have been checked, by being read."""
+    """Write values, and return the values that they replace. The new values were checked when they were read."""
     before = {setting: value_of(live, setting) for setting in values}
     for setting, value in values.items():
         section: BaseModel = live
@@ -61,5 +61,5 @@ def write(live: Settings, values: Mapping[Setting, Any]) -> dict[Setting, Any]:
 
 
 def names(settings: Iterable[Setting]) -> tuple[str, ...]:
-    """Their names, as the file may write them."""
+    """Return the names of settings as the file may write them."""
     return tuple(setting.name for setting in settings)

@@ -1,4 +1,4 @@
-"""Reading the settings file, and saying what is wrong with it without telling secrets."""
+"""Read the settings file, and explain errors in it without leaking secrets."""
 
 from __future__ import annotations
 
@@ -26,24 +26,30 @@ _OF_NUMBERS = frozenset(
         *("greater_than", "greater_than_equal", "less_than", "less_than_equal", "finite_number"),
     }
 )
-"""Findings about a number, as pydantic calls them."""
+"""Types of pydantic's errors about numbers."""
 _SECRETIVE = ("secret", "password", "token", "sasl", "tls")
+"""Words in the name of a setting whose value is never shown, not even if it should have been a section."""
+"""Words in the name of a setting whose value is never shown, not even if it should have been a section."""
 
 
 class ConfigError(Exception):
     """The configuration can't be used; the text names the setting, the cause and the remedy."""
 
     def __init__(self, text: str, findings: tuple[str, ...] = ()) -> None:
-        """`findings`: what the text is made of, where there is more than one thing to say."""
+        """Take the parts of the text as `findings` if there are several findings."""
         super().__init__(text)
         self.findings = findings or (text,)
 
 
 def load_settings(path: Path) -> Settings:
-    """Read `path`, put the environment over it, check it. Raises ConfigError with one line per finding."""
+    """Read `path`, apply the environment over it, and check the result.
+
+    Raises ConfigError with one line per finding.
+    """
     data, as_written = _read(path)
     try:
-        # A copy: sections that the file does not name are the model's own defaults, which a reload must not write to.
+        # A copy: sections that the file does not name are the model's own defaults, and a reload must not write to
+        # those.
         settings = Settings(**data).model_copy(deep=True)
     except ValidationError as error:
         raise _explained(path, error, as_written) from None
@@ -59,12 +65,12 @@ def load_settings(path: Path) -> Settings:
 
 
 def read_file(path: Path) -> dict[str, Any]:
-    """What the file says, unchecked: its top level by the names of fields. Raises ConfigError."""
+    """Return the content of the file, unchecked, with its top level by the names of fields. Raises ConfigError."""
     return _read(path)[0]
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
-    """`read_file`, and the names of its top level as the file writes them."""
+    """Return what `read_file` returns, and the names of the top level as the file writes them."""
     try:
         data = read_yaml(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -74,28 +80,28 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path} is not UTF-8, from byte {error.start} on; save it as that") from None
     except yaml.YAMLError as error:
-        # Not the whole text of the error: it quotes lines of the file, which may hold a secret. Nor its cause.
+        # Leave out the whole text of the error and its cause: they quote lines of the file, which may hold a secret.
         raise ConfigError(f"{path} is not YAML: {_explain_yaml(error)}") from None
-    except Exception:  # whatever the makers of dates, numbers and the like stumble upon; their words quote the file too
+    except Exception:  # any error of the constructors of dates and numbers; their texts quote the file too
         raise ConfigError(
-            f"{path} has a value that looks like a date or a number and is none, or is nested too deep; write "
-            "it between quotes"
+            f"{path} has a value that looks like a date or a number but is not one, or is nested too deep; write "
+            "it in quotes"
         ) from None
     if not isinstance(data, dict):
         raise ConfigError(f"{path} holds no settings; see docs/configuration.md for an example")
-    # Kafka's dotted setting names as field names.
+    # Keys are Kafka's dotted setting names or field names; both become field names.
     settings, as_written = dict[str, Any](), dict[str, str]()
     for key, value in data.items():
         name = str(key).replace(".", "_").replace("-", "_")
         if name in settings:
-            finding = f"{key}: is there as {as_written[name]}, too; leave one of the two"
+            finding = f"{key}: is also there as {as_written[name]}; remove one of the two"
             raise ConfigError(f"{path}: {finding}", (finding,))
         settings[name], as_written[name] = value, str(key)
     return settings, as_written
 
 
 def _cut_off(error: SettingsError) -> str:
-    """The variable, or variables, that can't be read: pydantic names the field alone."""
+    """Return the variable, or variables, that can't be read; pydantic names only the field."""
     found = re.search(r'field "(\w+)"', str(error))
     whole = (PREFIX + (found[1] if found else "")).upper()
     variables = [name for name in os.environ if name.upper() == whole or name.upper().startswith(whole + DELIMITER)]
@@ -103,7 +109,10 @@ def _cut_off(error: SettingsError) -> str:
 
 
 def _is_cut_off(value: str, is_section: bool) -> bool:
-    """Whether it is no JSON where it should be: for a section, or by its first character."""
+    """Return True if a value that has to be JSON is not JSON.
+
+    It has to be JSON for a section, or if its first character says so.
+    """
     try:
         json.loads(value)
     except ValueError:
@@ -127,9 +136,9 @@ def _explained(path: Path, error: ValidationError, as_written: Mapping[str, str]
         else:
             text = f"{name}: {_said(finding['msg'], finding['type'])}{_shown(name, finding['input'])}"
             if finding["type"] in _OF_NUMBERS:
-                text += "; write a number within its range, without its unit, which its name tells"
+                text += "; write a number within its range, without the unit that its name contains"
             elif finding["type"] == "string_type" and isinstance(finding["input"], (int, float, date)):
-                text += "; put it between quotes"
+                text += "; put it in quotes"
         if variable is None:
             in_file.append(text)
         else:
@@ -139,7 +148,7 @@ def _explained(path: Path, error: ValidationError, as_written: Mapping[str, str]
 
 
 def _said(message: str, kind: str) -> str:
-    """pydantic's words, without how it came to them."""
+    """Return pydantic's message without the part about parsing."""
     message = message.removeprefix("Value error, ")
     return message.partition(", unable to parse")[0] if kind in _OF_NUMBERS else message
 
@@ -150,7 +159,7 @@ def _hint(name: str) -> str:
 
 
 def variable_of(setting: tuple[str | int, ...]) -> str | None:
-    """The environment variable that says what the setting is; None where none does."""
+    """Return the environment variable that sets a setting; None if no variable does."""
     variables = {name.upper(): name for name in os.environ}
     for end in range(len(setting), 0, -1):
         name = variables.get((PREFIX + DELIMITER.join(map(str, setting[:end]))).upper())
@@ -160,7 +169,7 @@ def variable_of(setting: tuple[str | int, ...]) -> str | None:
 
 
 def _says(value: str, inner: tuple[str | int, ...]) -> bool:
-    """Whether a variable's JSON has something at that place in it."""
+    """Return True if a variable's JSON has something at that place in it."""
     try:
         found: Any = json.loads(value) if inner else None
         for part in inner:
@@ -171,7 +180,7 @@ def _says(value: str, inner: tuple[str | int, ...]) -> bool:
 
 
 def _shown(name: str, value: object) -> str:
-    """What was found, where it can be no secret: a section may hold one, as may a URL before its `@`."""
+    """Return the value that was found, unless it may be a secret: a section may hold one, and a URL before its `@`."""
     if not isinstance(value, (str, int, float)) or any(word in name for word in _SECRETIVE):
         return ""
     return f" (it is {masked(value) if isinstance(value, str) else value!r})"
@@ -180,7 +189,7 @@ def _shown(name: str, value: object) -> str:
 def _explain_yaml(error: yaml.YAMLError) -> str:
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
         mark = error.problem_mark
-        # What is quoted may be a password that begins with `*` or `!`.
+        # The quoted text may be a password that begins with `*` or `!`.
         problem = re.sub(r"(?s)['\"].*['\"]", "…", error.problem or "it can't be read")
         return f"line {mark.line + 1}, column {mark.column + 1}: {problem}; fix it there"
     return f"{type(error).__name__}; write it as YAML in UTF-8"

@@ -14,16 +14,16 @@ class Fleet(Section):
     """Heartbeats of the proxies in the coordinator's store."""
 
     heartbeat_interval_ms: int = Field(default=1_000, ge=10)
-    """Between two heartbeats."""
+    """Interval between two heartbeats."""
     lease_ms: int = Field(default=5_000, ge=50)
-    """A proxy that has not been heard of for this long is no longer waited for, and itself serves no Produce of
-    topics that it has not already seen to be classic."""
+    """Time without a heartbeat after which the fleet no longer waits for a proxy. The proxy itself then serves no
+    Produce of a topic unless it has already seen that the topic is classic."""
     create_topic_timeout_ms: int = Field(default=15_000, ge=1)
     """How long CreateTopics of a diskless topic waits for every live proxy to acknowledge the reservation."""
     lifelines: Reloadable[int] = Field(default=0, ge=0, le=100)
-    """Proxies of other racks that Metadata names as further brokers, which lead nothing, to clients that name their
-    rack: for old clients, which never bootstrap again, when their rack's last proxy dies. docs/racks.md says what it
-    costs."""
+    """Number of proxies of other racks that Metadata names as further brokers, which lead nothing, to clients that name
+    their rack. They are for old clients, which never bootstrap again if the last proxy of their rack ends.
+    docs/racks.md says what they cost."""
 
     @model_validator(mode="after")
     def _lease_outlives_beats(self) -> Fleet:
@@ -35,25 +35,26 @@ class Fleet(Section):
 
 
 class Racks(Section):
-    """How the rack of a client is found, in addition to `listeners.rack` and `rack`."""
+    """Ways to find the rack of a client, in addition to `listeners.rack` and `rack`."""
 
     client_id_keys: Reloadable[Texts] = ()
-    """Keys that name the rack in a client ID as `diskless_rack_id` does, which comes first: other systems' hints, for
-    example `["diskless_az", "ws_az", "warpstream_az", "automq_az"]`."""
+    """Keys that name the rack in a client ID, as `diskless_rack_id` does, which takes precedence. They are other
+    systems' hints, for example `["diskless_az", "ws_az", "warpstream_az", "automq_az"]`."""
     by_network: Reloadable[dict[str, str]] = Field(default_factory=dict)
-    """Racks of clients by their address, `{"10.1.0.0/16": "rack-a"}`; the longest prefix decides, and comes before
-    the rack of the port."""
+    """Racks of clients by their address, `{"10.1.0.0/16": "rack-a"}`. The longest prefix decides, and takes precedence
+    over the rack of the port."""
     max_learned_clients: int = Field(default=10_000, ge=0)
-    """Clients (address and client ID) whose rack is remembered from a Fetch or a group heartbeat; 0 learns nothing."""
+    """Maximum number of clients (address and client ID) whose rack is cached from a Fetch or a group heartbeat; 0
+    learns nothing."""
     learned_expiry_ms: int = Field(default=900_000, ge=1)
-    """How long a learned rack is remembered after it was last said."""
+    """How long a learned rack is cached after the client last named it."""
 
     @field_validator("client_id_keys")
     @classmethod
     def _keys(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         for key in value:
             if not re.fullmatch(r"[\w.-]+", key):
-                raise ValueError(f"{key!r} is no key: use letters, digits, dots, dashes and underscores")
+                raise ValueError(f"{key!r} is not a key: use letters, digits, dots, dashes and underscores")
         return value
 
     @field_validator("by_network")
@@ -63,7 +64,7 @@ class Racks(Section):
             try:
                 ip_network(network)
             except ValueError as error:
-                raise ValueError(f"{network!r} is no network such as 10.1.0.0/16: {error}") from error
+                raise ValueError(f"{network!r} is not a network such as 10.1.0.0/16: {error}") from error
             if not rack:
                 raise ValueError(f"the rack of {network} is empty")
         return value

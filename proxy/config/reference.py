@@ -1,4 +1,4 @@
-"""What there is to set: every setting of the model with its type, unit, default, range and place."""
+"""Reference of all settings of the model, with type, unit, default, range and place."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _KAFKA_NAMES = (
     "producer_id_expiration_",
     "sasl_oauthbearer_sub_claim_name",
 )
-"""Of settings that have a name of Kafka's, or of a KIP: shown with dots as there."""
+"""Settings that have a name of Kafka's, or of a KIP. They are shown with dots, as Kafka shows them."""
 _SECRET_NAMES = frozenset({"secret_access_key"})
 _TYPES = {
     bool: "true or false",
@@ -49,16 +49,16 @@ class Setting:
     """One setting, or a section that may be missing (`is_section`)."""
 
     path: tuple[str, ...]
-    """The fields from the root of the model on."""
+    """The fields, starting at the root of the model."""
     name: str
-    """As the file may write it: dotted, or as Kafka names it."""
+    """Name as the file may write it: dotted, or as Kafka names it."""
     type: str
     unit: str
-    """Of a number; empty of anything else."""
+    """Unit of a number; empty for other types."""
     default: Any
-    """`PydanticUndefined` where it has to be set."""
+    """The default; `PydanticUndefined` if the setting is required."""
     range: str
-    """What is allowed, in words; empty where everything is."""
+    """Range of allowed values, in words; empty if every value is allowed."""
     reloadable: bool
     secret: bool
     text: str
@@ -66,22 +66,22 @@ class Setting:
 
     @property
     def variable(self) -> str:
-        """The environment variable."""
+        """Return the environment variable."""
         return PREFIX + DELIMITER.join(self.path).upper()
 
     @property
     def required(self) -> bool:
-        """Whether it has no default."""
+        """True if the setting has no default."""
         return self.default is PydanticUndefined
 
     @property
     def section(self) -> str:
-        """The section that it stands in; empty at the top of the file."""
+        """Return the section that contains the setting; empty at the top of the file."""
         return ".".join(self.path[:-1])
 
     @property
     def default_text(self) -> str:
-        """The default as a reader takes it in."""
+        """Return the default in a readable form."""
         if self.required:
             return "required"
         if self.default is None:
@@ -95,19 +95,20 @@ class Setting:
 
 @lru_cache(maxsize=1)
 def all_settings() -> tuple[Setting, ...]:
-    """In the order of the model."""
+    """Return all settings in the order of the model."""
     return tuple(_walk(Settings, ()))
 
 
 def sections() -> dict[str, str]:
-    """The text of every section by its name, in the order of the model; the top of the file is not among them."""
+    """Return the text of every section by its name, in the order of the model. The top of the file is not included."""
     return dict(_sections(Settings, ""))
 
 
 def named(name: str) -> tuple[Setting, ...]:
-    """The settings that a name stands for: one, those of a section, or those that begin with it; in the model's order.
+    """Return the settings that a name stands for: one setting, those of a section, or those whose name begins with it,
+    in the order of the model.
 
-    `name`: dotted, as Kafka writes it, or an environment variable; case and the kind of its separators don't matter.
+    `name` is dotted, as Kafka writes it, or an environment variable. Case and separators don't matter.
     """
     wanted = _key(name)
     exact = tuple(one for one in all_settings() if _key(one.name) == wanted or _key(one.variable) == wanted)
@@ -117,11 +118,11 @@ def named(name: str) -> tuple[Setting, ...]:
 
 
 def near_names(name: str) -> tuple[str, ...]:
-    """Names of settings and sections that a wrongly written one may have meant, the nearest first."""
+    """Return names of settings and sections that a misspelled name may have meant, the nearest first."""
     known = {_key(one.name): one.name for one in all_settings()} | {_key(one): one for one in sections()}
     wanted = _key(name)
     found = get_close_matches(wanted, known, n=_NEAR_NAMES_MAX, cutoff=0.75)
-    # In another section, or in none: the last part of the name is right.
+    # The last part of the name may be right, with another section or none before it.
     last = _key(name.rpartition(".")[2])
     found += [key for key in known if key.endswith(f"_{last}") or key == last]
     found += get_close_matches(wanted, known, n=_NEAR_NAMES_MAX, cutoff=0.6)
@@ -129,7 +130,7 @@ def near_names(name: str) -> tuple[str, ...]:
 
 
 def written(value: Any) -> str:
-    """A value as one writes it in the file."""
+    """Return a value as the file writes it."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, tuple):
@@ -180,7 +181,7 @@ def _setting(path: tuple[str, ...], field: FieldInfo) -> Setting:
 
 
 def _plain(annotation: Any) -> Any:
-    """Without None."""
+    """Return the type without None."""
     if get_origin(annotation) is UnionType:
         return next(one for one in get_args(annotation) if one is not type(None))
     return annotation
@@ -210,12 +211,12 @@ def _range_text(annotation: Any, field: FieldInfo) -> str:
     if "ge" in limits and "le" in limits:
         return f"{limits['ge']} to {limits['le']}"
     words = {"ge": "at least {}", "gt": "more than {}", "le": "at most {}", "lt": "less than {}"}
-    told = [text.format(limits[name]) for name, text in words.items() if name in limits]
+    parts = [text.format(limits[name]) for name, text in words.items() if name in limits]
     if limits.get("min_length"):
-        told.append("not empty" if limits["min_length"] == 1 else f"at least {limits['min_length']} long")
+        parts.append("not empty" if limits["min_length"] == 1 else f"at least {limits['min_length']} long")
     if limits.get("max_length"):
-        told.append(f"at most {limits['max_length']} long")
-    return ", ".join(told)
+        parts.append(f"at most {limits['max_length']} long")
+    return ", ".join(parts)
 
 
 __all__ = ["COUNT", "DELIMITER", "PREFIX", "Setting", "all_settings", "named", "near_names", "sections", "written"]

@@ -1,4 +1,4 @@
-"""What all sections of the settings have in common."""
+"""The base class and common types of all sections of the settings."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _Value = TypeVar("_Value")
 
 
 class _ReloadMark:
-    """Stands in the annotation of a setting that may change while the proxy runs."""
+    """Mark in the annotation of a setting that may change while the proxy runs."""
 
     def __repr__(self) -> str:
         return "reloadable"
@@ -33,24 +33,24 @@ def _split(value: Any) -> Any:
 
 
 Texts = Annotated[tuple[str, ...], BeforeValidator(_as_list, json_schema_input_type=str | tuple[str, ...])]
-"""A list of texts; one text alone is a list of one."""
+"""A list of texts; a single text is a list of one."""
 Addresses = Annotated[tuple[str, ...], BeforeValidator(_split, json_schema_input_type=str | tuple[str, ...])]
-"""A list of addresses; or one text with commas between them, as clients write `bootstrap.servers`."""
+"""A list of addresses, or one text with commas between them, as clients write `bootstrap.servers`."""
 
 
 def is_reloadable(field: FieldInfo) -> bool:
-    """Whether a reload changes it."""
+    """True if a reload changes the setting."""
     return any(isinstance(mark, _ReloadMark) for mark in field.metadata)
 
 
 class Section(BaseModel):
-    """Fixed once it is read, but for what a reload writes; what it does not know is an error."""
+    """A section of the settings: frozen except for reloads, and without unknown keys."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
 
 def section_of(annotation: Any) -> type[BaseModel] | None:
-    """The model of a setting that is a section, also where it may be missing; None where it is a value."""
+    """Return the model of a setting that is a section, also if the section may be missing; None for a value."""
     for one in get_args(annotation) if get_origin(annotation) is UnionType else (annotation,):
         if isinstance(one, type) and issubclass(one, BaseModel):
             return one
@@ -58,17 +58,17 @@ def section_of(annotation: Any) -> type[BaseModel] | None:
 
 
 def checked_patterns(patterns: tuple[str, ...]) -> tuple[str, ...]:
-    """The same. Raises ValueError naming the first that is no regular expression."""
+    """Return the patterns. Raises ValueError with the first that is not a regular expression."""
     for pattern in patterns:
         try:
             re.compile(pattern)
         except re.error as error:
-            raise ValueError(f"{pattern!r} is no regular expression: {error}; {_remedy(pattern)}") from error
+            raise ValueError(f"{pattern!r} is not a regular expression: {error}; {_remedy(pattern)}") from error
     return patterns
 
 
 def _remedy(pattern: str) -> str:
-    """Return what to write instead; `*` alone says any name to a shell, and nothing to a regular expression."""
+    """Return a correction. A shell takes `*` alone for any name, but a regular expression does not."""
     meant = re.sub(r"(?<![.)\]\\])\*", ".*", pattern)
     try:
         re.compile(meant)

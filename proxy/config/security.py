@@ -1,4 +1,4 @@
-"""Settings of TLS and SASL: how clients come in, and how the proxy goes to the brokers."""
+"""Settings of TLS and SASL, for the clients' connections and for the proxy's connections to the brokers."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ class ListenerTls(Section):
     """TLS of a range of listeners. All files are PEM, and are read again when they change."""
 
     certificate_file: str = Field(min_length=1)
-    """The certificate, then those between it and its CA."""
+    """The certificate, followed by the certificates between it and its CA."""
     key_file: str = ""
-    """Its private key; in `certificate_file` where empty."""
+    """Private key of the certificate; if empty, it is in `certificate_file`."""
     key_password: SecretStr = SecretStr("")
-    """Of an encrypted key."""
+    """Password of an encrypted key."""
     client_ca_file: str = ""
     """CAs whose client certificates are accepted."""
     client_auth: Literal["none", "requested", "required"] = "none"
-    """`ssl.client.auth` of the brokers: whether clients show a certificate. It opens the door and no more: who they
-    are, brokers learn by SASL alone."""
+    """`ssl.client.auth` of the brokers: whether clients show a certificate. It only decides whether a client may
+    connect: brokers learn who the client is by SASL alone."""
     minimum_version: TlsVersion = "TLSv1.2"
-    """Older versions of TLS are refused."""
+    """Lowest version of TLS that is accepted."""
 
     @model_validator(mode="after")
     def _clients_have_a_ca(self) -> ListenerTls:
@@ -43,19 +43,19 @@ class BrokerTls(Section):
     """TLS to the brokers. All files are PEM, and are read again when they change."""
 
     ca_file: str = ""
-    """CAs of the brokers' certificates; those that the system trusts where empty."""
+    """CAs of the brokers' certificates; if empty, the CAs that the system trusts."""
     check_hostname: bool = True
-    """Whether a broker's certificate has to name the host that it is reached by
+    """Whether a broker's certificate has to name the host under which the proxy reaches it
     (`ssl.endpoint.identification.algorithm`)."""
     certificate_file: str = ""
     """The proxy's own certificate, for brokers that ask for one. On an SSL listener it is then the principal of *every*
-    client, see `shared_principal`."""
+    client: see `shared_principal`."""
     key_file: str = ""
-    """Its private key; in `certificate_file` where empty."""
+    """Private key of the certificate; if empty, it is in `certificate_file`."""
     key_password: SecretStr = SecretStr("")
-    """Of an encrypted key."""
+    """Password of an encrypted key."""
     minimum_version: TlsVersion = "TLSv1.2"
-    """Older versions of TLS are refused."""
+    """Lowest version of TLS that is accepted."""
 
     @model_validator(mode="after")
     def _key_has_a_certificate(self) -> BrokerTls:
@@ -68,18 +68,18 @@ class BrokerSasl(Section):
     """The proxy's own credentials, for its service connections. Clients authenticate to the brokers as themselves."""
 
     mechanism: Mechanism = "SCRAM-SHA-512"
-    """One that the brokers' listener offers."""
+    """SASL mechanism, which the brokers' listener has to offer."""
     username: str = ""
-    """For PLAIN and SCRAM."""
+    """User name for PLAIN and SCRAM."""
     password: SecretStr = SecretStr("")
-    """For PLAIN and SCRAM; better kept in `password_file`."""
+    """Password for PLAIN and SCRAM. Prefer `password_file`."""
     password_file: str = ""
-    """A file with the password alone; it is read at each authentication."""
+    """File that contains only the password. It is read at each authentication."""
     token_file: str = ""
-    """For OAUTHBEARER: a file with the token (a JWT) alone; it is read at each authentication."""
+    """For OAUTHBEARER: file that contains only the token (a JWT). It is read at each authentication."""
     client_credentials_file: str = ""
-    """For OAUTHBEARER: a JSON file with `token_endpoint_url` (https), `client_id`, `client_secret` and, where wanted,
-    `scope`; a token is asked for at each authentication (RFC 6749, section 4.4)."""
+    """For OAUTHBEARER: JSON file with `token_endpoint_url` (https), `client_id`, `client_secret` and, optionally,
+    `scope`. A token is requested at each authentication (RFC 6749, section 4.4)."""
 
     @model_validator(mode="after")
     def _credentials_fit(self) -> BrokerSasl:
@@ -99,7 +99,7 @@ class BrokerSasl(Section):
 
 
 def check_broker_security(protocol: SecurityProtocol, tls: BrokerTls | None, sasl: BrokerSasl | None) -> None:
-    """Whether the settings of `brokers` fit each other. Raises ValueError."""
+    """Check that the settings of `brokers` fit each other. Raises ValueError."""
     if protocol.startswith("SASL_") and sasl is None:
         raise ValueError(f"security_protocol is {protocol}, but sasl is missing; give the proxy credentials of its own")
     if sasl is not None and not protocol.startswith("SASL_"):
@@ -113,12 +113,12 @@ def check_broker_security(protocol: SecurityProtocol, tls: BrokerTls | None, sas
 def check_principals(
     protocol: SecurityProtocol, broker_certificate: str, listeners: dict[str, ListenerTls | None]
 ) -> None:
-    """Refuse settings under which clients seem to have identities of their own but the brokers see one. ValueError.
+    """Reject settings under which clients seem to have their own identities but the brokers see a single one.
 
     The brokers learn who a client is from its own SASL exchange, which passes through, and from nothing else: a TLS
     session ends at the proxy. So without SASL all clients are one principal: ANONYMOUS, or that of the proxy's own
-    certificate. That is as on the brokers' own listener only while nobody, client or proxy, shows a certificate.
-    `listeners`: their TLS settings by name.
+    certificate. That equals the brokers' own listener only as long as neither clients nor the proxy show a certificate.
+    `listeners` has their TLS settings by name. Raises ValueError.
     """
     if protocol.startswith("SASL_"):
         return

@@ -1,10 +1,11 @@
-"""The one settings model: a YAML file, with environment variables over it.
+"""The settings model: a YAML file, with environment variables over it.
 
 Settings that a KIP names keep the KIP's name: `diskless.append.commit.interval.ms` in the file is the field
-`diskless_append_commit_interval_ms` here. Every limit stands in this file with its unit in its name.
+`diskless_append_commit_interval_ms` here. Every limit has its unit in its name.
 
 An environment variable is `DISKLESS_PROXY_` and the field's path joined by two underscores, for example
-`DISKLESS_PROXY_LISTENERS__BOOTSTRAP_PORT` or `DISKLESS_PROXY_DISKLESS_APPEND_COMMIT_INTERVAL_MS`."""
+`DISKLESS_PROXY_LISTENERS__BOOTSTRAP_PORT` or `DISKLESS_PROXY_DISKLESS_APPEND_COMMIT_INTERVAL_MS`.
+"""
 
 from __future__ import annotations
 
@@ -28,10 +29,13 @@ from proxy.config.stores import Garbage, Redis, Storage
 
 
 class Environment(EnvSettingsSource):
-    """Environment variables. A list of texts may be one text alone, as in the file; else it is JSON."""
+    """Source of settings from environment variables.
+
+    A list of texts may be a single text, as in the file; otherwise it is JSON.
+    """
 
     def decode_complex_value(self, field_name: str, field: FieldInfo, value: Any) -> Any:
-        """Return what a variable says. Raises ValueError for what is not JSON where it has to be."""
+        """Return the value of a variable. Raises ValueError if it has to be JSON and is not."""
         is_list = field is not None and field.annotation == tuple[str, ...]
         if is_list and not value.lstrip().startswith("["):
             return value
@@ -39,7 +43,7 @@ class Environment(EnvSettingsSource):
 
 
 class Settings(BaseSettings):
-    """Everything that `diskless-proxy run --config FILE` can be told."""
+    """All settings of `diskless-proxy run --config FILE`."""
 
     model_config = SettingsConfigDict(
         extra="forbid",
@@ -53,11 +57,11 @@ class Settings(BaseSettings):
     rack: str = Field(min_length=1)
     """`broker.rack` of the brokers in this proxy's zone, and the rack of clients that name none."""
     proxy_id: str = ""
-    """Unique in the fleet; `rack/advertised_host:bootstrap_port` where empty."""
+    """Name of the proxy, unique in the fleet; `rack/advertised_host:bootstrap_port` if empty."""
     listeners: Listeners = Listeners()
     additional_listeners: tuple[Listeners, ...] = ()
-    """More listeners of the same process, for example one range of ports for each rack that it serves, or one with TLS
-    and one without: each takes what `listeners` takes, with a `name` and `rack` that differ."""
+    """More listeners of the same process, for example one range of ports for each rack that it serves, or one range
+    with TLS and one without. Each takes the settings of `listeners`, with another `name` or `rack`."""
     admin: Admin = Admin()
     brokers: Brokers
     redis: Redis
@@ -71,74 +75,75 @@ class Settings(BaseSettings):
     prices: Prices = Prices()
     rollups: Rollups = Rollups()
     leader_choice: Literal["sticky", "round_robin", "partition_hash", "replica"] = "sticky"
-    """Which live broker of the client's rack leads its diskless partitions: `sticky`, one for all of them, kept as long
-    as it lives; `round_robin`, one for all of them, another with each Metadata (KAFKA-19257 to the letter);
-    `partition_hash`, one for each partition, the same for all clients of the rack; `replica`, a replica of the
-    partition, and all but the leader is as the brokers say (KIP-1163 for older clients)."""
+    """Which live broker of the client's rack leads its diskless partitions. `sticky`: one broker for all of them, for
+    as long as it lives. `round_robin`: one broker for all of them, another with each Metadata (exactly KAFKA-19257).
+    `partition_hash`: one broker for each partition, the same for all clients of the rack. `replica`: a replica of the
+    partition, and everything except the leader is as the brokers say (KIP-1163 for older clients)."""
     kip1163_api: bool = False
     """Offer Metadata v14 and DescribeTopicPartitions v1 as KIP-1163 proposes them. The KIP is under discussion: a
-    released version of that number may differ, and clients that know it must not meet this one."""
+    released version with that number may differ, and clients that know the released version must not meet this one."""
     workers: int = Field(default=1, ge=1, le=64)
-    """Processes that share the ports and the work of this proxy, under one parent; more than one needs Linux. Limits
-    hold for each of them."""
+    """Number of processes that share the ports and the work of this proxy, under one parent. More than one needs Linux.
+    Limits hold for each process."""
     shared_principal: bool = False
-    """Allow certificates of clients, or of the proxy towards the brokers, without SASL: to the brokers all clients are
-    then the same principal."""
+    """Allow certificates of clients, or of the proxy towards the brokers, without SASL. All clients are then the same
+    principal to the brokers."""
     certificate_reload_interval_ms: int = Field(default=10_000, ge=50)
-    """How often certificates, keys and CAs are looked at for changes."""
+    """How often certificates, keys and CAs are checked for changes."""
     certificate_warning_days: int = Field(default=14, ge=0)
-    """So long before one of the proxy's certificates ends the log warns of it, once a day."""
+    """Number of days before one of the proxy's certificates expires from which the log warns, once a day."""
     log_level: Reloadable[Literal["debug", "info", "warning", "error"]] = "info"
-    """What is logged, to standard error."""
+    """Level of the log, which goes to standard error."""
     log_format: Reloadable[Literal["console", "json"]] = "console"
-    """For people, or one JSON object a line."""
+    """Format of the log: for people, or one JSON object per line."""
 
     diskless_system_enable: Reloadable[bool] = True
-    """`diskless.system.enable` (KIP-1163): off, no diskless topic can be created; those that exist go on."""
+    """`diskless.system.enable` (KIP-1163). If false, no diskless topic can be created; existing ones continue."""
     default_diskless_topics: Reloadable[Texts] = ()
     """Regular expressions: topics whose whole name matches one are created diskless unless `diskless.enable=false` is
-    asked for, also those that come on demand (`auto.create.topics.enable`). For tools that check config names
-    themselves, as `kafka-topics` does."""
+    requested. This includes topics that are created on demand (`auto.create.topics.enable`). Use it for tools that
+    check config names themselves, as `kafka-topics` does."""
     enable_under_replicated_topic_creation: Reloadable[bool] = True
-    """`enable.under.replicated.topic.creation` (KIP-409): topics and partitions that the brokers refuse because fewer
-    brokers are registered than they are to have replicas are made with the live ones, at least `min.insync.replicas` of
-    them, and get the missing replicas when brokers join. Off, the brokers' refusal stands; topics that were made so
-    before are still completed."""
+    """`enable.under.replicated.topic.creation` (KIP-409). Brokers reject topics and partitions with more replicas than
+    there are registered brokers. The proxy then creates them on the live brokers, at least `min.insync.replicas` of
+    them, and adds the missing replicas when brokers join. If false, the brokers' rejection stands. Topics that were
+    created in this way before are still completed."""
     diskless_storage_class_name: str = ""
-    """`diskless.storage.class.name` (KIP-1163): `file`, `s3` or `module:Class`; if empty, `storage.url` decides."""
+    """`diskless.storage.class.name` (KIP-1163): `file`, `s3` or `module:Class`. If empty, `storage.url` decides."""
     diskless_storage_class_path: str = ""
-    """`diskless.storage.class.path` (KIP-1163): another name of that setting, for `module:Class`. There is no class
-    path in Python: install the module in the proxy's environment."""
+    """`diskless.storage.class.path` (KIP-1163): another name of `diskless.storage.class.name`, for `module:Class`.
+    Python has no class path: install the module in the proxy's environment."""
     diskless_append_commit_interval_ms: Reloadable[int] = Field(default=250, ge=1)
-    """`diskless.append.commit.interval.ms` (KIP-1163): the longest a batch waits in the WAL buffer."""
+    """`diskless.append.commit.interval.ms` (KIP-1163): the longest time that a batch waits in the WAL buffer."""
     diskless_append_buffer_max_bytes: Reloadable[int] = Field(default=4_194_304, ge=1024)
     """`diskless.append.buffer.max.bytes` (KIP-1163): the WAL buffer is uploaded when it holds this much."""
     diskless_append_max_uploads: Reloadable[int] = Field(default=16, ge=1)
-    """Segments that are uploaded at the same time."""
+    """Number of segments that are uploaded at the same time."""
     diskless_append_commit_timeout_ms: Reloadable[int] = Field(default=30_000, ge=1)
-    """How long a commit without an answer is retried, before producers get a retriable error because its outcome is
-    unknown."""
+    """How long a commit without an answer is retried. After that, producers get a retriable error, because the outcome
+    is unknown."""
     out_of_order_hold_ms: Reloadable[int] = Field(default=2_000, ge=0)
-    """How long a batch whose sequence is beyond the one expected waits for what comes between, which its producer may
-    have sent to another proxy, before it is refused with OUT_OF_ORDER_SEQUENCE_NUMBER; 0 for no wait."""
+    """How long a batch waits if its sequence is beyond the expected one: its producer may have sent the batches between
+    to another proxy. After that it is rejected with OUT_OF_ORDER_SEQUENCE_NUMBER. With 0 it does not wait."""
     max_held_batches: Reloadable[int] = Field(default=1_000, ge=0)
-    """Batches that wait so at a time, of all producers; one beyond them is refused at once."""
+    """Maximum number of batches that wait in this way at a time, of all producers. Further batches are rejected at
+    once."""
     max_decompressed_batch_bytes: Reloadable[int] = Field(default=33_554_432, ge=1024)
-    """What a batch may hold that has to be decompressed, for the sake of its topic's `compression.type`,
-    `message.timestamp.before.max.ms` or `after.max.ms`, or a `cleanup.policy` with `compact`; a larger one is refused
-    with MESSAGE_TOO_LARGE. Where its topic's `max.message.bytes` is more, that counts."""
+    """Maximum decompressed size of a batch that has to be decompressed. The reason is its topic's `compression.type`,
+    `message.timestamp.before.max.ms` or `after.max.ms`, or a `cleanup.policy` with `compact`. A larger batch is
+    rejected with MESSAGE_TOO_LARGE. If its topic's `max.message.bytes` is larger, that is the limit."""
     max_prepared_batch_records: Reloadable[int] = Field(default=100_000, ge=1)
-    """Records of a batch that has to be decompressed so: each is looked at. One with more is refused with
-    MESSAGE_TOO_LARGE, at which Java's producer splits it."""
+    """Maximum number of records of a batch that has to be decompressed, because each record is checked. A batch with
+    more is rejected with MESSAGE_TOO_LARGE, and Java's producer then splits it."""
     compression_threads: int = Field(default=2, ge=1, le=64)
-    """Batches that are decompressed or compressed at the same time."""
+    """Number of batches that are decompressed or compressed at the same time."""
     log_retention_check_interval_ms: Reloadable[int] = Field(default=300_000, ge=10)
     """`log.retention.check.interval.ms` of the brokers: how often retention of diskless topics is applied."""
     default_retention_ms: Reloadable[int] = Field(default=604_800_000, ge=-1)
-    """`retention.ms` of diskless topics that set none, as long as the proxy's principal may not ask the brokers for
-    their own default. A topic that sets no `cleanup.policy` is taken for `delete` then."""
+    """`retention.ms` of diskless topics that set none, as long as the proxy's principal may not read the brokers' own
+    default. Topics that set no `cleanup.policy` count as `delete` then."""
     authorization_cache_ms: Reloadable[int] = Field(default=5_000, ge=0)
-    """How long a connection remembers what its client may do with a diskless topic."""
+    """How long a connection caches what its client may do with a diskless topic."""
     sasl_oauthbearer_sub_claim_name: str = Field(default="sub", min_length=1)
     """`sasl.oauthbearer.sub.claim.name` of the brokers: the claim that is the user, for quotas by user."""
     producer_id_expiration_ms: int = Field(default=86_400_000, ge=1000)
@@ -146,7 +151,7 @@ class Settings(BaseSettings):
     producer_id_expiration_check_interval_ms: Reloadable[int] = Field(default=600_000, ge=10)
     """`producer.id.expiration.check.interval.ms` of the brokers: how often producers that have expired are removed."""
     producer_batches_remembered: int = Field(default=5, ge=5, le=100)
-    """Batches per producer and partition whose duplicates are recognised (KIP-1269)."""
+    """Number of batches per producer and partition whose duplicates are recognised (KIP-1269)."""
 
     @classmethod
     def settings_customise_sources(
@@ -157,7 +162,7 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Environment over file."""
+        """Return the sources: the environment takes precedence over the file."""
         return Environment(settings_cls), init_settings
 
     @field_validator("default_diskless_topics")
@@ -170,7 +175,7 @@ class Settings(BaseSettings):
     def _names_a_class(cls, value: str) -> str:
         if value and not re.fullmatch(r"[\w.]+:\w+", value):
             raise ValueError(
-                f"{value!r} is not module:Class; install the class's module beside the proxy, and name both"
+                f"{value!r} is not module:Class; install the module next to the proxy, and name module and class"
             )
         return value
 
@@ -210,27 +215,24 @@ class Settings(BaseSettings):
 
     @property
     def all_listeners(self) -> tuple[Listeners, ...]:
-        """`listeners` and the additional ones."""
+        """Return `listeners` and the additional listeners."""
         return (self.listeners, *self.additional_listeners)
 
     def section_of(self, listeners: Listeners) -> str:
-        """The name of its section in the file, for error texts."""
+        """Return the name of the listeners' section in the file, for error texts."""
         number = self.all_listeners.index(listeners)
         return f"additional_listeners[{number - 1}]" if number else "listeners"
 
     def rack_of(self, listeners: Listeners) -> str:
-        """The rack of clients that come in there and name none."""
+        """Return the rack of clients that connect to these listeners and name none."""
         return listeners.rack or self.rack
 
     @property
     def storage_class(self) -> str:
-        """The storage's class, `file` or `s3`; empty where `storage.url` says it."""
+        """Return the class of the storage, `file` or `s3`; empty if `storage.url` decides."""
         return self.diskless_storage_class_name or self.diskless_storage_class_path
 
     @property
     def identity(self) -> str:
-        """This proxy's name in the fleet."""
+        """Return this proxy's name in the fleet."""
         return self.proxy_id or f"{self.rack}/{self.listeners.client_host}:{self.listeners.bootstrap_port}"
-
-
-"""In the name of a setting: its value is not shown, not even where it should have been a section."""

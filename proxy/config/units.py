@@ -1,4 +1,4 @@
-"""The unit of a number, which its name tells."""
+"""Units of numeric settings, which their names contain."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _UNITS = {
     "bytes": "bytes",
     "port": "port",
 }
-"""By a word, or words, of the name: `max_request_bytes_in_memory` is bytes."""
+"""Units by a word, or words, of the name: `max_request_bytes_in_memory` is in bytes."""
 _COUNTS = frozenset(
     {
         "cold_max_gets",
@@ -42,26 +42,27 @@ _COUNTS = frozenset(
         "workers",
     }
 )
-"""Numbers of things: their names say of which."""
+"""Names of settings that count things."""
 
 COUNT = "count"
 
 
 def unit_of(name: str) -> str:
-    """The unit of a number by the last part of its name; `count` of a number of things.
+    """Return the unit of a number by the last part of its name; `count` for a number of things.
 
-    Raises ValueError for a name that tells none: every number has its unit in its name.
+    Raises ValueError if the name contains no unit: every number has its unit in its name.
     """
     for words, unit in _UNITS.items():
         if f"_{words}_" in f"_{name}_":
             return unit
     if name in _COUNTS:
         return COUNT
-    raise ValueError(f"{name}: its name tells no unit; put one of {', '.join(_UNITS)} in it, or enter it as a count")
+    raise ValueError(f"{name}: its name contains no unit; put one of {', '.join(_UNITS)} in it, or enter it as a count")
 
 
 def human(value: float, unit: str) -> str:
-    """`104857600` bytes as `100 MiB`, `604800000` milliseconds as `7 days`; empty where it is short as it is."""
+    """Return `104857600` bytes as `100 MiB` and `604800000` milliseconds as `7 days`; empty if the value is short as it
+    is."""
     steps: tuple[tuple[float, str], ...] = ()
     if unit == "bytes":
         steps = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))

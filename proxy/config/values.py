@@ -1,4 +1,4 @@
-"""Values with a form of their own."""
+"""Values with a format of their own."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ _SECRETIVE = ("password", "secret", "token")
 
 
 def parse_node_ids(text: str) -> tuple[int, ...]:
-    """`"1-3,7"` as `(1, 2, 3, 7)`. Raises ValueError, naming what can't be read."""
+    """Return `"1-3,7"` as `(1, 2, 3, 7)`. Raises ValueError that names the unreadable part."""
     nodes: set[int] = set()
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
         if not first.isdigit() or (dash and not last.isdigit()):
             raise ValueError(f"{part.strip()!r} is neither a node ID nor a range such as 1-9")
-        # Before there is anything of such a size: each node has a port, and clients wait meanwhile.
+        # Checked before anything of such a size exists: each node has a port, and clients wait meanwhile.
         if int(last or first) > HIGHEST_PORT:
             raise ValueError(f"{part.strip()!r} goes above {HIGHEST_PORT}, the last node ID that a port can be for")
         nodes.update(range(int(first), int(last or first) + 1))
@@ -37,7 +37,7 @@ def format_node_ids(nodes: Iterable[int]) -> str:
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """`"host:port"` or `"[v6]:port"` as a pair. Raises ValueError."""
+    """Return `"host:port"` or `"[v6]:port"` as a pair. Raises ValueError."""
     host, colon, port = text.rpartition(":")
     if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
         raise ValueError(f"{text!r} is not host:port")
@@ -45,14 +45,15 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 def masked(text: str) -> str:
-    """A URL, or what was meant as one, without the user and password before its last `@` or in its query."""
-    # Also where the scheme is forgotten or mistyped: what stands before an `@` is nobody's business.
+    """Return a URL, or a text meant as one, without the user and password before its last `@` and without the values of
+    its query."""
+    # This also works if the scheme is missing or misspelled: the text before an `@` is secret.
     text = re.sub(r"(?is)^([a-z][a-z0-9+.-]*://)?.*@", r"\1***@", text)
     return re.sub(r"(?<=[?&])([^=&?]*)=([^&]*)", _masked_option, text)
 
 
 def masked_words(text: str) -> str:
-    """A text in which each word is `masked`: one that others wrote, with URLs somewhere in it."""
+    """Return a text in which each word is `masked`: a text that others wrote, with URLs somewhere in it."""
     return re.sub(r"\S+", lambda word: masked(word[0]), text)
 
 

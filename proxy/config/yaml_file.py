@@ -1,4 +1,4 @@
-"""YAML of settings: plain types, and no key said twice, of which PyYAML would silently take the last."""
+"""YAML of settings: plain types, and no duplicate keys, of which PyYAML would silently take the last."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ _MERGE = "tag:yaml.org,2002:merge"
 
 
 class _Loader(yaml.SafeLoader):
-    """While it composes, so that keys which come by `<<` are still apart: those may be said again."""
+    """Loader that rejects duplicate keys while it composes.
+
+    At that time keys that come by `<<` are still separate: those may be repeated.
+    """
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         node = super().compose_mapping_node(anchor)
@@ -27,5 +30,8 @@ class _Loader(yaml.SafeLoader):
 
 
 def read_yaml(text: str) -> Any:
-    """The one document of `text`. Raises YAMLError, and whatever the makers of dates and numbers raise."""
+    """Return the one document of `text`.
+
+    Raises YAMLError, and any error that the constructors of dates and numbers raise.
+    """
     return yaml.load(text, _Loader)  # of a SafeLoader

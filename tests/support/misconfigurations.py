@@ -70,15 +70,15 @@ MISCONFIGURATIONS = (
     Misconfiguration(
         "two_spellings",
         "a setting in both of its spellings",
-        "/etc/diskless-proxy/proxy.yaml: diskless_append_commit_interval_ms: is there as "
-        "diskless.append.commit.interval.ms, too; leave one of the two",
+        "/etc/diskless-proxy/proxy.yaml: diskless_append_commit_interval_ms: is also there as "
+        "diskless.append.commit.interval.ms; remove one of the two",
         _N,
         by_run=True,
     ),
     Misconfiguration(
         "quotes",
         "a rack, or another text, that YAML takes for a number",
-        "/etc/diskless-proxy/proxy.yaml: rack: Input should be a valid string (it is 1); put it between quotes",
+        "/etc/diskless-proxy/proxy.yaml: rack: Input should be a valid string (it is 1); put it in quotes",
         _N,
         by_run=True,
     ),
@@ -108,7 +108,7 @@ MISCONFIGURATIONS = (
         "unit",
         "a number with its unit, or no number",
         "/etc/diskless-proxy/proxy.yaml: diskless.append.commit.interval.ms: Input should be a valid integer "
-        "(it is '250ms'); write a number within its range, without its unit, which its name tells",
+        "(it is '250ms'); write a number within its range, without the unit that its name contains",
         _N,
         by_run=True,
     ),
@@ -122,8 +122,9 @@ MISCONFIGURATIONS = (
     ),
     Misconfiguration(
         "regular_expression",
-        "a pattern that is no regular expression",
-        "/etc/diskless-proxy/proxy.yaml: default_diskless_topics: '(' is no regular expression: missing ), …; fix it",
+        "a pattern that is not a regular expression",
+        "/etc/diskless-proxy/proxy.yaml: default_diskless_topics: '(' is not a regular expression: "
+        "missing ), …; fix it",
         _N,
         by_run=True,
     ),

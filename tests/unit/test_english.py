@@ -15,16 +15,16 @@ ROOMS = ("proxy", "pipeline", "scripts", "benchmarks", "tests")
 
 FRAGMENTS = re.compile(r"(Of|By|As|In|Which|That|Whose|What|Those|Where|Who|Whoever|Without)\b")
 """First words of docstrings that are no sentence with a verb."""
-MOST_FRAGMENTS = 1479
+MOST_FRAGMENTS = 1348
 WORDS = {
-    r"tells?|told|telling": 2033,
-    r"anew": 82,
+    r"tells?|told|telling": 1851,
+    r"anew": 80,
     r"for ever": 44,
     r"seldom": 4,
-    r"whoever": 88,
-    r"mends?|mended|mending": 16,
-    r"beside": 110,
-    r"but for": 38,
+    r"whoever": 84,
+    r"mends?|mended|mending": 15,
+    r"beside": 107,
+    r"but for": 35,
 }
 """Words with a plainer one, and the most lines that may have them."""
 

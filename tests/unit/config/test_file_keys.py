@@ -40,7 +40,7 @@ def refusal(file: Path, text: str) -> str:
         ("limits:\n  a: 1\n  b: 2\n  a: 3\n", "line 8, column 3: a is there already, in line 6, "),
         (
             "diskless.append.commit.interval.ms: 100\ndiskless_append_commit_interval_ms: 50\n",
-            "diskless_append_commit_interval_ms: is there as diskless.append.commit.interval.ms, too; leave one of ",
+            "diskless_append_commit_interval_ms: is also there as diskless.append.commit.interval.ms; remove one of ",
         ),
     ],
 )
@@ -64,7 +64,7 @@ def test_a_setting_is_named_as_the_file_writes_it(file: Path, name: str) -> None
 def test_what_yaml_takes_for_another_thing_than_text_wants_quotes(file: Path, value: str) -> None:
     text = refusal(file, GOOD.replace("rack-a", value, 1))
     assert f"{file}: rack: Input should be a valid string" in text
-    assert text.endswith("; put it between quotes")
+    assert text.endswith("; put it in quotes")
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ def test_every_number_has_a_unit_or_is_a_count(setting: Setting) -> None:
 
 
 def test_a_name_without_a_unit_is_found_out() -> None:
-    with pytest.raises(ValueError, match="patience: its name tells no unit"):
+    with pytest.raises(ValueError, match="patience: its name contains no unit"):
         unit_of("patience")
     assert unit_of("shards") == COUNT
     assert unit_of("max_request_bytes_in_memory") == "bytes"

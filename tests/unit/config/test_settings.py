@@ -89,11 +89,14 @@ def test_the_environment_stands_over_the_file(tmp_path: Path, monkeypatch: pytes
         ("listeners: {bootstrap_port: 19101}\n", "bootstrap_port 19101 is also the port of a broker"),
         ("listeners: {broker_port_start: 65530}\n", "is 65539, above port 65535"),
         ("fleet: {lease_ms: 1500}\n", "lease_ms must be at least twice heartbeat_interval_ms"),
-        ("default_diskless_topics: ['(']\n", "'(' is no regular expression"),
-        ("default_diskless_topics: '*'\n", "'*' is no regular expression: nothing to repeat at position 0; write '.*'"),
+        ("default_diskless_topics: ['(']\n", "'(' is not a regular expression"),
+        (
+            "default_diskless_topics: '*'\n",
+            "'*' is not a regular expression: nothing to repeat at position 0; write '.*'",
+        ),
         ("default_diskless_topics: ['a', '*-log']\n", "write '.*-log'"),
         ("fetch: {leader_read_topics: ['*(']}\n", "; fix it"),
-        ("fetch: {leader_read_topics: ['(']}\n", "'(' is no regular expression"),
+        ("fetch: {leader_read_topics: ['(']}\n", "'(' is not a regular expression"),
         ("diskless.storage.class.path: /opt/plugin/*.jar\n", "'/opt/plugin/*.jar' is not module:Class; install"),
         (
             "diskless.storage.class.name: file\ndiskless.storage.class.path: a:B\n",
@@ -161,9 +164,9 @@ def test_a_secret_is_not_shown(tmp_path: Path) -> None:
         ("user:hush@host:6379", "use redis://host:port/db"),
         ("redis:/user:hush@host:6379", "names no host"),
         ("rediss:", "names no host"),
-        ("redis://user:1/hush@host", "has an @ behind its host"),
-        ("redis://user:hush@[host", "is no URL"),
-        ("redis://user:hush\u2100@host", "is no URL"),
+        ("redis://user:1/hush@host", "has an @ after its host"),
+        ("redis://user:hush@[host", "is not a URL"),
+        ("redis://user:hush\u2100@host", "is not a URL"),
     ],
 )
 def test_a_store_whose_url_is_mistyped_is_refused_without_its_secret(tmp_path: Path, url: str, told: str) -> None:
@@ -190,7 +193,7 @@ def test_what_yaml_quotes_is_not_shown(tmp_path: Path, line: str, told: str) -> 
 
 @pytest.mark.parametrize("value", ["2026-13-45", "!!int hush", "!!timestamp hush", "!!bool hush", "[" * 600])
 def test_values_that_yaml_can_not_make_are_refused_in_one_line(tmp_path: Path, value: str) -> None:
-    with pytest.raises(ConfigError, match="looks like a date or a number and is none") as caught:
+    with pytest.raises(ConfigError, match="looks like a date or a number but is not one") as caught:
         load_settings(written(tmp_path, f"{GOOD}proxy_id: {value}\n"))
     assert "hush" not in "".join(traceback.format_exception(caught.value))
     assert "\n" not in str(caught.value)
@@ -222,10 +225,10 @@ def test_node_ids_and_addresses() -> None:
 @pytest.mark.parametrize(
     ("racks", "told"),
     [
-        ("by_network: {10.1.0.0/99: rack-a}", "is no network such as 10.1.0.0/16"),
+        ("by_network: {10.1.0.0/99: rack-a}", "is not a network such as 10.1.0.0/16"),
         ("by_network: {10.1.0.1/16: rack-a}", "has host bits set"),
         ("by_network: {10.1.0.0/16: ''}", "the rack of 10.1.0.0/16 is empty"),
-        ("client_id_keys: ['a=b']", "is no key"),
+        ("client_id_keys: ['a=b']", "is not a key"),
     ],
 )
 def test_racks_that_can_not_be_meant(tmp_path: Path, racks: str, told: str) -> None:

@@ -41,7 +41,7 @@ def test_what_is_read_is_said_once() -> None:
     refused("subscribe and assign are given", subscribe="a", assign='{"a": [0]}')
     refused("names no topic", subscribe=" , ")
     refused("is empty", subscribePattern=" ")
-    refused("is no regular expression", subscribePattern="(")
+    refused("is not a regular expression", subscribePattern="(")
     refused("has to be JSON like", assign="orders")
     for text in ("{}", "[]", '{"a": []}', '{"a": [-1]}', '{"a": ["0"]}', '{"a": [true]}', '{"a": {"0": 1}}'):
         refused("has to be JSON like", assign=text)
