@@ -16,7 +16,7 @@ __all__ = ["DisklessDataSource"]
 
 
 def __getattr__(name: str) -> Any:
-    """The data source, loaded when it is asked for: it needs the extra `[pipeline]`."""
+    """Return the data source, loaded when it is asked for: it needs the extra `[pipeline]`."""
     if name == "DisklessDataSource":
         from pipeline.source.source import DisklessDataSource
 

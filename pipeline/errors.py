@@ -26,12 +26,12 @@ class TaskError(Exception):
 
 
 def is_ours(error: BaseException) -> bool:
-    """Whether the error is one of this project's, whose text is written for people and tells all."""
+    """Return whether the error is one of this project's, whose text is written for people and tells all."""
     return type(error).__module__.partition(".")[0] in ("pipeline", "proxy") and not isinstance(error, SparkFailed)
 
 
 def one_line(error: BaseException) -> str:
-    """The cause of an error as a person wants to read it: without stack traces, in one line of bounded length.
+    """Return the cause of an error as a person wants to read it: without stack traces, in one line of bounded length.
 
     Of an error that Spark brings from an executor, what was raised there.
     """
@@ -53,7 +53,7 @@ def one_line(error: BaseException) -> str:
 
 
 def _java_text(error: BaseException) -> str:
-    """What the Java exception behind the error says; empty where there is none, or the JVM is gone."""
+    """What the Java exception behind the error says; empty if there is none, or the JVM is gone."""
     exception = getattr(error, "java_exception", None)
     if exception is None:
         return ""

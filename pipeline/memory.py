@@ -1,4 +1,4 @@
-"""How many tasks fit into the memory of this machine, where they run beside the driver."""
+"""How many tasks fit into the memory of this machine, where they run next to the driver."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BESIDE_TASK_BYTES = 64 << 20
 def tasks_at_once(spark: SparkSession, task_bytes: int, *, root: Path = Path("/")) -> int | None:
     """As many tasks as have room for `task_bytes` each in half of the memory, at most one for each core.
 
-    The other half is the JVM's and the driver's. None where tasks run on other machines, or nothing tells how much
+    The other half is the JVM's and the driver's. None if tasks run on other machines, or nothing tells how much
     there is. `root`: where the kernel tells it.
     """
     context = spark.sparkContext
@@ -29,7 +29,7 @@ def tasks_at_once(spark: SparkSession, task_bytes: int, *, root: Path = Path("/"
 
 
 def available_bytes(root: Path = Path("/")) -> int | None:
-    """The least of what this container may have and what this machine has to spare; None where neither is told."""
+    """Return the least of what this container may have and what this machine has to spare; None if neither is told."""
     return min([*container_limits(root), *_spare_bytes(root)], default=None)
 
 

@@ -53,7 +53,7 @@ def pack(archive: Path, counted: Callable[[int], None] = lambda _: None) -> Pack
 
 
 def _needed() -> Iterator[Distribution]:
-    """Every distribution that this release needs on an executor, but for its own."""
+    """Every distribution that this release needs on an executor, except for its own."""
     from packaging.requirements import Requirement
     from packaging.utils import canonicalize_name
 

@@ -18,7 +18,7 @@ _ERASE_LINE = "\r\x1b[2K"
 
 
 class Progress:
-    """Counts what is done of what is to be done; drawn anew on a terminal, a line every few seconds elsewhere.
+    """Counts what is done of what is to be done; drawn again on a terminal, a line every few seconds elsewhere.
 
     Entered as a context, once, it is shown whether or not anything is counted; on a terminal nothing of it stays. Any
     thread may count.
@@ -41,7 +41,7 @@ class Progress:
         self.bytes = self.objects = self.tasks = 0
         """Done so far."""
         self.total_bytes = self.total_tasks = 0
-        """To be done, as far as it is known; 0 where it is not."""
+        """To be done, as far as it is known; 0 if it is not."""
         self._began = self._told = clock()
         self._shown = False
         self._left = threading.Event()

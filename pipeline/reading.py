@@ -1,6 +1,6 @@
 """How the jobs read records: many rows by few ranged GETs, each batch checked, with offsets and times in place.
 
-Everything in `pipeline` that reads records does it by way of this file. Sans-io but for `fetch_ranges`.
+Everything in `pipeline` that reads records does it by way of this file. Sans-io except for `fetch_ranges`.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _FORMATS = {FORMAT_VERSION: False, MERGED_FORMAT_VERSION: True}
 class RowUnreadable(Exception):
     """A row's bytes are not there, or are not what the row says.
 
-    The text names object, position and offsets, and fits a line. `row` is None where a whole range is concerned.
+    The text names object, position and offsets, and fits a line. `row` is None if a whole range is concerned.
     """
 
     def __init__(self, kind: Kind, row: Row | None, text: str) -> None:
@@ -71,7 +71,7 @@ class RowUnreadable(Exception):
 
 
 def finding_of(kind: str) -> str:
-    """The name of a finding, as the audit has it, for what `RowUnreadable` says."""
+    """Return the name of a finding, as the audit has it, for what `RowUnreadable` says."""
     return _FINDINGS.get(kind, kind)
 
 
@@ -90,7 +90,8 @@ class Range(NamedTuple):
 def coalesce(
     rows: Sequence[Row], *, max_get_bytes: int = MAX_GET_BYTES, max_gap_bytes: int = MAX_GAP_BYTES
 ) -> list[Range]:
-    """The ranges that hold all of `rows`, in the order in which their objects (then ranges) first come in `rows`.
+    """Return the ranges that hold all of `rows`, in the order in which their objects (then ranges) first come in
+    `rows`.
 
     Rows of one object that are at most `max_gap_bytes` apart share a range, as long as that does not pass
     `max_get_bytes`; no row is cut. A row behind an object's format byte is read with that, to check it.
@@ -137,7 +138,7 @@ async def fetch_ranges(
 
     What the caller was given last counts until it asks for the next. A range larger than all that is allowed comes
     alone. Fewer bytes than asked for come where the object is shorter, RowUnreadable (`missing`, of no row) where there
-    is none. Raises StorageError where the storage fails; for an object that it refuses to give, `despite_refusals` has
+    is none. Raises StorageError if the storage fails; for an object that it refuses to give, `despite_refusals` has
     RowUnreadable come instead (`refused`, of no row). Close it (`aclosing`) where it is left early.
     """
     left = iter(ranges)
@@ -181,7 +182,7 @@ async def _fetch(
 
 
 def row_batches(data: Buffer, range_: Range, row: Row) -> tuple[bytearray | memoryview, list[BatchBounds]]:
-    """The row's batches, out of the `data` of a range that holds it, and where each lies in them.
+    """Return the row's batches, out of the `data` of a range that holds it, and where each lies in them.
 
     Base offsets, leader epoch 0 and append time are in place, the CRC of each batch is verified. What is not in place
     yet is written into `data` itself where that is a bytearray, and into a copy where it can't be written to; else the

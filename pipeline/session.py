@@ -224,7 +224,7 @@ def _end_java() -> None:
 
 
 def _reason(error: Exception, log: IO[bytes]) -> str:
-    """The error in one line; of a JVM that ended at once, what it wrote last."""
+    """Return the error in one line; of a JVM that ended at once, what it wrote last."""
     if "JAVA_GATEWAY_EXITED" not in str(error):
         return one_line(error)
     log.seek(max(0, log.seek(0, os.SEEK_END) - _LAST_BYTES))

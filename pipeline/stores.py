@@ -20,8 +20,8 @@ async def opened(settings: Settings, *, patient: bool = False) -> AsyncIterator[
     """Everything that a proxy with these settings would work with; nothing is tried out by writing.
 
     In a task as on the driver: settings are pickled with the task. `patient`: where the coordinator does not answer it
-    is asked again, as hours of work may hang on it. Raises StorageError where storage can't be used,
-    CoordinatorUnavailable where the coordinator does not answer, StoreUnfit where they don't belong together: a job
+    is asked again, as hours of work may hang on it. Raises StorageError if storage can't be used,
+    CoordinatorUnavailable if the coordinator does not answer, StoreUnfit if they don't belong together: a job
     would swap rows of one deployment for objects of another.
     """
     async with AsyncExitStack() as opening:

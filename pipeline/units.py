@@ -26,7 +26,7 @@ def byte_count(text: str) -> int:
 
 
 def told_bytes(count: float) -> str:
-    """A number of bytes for people: `1.5 GiB`."""
+    """Return a number of bytes for people: `1.5 GiB`."""
     for unit in _TOLD_BYTES:
         if abs(count) < 1024 or unit == _TOLD_BYTES[-1]:
             break
@@ -35,7 +35,7 @@ def told_bytes(count: float) -> str:
 
 
 def told_seconds(seconds: float) -> str:
-    """A span of time for people: `42 s`, `3 min 20 s`, `2 h 5 min`."""
+    """Return a span of time for people: `42 s`, `3 min 20 s`, `2 h 5 min`."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"

@@ -234,7 +234,7 @@ class Audit:
 
     @staticmethod
     async def _repair(stores: Stores, wrong: WrongUse) -> bool:
-        """Whether it still was what it was before and after the count, and is right now."""
+        """Return whether it still was what it was before and after the count, and is right now."""
         return await stores.coordinator.rows.correct_use(wrong.shard, wrong.segment, wrong.told, wrong.counted)
 
     def report(self, found: Decided) -> AuditReport:

@@ -48,7 +48,7 @@ def check_bucket(
     """What is odd in one bucket; counts it into `totals`.
 
     `orphans_before_ms`: objects that were stored before that moment (milliseconds since 1970) and that nothing names
-    should have been collected. `shards`: of the coordinator; 0 where use is not to be looked at, nor orphans.
+    should have been collected. `shards`: of the coordinator; 0 if use is not to be looked at, nor orphans.
     """
     rows = sorted(spill.rows(bucket), key=lambda placed: (placed.row.segment, placed.row.position, placed.row.length))
     objects = {listed.segment: listed for listed in spill.objects(bucket)}

@@ -15,7 +15,7 @@ from pipeline.tasks import run_tasks
 def run(context: JobContext, options: AuditOptions) -> AuditReport:
     """Everything, or with topics named in the context only those (use and orphans are not looked at then).
 
-    Raises CoordinatorUnavailable and StorageError where there is nothing to look at, and InspectionError for a topic
+    Raises CoordinatorUnavailable and StorageError if there is nothing to look at, and InspectionError for a topic
     that is not diskless.
     """
     audit = Audit(context.settings, options, context.progress, topics=context.topics, dry_run=context.dry_run)

@@ -81,7 +81,7 @@ def read_tasks(settings: Settings, rows: Iterator[PlacedRow]) -> Iterator[ReadTa
 
 
 def read(task: ReadTask) -> ReadAnswer:
-    """On an executor. Raises StorageError where the storage fails."""
+    """On an executor. Raises StorageError if the storage fails."""
 
     async def work() -> ReadAnswer:
         async with storage_opened(task.settings) as storage:
@@ -91,7 +91,7 @@ def read(task: ReadTask) -> ReadAnswer:
 
 
 async def read_rows(storage: ObjectStorage, rows: Sequence[PlacedRow]) -> ReadAnswer:
-    """Read them with few GETs, and check all of their batches. Raises StorageError where the storage fails."""
+    """Read them with few GETs, and check all of their batches. Raises StorageError if the storage fails."""
     answer = ReadAnswer()
     ranges = _with_formats(reading.coalesce([placed.row for placed in rows]))
     fetched = reading.fetch_ranges(storage, ranges, gets=GETS, max_bytes_in_flight=MAX_BYTES_IN_FLIGHT)

@@ -169,7 +169,7 @@ async def orphans(stores: Stores, segments: Sequence[bytes]) -> AsyncIterator[by
 
 
 async def tombstones(coordinator: Coordinator, shards: int) -> dict[bytes, set[int]]:
-    """The shards in which each segment is tombstoned."""
+    """Return the shards in which each segment is tombstoned."""
     found: dict[bytes, set[int]] = {}
     for shard in range(shards):
         for segment in await _tombstones_of(coordinator, shard):

@@ -29,7 +29,7 @@ async def pages(coordinator: Coordinator, log: Log) -> AsyncIterator[IndexPage]:
 
 
 async def page_at(coordinator: Coordinator, log: Log, offset: int) -> IndexPage:
-    """The page that begins at an offset. Raises CoordinatorUnavailable."""
+    """Return the page that begins at an offset. Raises CoordinatorUnavailable."""
     return await patiently(partial(coordinator.rows.index_page, log.topic_id, log.partition, offset))
 
 
@@ -79,7 +79,7 @@ class LogWalk:
 
     @property
     def saw_appends_only(self) -> bool:
-        """Whether nothing was freed or replaced between the first page and the last: then the sums are exact."""
+        """Return whether nothing was freed or replaced between the first page and the last: then the sums are exact."""
         first, last = self._first, self._last
         return (
             first is not None

@@ -66,7 +66,7 @@ async def look_at_topics(settings: Settings, topics: tuple[str, ...]) -> None:
 
 
 async def look_at_storage(settings: Settings, topics: tuple[str, ...]) -> None:
-    """Raises StorageError where it can't be used. For a job that needs no coordinator."""
+    """Raises StorageError if it can't be used. For a job that needs no coordinator."""
     from pipeline.stores import storage_opened
 
     async with storage_opened(settings):
@@ -124,7 +124,7 @@ def _run(
 
 
 def byte_count(text: str) -> int:
-    """A size as options have it, such as 64MiB."""
+    """Return a size as options have it, such as 64MiB."""
     from pipeline import units
 
     try:

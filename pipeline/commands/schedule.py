@@ -1,4 +1,4 @@
-"""`diskless-proxy pipeline run`: several jobs in turn, once or for ever.
+"""`diskless-proxy pipeline run`: several jobs in turn, once or forever.
 
 Each has a Spark session of its own: between two rounds nothing of Spark is left in memory, and a JVM that died is only
 the end of its job.
@@ -37,7 +37,7 @@ def schedule(
 ) -> None:
     """Run several jobs in turn, with the options named here; a job that fails does not stop the next one.
 
-    With --every for ever: a round that takes longer than that is followed by the next one at once. SIGTERM ends it:
+    With --every forever: a round that takes longer than that is followed by the next one at once. SIGTERM ends it:
     while it waits at once, in a job when the tasks that run are done. Without, exits with 1 where a job did.
     """
     from pipeline.commands import run_command

@@ -26,7 +26,7 @@ class State(Enum):
 
     UNDER_WAY = "under way"
     AGAIN = "again"
-    """Its rows changed meanwhile, or a task failed: what is left of it is to be planned anew."""
+    """Its rows changed meanwhile, or a task failed: what is left of it is to be planned again."""
     DONE = "done"
     GONE = "gone"
     FAILED = "failed"
@@ -89,7 +89,7 @@ class Applier:
         return len(self._waiting)
 
     def _is_next(self, chunk: int) -> bool:
-        """Whether all chunks before it were done that have spans of its logs: those share one log at most."""
+        """Return whether all chunks before it were done that have spans of its logs: those share one log at most."""
         chunks = self.plan.chunks
         return not chunk or self._applied[chunk - 1] or chunks[chunk - 1][-1].log != chunks[chunk][0].log
 
@@ -147,7 +147,8 @@ class Applier:
             self.stop(span.log, State.AGAIN, _changed(span), CHANGED_MEANWHILE)
 
     async def _is_trimmed(self, log: int, end: int) -> bool:
-        """Whether all before an offset has gone by retention or deletion, so that nothing of it had to be changed."""
+        """Return whether all before an offset has gone by retention or deletion, so that nothing of it had to be
+        changed."""
         one = self.plan.logs[log]
         (described,) = await patiently(partial(self.coordinator.describe, one.topic_id, [one.partition]))
         return described is None or described.log_start_offset >= end

@@ -11,7 +11,7 @@ from proxy.wire.errors import ProtocolError
 
 
 async def default_cleanup_policy(settings: Settings) -> str:
-    """The brokers' `log.cleanup.policy`, as proxies go by it; Kafka's own default where no broker tells it."""
+    """Return the brokers' `log.cleanup.policy`, as proxies go by it; Kafka's own default where no broker tells it."""
     cluster = Cluster(settings)
     try:
         await cluster.refresh()

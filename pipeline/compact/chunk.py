@@ -71,7 +71,7 @@ class ChunkAnswer:
     bytes_read: int = 0
     """Of batches."""
     bytes_written: int = 0
-    """Of the object; 0 where none was made."""
+    """Of the object; 0 if none was made."""
     not_after_ms: int = 0
     """By the store's clock: until when the swaps may be done."""
     records_before: int = 0
@@ -82,7 +82,8 @@ class ChunkAnswer:
 
 
 async def rewrite_chunk(work: Work, chunk: Chunk, survivors: Survivors) -> ChunkAnswer:
-    """Upload what is left of a chunk, but for a dry run. Raises StorageError, ShardFenced, CoordinatorUnavailable."""
+    """Upload what is left of a chunk, except for a dry run. Raises StorageError, ShardFenced,
+    CoordinatorUnavailable."""
     async with opened(work.settings, patient=True) as stores:
         return await rewrite_in(stores, work, chunk, survivors)
 

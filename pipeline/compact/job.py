@@ -68,7 +68,7 @@ _IN_A_DRY_RUN = {"objects_written": "objects_to_write", "bytes_written": "bytes_
 
 
 def run(context: JobContext, options: CompactOptions) -> JobReport:
-    """Compact. Raises InspectionError for a topic that is not diskless, StorageError and CoordinatorUnavailable where
+    """Compact. Raises InspectionError for a topic that is not diskless, StorageError and CoordinatorUnavailable if
     nothing can be done at all; what goes wrong later is a finding."""
     with opened_by_driver(context.settings) as (stores, runner):
         return _CompactJob(context, options, stores, runner).run()

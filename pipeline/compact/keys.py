@@ -128,7 +128,7 @@ def _overlaps(row: Row, ranges: Sequence[tuple[int, int]]) -> bool:
 
 
 def keys_of(batch: bytearray | memoryview, span: Span) -> Keys:
-    """The keys of a batch's records within the span, each with the code of its last record; none of batches that
+    """Return the keys of a batch's records within the span, each with the code of its last record; none of batches that
     compaction leaves alone. Raises RecordsError."""
     header = read_header(batch)
     if header.is_control or header.is_transactional or not header.record_count:

@@ -81,7 +81,7 @@ async def plan_logs(
     force: bool,
     only: Iterable[tuple[bytes, int]] | None = None,
 ) -> Plan:
-    """A plan for these topics, which are compacted ones.
+    """Return a plan for these topics, which are compacted ones.
 
     `force`: also logs that are not due. `only`: of these logs (topic ID, partition) alone. Raises ShardFenced and
     CoordinatorUnavailable; topics that are deleted meanwhile are left out. Rows are looked at a page at a time.
@@ -166,7 +166,7 @@ async def _plan_log(
     now_ms: int,
     force: bool,
 ) -> list[Span]:
-    """The spans of one log; none where it is not to be compacted. Adds it to the plan's logs."""
+    """Return the spans of one log; none where it is not to be compacted. Adds it to the plan's logs."""
     log, coordinator = (topic.topic_id, partition), stores.coordinator
     (compacted,) = await coordinator.rows.compacted([log])
     (described,) = await coordinator.describe(topic.topic_id, [partition])
@@ -200,8 +200,8 @@ async def _add_rows(
 
 
 async def _first_dirty_ms(storage: ObjectStorage, row: Row, first_dirty: int) -> int:
-    """The time of the first batch of a merged row that was never cleaned; NO_TIMESTAMP where it can't be read, which
-    is told when the log is due."""
+    """Return the time of the first batch of a merged row that was never cleaned; NO_TIMESTAMP where it can't be read,
+    which is told when the log is due."""
     try:
         data = await storage.fetch(segment_key(row.segment), row.position, row.position + row.length)
         bounds = place_batches(memoryview(data), row)

@@ -1,6 +1,6 @@
 """How far a compacted log can be cleaned, and whether it is worth it: `LogCleanerManager` of Kafka 4.x. Sans-io.
 
-What differs: a diskless log has no active segment, so that all that is confirmed can be cleaned but for what
+What differs: a diskless log has no active segment, so that all that is confirmed can be cleaned except for what
 `min.compaction.lag.ms` keeps; and where Kafka asks a segment for its times and sizes, a row of the index is asked.
 """
 
@@ -44,7 +44,7 @@ def configs_of(configs: Mapping[str, str]) -> CompactionConfigs:
 
 
 def first_dirty_offset(compacted: int, log_start_offset: int, high_watermark: int) -> int:
-    """Where cleaning begins. `compacted`: up to where it was done; 0 where never."""
+    """Where cleaning begins. `compacted`: up to where it was done; 0 if never."""
     return compacted if log_start_offset <= compacted <= high_watermark else log_start_offset
 
 
@@ -66,7 +66,7 @@ class Cleanable:
         """Exclusive."""
 
     def takes(self, row: Row) -> bool:
-        """Add the next row; False where neither it nor what comes behind it can be cleaned yet."""
+        """Add the next row; False if neither it nor what comes behind it can be cleaned yet."""
         newest_ms = max(row.max_timestamp_ms, row.append_time_ms) if row.log_append_time else row.max_timestamp_ms
         is_dirty = row.last_offset >= self._first_dirty
         if is_dirty and self._configs.min_lag_ms > 0 and newest_ms > self._now_ms - self._configs.min_lag_ms:
@@ -84,7 +84,7 @@ class Cleanable:
 
     @property
     def wants_first_time(self) -> bool:
-        """Whether it may be due by the time of the first batch in `joined`: that of its row is its newest."""
+        """Return whether it may be due by the time of the first batch in `joined`: that of its row is its newest."""
         return self.joined is not None and self._configs.max_lag_ms < _LONGEST_MS and not self.is_due
 
     def begins_at(self, first_ms: int) -> None:
@@ -100,6 +100,6 @@ class Cleanable:
 
     @property
     def is_due(self) -> bool:
-        """Whether Kafka would clean it now, by `min.cleanable.dirty.ratio` or `max.compaction.lag.ms`."""
+        """Return whether Kafka would clean it now, by `min.cleanable.dirty.ratio` or `max.compaction.lag.ms`."""
         too_old = self._earliest_dirty_ms < self._now_ms - self._configs.max_lag_ms
         return self.dirty_bytes > 0 and (too_old or self.dirty_ratio > self._configs.min_dirty_ratio)

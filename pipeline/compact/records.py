@@ -1,7 +1,7 @@
-"""Some of the records of a batch, and batches made anew of them. Sans-io.
+"""Some of the records of a batch, and batches made again of them. Sans-io.
 
-A record's bytes are kept as they are but for its timestamp delta, where its batch gets another base timestamp: that is
-where the delete horizon of tombstones stands (KIP-534, `DefaultRecordBatch.deleteHorizonMs`).
+A record's bytes are kept as they are except for its timestamp delta, where its batch gets another base timestamp: that
+is where the delete horizon of tombstones stands (KIP-534, `DefaultRecordBatch.deleteHorizonMs`).
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ class Kept(NamedTuple):
     """As they lie in a batch, not compressed."""
     records: int
     newest_delta: int
-    """The greatest of their timestamp deltas; 0 where there are none."""
+    """The greatest of their timestamp deltas; 0 if there are none."""
 
 
 def delete_horizon_ms(header: BatchHeader) -> int | None:
-    """From when on the batch's tombstones may go, in milliseconds since 1970; None where it is not set."""
+    """From when on the batch's tombstones may go, in milliseconds since 1970; None if it is not set."""
     return header.base_timestamp_ms if header.attributes & DELETE_HORIZON else None
 
 
 def records_of(batch: Buffer, header: BatchHeader) -> bytes:
-    """The decompressed records of a whole batch. Raises RecordsError."""
+    """Return the decompressed records of a whole batch. Raises RecordsError."""
     try:
         packed = memoryview(batch)[HEADER_BYTES : header.length]
         return bytes(decompress(header.compression, packed, MAX_DECOMPRESSED_BYTES))
@@ -107,7 +107,8 @@ def kept_of(data: bytes, count: int, deltas: Container[int]) -> Kept:
 
 
 def moved(kept: Kept, by_ms: int) -> tuple[Kept, int]:
-    """The records with timestamp deltas that count from so much later a base, and how many of them are tombstones.
+    """Return the records with timestamp deltas that count from so much later a base, and how many of them are
+    tombstones.
 
     Raises RecordsError.
     """
@@ -130,10 +131,10 @@ def moved(kept: Kept, by_ms: int) -> tuple[Kept, int]:
 
 
 def batch_of(batch: Buffer, header: BatchHeader, kept: Kept, *, horizon_ms: int | None) -> bytes:
-    """The batch with those of its records alone, as `MemoryRecords.buildRetainedRecordsInto` makes it.
+    """Return the batch with those of its records alone, as `MemoryRecords.buildRetainedRecordsInto` makes it.
 
     Base and last offset, producer, codec and type of time stay. `horizon_ms`: its delete horizon from now on, from
-    which the records' timestamp deltas count; None where it has none.
+    which the records' timestamp deltas count; None if it has none.
     """
     base_ms = header.base_timestamp_ms if horizon_ms is None else horizon_ms
     made = header._replace(
@@ -146,7 +147,8 @@ def batch_of(batch: Buffer, header: BatchHeader, kept: Kept, *, horizon_ms: int 
 
 
 def emptied(batch: Buffer, header: BatchHeader) -> bytes:
-    """The batch without records, as `DefaultRecordBatch.writeEmptyHeader` leaves it: offsets and sequences stay."""
+    """Return the batch without records, as `DefaultRecordBatch.writeEmptyHeader` leaves it: offsets and sequences
+    stay."""
     attributes = header.attributes & ~(_CODEC_MASK | DELETE_HORIZON)
     bare = header._replace(attributes=attributes, base_timestamp_ms=NO_TIMESTAMP, record_count=0)
     return _sealed(batch, bare, b"")

@@ -39,7 +39,7 @@ class Cleaned(NamedTuple):
     last_offset: int
     """Of the last batch in it; -1 where there is none."""
     max_timestamp_ms: int
-    """Of all batches in it, as their headers have it; says nothing where there is none."""
+    """Of all batches in it, as their headers have it; says nothing if there is none."""
     records_before: int
     records: int
     tombstones_removed: int
@@ -75,7 +75,7 @@ def clean_row(run: Buffer, bounds: Sequence[BatchBounds], survivors: Sequence[in
 def clean_batch(
     batch: memoryview, header: BatchHeader, bounds: BatchBounds, survivors: Sequence[int], cleaning: Cleaning
 ) -> tuple[memoryview | bytes | None, int]:
-    """What is left of a batch, and how many tombstones went; the batch itself where it stays, None where it goes.
+    """What is left of a batch, and how many tombstones went; the batch itself where it stays, None if it goes.
 
     `survivors`: those within its offsets. Control batches and those of transactions are left as they are: whether they
     count is not known in here. Raises RecordsError.
@@ -108,7 +108,7 @@ def clean_batch(
 def _without_records(
     batch: memoryview, header: BatchHeader, bounds: BatchBounds, cleaning: Cleaning
 ) -> memoryview | bytes | None:
-    """The bare header, where it is needed for a producer's last sequence or the end of what was looked at."""
+    """Return the bare header, where it is needed for a producer's last sequence or the end of what was looked at."""
     is_last = bounds.last_offset + 1 == cleaning.end_offset
     if not is_last and _last_sequence(header) not in cleaning.last_sequences:
         return None

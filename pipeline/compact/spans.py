@@ -42,7 +42,7 @@ class ReadRow(NamedTuple):
 
 
 async def rows_now(coordinator: Coordinator, log: Log, span: Span) -> list[Row]:
-    """The rows that hold offsets of the span. Raises LogGone, ShardFenced and CoordinatorUnavailable."""
+    """Return the rows that hold offsets of the span. Raises LogGone, ShardFenced and CoordinatorUnavailable."""
 
     async def rows() -> list[Row]:
         pages = rows_of_log(coordinator, log.topic_id, log.partition, start=span.start, end=span.end)
@@ -52,9 +52,9 @@ async def rows_now(coordinator: Coordinator, log: Log, span: Span) -> list[Row]:
 
 
 async def read_rows(storage: ObjectStorage, rows: Sequence[Row]) -> AsyncIterator[tuple[int, ReadRow | RowUnreadable]]:
-    """The batches of rows of any partitions, or why there are none, each beside the row's place among `rows`.
+    """The batches of rows of any partitions, or why there are none, each next to the row's place among `rows`.
 
-    In the order in which their objects are read. Raises StorageError where the storage fails.
+    In the order in which their objects are read. Raises StorageError if the storage fails.
     """
     ranges = coalesce(rows)
     async with aclosing(fetch_ranges(storage, ranges, gets=GETS, max_bytes_in_flight=MAX_BYTES_IN_FLIGHT)) as fetched:

@@ -56,14 +56,14 @@ class _Together:
 
 
 class Survivors:
-    """The last record of each key in all logs of a run, beside the chunk in which it lies."""
+    """The last record of each key in all logs of a run, next to the chunk in which it lies."""
 
     def __init__(self, spark: SparkSession, work: Work) -> None:
         """Reads all keys and groups them; raises what Spark raises when a task has failed for good."""
         self._context = spark.sparkContext
         self._chunks = len(work.chunks)
         self._work: Broadcast[Work] = self._context.broadcast(work)
-        # Not told beside the keys: when an executor is lost Spark reads some chunks again, but has only those of the
+        # Not told next to the keys: when an executor is lost Spark reads some chunks again, but has only those of the
         # groups made again that were lost as well, and what was told in another group would reach nobody.
         self._read: Accumulator[KeysRead] = self._context.accumulator(KeysRead(), _Together())  # type: ignore[arg-type]
         self._answers: RDD[Row] = _answers(spark, self._work, self._read, self._chunks).rdd
@@ -90,7 +90,7 @@ class Survivors:
         self._work.unpersist()
 
     def _partition(self, number: int) -> Any:
-        # As `SparkContext.runJob`, but for its function of the rows, for which each core would start another Python.
+        # As `SparkContext.runJob`, except for its function of the rows, for which each core would start another Python.
         from pyspark.util import _load_from_socket
 
         jvm = self._context._jvm

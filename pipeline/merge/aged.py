@@ -80,7 +80,10 @@ async def aged_objects(
 
 
 async def _begins_dead(storage: ObjectStorage, first: FirstRow, permits: asyncio.Semaphore) -> bool:
-    """Whether the row's first batch lies before the log start. One that can't be read is seen when it is merged."""
+    """Return whether the row's first batch lies before the log start.
+
+    One that can't be read is seen when it is merged.
+    """
     row = first.row
     async with permits:
         try:

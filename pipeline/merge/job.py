@@ -37,7 +37,7 @@ MAX_ROWS_TRIED_AGAIN = 500_000
 
 
 def run(context: JobContext, options: MergeOptions) -> JobReport:
-    """Merge. Raises InspectionError for a topic that is not diskless, StorageError and CoordinatorUnavailable where
+    """Merge. Raises InspectionError for a topic that is not diskless, StorageError and CoordinatorUnavailable if
     nothing can be done at all; what goes wrong later is a finding."""
     with opened_by_driver(context.settings) as (stores, runner):
         return _MergeJob(context, options, stores, runner).run()
@@ -84,7 +84,7 @@ class _MergeJob(Driver):
     # What is to be done
 
     def _look_around(self, topics: list[DisklessTopic]) -> tuple[int, Aged]:
-        """The store's time, and what has to be rewritten for its age."""
+        """Return the store's time, and what has to be rewritten for its age."""
         for topic in topics:
             logs = self._call(
                 patiently(partial(self._coordinator.describe, topic.topic_id, list(range(topic.partitions))))

@@ -1,7 +1,7 @@
 """Where each row goes in a merged object, and the rows that take their places. Pure.
 
-Rows keep their length, but for batches before a log start, so most of this is known before a byte is read. The new rows
-are much smaller than the object, for caches, lookups by time and retention work by rows.
+Rows keep their length, except for batches before a log start, so most of this is known before a byte is read. The new
+rows are much smaller than the object, for caches, lookups by time and retention work by rows.
 """
 
 from __future__ import annotations

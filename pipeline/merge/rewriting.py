@@ -1,7 +1,7 @@
 """What an executor does for a merge: read the rows of a task by few GETs, check them, upload the merged objects.
 
 The coordinator is not asked: what was made means nothing until the driver has swapped rows for it. An object's name is
-chosen by each attempt anew, so attempts that are killed, or run twice, do not meet; what they leave is an orphan.
+chosen by each attempt again, so attempts that are killed, or run twice, do not meet; what they leave is an orphan.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from proxy.storage import ObjectStorage, StorageError
 GETS = 16
 """At a time, of one task."""
 MAX_BYTES_IN_FLIGHT = 67_108_864
-"""That a task has read, or is reading, beside the objects that it makes."""
+"""That a task has read, or is reading, next to the objects that it makes."""
 
 
 class Unread(NamedTuple):
@@ -87,7 +87,7 @@ class Merger:
     async def merge(self) -> Merged:
         """Read, check, upload; an object is uploaded as soon as it is complete.
 
-        Raises StorageError where the storage fails, or refuses all that is asked for; of single objects that it refuses
+        Raises StorageError if the storage fails, or refuses all that is asked for; of single objects that it refuses
         the rows stay as they are.
         """
         places = [(opened, at) for opened in self._outputs for at in opened.places()]
@@ -184,7 +184,7 @@ class _Open:
                 self._left_out[at.row] = left_out
 
     def closed(self) -> tuple[bytearray, list[Joined]]:
-        """The whole object without what could not be read, and what lies in it: nothing where nothing could be."""
+        """Return the whole object without what could not be read, and what lies in it: nothing if nothing could be."""
         data, joined = self._data, self._joined
         if self.unreadable or self._left_out:
             was_at = {place.row: place.position + self._left_out.get(place.row, 0) for place in self.places()}

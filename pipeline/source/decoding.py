@@ -67,7 +67,7 @@ class PlainRecord(NamedTuple):
 
 
 def decode(batch: memoryview, header: BatchHeader, base_offset: int) -> tuple[list[AnyRecord], int]:
-    """The records of a whole batch, offsets in place, and how many bytes they were when decompressed.
+    """Return the records of a whole batch, offsets in place, and how many bytes they were when decompressed.
 
     Raises RecordsError where the bytes are not what the header says.
     """
@@ -141,7 +141,7 @@ class ArrowBuilder:
 
     @property
     def full(self) -> bool:
-        """Whether it is time to `take`."""
+        """Return whether it is time to `take`."""
         return self._bytes >= ARROW_BATCH_BYTES or self._count >= ARROW_BATCH_RECORDS
 
     def add(self, topic: str, partition: int, records: Sequence[AnyRecord], size_bytes: int) -> None:
@@ -159,7 +159,7 @@ class ArrowBuilder:
         self._bytes += size_bytes
 
     def take(self) -> pa.RecordBatch | None:
-        """What has been collected; None where that is nothing. Raises SourceError."""
+        """What has been collected; None if that is nothing. Raises SourceError."""
         if not self._count:
             return None
         made = pa.RecordBatch.from_arrays([self._column(field) for field in self._schema], schema=self._schema)
@@ -205,7 +205,7 @@ TAKEN: dict[str, Callable[[Sequence[AnyRecord]], list[Any]]] = {
 
 
 def header_column(headers: Sequence[Headers], kind: pa.ListType) -> pa.Array:
-    """Headers of records as Spark's Kafka source has them: null where a record has none."""
+    """Headers of records as Spark's Kafka source has them: null if a record has none."""
     if not any(headers):
         return pa.nulls(len(headers), kind)
     keys: list[str] = []

@@ -35,7 +35,7 @@ class Bounds:
     """No highest one: neither a row nor a batch says how old its oldest record is."""
 
     def wants(self, topic: str, partition: int) -> bool:
-        """Whether records of that partition may be wanted."""
+        """Return whether records of that partition may be wanted."""
         return (
             (self.topics is None or topic in self.topics)
             and (self.partitions is None or partition in self.partitions)
@@ -89,7 +89,7 @@ def _both(known: frozenset[T] | None, values: frozenset[T]) -> frozenset[T]:
 
 
 def _values(one: Any, kind: type) -> frozenset[Any] | None:
-    """What the column may be; None where the filter does not name values. A null equals nothing that is read."""
+    """What the column may be; None if the filter does not name values. A null equals nothing that is read."""
     if isinstance(one, _EQUAL):
         values: tuple[Any, ...] = (one.value,)
     elif isinstance(one, datasource.In):
@@ -100,7 +100,7 @@ def _values(one: Any, kind: type) -> frozenset[Any] | None:
 
 
 def _range(one: Any) -> tuple[int, int]:
-    """The lowest and the highest whole number that the filter lets through."""
+    """Return the lowest and the highest whole number that the filter lets through."""
     values = _values(one, int)
     if values is not None:
         return (min(values), max(values)) if values else (_HIGHEST, _LOWEST)
@@ -118,7 +118,7 @@ def _range(one: Any) -> tuple[int, int]:
 
 
 def _earliest_ms(one: Any) -> int:
-    """The millisecond of the earliest time that the filter lets through."""
+    """Return the millisecond of the earliest time that the filter lets through."""
     values = _values(one, datetime)
     if values is None and isinstance(one, datasource.GreaterThan | datasource.GreaterThanOrEqual):
         values = frozenset([one.value] if isinstance(one.value, datetime) else [])

@@ -15,7 +15,7 @@ _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d
 
 
 def positive(options: Mapping[str, str], name: str) -> int | None:
-    """A whole number above 0; None where the option is not given."""
+    """Return a whole number above 0; None if the option is not given."""
     if name not in options:
         return None
     number = _number(options, name)
@@ -25,7 +25,7 @@ def positive(options: Mapping[str, str], name: str) -> int | None:
 
 
 def not_negative(options: Mapping[str, str], name: str) -> int:
-    """A whole number of an option that is given."""
+    """Return a whole number of an option that is given."""
     number = _number(options, name)
     if number < 0:
         raise OptionError(f"option {name!r} can't be negative; it is {number}")

@@ -114,7 +114,7 @@ def parse_options(given: Mapping[str, str], *, kind: Literal["batch", "stream", 
 
 
 def _known(given: Mapping[str, str]) -> dict[str, str]:
-    """The options under the names that this file has for them."""
+    """Return the options under the names that this file has for them."""
     by_lower = {name.lower(): name for name in NAMES}
     options: dict[str, str] = {}
     for name in given:
@@ -177,7 +177,7 @@ def _starting(options: Mapping[str, str], kind: str) -> Limit:
 
 
 def _limit(options: Mapping[str, str], timestamp: str, by_timestamp: str, offsets: str) -> Limit | None:
-    """The one that counts, in the order of Spark's Kafka source: one time, times by partition, offsets."""
+    """Return the one that counts, in the order of Spark's Kafka source: one time, times by partition, offsets."""
     if timestamp in options:
         return Since(values.not_negative(options, timestamp))
     if by_timestamp in options:

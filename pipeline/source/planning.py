@@ -62,7 +62,7 @@ async def batch_ranges(
 
 
 def _there(range_: LogRange, ends: LogEnds, fail: bool) -> LogRange:
-    """The part of the range that the log has."""
+    """Return the part of the range that the log has."""
     start, end = range_.start, range_.end
     if start < ends.log_start_offset and start < end:
         lose(f"{range_.name} begins at offset {ends.log_start_offset}, {start} was asked for", fail)
@@ -79,7 +79,7 @@ def _there(range_: LogRange, ends: LogEnds, fail: bool) -> LogRange:
 async def sized(
     coordinator: Coordinator, ranges: Iterable[LogRange], *, split_bytes: int, bounds: Bounds, fail_on_data_loss: bool
 ) -> list[LogRange]:
-    """The ranges cut where rows end, so that each piece is about a split at most.
+    """Return the ranges cut where rows end, so that each piece is about a split at most.
 
     What holds nothing within `bounds` is left out. Raises DataLoss, CoordinatorUnavailable.
     """

@@ -22,7 +22,8 @@ async def resolve(
     *,
     latest_where_none_matches: bool,
 ) -> dict[TopicPartition, int]:
-    """The offset that the limit means for each partition. Those that it names stay as they are, wherever the log is.
+    """Return the offset that the limit means for each partition. Those that it names stay as they are, wherever the log
+    is.
 
     Raises OptionError where it names other partitions than are read, SourceError where no record is that new.
     """

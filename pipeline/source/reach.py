@@ -28,7 +28,7 @@ class Reach:
         self.coordinator = coordinator
 
     async def topics(self) -> tuple[DisklessTopic, ...]:
-        """The registry as it is now. Raises CoordinatorUnavailable."""
+        """Return the registry as it is now. Raises CoordinatorUnavailable."""
         return (await self._registry.load()).topics
 
 
@@ -58,7 +58,7 @@ async def ends_of(coordinator: Coordinator, topics: Iterable[ChosenTopic]) -> di
 
 
 def settings_of(path: str) -> Settings:
-    """The proxy's settings file, with the environment over it. Raises SourceError."""
+    """Return the proxy's settings file, with the environment over it. Raises SourceError."""
     try:
         return load_settings(Path(path))
     except ConfigError as error:

@@ -106,7 +106,7 @@ class TimeLookups:
 
 
 def splits_of(ranges: Sequence[LogRange], options: SourceOptions) -> list[InputPartition]:
-    """The tasks for these pieces."""
+    """Return the tasks for these pieces."""
     arranged = arrange(
         ranges,
         split_bytes=options.split_bytes,

@@ -33,7 +33,7 @@ class DisklessDataSource(DataSource):
         return schema_of(include_headers=parse_options(self.options).include_headers)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """A batch query. Raises SourceError."""
+        """Return a batch query. Raises SourceError."""
         from pipeline.source.reach import settings_of
         from pipeline.source.reader import DisklessReader, FilteringReader
 
@@ -45,7 +45,7 @@ class DisklessDataSource(DataSource):
         return kind(schema, options, settings_of(options.config))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """A stream. Raises SourceError."""
+        """Return a stream. Raises SourceError."""
         from pipeline.source.reach import settings_of
         from pipeline.source.stream import DisklessStreamReader
 

@@ -38,7 +38,7 @@ Answer = TypeVar("Answer")
 
 
 class DisklessStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """A stream. Connects when it is first asked something, and anew after every failure: it is pickled before."""
+    """A stream. Connects when it is first asked something, and again after every failure: it is pickled before."""
 
     def __init__(self, schema: StructType, options: SourceOptions, settings: Settings) -> None:
         self._schema = schema
@@ -77,7 +77,7 @@ class DisklessStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where the next micro-batch ends; `start` where there is nothing to read, or too little yet.
 
         The first one of a new stream is empty: so the place where it begins is in the checkpoint before anything is
-        read. Spark would ask anew, and miss what came meanwhile, had the first one failed.
+        read. Spark would ask again, and miss what came meanwhile, had the first one failed.
         """
         if start == self._initial and not self._begun:
             self._begun = True
@@ -103,7 +103,7 @@ class DisklessStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return None if self._seen is None else to_json(self._seen.latest())
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """The tasks of a micro-batch. Raises SourceError."""
+        """Return the tasks of a micro-batch. Raises SourceError."""
         # A first micro-batch that is run again: nothing was asked of this reader but where the stream begins.
         self._begun = True
         ranges = ranges_between(from_json(start), from_json(end))

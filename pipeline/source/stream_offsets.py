@@ -1,7 +1,7 @@
 """How far a stream has come, as Spark keeps it in checkpoints; and how much of what is there one trigger takes. Pure.
 
 `{"version": 1, "topics": {"t": {"id": "…", "offsets": {"0": 42}}}}`: with the topic's ID, so that a topic that was
-deleted and made anew under its name is not taken for the old one. Spark compares these as text: always in one order.
+deleted and made again under its name is not taken for the old one. Spark compares these as text: always in one order.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def from_json(data: Mapping[str, Any]) -> dict[str, TopicOffsets]:
 
 
 def admitted(available: Mapping[TopicPartition, int], most: int) -> dict[TopicPartition, int]:
-    """How many offsets of each partition a trigger takes, `most` in all: each by its share of what is available.
+    """Return how many offsets of each partition a trigger takes, `most` in all: each by its share of what is available.
 
     As `maxOffsetsPerTrigger` of Spark's Kafka source, but never more in all. At least one, where any is available.
     """
@@ -69,7 +69,7 @@ def admitted(available: Mapping[TopicPartition, int], most: int) -> dict[TopicPa
         return dict(available)
     taken = {where: most * count // total for where, count in available.items()}
     left = most - sum(taken.values())
-    # Largest remainder first: no partition waits for ever.
+    # Largest remainder first: no partition waits forever.
     by_remainder = sorted(available, key=lambda where: (-(most * available[where] % total), where))
     for where in by_remainder[:left]:
         taken[where] += 1

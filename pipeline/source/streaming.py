@@ -22,7 +22,7 @@ class Sight(NamedTuple):
     ends: Mapping[TopicPartition, LogEnds]
 
     def latest(self) -> dict[str, TopicOffsets]:
-        """The ends of all logs."""
+        """Return the ends of all logs."""
         return self.offsets_at({where: one.high_watermark for where, one in self.ends.items()})
 
     def offsets_at(self, offsets: Mapping[TopicPartition, int]) -> dict[str, TopicOffsets]:
@@ -71,7 +71,7 @@ def starts(
 
 
 def _known(offsets: StreamOffsets, name: str, topic_id: bytes) -> Mapping[int, int]:
-    """The places in a topic; none where it is another one of that name."""
+    """Return the places in a topic; none where it is another one of that name."""
     of = offsets.get(name)
     return of.offsets if of is not None and of.topic_id == topic_id else {}
 

@@ -24,7 +24,7 @@ _MAX_ATTEMPTS = 3
 async def offset_since(
     coordinator: Coordinator, storage: ObjectStorage, name: str, topic_id: bytes, partition: int, timestamp_ms: int
 ) -> int | None:
-    """The first offset whose record has the timestamp or a later one; None where none has.
+    """Return the first offset whose record has the timestamp or a later one; None if none has.
 
     `name`: of the partition, for error texts. Raises SourceError, StorageError, CoordinatorUnavailable.
     """

@@ -37,7 +37,7 @@ class Model:
 
     @property
     def elsewhere(self) -> float:
-        """The share of leaders that are in another rack than a client."""
+        """Return the share of leaders that are in another rack than a client."""
         return savings.crossings(self.racks, self.replication_factor).fetch
 
     @property
@@ -74,7 +74,7 @@ class Bill:
         return self.total_usd("without_proxies", kind) - self.total_usd("with_proxies", kind)
 
     def as_json(self) -> list[dict[str, Any]]:
-        """The lines, as JSON values."""
+        """Return the lines, as JSON values."""
         return [item._asdict() for item in self.items]
 
 
@@ -128,7 +128,7 @@ def _classic_else(records: Sequence[Flow], near_reads: Sequence[Flow], prices: P
         if flow.kind == "classic":
             client, server = flow.client_rack or flow.proxy_rack, flow.serving_rack or flow.proxy_rack
             straight[flow.direction] += flow.bytes * (client != server)
-    # A client elsewhere may have been beside the leader: nothing is claimed for it.
+    # A client elsewhere may have been next to the leader: nothing is claimed for it.
     near = sum(flow.bytes for flow in near_reads if flow.client_rack in ("", flow.proxy_rack))
     return [
         _crossing("without_proxies", "classic", "produced to leaders", straight["produce"], prices),

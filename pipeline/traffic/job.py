@@ -37,7 +37,7 @@ class TrafficOptions:
 
 
 def run(context: JobContext, options: TrafficOptions) -> TrafficReport:
-    """Read, sum up, show. Raises StorageError where the rollups can't be listed, PipelineError for the output."""
+    """Read, sum up, show. Raises StorageError if the rollups can't be listed, PipelineError for the output."""
     report = TrafficReport("traffic")
     rollups, foreign = rollups_in(context.settings, options.span)
     report.findings += [bad_rollup(*one) for one in foreign]

@@ -52,7 +52,7 @@ _ITEM_COLOURS = (
 
 
 def draw(summary: Summary) -> str:
-    """An SVG file."""
+    """Return an SVG file."""
     moved = summary.moved
     title = f"Traffic between racks, {summary.span.told()}"
     svg = Svg(WIDTH, HEIGHT, title, _LIGHT, _DARK)
@@ -241,7 +241,7 @@ def _step(most: int) -> int:
 
 
 def _round(size: int) -> str:
-    """A number on a scale, without digits that say nothing."""
+    """Return a number on a scale, without digits that say nothing."""
     return told_decimal(size).replace(".00 ", " ").replace(".0 ", " ") if size else "0"
 
 

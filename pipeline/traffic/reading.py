@@ -70,7 +70,7 @@ def tasks_of(settings: Settings, rollups: Iterable[Stored], span: Span, topics: 
 
 
 def read_rollups(task: ReadTask) -> ReadAnswer:
-    """The work of one task. Raises StorageError where storage can't be used at all."""
+    """Return the work of one task. Raises StorageError if storage can't be used at all."""
     return asyncio.run(_read(task))
 
 
@@ -143,7 +143,7 @@ async def _read(task: ReadTask) -> ReadAnswer:
 async def _fetched(
     storage: ObjectStorage, rollups: Iterable[Stored]
 ) -> AsyncIterator[tuple[str, bytes | bytearray | str | None]]:
-    """Keys and bytes; instead of them the reason where it can't be read, None where it has gone meanwhile."""
+    """Keys and bytes; instead of them the reason where it can't be read, None if it has gone meanwhile."""
 
     async def fetch(key: str) -> tuple[str, bytes | bytearray | str | None]:
         try:

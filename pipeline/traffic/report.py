@@ -69,7 +69,7 @@ class TrafficReport(JobReport):
 
 
 def bad_rollup(key: str, text: str) -> Finding:
-    """An object among the rollups that is none, or is damaged."""
+    """Return an object among the rollups that is none, or is damaged."""
     return Finding(
         "bad_rollup", key, f"{text}; it is left out: look at the object, and delete it where it is of no use"
     )

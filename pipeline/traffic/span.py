@@ -40,7 +40,7 @@ class Span(NamedTuple):
 
 
 def span_of(begin: str | None, end: str | None, now_ms: int) -> Span:
-    """The span that two words of the command line name, widened to whole hours.
+    """Return the span that two words of the command line name, widened to whole hours.
 
     Each is a date (`2026-11-15`), a time (`2026-11-15T10:00`, UTC unless it says another zone), or how long ago
     (`36h`, `7d`); seven days before the end, and now, where None. Raises ValueError with the remedy.

@@ -78,7 +78,7 @@ class Svg:
         )
 
     def render(self) -> str:
-        """The whole file."""
+        """Return the whole file."""
         return "\n".join([*self._parts, "</svg>", ""])
 
 

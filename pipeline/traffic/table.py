@@ -40,7 +40,7 @@ class Flow(NamedTuple):
 
 
 def decode(data: bytes | bytearray) -> pa.Table:
-    """The rows of one rollup. Raises BadRollup."""
+    """Return the rows of one rollup. Raises BadRollup."""
     import pyarrow as pa
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
@@ -80,7 +80,7 @@ def summed(tables: Iterable[pa.Table], span: Span | None = None, topics: tuple[s
 
 
 def bounded(table: pa.Table, max_rows: int = MAX_ROWS, topics_kept: int = TOPICS_KEPT) -> pa.Table:
-    """A table of at most `max_rows`, if folding topics can make it: those with the most bytes stay by name.
+    """Return a table of at most `max_rows`, if folding topics can make it: those with the most bytes stay by name.
 
     The others' sums are one, `(others)`; no sum over topics changes.
     """
@@ -120,7 +120,7 @@ def numbers(table: pa.Table, measure: Measure) -> tuple[int, int]:
 
 
 def of_measure(table: pa.Table, measure: Measure) -> pa.Table:
-    """The rows that count it."""
+    """Return the rows that count it."""
     import pyarrow.compute as pc
 
     return table.filter(pc.equal(table["measure"], measure.value))

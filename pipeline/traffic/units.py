@@ -6,7 +6,7 @@ _BYTES = ("B", "kB", "MB", "GB", "TB", "PB")
 
 
 def told_decimal(size: float) -> str:
-    """A number of bytes for people: `1.50 GB`."""
+    """Return a number of bytes for people: `1.50 GB`."""
     unit = _BYTES[0]
     for unit in _BYTES:
         if abs(size) < 999.5 or unit == _BYTES[-1]:

@@ -68,7 +68,8 @@ async def ask_topics(connection: ServiceConnection, topic_ids: Sequence[bytes] |
 
 
 async def ask_leaders(connection: ServiceConnection, topic_ids: Sequence[bytes]) -> dict[int, dict[Partition, bytes]]:
-    """The topic's ID of each partition of some topics, by the node that leads it; those without leader are left out.
+    """Return the topic's ID of each partition of some topics, by the node that leads it; those without leader are left
+    out.
 
     Slower than `ask_topics`: for some dozen topics at a time. Raises BrokerUnreachable and ProtocolError.
     """

@@ -68,7 +68,7 @@ class Cluster:
         self.failure = None
 
     async def keep_fresh(self) -> None:
-        """Refresh for ever; failures are logged once until they end."""
+        """Refresh forever; failures are logged once until they end."""
         failing = False
         while True:
             await asyncio.sleep(self._settings.brokers.metadata_refresh_ms / 1000)
@@ -122,7 +122,7 @@ class Cluster:
             transport.set_write_buffer_limits(high=limits.write_buffer_bytes)
 
     def connection_to_any(self, request_timeout_s: float, *, near_first: bool = True) -> ServiceConnection:
-        """A service connection to any broker, of the proxy's rack first or last; the caller closes it."""
+        """Return a service connection to any broker, of the proxy's rack first or last; the caller closes it."""
         return ServiceConnection(
             lambda: self._service_addresses(near_first=near_first),
             self.access,
@@ -131,7 +131,7 @@ class Cluster:
         )
 
     def connection_to(self, node_id: int) -> ServiceConnection:
-        """A service connection of the caller's own to one broker, who closes it; made when it is first used."""
+        """Return a service connection of the caller's own to one broker, who closes it; made when it is first used."""
 
         def addresses() -> list[tuple[str, int]]:
             broker = self.view.brokers.get(node_id)
@@ -145,11 +145,11 @@ class Cluster:
         )
 
     def rack_of(self, node_id: int | None) -> str:
-        """A broker's rack, also of one that is down; empty where unknown."""
+        """Return a broker's rack, also of one that is down; empty if unknown."""
         return self.racks_seen.get(node_id, "") if node_id is not None else ""
 
     def distance(self, node_id: int) -> tuple[bool, int]:
-        """The order in which brokers are asked that are all as good: those of this proxy's rack first."""
+        """Return the order in which brokers are asked that are all as good: those of this proxy's rack first."""
         return self.rack_of(node_id) != self._settings.rack, node_id
 
     def _service_addresses(self, *, near_first: bool = True) -> list[tuple[str, int]]:

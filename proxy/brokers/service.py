@@ -76,11 +76,11 @@ class BrokerAccess:
 
 
 class ServiceConnection:
-    """The proxy's own connection to any of several brokers, made anew when it ends.
+    """The proxy's own connection to any of several brokers, made again when it ends.
 
     `addresses` gives the candidates at each attempt, best first. One that accepted and did not answer in time (a
     machine that hangs), or closed the connection instead (a controller), is tried last the next time, or it would be
-    asked for ever.
+    asked forever.
     """
 
     def __init__(

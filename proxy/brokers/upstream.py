@@ -41,7 +41,7 @@ class Expected(Protocol):
 
     @property
     def correlation_id(self) -> int | None:
-        """None where the answer has no header (a SASL token of the oldest clients)."""
+        """None if the answer has no header (a SASL token of the oldest clients)."""
 
     def response_begins(self, size: int) -> Decision:
         """Hold it whole, stream it, or wait until the reader is resumed."""
@@ -171,7 +171,7 @@ class BrokerConnection(asyncio.Protocol):
             self.transport.resume_reading()
 
     def send(self, buffers: list[Buffer], expected: Expected | None) -> None:
-        """Write a whole frame, with its size; `expected` is None where the broker won't answer (acks=0)."""
+        """Write a whole frame, with its size; `expected` is None if the broker won't answer (acks=0)."""
         if self.lost or self.transport is None:
             if expected is not None:
                 expected.response_lost()

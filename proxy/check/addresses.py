@@ -64,7 +64,7 @@ def _is_unspecified(host: str) -> bool:
 
 
 async def _reach(host: str, port: int, listening: socket.socket | None) -> str | None:
-    """Why a connection there does not come here; None where it does, or where it is accepted and none is ours."""
+    """Why a connection there does not come here; None if it does, or where it is accepted and none is ours."""
     token = secrets.token_bytes(_TOKEN_BYTES)
     try:
         async with asyncio.timeout(_CONNECT_TIMEOUT_S), _answering(listening, token):

@@ -14,7 +14,7 @@ _DESCRIBE_QUORUM = 55
 
 
 def of_ranges(ranges: Mapping[int, tuple[int, int]]) -> str | None:
-    """What is wrong with them, None where nothing is. `ranges`: lowest and highest version by API key."""
+    """What is wrong with them, None if nothing is. `ranges`: lowest and highest version by API key."""
     if _DESCRIBE_QUORUM not in ranges:
         return _ZOOKEEPER
     if ranges[_DESCRIBE_QUORUM][1] < 1:

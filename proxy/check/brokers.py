@@ -103,7 +103,7 @@ def unreachable(where: str, failures: Mapping[str, str], level: Level, remedy: s
 
 
 async def _ask_all(cluster: Cluster, addresses: list[_Address], protocol: str) -> list[_Ranges | str]:
-    """The APIs of each, lowest and highest version by key; a text where it can't be reached."""
+    """Return the APIs of each, lowest and highest version by key; a text where it can't be reached."""
     turns = asyncio.Semaphore(_AT_ONCE)
 
     async def in_turn(address: _Address) -> _Ranges | str:

@@ -131,7 +131,7 @@ async def _reach_storage(settings: Settings, reached: Reached) -> list[Finding]:
 
 
 async def _fleet(reached: Reached) -> tuple[ProxyRecord, ...] | None:
-    """All live proxies; None where nobody can say."""
+    """All live proxies; None if nobody can say."""
     if reached.store is None:
         return None
     try:

@@ -49,7 +49,7 @@ def _look(settings: Settings, name: str, certificate: str, load: Callable[[], Tl
 
 
 def of_expiry(name: str, certificate: str, expires: datetime | None, now: datetime, warning_days: int) -> Finding:
-    """When a certificate ends; `expires` is None where there is none of the proxy's own."""
+    """When a certificate ends; `expires` is None if there is none of the proxy's own."""
     if expires is None:
         return ok(Kind.FILES, name, "read")
     where = f"{name}.certificate_file"

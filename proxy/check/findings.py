@@ -47,7 +47,7 @@ class Finding:
     text: str
     """What is so; of a failure the cause."""
     remedy: str = ""
-    """What to do; empty where nothing is to be done."""
+    """What to do; empty if nothing is to be done."""
 
     @property
     def line(self) -> str:

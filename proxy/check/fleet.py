@@ -28,7 +28,7 @@ def check_names(settings: Settings, fleet: Collection[ProxyRecord]) -> list[Find
 
 
 async def check_identity(store: Redis, storage: ObjectStorage) -> list[Finding]:
-    """Whether the store and the objects belong together. Raises StorageError and CoordinatorUnavailable."""
+    """Return whether the store and the objects belong together. Raises StorageError and CoordinatorUnavailable."""
     in_storage = await stored_identity(storage)  # first, as it was in the store before
     in_store, confirmed = await store_identity(store)
     if problem := strangers(in_store, in_storage, confirmed=confirmed):
@@ -39,7 +39,7 @@ async def check_identity(store: Redis, storage: ObjectStorage) -> list[Finding]:
 
 
 async def check_cluster(settings: Settings, store: Redis, cluster_id: str) -> list[Finding]:
-    """Whether the store's topics are of that Kafka cluster. Raises CoordinatorUnavailable."""
+    """Return whether the store's topics are of that Kafka cluster. Raises CoordinatorUnavailable."""
     known = await RedisTopicRegistry(store, settings.redis).cluster_id()
     if known is None or not cluster_id or known == cluster_id:
         return [ok(Kind.FLEET, "brokers.bootstrap", f"the store's topics are of Kafka cluster {known or cluster_id}")]

@@ -22,7 +22,7 @@ async def check_limits(settings: Settings) -> list[Finding]:
 
 
 def of_open_files(settings: Settings, limit: int) -> Finding:
-    """Whether `limit` open files allow `limits.max_connections`."""
+    """Return whether `limit` open files allow `limits.max_connections`."""
     wanted, where = settings.limits.max_connections, "limits.max_connections"
     unlimited = wanted or open_files.MOST_WITHOUT_LIMIT
     allowed = unlimited if limit == resource.RLIM_INFINITY else open_files.connections_allowed(settings, limit)
@@ -38,7 +38,7 @@ def of_open_files(settings: Settings, limit: int) -> Finding:
 
 
 def of_memory(settings: Settings, available_bytes: int) -> Finding:
-    """Whether the buffers and caches fit into memory, all full at once, in every worker."""
+    """Return whether the buffers and caches fit into memory, all full at once, in every worker."""
     fetch, limits = settings.fetch, settings.limits
     requests = 2 * limits.max_request_bytes_in_memory  # what is being uploaded is copied once
     each = _PROCESS_BYTES + requests + fetch.cache_bytes + fetch.cold_cache_bytes + fetch.replica_answer_bytes_max

@@ -87,7 +87,7 @@ async def _cluster_operations(cluster: Cluster) -> int:
 
 
 async def _described(cluster: Cluster, diskless: Iterable[str]) -> tuple[bool, list[str]]:
-    """Whether a topic of any name would be seen, and which of these are not."""
+    """Return whether a topic of any name would be seen, and which of these are not."""
     anything = f"diskless-proxy-check-{uuid.uuid4().hex}"  # it is not made, and may not be there
     topics = await _topics(cluster, [anything, *diskless])
     refused = [str(topic.name) for topic in topics if topic.error_code == TOPIC_AUTHORIZATION_FAILED]

@@ -78,7 +78,7 @@ def _told(settings: Settings, problem: StorageError) -> Finding:
 
 
 async def _tried_out(storage: ObjectStorage) -> tuple[str, int | None]:
-    """What `open` has not tried: listing, and how long it takes. The clock is None where the object is not listed."""
+    """What `open` has not tried: listing, and how long it takes. The clock is None if the object is not listed."""
     key = f"{_FOLDER}{uuid.uuid4().hex}"
     began_ms = _now_ms()
     try:

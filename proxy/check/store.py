@@ -64,7 +64,7 @@ def of_latency(where: str, latency_ms: float) -> Finding:
 
 
 def of_memory(where: str, used: int, maximum: int) -> Finding:
-    """Room for the index; `maximum` is 0 where there is no bound."""
+    """Room for the index; `maximum` is 0 if there is no bound."""
     if not maximum:
         return ok(Kind.STORE, where, f"uses {used >> 20:,} MiB, without maxmemory")
     text = f"uses {used >> 20:,} of {maximum >> 20:,} MiB (maxmemory)"
@@ -74,7 +74,7 @@ def of_memory(where: str, used: int, maximum: int) -> Finding:
 
 
 async def _measured(client: Redis) -> tuple[float, int]:
-    """The median time of an answer, and how far the store's clock is ahead of ours; both in milliseconds."""
+    """Return the median time of an answer, and how far the store's clock is ahead of ours; both in milliseconds."""
     times, skews = [], []
     for _ in range(_PINGS):
         wall_ms, began_s = time.time() * 1000, time.perf_counter()
@@ -87,7 +87,7 @@ async def _measured(client: Redis) -> tuple[float, int]:
 
 
 async def _is_readable(client: Redis, settings: Settings) -> bool:
-    """Whether what is in a store that takes no commits can be looked at all the same."""
+    """Return whether what is in a store that takes no commits can be looked at all the same."""
     try:
         await RedisTopicRegistry(client, settings.redis).cluster_id()
     except CoordinatorUnavailable:

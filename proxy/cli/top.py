@@ -1,4 +1,4 @@
-"""`diskless-proxy top`: what a proxy does now, drawn anew every few seconds."""
+"""`diskless-proxy top`: what a proxy does now, drawn again every few seconds."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def look(port: AdminPort) -> dict[str, Any]:
 
 
 def drawn(port: AdminPort, told: dict[str, Any], failure: str = "") -> RenderableType:
-    """The picture of it. Raises AdminPortError."""
+    """Return the picture of it. Raises AdminPortError."""
     from proxy.cli.top_frame import frame
 
     with port.as_expected():

@@ -66,7 +66,7 @@ def _plots(samples: Sequence[dict[str, Any]]) -> Table:
 
 
 def sparkline(values: Sequence[float | None]) -> str:
-    """A bar for each value, as high as its part of the highest; a blank where there is none."""
+    """Return a bar for each value, as high as its part of the highest; a blank where there is none."""
     highest = max((value for value in values if value is not None), default=0.0)
     if highest <= 0:
         return "".join(" " if value is None else _BARS[0] for value in values)

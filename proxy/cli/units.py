@@ -23,7 +23,7 @@ def rate(count: float | None) -> str:
 
 
 def milliseconds(value: float | None) -> str:
-    """A latency."""
+    """Return a latency."""
     if value is None:
         return NOTHING
     if value >= 10_000:

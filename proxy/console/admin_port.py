@@ -80,7 +80,7 @@ class AdminPort:
         self._timeout_s = timeout_s
 
     def get(self, resource: str, **query: str | int) -> dict[str, Any]:
-        """The JSON of `/api/<resource>`. Raises AdminPortError."""
+        """Return the JSON of `/api/<resource>`. Raises AdminPortError."""
         asked = {name: value for name, value in query.items() if value != ""}
         address = f"{self.url}/api/{resource}?{urllib.parse.urlencode(asked)}".rstrip("?")
         try:

@@ -107,7 +107,7 @@ def output() -> Console:
 
 @contextmanager
 def progress(doing: str, unit: str) -> Iterator[Callable[[int], None]]:
-    """Counts what was looked at: drawn anew on a terminal, a line every few seconds elsewhere, on standard error."""
+    """Counts what was looked at: drawn again on a terminal, a line every few seconds elsewhere, on standard error."""
     from rich.console import Console
 
     console = Console(stderr=True)

@@ -63,7 +63,7 @@ class LoadConsumer:
             time.sleep(FLUSH_SECONDS)
 
     def _ends(self) -> dict[int, int] | None:
-        """The end offset of every partition, as this rack is told; None where it is not."""
+        """Return the end offset of every partition, as this rack is told; None if it is not."""
         try:
             found = {
                 one.partition: self._consumer.get_watermark_offsets(one, timeout=ASK_SECONDS)
@@ -109,7 +109,7 @@ class LoadConsumer:
 
     def _fail(self, error: KafkaError) -> None:
         self._note(error)
-        # Its position is lost. Starting anew somewhere would hide what is wrong: it stays where it is.
+        # Its position is lost. Starting again somewhere would hide what is wrong: it stays where it is.
         if error.code() == KafkaError._AUTO_OFFSET_RESET:
             self._stuck = True
             self._channel.tell(kind=self._kind, complaint=error.str())

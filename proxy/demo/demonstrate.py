@@ -38,7 +38,7 @@ class DemoOptions:
 
 
 def demonstrate(options: DemoOptions) -> int:
-    """Run the demo; the exit code: 0 where all is right. Raises StackError where the stack or the load can't run.
+    """Run the demo; the exit code: 0 if all is right. Raises StackError where the stack or the load can't run.
 
     Ctrl-C while the load runs ends it early, and what was sent is counted. Before that, or when it comes once more,
     nothing is counted, and the exit code is CANCELLED_EXIT_CODE.
@@ -110,7 +110,8 @@ def _introduce(options: DemoOptions, stack: Stack, console: Console) -> None:
 def _watch(
     options: DemoOptions, stack: Stack, load: Load, traffic: Traffic, signals: EndSignals, console: Console
 ) -> Tally:
-    """The load's time, then its orderly end; the progress is shown, and what ends is started again, throughout."""
+    """The load's time, then its orderly end; the progress is shown, and what ends is started again,
+    throughout."""
     progress = Progress(console, options.seconds)
 
     def look() -> None:

@@ -72,7 +72,7 @@ class Hello:
 
 
 def read_info(path: Path) -> dict[str, Any]:
-    """The information file of a running demo. Raises StackError with the remedy where there is none."""
+    """Return the information file of a running demo. Raises StackError with the remedy where there is none."""
     remedy = 'start one first, and leave it running: diskless-proxy demo --serve, or make demo ARGS="--serve"'
     try:
         found: dict[str, Any] = json.loads(path.read_text())
@@ -179,7 +179,7 @@ def _produce(bootstrap: str, text: str) -> Message:
 
 
 def _consume(bootstrap: str, sent: Message) -> str:
-    """The text of the record that was sent, as a member of a group reads it."""
+    """Return the text of the record that was sent, as a member of a group reads it."""
     reading = {"group.id": f"{TOPIC}-readers", "auto.offset.reset": "earliest"}
     consumer = Consumer({"bootstrap.servers": bootstrap, **reading, **QUIET})
     try:
@@ -216,7 +216,10 @@ def _records_in_log(direct_bootstrap: str) -> int:
 
 
 async def _object(config: Path, offset: int) -> SegmentFigures:
-    """The object that holds the record. Raises StackError where it is none: the topic was there, as a classic one."""
+    """Return the object that holds the record.
+
+    Raises StackError where it is none: the topic was there, as a classic one.
+    """
     async with open_stores(load_settings(config)) as stores:
         (topic,) = stores.named([TOPIC])
         sizes = await object_sizes(stores.storage, lambda _: None)

@@ -55,7 +55,7 @@ def where_to_look(stack: Stack) -> list[str]:
 
 
 def lives(described: dict[str, Any]) -> bool:
-    """Whether all parts of the stack that is described are alive."""
+    """Return whether all parts of the stack that is described are alive."""
     pids = described.get("pids", {}).values()
     return bool(pids) and all(_is_alive(pid) for pid in pids)
 

@@ -144,7 +144,7 @@ class Kafka:
         return f"{process.name} is not ready after {timeout_seconds:g} s: {complaint}; {_last_lines(process)}"
 
     def tool_command(self, main_class: str, *arguments: str) -> list[str]:
-        """The command that runs one of Kafka's tools, for example `org.apache.kafka.tools.TopicCommand`."""
+        """Return the command that runs one of Kafka's tools, for example `org.apache.kafka.tools.TopicCommand`."""
         return self._java_command(self._class_path, TOOL_HEAP_MB, SMALL_JVM, "ERROR", main_class, *arguments)
 
     def run_tool(
@@ -257,7 +257,7 @@ def _jmx_flags(port: int) -> tuple[str, ...]:
 
 
 def _random_id() -> str:
-    """A random UUID as Kafka writes one: base64 for URLs, without padding."""
+    """Return a random UUID as Kafka writes one: base64 for URLs, without padding."""
     return base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
 
 

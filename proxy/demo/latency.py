@@ -24,7 +24,7 @@ class Latencies:
         self.count += 1
 
     def percentile_ms(self, percent: float) -> float | None:
-        """The smallest latency, in milliseconds, that `percent` of all do not exceed; None where there is none."""
+        """Return the smallest latency, in milliseconds, that `percent` of all do not exceed; None if there is none."""
         rank = max(1, math.ceil(self.count * percent / 100))
         seen = 0
         for bucket in sorted(self._buckets):

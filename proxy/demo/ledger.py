@@ -57,7 +57,7 @@ class _Sent:
             self.checksums.extend([0] * more)
 
     def agrees(self, sequence: int, partition: int, offset: int, checksum: int) -> bool:
-        """Whether this is what was told of the record before; what is told first is kept."""
+        """Return whether this is what was told of the record before; what is told first is kept."""
         if self.partitions[sequence] == _UNKNOWN:
             self.partitions[sequence], self.offsets[sequence], self.checksums[sequence] = partition, offset, checksum
             return True
@@ -170,7 +170,7 @@ class Ledger:
             self._findings.append(f"{self.topic}: {text}")
 
     def settled(self) -> bool:
-        """Whether every rack has read all that is acknowledged."""
+        """Return whether every rack has read all that is acknowledged."""
         return self._consumed == self._produced
 
     def tally(self, *, final: bool = False) -> TopicTally:

@@ -166,7 +166,7 @@ class Load:
         return self.tally(final=True)
 
     def pids(self) -> list[int]:
-        """The process IDs of the load: the consumers of each rack, then the producers of each."""
+        """Return the process IDs of the load: the consumers of each rack, then the producers of each."""
         return [worker.pid for worker in (*self._consumers, *self._producers)]
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
 """What a record of the load carries: who sent it, its number, when; enough to check everything about it.
 
 A value is a header (run, producer, sequence, send time, flags), then bytes that no compression shrinks, others for each
-record. The checksum over key and value is told by the producer and by every reader, beside the record.
+record. The checksum over key and value is told by the producer and by every reader, next to the record.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Writer:
 
 
 def read(run: bytes, value: bytes | None) -> Sent | None:
-    """The header of a value; None where it is not of this run."""
+    """Return the header of a value; None if it is not of this run."""
     if value is None or len(value) < HEADER.size:
         return None
     found, *fields = HEADER.unpack_from(value)
@@ -59,5 +59,5 @@ def checksum(key: bytes | None, value: bytes | None) -> int:
 
 
 def now_ns() -> int:
-    """The clock that send times are told by: one for all processes of a machine, and never set back."""
+    """Return the clock that send times are told by: one for all processes of a machine, and never set back."""
     return time.monotonic_ns()

@@ -34,7 +34,7 @@ class Ports:
 
     @property
     def controller(self) -> int:
-        """The KRaft controller's."""
+        """Return the KRaft controller's."""
         return self.base + CONTROLLER
 
     def broker(self, node_id: int) -> int:
@@ -42,17 +42,17 @@ class Ports:
         return self.base + BROKERS + node_id - 1
 
     def broker_jmx(self, node_id: int) -> int:
-        """The metrics of a broker, where the stack offers them."""
+        """Return the metrics of a broker, where the stack offers them."""
         return self.bootstrap(node_id - 1) + BROKER_JMX
 
     @property
     def redis(self) -> int:
-        """The Redis-compatible server's."""
+        """Return the Redis-compatible server's."""
         return self.base + REDIS
 
     @property
     def s3(self) -> tuple[int, ...]:
-        """The S3 server's: the S3 API first, then what its parts use among themselves."""
+        """Return the S3 server's: the S3 API first, then what its parts use among themselves."""
         return tuple(range(self.base + S3, self.base + S3 + S3_PORTS))
 
     def bootstrap(self, proxy: int) -> int:
@@ -60,7 +60,7 @@ class Ports:
         return self.base + PROXIES + PORTS_PER_PROXY * proxy
 
     def admin(self, proxy: int) -> int:
-        """The proxy's HTTP port."""
+        """Return the proxy's HTTP port."""
         return self.bootstrap(proxy) + 1
 
     def broker_port_start(self, proxy: int) -> int:
@@ -69,7 +69,7 @@ class Ports:
 
     @property
     def end(self) -> int:
-        """The first port behind the range."""
+        """Return the first port behind the range."""
         return self.base + PROXIES + PORTS_PER_PROXY * self.proxies
 
     def user_of(self, port: int) -> str:
@@ -93,7 +93,7 @@ def outgoing_ports(path: Path = Path("/proc/sys/net/ipv4/ip_local_port_range")) 
 
 
 def warning_of(base: int | None, outgoing: tuple[int, int]) -> str | None:
-    """Return what to say of a port base that somebody chose; None where no port of the stack may be taken."""
+    """Return what to say of a port base that somebody chose; None if no port of the stack may be taken."""
     first, last = outgoing
     if base is None or base > last or Ports(base, MAX_PROXIES).end <= first:
         return None

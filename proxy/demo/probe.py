@@ -24,7 +24,7 @@ class ProbeFailed(Exception):
 def known_brokers(
     host: str, port: int, timeout_seconds: float, connect: Callable[[str, int, float], socket.socket] | None = None
 ) -> dict[int, str]:
-    """Node ID to rack (empty where it has none) of the brokers that this one knows to be alive.
+    """Node ID to rack (empty if it has none) of the brokers that this one knows to be alive.
 
     `connect` makes the connection where it takes more than a socket: TLS, SASL. Raises ProbeFailed.
     """

@@ -23,7 +23,7 @@ the *thread* that forked ends, and callers may be threads of a short-lived pool.
 
 
 def bound(command: Sequence[str]) -> list[str]:
-    """The command that runs `command` and has it killed should this process die."""
+    """Return the command that runs `command` and has it killed should this process die."""
     return [sys.executable, "-I", "-S", bound_to_parent.__file__, str(os.getpid()), *command]
 
 
@@ -69,7 +69,7 @@ class Process:
 
     @property
     def pid(self) -> int:
-        """The process ID, of the last run where it has ended. Raises StackError before the first start."""
+        """Return the process ID, of the last run where it has ended. Raises StackError before the first start."""
         if self._popen is None:
             raise StackError(f"{self.name} was not started")
         return self._popen.pid
@@ -81,7 +81,7 @@ class Process:
 
     @property
     def exit_code(self) -> int | None:
-        """As of subprocess: -9 for SIGKILL; None where it runs or never did."""
+        """As of subprocess: -9 for SIGKILL; None if it runs or never did."""
         return None if self._popen is None else self._popen.poll()
 
     def terminate(self) -> None:
@@ -91,7 +91,7 @@ class Process:
             self.resume()
 
     def wait_ended(self) -> int | None:
-        """Wait for the end, with SIGKILL after the stop timeout; the exit code, None where it never ran."""
+        """Wait for the end, with SIGKILL after the stop timeout; the exit code, None if it never ran."""
         if self._popen is None:
             return None
         try:
@@ -100,7 +100,7 @@ class Process:
             return self.kill()
 
     def kill(self) -> int | None:
-        """SIGKILL, and wait; the exit code, None where it never ran."""
+        """SIGKILL, and wait; the exit code, None if it never ran."""
         if self._popen is None:
             return None
         self._signal(signal.SIGKILL)
@@ -122,7 +122,7 @@ class Process:
         self._popen.send_signal(number)
 
     def log_tail(self, lines: int = LOG_TAIL_LINES) -> str:
-        """The last lines of its output."""
+        """Return the last lines of its output."""
         try:
             with self.log.open("rb") as log:
                 log.seek(max(0, log.seek(0, os.SEEK_END) - LOG_TAIL_BYTES))

@@ -1,4 +1,4 @@
-"""The demo's progress: a table that is drawn anew on a terminal, a few lines now and then elsewhere."""
+"""The demo's progress: a table that is drawn again on a terminal, a few lines now and then elsewhere."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ class Moved:
 
 
 def as_json(tally: Tally, moved: Moved) -> dict[str, Any]:
-    """The demo's last line with `--json`."""
+    """Return the demo's last line with `--json`."""
     return {
         **{kind: tally.topics[kind].as_json() for kind in KINDS},
         "cross_rack_bytes": {kind: moved.cross_rack_bytes[kind] for kind in KINDS},
@@ -68,7 +68,7 @@ def table(title: str, tally: Tally, moved: Moved, *, final: bool) -> Table:
 
 
 def line(seconds: float, tally: Tally, moved: Moved) -> str:
-    """The progress in one line, for an output that is no terminal."""
+    """Return the progress in one line, for an output that is no terminal."""
     parts = []
     for kind in KINDS:
         topic = tally.topics[kind]

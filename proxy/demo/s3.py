@@ -83,7 +83,7 @@ class SeaweedFS:
             Path(f"/tmp/seaweedfs-{part}-grpc-{port}.sock").unlink(missing_ok=True)
 
     def client(self) -> Any:
-        """A botocore client for the server."""
+        """Return a botocore client for the server."""
         return botocore.session.Session().create_client(
             "s3",
             region_name=REGION,

@@ -74,7 +74,7 @@ class StackSecurity:
                 self.issue(name)
 
     def issue(self, name: str, *identities: str) -> Path:
-        """A certificate with its key, in one PEM file; for the stack's own host where no identity is named."""
+        """Return a certificate with its key, in one PEM file; for the stack's own host where no identity is named."""
         from cryptography.hazmat.primitives.serialization import (
             Encoding,
             NoEncryption,
@@ -183,7 +183,7 @@ class StackSecurity:
         return settings
 
     def java_properties(self, user: str, mechanism: str = "SCRAM-SHA-256") -> Path:
-        """A file with what Java clients and Kafka's tools have to be told."""
+        """Return a file with what Java clients and Kafka's tools have to be told."""
         properties = {"security.protocol": self.protocol}
         if self.with_tls:
             properties |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(self.ca_file)}
@@ -200,7 +200,7 @@ class StackSecurity:
         return f'{_MODULES}.{module} required username="{user}" password="{self.users[user]}";'
 
     def connect(self, host: str, port: int, timeout_seconds: float, user: str = ADMIN) -> socket.socket:
-        """A connection that is ready for requests. Raises OSError and StackError."""
+        """Return a connection that is ready for requests. Raises OSError and StackError."""
         connection = socket.create_connection((host, port), timeout=timeout_seconds)
         try:
             if self.with_tls:
@@ -239,7 +239,7 @@ def grant_service(security: StackSecurity, bootstrap: str) -> None:
 
 
 def unsecured_token(user: str, lifetime_s: float = OAUTH_LIFETIME_S, **claims: Any) -> str:
-    """A JWT without signature, as the brokers' OAuthBearerUnsecuredValidatorCallbackHandler takes it."""
+    """Return a JWT without signature, as the brokers' OAuthBearerUnsecuredValidatorCallbackHandler takes it."""
     # That one has no patience with clocks and counts whole milliseconds: a token that comes in the millisecond in
     # which it was issued is "issued in the future".
     now_s = time.time() - 1
@@ -263,7 +263,7 @@ def _authenticate(connection: socket.socket, user: str, password: str) -> None:
 
 
 def _ask(connection: socket.socket, api_key: int, api_version: int, body: bytes) -> memoryview:
-    """The body of the answer; of APIs whose headers have no tagged fields."""
+    """Return the body of the answer; of APIs whose headers have no tagged fields."""
     request = request_header(api_key, api_version, _CORRELATION_ID, SERVICE) + body
     connection.sendall(struct.pack(">i", len(request)) + request)
     stream = connection.makefile("rb")

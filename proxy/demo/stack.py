@@ -248,7 +248,7 @@ class Stack:
 
     @property
     def ports(self) -> Ports:
-        """The layout of ports. Raises StackError before the start."""
+        """Return the layout of ports. Raises StackError before the start."""
         if self._reserved is None:
             raise StackError("the stack has no ports before its start")
         return self._reserved.ports
@@ -268,11 +268,11 @@ class Stack:
         return ",".join(self.kafka.address(node) for node in self.kafka.brokers)
 
     def admin_url(self, rack: str) -> str:
-        """The proxy's HTTP port, as `http://host:port`."""
+        """Return the proxy's HTTP port, as `http://host:port`."""
         return self._proxy(rack).admin_url
 
     def config_path(self, rack: str) -> Path:
-        """The settings file that the rack's proxy runs with."""
+        """Return the settings file that the rack's proxy runs with."""
         return self._proxy(rack).config_path
 
     def log_directory(self, node_id: int) -> Path:
@@ -280,17 +280,17 @@ class Stack:
         return self.directory / "data" / f"broker-{node_id}"
 
     def process(self, name: str) -> Process:
-        """A part by its name, see `processes`. Raises StackError, naming those that exist."""
+        """Return a part by its name, see `processes`. Raises StackError, naming those that exist."""
         if name not in self.processes:
             raise StackError(f"the stack has no {name}; its parts are {', '.join(self.processes) or 'not started'}")
         return self.processes[name]
 
     def pid(self, name: str) -> int:
-        """The process ID of a part."""
+        """Return the process ID of a part."""
         return self.process(name).pid
 
     def log_tail(self, name: str, lines: int = 50) -> str:
-        """The last lines that a part wrote."""
+        """Return the last lines that a part wrote."""
         return self.process(name).log_tail(lines)
 
     def _proxy(self, rack: str) -> RackProxy:
@@ -390,7 +390,8 @@ class Stack:
     # Kafka's own tools
 
     def java_command(self, main_class: str, *arguments: str) -> list[str]:
-        """The command of a tool such as `org.apache.kafka.tools.TopicCommand`, for a caller that runs it itself."""
+        """Return the command of a tool such as `org.apache.kafka.tools.TopicCommand`, for a caller that runs it
+        itself."""
         return self.kafka.tool_command(main_class, *arguments)
 
     def java(

@@ -51,7 +51,7 @@ class TopicTally:
         return self.produced > 0 and not (self.lost or self.duplicated or self.disordered or self.mismatched)
 
     def as_json(self) -> dict[str, Any]:
-        """The part of the demo's JSON that tells of this topic."""
+        """Return the part of the demo's JSON that tells of this topic."""
         return {
             "produced": self.produced,
             "consumed": self.consumed,
@@ -75,12 +75,12 @@ class Tally:
 
     @property
     def classic(self) -> TopicTally:
-        """Raises KeyError where the load had no classic topic."""
+        """Raises KeyError if the load had no classic topic."""
         return self.topics[CLASSIC]
 
     @property
     def diskless(self) -> TopicTally:
-        """Raises KeyError where the load had no diskless topic."""
+        """Raises KeyError if the load had no diskless topic."""
         return self.topics[DISKLESS]
 
     @property

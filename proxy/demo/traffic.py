@@ -14,11 +14,11 @@ CROSS_RACK, COORDINATION, RECORDS, NEAR_READS = (
     f"{PREFIX}{name}_bytes_total" for name in ("cross_rack", "coordination", "record", "near_read")
 )
 Counters = dict[tuple[str, str], float]
-"""By name and kind of topic (empty where a counter has none)."""
+"""By name and kind of topic (empty if a counter has none)."""
 
 
 def read_counters(exposition: str) -> Counters:
-    """The counters that matter here, from the text of `/metrics`."""
+    """Return the counters that matter here, from the text of `/metrics`."""
     counters: Counters = {}
     for family in text_string_to_metric_families(exposition):
         for sample in family.samples:

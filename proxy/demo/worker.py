@@ -65,12 +65,12 @@ class Worker:
 
     @property
     def pid(self) -> int:
-        """The process ID."""
+        """Return the process ID."""
         return self._popen.pid
 
     @property
     def ended(self) -> bool:
-        """Whether it has ended and all that it found was handed on."""
+        """Return whether it has ended and all that it found was handed on."""
         return self._popen.poll() is not None and not any(listener.is_alive() for listener in self._listeners)
 
     def check(self) -> None:

@@ -114,7 +114,7 @@ class BlockCache:
         self.evictions = 0
 
     def cached(self, row: Row) -> PatchedRun | None:
-        """The row's batches if they are in memory, at once."""
+        """Return the row's batches if they are in memory, at once."""
         key = self._key(row)
         entry = self._entries.get(key)
         if entry is None:
@@ -139,9 +139,9 @@ class BlockCache:
         return self._likely_bytes[size] if is_block else self._likely_bytes[size] + length
 
     async def run(self, row: Row) -> PatchedRun:
-        """The row's batches, read from object storage where they are not in memory.
+        """Return the row's batches, read from object storage where they are not in memory.
 
-        Raises ObjectMissing where the segment is gone (its coordinates are stale), StorageError where it cannot be read
+        Raises ObjectMissing where the segment is gone (its coordinates are stale), StorageError if it cannot be read
         or does not hold what the row says. Failures are not remembered. A cancelled reader leaves the others alone.
         """
         run = self.cached(row)
@@ -193,7 +193,7 @@ class BlockCache:
         return next((key for key in keys if 2 * segments * key[3] <= self.capacity_bytes), keys[-1])
 
     async def _entry(self, key: _Key) -> _Entry:
-        """The entry of `key`: from memory, by the read of it that is under way, or by a new one."""
+        """Return the entry of `key`: from memory, by the read of it that is under way, or by a new one."""
         entry = self._entries.get(key)
         if entry is not None:
             self._entries.move_to_end(key)
@@ -259,7 +259,10 @@ class BlockCache:
         return self._keep(key, entry) if fits else entry
 
     def _patched(self, key: _Key, entry: _Entry, row: Row) -> PatchedRun:
-        """The row's part of an entry with its offsets set. Raises StorageError where it is not what the row says."""
+        """Return the row's part of an entry with its offsets set.
+
+        Raises StorageError if it is not what the row says.
+        """
         place = (row.position, row.length)
         known = entry.runs.get(place)
         if known is not None and _is_as_told(known, row):
@@ -310,7 +313,7 @@ class BlockCache:
         return kept
 
     def _make_room(self, size: int) -> bool:
-        """Let go of what was used longest ago, until `size` bytes more fit; False where they can't."""
+        """Let go of what was used longest ago, until `size` bytes more fit; False if they can't."""
         while self.used_bytes + size > self.capacity_bytes and self._entries:
             self._forget(next(iter(self._entries)))
             self.evictions += 1

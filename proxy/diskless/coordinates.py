@@ -122,7 +122,7 @@ class Coordinates:
         return [answer for answer in answers if answer is not None]
 
     def listen(self, partitions: Iterable[Partition], event: asyncio.Event | None = None) -> asyncio.Event:
-        """An event that is set when any of the partitions may have more to read; end it with `unlisten`.
+        """Return an event that is set when any of the partitions may have more to read; end it with `unlisten`.
 
         `event` is one that listens to other partitions already.
         """
@@ -142,7 +142,7 @@ class Coordinates:
                     self._announced.pop(partition, None)
 
     async def follow(self) -> None:
-        """Take announcements for ever."""
+        """Take announcements forever."""
         async for announcement in self._coordinator.announcements():
             if announcement is None:
                 self._following = True

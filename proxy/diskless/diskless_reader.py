@@ -103,7 +103,7 @@ class DisklessReader:
     def _choose(
         self, requests: Sequence[ReadRequest], answers: Sequence[LogAnswer], max_bytes: int, first_exempt: bool
     ) -> HeldRows:
-        """The rows that the answer will be made of, as far as their lengths tell."""
+        """Return the rows that the answer will be made of, as far as their lengths tell."""
         chosen = HeldRows(self._rows)
         left = max_bytes
         for request, answer in zip(requests, answers, strict=True):
@@ -117,7 +117,8 @@ class DisklessReader:
         return chosen
 
     async def _elsewhere(self, request: ReadRequest, gone: Row, limit: int, first_exempt: bool) -> PartitionRead:
-        """The coordinates that were remembered are old: what the coordinator says now, or KAFKA_STORAGE_ERROR."""
+        """The coordinates that were remembered are old: what the coordinator says now, or
+        KAFKA_STORAGE_ERROR."""
         wanted = FindRequest(request.topic_id, request.partition, request.offset, limit)
         for _ in range(_MAX_LOOKS):
             self.coordinates.forget(request.topic_id)
@@ -176,7 +177,8 @@ class DisklessReader:
 
 
 def _is_told(request: ReadRequest, answer: LogAnswer) -> bool:
-    """Whether a reader is told something of a partition for which no object is read, so that others need not wait."""
+    """Return whether a reader is told something of a partition for which no object is read, so that others need not
+    wait."""
     is_gap = not answer.rows and request.offset < answer.high_watermark
     return answer.error_code == KAFKA_STORAGE_ERROR or (answer.error_code == NONE and is_gap)
 
@@ -201,7 +203,7 @@ class _RowGone(Exception):
 
 
 def _batches_that_fit(run: PatchedRun, offset: int, limit: int, first_exempt: bool) -> tuple[int, int]:
-    """The bytes of a run from the batch that holds `offset` on, as many whole batches as fit."""
+    """Return the bytes of a run from the batch that holds `offset` on, as many whole batches as fit."""
     data, batches = run
     if batches[0].last_offset >= offset and len(data) <= limit:
         return 0, len(data)

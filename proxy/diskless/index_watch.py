@@ -35,11 +35,11 @@ class IndexWatch:
         self._full: frozenset[int] = frozenset()
 
     def is_full(self, topic_id: bytes, partition: int) -> bool:
-        """Whether a commit to the partition would be refused for want of room."""
+        """Return whether a commit to the partition would be refused for want of room."""
         return bool(self._full) and shard_of(partition_key(topic_id, partition), self._settings.shards) in self._full
 
     async def keep_watching(self) -> None:
-        """Look, for ever."""
+        """Look, forever."""
         while True:
             try:
                 await self.look()

@@ -20,7 +20,7 @@ _FIRST_ZSTD_VERSION = 7
 def check_produced(
     entry: DisklessTopic, partition: PartitionProduce, rules: ProduceRules, *, acks: int, version: int
 ) -> tuple[memoryview, BatchHeader]:
-    """The one batch for the partition, and its header. `rules`: of the topic. Raises RecordsError."""
+    """Return the one batch for the partition, and its header. `rules`: of the topic. Raises RecordsError."""
     if not 0 <= partition.index < entry.partitions:
         raise RecordsError(UNKNOWN_TOPIC_OR_PARTITION, f"{entry.name} has {entry.partitions} partitions")
     if acks not in (-1, 0, 1):

@@ -2,7 +2,7 @@
 
 Follows `LogValidator` of Kafka 4.x: every record's time must lie within `message.timestamp.before.max.ms` and
 `after.max.ms` of now, every record of a compacted topic must have a key, and a batch of another codec than the topic's
-`compression.type` is compressed anew. Producer ID, epoch, sequences, offsets and timestamps stay as they are. Sans-io;
+`compression.type` is compressed again. Producer ID, epoch, sequences, offsets and timestamps stay as they are. Sans-io;
 `prepare_batch` may take long.
 """
 
@@ -44,7 +44,7 @@ DEFAULT_MAX_MESSAGE_BYTES = 1_048_588
 DEFAULT_TIMESTAMP_AFTER_MAX_MS = 3_600_000
 NO_BOUND_MS = 2**63 - 1
 CODECS = {"uncompressed": NONE, "gzip": GZIP, "snappy": SNAPPY, "lz4": LZ4, "zstd": ZSTD}
-"""Values of `compression.type` but for `producer`, which leaves batches as they come."""
+"""Values of `compression.type` except for `producer`, which leaves batches as they come."""
 LEVEL_CONFIGS = {GZIP: "compression.gzip.level", LZ4: "compression.lz4.level", ZSTD: "compression.zstd.level"}
 
 _CODEC_MASK = 0x07
@@ -63,7 +63,7 @@ class ProduceRules(NamedTuple):
     before_max_ms: int
     after_max_ms: int
     codec: int | None
-    """None where batches keep their own."""
+    """None if batches keep their own."""
     level: int | None
     compacted: bool = False
     """Whether every record has to have a key (`cleanup.policy`)."""
@@ -71,7 +71,7 @@ class ProduceRules(NamedTuple):
     """`topic-partition` of the batch, for what is said of records without a key."""
 
     def needs_preparing(self, header: BatchHeader, now_ms: int) -> bool:
-        """Whether the header alone does not tell that the batch can be taken as it is."""
+        """Return whether the header alone does not tell that the batch can be taken as it is."""
         if self.compacted or (self.codec is not None and self.codec != header.compression):
             return True
         if self.log_append_time:
@@ -112,7 +112,7 @@ def prepare_batch(
     max_decompressed_bytes: int,
     max_records: int,
 ) -> tuple[memoryview, BatchHeader]:
-    """The batch as a broker would store it, but for its offsets, and its header.
+    """Return the batch as a broker would store it, except for its offsets, and its header.
 
     `header`: as `check_batch` gave it. Raises RecordsError: INVALID_TIMESTAMP and INVALID_RECORD as `newest_time` has
     it; MESSAGE_TOO_LARGE where the batch has become larger than `max.message.bytes`, its records larger than

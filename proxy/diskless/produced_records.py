@@ -33,7 +33,8 @@ class RecordRules(NamedTuple):
 
 
 def newest_time(records: Buffer, header: BatchHeader, rules: RecordRules) -> int:
-    """The newest time of the records (decompressed) of a batch, in milliseconds; NO_TIMESTAMP where none has one.
+    """Return the newest time of the records (decompressed) of a batch, in milliseconds; NO_TIMESTAMP where none has
+    one.
 
     Raises RecordsError: INVALID_RECORD where the records are not what the header says, INVALID_TIMESTAMP or
     INVALID_RECORD, as brokers have it, with the first records that are to blame (MOST_RECORD_ERRORS).
@@ -98,7 +99,7 @@ def newest_time(records: Buffer, header: BatchHeader, rules: RecordRules) -> int
 
 
 def _offset(data: bytes, start: int) -> int:
-    """The offset delta of the record whose attributes stand at `start`."""
+    """Return the offset delta of the record whose attributes stand at `start`."""
     _, at = read_varint(data, start + 1)
     return read_varint(data, at)[0]
 

@@ -45,7 +45,7 @@ def first_since(
     max_batch_bytes: int,
     stopped: Callable[[], bool] = _never,
 ) -> RecordTime | None:
-    """The first record of the run, from the offset on, that has the timestamp or a later one; None where none has.
+    """Return the first record of the run, from the offset on, that has the timestamp or a later one; None if none has.
 
     `max_batch_bytes`: what the batches that are searched may become, together, when they are decompressed. `stopped`:
     asked now and then. Raises SearchStopped when that says yes.
@@ -62,7 +62,7 @@ def first_since(
 def newest(
     run: PatchedRun, from_offset: int, *, max_batch_bytes: int, stopped: Callable[[], bool] = _never
 ) -> RecordTime | None:
-    """The first of those records of the run, from the offset on, that have the highest timestamp.
+    """Return the first of those records of the run, from the offset on, that have the highest timestamp.
 
     The rest is as in `first_since`.
     """
@@ -79,7 +79,7 @@ def newest(
 
 
 def is_compressed(run: PatchedRun) -> bool:
-    """Whether the records of any batch take more bytes than the run tells."""
+    """Return whether the records of any batch take more bytes than the run tells."""
     return any(read_header(run.data, batch.position).compression for batch in run.batches)
 
 
@@ -160,7 +160,10 @@ class _Search:
 
 
 def read_varint(data: Buffer, at: int) -> tuple[int, int]:
-    """A signed varint and where it ends. Raises IndexError at the end of the data, RecordsError after 64 bits."""
+    """Return a signed varint and where it ends.
+
+    Raises IndexError at the end of the data, RecordsError after 64 bits.
+    """
     byte = data[at]
     value = byte & 0x7F
     shift = 7

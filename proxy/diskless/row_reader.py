@@ -29,20 +29,20 @@ class RowReader:
         self._now_ms = now_ms
 
     def cached(self, row: Row) -> PatchedRun | None:
-        """The row's batches if they are in memory, at once. An old row may still be in the tail's cache."""
+        """Return the row's batches if they are in memory, at once. An old row may still be in the tail's cache."""
         run = self._tail.cached(row)
         if run is None and self._is_cold(row):
             run = self._cold.cached(row)
         return run
 
     async def run(self, row: Row) -> PatchedRun:
-        """The row's batches; raises as `BlockCache.run` does: ObjectMissing and StorageError."""
+        """Return the row's batches; raises as `BlockCache.run` does: ObjectMissing and StorageError."""
         if not self._is_cold(row):
             return await self._tail.run(row)
         return self._tail.cached(row) or await self._cold.run(row)
 
     def cache_of(self, row: Row) -> BlockCache:
-        """The cache that reads the row if it is in none."""
+        """Return the cache that reads the row if it is in none."""
         return self._cold if self._is_cold(row) else self._tail
 
     def _is_cold(self, row: Row) -> bool:
@@ -63,7 +63,7 @@ class HeldRows:
         """Bytes that may still be read, where any are."""
 
     def want(self, row: Row) -> bool:
-        """Hold the row, or have `load` read it; False where its cache can't hold all that would be read."""
+        """Hold the row, or have `load` read it; False if its cache can't hold all that would be read."""
         run = self._reader.cached(row)
         if run is not None:
             self._found[row] = run
@@ -84,7 +84,7 @@ class HeldRows:
 
     @property
     def had_to_read(self) -> bool:
-        """Whether a row that was wanted was not in memory."""
+        """Return whether a row that was wanted was not in memory."""
         return bool(self._missing)
 
     async def load(self, timeout_s: float) -> None:
@@ -123,7 +123,10 @@ class HeldRows:
             await asyncio.gather(*reading, return_exceptions=True)
 
     def get(self, row: Row) -> PatchedRun | None:
-        """The row's batches if they are here or in memory. Raises what reading them raised: see `RowReader.run`."""
+        """Return the row's batches if they are here or in memory.
+
+        Raises what reading them raised: see `RowReader.run`.
+        """
         found = self._found.get(row)
         if isinstance(found, StorageError):
             raise found

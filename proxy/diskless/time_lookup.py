@@ -194,7 +194,7 @@ class TimeLookup:
         search.go_on_behind(row)
 
     def _count_attempt(self, search: _Search, reason: str, *, gone: bool = False) -> None:
-        """Ask the coordinator anew, so many times: what it named has changed since, or can't be read."""
+        """Ask the coordinator again, so many times: what it named has changed since, or can't be read."""
         search.attempts += 1
         if search.attempts >= MAX_ATTEMPTS:
             self._throttled_log.warning(

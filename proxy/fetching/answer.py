@@ -36,7 +36,7 @@ class Piece(NamedTuple):
 
 
 def piece_of(fetched: PartitionFetched) -> Piece:
-    """An answer of the proxy's own."""
+    """Return an answer of the proxy's own."""
     return Piece(fetched.error_code, max(fetched.records_length, 0), [], fetched)
 
 
@@ -64,7 +64,7 @@ class Answer(NamedTuple):
 def merge(
     version: int, topics: Sequence[TopicFetch], pieces: dict[Key, Piece], answers: Iterable[Answer], throttle_ms: int
 ) -> list[Buffer]:
-    """The whole response, with session 0, in the order of `topics`, each partition of which is there once."""
+    """Return the whole response, with session 0, in the order of `topics`, each partition of which is there once."""
     merged = _Merged(version, answers, throttle_ms)
     parts = [(asked.topic, found) for asked in topics if (found := _found(asked.topic, asked.partitions, pieces))]
     merged.begin(len(parts))

@@ -21,7 +21,7 @@ class DisklessAsked(NamedTuple):
 
     asked: TopicFetch
     entry: DisklessTopic | None
-    """In the registry; None where nobody here can say whether it is diskless."""
+    """In the registry; None if nobody here can say whether it is diskless."""
 
 
 class FetchAsked(NamedTuple):

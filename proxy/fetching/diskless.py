@@ -93,7 +93,7 @@ class DisklessSource:
     ) -> None:
         """Divide partitions of a topic into those that are read and those that are refused."""
         if entry is None:
-            # A broker's fetch session that began with a shadow would go on with it, unasked, for ever.
+            # A broker's fetch session that began with a shadow would go on with it, unasked, forever.
             self._refused.update(((topic, one.index), KAFKA_STORAGE_ERROR) for one in partitions)
             return
         error_code = rights.error(entry.name, READ, entry.topic_id)

@@ -111,7 +111,7 @@ class Filling:
     def _begin(
         self, slot: Slot, answers: list[Answer], replies: list[ReplicaReply], held: list[ReplicaAnswer]
     ) -> list[Answer] | None:
-        """The answers that are to be merged; None if the slot is filled."""
+        """Return the answers that are to be merged; None if the slot is filled."""
 
         def release() -> None:
             for answer in held:
@@ -153,7 +153,7 @@ class Filling:
         return pieces
 
     def _throttle_ms(self, slot: Slot, answers: list[Answer], own_bytes: int) -> int | None:
-        """The brokers' throttle time; None if the slot is filled, as the client is over a quota."""
+        """Return the brokers' throttle time; None if the slot is filled, as the client is over a quota."""
         throttle_ms = self._context.quotas.throttle_fetch(self._connection, self._client_id, own_bytes)
         brokers_ms = max((answer.throttle_ms for answer in answers), default=0)
         if throttle_ms or (brokers_ms and not all(answer.pieces for answer in answers)):

@@ -121,7 +121,7 @@ class LeaderSource:
         )
 
     async def _answer(self, body: bytes, wait_s: float, patience_s: float | None) -> ReplicaAnswer | None:
-        """None where it does not come within `patience_s`; one that has begun may take its time."""
+        """None if it does not come within `patience_s`; one that has begun may take its time."""
         context, silence = self._connection.context, self._silence
         if silence.received_bytes != self._bytes_received:
             silence.since_s = None
@@ -167,7 +167,7 @@ class LeaderSource:
 
 
 def without_session(request: Request, parsed: FetchRequest) -> Request:
-    """The request of a client that is not to get a session of the broker's; the same where it wants none."""
+    """Return the request of a client that is not to get a session of the broker's; the same where it wants none."""
     if parsed.version < FIRST_SESSION or (parsed.session_id == 0 and parsed.session_epoch == NO_SESSION):
         return request
     at = _SESSION_AT if parsed.version < FIRST_REPLICA_TAG else _SESSION_AT - INT32.size

@@ -95,7 +95,7 @@ class ReplicaReply(NamedTuple):
     by_topic: list[tuple[str | bytes, int]]
     """Record bytes of each topic."""
     walk: FetchWalk | None = None
-    """None where there is no answer; its topics are called as the client calls them."""
+    """None if there is no answer; its topics are called as the client calls them."""
     raised: dict[Key, Ends] | None = None
     """To be told in place of the replica's own."""
     throttle_ms: int = 0
@@ -103,7 +103,7 @@ class ReplicaReply(NamedTuple):
     """Partitions that are answered with FENCED_LEADER_EPOCH."""
 
     def whole(self, version: int) -> list[Buffer] | None:
-        """The response as a client of that version is to get it; None where it must be put together anew."""
+        """Return the response as a client of that version is to get it; None if it must be put together again."""
         walk = self.walk
         if walk is None or self.absorbed or self.raised or self.fenced:
             return None

@@ -201,7 +201,10 @@ class Fetching:
         return answers, [one for one in classic if isinstance(one, ReplicaReply)]
 
     async def _ask_classic(self, ends_s: float, max_bytes: int, *, alone: bool) -> list[Answer | ReplicaReply]:
-        """The brokers, all at the same time. Each may take all of the bytes; partitions mostly set a lower limit."""
+        """Return the brokers, all at the same time.
+
+        Each may take all of the bytes; partitions mostly set a lower limit.
+        """
         wait_ms = int(max(0.0, ends_s - self._context.now()) * 1000)
         missing = self._min_bytes - sum(self._sizes.values())
         asked: dict[str | int, Coroutine[Any, Any, Answer | ReplicaReply]] = {}
@@ -267,7 +270,7 @@ class Fetching:
     async def _wait(self, news: asyncio.Event | None, due_s: float, ends_s: float) -> None:
         """For news of the diskless half; where brokers are asked too, no longer than to the end of the round.
 
-        Brokers wait for us, but for those that had something, too little, and so answered at once.
+        Brokers wait for us, except for those that had something, too little, and so answered at once.
         """
         until_s = due_s if not (self._near or self._leader_topics) else min(due_s, ends_s)
         wait_s = until_s - self._context.now()

@@ -72,7 +72,7 @@ class Router:
         self._rights_again_s = float("-inf")
 
     def knows(self, topics: list[TopicFetch]) -> bool:
-        """Whether nothing must be asked first."""
+        """Return whether nothing must be asked first."""
         return not self._unknown(topics) and not self._unasked(topics)
 
     async def learn(self, request: Request, topics: list[TopicFetch]) -> None:
@@ -138,7 +138,7 @@ class Router:
             self._made_from = made_from
 
     def _may_read(self, topic: str) -> bool:
-        """Whether the client may, and the proxy."""
+        """Return whether the client may, and the proxy."""
         if self._context.shunned.is_refused(topic):
             return False
         if not self._context.settings.brokers.with_sasl:
@@ -172,7 +172,7 @@ class Router:
 
 
 def router_of(connection: ClientConnection) -> Router:
-    """The router of a connection."""
+    """Return the router of a connection."""
     router = connection.remembered.get(Router)
     if router is None:
         router = connection.remembered[Router] = Router(connection)
@@ -181,7 +181,8 @@ def router_of(connection: ClientConnection) -> Router:
 
 
 def is_routed(connection: ClientConnection, parsed: FetchRequest) -> bool:
-    """Whether classic partitions of this Fetch may be read from near replicas instead of the client's own broker.
+    """Return whether classic partitions of this Fetch may be read from near replicas instead of the client's own
+    broker.
 
     Not where that is near, or the proxy's rack has no broker at all; nor where the client names its rack and the
     brokers redirect it (KIP-392 as it is), nor where it says that it is a replica itself.
@@ -195,7 +196,7 @@ def is_routed(connection: ClientConnection, parsed: FetchRequest) -> bool:
 
 
 def never_near(connection: ClientConnection) -> LeaderReason | None:
-    """Why no Fetch on a foreign listener is read from near replicas; None where some are."""
+    """Why no Fetch on a foreign listener is read from near replicas; None if some are."""
     context = connection.context
     if not context.near_brokers.is_foreign(connection.node_id):
         return None

@@ -49,7 +49,7 @@ class Watermarks:
         return ends
 
     def last(self, topic_id: bytes, partition: int) -> Ends | None:
-        """What was told last; None where nothing was."""
+        """What was told last; None if nothing was."""
         before = self._told.get(topic_id, {}).get(partition)
         return None if before is None else before[1]
 

@@ -1,4 +1,4 @@
-"""The identity of a deployment: a random name, written once into the coordinator's store and once beside the segments.
+"""The identity of a deployment: a random name, written once into the coordinator's store and once next to the segments.
 
 A store with another bucket's identity knows nothing of the objects there: it would take them all for orphans. A bucket
 with another store's identity has none of the records that the store knows.
@@ -27,9 +27,9 @@ _FORM = "[0-9a-f]{32}"
 
 
 async def settle_identity(client: Redis, storage: ObjectStorage) -> str:
-    """The identity that both have, given to both where neither has one.
+    """Return the identity that both have, given to both where neither has one.
 
-    Raises StoreUnfit where they don't belong together, StorageError and CoordinatorUnavailable.
+    Raises StoreUnfit if they don't belong together, StorageError and CoordinatorUnavailable.
     """
     # Storage is read first: what is there was in the store before.
     in_storage = await stored_identity(storage)
@@ -61,7 +61,7 @@ async def settle_identity(client: Redis, storage: ObjectStorage) -> str:
 
 
 def strangers(in_store: str | None, in_storage: str | None, *, confirmed: bool) -> str | None:
-    """Why a proxy can't start with a store and objects of these identities; None where it can.
+    """Why a proxy can't start with a store and objects of these identities; None if it can.
 
     `confirmed`: the store has seen its identity in storage. Each that has none yet is given one at the start.
     """
@@ -100,7 +100,7 @@ async def check_identity(client: Redis, storage: ObjectStorage) -> None:
 
 
 def not_together(identity: str | None, storage_identity: str | None) -> str | None:
-    """Why a store and storage of these identities don't belong together; None where they do, or are both new."""
+    """Why a store and storage of these identities don't belong together; None if they do, or are both new."""
     if identity == storage_identity:
         return None
     if identity is None:
@@ -120,14 +120,14 @@ async def adopt_identity(client: Redis, identity: str) -> None:
 
 
 async def store_identity(client: Redis) -> tuple[str | None, bool]:
-    """That of the store, None where it has none, and whether it is confirmed. Raises CoordinatorUnavailable."""
+    """That of the store, None if it has none, and whether it is confirmed. Raises CoordinatorUnavailable."""
     async with store_call(client, "reading the store's identity"):
         identity, confirmed = await client.hmget(STORE_KEY, ["identity", "identity_confirmed"])
     return (identity.decode() if isinstance(identity, bytes) else identity), confirmed is not None
 
 
 async def stored_identity(storage: ObjectStorage) -> str | None:
-    """That of the objects, None where they have none. Raises StorageError, and StoreUnfit for another form."""
+    """That of the objects, None if they have none. Raises StorageError, and StoreUnfit for another form."""
     try:
         found = bytes(await storage.fetch(IDENTITY_KEY, 0, _LONGEST_BYTES)).decode(errors="replace")
     except ObjectMissing:

@@ -37,7 +37,7 @@ class Remembered:
     """The newest that was known."""
 
     identity: str = ""
-    """Of the store; empty where nothing is remembered."""
+    """Of the store; empty if nothing is remembered."""
     shards: Mapping[int, ShardState] = field(default_factory=dict)
     registry_change: RegistryChange = NO_CHANGE
     """Newest change of the registry of diskless topics."""
@@ -45,7 +45,7 @@ class Remembered:
     """Of the object that was written last."""
 
     def merged(self, other: Remembered) -> Remembered:
-        """The highest of both, of one identity.
+        """Return the highest of both, of one identity.
 
         Of two lives of a server that is the later one: a state is kept only when the store was asked for those before.
         """
@@ -136,7 +136,7 @@ def pack(known: Remembered) -> bytes:
 
 
 def unpack(packed: bytes, key: str = _FOLDER) -> Remembered | None:
-    """None where it is not whole. Raises StoreUnfit where it is of a format that this release does not know.
+    """None if it is not whole. Raises StoreUnfit if it is of a format that this release does not know.
 
     To pass over it would be to forget what a newer release knows of losses.
     """

@@ -43,7 +43,7 @@ class NothingToAccept(Exception):
 
 
 def chosen(verdict: Verdict, shard: int | None) -> list[int]:
-    """The shards to unfence: all that are fenced, or one of them. Raises NothingToAccept."""
+    """Return the shards to unfence: all that are fenced, or one of them. Raises NothingToAccept."""
     if None not in (verdict.identity, verdict.storage_identity) and verdict.identity != verdict.storage_identity:
         raise NothingToAccept(f"{verdict.unfit}; nothing is to be accepted, fix the URL")
     fenced = [one.shard for one in verdict.shards if one.fenced]
@@ -95,7 +95,7 @@ async def accept_loss(guarded: Guarded, shard: int | None, gap: int) -> Accepted
 async def _accept_registry(guarded: Guarded, before: Verdict) -> int:
     """Let the registry go on from behind all versions that anybody has seen, where it went back; -1 where it did not.
 
-    A proxy that has seen a higher one would distrust it for ever: they are asked for again, now that each had its say.
+    A proxy that has seen a higher one would distrust it forever: they are asked for again, now that each had its say.
     """
     remembered = await read_remembered(guarded.storage, before.storage_identity or "")
     registry = await guarded.registry.load(remembered.registry_change)
@@ -111,7 +111,7 @@ async def _accept_registry(guarded: Guarded, before: Verdict) -> int:
 
 
 async def _logs_by_shard(guarded: Guarded) -> dict[int, list[tuple[bytes, int]]]:
-    """The logs that live according to the registry: an emptied shard does not know of them any more."""
+    """Return the logs that live according to the registry: an emptied shard does not know of them any more."""
     shards: dict[int, list[tuple[bytes, int]]] = {}
     for topic in (await guarded.registry.load()).topics:
         if topic.state != "live":

@@ -60,7 +60,7 @@ class ShardVerdict:
 
     @property
     def fenced(self) -> bool:
-        """Whether it is refused, or will be by the next proxy that asks."""
+        """Return whether it is refused, or will be by the next proxy that asks."""
         return bool(self.look.why_fenced)
 
     @property
@@ -74,7 +74,7 @@ class Verdict:
     """Of everything."""
 
     unfit: str | None
-    """Why the server can't be trusted with commits, or belongs to other objects; None where it can."""
+    """Why the server can't be trusted with commits, or belongs to other objects; None if it can."""
     identity: str | None
     """Of the store."""
     storage_identity: str | None
@@ -90,7 +90,7 @@ class Verdict:
 
     @property
     def registry_went_back(self) -> bool:
-        """Whether changes of the registry are lost, and nobody has accepted that."""
+        """Return whether changes of the registry are lost, and nobody has accepted that."""
         return bool(self.why_registry_fenced)
 
     @property

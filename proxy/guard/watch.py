@@ -30,9 +30,9 @@ log = structlog.get_logger()
 SHARDS_PER_LOOK = 64
 """Of a server that stays the same, one after the other."""
 _FIRST_RENEWED_AFTER_LOOKS = 30
-"""With a shard fenced; connections are renewed then, after twice as many, and so on: readers ask anew each time."""
+"""With a shard fenced; connections are renewed then, after twice as many, and so on: readers ask again each time."""
 _LONGEST_KEEP_S = 60.0
-"""For a few small objects: storage that hangs for longer is asked anew."""
+"""For a few small objects: storage that hangs for longer is asked again."""
 
 
 class StoreWatch:

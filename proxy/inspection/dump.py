@@ -111,7 +111,7 @@ async def dumped_batches(source: Source) -> AsyncIterator[DumpedBatch]:
 
 
 def owner_of(batch: DumpedBatch, extents: Sequence[Extent]) -> Extent | None:
-    """The extent, of those by position, that a batch lies in; None where nothing uses it."""
+    """Return the extent, of those by position, that a batch lies in; None if nothing uses it."""
     end = batch.position + batch.header.length
     return next((one for one in extents if one.position <= batch.position and end <= one.position + one.length), None)
 

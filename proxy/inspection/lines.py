@@ -61,7 +61,7 @@ def batch_as_json(
     records: Sequence[Record] | None,
     broken: str | None,
 ) -> dict[str, Any]:
-    """The same for scripts. `records`: None where they were not asked for; `broken`: why they can't be read."""
+    """The same for scripts. `records`: None if they were not asked for; `broken`: why they can't be read."""
     header = batch.header
     shown: dict[str, Any] = {
         "baseOffset": base_offset,

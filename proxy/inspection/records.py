@@ -58,7 +58,7 @@ def read_records(
 
 
 def _record(data: memoryview, at: int, header: BatchHeader, header_key_errors: str) -> Record:
-    """The record that begins behind its length and ends with `data`."""
+    """Return the record that begins behind its length and ends with `data`."""
     at += 1  # attributes, all unused
     timestamp_delta, at = _varint(data, at)
     offset_delta, at = _varint(data, at)
@@ -90,7 +90,7 @@ def _bytes(data: memoryview, at: int) -> tuple[bytes | None, int]:
 
 
 def _varint(data: memoryview, at: int) -> tuple[int, int]:
-    """A signed varint and where it ends."""
+    """Return a signed varint and where it ends."""
     try:
         return read_varint(data, at)
     except IndexError:

@@ -29,7 +29,7 @@ class SegmentFigures(NamedTuple):
 
     segment: bytes
     size_bytes: int | None
-    """None where there is no such object."""
+    """None if there is no such object."""
     used_bytes: int
     """By rows of all topics."""
     rows: int

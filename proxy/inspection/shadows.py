@@ -29,7 +29,7 @@ class BrokersView:
     """Why they could not be asked, or not be asked all."""
 
     def state_of(self, topic: DisklessTopic) -> str:
-        """Whether the topic's shadow is there."""
+        """Return whether the topic's shadow is there."""
         if topic.topic_id in self.present:
             return PRESENT
         return MISSING if topic.topic_id in self.denied else UNKNOWN

@@ -40,7 +40,10 @@ class Stores:
     storage: ObjectStorage
 
     def named(self, names: list[str]) -> list[DisklessTopic]:
-        """The topics of these names; all where there are none. Raises InspectionError for one that is not diskless."""
+        """Return the topics of these names; all where there are none.
+
+        Raises InspectionError for one that is not diskless.
+        """
         by_name = {topic.name: topic for topic in self.topics}
         for name in names:
             if name not in by_name:
@@ -53,9 +56,9 @@ class Stores:
 
 @asynccontextmanager
 async def open_stores(settings: Settings, *, of_one_deployment: bool = False) -> AsyncIterator[Stores]:
-    """Raises StorageError where storage can't be used, and CoordinatorUnavailable where the store does not answer.
+    """Raises StorageError if storage can't be used, and CoordinatorUnavailable if the store does not answer.
 
-    Raises StoreUnfit where the store is of a layout that this release does not know and, `of_one_deployment`, where the
+    Raises StoreUnfit if the store is of a layout that this release does not know and, `of_one_deployment`, where the
     two don't belong together.
     """
     storage = open_storage(settings.storage, settings.storage_class)
@@ -77,7 +80,7 @@ async def open_stores(settings: Settings, *, of_one_deployment: bool = False) ->
 
 
 async def open_registry(settings: Settings) -> tuple[DisklessTopic, ...]:
-    """The registry as it is, by name; storage is not looked at. Raises CoordinatorUnavailable."""
+    """Return the registry as it is, by name; storage is not looked at. Raises CoordinatorUnavailable."""
     client = await connect(settings.redis)
     try:
         return (await RedisTopicRegistry(client, settings.redis).load()).topics

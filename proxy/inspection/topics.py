@@ -27,7 +27,7 @@ class PartitionFigures(NamedTuple):
 
     partition: int
     lives: bool
-    """False where the coordinator has no such log: the topic is being made or deleted."""
+    """False if the coordinator has no such log: the topic is being made or deleted."""
     log_start_offset: int
     high_watermark: int
     log_end_offset: int
@@ -47,7 +47,7 @@ class TopicFigures(NamedTuple):
     """Whether the index was read, for what is told of objects."""
     objects: int
     total_bytes: int | None
-    """None where the sizes of objects were not asked for."""
+    """None if the sizes of objects were not asked for."""
     used_bytes: int
     missing: tuple[bytes, ...]
     """Segments that rows use and that are not in object storage: their records are lost."""
@@ -108,7 +108,7 @@ async def topic_figures(
 
 
 def dead_bytes(figures: TopicFigures) -> int | None:
-    """What nothing uses in the topic's objects; None where their sizes were not asked for."""
+    """What nothing uses in the topic's objects; None if their sizes were not asked for."""
     if figures.total_bytes is None:
         return None
     present = figures.objects - len(figures.missing)

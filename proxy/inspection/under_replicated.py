@@ -57,12 +57,12 @@ class ShortPartition(NamedTuple):
 
     @property
     def pending(self) -> bool:
-        """Whether a proxy is to give it more replicas."""
+        """Return whether a proxy is to give it more replicas."""
         return self.wanted is not None
 
     @property
     def out_of_sync(self) -> bool:
-        """Whether a replica lags, or is on a broker that is down."""
+        """Return whether a replica lags, or is on a broker that is down."""
         return OUT_OF_SYNC in self.why
 
 

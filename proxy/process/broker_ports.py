@@ -90,7 +90,7 @@ class BrokerPorts:
 
     @property
     def remark(self) -> str | None:
-        """Return what someone should see to; None where each live broker has its port, and is in `broker_node_ids`."""
+        """Return what someone should see to; None if each live broker has its port, and is in `broker_node_ids`."""
         if dark := self.without_port:
             node_id, reason = next(iter(dark.items()))
             return f"brokers: clients are not told of {_named(tuple(dark))} ({node_id}: {reason})"

@@ -9,7 +9,7 @@ _ANSWERS_WITHIN_SECONDS = 30
 
 
 def java_version(launcher: str) -> int:
-    """The feature version (17, 21, …) of a launcher; 0 where it does not run."""
+    """Return the feature version (17, 21, …) of a launcher; 0 if it does not run."""
     command = [launcher, "-version"]
     try:
         told = subprocess.run(command, capture_output=True, text=True, timeout=_ANSWERS_WITHIN_SECONDS, check=True)

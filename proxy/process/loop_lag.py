@@ -11,7 +11,7 @@ _INTERVAL_S = 0.25
 
 
 async def measure_loop_lag(lag_seconds: Histogram, interval_s: float = _INTERVAL_S) -> None:
-    """Ask to be woken, and observe how much later it was, for ever.
+    """Ask to be woken, and observe how much later it was, forever.
 
     Timers count in milliseconds: less than two of them are none.
     """

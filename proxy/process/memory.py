@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 class MemoryBudget:
-    """Bytes that may be held at a time. First come, first served: a large request is not overtaken for ever."""
+    """Bytes that may be held at a time. First come, first served: a large request is not overtaken forever."""
 
     __slots__ = ("_waiting", "limit_bytes", "used_bytes")
 
@@ -18,7 +18,7 @@ class MemoryBudget:
 
     @property
     def contended(self) -> bool:
-        """Whether somebody waits."""
+        """Return whether somebody waits."""
         return bool(self._waiting)
 
     def try_take(self, size: int, granted: Callable[[], bool]) -> bool:

@@ -9,7 +9,7 @@ _FILES = "sys/fs/cgroup/memory.max", "sys/fs/cgroup/memory/memory.limit_in_bytes
 
 
 def container_limits(root: Path = Path("/")) -> list[int]:
-    """What the kernel tells, in bytes; empty where there is no limit, or none is told. `root`: where it is told."""
+    """What the kernel tells, in bytes; empty if there is no limit, or none is told. `root`: where it is told."""
     told = [_read(root / name).strip() for name in _FILES]
     return [int(text) for text in told if text.isdecimal()]
 

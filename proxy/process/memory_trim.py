@@ -15,7 +15,7 @@ _OFF_INTERVAL_S = 60.0
 
 
 async def keep_trimming(interval_ms: Callable[[], int]) -> None:
-    """Give back what is free every so often, for ever; 0 for never. Nothing happens where the allocator can't."""
+    """Give back what is free every so often, forever; 0 for never. Nothing happens where the allocator can't."""
     trim = _malloc_trim()
     while True:
         chosen_ms = interval_ms()

@@ -30,7 +30,7 @@ _DESCRIPTORS_OF_A_PROCESS = 64
 
 
 def connections_allowed(settings: Settings, open_files: int) -> int:
-    """How many client connections so many open files allow; at least one."""
+    """Return how many client connections so many open files allow; at least one."""
     own = _DESCRIPTORS_OF_A_PROCESS + settings.redis.max_connections + settings.storage.max_connections
     own += sum(len(listeners.ports) for listeners in settings.all_listeners)
     each = _DESCRIPTORS_PER_CONNECTION + (_DESCRIPTORS_PER_NEAR_READ if settings.fetch.read_near_replicas else 0)
@@ -70,7 +70,7 @@ def max_connections(settings: Settings) -> int:
 
 
 def none_left() -> bool:
-    """Whether the process has no descriptor left.
+    """Return whether the process has no descriptor left.
 
     The event loop accepts and drops new connections then (libuv does, so as not to spin), and tells nobody.
     """
@@ -82,5 +82,5 @@ def none_left() -> bool:
 
 
 def are_exhausted(error: BaseException | None) -> bool:
-    """Whether an error says that there are no more descriptors, of this process or of the machine."""
+    """Return whether an error says that there are no more descriptors, of this process or of the machine."""
     return isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE)

@@ -60,7 +60,7 @@ def bind_all(settings: Settings, *, shared: bool = False) -> list[Bound]:
 
 
 def bind_free(settings: Settings) -> tuple[list[Bound], dict[int, StartError]]:
-    """The ports of the listeners that can be bound, and what `bind_all` would say of each other one, by port."""
+    """Return the ports of the listeners that can be bound, and what `bind_all` would say of each other one, by port."""
     bound, taken = list[Bound](), dict[int, StartError]()
     for port in _ports(settings):
         try:
@@ -71,7 +71,7 @@ def bind_free(settings: Settings) -> tuple[list[Bound], dict[int, StartError]]:
 
 
 def bind_late(settings: Settings, listeners: Listeners, node_id: int, *, shared: bool = False) -> Bound:
-    """A socket for a broker that joined outside of `broker_node_ids`. Raises StartError."""
+    """Return a socket for a broker that joined outside of `broker_node_ids`. Raises StartError."""
     setting = f"{settings.section_of(listeners)}.broker_port_start + {node_id}"
     number = listeners.broker_port_start + node_id
     if number > HIGHEST_PORT:

@@ -184,11 +184,11 @@ PROPOSED_VERSIONS = {3: 14, 75: 1}
 
 
 def request_is_flexible(api_key: int, api_version: int) -> bool:
-    """Whether a request of this version has tagged fields, in header and body; no where the key is unknown."""
+    """Return whether a request of this version has tagged fields, in header and body; no where the key is unknown."""
     api = API_TABLE.get(api_key)
     return api is not None and api_version >= api.flexible_from
 
 
 def response_is_flexible(api_key: int, api_version: int) -> bool:
-    """Whether the *header* of a response of this version has tagged fields; never that of ApiVersions."""
+    """Return whether the *header* of a response of this version has tagged fields; never that of ApiVersions."""
     return api_key != API_VERSIONS and request_is_flexible(api_key, api_version)

@@ -19,10 +19,10 @@ def cleanup_policies(configs: Mapping[str, str | None]) -> tuple[str, ...]:
 
 
 def is_compacted(configs: Mapping[str, str | None]) -> bool:
-    """Whether the last record of each key is kept, and earlier ones go."""
+    """Return whether the last record of each key is kept, and earlier ones go."""
     return COMPACT in cleanup_policies(configs)
 
 
 def is_deleted_from(configs: Mapping[str, str | None]) -> bool:
-    """Whether `retention.ms` and `retention.bytes` hold."""
+    """Return whether `retention.ms` and `retention.bytes` hold."""
     return DELETE in cleanup_policies(configs)

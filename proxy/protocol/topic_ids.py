@@ -6,5 +6,5 @@ import base64
 
 
 def uuid_text(topic_id: bytes) -> str:
-    """A topic ID as Kafka's tools write it; empty where there is none yet."""
+    """Return a topic ID as Kafka's tools write it; empty if there is none yet."""
     return base64.urlsafe_b64encode(topic_id).decode().rstrip("=") if any(topic_id) else ""

@@ -48,7 +48,7 @@ class Default(Enum):
 
 DEFAULT: Final = Default.DEFAULT
 Entity = tuple[str | Default | None, str | Default | None]
-"""User and client ID that a limit is set for; None where it names no user, or no client ID."""
+"""User and client ID that a limit is set for; None if it names no user, or no client ID."""
 Shares = tuple[str, str]
 """Who shares one bucket: a user and client ID, a user with all client IDs (""), or a client ID of all users ("")."""
 
@@ -72,7 +72,8 @@ class ClientQuota:
         self._buckets = {shares: used for shares, used in self._buckets.items() if not used[0].is_full(used[1], now_s)}
 
     def available_bytes(self, user: str, client_id: str | None) -> float:
-        """How much may be answered now, but for a first batch that is larger; infinite where there is no limit."""
+        """Return how much may be answered now, except for a first batch that is larger; infinite if there is no
+        limit."""
         bucket, limit = self._bucket(user, client_id)
         return bucket.available(limit, self._now()) if bucket else float("inf")
 
@@ -98,7 +99,7 @@ class ClientQuota:
         return bucket, limit
 
     def _find(self, user: str, client_id: str) -> tuple[Shares, float] | None:
-        """The limit of the most specific entity, in Kafka's order (`ClientQuotaManager`), and who shares it."""
+        """Return the limit of the most specific entity, in Kafka's order (`ClientQuotaManager`), and who shares it."""
         both, of_user, of_client_id = (user, client_id), (user, ""), ("", client_id)
         levels: tuple[tuple[Entity, Shares], ...] = (
             ((user, client_id), both),
@@ -129,7 +130,8 @@ class Quotas:
         self._described = b""
 
     def throttle_produce(self, connection: ClientConnection, client_id: str | None, size: int) -> int:
-        """A diskless Produce of `size` bytes came: mute its connection if need be; throttle time in milliseconds."""
+        """Return a diskless Produce of `size` bytes came: mute its connection if need be; throttle time in
+        milliseconds."""
         return self._throttle(connection, "produce", self.produce.take(user_of(connection), client_id, size))
 
     def throttle_fetch(self, connection: ClientConnection, client_id: str | None, size: int) -> int:
@@ -145,7 +147,7 @@ class Quotas:
         return throttle_ms
 
     async def keep_fresh(self, ask: Ask, wanted: Callable[[], bool], refresh_s: float) -> None:
-        """Ask the brokers while limits are `wanted`, for ever. What was read last stays; a failure is logged once."""
+        """Ask the brokers while limits are `wanted`, forever. What was read last stays; a failure is logged once."""
         failing = False
         while True:
             if wanted():

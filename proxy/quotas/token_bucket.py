@@ -26,7 +26,7 @@ class TokenBucket:
         self._at_s = 0.0
 
     def take(self, size: int, limit: float, now_s: float) -> float:
-        """Take `size` bytes, on credit if need be; the seconds until that is paid back, 0 where it was there."""
+        """Take `size` bytes, on credit if need be; the seconds until that is paid back, 0 if it was there."""
         self._tokens = self._level(limit, now_s) - size
         self._at_s, self._full = now_s, False
         return max(0.0, -self._tokens / limit)
@@ -47,7 +47,7 @@ class TokenBucket:
         return 0.0
 
     def is_full(self, limit: float, now_s: float) -> bool:
-        """Whether it is no different from a new one."""
+        """Return whether it is no different from a new one."""
         return self._level(limit, now_s) >= limit * BURST_S
 
     def _level(self, limit: float, now_s: float) -> float:

@@ -112,7 +112,7 @@ class BatchBounds(NamedTuple):
 
 
 def read_header(data: bytes | bytearray | memoryview, position: int = 0) -> BatchHeader:
-    """The header of the batch at `position`, whose bytes must all be there. Its CRC is not computed.
+    """Return the header of the batch at `position`, whose bytes must all be there. Its CRC is not computed.
 
     Raises RecordsError (CORRUPT_MESSAGE, INVALID_RECORD) where no whole v2 batch is.
     """
@@ -129,7 +129,7 @@ def read_header(data: bytes | bytearray | memoryview, position: int = 0) -> Batc
 
 
 def producer_id_of(records: memoryview | None) -> int:
-    """The producer ID that the first batch claims, checked or not; -1 where there is none."""
+    """Return the producer ID that the first batch claims, checked or not; -1 where there is none."""
     if records is None or len(records) < HEADER_BYTES:
         return -1
     producer_id: int = _HEADER.unpack_from(records)[9]
@@ -137,7 +137,7 @@ def producer_id_of(records: memoryview | None) -> int:
 
 
 def check_batch(records: memoryview, *, max_message_bytes: int) -> BatchHeader:
-    """The header of the one batch that `records` of a Produce v3+ hold, if a broker would append it.
+    """Return the header of the one batch that `records` of a Produce v3+ hold, if a broker would append it.
 
     The checks and codes are those of `ProduceRequest.validateRecords`, `UnifiedLog.analyzeAndValidateRecords` and
     `LogValidator.validateBatch`, in their order, with these differences: nothing is decompressed, so a wrong record
@@ -218,7 +218,7 @@ def patch_offsets(
 
 
 def check_offsets(run: bytes | bytearray | memoryview, base_offset: int, last_offset: int) -> list[BatchBounds]:
-    """The batches of `run`, which have their offsets: ascending, none before `base_offset`, up to `last_offset`.
+    """Return the batches of `run`, which have their offsets: ascending, none before `base_offset`, up to `last_offset`.
 
     Offsets may be left out between batches, and before the first one, as compaction leaves them. CRCs are not computed.
     Raises RecordsError (CORRUPT_MESSAGE) where the bytes are not such batches.
@@ -247,7 +247,7 @@ def check_offsets(run: bytes | bytearray | memoryview, base_offset: int, last_of
 
 
 def empty_batch(base_offset: int, end_offset: int, leader_epoch: int) -> bytes:
-    """A batch without records that goes up to `end_offset`, or as near to it as one batch can (2**31 offsets).
+    """Return a batch without records that goes up to `end_offset`, or as near to it as one batch can (2**31 offsets).
 
     Brokers leave such batches where compaction removes records (`DefaultRecordBatch.writeEmptyHeader`): a consumer goes
     on behind the last offset that the header tells.

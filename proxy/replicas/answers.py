@@ -72,7 +72,7 @@ class AwaitedAnswer:
 
     @property
     def waits_for_memory(self) -> bool:
-        """Whether the answer is there and can't be taken in."""
+        """Return whether the answer is there and can't be taken in."""
         return self._waits and not self._granted
 
     def response_begins(self, size: int) -> Decision:
@@ -108,7 +108,7 @@ class AwaitedAnswer:
         self.answer.exception()
 
     def take(self) -> int:
-        """The bytes of memory that are taken for the answer; whoever calls this gives them back."""
+        """Return the bytes of memory that are taken for the answer; whoever calls this gives them back."""
         charge_bytes, self._charge_bytes = self._charge_bytes, 0
         return charge_bytes
 

@@ -55,7 +55,7 @@ class PooledConnection:
             raise
 
     def session_ends(self, now_s: float) -> bool:
-        """Whether the proxy has to authenticate again before it asks for anything."""
+        """Return whether the proxy has to authenticate again before it asks for anything."""
         return self._session_ends_s is not None and now_s >= self._session_ends_s
 
     def close(self) -> None:
@@ -84,7 +84,7 @@ class BrokerPool:
         """Not to be used before the end of the throttle time that the broker told."""
 
     def take_idle(self) -> PooledConnection | None:
-        """The connection that was used last, of those that can be used; None where there is none."""
+        """Return the connection that was used last, of those that can be used; None if there is none."""
         if self._resting:
             self._wake()
         while self._idle:
@@ -106,7 +106,7 @@ class BrokerPool:
             self._idle.append(connection)
 
     def begin_connection(self, node_id: int) -> PooledConnection:
-        """A connection that counts and is not made yet. Raises ReplicaUnavailable where there are too many."""
+        """Return a connection that counts and is not made yet. Raises ReplicaUnavailable where there are too many."""
         if len(self.open) >= self._settings.replica_connections_max:
             raise ReplicaUnavailable(LeaderReason.THROTTLED if self._resting else LeaderReason.NO_CONNECTION)
         connection = PooledConnection(node_id, self.address, self.open.discard)

@@ -95,11 +95,11 @@ class Replicas:
         self._full = False
 
     def __len__(self) -> int:
-        """How many topics are known."""
+        """Return how many topics are known."""
         return len(self._known) // 2
 
     def topic(self, topic: Key) -> ClassicTopic | None:
-        """What is known now, by name or ID; None where nothing is. No I/O; notes that the topic is in use."""
+        """What is known now, by name or ID; None if nothing is. No I/O; notes that the topic is in use."""
         known = self._known.get(topic)
         if known is None:
             return None
@@ -139,7 +139,7 @@ class Replicas:
             self._woken.set()
 
     async def follow(self) -> None:
-        """Ask for ever: what is wanted at once, and what is in use now and again."""
+        """Ask forever: what is wanted at once, and what is in use now and again."""
         next_round_s = self._now() + self.interval_s
         while True:
             await self._wait(next_round_s)
@@ -255,7 +255,8 @@ class Replicas:
         self.version += 1
 
     def _make_room(self) -> bool:
-        """Whether one more topic may be known: one that nobody has read in this round and the last makes room."""
+        """Return whether one more topic may be known: one that nobody has read in this round and the last makes
+        room."""
         if len(self) < self.max_topics:
             return True
         unused = [known for key, known in self._known.items() if isinstance(key, str) and known.used < self._round - 1]
@@ -277,5 +278,5 @@ class Replicas:
 
 
 def _may_be_called(topic: Key) -> bool:
-    """Whether there can be a topic of that name or ID."""
+    """Return whether there can be a topic of that name or ID."""
     return topic != ZERO_UUID if isinstance(topic, bytes) else _LEGAL_NAME.fullmatch(topic) is not None

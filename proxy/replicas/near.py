@@ -27,14 +27,14 @@ class NearBrokers:
         self._near = Near(frozenset(), frozenset())
 
     def now(self) -> Near:
-        """The brokers of the proxy's rack. Cheap: made anew only when the live brokers have changed."""
+        """Return the brokers of the proxy's rack. Cheap: made again only when the live brokers have changed."""
         view = self._cluster.view
         if view is not self._seen:
             self._learn(view)
         return self._near
 
     def is_foreign(self, node_id: int | None) -> bool:
-        """Whether a listener (None: bootstrap) stands for a broker that is known to be of another rack.
+        """Return whether a listener (None: bootstrap) stands for a broker that is known to be of another rack.
 
         Also one that is down: who is connected to it still reads.
         """

@@ -188,7 +188,7 @@ class ReplicaConnections:
         return answer
 
     async def _connected(self, pool: BrokerPool, node_id: int, due_s: float) -> PooledConnection:
-        """A new connection."""
+        """Return a new connection."""
         connecting = False
         try:
             async with asyncio.timeout_at(due_s), pool.connecting:
@@ -225,7 +225,8 @@ class ReplicaConnections:
         return ReplicaUnavailable(LeaderReason.TIMED_OUT, "no answer in time", slow=True)
 
     def _doubt(self, node_id: int, error: ConnectionError) -> ReplicaUnavailable:
-        """A broker that takes connections, and ends a new one over a read: that may be this one client's doing."""
+        """A broker that takes connections, and ends a new one over a read: that may be this one client's
+        doing."""
         self._doubted.add(node_id)
         return ReplicaUnavailable(LeaderReason.UNREACHABLE, str(error))
 
@@ -279,7 +280,7 @@ class ReplicaConnections:
 
 
 def _highest_fetch_version(response: Any) -> int:
-    """Of an ApiVersions response. Raises ProtocolError where the broker does not tell."""
+    """Of an ApiVersions response. Raises ProtocolError if the broker does not tell."""
     for api in response.api_keys:
         if api.api_key == FETCH:
             return int(api.max_version)

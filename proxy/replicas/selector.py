@@ -45,7 +45,7 @@ class ReplicaSelector:
         self.redirects = bool(configs.get(_SELECTOR_CLASS))
 
     async def follow(self) -> None:
-        """Refresh for ever."""
+        """Refresh forever."""
         while True:
             await asyncio.sleep(self.interval_s)
             await self.refresh()

@@ -87,7 +87,7 @@ class Shunned:
         return is_news
 
     def is_refused(self, topic: str) -> bool:
-        """Whether nobody is to be asked for a topic."""
+        """Return whether nobody is to be asked for a topic."""
         until_s = self._refused_until_s.get(topic)
         return until_s is not None and self._now() < until_s
 

@@ -54,7 +54,7 @@ class _Served(NamedTuple):
 
 
 def _admin_address(settings: Settings) -> str:
-    """Where the admin port may be found; empty where the system picks it."""
+    """Where the admin port may be found; empty if the system picks it."""
     admin = settings.admin
     if not admin.port:
         return ""
@@ -69,7 +69,7 @@ class LeaseLapsed(Exception):
 class Fleet:
     """This proxy's view of all live proxies, and its own lease.
 
-    `registry_change`: the newest that this proxy obeys. `reload`: reads the registry anew; done before a lease begins,
+    `registry_change`: the newest that this proxy obeys. `reload`: reads the registry again; done before a lease begins,
     as nobody waited for this proxy while it had none. `node_ids`: brokers that have a port here.
     """
 
@@ -104,7 +104,7 @@ class Fleet:
         self._take((self._record(),))
 
     def lease_runs(self) -> bool:
-        """Whether creators of diskless topics still wait for this proxy's acknowledgement."""
+        """Return whether creators of diskless topics still wait for this proxy's acknowledgement."""
         return running_ms() < self._lease_until_ms
 
     def check_lease(self, number: int) -> None:
@@ -150,7 +150,7 @@ class Fleet:
             self._lease_until_ms = began_ms + lease_ms
 
     async def keep_beating(self) -> None:
-        """Heartbeats for ever; failures are logged once until they end."""
+        """Heartbeats forever; failures are logged once until they end."""
         failing = False
         while True:
             await asyncio.sleep(self._settings.fleet.heartbeat_interval_ms / 1000)
@@ -181,7 +181,7 @@ class Fleet:
         self._take(tuple(self.records.values()))
 
     async def acknowledged(self, version: int) -> bool:
-        """Whether every live proxy obeys that registry version. Raises CoordinatorUnavailable."""
+        """Return whether every live proxy obeys that registry version. Raises CoordinatorUnavailable."""
         await self.beat()
         return self._obeys_the_registry and all(record.registry_version >= version for record in self.records.values())
 
@@ -190,7 +190,7 @@ class Fleet:
         return self._racks
 
     def listener(self, node_id: int, rack: str, client: str, came_by: Listeners) -> tuple[str, int] | None:
-        """Host and port that stand for a broker, for a client of `rack`; None where no proxy has a port for it.
+        """Host and port that stand for a broker, for a client of `rack`; None if no proxy has a port for it.
 
         Listeners of the name that the client came in by, of the live proxies that serve its rack; where there are
         none, those that serve the rack of the port that it came to. Several proxies share a client's brokers out in

@@ -36,7 +36,7 @@ class LeaderChoice:
         metadata: bool,
         racks: tuple[str | None, ...] = (),
     ) -> Leaders | None:
-        """The leaders in one response to `client`; None where no broker lives.
+        """Return the leaders in one response to `client`; None if no broker lives.
 
         `live` and `in_rack` are node IDs, ascending, `racks` those of the live ones; `metadata`: whether the response
         is one of Metadata, with which the turn of `round_robin` moves.
@@ -68,7 +68,7 @@ class Turns:
         self._named: OrderedDict[str, int] = OrderedDict()
 
     def next(self, client: str, candidates: tuple[int, ...]) -> int:
-        """The candidate whose turn it is; the turn moves."""
+        """Return the candidate whose turn it is; the turn moves."""
         turn = self._turns.get(candidates, 0)
         self._turns[candidates] = (turn + 1) % len(candidates)
         self._turns.move_to_end(candidates)

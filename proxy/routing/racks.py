@@ -35,14 +35,14 @@ _TOLD, _SAID = "rack", "rack said"
 
 
 def alias_hint(key: str) -> re.Pattern[str]:
-    """The hint under another system's key. `&` separates too, as AutoMQ writes `automq_az=<rack>&<rest>`."""
+    """Return the hint under another system's key. `&` separates too, as AutoMQ writes `automq_az=<rack>&<rest>`."""
     return re.compile(rf"(?:^|[ ,|&]){re.escape(key)}=([^=,| &]*)")
 
 
 def hinted_rack(
     client_id: str | None, known_racks: Collection[str] = (), hints: Iterable[re.Pattern[str]] = (RACK_HINT,)
 ) -> str | None:
-    """The rack that a client ID names by the first of the hints that it has, or None. An empty hint is none.
+    """Return the rack that a client ID names by the first of the hints that it has, or None. An empty hint is none.
 
     Connect and Streams append `-…` to a client ID: a hint that begins with a known rack and a dash means that rack, the
     longest such one. (MirrorMaker 2 appends `|…`, which ends a hint.)
@@ -78,7 +78,7 @@ class Networks:
         )
 
     def rack_of(self, host: str) -> str | None:
-        """The rack of an address, IPv4 in IPv6 as IPv4; None where no network holds it."""
+        """Return the rack of an address, IPv4 in IPv6 as IPv4; None if no network holds it."""
         if not self._racks:
             return None
         try:
@@ -114,7 +114,7 @@ class LearnedRacks:
         return news
 
     def get(self, host: str, client_id: str | None) -> str | None:
-        """The rack that the client said, unless that was too long ago."""
+        """Return the rack that the client said, unless that was too long ago."""
         rack, until_s = self._racks.get((host, client_id or ""), ("", 0.0))
         return rack if rack and self._now() < until_s else None
 
@@ -163,7 +163,8 @@ class Racks:
         return self._known
 
     def of(self, connection: ClientConnection, client_id: str | None) -> str:
-        """The rack of the client behind a connection; asked for with every request, so the answer is kept there."""
+        """Return the rack of the client behind a connection; asked for with every request, so the answer is kept
+        there."""
         self.known()
         told = connection.remembered.get(_TOLD)
         if told is not None and told[0] is self._state and told[1] == client_id:
@@ -174,12 +175,14 @@ class Racks:
         return rack
 
     def counted(self, connection: ClientConnection, client_id: str | None) -> str:
-        """The rack under which the client's bytes are counted: what clients make up is `unknown`: labels stay few."""
+        """Return the rack under which the client's bytes are counted: what clients make up is `unknown`: labels stay
+        few."""
         rack = self.of(connection, client_id)
         return rack if rack in self._known or rack == self._settings.rack else "unknown"
 
     def on_any_proxy(self, connection: ClientConnection, client_id: str | None) -> str | None:
-        """The client's rack where every proxy would find the same, whatever port the client came to; else None."""
+        """Return the client's rack where every proxy would find the same, whatever port the client came to; else
+        None."""
         return hinted_rack(client_id, self.known(), self._hints) or self._networks.rack_of(connection.host)
 
     def learn(self, connection: ClientConnection, client_id: str | None, rack: str | None) -> None:
@@ -225,7 +228,7 @@ class Racks:
 
 
 def client_key(host: str, client_id: str | None) -> str:
-    """A client as `sticky.sticky_order` tells clients apart: short, whatever it calls itself."""
+    """Return a client as `sticky.sticky_order` tells clients apart: short, whatever it calls itself."""
     if client_id is not None and len(client_id) > _LONGEST_CLIENT_ID:
         client_id = blake2b(client_id.encode(), digest_size=16).hexdigest()
     return f"{host}\0{client_id}"

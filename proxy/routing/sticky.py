@@ -13,14 +13,14 @@ Candidate = TypeVar("Candidate", int, str)
 
 
 def sticky_choice(client: str, candidates: tuple[Candidate, ...]) -> Candidate:
-    """The candidate that `client` keeps as long as it is there: the highest hash of the pair."""
+    """Return the candidate that `client` keeps as long as it is there: the highest hash of the pair."""
     first: Candidate = sticky_order(client, candidates)[0]
     return first
 
 
 @lru_cache(maxsize=65536)
 def sticky_order(client: str, candidates: tuple[Candidate, ...]) -> tuple[Candidate, ...]:
-    """The candidates as `client` prefers them; the order of two never depends on a third."""
+    """Return the candidates as `client` prefers them; the order of two never depends on a third."""
 
     def weight(candidate: Candidate) -> bytes:
         return blake2b(f"{client}\0{candidate}".encode(), digest_size=8).digest()

@@ -18,7 +18,7 @@ _PEM = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re
 
 
 def first_expiry(pem: str) -> datetime | None:
-    """When the first of the certificates in a PEM text to end does so, in UTC; None where there is none.
+    """When the first of the certificates in a PEM text to end does so, in UTC; None if there is none.
 
     Raises ProtocolError for what is no certificate.
     """
@@ -34,7 +34,7 @@ def first_expiry(pem: str) -> datetime | None:
 
 @parsing
 def not_after(der: bytes) -> datetime:
-    """The end of a DER certificate's validity, in UTC. Raises ProtocolError."""
+    """Return the end of a DER certificate's validity, in UTC. Raises ProtocolError."""
     _, at, _ = _element(der, 0, _SEQUENCE)  # the certificate
     _, at, _ = _element(der, at, _SEQUENCE)  # what is signed of it
     tag, _, end = _element(der, at)

@@ -70,7 +70,7 @@ async def fetch_token(credentials: ClientCredentials, timeout_s: float) -> str:
 
 
 async def _read(content: aiohttp.StreamReader) -> bytes:
-    """The whole answer, which may come in parts, up to the limit."""
+    """Return the whole answer, which may come in parts, up to the limit."""
     body = b""
     while len(body) < _MAX_ANSWER_BYTES and (part := await content.read(_MAX_ANSWER_BYTES - len(body))):
         body += part

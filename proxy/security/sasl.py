@@ -28,7 +28,10 @@ class SaslMechanism(Protocol):
     """One authentication."""
 
     def respond(self, challenge: bytes) -> bytes | None:
-        """The token for a challenge (empty for the first); None where nothing more is to be sent. Raises SaslError."""
+        """Return the token for a challenge (empty for the first); None if nothing more is to be sent.
+
+        Raises SaslError.
+        """
 
 
 class Plain:

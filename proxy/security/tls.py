@@ -52,7 +52,7 @@ class TlsFiles:
 
     @property
     def expires(self) -> datetime | None:
-        """When the own certificate, or one that it rests on, ends, as the file says now; None where there is none."""
+        """When the own certificate, or one that it rests on, ends, as the file says now; None if there is none."""
         if not self._certificate:
             return None
         try:
@@ -104,7 +104,7 @@ class TlsFiles:
 
 
 async def keep_fresh(files: Iterable[TlsFiles], interval_s: float, warn_within: timedelta) -> None:
-    """Look for changed files, for ever, and warn of certificates that end soon."""
+    """Look for changed files, forever, and warn of certificates that end soon."""
     watched = list(files)
     while True:
         for one in watched:
@@ -148,7 +148,7 @@ def broker_tls(settings: BrokerTls) -> TlsFiles:
 
 
 def explain(error: BaseException) -> str:
-    """A failed handshake, with the likely cause where OpenSSL's words don't say it."""
+    """Return a failed handshake, with the likely cause where OpenSSL's words don't say it."""
     if not isinstance(error, ssl.SSLError):
         if isinstance(error, (ConnectionError, BrokenPipeError)):
             return "the other side closed the connection during the TLS handshake"

@@ -18,13 +18,13 @@ CLASSES = {"file": "proxy.storage.file:FileStorage", "s3": "proxy.storage.s3:S3S
 
 
 def open_storage(settings: Storage, class_name: str = "") -> ObjectStorage:
-    """The storage that `class_name` names; it is not connected yet, `open` does that.
+    """Return the storage that `class_name` names; it is not connected yet, `open` does that.
 
     `class_name`: `diskless.storage.class.name` (KIP-1163): `file`, `s3`, or `module:Class` of a class that is made with
     the `storage` settings as its one argument; told by the scheme of `storage.url` where empty. A storage's module is
-    imported here, so that its library costs nothing where it is not used.
+    imported here, so that its library costs nothing if it is not used.
 
-    Raises StorageError where the name can't be followed.
+    Raises StorageError if the name can't be followed.
     """
     scheme = urlsplit(settings.url).scheme
     name = class_name or scheme

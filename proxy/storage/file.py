@@ -221,7 +221,7 @@ def _read(path: Path, key: str, start: int, end: int | None) -> bytearray:
 
 
 def _list(folder: Path, root: Path) -> tuple[list[Path], list[StoredObject]]:
-    """The folders in a folder, and the objects in it."""
+    """Return the folders in a folder, and the objects in it."""
     folders: list[Path] = []
     found: list[StoredObject] = []
     try:

@@ -234,7 +234,7 @@ class S3Storage:
             await self.delete([key])
 
     async def _is_ours(self, key: str, mark: str, length: int, cause: Exception) -> bool:
-        """After an upload that may have failed. Raises StorageError where something is there that can't be used."""
+        """After an upload that may have failed. Raises StorageError if something is there that can't be used."""
         try:
             found = await self._send("head_object", key)
         except Exception:

@@ -36,7 +36,7 @@ class S3Error(Exception):
 
 
 def is_refusal(error: S3Error) -> bool:
-    """Whether a GET of this object can't succeed, whatever becomes of others: KMS tells of its key."""
+    """Return whether a GET of this object can't succeed, whatever becomes of others: KMS tells of its key."""
     return error.code in _REFUSED_OBJECT or error.code.startswith("KMS.")
 
 

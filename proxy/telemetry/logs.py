@@ -62,12 +62,12 @@ def set_log_format(log_format: str) -> None:
 
 
 def lost_lines() -> int:
-    """How many could not be written since the process began."""
+    """Return how many could not be written since the process began."""
     return _Lines.lost
 
 
 def log_level() -> str:
-    """The level as it is now."""
+    """Return the level as it is now."""
     return _Level.name
 
 

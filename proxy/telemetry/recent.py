@@ -76,7 +76,7 @@ class RecentErrors:
 
 
 def _text(values: Mapping[str, Any]) -> str:
-    """What is said beside the event: the reason first, then names and values."""
+    """What is said next to the event: the reason first, then names and values."""
     parts = [_shown(values["reason"])] if "reason" in values else []
     told = (name for name in values if name not in _NOT_TOLD and name != "reason")
     open_names = [name for name in told if not any(word in name.lower() for word in _SECRETIVE)]
@@ -87,7 +87,7 @@ def _text(values: Mapping[str, Any]) -> str:
 
 
 def _raised(exc_info: Any) -> BaseException | None:
-    """The exception of a line, in whatever way structlog takes it."""
+    """Return the exception of a line, in whatever way structlog takes it."""
     if isinstance(exc_info, BaseException):
         return exc_info
     if isinstance(exc_info, tuple):

@@ -61,7 +61,7 @@ class Histogram:
 
     @property
     def count(self) -> int:
-        """How many were observed."""
+        """Return how many were observed."""
         return sum(self.counts)
 
 
@@ -105,7 +105,8 @@ class Ledger:
         """By what it is: the quantity that was seen last, and the sum so far."""
 
     def total(self, what: str, quantity: float, price: float) -> float:
-        """The sum so far, with what came since the last call at today's `price` for one; `quantity` never falls."""
+        """Return the sum so far, with what came since the last call at today's `price` for one; `quantity` never
+        falls."""
         before, total = self._seen.get(what, (0.0, 0.0))
         total += (quantity - before) * price
         self._seen[what] = quantity, total
@@ -196,7 +197,7 @@ class Stats:
             self.record_bytes[kind, direction, client_rack, serving_rack, name] += size
 
     def settle(self, topic: str | bytes, name: str | None) -> None:
-        """Count what has come of a topic so far, and what comes, under its name; None where brokers don't know it."""
+        """Count what has come of a topic so far, and what comes, under its name; None if brokers don't know it."""
         bytes_by_way = self.unsettled_bytes.pop(topic, None)
         if name is None:
             counted = UNKNOWN_TOPIC
@@ -234,7 +235,7 @@ class Stats:
         return None
 
     def _counted_as(self, name: str) -> str:
-        """The name of a topic that there is, or what stands for those beyond `max_counted_topics`."""
+        """Return the name of a topic that there is, or what stands for those beyond `max_counted_topics`."""
         if name in self._counted_names:
             return name
         if len(self._counted_names) >= self.max_counted_topics:

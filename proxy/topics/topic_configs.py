@@ -61,17 +61,18 @@ class ConfigRefused(Exception):
 
 
 def governs_data(name: str) -> bool:
-    """Whether a topic config is about data, so that a diskless topic's is in the registry."""
+    """Return whether a topic config is about data, so that a diskless topic's is in the registry."""
     return name.startswith(_GOVERN_DATA)
 
 
 def diskless_by_name(name: str, patterns: Iterable[str]) -> bool:
-    """Whether `default_diskless_topics` makes a topic of that name diskless; never Kafka's internal ones."""
+    """Return whether `default_diskless_topics` makes a topic of that name diskless; never Kafka's internal ones."""
     return not name.startswith("__") and any(re.fullmatch(pattern, name) for pattern in patterns)
 
 
 def wants_diskless(configs: Mapping[str, str | None], *, default: bool) -> bool:
-    """Whether `diskless.enable` is on, or left to `default`. Raises ConfigRefused where it is neither true nor false.
+    """Return whether `diskless.enable` is on, or left to `default`. Raises ConfigRefused where it is neither true nor
+    false.
 
     A topic that is to be compacted is classic by default: tools make such topics for themselves, under names that a
     pattern may match (Streams' changelogs, Connect's and MirrorMaker's own).
@@ -85,7 +86,7 @@ def wants_diskless(configs: Mapping[str, str | None], *, default: bool) -> bool:
 
 
 def registry_configs(configs: Mapping[str, str | None]) -> dict[str, str]:
-    """The configs that govern data, for the registry. Raises ConfigRefused for what can't be honoured."""
+    """Return the configs that govern data, for the registry. Raises ConfigRefused for what can't be honoured."""
     kept = {name: value for name, value in configs.items() if governs_data(name) and value is not None}
     for name, value in kept.items():
         if reason := _refusal(name, value):
@@ -96,7 +97,7 @@ def registry_configs(configs: Mapping[str, str | None]) -> dict[str, str]:
 
 
 def _refusal(name: str, value: str) -> str:
-    """Why a diskless topic can't have that value; nothing where it can."""
+    """Why a diskless topic can't have that value; nothing if it can."""
     if name in _ONLY and value not in _ONLY[name]:
         return f"{name}={value} is not supported on diskless topics yet: use {' or '.join(sorted(_ONLY[name]))}"
     invalid = f"Invalid value {value} for configuration {name}: "
@@ -128,7 +129,7 @@ def _check_together(configs: Mapping[str, str]) -> None:
 
 
 def as_described(name: str, value: str) -> str:
-    """A config's value as brokers describe it, whichever way it was written when it was set."""
+    """Return a config's value as brokers describe it, whichever way it was written when it was set."""
     if name in _WHOLE_NUMBERS:
         return str(int(value))
     if name == CLEANUP_POLICY:

@@ -45,7 +45,7 @@ class TopicDefaults:
         self.interval_s = interval_s
         self._failing = False
         self.replication_factor = 0
-        """`default.replication.factor`; 0 where it is not known."""
+        """`default.replication.factor`; 0 if it is not known."""
         self._defaults: dict[str, str] = {}
         self._rules: dict[bytes, tuple[Mapping[str, str], ProduceRules]] = {}
 
@@ -91,7 +91,7 @@ class TopicDefaults:
             self._failing = True
 
     async def follow(self) -> None:
-        """Refresh for ever."""
+        """Refresh forever."""
         while True:
             await asyncio.sleep(self.interval_s)
             await self.refresh()

@@ -15,12 +15,12 @@ DYNAMIC_TOPIC_CONFIG = 1
 
 
 def diskless_topics_of(resources: Iterable[Any], topics: Topics) -> dict[str, DisklessTopic]:
-    """The live diskless topics among the resources, by name."""
+    """Return the live diskless topics among the resources, by name."""
     found = (topics.find(str(one.resource_name)) for one in resources if one.resource_type == TOPIC)
     return {entry.name: entry for entry in found if entry is not None and entry.state == "live"}
 
 
 def being_made(resources: Iterable[Any], topics: Topics) -> bool:
-    """Whether a topic among the resources is in the registry, but not live, as far as this proxy has heard."""
+    """Return whether a topic among the resources is in the registry, but not live, as far as this proxy has heard."""
     found = (topics.find(str(one.resource_name)) for one in resources if one.resource_type == TOPIC)
     return any(entry is not None and entry.state != "live" for entry in found)

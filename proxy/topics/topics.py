@@ -76,12 +76,13 @@ class Topics:
 
     @property
     def obeyed(self) -> RegistryChange:
-        """The newest change by which all is judged that is under way: what a creator of a diskless topic waits for."""
+        """Return the newest change by which all is judged that is under way: what a creator of a diskless topic waits
+        for."""
         return min([self.change, *self._streams.values()], key=lambda change: change.version)
 
     @property
     def loaded(self) -> bool:
-        """Whether the registry was ever read."""
+        """Return whether the registry was ever read."""
         return self.version >= 0
 
     @property
@@ -90,7 +91,7 @@ class Topics:
         return not self.gone_back and not self._by_name and self.loaded and self._lease_runs()
 
     def find(self, topic: TopicReference) -> DisklessTopic | None:
-        """The diskless topic of that name or ID; None where it is classic or unknown."""
+        """Return the diskless topic of that name or ID; None if it is classic or unknown."""
         return self._by_name.get(topic) if isinstance(topic, str) else self._by_id.get(topic)
 
     @property
@@ -111,17 +112,17 @@ class Topics:
         return entry.topic_id == topic_id
 
     def surely_classic(self, topic: TopicReference) -> bool:
-        """Whether records of a topic that `find` does not know may go to the brokers.
+        """Return whether records of a topic that `find` does not know may go to the brokers.
 
         A topic ID that comes up first while a name is reserved may be that very shadow's: not sure. Of a registry that
-        has gone back no name is: whoever made it anew may have made it diskless.
+        has gone back no name is: whoever made it again may have made it diskless.
         """
         if (self.gone_back and isinstance(topic, str)) or self.may_be_a_shadow(topic):
             return False
         return self.is_read_as_classic(topic)
 
     def is_read_as_classic(self, topic: TopicReference) -> bool:
-        """Whether the brokers may be asked about a topic that `find` does not know.
+        """Return whether the brokers may be asked about a topic that `find` does not know.
 
         Else it may be a diskless topic's shadow, whose empty log is OFFSET_OUT_OF_RANGE for every position. While the
         lease runs a shadow that is not known yet belongs to a topic that is not live, and so has no positions.
@@ -133,7 +134,7 @@ class Topics:
         return True
 
     def may_be_a_shadow(self, topic: TopicReference) -> bool:
-        """Whether it is a topic ID that has come up first while a name is reserved."""
+        """Return whether it is a topic ID that has come up first while a name is reserved."""
         return self._reserved and isinstance(topic, bytes) and not self._is_seen(topic)
 
     def unconfirmed(self, count: int) -> list[TopicReference]:
@@ -211,7 +212,7 @@ class Topics:
 
     async def look_again(self) -> None:
         """Load what is newer than this, where the store answers: another proxy may have answered a creation or a
-        deletion already that this one has not heard of. Never raises; costs next to nothing where nothing is newer."""
+        deletion already that this one has not heard of. Never raises; costs next to nothing if nothing is newer."""
         try:
             if await self.registry.newest_change() != self.change:
                 await self.load()

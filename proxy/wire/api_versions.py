@@ -32,7 +32,7 @@ _RANGE = struct.Struct(">hhh")
 
 @parsing
 def clamp_api_versions(body: Buffer, version: int, *, kip1163_api: bool = False) -> list[Buffer]:
-    """The body of a broker's response with the ranges that the table of APIs shares. Raises ProtocolError.
+    """Return the body of a broker's response with the ranges that the table of APIs shares. Raises ProtocolError.
 
     With `kip1163_api` the proposed versions are offered too, where the broker has the ones below, to which they are
     translated. An answer UNSUPPORTED_VERSION is read as v0, whatever was asked.

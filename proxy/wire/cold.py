@@ -24,17 +24,17 @@ from proxy.wire.primitives import Buffer
 
 
 def read_request(api_key: int, api_version: int, body: Buffer) -> Any:
-    """The entity of a request body. Raises ProtocolError."""
+    """Return the entity of a request body. Raises ProtocolError."""
     return _read(load_request_schema, api_key, api_version, body)
 
 
 def read_response(api_key: int, api_version: int, body: Buffer) -> Any:
-    """The entity of a response body. Raises ProtocolError."""
+    """Return the entity of a response body. Raises ProtocolError."""
     return _read(load_response_schema, api_key, api_version, body)
 
 
 def encode(entity: Any) -> bytes:
-    """The body that an entity stands for."""
+    """Return the body that an entity stands for."""
     stream = io.BytesIO()
     entity_writer(type(entity))(stream, entity)
     return stream.getvalue()
@@ -47,7 +47,7 @@ def at_version(entity: Any, api_version: int, *, response: bool) -> Any:
 
 
 def nested(entity_type: Any, field: str) -> Any:
-    """The entity type of the elements of an array field."""
+    """Return the entity type of the elements of an array field."""
     return _element_types(entity_type)[field]
 
 
@@ -85,7 +85,7 @@ def _check_nulls(entity: Any) -> None:
 
 @lru_cache(maxsize=256)
 def _arrays(entity_type: Any) -> dict[str, bool]:
-    """The array fields, and whether each may be null."""
+    """Return the array fields, and whether each may be null."""
     found = {}
     for name, hint in get_type_hints(entity_type).items():
         parts = (hint, *get_args(hint))
@@ -96,7 +96,7 @@ def _arrays(entity_type: Any) -> dict[str, bool]:
 
 @lru_cache(maxsize=256)
 def _element_types(entity_type: Any) -> dict[str, Any]:
-    """The entity types in array fields, by field."""
+    """Return the entity types in array fields, by field."""
     found = {}
     for name, hint in get_type_hints(entity_type).items():
         for inner in (hint, *get_args(hint)):

@@ -65,7 +65,7 @@ class Layout(NamedTuple):
 
 @parsing
 def check_lengths(entity_type: Any, body: Buffer, *, of_client: bool) -> None:
-    """Raise ProtocolError where the message ends before what it claims to hold, or a client's holds too much."""
+    """Raise ProtocolError if the message ends before what it claims to hold, or a client's holds too much."""
     check_end(body, Walk(body, of_client).skip_entity(0, entity_type))
 
 
@@ -78,7 +78,7 @@ class Walk:
         """Of all arrays that were met, of a client's message."""
 
     def skip_entity(self, at: int, entity_type: Any) -> int:
-        """The position behind an entity."""
+        """Return the position after an entity."""
         found = layout(entity_type)
         for field in found.fields:
             at = self.skip_field(at, field, found.flexible)
@@ -87,7 +87,7 @@ class Walk:
         return at + 1 if self._data[at] == 0 else self.skip_tagged(at, found)
 
     def skip_tagged(self, at: int, found: Layout) -> int:
-        """The position behind a section of tagged fields."""
+        """Return the position after a section of tagged fields."""
         tags, at = read_tags(self._data, at)
         for tag, start, end in tags:
             check_end(self._data, end)
@@ -96,7 +96,7 @@ class Walk:
         return at
 
     def skip_field(self, at: int, field: Field, flexible: bool) -> int:
-        """The position behind a field."""
+        """Return the position after a field."""
         if not field.is_array:
             return self.skip_value(at, field, flexible)
         count, at = self.begin_array(at, flexible)
@@ -108,7 +108,7 @@ class Walk:
         return at
 
     def begin_array(self, at: int, flexible: bool) -> tuple[int, int]:
-        """The number of elements of an array, and the position of the first."""
+        """Return the number of elements of an array, and the position of the first."""
         count, at = read_count(self._data, at, flexible)
         if self._of_client:
             self.elements += max(count, 0)
@@ -116,7 +116,7 @@ class Walk:
         return count, at
 
     def skip_value(self, at: int, field: Field, flexible: bool) -> int:
-        """The position behind a value, or behind an element of an array."""
+        """Return the position after a value, or behind an element of an array."""
         data = self._data
         if field.kind == STRUCT:
             if field.nullable and not field.is_array:
@@ -140,7 +140,7 @@ class Walk:
 
 @lru_cache(maxsize=2048)
 def layout(entity_type: Any) -> Layout:
-    """The fields of an entity type of kio."""
+    """Return the fields of an entity type of kio."""
     plain, tagged = [], {}
     for one in fields(entity_type):
         hint, nullable = _without_none(one.type)

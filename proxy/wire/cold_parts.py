@@ -89,7 +89,7 @@ class _Cutter:
         return [[head, write_count(count, flexible), *buffers, tail] for count, buffers in parts]
 
     def _spread(self, at: int, parts: list[_Part]) -> Generator[None, None, int]:
-        """Add the parts; the position behind the array."""
+        """Add the parts; the position after the array."""
         data, walk, most = self._data, self._walk, self._max_elements
         count, at = walk.begin_array(at, self._layout.flexible)
         first, taken, size = at, 0, 0
@@ -142,7 +142,7 @@ class _Cutter:
         return _Element(at, array_start, cuts)
 
     def _inner_array(self, at: int, field: Field, cuts: list[_Cut]) -> Generator[None, None, int]:
-        """Add the cuts of an array within an element; the position behind it."""
+        """Add the cuts of an array within an element; the position after it."""
         walk, flexible, most = self._walk, self._layout.flexible, self._max_elements
         count, at = walk.begin_array(at, flexible)
         fixed = FIXED_BYTES.get(field.kind)
@@ -196,7 +196,8 @@ def answer_part(api_key: int, api_version: int, body: Buffer, array: str) -> Ans
 
 
 def join_answers(api_key: int, api_version: int, parts: Sequence[AnswerPart]) -> list[Buffer]:
-    """The answer to the whole request: all elements, with the other fields of one part that failed, or of the first."""
+    """Return the answer to the whole request: all elements, with the other fields of one part that failed, or of the
+    first."""
     flexible = layout(load_response_schema(api_key, api_version)).flexible
     whole = next((part for part in parts if part.failed), parts[0])
     head = bytearray(whole.body[: whole.array_start])

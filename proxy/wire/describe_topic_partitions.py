@@ -49,7 +49,7 @@ def build_lower_request(body: Buffer) -> tuple[bytes, str | None]:
 
 @parsing
 def rewrite_response(body: Buffer, version: int, is_diskless: IsDiskless, leaders: Leaders) -> list[Buffer]:
-    """The body as clients get it: partitions of diskless topics as `rewrite_metadata_response` makes them.
+    """Return the body as clients get it: partitions of diskless topics as `rewrite_metadata_response` makes them.
 
     Raises ProtocolError.
     """

@@ -78,7 +78,7 @@ def rewrite_find_coordinator(body: Buffer, version: int, address_of: AddressOf) 
 
 
 def _rewrite_coordinator(data: memoryview, at: int, flexible: bool, address_of: AddressOf) -> tuple[bytes | None, int]:
-    """Node ID, host and port anew, and the position behind them; None: keep them, empty: there is no address."""
+    """Node ID, host and port again, and the position after them; None: keep them, empty: there is no address."""
     (node_id,) = INT32.unpack_from(data, at)
     host, end = read_nullable_string(data, at + 4, flexible)
     check_end(data, end + 4)
@@ -148,7 +148,7 @@ def hide_controller_listeners(body: Buffer, version: int) -> list[Buffer]:
 
 @parsing
 def rewrite_node_endpoints(api_key: int, body: Buffer, version: int, address_of: AddressOf) -> list[Buffer]:
-    """The node endpoints of Produce v10+, ShareFetch and ShareAcknowledge; older versions have none.
+    """Return the node endpoints of Produce v10+, ShareFetch and ShareAcknowledge; older versions have none.
 
     Those of Fetch are rewritten as they stream through, or by `rewrite_endpoint_section` behind a walk. A node whose
     `address_of` is None is left out: the client then asks for metadata.
@@ -198,7 +198,7 @@ def rewrite_endpoint_fields(
 
 
 def _rewrite_nodes(data: memoryview, at: int, address_of: AddressOf, extra: int = 0) -> tuple[bytes, int]:
-    """An array of node ID, host, port, rack, `extra` bytes and tagged fields, and the position behind it."""
+    """Return an array of node ID, host, port, rack, `extra` bytes and tagged fields, and the position after it."""
     count, at = read_length(data, at)
     out, kept = bytearray(), 0
     for _ in range(count):

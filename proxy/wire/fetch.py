@@ -99,7 +99,7 @@ def _check_version(version: int) -> None:
 
 
 def _partition_struct(version: int) -> struct.Struct:
-    """The fields of a partition without tagged ones."""
+    """Return the fields of a partition without tagged ones."""
     leader_epoch = "i" if version >= FIRST_LEADER_EPOCH else ""
     last_fetched_epoch = "i" if version >= FIRST_FLEXIBLE else ""
     log_start_offset = "q" if version >= 5 else ""
@@ -268,7 +268,7 @@ def _read_forgotten(data: memoryview, at: int, version: int, into: list[tuple[st
 def _read_forgotten_topic(
     data: memoryview, at: int, version: int, elements: int, into: list[tuple[str | bytes, list[int]]]
 ) -> tuple[int, int]:
-    """The position behind the topic, and the number of elements so far."""
+    """Return the position after the topic, and the number of elements so far."""
     flexible = version >= FIRST_FLEXIBLE
     topic, at = _read_topic(data, at, version)
     partition_count, at = read_count(data, at, flexible)
@@ -282,7 +282,7 @@ def _read_forgotten_topic(
 
 
 def build_fetch_request(request: FetchRequest) -> bytes:
-    """The body of a request."""
+    """Return the body of a request."""
     version = request.version
     _check_version(version)
     flexible = version >= FIRST_FLEXIBLE
@@ -329,7 +329,7 @@ def _fields_of(partition: PartitionFetch, version: int) -> tuple[int, ...]:
 
 
 def write_topic(topic: str | bytes, version: int) -> bytes:
-    """A topic's name, or its ID from v13 on. Raises ValueError where the version wants the other."""
+    """Return a topic's name, or its ID from v13 on. Raises ValueError if the version wants the other."""
     if isinstance(topic, str):
         if version >= FIRST_TOPIC_ID:
             raise ValueError(f"Fetch v{version} names topics by ID")

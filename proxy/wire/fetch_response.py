@@ -85,7 +85,7 @@ def _check_version(version: int) -> None:
 def build_fetch_response(
     version: int, session_id: int, topics: Sequence[TopicFetched], throttle_ms: int = 0, error_code: int = 0
 ) -> list[Buffer]:
-    """The body of a response of the proxy's own; records are passed by reference."""
+    """Return the body of a response of the proxy's own; records are passed by reference."""
     _check_version(version)
     flexible = version >= FIRST_FLEXIBLE
     small = bytearray(INT32.pack(throttle_ms))
@@ -196,7 +196,7 @@ def read_topic(data: memoryview, at: int, version: int) -> tuple[str | bytes, in
 def read_partition(
     data: memoryview, at: int, version: int
 ) -> tuple[tuple[int, int, int, int, int], list[tuple[int, int]] | None, int, int, int, int]:
-    """The fixed fields, aborted transactions, preferred replica, start and end of the records, position.
+    """Return the fixed fields, aborted transactions, preferred replica, start and end of the records, position.
 
     Null records end one before they start.
     """

@@ -62,9 +62,9 @@ _LOCATE = {
 class FetchEndpointStream(TopicWalk):
     """Takes the *body* of one Fetch response in chunks of any size and gives out the same number of bytes.
 
-    `count` is told the record bytes of each topic. What `feed` has given out in all is as long as what it got, but for
-    tagged fields that are not whole yet. `feed` raises ProtocolError for what is no Fetch response; what was given out
-    before stands. Versions before 16 have no endpoints: they pass as they are, also what can't be read, which is
+    `count` is told the record bytes of each topic. What `feed` has given out in all is as long as what it got, except
+    for tagged fields that are not whole yet. `feed` raises ProtocolError for what is no Fetch response; what was given
+    out before stands. Versions before 16 have no endpoints: they pass as they are, also what can't be read, which is
     then not counted.
     """
 
@@ -97,7 +97,7 @@ class FetchEndpointStream(TopicWalk):
         return [view] if at < 0 else [view[:at], *self._end(view[at:].tobytes())]
 
     def finish(self) -> None:
-        """Raise ProtocolError where the frame ended and the response did not, and it had to be read."""
+        """Raise ProtocolError if the frame ended and the response did not, and it had to be read."""
         if not self.ended and self._version >= FIRST_NODE_ENDPOINTS:
             raise ProtocolError("the Fetch response ends too early")
 
@@ -152,7 +152,7 @@ def count_plain(head: memoryview, size: int, version: int, count: CountTopic) ->
 
 
 def _rewrite_in_place(section: bytes, fields: list[tuple[int, int, int]], address_of: AddressOf) -> bytes:
-    """The section of tagged fields with other endpoints, or none, in the same number of bytes."""
+    """Return the section of tagged fields with other endpoints, or none, in the same number of bytes."""
     numbers = {tag for tag, _, _ in fields}
     filler = next((tag for tag in range(_LAST_FILLER_TAG, 0, -1) if tag not in numbers), None)
     rewritten = rewrite_endpoint_fields(memoryview(section), fields, address_of)

@@ -1,4 +1,5 @@
-"""A walk over a Fetch response that tells where each partition's answer lies, so that answers can be put together anew.
+"""A walk over a Fetch response that tells where each partition's answer lies, so that answers can be put together
+again.
 
 Behaviour: nothing is copied and records are not looked at. A partition's answer is one piece of the body, and may stand
 in any other response of the same version; `lowered` makes one that names topics by ID (KIP-516) into older ones.
@@ -155,7 +156,7 @@ def _walk_any(data: memoryview, at: int, version: int, into: list[PartitionAt]) 
 
 
 def piece(walk: FetchWalk, partition: PartitionAt, version: int, ends: tuple[int, int]) -> list[Buffer]:
-    """A partition's answer with those ends, as it stands in a response of `version`.
+    """Return a partition's answer with those ends, as it stands in a response of `version`.
 
     `ends`: high watermark and last stable offset. `version` is the walk's own or, where that is LOWERED_FROM or newer,
     any lower one.
@@ -199,7 +200,7 @@ def _lower_head(data: memoryview, partition: PartitionAt, version: int, ends: tu
 
 
 def lowered(walk: FetchWalk, version: int) -> list[Buffer]:
-    """A whole response in a version before LOWERED_FROM, with session 0 and without error; records by reference.
+    """Return a whole response in a version before LOWERED_FROM, with session 0 and without error; records by reference.
 
     The walk's topics are called by their names already. No partition names a preferred replica.
     """
@@ -245,6 +246,6 @@ def response_tail(walk: FetchWalk) -> memoryview | bytes:
 
 
 def has_no_tail(walk: FetchWalk) -> bool:
-    """Whether nothing comes behind the topics but, from v12 on, an empty section of tagged fields."""
+    """Return whether nothing comes behind the topics but, from v12 on, an empty section of tagged fields."""
     tail = walk.body[walk.tail :]
     return tail == NO_TAGS if walk.version >= FIRST_FLEXIBLE else not tail

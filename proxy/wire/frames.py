@@ -83,17 +83,18 @@ class FrameReader:
 
     @property
     def stopped(self) -> bool:
-        """Whether bytes are kept back."""
+        """Return whether bytes are kept back."""
         return self._stopped
 
     @property
     def partial(self) -> bool:
-        """Whether a frame is not whole yet, decided or not: also where its first bytes say too little to decide."""
+        """Return whether a frame is not whole yet, decided or not: also where its first bytes say too little to
+        decide."""
         return bool(self._stream_left or self._begun or self._rest)
 
     @property
     def in_frame(self) -> bool:
-        """Whether the listener has decided on a frame that is not whole yet; `stop` waits for its end."""
+        """Return whether the listener has decided on a frame that is not whole yet; `stop` waits for its end."""
         return bool(self._stream_left or self._begun)
 
     def stop(self) -> None:
@@ -132,7 +133,7 @@ class FrameReader:
     def room(self) -> memoryview | None:
         """Where the rest of a large frame that is being held may be written, to be told by `filled` instead of `feed`.
 
-        None where no such frame is under way. Who has once written to it goes on so to the frame's end.
+        None if no such frame is under way. Who has once written to it goes on so to the frame's end.
         """
         if self._begun < _IN_PLACE_BYTES:
             return None

@@ -12,7 +12,7 @@ _SHARE_GROUP, _STREAMS_GROUP = 76, 88
 
 @parsing
 def heartbeat_rack(api_key: int, body: Buffer) -> str | None:
-    """RackId of a request of one of the three; null where it has not changed. Raises ProtocolError."""
+    """RackId of a request of one of the three; null if it has not changed. Raises ProtocolError."""
     at = skip_string(body, skip_string(body, 0, True), True) + 4
     if api_key == _STREAMS_GROUP:
         at += 4  # the epoch of endpoint information

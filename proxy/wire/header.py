@@ -40,9 +40,9 @@ class RequestHeader(NamedTuple):
 
 @parsing
 def parse_request_header(frame: Buffer) -> RequestHeader:
-    """The header of a request frame (without its size). Raises ProtocolError.
+    """Return the header of a request frame (without its size). Raises ProtocolError.
 
-    Where the API key is unknown everything but `body_offset` is right all the same. A client ID that is no UTF-8 is
+    Where the API key is unknown everything but `body_offset` is right all the same. A client ID that is not UTF-8 is
     read as brokers do, with U+FFFD in its place, and no longer than fits when it is sent on: it only names the client.
     """
     api_key, api_version, correlation_id = _REQUEST.unpack_from(frame)
@@ -59,7 +59,7 @@ def parse_request_header(frame: Buffer) -> RequestHeader:
 
 
 def request_header(api_key: int, api_version: int, correlation_id: int, client_id: str | None) -> bytes:
-    """The header of a request of the proxy's own."""
+    """Return the header of a request of the proxy's own."""
     tags = NO_TAGS if request_is_flexible(api_key, api_version) else b""
     return _REQUEST.pack(api_key, api_version, correlation_id) + write_string(client_id, False) + tags
 
@@ -76,6 +76,6 @@ def response_header_length(api_key: int, api_version: int, frame: Buffer) -> int
 
 
 def response_header(api_key: int, api_version: int, correlation_id: int) -> bytes:
-    """The header of a response of the proxy's own."""
+    """Return the header of a response of the proxy's own."""
     encoded = INT32.pack(correlation_id)
     return encoded + NO_TAGS if response_is_flexible(api_key, api_version) else encoded

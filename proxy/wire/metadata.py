@@ -42,7 +42,7 @@ FIRST_TOPIC_ID = 10
 FIRST_RACK_ID = 14
 
 AddressOf = Callable[[int], "tuple[str, int] | None"]
-"""Host and port that clients are told for a node ID; None where it is not to be named."""
+"""Host and port that clients get for a node ID; None if it is not to be named."""
 IsDiskless = Callable[["str | None", "bytes | None"], bool]
 """From a topic's name (null on failed lookups by ID) and its ID (None before v10)."""
 
@@ -65,7 +65,7 @@ class MetadataRequest(NamedTuple):
     include_cluster_authorized_operations: bool = False
     include_topic_authorized_operations: bool = False
     rack_id: str | None = None
-    """Of the client, from v14 on; empty or null where it has none."""
+    """Of the client, from v14 on; empty or null if it has none."""
     tagged: Buffer = NO_TAGS
 
 
@@ -141,7 +141,7 @@ def build_metadata_request(
     allow_auto_topic_creation: bool = False,
     topic_authorized_operations: bool = False,
 ) -> bytes:
-    """The body of a request of the proxy's own for topics by name; None is all topics."""
+    """Return the body of a request of the proxy's own for topics by name; None is all topics."""
     topics = None if names is None else [MetadataRequestTopic(name) for name in names]
     return encode_metadata_request(
         MetadataRequest(version, topics, allow_auto_topic_creation, False, topic_authorized_operations)
@@ -149,7 +149,7 @@ def build_metadata_request(
 
 
 def encode_metadata_request(request: MetadataRequest) -> bytes:
-    """The body of a request; of a parsed one, the same bytes."""
+    """Return the body of a request; of a parsed one, the same bytes."""
     version, topics = request.version, request.topics
     _check_version(version)
     flexible = version >= FIRST_FLEXIBLE
@@ -192,7 +192,7 @@ def rewrite_metadata_response(
     leaders: Leaders | None,
     lifelines: Sequence[Broker] = (),
 ) -> list[Buffer]:
-    """The body as clients get it; that of v14 from one of v13. Raises ProtocolError.
+    """Return the body as clients get it; that of v14 from one of v13. Raises ProtocolError.
 
     Every broker's host and port are replaced; one whose `address_of` is None is left out, and `lifelines` are added.
     The partitions of diskless topics get `leaders`; their epochs stay. Topics with an error of their own are left
@@ -210,7 +210,7 @@ def rewrite_metadata_response(
 
 @parsing
 def metadata_brokers(body: Buffer, version: int) -> list[Broker]:
-    """The brokers of a response; v0 tells no racks. Raises ProtocolError."""
+    """Return the brokers of a response; v0 tells no racks. Raises ProtocolError."""
     _check_version(version)
     flexible = version >= FIRST_FLEXIBLE
     data = memoryview(body)
@@ -230,7 +230,7 @@ def metadata_brokers(body: Buffer, version: int) -> list[Broker]:
 
 @parsing
 def metadata_cluster_id(body: Buffer, version: int) -> str | None:
-    """The Kafka cluster's ID in a response, from v2 on. Raises ProtocolError."""
+    """Return the Kafka cluster's ID in a response, from v2 on. Raises ProtocolError."""
     _check_version(version)
     data = memoryview(body)
     at = _skip_brokers(data, 4 if version >= 3 else 0, version)
@@ -241,7 +241,7 @@ def metadata_cluster_id(body: Buffer, version: int) -> str | None:
 
 @parsing
 def metadata_topics(body: Buffer, version: int) -> list[MetadataTopic]:
-    """The topics of a response. Raises ProtocolError."""
+    """Return the topics of a response. Raises ProtocolError."""
     _check_version(version)
     flexible = version >= FIRST_FLEXIBLE
     data = memoryview(body)
@@ -265,7 +265,7 @@ def metadata_topics(body: Buffer, version: int) -> list[MetadataTopic]:
 
 @parsing
 def with_topic_errors(body: Buffer, version: int, errors: Mapping[str, int]) -> bytes:
-    """The body of a response with these errors of topics, by name, in place of theirs. Raises ProtocolError."""
+    """Return the body of a response with these errors of topics, by name, in place of theirs. Raises ProtocolError."""
     _check_version(version)
     data, out = memoryview(body), bytearray(body)
     walker = PartitionWalker(_layout(version))

@@ -65,11 +65,11 @@ class HashedLeaders:
         return 1 + max(map(len, self._others.values()), default=0)
 
     def others_of(self, leader: int) -> tuple[int, ...]:
-        """The replicas after a leader, all in the ISR."""
+        """Return the replicas after a leader, all in the ISR."""
         return self._others.get(leader, ())
 
     def leader_of(self, topic: str | None, partition: int) -> int:
-        """The leader of a partition."""
+        """Return the leader of a partition."""
         return self._leaders[(crc32((topic or "").encode()) + partition) % HASH_SLOTS]
 
     def pieces(
@@ -100,7 +100,7 @@ class ReplicaLeaders(NamedTuple):
     """Whom PreferredProduceBrokers names, where the version has it."""
 
     def leader_of(self, replicas: frozenset[int]) -> int | None:
-        """The leader of a partition with these replicas; None where it stays."""
+        """Return the leader of a partition with these replicas; None if it stays."""
         return next((node for node in self.order if node in replicas), None)
 
 
@@ -138,7 +138,7 @@ class PartitionWalker:
         self._chosen = _Chosen(leaders, layout.flexible) if isinstance(leaders, ReplicaLeaders) else None
 
     def skip(self, data: memoryview, at: int, count: int) -> int:
-        """The position behind `count` partitions."""
+        """Return the position after `count` partitions."""
         alike = self._alike(data, at, count)
         if alike is not None:
             return at + len(alike)
@@ -150,7 +150,7 @@ class PartitionWalker:
         return at
 
     def copy(self, data: memoryview, at: int, count: int, out: bytearray) -> int:
-        """Append `count` partitions to `out` as they are, with no preferred broker; the position behind them."""
+        """Append `count` partitions to `out` as they are, with no preferred broker; the position after them."""
         alike = self._alike(data, at, count)
         if alike is not None:
             out += self._with_preferred(alike, count, write_count(0, True))
@@ -162,7 +162,7 @@ class PartitionWalker:
         return at
 
     def lead(self, data: memoryview, at: int, count: int, out: bytearray, topic: str | None) -> int:
-        """Append `count` partitions of the topic to `out` with their leaders; the position behind them.
+        """Append `count` partitions of the topic to `out` with their leaders; the position after them.
 
         Index, leader epoch and tagged fields stay. Under a SoleLeader or HashedLeaders the first two arrays of node IDs
         are the leader and the others with it, the further arrays are empty, and there is no error.
@@ -193,7 +193,7 @@ class PartitionWalker:
         return at
 
     def _finish(self, data: memoryview, at: int, out: bytearray, preferred: bytes) -> int:
-        """Append preferred brokers, where they are written, and the tagged fields; the position behind those."""
+        """Append preferred brokers, where they are written, and the tagged fields; the position after those."""
         if self._layout.add_preferred:
             out += preferred
         if self._layout.flexible:
@@ -263,7 +263,7 @@ class PartitionWalker:
         return behind.join(_without_tags(self._stride, count).unpack(partitions)) + behind
 
     def _skip_one(self, data: memoryview, at: int) -> int:
-        """The position of the tagged fields."""
+        """Return the position of the tagged fields."""
         at += self._fixed
         for _ in range(self._layout.node_arrays):
             at = skip_int32_array(data, at, self._layout.flexible)
@@ -271,7 +271,8 @@ class PartitionWalker:
         return at
 
     def _alike(self, data: memoryview, at: int, count: int) -> bytes | None:
-        """The bytes of all partitions where they have the first one's shape, and no tagged fields; sets `_stride`."""
+        """Return the bytes of all partitions where they have the first one's shape, and no tagged fields; sets
+        `_stride`."""
         if count < _FEWEST_FOR_COLUMNS or not self._columnar:
             return None
         alike = self._fits(data, at, count) if self._stride else None
@@ -302,7 +303,7 @@ class PartitionWalker:
 
 
 class _Chosen(dict[bytes, "bytes | None"]):
-    """The leader by the bytes of an array of replicas; None where it stays."""
+    """The leader by the bytes of an array of replicas; None if it stays."""
 
     def __init__(self, leaders: ReplicaLeaders, flexible: bool) -> None:
         self._leaders = leaders
@@ -317,7 +318,7 @@ class _Chosen(dict[bytes, "bytes | None"]):
 
 
 def _alone(node_id: int, flexible: bool) -> bytes:
-    """An array of one node ID; empty for -1."""
+    """Return an array of one node ID; empty for -1."""
     return _nodes(() if node_id < 0 else (node_id,), flexible)
 
 

@@ -55,7 +55,7 @@ class TopicPartitions(NamedTuple):
 
 @parsing
 def split_topics(body: Buffer) -> list[TopicPartitions]:
-    """The topics of a Metadata v12 response. Raises ProtocolError."""
+    """Return the topics of a Metadata v12 response. Raises ProtocolError."""
     data = memoryview(body)
     walker = PartitionWalker(_LAYOUT)
     count, at = read_count(data, _THROTTLE_BYTES, True)

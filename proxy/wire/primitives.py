@@ -1,6 +1,6 @@
 """The primitive types of the Kafka protocol: read at a position, or encode.
 
-Readers take the data and a position and return the value and the position behind it. They raise ProtocolError for what
+Readers take the data and a position and return the value and the position after it. They raise ProtocolError for what
 no sender may write (a varint that doesn't end, a negative length) and leave running off the end to IndexError and
 struct.error, which `parsing` turns into ProtocolError once per message: a check per field would cost more than it.
 
@@ -39,7 +39,7 @@ ZERO_UUID = bytes(16)
 
 
 def parsing(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-    """Let the function raise ProtocolError where it ran off the end of its data or met text that is no UTF-8."""
+    """Let the function raise ProtocolError if it ran off the end of its data or met text that is not UTF-8."""
 
     @wraps(function)
     def parse(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
@@ -54,13 +54,13 @@ def parsing(function: Callable[Parameters, Result]) -> Callable[Parameters, Resu
 
 
 def check_end(data: Buffer, at: int) -> None:
-    """Raise ProtocolError where a length led beyond the data."""
+    """Raise ProtocolError if a length led beyond the data."""
     if at > len(data):
         raise ProtocolError("the message ends too early")
 
 
 def read_unsigned_varint(data: Buffer, at: int) -> tuple[int, int]:
-    """An unsigned varint of at most five bytes; the value fits 32 bits."""
+    """Return an unsigned varint of at most five bytes; the value fits 32 bits."""
     value = data[at]
     if value < 0x80:
         return value, at + 1
@@ -83,7 +83,7 @@ def read_unsigned_varint(data: Buffer, at: int) -> tuple[int, int]:
 
 
 def read_length(data: Buffer, at: int) -> tuple[int, int]:
-    """A compact length (the varint less one): -1 is null."""
+    """Return a compact length (the varint less one): -1 is null."""
     length = data[at]
     if length < 0x80:
         return length - 1, at + 1
@@ -92,7 +92,7 @@ def read_length(data: Buffer, at: int) -> tuple[int, int]:
 
 
 def read_count(data: Buffer, at: int, flexible: bool) -> tuple[int, int]:
-    """How many elements an array has; -1 is null. Raises ProtocolError where the data can't hold so many."""
+    """Return how many elements an array has; -1 is null. Raises ProtocolError if the data can't hold so many."""
     if flexible:
         count, at = read_length(data, at)
     else:
@@ -104,7 +104,7 @@ def read_count(data: Buffer, at: int, flexible: bool) -> tuple[int, int]:
 
 
 def check_elements(count: int) -> None:
-    """Raise ProtocolError where a request has more elements than anybody may ask for at once."""
+    """Raise ProtocolError if a request has more elements than anybody may ask for at once."""
     if count > MAX_ELEMENTS:
         raise TooManyElements(
             f"a request names more than {MAX_ELEMENTS} topics, partitions or the like; the client must ask in parts"
@@ -112,7 +112,7 @@ def check_elements(count: int) -> None:
 
 
 def read_nullable_string(data: Buffer, at: int, flexible: bool) -> tuple[str | None, int]:
-    """A string, compact or with an int16 length; None is null."""
+    """Return a string, compact or with an int16 length; None is null."""
     if flexible:
         length, at = read_length(data, at)
     else:
@@ -129,7 +129,7 @@ def read_nullable_string(data: Buffer, at: int, flexible: bool) -> tuple[str | N
 
 
 def read_string(data: Buffer, at: int, flexible: bool) -> tuple[str, int]:
-    """A string that must not be null."""
+    """Return a string that must not be null."""
     text, at = read_nullable_string(data, at, flexible)
     if text is None:
         raise ProtocolError("a string is null that must not be")
@@ -137,7 +137,7 @@ def read_string(data: Buffer, at: int, flexible: bool) -> tuple[str, int]:
 
 
 def skip_string(data: Buffer, at: int, flexible: bool) -> int:
-    """The position behind a string, null or not."""
+    """Return the position after a string, null or not."""
     if flexible:
         length, at = read_length(data, at)
     else:
@@ -166,13 +166,13 @@ def read_bytes(data: memoryview, at: int, flexible: bool) -> tuple[memoryview | 
 
 
 def skip_int32_array(data: Buffer, at: int, flexible: bool) -> int:
-    """The position behind an array of int32, null or not."""
+    """Return the position after an array of int32, null or not."""
     count, at = read_count(data, at, flexible)
     return at + 4 * count if count > 0 else at
 
 
 def skip_tags(data: Buffer, at: int) -> int:
-    """The position behind a section of tagged fields."""
+    """Return the position after a section of tagged fields."""
     if data[at] == 0:
         return at + 1
     count, at = _read_tag_count(data, at)
@@ -184,7 +184,7 @@ def skip_tags(data: Buffer, at: int) -> int:
 
 
 def read_tags(data: Buffer, at: int) -> tuple[list[tuple[int, int, int]], int]:
-    """The tagged fields as (tag, start, end of the value), and the position behind the section."""
+    """Return the tagged fields as (tag, start, end of the value), and the position after the section."""
     count, at = _read_tag_count(data, at)
     fields = []
     for _ in range(count):
@@ -203,7 +203,7 @@ def _read_tag_count(data: Buffer, at: int) -> tuple[int, int]:
 
 
 def write_tags(fields: Iterable[tuple[int, Buffer]]) -> bytes:
-    """A section of tagged fields."""
+    """Return a section of tagged fields."""
     parts = [unsigned_varint(tag) + unsigned_varint(len(value)) + value for tag, value in fields]
     return unsigned_varint(len(parts)) + b"".join(parts)
 
@@ -224,12 +224,12 @@ _ONE_BYTE = [bytes([value]) for value in range(0x80)]
 
 
 def write_count(count: int, flexible: bool) -> bytes:
-    """The number of elements before an array; -1 is null."""
+    """Return the number of elements before an array; -1 is null."""
     return unsigned_varint(count + 1) if flexible else INT32.pack(count)
 
 
 def write_string(text: str | None, flexible: bool) -> bytes:
-    """A string or null. Raises ValueError for one that an int16 length can't hold."""
+    """Return a string or null. Raises ValueError for one that an int16 length can't hold."""
     if text is None:
         return b"\0" if flexible else b"\xff\xff"
     encoded = text.encode()

@@ -192,7 +192,7 @@ def _read_partitions(data: memoryview, at: int, count: int, into: list[Partition
 
 
 def build_produce_request(request: ProduceRequest) -> list[Buffer]:
-    """The body of a request, whose topics may have been filtered; records are passed by reference."""
+    """Return the body of a request, whose topics may have been filtered; records are passed by reference."""
     _check_version(request.version)
     flexible = request.version >= FIRST_FLEXIBLE
     small = bytearray(write_string(request.transactional_id, flexible))
@@ -219,7 +219,7 @@ def build_produce_request(request: ProduceRequest) -> list[Buffer]:
 
 
 def build_produce_response(version: int, topics: list[TopicProduced], throttle_ms: int = 0) -> bytes:
-    """The body of a response of the proxy's own."""
+    """Return the body of a response of the proxy's own."""
     _check_version(version)
     flexible = version >= FIRST_FLEXIBLE
     head = write_count(len(topics), flexible) + _write_topics(version, topics) + INT32.pack(throttle_ms)

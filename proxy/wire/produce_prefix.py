@@ -23,7 +23,8 @@ class ProducePrefix(NamedTuple):
 
 
 def read_produce_prefix(frame: memoryview, api_version: int) -> ProducePrefix | None:
-    """The beginning of a Produce frame (without its size) that may not be whole; None where more bytes are needed."""
+    """Return the beginning of a Produce frame (without its size) that may not be whole; None if more bytes are
+    needed."""
     try:
         (client_id_length,) = _INT16.unpack_from(frame, 8)
         at = 10 + max(client_id_length, 0)
@@ -44,6 +45,6 @@ def read_produce_prefix(frame: memoryview, api_version: int) -> ProducePrefix | 
 
 
 def client_id_of_prefix(frame: memoryview) -> str | None:
-    """The client ID of a request frame (without its size) of which at least the header has come."""
+    """Return the client ID of a request frame (without its size) of which at least the header has come."""
     (length,) = _INT16.unpack_from(frame, 8)
     return str(frame[10 : 10 + length], "utf-8", "replace") if length >= 0 else None

@@ -41,28 +41,28 @@ class AuthenticateAnswer(NamedTuple):
     error_message: str | None
     auth_bytes: bytes
     session_lifetime_ms: int
-    """0 where the session does not end, is not begun yet, or the version does not tell."""
+    """0 if the session does not end, is not begun yet, or the version does not tell."""
 
 
 def build_handshake(mechanism: str) -> bytes:
-    """The body of a SaslHandshake v0 or v1."""
+    """Return the body of a SaslHandshake v0 or v1."""
     return write_string(mechanism, False)
 
 
 def build_authenticate(token: bytes) -> bytes:
-    """The body of a SaslAuthenticate v0 or v1."""
+    """Return the body of a SaslAuthenticate v0 or v1."""
     return INT32.pack(len(token)) + token
 
 
 @parsing
 def parse_handshake_request(body: Buffer) -> str:
-    """The mechanism that a SaslHandshake asks for. Raises ProtocolError."""
+    """Return the mechanism that a SaslHandshake asks for. Raises ProtocolError."""
     return read_string(body, 0, False)[0]
 
 
 @parsing
 def parse_handshake_response(body: memoryview) -> HandshakeAnswer:
-    """The body of a SaslHandshake response. Raises ProtocolError."""
+    """Return the body of a SaslHandshake response. Raises ProtocolError."""
     (error_code,) = INT16.unpack_from(body)
     count, at = read_count(body, 2, False)
     mechanisms = []
@@ -74,14 +74,14 @@ def parse_handshake_response(body: memoryview) -> HandshakeAnswer:
 
 @parsing
 def parse_authenticate_request(body: memoryview, api_version: int) -> bytes:
-    """The token of a SaslAuthenticate. Raises ProtocolError."""
+    """Return the token of a SaslAuthenticate. Raises ProtocolError."""
     token, _ = read_bytes(body, 0, api_version >= _FIRST_FLEXIBLE_VERSION)
     return bytes(token or b"")
 
 
 @parsing
 def parse_authenticate_response(body: memoryview, api_version: int) -> AuthenticateAnswer:
-    """The body of a SaslAuthenticate response. Raises ProtocolError."""
+    """Return the body of a SaslAuthenticate response. Raises ProtocolError."""
     flexible = api_version >= _FIRST_FLEXIBLE_VERSION
     (error_code,) = INT16.unpack_from(body)
     message, at = read_nullable_string(body, 2, flexible)

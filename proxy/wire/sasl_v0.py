@@ -41,11 +41,11 @@ class RawTokens:
 
     @property
     def over(self) -> bool:
-        """Whether the next frame is surely a request."""
+        """Return whether the next frame is surely a request."""
         return not self._left
 
     def is_token(self, size: int, head: Buffer) -> bool:
-        """Whether the next frame, which begins so, is a token; it is counted then. Raises ProtocolError."""
+        """Return whether the next frame, which begins so, is a token; it is counted then. Raises ProtocolError."""
         if not self._left:
             return False
         if self._mechanism == _GSSAPI and size and head[0] not in _GSSAPI_FIRST_BYTES:

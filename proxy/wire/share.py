@@ -16,7 +16,7 @@ _ERROR_CODE = 4
 
 @parsing
 def share_error_and_topics(api_key: int, body: Buffer, version: int) -> tuple[int, int]:
-    """The error of the whole answer, and the number of its topics. Raises ProtocolError."""
+    """Return the error of the whole answer, and the number of its topics. Raises ProtocolError."""
     data = memoryview(body)
     count, at = read_count(data, _topics_at(api_key, data, version), True)
     check_end(data, at)
@@ -25,7 +25,7 @@ def share_error_and_topics(api_key: int, body: Buffer, version: int) -> tuple[in
 
 @parsing
 def add_share_topics(api_key: int, body: Buffer, version: int, added: Sequence[bytes]) -> bytes:
-    """The body with more topics, as they are encoded, before those that it has. Raises ProtocolError."""
+    """Return the body with more topics, as they are encoded, before those that it has. Raises ProtocolError."""
     data = memoryview(body)
     start = _topics_at(api_key, data, version)
     count, at = read_count(data, start, True)

@@ -21,7 +21,7 @@ Item = TypeVar("Item")
 
 
 def in_slices(items: Sequence[Item]) -> Iterable[Sequence[Item]]:
-    """The items, as many at a time as are handled between two pauses."""
+    """Return the items, as many at a time as are handled between two pauses."""
     if len(items) <= AT_A_TIME:
         return (items,)
     return (items[start : start + AT_A_TIME] for start in range(0, len(items), AT_A_TIME))

@@ -23,15 +23,15 @@ _EMPTY_TAGS = 3
 CountTopic = Callable[[str | bytes, int], None]
 """Told of each topic, by name or ID as in the message, and the bytes of its records; nothing of those without any."""
 Locate = Callable[[memoryview, int], tuple[int, int]]
-"""Start and length of the records of the partition that begins at a position, -1 where null; start 0 where only
-looking at every field tells. Raises IndexError or struct.error where too little has come."""
+"""Start and length of the records of the partition that begins at a position, -1 where null; start 0 if only
+looking at every field tells. Raises IndexError or struct.error if too little has come."""
 
 
 class TopicWalk:
     """Takes a message in chunks of any size, and counts; a subclass knows what comes before the records.
 
-    Pieces are methods that take data and a position and return the position behind the piece. They raise IndexError or
-    struct.error where it is not whole, before they change anything, and ProtocolError for what no sender may write.
+    Pieces are methods that take data and a position and return the position after the piece. They raise IndexError or
+    struct.error if it is not whole, before they change anything, and ProtocolError for what no sender may write.
     """
 
     held_bytes_max = 65_536
@@ -77,7 +77,7 @@ class TopicWalk:
             self._count_topic(self._topic if self._topic_ids else str(self._topic, "utf-8", "replace"), size)
 
     def is_within_records(self, view: memoryview) -> bool:
-        """Whether the next bytes are records, and not the last of their partition; then they are taken."""
+        """Return whether the next bytes are records, and not the last of their partition; then they are taken."""
         if self._skip <= len(view):
             return False
         self._skip -= len(view)
@@ -157,7 +157,7 @@ class TopicWalk:
         raise NotImplementedError
 
     def _whole_partitions(self, data: memoryview, at: int) -> int:
-        """The hot loop: over partitions that are whole and plain, as nearly all are; 0 where not even one is."""
+        """The hot loop: over partitions that are whole and plain, as nearly all are; 0 if not even one is."""
         begin, end, left, record_bytes = at, len(data), self._partitions, 0
         flexible, locate = self._flexible, self._locate
         with suppress(IndexError, struct.error):
@@ -201,7 +201,7 @@ class TopicWalk:
         return at
 
     def _length(self, data: memoryview, at: int) -> tuple[int, int]:
-        """An array's or the records' length; 0 where null."""
+        """Return an array's or the records' length; 0 if null."""
         if self._flexible:
             count, at = read_length(data, at)
         else:
@@ -236,7 +236,7 @@ class TopicWalk:
 
 
 def whole_tags(data: Buffer, at: int) -> int:
-    """As `skip_tags`; IndexError where they are not whole."""
+    """As `skip_tags`; IndexError if they are not whole."""
     at = skip_tags(data, at)
     if at > len(data):
         raise IndexError

@@ -220,7 +220,7 @@ class WalBuffer:
             self._wake()
 
     def _has_earlier(self, segment: _Segment) -> bool:
-        """Whether an earlier segment has batches of the same partitions that are not answered yet."""
+        """Return whether an earlier segment has batches of the same partitions that are not answered yet."""
         return any(
             earlier.number < segment.number and not earlier.waiting.keys().isdisjoint(segment.waiting)
             for earlier in self._underway.values()
@@ -232,7 +232,7 @@ class WalBuffer:
         self._told.clear()
 
     async def _upload(self, segment: _Segment) -> BuiltSegment | None:
-        """None where nobody waits for it any more when its turn comes."""
+        """None if nobody waits for it any more when its turn comes."""
         async with self._uploads:
             if not segment.waiting:
                 return None

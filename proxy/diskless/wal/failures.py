@@ -43,7 +43,7 @@ class FailedBatches:
     def comes_too_early(
         self, topic_id: bytes, partition: int, producer_id: int, epoch: int, base_sequence: int
     ) -> bool:
-        """Whether a batch follows one that failed; a batch that arrives again is a failure no more."""
+        """Return whether a batch follows one that failed; a batch that arrives again is a failure no more."""
         if not self._failed or producer_id < 0:
             return False
         producer = topic_id, partition, producer_id, epoch
@@ -58,5 +58,5 @@ class FailedBatches:
 
 
 def _is_after(sequence: int, other: int) -> bool:
-    """Whether a sequence comes after another one, across the wrap from 2147483647 to 0."""
+    """Return whether a sequence comes after another one, across the wrap from 2147483647 to 0."""
     return 0 < (sequence - other) % _SEQUENCES < _SEQUENCES // 2

@@ -68,7 +68,7 @@ class Holds:
         """Hold the early batches of a run that was committed; their places in it, the others are the caller's to tell.
 
         All of them or none: a hold commits the whole run again, so an early batch whose producer was told that it is
-        out of order could be stored after all, beside the one that is sent anew in its place.
+        out of order could be stored after all, next to the one that is sent again in its place.
 
         `waiting`: whom to tell, for each batch of the run. `not_after_ms`: see `Coordinator.commit`.
         """
@@ -84,7 +84,7 @@ class Holds:
         return set(early)
 
     def _may_follow(self, run: PartitionRun, place: int) -> bool:
-        """Whether what comes before the batch may be on its way."""
+        """Return whether what comes before the batch may be on its way."""
         producer = run.topic_id, run.partition, run.batches[place].producer_id
         refused_at_s = self._refused_at_s.get(producer)
         if refused_at_s is not None and asyncio.get_running_loop().time() - refused_at_s <= self.hold_s:

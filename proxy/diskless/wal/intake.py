@@ -1,7 +1,7 @@
 """The way of a checked batch into the WAL buffer: at once, or by way of a thread where work on it takes long.
 
-Work is what `produce_rules.prepare_batch` does: decompress, look at each record's time, compress anew. While a batch of
-a partition is being worked on, those that come after it wait behind it, so the order of arrival stays. Topics take
+Work is what `produce_rules.prepare_batch` does: decompress, look at each record's time, compress again. While a batch
+of a partition is being worked on, those that come after it wait behind it, so the order of arrival stays. Topics take
 turns at the threads, so many slow batches of one delay another's by little. What a batch has become is charged to the
 memory budget; above that, only one is worked on, and only while none of what was made waits for its commit.
 """
@@ -42,7 +42,7 @@ class _Charge:
         self._intake = intake
         self._settle = settle
         self.size = 0
-        """In bytes, 0 where nothing new was made."""
+        """In bytes, 0 if nothing new was made."""
 
     def __call__(self, outcome: Outcome) -> None:
         try:

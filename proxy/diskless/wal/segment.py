@@ -159,7 +159,7 @@ class MergedBuilder:
 
         `base_offset`: of what they replace, at or before their first; `last_offset`: of the last batch. Raises
         RecordsError (CORRUPT_MESSAGE) where the batches are not within these, or do not ascend, with nothing added, and
-        ValueError where the object would have more than MAX_OBJECT_BYTES.
+        ValueError if the object would have more than MAX_OBJECT_BYTES.
         """
         run = batches if isinstance(batches, bytes | bytearray | memoryview) else b"".join(batches)
         check_offsets(run, base_offset, last_offset)
@@ -182,7 +182,7 @@ class MergedBuilder:
 
 
 def segment_key(segment: bytes) -> str:
-    """The object key of a segment: its UUID in 32 hex digits, under a folder of the first two.
+    """Return the object key of a segment: its UUID in 32 hex digits, under a folder of the first two.
 
     The folder spreads keys over a store's partitions, and files over directories.
     """
@@ -191,7 +191,10 @@ def segment_key(segment: bytes) -> str:
 
 
 def check_preamble(data: bytes | bytearray | memoryview) -> int:
-    """The format version of an object, `data` being its first bytes. Raises SegmentError where it is none we know."""
+    """Return the format version of an object, `data` being its first bytes.
+
+    Raises SegmentError where it is none we know.
+    """
     if not data:
         raise SegmentError("the object is empty: its upload was cut off, or it is no WAL segment")
     if data[0] not in (FORMAT_VERSION, MERGED_FORMAT_VERSION):
