@@ -1,4 +1,4 @@
-"""The long run as a command, on a stack of its own. Exit code 1 where something was lost, surfaced or grew."""
+"""Run the soak as a command, on its own stack. Exit code 1 if records were lost, errors surfaced, or a figure grew."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from pathlib import Path
 
 from proxy.demo.signals import end_signals
 from proxy.demo.stack import Stack, StackOptions
-from tests.soak.report import Told, in_words, machine, write_report
+from tests.soak.report import Result, in_words, machine, write_report
 from tests.soak.run import BROKER_PROPERTIES, SETTINGS, Report, RunOptions, soak
 
 LINES_SECONDS = 10.0
 
 
 class Progress:
-    """One line that is written anew on a terminal; elsewhere a line now and then.
+    """One line that is updated in place on a terminal; elsewhere, a line now and then.
 
-    Client libraries in this process say on standard error what they meet, which is a file's meanwhile.
+    Client libraries in this process print to standard error, so this goes to a file meanwhile.
     """
 
     def __init__(self, clients_log: Path) -> None:
-        self._told_s = 0.0
+        self._printed_s = 0.0
         self._terminal = sys.stderr.isatty()
         self._log = clients_log.open("wb")
         self._errors = os.fdopen(os.dup(2), "w")
@@ -46,8 +46,8 @@ class Progress:
     def __call__(self, text: str) -> None:
         if self._terminal:
             print(f"\r\033[K{text[:200]}", end="", file=self._errors, flush=True)
-        elif time.monotonic() - self._told_s >= LINES_SECONDS:
-            self._told_s = time.monotonic()
+        elif time.monotonic() - self._printed_s >= LINES_SECONDS:
+            self._printed_s = time.monotonic()
             print(text, file=self._errors, flush=True)
 
 
@@ -57,31 +57,31 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=None, help="of all that is chosen at random; printed")
     parser.add_argument("--rate", type=float, default=60.0, help="records a second of the load that never ends")
     parser.add_argument("--storage", choices=("file", "s3"), default="s3", help="where the objects are")
-    parser.add_argument("--clients", default="", help="of the applications, separated by commas; all where empty")
+    parser.add_argument("--clients", default="", help="of the applications, separated by commas; empty means all")
     parser.add_argument(
-        "--report", type=Path, default=None, help="a Markdown file; its pictures go to images/ beside it"
+        "--report", type=Path, default=None, help="a Markdown file; its pictures go to images/ next to it"
     )
     parser.add_argument("--data", type=Path, default=None, help="a file for all figures, as JSON")
     parser.add_argument("--again", type=Path, default=None, help="no run: write --report from a file of --data")
     arguments = parser.parse_args()
     if arguments.again is not None:
-        told = Told(**json.loads(arguments.again.read_text()))
+        result = Result(**json.loads(arguments.again.read_text()))
     else:
-        told = run(arguments)
+        result = run(arguments)
         if arguments.data is not None:
-            arguments.data.write_text(json.dumps(asdict(told)))
+            arguments.data.write_text(json.dumps(asdict(result)))
     if arguments.report is not None:
-        write_report(arguments.report, told)
-    report = Report(**told.report)
+        write_report(arguments.report, result)
+    report = Report(**result.report)
     print(in_words(report), flush=True)
     return 0 if report.right else 1
 
 
-def run(arguments: argparse.Namespace) -> Told:
-    """The run itself."""
+def run(arguments: argparse.Namespace) -> Result:
+    """Run it and return the result."""
     seed = random.SystemRandom().randrange(2**32) if arguments.seed is None else arguments.seed
     print(f"seed {seed}", file=sys.stderr, flush=True)
-    logging.disable()  # what client libraries say to themselves is no error of an application's
+    logging.disable()  # the client libraries' own log lines are not errors of an application
     options = RunOptions(arguments.minutes * 60, seed, arguments.rate)
     if arguments.clients:
         options = RunOptions(arguments.minutes * 60, seed, arguments.rate, tuple(arguments.clients.split(",")))
@@ -95,7 +95,7 @@ def run(arguments: argparse.Namespace) -> Told:
         Stack(stack_options, cancelled=signals.ended, progress=progress) as stack,
     ):
         report = soak(stack, options, progress, signals.ended)
-        return Told(asdict(report), machine(), arguments.storage)
+        return Result(asdict(report), machine(), arguments.storage)
 
 
 if __name__ == "__main__":

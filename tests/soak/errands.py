@@ -1,6 +1,6 @@
-"""Short visits of every client library: make a topic, write to it, read it in another rack, ask about it, delete it.
+"""Short visits of every client library: create a topic, write to it, read it in another rack, query it, delete it.
 
-The libraries and what is asked of them are those of the conformance tests.
+The libraries and the queries are those of the conformance tests.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ RECORDS = (5, 40)
 ADMIN_SECONDS = 90.0
 ATTEMPTS = 3
 IMPATIENT = {"KafkaTimeoutError", "KafkaConnectionError", "_UNKNOWN_TOPIC"}
-"""The conformance tests tell clients to wait for three or five seconds only; for so long a machine that runs all this
-at once may stand still."""
+"""Client timeouts for this run. The conformance tests let clients wait for only three or five seconds, and a machine
+that runs all this at once may stall for that long."""
 STRICT = "all"
-"""Acks of those whose records must come exactly once."""
+"""Acks of producers whose records must arrive exactly once."""
 
 
 def insist(attempt: Callable[[], None], harmless: frozenset[int], what: str) -> None:
-    """Until it is done; errors that say that an earlier try did it will do. Raises TimeoutError."""
+    """Repeat an action until it succeeds, or fails because an earlier try succeeded. Raises TimeoutError."""
     deadline = time.monotonic() + ADMIN_SECONDS
     while True:
         try:
@@ -51,7 +51,7 @@ def insist(attempt: Callable[[], None], harmless: frozenset[int], what: str) -> 
 
 
 def create(bootstrap: str, name: str, partitions: int, replicas: int, everywhere: Sequence[str]) -> None:
-    """A topic that all who are named have heard of."""
+    """Create a topic and wait until all given proxies know it."""
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 2})
     topic = NewTopic(name, partitions, replicas)
     harmless = frozenset({KafkaError.TOPIC_ALREADY_EXISTS})
@@ -68,30 +68,31 @@ def _known(bootstrap: str, topic: str) -> None:
 
 
 def delete(bootstrap: str, name: str) -> None:
-    """That it is unknown will do."""
+    """Delete a topic; it counts as success if it does not exist."""
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 2})
     harmless = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART})
     insist(lambda: admin.delete_topics([name], request_timeout=20)[name].result(30), harmless, f"delete {name}")
 
 
 class Errands(Worker):
-    """One after the other."""
+    """Run one errand after the other."""
 
     def __init__(self, stack: Stack, seed: int, calm: threading.Lock, problems: Problems, pause_seconds: float) -> None:
-        """`calm` is held for the time of an errand: who takes it breaks what clients that stay are to ride out."""
+        """Hold `calm` during an errand: faults that take it would break clients, while long-lived clients must survive
+        them."""
         super().__init__("errands", problems.report)
         self.done: Counter[str] = Counter()
         self.repeated: Counter[str] = Counter()
-        """Errands that began anew, as the client's patience was over."""
+        """Errands that started over because the client gave up."""
         self.records = 0
         self._stack, self._calm, self._problems, self._pause_seconds = stack, calm, problems, pause_seconds
         self._chance = random.Random(seed)
         self._clients: list[Client] = []
 
     def work(self) -> None:
-        """Errand after errand."""
+        """Run errand after errand."""
         while not self.ended.is_set():
-            if not self._clients:  # every one gets its turn
+            if not self._clients:  # every client gets its turn
                 self._clients = self._chance.sample(CLIENTS, len(CLIENTS))
             client = self._clients.pop()
             for attempt in range(ATTEMPTS):
@@ -114,14 +115,14 @@ class Errands(Worker):
             return Producing(compression, idempotent=True, transaction=f"{topic}-writer", commit=chance.random() < 0.7)
         acks = chance.choice(("0", "1", STRICT, STRICT))
         if acks == "0" and Ability.PRODUCE not in client.abilities:
-            acks = STRICT  # it ends before its records are sent
+            acks = STRICT  # the client ends before its records are sent
         return Producing(compression, acks, idempotent=acks == STRICT and Ability.IDEMPOTENCE in client.abilities)
 
     def _errand(self, client: Client) -> None:
         stack, chance = self._stack, self._chance
         kind = chance.choice(KINDS)
         racks = chance.sample(list(stack.options.racks), len(stack.options.racks))
-        # Its own rack's proxy first; the others for whoever finds that one restarting.
+        # The proxy of the client's own rack comes first; the others help if that one is restarting.
         writers, readers = (
             ",".join(stack.bootstrap(rack) for rack in order) for order in (racks, [*racks[1:], racks[0]])
         )
@@ -134,9 +135,9 @@ class Errands(Worker):
             )
             for partition in range(PARTITIONS)
         }
-        told = client.produce(writers, topic, sent, how)
+        sent_records = client.produce(writers, topic, sent, how)
         got = self._read(client, readers, topic, how, sent)
-        self._judge(client, topic, how, sent, told, got)
+        self._judge(client, topic, how, sent, sent_records, got)
         self._ask(client, readers, topic)
         delete(readers, topic)
         what = "transaction" if how.transaction else f"acks {how.acks}"
@@ -148,7 +149,7 @@ class Errands(Worker):
     ) -> list[Received]:
         if how.idempotent:
             count = sum(map(len, sent.values())) if how.commit else 0
-        else:  # what is there: a lost answer may have doubled a record, and acks 0 may have lost some
+        else:  # keep what is stored: a lost answer may have doubled a record, and acks 0 may have lost some
             count = self._stored(topic, sent, at_least=how.acks != "0")
         if not count:
             return []
@@ -157,7 +158,8 @@ class Errands(Worker):
         return take(client, bootstrap, how_read, count)
 
     def _stored(self, topic: str, sent: dict[int, list[Sample]], *, at_least: bool) -> int:
-        """Up to the high watermarks, which come behind the answers of acks 1; `at_least` as many as were sent."""
+        """Return the records up to the high watermarks, which lag the answers of acks 1; wait for `at_least`
+        records."""
         deadline = time.monotonic() + ADMIN_SECONDS
         while True:
             stored = {partition: offsets(self._stack, topic, partition)[1] for partition in sent}
@@ -172,14 +174,14 @@ class Errands(Worker):
         topic: str,
         how: Producing,
         sent: dict[int, list[Sample]],
-        told: dict[int, list[Sent]],
+        sent_records: dict[int, list[Sent]],
         got: list[Received],
     ) -> None:
         def wrong(text: str) -> None:
             self._problems.report(f"errand of {client.name} ({topic}, {how}): {text}")
 
         for partition, wanted in sent.items():
-            if errors := {one.error for one in told.get(partition, ()) if one.error}:
+            if errors := {one.error for one in sent_records.get(partition, ()) if one.error}:
                 wrong(f"records failed: {errors}")
             read = [one for one in got if one.partition == partition]
             if any(one.offset >= two.offset for one, two in pairwise(read)):
@@ -195,7 +197,7 @@ class Errands(Worker):
                 wrong(f"partition {partition} lacks {len(missing)} acknowledged records")
 
     def _ask(self, client: Client, bootstrap: str, topic: str) -> None:
-        """Admin calls; what they answer is the conformance tests' matter."""
+        """Make admin calls; the conformance tests check their answers."""
         if Ability.DESCRIBE in client.abilities:
             assert len(client.describe_topic(bootstrap, topic)) == PARTITIONS
         if Ability.LIST_OFFSETS in client.abilities:
@@ -208,7 +210,7 @@ class Errands(Worker):
 
 
 def delete_group(client: Client, bootstrap: str, group: str) -> None:
-    """Of a group whose member has just left; one that is gone already will do. Raises ClientError."""
+    """Delete a group whose last member has just left; it counts as success if it does not exist. Raises ClientError."""
     deadline = time.monotonic() + ADMIN_SECONDS
     while True:
         try:

@@ -1,4 +1,4 @@
-"""What happens to the stack meanwhile: restarts, kills, reloads, slow and broken links, brokers that hang."""
+"""Faults of the stack during the run: restarts, kills, reloads, slow and broken links, brokers that hang."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ REDIS_LATENCY_MS, S3_LATENCY_MS = 100, 400
 
 
 class Happened(NamedTuple):
-    """One of them."""
+    """One fault."""
 
     at_s: float
-    """Since the beginning of the run."""
+    """Seconds since the beginning of the run."""
     what: str
     seconds: float
 
 
 def catches(pid: int, number: signal.Signals) -> bool:
-    """Whether a process has a handler for a signal, as Linux tells it."""
+    """True if a process has a handler for a signal, according to Linux."""
     status = Path(f"/proc/{pid}/status").read_text()
     (caught,) = [line.split()[1] for line in status.splitlines() if line.startswith("SigCgt:")]
     return bool(int(caught, 16) >> (number - 1) & 1)
 
 
 class Faults:
-    """Those of one run; in the order that its seed gives, each kind before any comes again."""
+    """The faults of one run, in an order from its seed; each kind comes once before any comes again."""
 
     def __init__(
         self,
@@ -49,10 +49,10 @@ class Faults:
         seed: int,
         problems: Problems,
     ) -> None:
-        """`topics`: classic ones whose leaders and replicas are to be as before after a broker's restart."""
+        """Expect `topics`, which are classic, to have the same leaders and replicas after a broker's restart."""
         self.happened: list[Happened] = []
         self.only: tuple[str, ...] = ()
-        """Kinds to choose from; all where empty."""
+        """Kinds to choose from; empty means all."""
         self._stack, self._network, self._topics, self._problems = stack, network, topics, problems
         self._calm = calm
         self._chance = random.Random(seed)
@@ -62,11 +62,11 @@ class Faults:
 
     @property
     def victim(self) -> str:
-        """The proxy that is killed and drained at any time: the others are to live long."""
+        """Return the proxy that may be killed and drained at any time; the others should live long."""
         return list(self._stack.proxies)[-1]
 
     def kinds(self) -> dict[str, Callable[[], None]]:
-        """By name."""
+        """Return the faults by name."""
         found: dict[str, Callable[[], None]] = {
             "Redis answers slowly": lambda: self._network.slow(
                 [*self._network.redis.values()], REDIS_LATENCY_MS, SLOW_SECONDS
@@ -88,7 +88,7 @@ class Faults:
         return found
 
     def next(self) -> None:
-        """One of them, to its end; what goes wrong with it is a problem."""
+        """Carry out the next fault; an exception counts as a problem."""
         kinds = self.kinds()
         if not self._bag:
             self._bag = self._chance.sample(sorted(self.only or kinds), len(self.only or kinds))
@@ -96,7 +96,7 @@ class Faults:
         self.do(what, kinds[what])
 
     def do(self, what: str, act: Callable[[], None]) -> None:
-        """As `next`, of the caller's choice."""
+        """Carry out the named fault; otherwise like `next`."""
         began_s = time.monotonic()
         try:
             act()
@@ -105,28 +105,28 @@ class Faults:
         self.happened.append(Happened(began_s - self._began_s, what, time.monotonic() - began_s))
 
     def rolling_restart(self) -> None:
-        """All proxies, one after the other, each drained."""
+        """Drain and restart all proxies, one after the other."""
         for name in self._stack.proxies:
             self.drain(name)
 
     def drain(self, name: str) -> None:
-        """SIGTERM, and start it again when it has ended."""
+        """Send SIGTERM, and start the proxy again after its end."""
         with self._calm:
             code = self._stack.terminate_proxy(name)
             self._stack.start_proxy(name)
         if code != 0:
             tail = self._stack.log_tail(f"proxy-{name}", 5)
-            self._problems.report(f"proxy {name} ended with {code} when it was told to: {tail}")
+            self._problems.report(f"proxy {name} ended with {code} after SIGTERM: {tail}")
 
     def kill_proxy(self) -> None:
-        """SIGKILL."""
+        """Send SIGKILL."""
         with self._calm:
             self._stack.kill_proxy(self.victim)
             time.sleep(self._chance.uniform(0.2, 2.0))
             self._stack.start_proxy(self.victim)
 
     def reload(self) -> None:
-        """SIGHUP, of those releases that take it."""
+        """Send SIGHUP to the proxies whose release handles it."""
         for proxy in self._stack.proxies.values():
             if catches(proxy.process.pid, signal.SIGHUP):
                 os.kill(proxy.process.pid, signal.SIGHUP)
@@ -152,5 +152,5 @@ class Faults:
         with self._calm:
             self._stack.stop_broker(node)
             self._stack.start_broker(node)
-            # A broker that comes back leads nothing until it is asked to.
+            # A returning broker leads nothing until an election makes it a leader.
             self._cluster.elect(self._cluster.wait_settled(self._topics()))

@@ -1,4 +1,4 @@
-"""Whether a figure grows: the robust slope of its samples against a bound."""
+"""Decide whether a figure grows: the robust slope of its samples against a bound."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from typing import NamedTuple
 HOUR_SECONDS = 3_600.0
 MAX_PAIRS = 200_000
 WARM_UP_SHARE = 0.15
-"""Of a run, and of a process's life: what comes before does not count."""
+"""Start-up time of a run, and of a process's life; earlier samples do not count."""
 MIN_SAMPLES = 15
 FLOOR_SECONDS = 300.0
-"""Longer than a shift of applications."""
+"""Duration that is longer than a shift of applications."""
 
 
 class Point(NamedTuple):
@@ -27,52 +27,53 @@ class Point(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """How much a figure may grow within an hour: the larger of both."""
+    """Maximum growth of a figure within an hour: the larger of both limits."""
 
     figure: str
     unit: str
     share: float
-    """Of its median."""
+    """Share of the figure's median."""
     amount: float
-    """In its unit."""
+    """Amount in the figure's unit."""
     by_process: bool = True
-    """Whether every life of a process is judged for itself."""
+    """True if every life of a process is judged separately."""
     floor: bool = False
-    """Judged is the lowest of each FLOOR_SECONDS: what comes and goes with clients does not grow; what they leave
-    behind raises the floor."""
+    """True if only the lowest sample of each FLOOR_SECONDS counts. Clients that come and go do not raise this floor; a
+    leak that they leave behind raises it."""
 
     def allowed(self, middle: float) -> float:
-        """In its unit, in an hour."""
+        """Return the allowed growth per hour, in the figure's unit."""
         return max(self.share * middle, self.amount)
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What came of one figure of one process, or of one store."""
+    """The result for one figure of one process, or of one store."""
 
     figure: str
     unit: str
     of: str
     seconds: float
-    """From the first sample that counts to the last one."""
+    """Time from the first sample that counts to the last one."""
     first: float
-    """The median of the first tenth of the samples that count."""
+    """Median of the first tenth of the samples that count."""
     last: float
-    """Of the last tenth."""
+    """Median of the last tenth."""
     middle: float
     per_hour: float
-    """By the slope."""
+    """Growth according to the slope."""
     allowed: float
-    """In an hour."""
+    """Growth that is allowed in an hour."""
 
     @property
     def flat(self) -> bool:
-        """Shrinking is no growth."""
+        """True if the figure does not grow; shrinking is fine."""
         return self.per_hour <= self.allowed
 
 
 def slope(points: Sequence[Point]) -> float:
-    """Theil and Sen's: the median of the slopes of all pairs, per second; of many pairs, those of a fixed choice."""
+    """Return the Theil–Sen slope, the median of the slopes of all pairs, per second; with many pairs, of a fixed
+    sample."""
     pairs = [(one, other) for one, other in combinations(points, 2) if other.at_s > one.at_s]
     if len(pairs) > MAX_PAIRS:
         pairs = random.Random(0).sample(pairs, MAX_PAIRS)
@@ -80,7 +81,8 @@ def slope(points: Sequence[Point]) -> float:
 
 
 def floors(points: Sequence[Point]) -> list[Point]:
-    """The lowest of each FLOOR_SECONDS, the earliest of equals; without a rest at the end of less than half of that."""
+    """Return the lowest sample of each FLOOR_SECONDS, the earliest of equals. A short rest at the end, less than half
+    of that, is left out."""
     lowest: dict[int, Point] = {}
     begin_s = points[0].at_s
     for point in points:
@@ -93,7 +95,7 @@ def floors(points: Sequence[Point]) -> list[Point]:
 
 
 def judge(bound: Bound, of: str, points: Sequence[Point], min_seconds: float) -> Verdict | None:
-    """A verdict on what comes after the warm-up; None where that is too short for one."""
+    """Return a verdict on the samples after the warm-up; None if there are too few."""
     if not points:
         return None
     begin_s = points[0].at_s + WARM_UP_SHARE * (points[-1].at_s - points[0].at_s)

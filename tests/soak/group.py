@@ -1,4 +1,4 @@
-"""Groups on the topics of the load whose members come and go: each record is read by some member, none is left out."""
+"""Groups on the load's topics whose members come and go: some member must read each record."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Place = tuple[str, int]
 
 
 class Coverage:
-    """Which offsets of a partition were read: all up to one, and some beyond it."""
+    """Offsets of a partition that were read: all up to one offset, and some beyond it."""
 
     def __init__(self) -> None:
         self.next = 0
@@ -30,7 +30,7 @@ class Coverage:
         self.again = 0
 
     def add(self, offset: int) -> None:
-        """A record was read."""
+        """Note a record that was read."""
         if offset < self.next or offset in self.beyond:
             self.again += 1
             return
@@ -41,7 +41,7 @@ class Coverage:
 
 
 class Group:
-    """One group; from its making to `finish`."""
+    """One group, from its creation to `finish`."""
 
     def __init__(
         self, protocol: str, bootstraps: Sequence[str], topics: Sequence[str], problems: Problems, seed: int
@@ -50,7 +50,8 @@ class Group:
         self.name = f"soak-{protocol}-{topics[0]}"
         self.rebalances = 0
         self._topics, self._problems = list(topics), problems
-        # In turns, so that members leave each proxy alone for a while again and again (see `flatness.floors`).
+        # Proxies take turns, so that members leave each proxy alone for a while again and again (see
+        # `flatness.floors`).
         self._bootstrap = cycle(random.Random(seed).sample(list(bootstraps), len(bootstraps)))
         self._lock = threading.Lock()
         self._covered: defaultdict[Place, Coverage] = defaultdict(Coverage)
@@ -58,36 +59,36 @@ class Group:
 
     @property
     def records(self) -> int:
-        """Different ones that were read."""
+        """Return how many different records were read."""
         with self._lock:
             return sum(one.next + len(one.beyond) for one in self._covered.values())
 
     @property
     def again(self) -> int:
-        """How many came once more after a rebalance, as their offsets were not committed yet."""
+        """Return how many records came again after a rebalance, because their offsets were not committed yet."""
         with self._lock:
             return sum(one.again for one in self._covered.values())
 
     def renew(self) -> None:
-        """The oldest member leaves, and another one joins."""
+        """Replace the oldest member by a new one."""
         self._members.append(_Member(self))
         self._members.pop(0).finish()
 
     def finish(self) -> None:
-        """All that is there by now is read; then all members leave."""
+        """Wait until all existing records are read; then stop all members."""
         ends = self._ends()
         deadline = time.monotonic() + FINISH_SECONDS
         while left := self._left(ends):
             if time.monotonic() > deadline:
-                told = ", ".join(f"{topic}-{partition}: {what}" for (topic, partition), what in left.items())
-                self._problems.report(f"{self.name} has not read all: {told}")
+                missing = ", ".join(f"{topic}-{partition}: {what}" for (topic, partition), what in left.items())
+                self._problems.report(f"{self.name} has not read all: {missing}")
                 break
             time.sleep(0.2)
         for member in self._members:
             member.finish()
 
     def settings(self) -> dict[str, object]:
-        """Of a member."""
+        """Return the settings of a member."""
         return {
             "bootstrap.servers": next(self._bootstrap),
             "group.id": self.name,
@@ -97,11 +98,12 @@ class Group:
             "auto.commit.interval.ms": 2_000,
             "check.crcs": True,
             "log_level": 2,
-            "error_cb": lambda error: None,  # that a broker is away for a moment; what matters comes by `consume`
+            # only that a broker is away for a moment; important errors come by `consume`
+            "error_cb": lambda error: None,
         }
 
     def subscribe(self, client: Consumer) -> None:
-        """A member begins."""
+        """Subscribe a new member."""
         client.subscribe(self._topics, on_assign=self._assigned)
 
     def _assigned(self, client: Consumer, partitions: list[TopicPartition]) -> None:
@@ -109,11 +111,11 @@ class Group:
             self.rebalances += 1
 
     def take(self, client: Consumer) -> None:
-        """What a member is given next."""
+        """Take the next records of a member."""
         for message in client.consume(500, 0.5):
             topic, partition, offset, error = message.topic(), message.partition(), message.offset(), message.error()
             if error is not None:
-                self._problems.report(f"{self.name} was told {error.str()}")
+                self._problems.report(f"{self.name} got {error.str()}")
                 continue
             assert topic is not None
             assert partition is not None
@@ -122,7 +124,7 @@ class Group:
                 self._covered[topic, partition].add(offset)
 
     def report(self, text: str) -> None:
-        """A member could not go on."""
+        """Report that a member could not go on."""
         self._problems.report(text)
 
     def _ends(self) -> dict[Place, int]:

@@ -1,4 +1,4 @@
-"""Small pictures of figures over time, as SVG: lines, one for each proxy, and marks where something happened."""
+"""Small SVG plots of figures over time: a line per proxy, and marks for events."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from collections.abc import Callable, Mapping, Sequence
 from html import escape
 
 Line = Sequence[tuple[float, float]]
-"""(Seconds, value)."""
+"""Pairs of seconds and value."""
 
 WIDTH, HEIGHT = 720, 200
 LEFT, RIGHT, TOP, BOTTOM = 62, 12, 30, 26
 COLOURS = ("#0b7285", "#d9480f", "#5f3dc4", "#2b8a3e")
 GAP_SECONDS = 95.0
-"""Samples that are further apart are not joined: nobody answered in between."""
+"""Samples with a longer gap than this are not joined: nobody answered in between."""
 STEPS = (1, 2, 5, 10)
 
 
 def picture(title: str, unit: str, lines: Mapping[str, Line], marks: Sequence[float], seconds: float) -> str:
-    """One picture; `marks` are times at which something happened."""
+    """Return one plot; `marks` are the times of events."""
     most = max((value for line in lines.values() for _, value in line), default=1.0) or 1.0
     top = _round_up(most * 1.08)
 

@@ -1,4 +1,4 @@
-"""What is told of a run: a few lines, and a page with pictures."""
+"""The report of a run: a few lines, and a page with plots."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ PICTURES: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
     ("index", "Rows of the index", "rows", ("index_rows",)),
     ("objects", "Objects in object storage", "objects", ("objects",)),
 )
-"""Name, title, unit and figures."""
+"""Name, title, unit and figures of each plot."""
 NAMES = {
     "rss_mib": "resident memory",
     "descriptors": "file descriptors",
-    "own_descriptors": "file descriptors beside those of clients and their brokers",
+    "own_descriptors": "file descriptors besides those of clients and their brokers",
     "healthz_ms": "answer of `/healthz`",
     "loop_lag_p99_ms": "event loop lag, p99",
     "produce_p50_ms": "Produce, p50",
@@ -41,7 +41,7 @@ NAMES = {
     "fetch_p50_ms": "Fetch, p50",
     "fetch_p99_ms": "Fetch, p99",
     "redis_mib": "all",
-    "redis_beside_index_mib": "Redis beside the index",
+    "redis_beside_index_mib": "Redis without the index",
     "redis_keys": "keys of Redis that do not expire",
     "index_rows": "index rows",
     "objects": "objects",
@@ -49,8 +49,8 @@ NAMES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """A report, and where it comes from."""
+class Result:
+    """A report, and the machine and storage of its run."""
 
     report: dict[str, Any]
     machine: dict[str, str]
@@ -58,7 +58,7 @@ class Told:
 
 
 def machine() -> dict[str, str]:
-    """What the run is done on and with."""
+    """Describe the machine and the software of the run."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / (1 << 30)
     found = {
         "processors": f"{os.cpu_count()}",
@@ -76,7 +76,7 @@ def machine() -> dict[str, str]:
 
 
 def in_words(report: Report) -> str:
-    """A few lines for a terminal."""
+    """Return a few lines for a terminal."""
     grown = [one for one in report.verdicts if one["per_hour"] > one["allowed"]]
     lines = [
         f"seed {report.seed}: {report.seconds:.0f} s, {len(report.happened)} faults and restarts",
@@ -94,14 +94,14 @@ def in_words(report: Report) -> str:
     return "\n".join(lines)
 
 
-def write_report(path: Path, told: Told) -> None:
-    """The page, and its pictures in `images` beside it."""
+def write_report(path: Path, result: Result) -> None:
+    """Write the page, and its plots in `images` next to it."""
     images = path.parent / "images"
     images.mkdir(parents=True, exist_ok=True)
-    report = Report(**told.report)
+    report = Report(**result.report)
     for name, title, unit, figures in PICTURES:
         (images / f"soak-{name}.svg").write_text(_picture(report, title, unit, figures))
-    path.write_text(as_markdown(told))
+    path.write_text(as_markdown(result))
 
 
 def _picture(report: Report, title: str, unit: str, figures: tuple[str, ...]) -> str:
@@ -128,14 +128,14 @@ def _growth(one: dict[str, Any]) -> str:
     )
 
 
-def as_markdown(told: Told) -> str:
-    """The page."""
-    report = Report(**told.report)
+def as_markdown(result: Result) -> str:
+    """Return the page."""
+    report = Report(**result.report)
     happened = Counter(what for _, what, _ in report.happened)
     parts = [
         "# The long run",
         f"`make soak` runs a whole stack for an hour: three brokers in three racks, Redis, object storage "
-        f"({told.storage}), three proxies, and every kind of client and job at once, while proxies are restarted and "
+        f"({result.storage}), three proxies, and every kind of client and job at once, while proxies are restarted and "
         "killed and links are slow or broken. This page is what it wrote itself; [below](#what-was-running) is what "
         "was running.",
         "## Verdict",
@@ -161,7 +161,7 @@ def as_markdown(told: Told) -> str:
         "## What was running",
         _running(report),
         "## Machine and versions",
-        _table(("what", "which"), list(told.machine.items())),
+        _table(("what", "which"), list(result.machine.items())),
         "## Run it yourself",
         f'```sh\nmake soak ARGS="--minutes 5 --seed {report.seed}"\n```\n\n'
         "`--rate` is the records a second of the load that never ends, `--storage file` leaves out the S3 server, "
@@ -199,7 +199,7 @@ def _records(report: Report) -> str:
             "errands",
             f"{report.errand_records:,}",
             f"{sum(report.errands.values())} topics made, written, read by a group, asked about and "
-            f"deleted; {sum(report.errands_repeated.values())} began anew, as a client waits for five seconds only",
+            f"deleted; {sum(report.errands_repeated.values())} started over (clients wait for only five seconds)",
         )
     )
     pipeline = report.pipeline
@@ -238,7 +238,7 @@ def _flatness(report: Report) -> str:
         f"{report.options['sample_seconds']:g} s) after its first 15 %. What is allowed in an hour is a share of the "
         "median or an amount, whichever is larger. Of what comes and goes with clients (connections, "
         f"tasks) and of the loop's lag the lowest in each {FLOOR_SECONDS / 60:g} minutes counts: what is left behind "
-        "raises that. All file descriptors are two for each connection and those beside them "
+        "raises that. All file descriptors are two for each connection and the others "
         "([why both parts are judged](decisions/0054-descriptors-by-their-parts.md)).\n\n"
         + _table(("figure", "of", "minutes", "first", "last", "an hour", "allowed", ""), rows)
     )
@@ -263,8 +263,8 @@ def _running(report: Report) -> str:
             "- The pipeline: topics that keep all and compacted ones are written while merge, compact, audit and "
             "traffic run in turns; then each is read and held against its books.",
             "- All of it on one machine, while links break and proxies restart, with WAL segments of up to "
-            f"{SETTINGS['diskless.append.commit.interval.ms']} ms: what a Produce takes here tells whether that "
-            "grows. How quick the proxy is, the [comparison](comparison.md) tells.",
+            f"{SETTINGS['diskless.append.commit.interval.ms']} ms: the time of a Produce here shows whether that "
+            "grows. The [comparison](comparison.md) shows how fast the proxy is.",
         ]
     )
 

@@ -1,4 +1,4 @@
-"""The run: everything begins, goes on for its time beside what happens to the stack, and is reckoned up."""
+"""The run: start everything, let it run through faults for the given time, and check the results."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.support.network import network_of
 from tests.support.topics import replica_count
 
 RETENTION_MS = 420_000
-"""Of the load's topics: an hour's index is as large as that of its first minutes."""
+"""Retention of the load's topics, so that an hour's index is as large as that of the first minutes."""
 SETTINGS: dict[str, Any] = {
     "diskless.append.commit.interval.ms": 500,
     "log.retention.check.interval.ms": 10_000,
@@ -35,8 +35,9 @@ SETTINGS: dict[str, Any] = {
         "orphan_sweep_interval_ms": 60_000,
         "orphan_age_ms": 300_000,
     },
-    # Full within minutes: what fills for an hour would look like a leak, and hide one. A pool of connections keeps as
-    # many as were needed at once, which is many while Redis or the storage is slow.
+    # These caches are full within minutes. A cache that fills for an hour would look like a leak, and could hide one. A
+    # connection pool keeps as many connections as were needed at once, which is many while Redis or the storage is
+    # slow.
     "fetch": {"cache_bytes": 16 << 20, "cold_cache_bytes": 16 << 20},
     "redis": {"pack_age_ms": 60_000, "pack_interval_ms": 10_000, "max_connections": 6},
     "storage": {"max_connections": 4},
@@ -47,7 +48,7 @@ BROKER_PROPERTIES = {"log.retention.ms": str(RETENTION_MS)}
 BOUNDS = (
     Bound("rss_mib", "MiB", 0.03, 8.0),
     Bound("tasks", "tasks", 0.10, 5.0, floor=True),
-    # All of them are these and two for each connection: docs/decisions/0054-descriptors-by-their-parts.md.
+    # A process has these descriptors and two for each connection: docs/decisions/0054-descriptors-by-their-parts.md.
     Bound("own_descriptors", "file descriptors", 0.05, 8.0),
     Bound("connections", "connections", 0.10, 8.0, floor=True),
     Bound("healthz_ms", "ms", 0.25, 5.0),
@@ -61,52 +62,52 @@ BOUNDS = (
     Bound("index_rows", "rows", 0.20, 1_000.0, by_process=False),
     Bound("objects", "objects", 0.20, 1_000.0, by_process=False),
 )
-"""What is judged."""
+"""Figures that are judged."""
 LOOK_SECONDS = 0.5
 ROLLING = "all proxies are restarted, one by one"
 
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """What a run does."""
+    """Options of a run."""
 
     seconds: float
     seed: int
     records_per_second: float = 60.0
-    """Of the load that runs from beginning to end, on all topics together."""
+    """Records per second of the load that runs from beginning to end, on all topics together."""
     clients: tuple[str, ...] = CLIENTS
-    """Of the applications, in turns."""
+    """Client libraries of the applications, in turns."""
     shift_seconds: float = 240.0
     errand_pause_seconds: float = 8.0
     renew_seconds: float = 45.0
-    """Between the comings of new members of groups."""
+    """Seconds between new members of groups."""
     fault_seconds: float = 60.0
-    """Between the beginnings of faults, at least."""
+    """Minimum seconds between the starts of faults."""
     job_pause_seconds: float = 60.0
-    """Before each job of the pipeline; below 0 for an audit at the end only."""
+    """Seconds before each job of the pipeline; below 0, only an audit at the end runs."""
     sample_seconds: float = 10.0
     min_judged_seconds: float = 1_200.0
-    """Of a process's life, for a verdict on it."""
+    """Minimum duration of a process's life for a verdict on it."""
     restarts: tuple[float, ...] = (0.10, 0.93)
-    """Shares of the run at which all proxies are restarted, one after the other: between them they live long."""
+    """Shares of the run at which all proxies are restarted one after the other; between them, proxies live long."""
     faults: tuple[str, ...] = ()
-    """Only these; all where empty."""
+    """Faults to use; empty means all."""
     longer_seconds: float = 0.0
-    """At most, beyond `seconds`: until each of `faults` has come, and a new member, and an errand was done."""
+    """Maximum time beyond `seconds` to wait for each of `faults`, a new member, and an errand."""
 
 
 @dataclass
 class Report:
-    """What came of it."""
+    """Results of the run."""
 
     seed: int
     options: dict[str, Any] = field(default_factory=dict)
     long_lived: list[str] = field(default_factory=list)
-    """Proxies that are not killed between the rolling restarts: growth is judged of each of them."""
+    """Proxies that are not killed between the rolling restarts; growth is judged for each of them."""
     began: str = ""
     seconds: float = 0.0
     load: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Of the load that runs all the time, by kind."""
+    """Results of the load that runs all the time, by kind."""
     groups: dict[str, dict[str, int]] = field(default_factory=dict)
     applications: dict[str, int] = field(default_factory=dict)
     shifts: int = 0
@@ -122,30 +123,30 @@ class Report:
 
     @property
     def complete(self) -> bool:
-        """It was not ended early, and growth was judged of all that was there long enough for that."""
+        """True if the run was not ended early, and every process that lived long enough was judged."""
         lasted = self.seconds >= self.options["seconds"]
         return lasted and (not self.unjudged or self.options["seconds"] < 2 * self.options["min_judged_seconds"])
 
     @property
     def unjudged(self) -> list[str]:
-        """On which there is no verdict, though there should be one after an hour."""
+        """Return the figures without a verdict that should have one after an hour."""
         wanted = [*((name, "rss_mib") for name in self.long_lived or ("any proxy",)), (STORES, "redis_keys")]
         judged = {(one["of"].partition(" (process ")[0], one["figure"]) for one in self.verdicts}
         return [name for name, figure in wanted if (name, figure) not in judged]
 
     @property
     def flat(self) -> bool:
-        """Nothing grew that was judged."""
+        """True if no judged figure grew."""
         return all(one["per_hour"] <= one["allowed"] for one in self.verdicts)
 
     @property
     def right(self) -> bool:
-        """All is well."""
+        """True if everything is well."""
         return self.problem_count == 0 and self.flat and self.complete
 
 
 class Run:
-    """On one stack, that nobody else uses."""
+    """A run on one stack that nobody else uses."""
 
     def __init__(self, stack: Stack, options: RunOptions, progress: Callable[[str], None]) -> None:
         self._stack, self._options, self._progress = stack, options, progress
@@ -158,8 +159,8 @@ class Run:
         self._began_s = time.monotonic()
 
     def run(self, ended: threading.Event) -> Report:
-        """All of it; `ended` ends it early. Raises StackError where the stack or the load breaks."""
-        # Jobs go to the stores directly: what their links do to them is not what is tried here.
+        """Run all of it; `ended` ends it early. Raises StackError if the stack or the load breaks."""
+        # Jobs connect to the stores directly: faults of links must not affect them here.
         shutil.copy(self._stack.config_path(self._stack.options.racks[0]), self._jobs_config)
         self._progress("leading the proxies over links that can be broken")
         with network_of(self._stack) as network:
@@ -178,11 +179,11 @@ class Run:
                 topics = [load.topics[CLASSIC]]
                 faults = Faults(self._stack, network, lambda: topics, self._calm, self._options.seed, self._problems)
                 faults.only = self._options.faults
-                self._beside(load, faults, ended)
+                self._run_meanwhile(load, faults, ended)
         self._report.problem_count, self._report.problems = self._problems.count, self._problems.reports
         return self._report
 
-    def _beside(self, load: Load, faults: Faults, ended: threading.Event) -> None:
+    def _run_meanwhile(self, load: Load, faults: Faults, ended: threading.Event) -> None:
         options, stack, problems, report = self._options, self._stack, self._problems, self._report
         sampler = Sampler(stack, options.sample_seconds, problems.report)
         applications = ApplicationShifts(
@@ -271,12 +272,12 @@ class Run:
                     next_member_s = at_s + options.renew_seconds
                     renewal = executor.submit(lambda: [group.renew() for group in groups])
                     renewed = True
-                self._progress(self._told(at_s, load, faults, workers))
+                self._progress(self._progress_line(at_s, load, faults, workers))
                 ended.wait(LOOK_SECONDS)
         for one in (fault, renewal):
             one.result()
 
-    def _told(self, at_s: float, load: Load, faults: Faults, workers: list[Any]) -> str:
+    def _progress_line(self, at_s: float, load: Load, faults: Faults, workers: list[Any]) -> str:
         sampler, applications, errands, *rest = workers
         tally = load.tally()
         produced = {kind: topic.produced for kind, topic in tally.topics.items()}
@@ -296,7 +297,7 @@ def _done() -> Future[Any]:
 
 
 def verdicts(rows: list[dict[str, Any]], min_seconds: float) -> Iterator[Verdict]:
-    """On every figure, of each life of each process that was long enough."""
+    """Return a verdict on every figure, for each life of each process that was long enough."""
     lives: dict[tuple[str, int], list[dict[str, Any]]] = {}
     for row in rows:
         lives.setdefault((row["of"], row["process"]), []).append(row)

@@ -1,4 +1,4 @@
-"""Figures of every proxy's process and of both stores, again and again while a run lasts."""
+"""Figures of every proxy's process and of both stores, sampled during a run."""
 
 from __future__ import annotations
 
@@ -22,19 +22,20 @@ from tests.support.worker import Worker
 PREFIX = "diskless_proxy_"
 SCRAPE_SECONDS = 10.0
 LISTING_SECONDS = 60.0
-"""Between listings of all objects, at least."""
+"""Minimum seconds between listings of all objects."""
 STORES = "stores"
-"""What figures that belong to no process are kept under."""
+"""Name for figures that belong to no process."""
 PERCENTILES = {"p50": 0.5, "p99": 0.99}
 HISTOGRAMS = {"produce": "produce_seconds", "fetch": "fetch_seconds", "loop_lag": "event_loop_lag_seconds"}
 MILLISECONDS = 1000.0
 MIB = float(1 << 20)
 Buckets = dict[float, float]
-"""Upper bound in seconds to the count of all up to it."""
+"""Upper bound in seconds mapped to the cumulative count."""
 
 
 def percentile(before: Buckets, after: Buckets, share: float) -> float | None:
-    """Of what was observed in between, in seconds, as if spread evenly within a bucket; None where nothing was."""
+    """Return a percentile in seconds of the observations between two samples, spread evenly within a bucket; None if
+    there were none."""
     grown = sorted((bound, count - before.get(bound, 0.0)) for bound, count in after.items())
     total = grown[-1][1] if grown else 0.0
     if total <= 0:
@@ -51,13 +52,13 @@ def percentile(before: Buckets, after: Buckets, share: float) -> float | None:
 
 
 class Sampler(Worker):
-    """Looks at everything each `interval_seconds`."""
+    """Samples all figures every `interval_seconds`."""
 
     def __init__(self, stack: Stack, interval_seconds: float, report: Callable[[str], None]) -> None:
         super().__init__("sampler", report)
         self.rows: list[dict[str, Any]] = []
-        """A row for each look: `at_s` (seconds since the beginning of the run), `of` (a proxy, or STORES), `process`
-        (its ID, so that its lives can be told apart) and the figures."""
+        """One row per sample: `at_s` (seconds since the beginning of the run), `of` (a proxy, or STORES), `process`
+        (its ID, to distinguish its lives) and the figures."""
         self._stack, self._interval_seconds = stack, interval_seconds
         self._began_s = time.monotonic()
         self._histograms: dict[tuple[int, str], Buckets] = {}
@@ -66,17 +67,17 @@ class Sampler(Worker):
         self._store = redis.Redis.from_url(stack.redis.url, socket_timeout=SCRAPE_SECONDS)
 
     def start(self) -> None:
-        """Begin."""
+        """Start sampling."""
         self._began_s = time.monotonic()
         super().start()
 
     def finish(self) -> None:
-        """No more of them."""
+        """Stop sampling."""
         super().finish()
         self._store.close()
 
     def work(self) -> None:
-        """Look after look."""
+        """Take sample after sample."""
         while True:
             due = time.monotonic() + self._interval_seconds
             index: dict[str, float] = {}
@@ -104,13 +105,13 @@ class Sampler(Worker):
         row["healthz_ms"] = round((time.monotonic() - asked_s) * MILLISECONDS, 2)
         status, text = get(admin_url, "/metrics", SCRAPE_SECONDS)
         if (healthy, status) != (200, 200):
-            raise ConnectionError(f"{name} does not tell its figures")
+            raise ConnectionError(f"{name} does not report its figures")
         values: defaultdict[str, float] = defaultdict(float)
         buckets: defaultdict[str, Buckets] = defaultdict(dict)
         for family in text_string_to_metric_families(text):
             for sample in family.samples:
                 named = sample.name.removeprefix(PREFIX)
-                # Its proxies keep one commit interval, so there is one histogram of each name.
+                # The proxies keep one commit interval, so each name has one histogram.
                 if named.endswith("_bucket") and set(sample.labels) <= {"le", "commit_interval_ms"}:
                     buckets[named.removesuffix("_bucket")][float(sample.labels["le"])] = sample.value
                 else:
@@ -118,7 +119,7 @@ class Sampler(Worker):
         process = self._process(pid)
         row |= process
         row["tasks"], row["connections"] = values["tasks"], values["connections"]
-        # Of the others each client has two: its own connection, and the one to its broker.
+        # Each client has two connections: its own, and the one to its broker.
         row["own_descriptors"] = row["descriptors"] - 2 * row["connections"]
         row["cache_mib"] = round((values["cache_bytes"] + values["cold_cache_bytes"]) / MIB, 2)
         for figure, histogram in HISTOGRAMS.items():
@@ -178,5 +179,5 @@ class Sampler(Worker):
 
 
 def save(path: Path, rows: list[dict[str, Any]]) -> None:
-    """A JSON object on each line."""
+    """Write one JSON object per line."""
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))

@@ -1,6 +1,6 @@
-"""Work that comes in shifts: each begins with new topics, and ends with a reckoning and without them.
+"""Work in shifts: each shift begins with new topics, and ends with a check of all records and the topics' deletion.
 
-So nothing piles up that is only the run's own, and topics, producers, connections and processes come and go.
+So the run's own data does not pile up, while topics, producers, connections and processes come and go.
 """
 
 from __future__ import annotations
@@ -37,30 +37,31 @@ PLANS: Sequence[tuple[str, tuple[str, ...]]] = (
     ("audit", ()),
     ("traffic", ("--from", "2h")),
 )
-"""The jobs of a shift of the pipeline, in this order, one at a time."""
+"""Jobs of a pipeline shift, in this order, one at a time."""
 PIPELINE_TOPICS = (
     (Keeps.ALL, 3, 2, {"retention.ms": "-1"}),
     (Keeps.THE_LAST_OF_EACH_KEY, 2, 2, {"cleanup.policy": "compact"}),
 )
-"""Partitions, producers and configs."""
+"""Partitions, producers and configs of the topics."""
 
 
 class Shifts(Worker):
-    """Shift after shift; the last one ends early, with its reckoning."""
+    """Runs shift after shift; the last one ends early, with its check."""
 
     def __init__(self, name: str, calm: threading.Lock, problems: Problems) -> None:
-        """`calm` is held while a shift begins.
+        """Hold `calm` while a shift begins.
 
-        An idempotent producer whose first batch for a partition is under way while the leader moves may have its second
-        one stored first: brokers take any sequence of a producer that the new leader does not know, and then refuse the
-        first one until it expires (decision 0008; a diskless topic wants the first one first).
+        Suppose that an idempotent producer's first batch for a partition is on its way while the leader moves. Then its
+        second batch may be stored first: brokers accept any sequence of a producer that the new leader does not know.
+        They then reject the first batch until it expires (decision 0008). A diskless topic requires the first batch
+        first.
         """
         super().__init__(name, problems.report)
         self.done = 0
         self._name, self._calm, self._problems = name, calm, problems
 
     def work(self) -> None:
-        """Shift after shift."""
+        """Run shift after shift."""
         while not self.ended.is_set():
             try:
                 self.shift(self.done)
@@ -70,7 +71,7 @@ class Shifts(Worker):
             self.done += 1
 
     def shift(self, number: int) -> None:
-        """One of them."""
+        """Run one shift."""
         raise NotImplementedError
 
     def _insist(self, make: Callable[[], object]) -> object:
@@ -83,7 +84,7 @@ class Shifts(Worker):
 
 
 class ApplicationShifts(Shifts):
-    """Unmodified clients as applications: idempotent producers and their readers, of one library at a time."""
+    """Run unmodified clients as applications: idempotent producers and their readers, of one library at a time."""
 
     def __init__(
         self,
@@ -96,12 +97,12 @@ class ApplicationShifts(Shifts):
     ) -> None:
         super().__init__("applications", calm, problems)
         self.records: Counter[str] = Counter()
-        """Acknowledged, by client."""
+        """Acknowledged records, by client."""
         self._stack, self._clients, self._seconds = stack, clients, seconds
         self._chance = random.Random(seed)
 
     def shift(self, number: int) -> None:
-        """Of the client whose turn it is."""
+        """Run a shift of the next client."""
         stack, client = self._stack, self._clients[number % len(self._clients)]
         racks = self._chance.sample(list(stack.options.racks), len(stack.options.racks))
         bootstrap = ",".join(stack.bootstrap(rack) for rack in racks)
@@ -125,24 +126,24 @@ class ApplicationShifts(Shifts):
 
 
 class PipelineShifts(Shifts):
-    """Topics that keep all, and compacted ones, written all the time while the jobs run one after the other."""
+    """Write topics that keep everything and compacted ones all the time, while the jobs run one after the other."""
 
     def __init__(
         self, stack: Stack, config: Path, seed: int, calm: threading.Lock, problems: Problems, pause_seconds: float
     ) -> None:
-        """`config`: the settings file that the jobs are told; `pause_seconds`: before each job."""
+        """Run jobs with the settings file `config`, and wait `pause_seconds` before each job."""
         super().__init__("pipeline", calm, problems)
         self.acknowledged = self.read = 0
         self.jobs: Counter[str] = Counter()
         self.audit: dict[str, object] = {}
-        """Figures of the last one."""
+        """Figures of the last audit."""
         self._stack, self._config, self._pause_seconds = stack, config, pause_seconds
         self._chance = random.Random(seed)
         self._id = os.urandom(8)
         self._number = -1
 
     def shift(self, number: int) -> None:
-        """All jobs once; the present one is the last where the run ends."""
+        """Run all jobs once; the current one is the last if the run ends."""
         bootstraps = [self._stack.bootstrap(rack) for rack in self._stack.options.racks]
         bootstrap = ",".join(bootstraps)
         topics: list[Topic] = []
@@ -156,9 +157,10 @@ class PipelineShifts(Shifts):
                 )
                 topics.append(Topic.of(str(name), keeps, partitions))
                 for _ in range(producers):
-                    # The same racks in each shift: a shift is longer than what its floor is looked for in.
+                    # Each shift uses the same racks, because a shift is longer than the window of a floor.
                     own = bootstraps[len(writers) % len(bootstraps)]
-                    self._number += 2  # the odd ones are idempotent: the others give up when a proxy is restarted
+                    # odd numbers are idempotent producers; the others give up when a proxy is restarted
+                    self._number += 2
                     writers.append(Writer(self._id, self._number, topics[-1], own, WRITER_TICK_SECONDS))
             deadline = time.monotonic() + BEGIN_SECONDS
             while not all(writer.acknowledged for writer in writers) and time.monotonic() < deadline:
@@ -177,7 +179,7 @@ class PipelineShifts(Shifts):
             delete(bootstrap, topic.name)
 
     def run_job(self, name: str, arguments: Sequence[str] = ()) -> None:
-        """One job to its end; what it finds is a problem."""
+        """Run one job to its end; its findings are problems."""
         judge = Jobs(self._config, PLANS, seed=0, kill_share=0.0, kill_within_seconds=0.0)
         ended = run_job(self._config, name, arguments, None, 0.0)
         judge.judge(ended)

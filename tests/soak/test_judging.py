@@ -1,4 +1,4 @@
-"""What the long run judges by: the slope, percentiles of what was observed in between, coverage, pictures."""
+"""The calculations of the soak: slope, percentiles between samples, coverage, plots."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RUN_SECONDS = 3_600
 
 
 def samples(per_hour: float, *, noise: float = 3.0, spikes: int = 20) -> list[Point]:
-    """A process of 100 MiB that warms up for five minutes, with noise, and spikes now and then."""
+    """Return samples of a process of 100 MiB that warms up for five minutes, with noise and occasional spikes."""
     chance = random.Random(1)
     spiked = set(chance.sample(range(0, RUN_SECONDS, 10), spikes))
     return [
@@ -37,7 +37,7 @@ def samples(per_hour: float, *, noise: float = 3.0, spikes: int = 20) -> list[Po
 
 
 @pytest.mark.parametrize(("per_hour", "flat"), [(0.0, True), (5.0, True), (-30.0, True), (12.0, False), (60.0, False)])
-def test_growth_is_found_beside_noise_spikes_and_a_warm_up(per_hour: float, flat: bool) -> None:
+def test_growth_is_found_despite_noise_spikes_and_a_warm_up(per_hour: float, flat: bool) -> None:
     verdict = judge(MEMORY, "rack-a", samples(per_hour), 1_200)
     assert verdict is not None
     assert verdict.flat == flat
@@ -45,7 +45,7 @@ def test_growth_is_found_beside_noise_spikes_and_a_warm_up(per_hour: float, flat
     assert verdict.allowed == 8.0
 
 
-def test_a_share_counts_where_it_is_more() -> None:
+def test_the_larger_of_share_and_amount_counts() -> None:
     verdict = judge(MEMORY, "rack-a", [Point(at, 1_000.0) for at in range(0, RUN_SECONDS, 10)], 1_200)
     assert verdict is not None
     assert verdict.allowed == pytest.approx(30.0)
@@ -57,8 +57,8 @@ def test_a_short_life_is_not_judged() -> None:
 
 
 @pytest.mark.parametrize(("left_behind", "flat"), [(0.0, True), (30.0, False)])
-def test_what_comes_and_goes_is_no_growth_but_what_it_leaves_behind_is(left_behind: float, flat: bool) -> None:
-    """Clients of three applications in turns, of which the last to come opens the most."""
+def test_clients_that_come_and_go_are_not_growth_but_their_leaks_are(left_behind: float, flat: bool) -> None:
+    """Three applications take turns as clients, and the last one opens the most connections."""
     descriptors = Bound("descriptors", "file descriptors", 0.05, 8.0, floor=True)
     points = [
         Point(at_s, 50 + left_behind * at_s / HOUR_SECONDS + 20 * (at_s // 1_200) * (at_s % 240 > 40))
@@ -71,12 +71,12 @@ def test_what_comes_and_goes_is_no_growth_but_what_it_leaves_behind_is(left_behi
 
 
 @given(st.floats(-100, 100), st.floats(-1e4, 1e4), st.integers(2, 30))
-def test_the_slope_of_a_line_is_its_own(rise: float, start: float, count: int) -> None:
+def test_the_slope_of_a_line_is_exact(rise: float, start: float, count: int) -> None:
     points = [Point(at, start + rise * at) for at in range(count)]
     assert slope(points) == pytest.approx(rise, abs=1e-6)
 
 
-def test_a_percentile_is_of_what_came_in_between() -> None:
+def test_a_percentile_covers_only_the_observations_in_between() -> None:
     infinity = float("inf")
     before = {0.1: 100.0, 1.0: 100.0, infinity: 100.0}
     after = {0.1: 100.0, 1.0: 150.0, infinity: 150.0}
@@ -87,7 +87,7 @@ def test_a_percentile_is_of_what_came_in_between() -> None:
 
 
 @given(st.permutations(range(30)), st.lists(st.integers(0, 29)))
-def test_coverage_is_whole_whatever_the_order_and_knows_what_came_again(order: list[int], again: list[int]) -> None:
+def test_coverage_is_complete_in_any_order_and_counts_repeated_records(order: list[int], again: list[int]) -> None:
     covered = Coverage()
     for offset in order[:-1]:
         covered.add(offset)
@@ -98,7 +98,7 @@ def test_coverage_is_whole_whatever_the_order_and_knows_what_came_again(order: l
     assert (covered.next, covered.beyond, covered.again) == (30, set(), len(again))
 
 
-def test_a_picture_is_whole_and_has_a_gap_where_nobody_answered() -> None:
+def test_a_plot_is_well_formed_and_has_a_gap_without_samples() -> None:
     lines = {"rack-a": [(0.0, 1.0), (10.0, 2.0), (200.0, 3.0)], "<rack>": [(0.0, 5.0)]}
     drawn = ElementTree.fromstring(picture("Memory & more", "MiB", lines, [50.0], 220.0))
     paths = [one.get("d", "") for one in drawn.iter("{http://www.w3.org/2000/svg}path") if one.get("stroke-width")]
@@ -108,8 +108,9 @@ def test_a_picture_is_whole_and_has_a_gap_where_nobody_answered() -> None:
 
 @pytest.mark.parametrize(("an_hour", "flat"), [(0.0, True), (3.0, True), (10.0, False)])
 @pytest.mark.parametrize("dips_late", [False, True])
-def test_descriptors_of_a_proxys_own_are_judged_by_all_samples(an_hour: float, flat: bool, dips_late: bool) -> None:
-    """A fault that resets a pool makes one sample low: neither many of them early nor many late say that it grows."""
+def test_all_samples_count_for_a_proxys_own_descriptors(an_hour: float, flat: bool, dips_late: bool) -> None:
+    """A fault that resets a pool makes one sample low. Neither many early ones nor many late ones may count as
+    growth."""
     (bound,) = [one for one in BOUNDS if one.figure == "own_descriptors"]
     chance = random.Random(1)
     points = []

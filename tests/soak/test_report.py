@@ -1,4 +1,4 @@
-"""The page and the pictures of a run, and what it comes to."""
+"""The page and the plots of a run, and its overall result."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from tests.soak.report import PICTURES, Told, in_words, write_report
+from tests.soak.report import PICTURES, Result, in_words, write_report
 from tests.soak.run import Report, RunOptions, verdicts
 from tests.soak.samples import STORES, Sampler
 
@@ -20,7 +20,7 @@ TOPIC = {"produced": 9, "lost": 0, "duplicated": 0, "failed": 0, "produce_p50_ms
 
 
 def rows(rss_per_hour: float) -> list[dict[str, Any]]:
-    """An hour of two proxies, the second one restarted in its middle, and of the stores."""
+    """Return rows of an hour with two proxies, the second one restarted halfway, and the stores."""
     made: list[dict[str, Any]] = []
     for at_s in range(0, SECONDS, 10):
         for of, process in (("rack-a", 1), ("rack-b", 2 + (at_s > SECONDS / 2))):
@@ -34,7 +34,7 @@ def rows(rss_per_hour: float) -> list[dict[str, Any]]:
 
 def report(rss_per_hour: float, **changes: Any) -> Report:
     samples = rows(rss_per_hour)
-    told = Report(
+    reported = Report(
         seed=7,
         options=asdict(RunOptions(SECONDS, 7)),
         long_lived=["rack-a"],
@@ -45,10 +45,10 @@ def report(rss_per_hour: float, **changes: Any) -> Report:
         verdicts=[asdict(one) for one in verdicts(samples, 1_200)],
         pipeline={"jobs": {"audit": 1}, "acknowledged": 5, "read": 4, "audit": {"objects": 3, "defects": {}}},
     )
-    return replace(told, **changes)
+    return replace(reported, **changes)
 
 
-def test_proxies_that_never_live_long_enough_to_be_judged_make_no_run_right() -> None:
+def test_a_run_is_not_right_if_no_proxy_lives_long_enough_to_be_judged() -> None:
     samples = rows(3_000.0)
     for row in samples:
         if row["of"] != STORES:
@@ -67,11 +67,11 @@ def test_a_sampler_that_ends_by_itself_says_why() -> None:
         def proxies(self) -> Any:
             raise RuntimeError("dictionary changed size")
 
-    told: list[str] = []
-    sampler = Sampler(cast("Any", Broken()), 3_600.0, told.append)
+    reported: list[str] = []
+    sampler = Sampler(cast("Any", Broken()), 3_600.0, reported.append)
     sampler.start()
     sampler.finish()
-    (problem,) = told
+    (problem,) = reported
     assert problem.startswith("sampler broke off")
     assert problem.endswith("RuntimeError('dictionary changed size')")
 
@@ -99,22 +99,22 @@ def test_each_life_of_each_process_is_judged() -> None:
     ],
     ids=["flat", "grown", "a problem", "ended early", "nothing judged", "not each proxy", "no proxy named"],
 )
-def test_what_it_comes_to(rss_per_hour: float, changes: dict[str, Any], right: bool, tmp_path: Path) -> None:
-    assert_comes_to(report(rss_per_hour, **changes), right, tmp_path)
+def test_the_overall_result(rss_per_hour: float, changes: dict[str, Any], right: bool, tmp_path: Path) -> None:
+    assert_result(report(rss_per_hour, **changes), right, tmp_path)
 
 
 @pytest.mark.parametrize("stores", [True, False], ids=["the stores alone", "no store"])
-def test_what_judged_a_part_alone_comes_to(stores: bool, tmp_path: Path) -> None:
+def test_the_overall_result_of_a_run_that_judged_only_a_part(stores: bool, tmp_path: Path) -> None:
     verdicts_of_part = [one for one in report(0.0).verdicts if (one["of"] == STORES) == stores]
-    assert_comes_to(report(0.0, verdicts=verdicts_of_part), False, tmp_path)
+    assert_result(report(0.0, verdicts=verdicts_of_part), False, tmp_path)
 
 
-def assert_comes_to(one: Report, right: bool, tmp_path: Path) -> None:
+def assert_result(one: Report, right: bool, tmp_path: Path) -> None:
     assert one.right == right
     assert in_words(one).endswith("passed" if right else "failed")
     page = tmp_path / "soak.md"
-    told = json.loads(json.dumps(asdict(Told(asdict(one), {"processors": "2"}, "s3"))))
-    write_report(page, Told(**told))
+    reported = json.loads(json.dumps(asdict(Result(asdict(one), {"processors": "2"}, "s3"))))
+    write_report(page, Result(**reported))
     text = page.read_text()
     assert f"**{'Passed' if right else 'Failed'}**" in text
     for name, *_ in PICTURES:

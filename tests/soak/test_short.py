@@ -1,4 +1,4 @@
-"""The long run, short: all of its parts once; nothing is lost and nothing surfaces. Flatness takes an hour."""
+"""A short soak: every part once; nothing is lost and no error surfaces. Flatness takes an hour."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from tests.soak.samples import STORES
 FAULTS = ("a proxy is killed", "a proxy is drained and started", "connections to Redis are reset")
 SHORT = RunOptions(
     seconds=5.0,
-    longer_seconds=300.0,  # ends as soon as each thing has happened once
+    longer_seconds=300.0,  # ends as soon as everything has happened once
     seed=11,
     clients=("go",),
-    shift_seconds=600.0,  # one, that lives through all of them
+    shift_seconds=600.0,  # one shift that lives through all faults
     errand_pause_seconds=30.0,
     renew_seconds=4.0,
     fault_seconds=1.0,
