@@ -1,4 +1,4 @@
-"""The run as a command, on a stack of its own."""
+"""Run it as a command, on its own stack."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from tests.moves_under_load.run import (
 )
 
 
-def told(report: Report) -> str:
-    """The report in words."""
+def in_words(report: Report) -> str:
+    """Return the report in words."""
     near, far = (report.fetched_bytes.get(side, 0) for side in ("near", "far"))
     lines = [
         f"seed {report.seed}: {report.seconds:.0f} s, {report.written} records written; "
@@ -37,14 +37,14 @@ def told(report: Report) -> str:
         errors = ", ".join(f"{kind} {times}" for kind, times in report.errors[name].items())
         lines.append(
             f"{name}: {count} records; {median:.0f} ms, p99 {most_of_all:.0f} ms, most {most:.0f} ms; out of range "
-            f"{report.expected_resets[name]} times as expected, {report.resets[name]} else; told: {errors or 'nothing'}"
+            f"{report.expected_resets[name]} times as expected, {report.resets[name]} else; errors: {errors or '-'}"
         )
     lines.append(f"{report.problem_count} problems" + "".join(f"\n  {problem}" for problem in report.problems))
     return "\n".join(lines)
 
 
 def main() -> int:
-    """Exit code 1 where there were problems."""
+    """Return exit code 1 if there were problems."""
     parser = argparse.ArgumentParser(prog="python -m tests.moves_under_load", description=__doc__)
     parser.add_argument("--seconds", type=float, default=600.0, help="how long things move")
     parser.add_argument("--seed", type=int, default=None, help="of all that is chosen at random; printed")
@@ -80,7 +80,7 @@ def main() -> int:
     with Stack(stack_options) as stack:
         report = moves_under_load(stack, options, progress)
     print(file=sys.stderr)
-    print(json.dumps(asdict(report)) if arguments.json else told(report), flush=True)
+    print(json.dumps(asdict(report)) if arguments.json else in_words(report), flush=True)
     return 1 if report.problem_count else 0
 
 

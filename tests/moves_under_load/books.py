@@ -1,9 +1,9 @@
-"""What was written to each topic, and what a reader makes of it: the checker.
+"""The checker: compares the records that a reader gets with the records that were written to each topic.
 
-Every partition has one idempotent producer, which numbers its records. Whoever is first told what is at an offset, by
-an acknowledgement or a reader, enters it in the books that all are held against: what is missing, doubled, reordered,
-or another topic's shows in the first record that a reader gets, and so does that two readers get different records at
-one offset.
+Every partition has one idempotent producer, which numbers its records. The first acknowledgement or reader that reveals
+the record at an offset enters it in the books, and every later one is checked against them. So a missing, doubled,
+reordered or foreign record shows in the first record that a reader gets. Two readers that get different records at one
+offset show too.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from tests.retention_under_load.books import Problems
 
 RECORD_BYTES = 200
 MAX_PARTITIONS = 64
-"""Of a topic; with the number of the life it makes the number of a producer."""
+"""Partitions of a topic. Life number and partition together make the number of a producer."""
 MANY_TWICE = 20
-"""Records of a partition that may be in its log twice, as their producer sent them twice."""
+"""Records of a partition that may be in its log twice, because their producer sent them twice."""
 CONNECTION = "connection"
-"""That a connection is lost, or nothing answers: kinds of error that depend on where a client is connected to."""
+"""Lost connections and timeouts: kinds of errors that depend on where a client is connected to."""
 RETRIABLE = "retriable: "
-"""Before the name of an error that no client library tells its application, as the next attempt may succeed."""
+"""Prefix of errors that no client library reports to its application, because the next attempt may succeed."""
 
 Place = tuple[str, int]
 """Topic and partition."""
@@ -34,33 +34,33 @@ Place = tuple[str, int]
 
 @dataclass
 class PartitionBooks:
-    """One partition. Written by its producer's thread and by the one that listens to readers."""
+    """One partition. Its producer's thread and the thread that listens to readers write it."""
 
     writer: payload.Writer
     checksums: list[int] = field(default_factory=list)
-    """By number of the record, of key and value."""
+    """Checksums of key and value, by record number."""
     log: dict[int, int] = field(default_factory=dict)
-    """By offset: the number of the record that somebody was told to be there."""
+    """Record number by offset, as first reported by a producer or reader."""
     acknowledged: set[int] = field(default_factory=set)
-    """Numbers of records."""
+    """Numbers of acknowledged records."""
     failed: int = 0
-    """Records of which the producer was told that they are not stored, or may not be."""
+    """Records that the producer gave up: they are not stored, or may not be."""
     end: int = 0
-    """Behind the highest offset that was acknowledged."""
+    """Offset after the highest acknowledged one."""
 
     def acknowledge(self, number: int, offset: int | None) -> None:
-        """The producer was told; `offset` may be unknown."""
+        """Note that a record was acknowledged; `offset` may be unknown."""
         self.acknowledged.add(number)
         if offset is not None:
             self.log.setdefault(offset, number)
             self.end = max(self.end, offset + 1)
 
     def twice(self) -> int:
-        """Records that are in the log more than once."""
+        """Return the records that are in the log more than once."""
         return len(self.log) - len(set(self.log.values()))
 
     def wrong(self) -> Iterator[str]:
-        """What is wrong with the log, once its readers have read all of it."""
+        """Return errors in the log, once its readers have read all of it."""
         if lost := self.acknowledged - set(self.log.values()):
             yield f"{len(lost)} acknowledged records are not in the log, {min(lost)} is the first"
         in_order = [self.log[offset] for offset in sorted(self.log)]
@@ -70,81 +70,81 @@ class PartitionBooks:
 
 
 class Life:
-    """One topic from its creation to its deletion. Written by its producers' threads, read by all."""
+    """One topic from its creation to its deletion. Its producers' threads write it, all threads read it."""
 
     def __init__(self, run: bytes, topic: str, number: int, partitions: int) -> None:
-        """`number`: no other life of the run has it."""
+        """Use `number`, which no other life of the run has."""
         self.run = run
         self.topic = topic
         self.number = number
         self.partitions: list[PartitionBooks] = []
         self.ending = threading.Event()
-        """The topic is about to be deleted: from now on clients may be told that it is unknown."""
+        """Set when the topic is about to be deleted: from then on, clients may get the error that it is unknown."""
         self.grow(partitions)
 
     def __str__(self) -> str:
         return f"{self.topic} (life {self.number})"
 
     def grow(self, partitions: int) -> None:
-        """So many partitions from now on, in all."""
+        """Note that the topic has `partitions` partitions from now on."""
         for partition in range(len(self.partitions), partitions):
             producer = self.number * MAX_PARTITIONS + partition
             self.partitions.append(PartitionBooks(payload.Writer(self.run, producer, RECORD_BYTES)))
 
     def new_record(self, partition: int) -> tuple[bytes, bytes, int]:
-        """Key, value and timestamp of the next record, which is in the books from now on."""
+        """Return key, value and timestamp of the next record, and enter it in the books."""
         books = self.partitions[partition]
         key, value = books.writer.record(len(books.checksums))
         books.checksums.append(payload.checksum(key, value))
         return key, value, time.time_ns() // 1_000_000
 
     def wrong(self) -> Iterator[str]:
-        """What is wrong with its log, once its readers have read all of it."""
+        """Return errors in its log, once its readers have read all of it."""
         for partition, books in enumerate(self.partitions):
             yield from (f"partition {partition} of {self}: {complaint}" for complaint in books.wrong())
 
 
 class Reset(NamedTuple):
-    """A reader was told OFFSET_OUT_OF_RANGE."""
+    """An OFFSET_OUT_OF_RANGE error that a reader got."""
 
     topic: str
     partition: int
     life: int
-    """The one that it was reading, 0 before any record."""
+    """Offset at which it was reading, 0 before any record."""
 
 
 class ReaderBooks:
-    """What one reader was told, checked as it comes."""
+    """Records and errors of one reader, checked as they arrive."""
 
     def __init__(self, name: str, lives: dict[str, list[Life]], problems: Problems) -> None:
-        """`lives`: of each topic, the present one last; they come while the reader reads."""
+        """Use `lives` of each topic, the current one last; new ones are added while the reader reads."""
         self.name = name
         self.records = 0
         self.by_topic: Counter[str] = Counter()
         self.latencies_ms: list[float] = []
         self.errors: Counter[str] = Counter()
-        """By kind, as the application was told them."""
+        """Errors by kind, as the application got them."""
         self.expected_resets = 0
-        """The topic is another one, and shorter."""
+        """Resets because the topic was recreated and is shorter."""
         self.resets: Counter[Reset] = Counter()
-        """All others."""
+        """All other resets."""
         self._lives = lives
         self._problems = problems
         self._position: dict[Place, tuple[int, int]] = {}
-        """By topic and partition: number of the life, and the offset that comes next."""
+        """Number of the life and the next offset, by topic and partition."""
 
     def position(self, life: Life, partition: int) -> int:
-        """Records of a life that it has read, from the beginning on."""
+        """Return how many records of a life it has read, counted from the beginning."""
         number, following = self._position.get((life.topic, partition), (0, 0))
         return following if number == life.number else 0
 
     def behind(self, life: Life) -> dict[int, tuple[int, int]]:
-        """Partitions of which acknowledged records are missing: how many it has, of how many."""
+        """Return the partitions with missing acknowledged records: how many it has, of how many."""
         counts = {index: (self.position(life, index), books.end) for index, books in enumerate(life.partitions)}
         return {index: (has, of) for index, (has, of) in counts.items() if has < of}
 
     def take(self, event: dict[str, Any]) -> str | None:
-        """What its program says; the text, where that is no event."""
+        """Take a line of the reader's program; return the text if it is not an event."""
         if event["event"] == "record":
             self._record(event)
         elif event["event"] == "reset":
@@ -177,13 +177,13 @@ class ReaderBooks:
         if number < life.number:
             expected = 0
         if offset < expected:
-            self._problems.report(f"{where} came behind {expected - 1}: it came twice, or late")
+            self._problems.report(f"{where} came after {expected - 1}: it came twice, or late")
             return
         if offset > expected:
             self._problems.report(f"{where} came in the place of {expected}: {offset - expected} records are lost")
         books, record = life.partitions[partition], event["sequence"]
-        if (told := books.log.setdefault(offset, record)) != record:
-            self._problems.report(f"{where} is record {record}, and {told} to others")
+        if (known := books.log.setdefault(offset, record)) != record:
+            self._problems.report(f"{where} is record {record}, and {known} to others")
         elif record >= len(books.checksums):
             self._problems.report(f"{where} was never written")
         elif event["checksum"] != books.checksums[record]:
@@ -204,13 +204,13 @@ class ReaderBooks:
 
 
 def compare(proxied: ReaderBooks, direct: ReaderBooks, problems: Problems) -> None:
-    """Tell what a reader met that its twin at the brokers did not: kinds of errors, offsets out of range."""
+    """Report errors and out-of-range offsets that a reader met and its twin at the brokers did not."""
     for kind in sorted(proxied.errors.keys() - direct.errors.keys()):
         if kind != CONNECTION and not kind.startswith(RETRIABLE):
-            problems.report(f"{proxied.name} was told {kind!r} {proxied.errors[kind]} times, its twin never")
+            problems.report(f"{proxied.name} got {kind!r} {proxied.errors[kind]} times, its twin never")
     for reset, count in sorted(proxied.resets.items()):
         if not direct.resets[reset]:
             problems.report(
-                f"{proxied.name} was told {count} times that its offset of partition {reset.partition} of "
+                f"{proxied.name} got {count} times that its offset of partition {reset.partition} of "
                 f"{reset.topic} is out of range, its twin never"
             )

@@ -1,4 +1,4 @@
-"""What is asked of the brokers themselves, past the proxies: where partitions are, and to put them elsewhere."""
+"""Commands to the brokers themselves, without the proxies: find partitions, and move them."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ PAUSE_SECONDS = 0.25
 
 
 class NotSettled(Exception):
-    """The brokers did not do in time what they were asked for."""
+    """Raised when the brokers did not finish a change in time."""
 
 
 class Partition(NamedTuple):
-    """Where it is, as one broker tells it."""
+    """Leader and replicas of a partition, according to one broker."""
 
     leader: int
     replicas: tuple[int, ...]
@@ -41,11 +41,11 @@ class Cluster:
         self._stack = stack
 
     def alive(self) -> list[int]:
-        """Brokers that run and are not frozen."""
+        """Return the brokers that run and are not frozen."""
         return [node for node, broker in self._stack.kafka.brokers.items() if broker.running and not broker.paused]
 
     def ask(self, api: tuple[int, int], **fields: Any) -> Any:
-        """The answer of any broker that gives one. Raises NotSettled."""
+        """Return the first answer of any broker. Raises NotSettled."""
         trouble = []
         deadline = time.monotonic() + SETTLE_SECONDS
         while time.monotonic() < deadline:
@@ -60,7 +60,7 @@ class Cluster:
         raise NotSettled(f"no broker answers API {api[0]}: {trouble[-3:]}")
 
     def partitions(self, topics: Iterable[str]) -> dict[Place, Partition]:
-        """Of topics that a broker has heard of."""
+        """Return the partitions of topics, once a broker knows these topics."""
         topic_type = nested(load_request_schema(*METADATA), "topics")
         asked = tuple(topic_type(name=name) for name in topics)
         answer = self.ask(METADATA, topics=asked, allow_auto_topic_creation=False)
@@ -71,7 +71,8 @@ class Cluster:
         }
 
     def reassign(self, wanted: Mapping[Place, tuple[int, ...]]) -> None:
-        """AlterPartitionReassignments; not waited for. Raises NotSettled where the brokers refuse."""
+        """Send AlterPartitionReassignments without waiting for the result. Raises NotSettled if the brokers reject
+        it."""
         topic_type = nested(load_request_schema(*ALTER_REASSIGNMENTS), "topics")
         partition_type = nested(topic_type, "partitions")
         topics = tuple(
@@ -96,7 +97,7 @@ class Cluster:
             raise NotSettled(f"reassignment is refused: {answer.error_code.name} {refused}")
 
     def elect(self, places: Iterable[Place]) -> None:
-        """Make the first replica of each the leader, where it can be."""
+        """Make the first replica of each partition the leader, if possible."""
         topic_type = nested(load_request_schema(*ELECT_LEADERS), "topic_partitions")
         by_topic: dict[str, list[int]] = {}
         for topic, partition in places:
@@ -105,7 +106,7 @@ class Cluster:
         self.ask(ELECT_LEADERS, election_type=PREFERRED, topic_partitions=asked, timeout=milliseconds(10_000))
 
     def wait_settled(self, topics: Iterable[str]) -> dict[Place, Partition]:
-        """Until all replicas are in the ISR, and none is being moved; where everything is then. Raises NotSettled."""
+        """Wait until all replicas are in sync and no partition is moving; return the partitions. Raises NotSettled."""
         topics = list(topics)
         deadline = time.monotonic() + SETTLE_SECONDS
         while True:

@@ -23,10 +23,10 @@ _ASK_SECONDS = 2.0
 
 
 class ConfluentReader:
-    """One consumer of all partitions; a new one where it is stuck, as its operator would make.
+    """One consumer of all partitions; it is replaced if it is stuck, as an operator would do.
 
-    It may be, at the brokers too: librdkafka 2.16 stays with the leader of a topic that is deleted and made again as
-    long as the leader epoch of the new one is below that of the old one.
+    It may get stuck at the brokers too: librdkafka 2.16 stays with the leader of a deleted and recreated topic as long
+    as the new topic's leader epoch is lower than the old one's.
     """
 
     def __init__(self, voice: Voice, bootstrap: str, client_rack: str, topics: list[str]) -> None:
@@ -47,10 +47,10 @@ class ConfluentReader:
         self._client = Consumer(self._settings)
         self._positions: dict[Place, int] = {}
         self._since_s: dict[Place, float] = {}
-        """When something came last."""
+        """Time of the last record."""
 
     def read(self) -> None:
-        """Until the process ends."""
+        """Read until the process ends."""
         look_s = 0.0
         while True:
             if time.monotonic() >= look_s:
@@ -76,14 +76,14 @@ class ConfluentReader:
             self._assign()
 
     def _look_for_stuck(self) -> None:
-        """At the partition of which nothing has come for longest."""
+        """Check the partition that has delivered nothing for the longest time."""
         place = min(self._since_s, key=self._since_s.__getitem__, default=None)
         if place is None or time.monotonic() - self._since_s[place] < STUCK_SECONDS:
             return
         self._since_s[place] = time.monotonic()
         try:
             _, end = self._client.get_watermark_offsets(TopicPartition(*place), timeout=_ASK_SECONDS, cached=False)
-        except (KafkaException, TypeError):  # None where nobody answers
+        except (KafkaException, TypeError):  # None if nobody answers
             return
         if end == self._positions[place]:
             return
@@ -105,9 +105,9 @@ class ConfluentReader:
                 out_of_range[place] = offset
             else:
                 self._complain(error)
-        # Behind the records that came with it: to begin anew somewhere concerns all partitions.
+        # This comes after the records of the same poll, because a new start at an offset affects all partitions.
         for place, offset in out_of_range.items():
-            if offset == self._positions.get(place):  # else the reader has gone on: the client had asked already
+            if offset == self._positions.get(place):  # otherwise the reader has gone on: the request was sent earlier
                 self._voice.reset(place, offset)
                 self._positions[place] = 0
         if out_of_range:

@@ -1,4 +1,4 @@
-"""What happens to brokers, proxies and topics: each move begins and ends with all replicas in the ISR."""
+"""Moves of brokers, proxies and topics: each begins and ends with all replicas in sync."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from proxy.demo.stack import Stack
 from tests.moves_under_load.cluster import Cluster
 
 FROZEN_SECONDS = {"freeze briefly": 1.5, "freeze out of the ISR": 4.0, "freeze until fenced": 8.0}
-"""`replica.lag.time.max.ms` and `broker.session.timeout.ms` of the stack lie between them."""
+"""Time between `replica.lag.time.max.ms` and `broker.session.timeout.ms` of the stack."""
 AWAY_SECONDS = (0.5, 3.0)
 MOVED_AT_ONCE = 6
 
 
 class Moves:
-    """Those of one run, in the order that its seed gives."""
+    """The moves of one run, in an order from its seed."""
 
     def __init__(
         self,
@@ -27,7 +27,7 @@ class Moves:
         chance: random.Random,
         before_proxy_ends: Callable[[str], None],
     ) -> None:
-        """`topics` tells those that are there."""
+        """Use `topics` to list the existing topics."""
         self._stack = stack
         self._topics = topics
         self._chance = chance
@@ -36,7 +36,8 @@ class Moves:
         self.done: Counter[str] = Counter()
 
     def all(self) -> dict[str, Callable[[], None]]:
-        """By name; each returns when what it did to the brokers is over. They may raise NotSettled or StackError."""
+        """Return the moves by name; each returns when the brokers have recovered. They may raise NotSettled or
+        StackError."""
         freezes = {name: lambda seconds=seconds: self._freeze(seconds) for name, seconds in FROZEN_SECONDS.items()}
         return {
             "elect": self._elect,
@@ -49,7 +50,7 @@ class Moves:
         }
 
     def do(self, name: str, move: Callable[[], None]) -> None:
-        """One of them, to its end."""
+        """Carry out one move."""
         move()
         self.cluster.wait_settled(self._topics())
         self.done[name] += 1
@@ -59,14 +60,14 @@ class Moves:
         return self._chance.sample(places, min(MOVED_AT_ONCE, len(places)))
 
     def _elect(self) -> None:
-        """Other leaders, the same replicas."""
+        """Elect other leaders among the same replicas."""
         there = self.cluster.partitions(self._topics())
         places = [place for place in self._some() if place in there]
         self.cluster.reassign({place: (*there[place].replicas[1:], there[place].replicas[0]) for place in places})
         self.cluster.elect(places)
 
     def _reassign(self) -> None:
-        """Other replicas, as many, wherever: also none in some rack; then other leaders."""
+        """Move to as many other replicas anywhere, even to none in some rack; then elect other leaders."""
         nodes = sorted(self._stack.kafka.brokers)
         there = self.cluster.partitions(self._topics())
         wanted = {
@@ -90,7 +91,7 @@ class Moves:
             self._stack.resume(name)
 
     def freeze_for(self, seconds: float) -> None:
-        """Freeze some broker, and don't wait for its return."""
+        """Freeze some broker, and do not wait for its return."""
         name = f"broker-{self._node()}"
         self._stack.pause(name)
         threading.Timer(seconds, self._stack.resume, (name,)).start()
@@ -110,7 +111,7 @@ class Moves:
         self._lead_again()
 
     def _lead_again(self) -> None:
-        """A broker that comes back leads nothing until it is asked to."""
+        """Elect leaders: a returning broker leads nothing until then."""
         self.cluster.elect(self.cluster.wait_settled(self._topics()))
 
     def _kill_proxy(self) -> None:

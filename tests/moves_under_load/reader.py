@@ -1,9 +1,9 @@
-"""A client of one kind as an application that reads topics from their beginning:
-`reader.py KIND RUN BOOTSTRAP CLIENT_RACK TOPIC…`.
+"""A client of one kind as an application that reads topics from their beginning: `reader.py KIND RUN BOOTSTRAP
+CLIENT_RACK TOPIC…`.
 
-Prints what it is told as JSON, a line per record, error, or offset that is out of range (which it answers by beginning
-anew); takes in partitions that topics gain; ends at SIGTERM. RUN is the run's ID in hexadecimal, which values carry;
-CLIENT_RACK may be empty.
+Prints a JSON object per line for each record, error, or out-of-range offset, after which it starts over; reads
+partitions that topics gain; ends at SIGTERM. RUN is the run's ID in hexadecimal, which values carry; CLIENT_RACK may be
+empty.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.moves_under_load.wire_reader import WireReader
 
 
 async def read_by_aiokafka(voice: Voice, bootstrap: str, topics: list[str]) -> None:
-    """aiokafka; ends with the process."""
+    """Read with aiokafka until the process ends."""
     positions: dict[TopicPartition, int] = {}
     client = AIOKafkaConsumer(
         bootstrap_servers=bootstrap.split(","),
@@ -66,7 +66,7 @@ async def read_by_aiokafka(voice: Voice, bootstrap: str, topics: list[str]) -> N
 
 def main() -> None:
     kind, run, bootstrap, client_rack, *topics = sys.argv[1:]
-    logging.disable()  # what a library says to itself is no error of the application's
+    logging.disable()  # a library's own log lines are not errors of the application
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     voice = Voice(run)
     if kind == "librdkafka":

@@ -1,4 +1,4 @@
-"""One run: topics, their producers and readers, the moves, and what is made of it all in the end."""
+"""One run: topics, their producers and readers, the moves, and the final checks."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.support.metrics import Metrics
 JAVA = "java"
 JAVA_SOURCE = Path(__file__).with_name("TopicReader.java")
 RACK_KINDS = ("java+rack", "librdkafka+rack")
-"""Those that can name their rack, doing so."""
+"""Kinds of readers that can name their rack; here they do."""
 KINDS = (JAVA, "librdkafka", "aiokafka", "fetch-v4", "fetch-v10")
 REPLICAS = 3
 RENEWED_PARTITIONS = 3
@@ -38,68 +38,68 @@ ADMIN_SECONDS = 90.0
 READ_SECONDS = 90.0
 BEHIND_SECONDS = 1.3
 LONG = 20
-"""Records of a partition that is deleted: more than the first ones of the one after it."""
+"""Records of a partition before its deletion: more than the first records of the next life."""
 PAUSE_SECONDS = 0.5
-"""Between moves."""
+"""Seconds between moves."""
 WAYS = ("directly", "through a proxy")
-"""That partitions are written, in turns."""
+"""Topics that are written in turns."""
 BROKER_PROPERTIES = {
-    "auto.create.topics.enable": "false",  # a client that asks for a topic that is being renewed makes none
+    "auto.create.topics.enable": "false",  # a client that asks for a topic while it is recreated must not create one
     "replica.lag.time.max.ms": "2500",
     "leader.imbalance.check.interval.seconds": "3600",
 }
-"""What a run needs of its stack: a follower that hangs is out of the ISR before its session ends."""
+"""Broker properties that a run needs: a follower that hangs leaves the ISR before its session ends."""
 SELECTOR = {"replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector"}
-"""Where brokers are to redirect clients that name their rack (KIP-392)."""
+"""Broker properties that redirect clients that name their rack (KIP-392)."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """What a run does."""
+    """Options of a run."""
 
     seconds: float
     seed: int
     kinds: tuple[str, ...] = KINDS
     partitions: int = 12
     reading_racks: int = 1
-    """In how many racks there is a reader of each kind, beside the one at the brokers."""
+    """Number of racks with a reader of each kind, besides the one at the brokers."""
     moves: tuple[str, ...] = ()
-    """Only these; all where empty. Each is done once at least, in any order, and so on until the time is over."""
+    """Moves to use; empty means all. Each comes at least once, in any order, and then again until the time is over."""
 
 
 @dataclass
 class Report:
-    """What came of it."""
+    """Results of the run."""
 
     seed: int
     seconds: float = 0.0
     written: int = 0
     twice: dict[str, int] = field(default_factory=lambda: dict.fromkeys(WAYS, 0))
     failed: dict[str, int] = field(default_factory=lambda: dict.fromkeys(WAYS, 0))
-    """Records that are in the log more than once, and that producers gave up, by the way they went."""
+    """Records in the log more than once, and records that producers gave up, by route."""
     read: dict[str, int] = field(default_factory=dict)
-    """Records, by reader."""
+    """Records read, by reader."""
     latency_ms: dict[str, tuple[float, float, float]] = field(default_factory=dict)
-    """From the sending of a record to its reading: median, 99th percentile, most; by reader."""
+    """Latency from the sending of a record to its reading, by reader: median, 99th percentile, maximum."""
     moves: dict[str, int] = field(default_factory=dict)
     errors: dict[str, dict[str, int]] = field(default_factory=dict)
-    """That readers were told, by kind."""
+    """Errors that readers got, by kind."""
     expected_resets: dict[str, int] = field(default_factory=dict)
     resets: dict[str, int] = field(default_factory=dict)
-    """Offsets out of range, by reader: of topics that were made again, and others."""
+    """Out-of-range offsets, by reader: of recreated topics, and others."""
     fetched_bytes: dict[str, int] = field(default_factory=dict)
-    """Of classic records, as the proxies count them: from the client's rack (`near`), and others (`far`)."""
+    """Classic records according to the proxies: from the client's rack (`near`) and from others (`far`)."""
     leader_reads: dict[str, int] = field(default_factory=dict)
-    """By reason."""
+    """Reads from a leader of another rack, by reason."""
     problem_count: int = 0
     problems: list[str] = field(default_factory=list)
 
 
 class Reader:
-    """A client's program, and the books of what it said."""
+    """A client's program, and the books of its output."""
 
     def __init__(self, run: Run, kind: str, rack: str) -> None:
-        """`rack` is empty for one at the brokers."""
+        """Read as a client of `rack`; empty for a reader at the brokers."""
         stack = run.stack
         self.kind = kind
         self.is_direct = not rack
@@ -117,7 +117,7 @@ class Reader:
 
 
 class Run:
-    """The stack's, from one thread; producers have their own, readers are processes."""
+    """The run's single thread. Producers have their own threads, and readers are processes."""
 
     def __init__(self, stack: Stack, options: RunOptions, progress: Callable[[str], None]) -> None:
         self.stack = stack
@@ -127,7 +127,7 @@ class Run:
         self.id = os.urandom(8)
         self.lives: dict[str, list[Life]] = {}
         self.classes = stack.directory / "tmp"
-        """Where the Java client is compiled to."""
+        """Directory for the compiled Java client."""
         self._chance = random.Random(options.seed)
         self._progress = progress
         self._life_count = 0
@@ -139,7 +139,7 @@ class Run:
         self._moves = Moves(stack, lambda: list(self.lives), self._chance, self._count)
 
     def run(self) -> Report:
-        """All of it. Raises StackError or NotSettled where the stack breaks."""
+        """Run all of it. Raises StackError or NotSettled if the stack breaks."""
         began_s = time.monotonic()
         first = [self._begin(self._moving, self.options.partitions), self._begin(self._renewed, RENEWED_PARTITIONS)]
         if any(kind.startswith(JAVA) for kind in self.options.kinds):
@@ -161,7 +161,7 @@ class Run:
             self._finish()
         finally:
             for writer in self._writers:
-                writer.life.ending.set()  # what it has not sent yet is of no interest
+                writer.life.ending.set()  # its unsent records do not matter
                 writer.finish()
             for reader in self._readers:
                 reader.program.kill()
@@ -192,7 +192,7 @@ class Run:
             (report.fetched_bytes if name == "bytes" else report.leader_reads)[label] = int(value)
         report.problem_count, report.problems = self.problems.count, self.problems.reports
 
-    # Topics and who writes to them.
+    # Topics and their producers.
 
     def _begin(self, name: str, partitions: int) -> Life:
         self._insist(
@@ -205,14 +205,14 @@ class Run:
         return life
 
     def _write(self, life: Life, partitions: Sequence[int]) -> None:
-        """From now on: half of the partitions directly, the others through the proxies."""
+        """Start producers: half of the partitions directly, the others through the proxies."""
         through = self.stack.bootstrap(self._chance.choice(self.stack.options.racks))
         for way, bootstrap in enumerate((self.stack.direct_bootstrap, through)):
             if mine := [partition for partition in partitions if partition % len(WAYS) == way]:
                 self._writers.append(Writer(life, bootstrap, self.problems, mine, records_per_tick=1))
 
     def _stop_writing(self, life: Life) -> None:
-        """What was written is acknowledged then, and all readers have it."""
+        """Stop producers; wait until all records are acknowledged and all readers have them."""
         mine = [writer for writer in self._writers if writer.life is life]
         for writer in mine:
             writer.finish()
@@ -222,23 +222,23 @@ class Run:
             self.problems.report(complaint)
 
     def _grow(self) -> None:
-        """Partitions for the moving topic; readers begin them at their beginning."""
+        """Add partitions to the moving topic; readers read these from their beginning."""
         life = self.lives[self._moving][-1]
         before = len(life.partitions)
         after = min(before + self._chance.randint(1, 2), MAX_PARTITIONS)
         asked = [NewPartitions(self._moving, after)]
         self._insist(
             lambda admin: admin.create_partitions(asked, request_timeout=10)[self._moving],
-            KafkaError.INVALID_PARTITIONS,  # by an attempt that nobody answered
+            KafkaError.INVALID_PARTITIONS,  # from an attempt whose answer was lost
         )
         life.grow(after)
         self._write(life, range(before, after))
 
     def _renew(self, frozen_seconds: float = 0.0) -> None:
-        """Delete a topic and make it again under its name, while it is read; a broker may come to know of it late.
+        """Delete a topic that is being read, and recreate it; a broker may learn of it late.
 
-        A reader that goes on at its old offset, as clients without topic IDs do, finds it out of range as long as the
-        new log is shorter: it stays short until all have found out, else what they get would depend on the moment.
+        A reader without topic IDs continues at its old offset and finds it out of range while the new log is shorter.
+        The new log stays short until all readers have noticed; otherwise their results would depend on the moment.
         """
         name = self._renewed
         life = self.lives[name][-1]
@@ -264,7 +264,7 @@ class Run:
         self._write(new_life, range(RENEWED_PARTITIONS))
 
     def _insist(self, attempt: Callable[[AdminClient], Future[Any]], done: int) -> None:
-        """Directly or through a rack's proxy, until it is done, or the error says that it is."""
+        """Repeat, directly or through a rack's proxy, until it succeeds or the error says that it has succeeded."""
         ways = [self.stack.direct_bootstrap, *map(self.stack.bootstrap, self.stack.options.racks)]
         errors: Counter[str] = Counter()
         deadline = time.monotonic() + ADMIN_SECONDS
@@ -280,7 +280,7 @@ class Run:
             time.sleep(0.2)
         raise NotSettled(f"an administrator's request is not done after {ADMIN_SECONDS:g} s: {errors}")
 
-    # What happens, and who has to see it.
+    # The moves, and the checks that readers follow.
 
     def _move(self, seconds: float) -> None:
         moves = {
@@ -309,7 +309,7 @@ class Run:
         for reader in self._readers:
             reader.program.stop()
             if reader.is_direct and reader.program.errors:
-                # What brokers did to their own reader (a truncation, where a topic was made again) is not ours.
+                # What brokers did to their own reader (a truncation, when a topic was recreated) is not our fault.
                 self._progress(f"{reader.books.name} complained: {reader.program.errors[0]}")
                 continue
             for error in reader.program.errors:
@@ -336,7 +336,7 @@ class Run:
             time.sleep(0.1)
 
     def _wait_read(self, life: Life) -> None:
-        """Until every reader has all that is acknowledged; what is missing at last is a problem."""
+        """Wait until every reader has all acknowledged records; records that are still missing then are a problem."""
         deadline = time.monotonic() + READ_SECONDS
         while time.monotonic() < deadline:
             self._listen()
@@ -351,7 +351,7 @@ class Run:
                 )
 
     def _count(self, name: str) -> None:
-        """Add up what a proxy has counted, which ends with it."""
+        """Add up a proxy's counters, which end with the proxy."""
         metrics = Metrics(self.stack, name)
         for sample in metrics.samples("diskless_proxy_record_bytes_total", kind="classic", direction="fetch"):
             near = sample.labels["client_rack"] == sample.labels["serving_rack"]
@@ -362,5 +362,5 @@ class Run:
 
 
 def moves_under_load(stack: Stack, options: RunOptions, progress: Callable[[str], None] = lambda _: None) -> Report:
-    """Run it on a stack with BROKER_PROPERTIES, of three brokers at least."""
+    """Run it on a stack with BROKER_PROPERTIES and at least three brokers."""
     return Run(stack, options, progress).run()

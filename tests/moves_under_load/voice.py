@@ -1,4 +1,4 @@
-"""How a reader's program tells what its client is told: a line of JSON each, read by `books.ReaderBooks`."""
+"""The output of a reader's program: one JSON object per line, read by `books.ReaderBooks`."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from proxy.demo import payload
 from tests.moves_under_load.books import Place
 
 METADATA_MS = 2_000
-"""How often a reader looks for new partitions and moved leaders by itself."""
+"""Seconds between a reader's checks for new partitions and moved leaders."""
 
 
 class Voice:
-    """Says what a client is told."""
+    """Prints the records and errors that a client gets."""
 
     def __init__(self, run: str) -> None:
         self._run = bytes.fromhex(run)
@@ -21,7 +21,7 @@ class Voice:
     def record(
         self, place: Place, offset: int, key: bytes | None, value: bytes | None, high_watermark: int | None = None
     ) -> None:
-        """One record, by what its value says of itself; the high watermark that came with it, where that is known."""
+        """Print one record, with the origin that its value names and the high watermark, if known."""
         sent = payload.read(self._run, value)
         if sent is None:
             self.error(f"a damaged record at offset {offset} of partition {place[1]} of {place[0]}")
@@ -38,11 +38,11 @@ class Voice:
         )
 
     def reset(self, place: Place, offset: int) -> None:
-        """The offset that was asked for is out of range."""
+        """Print that the requested offset is out of range."""
         self._say("reset", place, offset=offset)
 
     def error(self, kind: str) -> None:
-        """An error, by its kind."""
+        """Print an error by its kind."""
         print(json.dumps({"event": "error", "kind": kind}), flush=True)
 
     def _say(self, event: str, place: Place, **values: Any) -> None:

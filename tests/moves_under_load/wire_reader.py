@@ -1,6 +1,6 @@
-"""A consumer by the wire protocol alone, at one version of Fetch and Metadata v5: what the oldest clients do.
+"""A consumer that uses only the wire protocol, at one version of Fetch and Metadata v5, like the oldest clients.
 
-Nothing is hidden: an error that a client library would handle by itself is told too, as a retriable one.
+It hides nothing: an error that a client library would handle by itself is printed too, as a retriable one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FETCH, METADATA = 1, 3
 METADATA_VERSION = 5
 METADATA_SECONDS = 2.0
 ASK_SECONDS = 30.0
-"""As `request.timeout.ms` of clients."""
+"""Timeout equal to `request.timeout.ms` of clients."""
 METADATA_ASK_SECONDS = 3.0
 PAUSE_SECONDS = 0.2
 MAX_WAIT_MS = 500
@@ -32,14 +32,15 @@ FAILURES = (OSError, asyncio.IncompleteReadError, TimeoutError)
 
 
 class Connection:
-    """One request at a time."""
+    """A connection that sends one request at a time."""
 
     def __init__(self, address: tuple[str, int]) -> None:
         self._address = address
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     async def ask(self, api_key: int, api_version: int, body: bytes, seconds: float) -> Any:
-        """The response. Raises OSError, IncompleteReadError or TimeoutError; the next request begins anew then."""
+        """Return the response. Raises OSError, IncompleteReadError or TimeoutError; the next request then
+        reconnects."""
         try:
             async with asyncio.timeout(seconds):
                 if self._streams is None:
@@ -54,14 +55,14 @@ class Connection:
         return read_response(api_key, api_version, answer[response_header_length(api_key, api_version, answer) :])
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the connection."""
         if self._streams is not None:
             self._streams[1].close()
             self._streams = None
 
 
 class WireReader:
-    """Reads all partitions of some topics, each at its leader, one Fetch at a time for each leader."""
+    """Reads all partitions of some topics from their leaders, with one Fetch at a time per leader."""
 
     def __init__(self, voice: Voice, bootstrap: str, topics: list[str], version: int) -> None:
         self._voice = voice
@@ -75,7 +76,7 @@ class WireReader:
         self._stale = asyncio.Event()
 
     async def read(self) -> None:
-        """Until the process ends."""
+        """Read until the process ends."""
         async with asyncio.TaskGroup() as group:
             fetching: set[int] = set()
             while True:
@@ -126,7 +127,7 @@ class WireReader:
                 address = self._brokers[node]
                 connection = Connection(address)
             turn += 1
-            first = turn % len(asked)  # in turns: none of them starves
+            first = turn % len(asked)  # in turns, so that none of them starves
             try:
                 moved = await self._fetch(connection, asked[first:] + asked[:first])
             except FAILURES:
@@ -137,7 +138,7 @@ class WireReader:
                 await asyncio.sleep(PAUSE_SECONDS)
 
     async def _fetch(self, connection: Connection, places: list[Place]) -> bool:
-        """Once. Whether the leaders should be looked up again."""
+        """Fetch once; return True if the leaders should be looked up again."""
         offsets = {place: self._positions[place] for place in places}
         answer = await connection.ask(FETCH, self._version, encode(self._request(offsets)), ASK_SECONDS)
         moved = False
@@ -147,7 +148,7 @@ class WireReader:
                 offset = offsets.get(place)
                 if offset is None:
                     self._voice.error("an answer about a partition that was not asked for")
-                elif offset == self._positions[place]:  # else another broker's answer was first
+                elif offset == self._positions[place]:  # otherwise another broker's answer came first
                     moved |= self._take(place, offset, one)
         return moved
 
@@ -195,12 +196,12 @@ class WireReader:
 
 
 def _of(entity_type: Any, values: dict[str, Any]) -> dict[str, Any]:
-    """Those that this version has."""
+    """Return the fields that this version has."""
     return {field.name: values[field.name] for field in fields(entity_type) if field.name in values}
 
 
 def _records(data: bytes) -> Iterator[Any]:
-    """Of all whole batches; the last one may be cut off."""
+    """Return the records of all complete batches; the last batch may be cut off."""
     at = 0
     while at + 12 <= len(data):
         end = at + 12 + int.from_bytes(data[at + 8 : at + 12], "big")

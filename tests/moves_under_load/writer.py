@@ -1,4 +1,4 @@
-"""The producers: idempotent, of some partitions each, directly or through a proxy."""
+"""Idempotent producers, each for some partitions, directly or through a proxy."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from tests.retention_under_load.clients import Sender
 
 
 class Writer(Sender):
-    """Enters in the books what it is told, for others to judge."""
+    """Enters acknowledgements and errors in the books, for the checker."""
 
     def _acknowledge(self, partition: int, sequence: int, offset: int | None) -> None:
         self.life.partitions[partition].acknowledge(sequence, offset)
