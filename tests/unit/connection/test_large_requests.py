@@ -11,6 +11,7 @@ import pytest
 import redis.asyncio
 
 from proxy.assembly.context import Context
+from proxy.assembly.parts import build_parts
 from proxy.config import Listeners, Settings
 from proxy.connection.connection import ClientConnection
 from proxy.coordinator.interface_registry import DisklessTopic, RegistrySnapshot
@@ -46,7 +47,7 @@ class Proxied:
     def __init__(self, steps: Steps) -> None:
         settings = Settings.model_validate(_SETTINGS)
         storage = open_storage(settings.storage, settings.diskless_storage_class_name)
-        context = Context(settings, storage, redis.asyncio.Redis(), HANDLERS)
+        context = Context(build_parts(settings, storage, redis.asyncio.Redis()), HANDLERS)
         coordinator: Any = ModelCoordinator()
         context.coordinator = context.reader.coordinates._coordinator = coordinator
         context.time_lookup = TimeLookup(
