@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from proxy.accounting.savings import savings_metrics
+from proxy.accounting.savings import saved_usd_so_far
 from proxy.admin.families import (
     COMMIT_INTERVAL,
     by_interval,
@@ -85,7 +85,13 @@ class ProxyCollector(Collector):
         yield from record_metrics(parts.process.stats, settings.rack, settings.prices)
         racks = set(parts.brokers.cluster.racks_seen.values()) - {""}
         replication_factor = parts.topics.topic_defaults.replication_factor
-        yield from savings_metrics(parts.process.stats, settings.rack, len(racks), replication_factor, settings.prices)
+        saved = saved_usd_so_far(parts.process.stats, settings.rack, len(racks), replication_factor, settings.prices)
+        yield labelled_counter(
+            "saved_usd",
+            "What near reads save, and what diskless topics save against classic ones, by the setting prices.",
+            ["saving"],
+            [((saving,), usd) for saving, usd in saved.items()],
+        )
 
     def _index(self) -> Iterator[Metric]:
         sizes = [((str(shard),), size) for shard, size in enumerate(self._parts.diskless.index_watch.sizes)]

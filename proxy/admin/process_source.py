@@ -29,7 +29,7 @@ def process_registry() -> CollectorRegistry:
 
 
 class ProcessSource:
-    """`http.AdminSource` for one process.
+    """`source.AdminSource` for one process.
 
     `why_not_ready` gives the reason for a 503 of `/readyz`, or None, `why_not_serving` that of `/servez`; `stop` begins
     a drain.

@@ -13,7 +13,7 @@ from proxy.assembly.routing_parts import RoutingParts
 from proxy.assembly.store_parts import StoreParts
 from proxy.assembly.topic_parts import TopicParts
 from proxy.config import Settings
-from proxy.creation.auto_creation import OnDemand
+from proxy.creation.on_demand import OnDemand
 from proxy.creation.replication.completion import Completion
 from proxy.creation.replication.creation import UnderReplicatedTopics
 from proxy.creation.replication.keeper import ReplicationKeeper

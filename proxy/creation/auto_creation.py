@@ -13,8 +13,7 @@ Version notes: Metadata v0 to v3 always create (v4 has the flag), so the brokers
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import structlog
@@ -48,55 +47,10 @@ log = structlog.get_logger()
 FIRST_FLAG_VERSION = 4
 _SAME_AS_FLAG_VERSION = 3
 _AUTO_CREATE = "auto.create.topics.enable"
-_AGAIN_S, _WARN_AGAIN_S = 1.0, 60.0
-_MAX_REMEMBERED = 10_000
 _INTERNAL = ("__consumer_offsets", "__transaction_state", "__share_group_state")
 """Brokers make them with configs of their own."""
 _MAY_BE_OVER = (NONE, UNKNOWN_TOPIC_OR_PARTITION)
 """While a topic is being created; the next answer knows better."""
-
-
-class OnDemand:
-    """Which topics this proxy is creating on demand, or was refused: clients ask again every 100 ms."""
-
-    def __init__(self, now: Callable[[], float]) -> None:
-        """`now`: monotonic seconds."""
-        self._now = now
-        self._under_way: set[str] = set()
-        self._refused: dict[str, float] = {}
-        self._warned: dict[str, float] = {}
-
-    def begin(self, names: Iterable[str]) -> list[str]:
-        """Those that are to be tried now; the caller sees that `end` is called."""
-        now_s = self._now()
-        chosen = [
-            name
-            for name in names
-            if name not in self._under_way and now_s - self._refused.get(name, -math.inf) >= _AGAIN_S
-        ]
-        self._under_way.update(chosen)
-        return chosen
-
-    def end(self, names: Iterable[str], *, refused: Iterable[str]) -> None:
-        """Of what was begun; what was refused, whoever asks, is not tried again at once."""
-        self._under_way.difference_update(names)
-        for name in refused:
-            _remember(self._refused, name, self._now())
-
-    def warns(self, name: str) -> bool:
-        """Whether the log is to say again that it was refused."""
-        due = self._now() - self._warned.get(name, -math.inf) >= _WARN_AGAIN_S
-        if due:
-            _remember(self._warned, name, self._now())
-        return due
-
-
-def _remember(times: dict[str, float], name: str, now_s: float) -> None:
-    """The latest last, and not too many."""
-    times.pop(name, None)
-    times[name] = now_s
-    while len(times) > _MAX_REMEMBERED:
-        del times[next(iter(times))]
 
 
 def creating_request(context: Context, body: Buffer, version: int) -> MetadataRequest | None:
