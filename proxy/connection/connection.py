@@ -21,7 +21,7 @@ import structlog
 from proxy.brokers.upstream import Awaiting, BrokerConnection, BrokerUnreachable, Expected
 from proxy.client.authentication import Authentication
 from proxy.client.request import Request
-from proxy.client.slots import BrokerSlot, Rewrite, Slot
+from proxy.client.slots import BrokerSlot, Slot
 from proxy.connection.charges import Charges
 from proxy.connection.gate import (
     ANSWERS_WAIT,
@@ -44,6 +44,7 @@ from proxy.wire.errors import ProtocolError
 from proxy.wire.frames import Decision, FrameReader
 from proxy.wire.header import parse_request_header
 from proxy.wire.primitives import Buffer
+from proxy.wire.steps import Rewrite
 
 if TYPE_CHECKING:
     from proxy.assembly.context import Context
@@ -468,6 +469,10 @@ class ClientConnection(asyncio.Protocol):
             self.context.unread.charge(self)
         if self._held_response_bytes > self._max_held_response_bytes:
             self._pause(ANSWERS_WAIT)
+
+    def go_on(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do work for an answer until it ends, or the connection does. It raises nothing."""
+        self._start(work)
 
     def broker_answer_unreadable(self, slot: Slot, error: Exception) -> None:
         """The broker's answer can't be rewritten, and may not pass as it is: end the connection."""

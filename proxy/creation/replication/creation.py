@@ -40,10 +40,10 @@ from proxy.protocol.errors import (
 from proxy.routing.fleet import LeaseLapsed
 from proxy.wire.cold import at_version, encode, milliseconds, read_response
 from proxy.wire.errors import ProtocolError
+from proxy.wire.steps import Rewrite
 
 if TYPE_CHECKING:
     from proxy.client.request import Request
-    from proxy.client.slots import Rewrite
     from proxy.connection.connection import ClientConnection
     from proxy.wire.primitives import Buffer
 

@@ -15,6 +15,7 @@ from proxy.brokers.broker_defaults import DefaultsRefused
 from proxy.creation import auto_creation
 from proxy.creation import on_demand as on_demand_module
 from proxy.creation.on_demand import OnDemand
+from proxy.process.turns import Turns
 from proxy.wire.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -45,6 +46,7 @@ def context(
         cluster=SimpleNamespace(view=SimpleNamespace(brokers=dict.fromkeys(range(live)))),
         topic_defaults=SimpleNamespace(replication_factor=replicas),
         on_demand=OnDemand(lambda: 0.0),
+        turns=Turns(0.001),
     )
 
 
