@@ -6,7 +6,7 @@ ARGS ?=
 # Parallel workers of tests, each with brokers of its own for a while; see tests/parallel.py.
 WORKERS ?= 3
 PARALLEL = -n $(WORKERS) --dist loadgroup
-LOCKED := -q pyproject.toml --universal --generate-hashes --no-emit-index-url --no-header --extra demo
+LOCKED := -q pyproject.toml --universal --generate-hashes --no-emit-index-url --no-header --extra demo --extra clouds
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo hello docs test test-all differential lint format bench bench-spark failover-run retention-run moves-run pipeline-run soak lock lock-jars clean

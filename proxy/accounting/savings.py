@@ -8,8 +8,12 @@ to object storage cost is told beside (`storage_cost_usd_total`), not taken off.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
+from prometheus_client.core import Metric
+
+from proxy.admin.families import labelled_counter
 from proxy.routing.racks import borders
 from proxy.telemetry.stats import Stats
 
@@ -89,13 +93,10 @@ def diskless_bytes(stats: Stats, own_rack: str) -> DisklessBytes:
     return DisklessBytes(sum(stats.stored_bytes.values()), produced_near, fetched_near)
 
 
-def saved_usd_so_far(
+def savings_metrics(
     stats: Stats, own_rack: str, racks: int, replication_factor: int, prices: Prices
-) -> dict[str, float]:
-    """Return US dollars by `saving`: those of `saved_usd`, and `near_read`. Each byte counts at the price of its day.
-
-    `racks`: in how many racks the brokers are; `replication_factor`: the brokers' default, 0 if unknown.
-    """
+) -> Iterator[Metric]:
+    """The counter of savings; `racks` is how many the brokers are in, `replication_factor` theirs, 0 where unknown."""
     counted = diskless_bytes(stats, own_rack)
     of_a_byte = saved_usd(DisklessBytes(1, 1, 1), racks, replication_factor or DEFAULT_REPLICATION_FACTOR, prices)
     quantities = {
@@ -105,4 +106,9 @@ def saved_usd_so_far(
     }
     saved = {saving: stats.ledger.total(saving, size, of_a_byte[saving]) for saving, size in quantities.items()}
     saved["near_read"] = near_read_saved_usd(stats, prices)
-    return saved
+    yield labelled_counter(
+        "saved_usd",
+        "What near reads save, and what diskless topics save against classic ones, by the setting prices.",
+        ["saving"],
+        [((saving,), usd) for saving, usd in saved.items()],
+    )

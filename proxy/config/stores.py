@@ -72,18 +72,21 @@ class Redis(Section):
 
 
 class Storage(Section):
-    """Object storage for WAL segments. `url` is `file:///dir` or `s3://bucket/prefix`."""
+    """Object storage for WAL segments."""
 
     url: str
-    """`file:///directory` or `s3://bucket/prefix`."""
+    """`s3://bucket/prefix`, `gs://bucket/prefix` (Google Cloud Storage), `az://account/container/prefix` (Azure Blob
+    Storage) or `file:///directory`. For `gs` and `az`, install the extra `clouds`."""
     endpoint_url: str = ""
-    """Endpoint of an S3-compatible store; if empty, the provider's own."""
+    """Endpoint of an S3-compatible store, or of a private endpoint; if empty, the provider's own."""
     region: str = "us-east-1"
     """Region of the bucket."""
     access_key_id: str = ""
     """Access key, used with `secret_access_key`. Prefer the AWS chain."""
     secret_access_key: str = Field(default="", repr=False)
-    """Secret key. If both keys are empty, the usual AWS chain (environment, profile, instance role) is used."""
+    """Secret key. If both keys are empty, the usual AWS chain (environment, profile, instance role) is used. For `az`
+    the key of the account; if empty, Azure's chain (environment, workload identity, managed identity) is used. `gs`
+    uses Google's application default credentials."""
     request_timeout_ms: int = Field(default=10_000, ge=1)
     """Timeout of each attempt."""
     max_attempts: int = Field(default=4, ge=1)

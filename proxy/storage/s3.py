@@ -20,6 +20,7 @@ from botocore.exceptions import ClientError
 from botocore.handlers import add_expect_header
 
 from proxy.config import Storage
+from proxy.storage import probe
 from proxy.storage.interface import Buffer, ObjectMissing, ObjectRefused, ObjectsLeft, StorageError, StoredObject
 from proxy.storage.keys import checked_folder, checked_key, checked_range
 from proxy.storage.s3_errors import MISSING_KEY, NO_CREDENTIALS, OUT_OF_RANGE, TAKEN, S3Error, explain, is_refusal
@@ -63,7 +64,7 @@ class S3Storage:
         try:
             await self._connect()
             if try_out:
-                await self._try_out()
+                await probe.try_out(self, f"bucket {self._bucket}")
         except BaseException as error:
             await self.close()
             if isinstance(error, StorageError) or not isinstance(error, Exception):
@@ -214,24 +215,6 @@ class S3Storage:
         )
         # The client waits for "100 Continue" before each body, without a timeout; and it is a round trip for nothing.
         self._client.meta.events.unregister("before-call.s3", add_expect_header)
-
-    async def _try_out(self) -> None:
-        key = f"probe-{uuid.uuid4().hex}"
-        await self.upload(key, b"probe", 5)
-        try:
-            if await self.fetch(key, 1, 3) != b"ro":
-                raise StorageError(f"bucket {self._bucket} does not give back what was written to it")
-            try:
-                await self.upload(key, b"other", 5)
-            except StorageError:
-                pass
-            else:
-                raise StorageError(
-                    f"bucket {self._bucket} overwrites objects in spite of If-None-Match; update the store, or use "
-                    "another one that knows conditional writes"
-                )
-        finally:
-            await self.delete([key])
 
     async def _is_ours(self, key: str, mark: str, length: int, cause: Exception) -> bool:
         """After an upload that may have failed. Raises StorageError if something is there that can't be used."""

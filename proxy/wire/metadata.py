@@ -20,8 +20,6 @@ from proxy.wire.partition_leaders import Leaders, PartitionLayout, PartitionWalk
 from proxy.wire.primitives import (
     INT16,
     INT32,
-    MAX_DECODED_ELEMENTS,
-    MAX_WHOLE_ELEMENTS,
     NO_TAGS,
     ZERO_UUID,
     Buffer,
@@ -36,7 +34,6 @@ from proxy.wire.primitives import (
     write_count,
     write_string,
 )
-from proxy.wire.steps import Pace, Pausing, Steps
 
 LOWEST_VERSION = 0
 HIGHEST_VERSION = 14
@@ -98,19 +95,16 @@ def _check_version(version: int) -> None:
         raise ProtocolError(f"Metadata v{version} is not parsed here")
 
 
-@Pausing
-def parse_metadata_request(body: Buffer, version: int) -> Steps[MetadataRequest]:
+@parsing
+def parse_metadata_request(body: Buffer, version: int) -> MetadataRequest:
     """Parse the body of a request. Raises ProtocolError."""
     _check_version(version)
     flexible = version >= FIRST_FLEXIBLE
     data = memoryview(body)
     count, at = read_count(data, 0, flexible)
-    check_elements(count, MAX_DECODED_ELEMENTS if version < FIRST_RACK_ID else MAX_WHOLE_ELEMENTS)
+    check_elements(count)
     topics: list[MetadataRequestTopic] | None = []
-    pace = Pace()
     for _ in range(count):
-        if pace.pauses(1):
-            yield
         topic_id, tagged = ZERO_UUID, NO_TAGS
         if version >= FIRST_TOPIC_ID:
             check_end(data, at + 16)
@@ -154,8 +148,7 @@ def build_metadata_request(
     )
 
 
-@Pausing
-def encode_metadata_request(request: MetadataRequest) -> Steps[bytes]:
+def encode_metadata_request(request: MetadataRequest) -> bytes:
     """Return the body of a request; of a parsed one, the same bytes."""
     version, topics = request.version, request.topics
     _check_version(version)
@@ -164,10 +157,7 @@ def encode_metadata_request(request: MetadataRequest) -> Steps[bytes]:
         out = bytearray(write_count(0 if version == 0 else -1, flexible))
     else:
         out = bytearray(write_count(len(topics), flexible))
-    pace = Pace()
     for topic in topics or ():
-        if pace.pauses(1):
-            yield
         if version >= FIRST_TOPIC_ID:
             out += topic.topic_id
         out += write_string(topic.name, flexible)
@@ -192,7 +182,7 @@ def build_lower_metadata_request(body: Buffer, version: int) -> tuple[bytes, str
     return encode_metadata_request(request._replace(version=FIRST_RACK_ID - 1)), request.rack_id or None
 
 
-@Pausing
+@parsing
 def rewrite_metadata_response(
     body: Buffer,
     version: int,
@@ -201,7 +191,7 @@ def rewrite_metadata_response(
     is_diskless: IsDiskless | None,
     leaders: Leaders | None,
     lifelines: Sequence[Broker] = (),
-) -> Steps[list[Buffer]]:
+) -> list[Buffer]:
     """Return the body as clients get it; that of v14 from one of v13. Raises ProtocolError.
 
     Every broker's host and port are replaced; one whose `address_of` is None is left out, and `lifelines` are added.
@@ -215,8 +205,7 @@ def rewrite_metadata_response(
     if version < FIRST_RACK_ID and (is_diskless is None or leaders is None):
         check_end(data, at)
         return [data[:start], brokers, data[at:]]
-    topics = yield from _rewrite_topics(data, at, version, is_diskless or _none_is, leaders)
-    return [data[:start], brokers, *topics]
+    return [data[:start], brokers, *_rewrite_topics(data, at, version, is_diskless or _none_is, leaders)]
 
 
 @parsing
@@ -250,8 +239,8 @@ def metadata_cluster_id(body: Buffer, version: int) -> str | None:
     return cluster_id
 
 
-@Pausing
-def metadata_topics(body: Buffer, version: int) -> Steps[list[MetadataTopic]]:
+@parsing
+def metadata_topics(body: Buffer, version: int) -> list[MetadataTopic]:
     """Return the topics of a response. Raises ProtocolError."""
     _check_version(version)
     flexible = version >= FIRST_FLEXIBLE
@@ -259,10 +248,10 @@ def metadata_topics(body: Buffer, version: int) -> Steps[list[MetadataTopic]]:
     walker = PartitionWalker(_layout(version))
     at = _skip_to_topics(data, _skip_brokers(data, 4 if version >= 3 else 0, version), version)
     count, at = read_count(data, at, flexible)
-    topics, pace = [], Pace()
+    topics = []
     for _ in range(count):
         error_code, name, topic_id, partitions, at = _read_topic(data, at, version)
-        at = yield from walker.skipped(data, at, partitions, pace)
+        at = walker.skip(data, at, partitions)
         operations = -0x80000000
         if version >= 8:
             (operations,) = INT32.unpack_from(data, at)
@@ -274,21 +263,20 @@ def metadata_topics(body: Buffer, version: int) -> Steps[list[MetadataTopic]]:
     return topics
 
 
-@Pausing
-def with_topic_errors(body: Buffer, version: int, errors: Mapping[str, int]) -> Steps[bytes]:
+@parsing
+def with_topic_errors(body: Buffer, version: int, errors: Mapping[str, int]) -> bytes:
     """Return the body of a response with these errors of topics, by name, in place of theirs. Raises ProtocolError."""
     _check_version(version)
     data, out = memoryview(body), bytearray(body)
     walker = PartitionWalker(_layout(version))
     at = _skip_to_topics(data, _skip_brokers(data, 4 if version >= 3 else 0, version), version)
     count, at = read_count(data, at, version >= FIRST_FLEXIBLE)
-    pace = Pace()
     for _ in range(count):
         start = at
         _, name, _, partitions, at = _read_topic(data, at, version)
         if name is not None and name in errors:
             INT16.pack_into(out, start, errors[name])
-        at = yield from walker.skipped(data, at, partitions, pace)
+        at = walker.skip(data, at, partitions)
         if version >= 8:
             at += 4
         if version >= FIRST_FLEXIBLE:
@@ -360,21 +348,23 @@ def _read_topic(data: memoryview, at: int, version: int) -> tuple[int, str | Non
 
 def _rewrite_topics(
     data: memoryview, at: int, version: int, is_diskless: IsDiskless, leaders: Leaders | None
-) -> Steps[list[Buffer]]:
-    """Return everything after the brokers."""
+) -> list[Buffer]:
+    """Everything behind the brokers."""
     flexible, walker = version >= FIRST_FLEXIBLE, PartitionWalker(_layout(version), leaders)
     proposed = version >= FIRST_RACK_ID
-    copied, out, pace = at, bytearray(), Pace()
+    copied, out = at, bytearray()
     count, at = read_count(data, _skip_to_topics(data, at, version), flexible)
     for _ in range(count):
         error_code, name, topic_id, partitions, at = _read_topic(data, at, version)
         diskless = not error_code and is_diskless(name, topic_id)
-        if proposed or (diskless and leaders is not None):
+        if diskless and leaders is not None:
             out += data[copied:at]
-            led = diskless and leaders is not None
-            at = copied = yield from walker.written(data, at, partitions, out, name, pace, led=led)
+            at = copied = walker.lead(data, at, partitions, out, name)
+        elif proposed:
+            out += data[copied:at]
+            at = copied = walker.copy(data, at, partitions, out)
         else:
-            at = yield from walker.skipped(data, at, partitions, pace)
+            at = walker.skip(data, at, partitions)
         if version >= 8:
             at += 4
         if proposed:

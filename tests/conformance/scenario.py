@@ -1,4 +1,4 @@
-"""Scenarios and their observations."""
+"""What a scenario is."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from tests.conformance.model import Ability, Client
 from tests.conformance.ways import CLASSIC, DISKLESS, Way
 
 Observation = dict[str, Any]
-"""Everything that the client reported, by name; names of topics and groups are made the same for all ways."""
+"""Everything that the client told, by a name for it; names of topics and groups are made the same for all ways."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """The steps of a client, and its observations."""
+    """What a client does, and what it observes."""
 
     name: str
     needs: frozenset[Ability]
     act: Callable[[Client, Way], Observation]
     kinds: tuple[str, ...]
-    """Ways through the proxies that are compared with the direct one."""
+    """The ways through the proxies that are compared with the direct one."""
 
 
 SCENARIOS: list[Scenario] = []
 
 
 def scenario(*needs: Ability, kinds: tuple[str, ...] = (CLASSIC, DISKLESS)) -> Callable[..., Any]:
-    """Turn a function into a scenario that is named after it."""
+    """Make a function a scenario, named after it."""
 
     def register(act: Callable[[Client, Way], Observation]) -> Callable[[Client, Way], Observation]:
         SCENARIOS.append(Scenario(act.__name__, frozenset(needs), act, kinds))

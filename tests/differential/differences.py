@@ -1,5 +1,4 @@
-"""Differences between answers, and those that are allowed: the list of docs/differences.md, each by its first words
-there."""
+"""Where answers differ, and which of that is allowed: what docs/differences.md lists, each by its first words there."""
 
 from __future__ import annotations
 
@@ -29,7 +28,7 @@ MIN_ISR = "DescribeConfigs of a diskless topic shows `min.insync.replicas` 1"
 SEVERAL = "Where a request is wrong in several ways"
 LOG_START = "The log start offset next to an error of Produce"
 LAGS = "A Fetch that is given records from a proxy's memory may show"
-"""Difference for which a request is repeated until the answer shows the newest state."""
+"""It is asked again until it shows the newest."""
 DELETED_MAXIMUM = "ListOffsets of the maximum timestamp (-3) answers of the records that are there"
 CODECS = "A batch whose codec nobody knows"
 DOCUMENTED = (
@@ -53,7 +52,7 @@ LEFT_OUT = (
     "Records that are null",
     "A batch whose length or codec makes no sense, next to others",
 )
-"""Differences that are never generated, because the logs would differ from then on."""
+"""What is never generated: the logs would differ from then on."""
 
 UNKNOWN_SERVER_ERROR, KAFKA_STORAGE_ERROR, UNSUPPORTED_COMPRESSION_TYPE, UNKNOWN_TOPIC_ID = -1, 56, 76, 100
 _FIRST_ZSTD_VERSION = 7
@@ -61,7 +60,7 @@ _NOWHERE = 1_000_000
 
 
 class Difference(NamedTuple):
-    """One field that differs."""
+    """One field."""
 
     path: tuple[str | int, ...]
     classic: Any
@@ -69,7 +68,7 @@ class Difference(NamedTuple):
 
 
 def differences(operation: Operation, classic: Any, diskless: Any) -> list[Difference]:
-    """Return the differences that are not allowed."""
+    """Those that are not allowed."""
     if isinstance(operation, Recreate) and isinstance(classic, dict) and isinstance(diskless, dict):
         found = [
             difference._replace(path=("meanwhile", place, *difference.path))
@@ -94,7 +93,7 @@ def differences(operation: Operation, classic: Any, diskless: Any) -> list[Diffe
 
 
 def _unequal(classic: Any, diskless: Any, path: tuple[str | int, ...] = ()) -> Iterator[Difference]:
-    """Yield all unequal fields; a list of batches counts as one field."""
+    """All fields that are not the same; a list of batches is one field."""
     if isinstance(classic, dict) and isinstance(diskless, dict):
         for key in dict.fromkeys((*classic, *diskless)):
             yield from _unequal(classic.get(key, ABSENT), diskless.get(key, ABSENT), (*path, key))
@@ -111,7 +110,7 @@ def _unequal(classic: Any, diskless: Any, path: tuple[str | int, ...] = ()) -> I
 
 
 def _cut_place(operation: Operation, answer: Any) -> int:
-    """Return the place in the request of the first partition whose answer by the broker ends with a cut batch."""
+    """The place in the request of the first partition whose answer by the broker ends in a batch that is cut off."""
     if not isinstance(operation, Fetch) or not isinstance(answer, dict):
         return _NOWHERE
     partitions = [one for topic in answer["responses"] for one in topic["partitions"]]
@@ -120,13 +119,13 @@ def _cut_place(operation: Operation, answer: Any) -> int:
 
 
 def _wording(operation: Operation, one: Difference, answer: Any) -> bool:
-    """Allow a different text, or a text that the broker lacks, but not a missing text."""
+    """A text may be another, or be there where the broker has none, but not be missing."""
     texts = ("error_message", "batch_index_error_message")
     return one.path[-1] in texts and isinstance(one.diskless, str) and one.diskless != ABSENT
 
 
 def _epochs(operation: Operation, one: Difference, answer: Any) -> bool:
-    """Allow epochs that a classic topic has not had: they are answered like the only one."""
+    """Epochs that a classic topic has not had are answered as the only one."""
     if not isinstance(operation, OffsetForLeaderEpoch) or one.path[-1] not in ("leader_epoch", "end_offset"):
         return False
     _, epoch = sorted(operation.asked)[int(one.path[-2])]
@@ -134,8 +133,7 @@ def _epochs(operation: Operation, one: Difference, answer: Any) -> bool:
 
 
 def _whole_batches(operation: Operation, one: Difference, answer: Any) -> bool:
-    """Allow that a broker cuts the last batch, which no client uses; later partitions may then get less of the
-    limit."""
+    """A broker cuts the last batch, which no client uses; so the next partitions may have got less of the limit."""
     if not isinstance(operation, Fetch):
         return False
     if one.path[-1] == CUT:
@@ -149,25 +147,25 @@ def _whole_batches(operation: Operation, one: Difference, answer: Any) -> bool:
 
 
 def _unknown_ids(operation: Operation, one: Difference, answer: Any) -> bool:
-    """Allow that a proxy cannot know whether an ID is that of a placeholder topic that is being created."""
+    """A proxy can't tell whether an ID is that of a shadow that is being made."""
     codes = (UNKNOWN_TOPIC_ID, KAFKA_STORAGE_ERROR)
     return isinstance(operation, Produce) and operation.version >= operation.FIRST_ID_VERSION and one[1:] == codes
 
 
 def _several(operation: Operation, one: Difference, answer: Any) -> bool:
-    """Allow another error for a batch in zstd of a version without zstd, if the batch has a second error."""
+    """A batch in zstd of a version that does not have it, which is wrong otherwise too."""
     if not isinstance(operation, Produce) or operation.version >= _FIRST_ZSTD_VERSION:
         return False
     for step in one.path[:-1]:
         answer = answer[step]
-    code = answer.get("error_code") if isinstance(answer, dict) else None
-    return code == UNSUPPORTED_COMPRESSION_TYPE and (
+    told = answer.get("error_code") if isinstance(answer, dict) else None
+    return told == UNSUPPORTED_COMPRESSION_TYPE and (
         one.path[-1] == "record_errors" or (one.path[-1] == "error_code" and one.diskless != 0)
     )
 
 
 def _log_start(operation: Operation, one: Difference, answer: Any) -> bool:
-    """Allow another log start in an error: a client's reaction does not depend on it."""
+    """What a client does about an error does not depend on it."""
     if not isinstance(operation, Produce) or one.path[-1] != "log_start_offset":
         return False
     for step in one.path[:-1]:
@@ -176,17 +174,17 @@ def _log_start(operation: Operation, one: Difference, answer: Any) -> bool:
 
 
 def _deleted_maximum(operation: Operation, one: Difference, answer: Any) -> bool:
-    """Allow that a broker uses its segment's maximum, whose record may be deleted already."""
+    """A broker goes by its segment, which may still hold what is deleted."""
     if not isinstance(operation, ListOffsets) or "log starts" not in answer or "partitions" not in one.path:
         return False
     place = int(one.path[-2])
     partition, asked = sorted(operation.asked)[place]
-    found = answer["topics"][0]["partitions"][place]
-    return asked == MAX_TIMESTAMP and found["error_code"] == 0 and found["offset"] < answer["log starts"][partition]
+    told = answer["topics"][0]["partitions"][place]
+    return asked == MAX_TIMESTAMP and told["error_code"] == 0 and told["offset"] < answer["log starts"][partition]
 
 
 def _own_configs(operation: Operation, one: Difference, answer: Any) -> bool:
-    """Allow that a diskless topic has one more config, and reports one config in its own way."""
+    """A diskless topic has one config more, and shows one config in its own way."""
     if not isinstance(operation, DescribeConfigs) or one.path[-1] != "configs":
         return False
     diskless = [config for config in one.diskless if config["name"] != "diskless.enable"]

@@ -1,4 +1,4 @@
-"""The state of the logs, learnt from the classic side's answers, so that the next requests are interesting."""
+"""What a run knows of the logs, learnt from the classic side's answers: so that what is asked next is of interest."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.differential.operations import (
 from tests.differential.shapes import Shape
 
 REMEMBERED = 12
-"""Batches per producer that may be sent once more; brokers keep five."""
+"""Batches per producer that may be sent once more; brokers remember five."""
 
 
 @dataclass(slots=True)
@@ -56,18 +56,18 @@ class Producer:
 
 @dataclass(slots=True)
 class Model:
-    """The current state of the topic."""
+    """The topic as it is now."""
 
     logs: list[Log]
     configs: dict[str, str]
     producers: dict[tuple[int, int], Producer] = field(default_factory=dict)
-    """Producers by partition and producer ID."""
+    """By partition and producer ID."""
     was_recreated: bool = False
     rewritten: bool = False
-    """True if the broker may have recompressed batches, so that bytes and sizes are its own."""
+    """Batches may have been compressed anew by the broker: bytes and sizes are its own since."""
 
     def learn(self, operation: Operation, answer: Any) -> None:
-        """Update the model with the result of an operation."""
+        """Take note of what came of an operation."""
         if isinstance(operation, LongPoll):
             self.learn(operation.produce, answer["produced"])
         elif isinstance(answer, str):
@@ -102,8 +102,8 @@ class Model:
         for topic in answer["responses"]:
             for partition in topic["partition_responses"]:
                 for index, shape in operation.batches:
-                    appended = partition["index"] == index and partition["error_code"] == 0
-                    if appended and partition["base_offset"] == self.logs[index].end:
+                    told = partition["index"] == index and partition["error_code"] == 0
+                    if told and partition["base_offset"] == self.logs[index].end:
                         self._append(index, shape)
 
     def _append(self, index: int, shape: Shape) -> None:

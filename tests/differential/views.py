@@ -1,4 +1,4 @@
-"""Answers in a form that is the same for both sides: without names, IDs, and append times."""
+"""Answers in a form that is the same for both sides: without names, IDs, and moments of appending."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from crc32c import crc32c
 from tests.differential.side import NO_ID, Side
 
 APPEND_TIME = "when it was appended"
-REWRITTEN = "depends on the compressor"
+REWRITTEN = "as whoever compressed it made it"
 CUT = "bytes of a batch that is cut off"
 BATCHES = "batches"
 _HEADER = struct.Struct(">qiibIhiqqqhii")
@@ -26,7 +26,7 @@ _NAMES = {"name", "topic", "resource_name"}
 _IDS = {"topic_id"}
 _ORDERS = ("index", "partition_index", "partition")
 _LEFT_OUT = {"throttle_time"}
-"""Fields that are left out; quotas have their own tests."""
+"""Quotas are another matter."""
 
 
 class Batch(NamedTuple):
@@ -43,32 +43,32 @@ class Batch(NamedTuple):
     """ID, epoch, first sequence."""
     records_count: int
     crc: int | str
-    """CRC, or APPEND_TIME or REWRITTEN instead of a right CRC that covers such a time or such bytes."""
+    """APPEND_TIME or REWRITTEN in place of one that is right, and covers such a time or such bytes."""
     records: bytes
-    """Record bytes as they are, or decompressed if that is REWRITTEN."""
+    """As they are, or without their compression where that is REWRITTEN."""
 
 
 def _place(one: Any) -> int:
-    """Sort key by partition number: brokers answer in the order of their hash tables, so clients go by the number."""
+    """A broker answers in the order of its hash tables, so clients go by the number of a partition."""
     return next((one[name] for name in _ORDERS if name in one), 0) if isinstance(one, dict) else 0
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """Brings answers of one side into the common form."""
+    """Brings answers of one side into the form."""
 
     side: Side
 
     def of(self, answer: Any, name: str = "") -> Any:
-        """Convert an answer, or the field of an answer with this name."""
+        """An answer, or a field of it by its name."""
         if isinstance(answer, dict):
-            view = {key: self.of(value, key) for key, value in answer.items() if key not in _LEFT_OUT}
-            if "aborted_transactions" in view:
-                # Null and empty mean the same to clients, and brokers return sometimes one, sometimes the other.
-                view["aborted_transactions"] = view["aborted_transactions"] or []
-            if "records" in view:
-                view[BATCHES], view[CUT] = self.batches(view.pop("records"))
-            return view
+            told = {key: self.of(value, key) for key, value in answer.items() if key not in _LEFT_OUT}
+            if "aborted_transactions" in told:
+                # Null and none are the same to clients, and brokers say now this, now that.
+                told["aborted_transactions"] = told["aborted_transactions"] or []
+            if "records" in told:
+                told[BATCHES], told[CUT] = self.batches(told.pop("records"))
+            return told
         if isinstance(answer, list):
             return sorted((self.of(each, name) for each in answer), key=_place)
         if name in _TIMES:
@@ -86,13 +86,13 @@ class View:
         return names.get(topic_id, topic_id.hex())
 
     def time(self, time_ms: int) -> int | str:
-        """Return a time relative to the case's beginning; producers never use a time during the run."""
+        """Counted from the beginning of the case; producers never give a time that is within its run."""
         if self.side.began_ms - _TOLERANCE_MS <= time_ms <= time.time() * 1000 + _TOLERANCE_MS:
             return APPEND_TIME
         return time_ms if time_ms < 0 else time_ms - self.side.began_ms
 
     def batches(self, records: bytes | None) -> tuple[list[Batch], int]:
-        """Return the complete batches, and the number of bytes of a batch that is cut off."""
+        """The whole batches, and how many bytes there are of one that is cut off."""
         found, at, data = [], 0, records or b""
         while len(data) - at >= _HEADER.size:
             length = 12 + struct.unpack_from(">i", data, at + 8)[0]

@@ -1,4 +1,4 @@
-"""Run it as a command, on its own servers."""
+"""The run as a command, on servers of its own."""
 
 from __future__ import annotations
 

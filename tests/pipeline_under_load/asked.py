@@ -1,4 +1,4 @@
-"""Request and answer of the process that runs Spark. They are pickled, so both sides import them from this module."""
+"""What the process that runs Spark is asked, and answers: pickled, so in a module that both import under its name."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from tests.pipeline_under_load.books import Read
 
 SOURCES = ("diskless", "kafka")
 Found = dict[tuple[str, int], list[Read]]
-"""Records by topic and partition, in the order in which they arrived."""
+"""By topic and partition, in the order in which it came."""
 
 
 class Asked(NamedTuple):
-    """The jobs to run and the topics to read."""
+    """What is to be read."""
 
     run: bytes
     config: Path
@@ -21,13 +21,13 @@ class Asked(NamedTuple):
     rack: str
     topics: tuple[str, ...]
     jobs: tuple[tuple[str, tuple[str, ...]], ...]
-    """Names and arguments of jobs to run before the reads."""
+    """Names and arguments of those that are run before."""
 
 
 class Answer(NamedTuple):
-    """Results of the jobs and the reads."""
+    """What came of it."""
 
     jobs: list[tuple[str, int, str]]
-    """Names, exit codes and output."""
+    """Names, exit codes and what they said."""
     read: dict[str, Found]
-    """Records by source."""
+    """By source."""

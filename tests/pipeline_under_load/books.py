@@ -1,8 +1,7 @@
-"""The records sent to each partition, and errors in the records read from it.
+"""What was sent to each partition, and what is wrong with what was read of it.
 
-Every record has a header with its sender and number, and nobody sends the same record twice. So a lost, doubled,
-reordered or changed record shows, whichever reader is used. Of a compacted topic, the last record of each key must
-exist.
+Every record says in a header who sent it and its number, and nobody sends the same one twice: so what is lost, doubled,
+reordered or changed shows, whatever reads it. Of a compacted topic the last record of each key must be there.
 """
 
 from __future__ import annotations
@@ -19,15 +18,14 @@ from typing import NamedTuple
 ID_HEADER = "id"
 _ID = struct.Struct(">8sIQ")
 _OVERHEAD_BYTES = 200
-"""Maximum bytes that a record takes in addition if it is alone in its batch: frames of record and batch, and the
-codec."""
+"""Of a record in the log at most, were it alone in its batch: its frame, the batch's, the codec's."""
 MAX_PROBLEMS = 20
-"""Maximum number of problems to report per partition and reader."""
+"""That are told of one partition and reader."""
 Headers = Sequence[tuple[str, bytes | None]]
 
 
 class Keeps(Enum):
-    """The records that a topic must keep."""
+    """What a topic may have let go of."""
 
     ALL = "all"
     THE_NEWEST = "the newest"
@@ -35,7 +33,7 @@ class Keeps(Enum):
 
 
 class RecordId(NamedTuple):
-    """Identity of a record; no two records of a run share one."""
+    """Of all records of a run, each has another one."""
 
     producer: int
     sequence: int
@@ -46,20 +44,20 @@ class Read(NamedTuple):
 
     offset: int
     record: RecordId | None
-    """None if it is not a record of this run."""
+    """None where it is none of the run's."""
     digest: bytes
-    """Digest of everything in the record."""
+    """Of everything in it."""
 
 
 def id_header(run: bytes, record: RecordId) -> tuple[str, bytes]:
-    """Return the header that every record carries."""
+    """What every record carries."""
     return ID_HEADER, _ID.pack(run, *record)
 
 
 def as_read(
     run: bytes, offset: int, key: bytes | None, value: bytes | None, headers: Headers, timestamp_ms: int
 ) -> Read:
-    """Build a record from the fields that every reader reports."""
+    """A record, from what any reader tells of it."""
     found = dict(headers).get(ID_HEADER)
     record = None
     if found is not None and len(found) == _ID.size:
@@ -69,54 +67,54 @@ def as_read(
 
 
 def digest(key: bytes | None, value: bytes | None, headers: Headers, timestamp_ms: int) -> bytes:
-    """Return a digest of everything in a record except its position."""
+    """Of everything that a record is, apart from its place."""
     parts = [key, value, b"%d" % timestamp_ms]
     for name, content in headers:
         parts += [name.encode(), content]
-    hashed = hashlib.blake2b(digest_size=12)
+    told = hashlib.blake2b(digest_size=12)
     for part in parts:
-        hashed.update(b"-" if part is None else b"%d:" % len(part) + part)
-    return hashed.digest()
+        told.update(b"-" if part is None else b"%d:" % len(part) + part)
+    return told.digest()
 
 
 def most_bytes(key: bytes | None, value: bytes | None, headers: Headers) -> int:
-    """Return the maximum bytes that a record takes in the log, whatever the codec."""
+    """That a record takes in the log, whatever the codec."""
     parts = [key, value, *(part for name, content in headers for part in (name.encode(), content))]
     return _OVERHEAD_BYTES + sum(len(part or b"") for part in parts)
 
 
 @dataclass
 class Partition:
-    """One partition's books; the threads of its producers write them."""
+    """One partition's books; written by the threads of its producers."""
 
     keeps: Keeps
     retention_bytes: int = 0
-    """Bytes of the newest records that a topic with retention must keep at least."""
+    """Where a topic keeps the newest: it has at least so much of them, or all."""
     sizes: dict[RecordId, int] = field(default_factory=dict)
-    """Maximum bytes of each record in the log."""
+    """What each takes in the log at most."""
     digests: dict[RecordId, bytes] = field(default_factory=dict)
-    """Digests of all sent records."""
+    """Of all that was sent."""
     keys: dict[RecordId, bytes | None] = field(default_factory=dict)
     offsets: dict[RecordId, int] = field(default_factory=dict)
-    """Offsets of all acknowledged records; -1 if the producer did not get the offset."""
+    """Of all that was acknowledged, as producers were told; -1 where they were not told which."""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def sent(self, record: RecordId, key: bytes | None, checksum: bytes, size: int) -> None:
-        """Note a record that is being sent; it takes at most `size` bytes in the log."""
+    def sent(self, record: RecordId, key: bytes | None, told: bytes, size: int) -> None:
+        """A record is on its way; `size` is what it takes in the log at most."""
         with self.lock:
             self.sizes[record] = size
-            self.digests[record] = checksum
+            self.digests[record] = told
             self.keys[record] = key
 
     def acknowledged(self, record: RecordId, offset: int) -> None:
-        """Note that the log has the record."""
+        """It is in the log."""
         with self.lock:
             self.offsets[record] = offset
 
     def problems(self, read: Sequence[Read], log_start: int = 0) -> list[str]:
-        """Return errors in the records that a reader got, in their order, after all records are acknowledged.
+        """What is wrong with what a reader got, in the order in which it did, when all is acknowledged.
 
-        `log_start` is the log start at the time when the reader reached the end, for a topic with retention.
+        `log_start`: as told when the reader had come to the end, for a topic that keeps the newest.
         """
         found = [*self._each(read), *self._order(read), *self._missing(read, log_start)]
         more = len(found) - MAX_PROBLEMS
@@ -124,14 +122,14 @@ class Partition:
 
     def _each(self, read: Iterable[Read]) -> Iterable[str]:
         seen: dict[RecordId, int] = {}
-        for offset, record, checksum in read:
+        for offset, record, told in read:
             if record is None or record not in self.digests:
                 yield f"offset {offset} has a record that nobody sent"
                 continue
             if record in seen:
                 yield f"offset {offset} has {record} again, which was at {seen[record]}"
             seen[record] = offset
-            if checksum != self.digests[record]:
+            if told != self.digests[record]:
                 yield f"offset {offset} has {record} with other bytes than were sent"
             if self.offsets.get(record, -1) not in (-1, offset):
                 yield f"offset {offset} has {record}, which was acknowledged at {self.offsets[record]}"

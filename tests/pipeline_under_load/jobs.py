@@ -1,4 +1,4 @@
-"""Run the jobs as an operator runs them, and kill them at random: driver, JVM, Python workers, or all at once."""
+"""The jobs, run as an operator runs them, and killed at random: driver, JVM, Python workers, or all at once."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from tests.support.worker import Worker
 
 ROOT = Path(__file__).parents[2]
 JOB_SECONDS = 900.0
-"""Maximum seconds for a job."""
+"""No job takes longer."""
 END_SECONDS = 30.0
-"""Seconds after a kill in which all processes of the job must end."""
+"""What belongs to a job that was killed is gone so long after it."""
 SPARK = (
     "--master",
     "local[2]",
@@ -37,26 +37,26 @@ VICTIMS = ("driver", "java", "workers", "all")
 
 
 class Ended(NamedTuple):
-    """The way in which a job ended."""
+    """How a job came to its end."""
 
     name: str
     victim: str
-    """The killed part; empty if none was killed."""
+    """What of it was killed; empty where nothing was."""
     code: int | None
-    """Exit code; None if some part did not end."""
+    """None where something of it did not end."""
     report: dict[str, Any] | None
     error: str
 
 
 def processes_of(session: int) -> dict[int, str]:
-    """Return process IDs and command lines of all processes in a session, including its leader."""
+    """Process IDs and command lines of what was started by the leader of a session, it included."""
     found: dict[int, str] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
                 if os.getsid(int(entry.name)) == session:
                     command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-                    if command:  # otherwise it has ended, and nobody has collected its exit code yet
+                    if command:  # else it has ended, and nobody has asked for its exit code yet
                         found[int(entry.name)] = command
             except OSError:
                 continue
@@ -66,8 +66,7 @@ def processes_of(session: int) -> dict[int, str]:
 def run_job(
     config: Path, name: str, arguments: Sequence[str], chance: random.Random | None, within_seconds: float
 ) -> Ended:
-    """Run one job to its end. With probability `chance`, a part of it is killed within `within_seconds`, if the job
-    runs that long."""
+    """One job to its end; with `chance` something of it is killed so soon after its start, if it runs so long."""
     command = [sys.executable, "-m", "pipeline", name, "--config", str(config), "--json", *SPARK, *arguments]
     process = subprocess.Popen(
         command,
@@ -77,10 +76,10 @@ def run_job(
         stderr=subprocess.PIPE,
         start_new_session=True,
     )
-    output: list[bytes] = [b"", b""]
+    told: list[bytes] = [b"", b""]
 
     def listen() -> None:
-        output[:] = process.communicate()
+        told[:] = process.communicate()
 
     listener = threading.Thread(target=listen, daemon=True)
     listener.start()
@@ -96,11 +95,11 @@ def run_job(
         for pid in processes_of(process.pid):
             _signal(pid)
         listener.join()
-    error = output[1].decode(errors="replace")[-2_000:]
+    error = told[1].decode(errors="replace")[-2_000:]
     if left:
         error = f"{left} were left running {END_SECONDS:g} s after the {victim or 'end'}; {error}"
     try:
-        report = json.loads(output[0])
+        report = json.loads(told[0])
     except ValueError:
         report = None
     return Ended(name, victim, None if left else process.returncode, report, error)
@@ -114,7 +113,7 @@ def _left(session: int) -> list[str]:
 
 
 def _kill(session: int, victim: str) -> str:
-    """Send SIGKILL to a part of a job, or to its driver if the part does not exist; return the killed part."""
+    """SIGKILL for that part of a job, or for its driver where that part is not there; what was killed."""
     processes = processes_of(session)
     chosen = {
         "driver": [session],
@@ -135,7 +134,7 @@ def _signal(pid: int) -> None:
 
 
 class Jobs(Worker):
-    """Runs jobs one after the other, and sometimes two at once."""
+    """Runs jobs one after the other, now and then two at once."""
 
     def __init__(
         self,
@@ -146,7 +145,7 @@ class Jobs(Worker):
         kill_share: float,
         kill_within_seconds: float,
     ) -> None:
-        """Run `plans`, names and arguments of jobs, in turns; nothing runs before `start`."""
+        """`plans`: names and arguments of the jobs, in turns; nothing runs before `start`."""
         self.problems: list[str] = []
         super().__init__("jobs", self.problems.append)
         self._config, self._plans = config, plans
@@ -156,7 +155,7 @@ class Jobs(Worker):
         self.killed: Counter[str] = Counter()
 
     def work(self) -> None:
-        """Run job after job."""
+        """Job after job."""
         number = 0
         while not self.ended.is_set():
             name, arguments = self._plans[number % len(self._plans)]
@@ -171,11 +170,11 @@ class Jobs(Worker):
                 second.finish()
 
     def one(self, name: str, arguments: Sequence[str], chance: random.Random, is_killed: bool) -> None:
-        """Run a job until it ends or is killed, and judge it."""
+        """A job to its end, or killed, and judged."""
         self.judge(run_job(self._config, name, arguments, chance if is_killed else None, self._kill_within_seconds))
 
     def judge(self, ended: Ended) -> None:
-        """Count a job; unless it was killed, it must have done its work and found nothing."""
+        """Count it; what was not killed must have done its work, and found nothing."""
         if ended.victim:
             self.killed[f"{ended.name}: {ended.victim}"] += 1
             if ended.code is None:
@@ -188,10 +187,10 @@ class Jobs(Worker):
 
 
 class _Second(Worker):
-    """A job next to another one."""
+    """A job beside another one."""
 
-    def __init__(self, job: Callable[[], None], report: Callable[[str], None]) -> None:
-        super().__init__("second job", report)
+    def __init__(self, job: Callable[[], None], tell: Callable[[str], None]) -> None:
+        super().__init__("second job", tell)
         self._job = job
 
     def work(self) -> None:

@@ -1,7 +1,7 @@
-"""The records sent to one topic in one of its lives, and the records that the topic may have deleted.
+"""What was sent to one topic in one of its lives, and what of it the topic may have forgotten.
 
-One idempotent producer writes each partition from its beginning, so a record's offset is its sequence number. A
-missing, doubled or reordered record, or a record of another life, shows in the first record that a reader gets.
+One idempotent producer writes each partition from its beginning, so a record's offset is its sequence number: whatever
+is missing, doubled, reordered, or another life's, shows in the first record that a reader gets.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from proxy.demo import payload
 PARTITIONS = 2
 RECORD_BYTES = 2048
 MAX_STORED_BYTES = RECORD_BYTES + 200
-"""Maximum bytes of one record in its batch, with its key, its framing and a batch header."""
+"""Of one record in its batch, at most: with its key, its framing and a header of the batch that is its own."""
 MAX_PROBLEMS, MOST_OF_A_KIND = 30, 3
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """The way in which a topic deletes records."""
+    """How a topic forgets."""
 
     label: str
     retention_ms: int = -1
     retention_bytes: int = -1
-    """Limit for each partition."""
+    """Of each partition."""
     on_request: bool = False
-    """True if DeleteRecords deletes."""
+    """By DeleteRecords."""
     is_deleted: bool = False
-    """True if the topic itself is deleted and recreated under its name from time to time."""
+    """And made again under its name, now and again."""
 
     @property
     def configs(self) -> dict[str, str]:
-        """Return the configs for CreateTopics."""
+        """Of CreateTopics."""
         return {"retention.ms": str(self.retention_ms), "retention.bytes": str(self.retention_bytes)}
 
 
@@ -50,7 +50,7 @@ KINDS = (
 
 
 class Problems:
-    """Problems that any thread reports; the first few of each kind are kept as text."""
+    """What should not have happened, as told by any thread; the first ones of each kind in words."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -59,7 +59,7 @@ class Problems:
         self.reports: list[str] = []
 
     def report(self, text: str) -> None:
-        """Count one problem."""
+        """One more."""
         with self._lock:
             self.count += 1
             kind = re.sub(r"[0-9]+", "#", text)
@@ -70,24 +70,24 @@ class Problems:
 
 @dataclass
 class PartitionBooks:
-    """One partition. Its producer's thread writes it, all threads read it."""
+    """One partition. Written by its producer's thread, read by all."""
 
     writer: payload.Writer
     checksums: list[int] = field(default_factory=list)
-    """Checksums of key and value, by sequence."""
+    """By sequence, of key and value."""
     sent_ms: list[int] = field(default_factory=list)
-    """Record timestamps, by sequence."""
+    """By sequence: the record's timestamp."""
     acknowledged: int = 0
-    """Number of acknowledged records, counted from the beginning."""
+    """Records from the beginning on."""
     delete_before: int = 0
-    """Highest offset that was sent in a DeleteRecords request."""
+    """The highest offset that DeleteRecords was asked to delete before."""
 
 
 class Life:
     """One topic from its creation to its deletion."""
 
     def __init__(self, run: bytes, topic: str, kind: Kind, number: int) -> None:
-        """Use `number`, which no other life of the run has."""
+        """`number`: no other life of the run has it."""
         self.run = run
         self.topic = topic
         self.kind = kind
@@ -97,17 +97,17 @@ class Life:
             for partition in range(PARTITIONS)
         ]
         self.ending = threading.Event()
-        """Set when the topic is about to be deleted: from then on, clients may get the error that it is unknown."""
+        """The topic is about to be deleted: from now on clients may be told that it is unknown."""
 
     def __str__(self) -> str:
         return f"{self.topic} (life {self.number})"
 
     def producer(self, partition: int) -> int:
-        """Return the producer that the records of a partition name."""
+        """What the records of a partition name as their producer."""
         return self.number * PARTITIONS + partition
 
     def new_record(self, partition: int) -> tuple[bytes, bytes, int]:
-        """Return key, value and timestamp of the next record, and enter it in the books."""
+        """Key, value and timestamp of the next record, which is in the books from now on."""
         books = self.partitions[partition]
         key, value = books.writer.record(len(books.checksums))
         timestamp_ms = time.time_ns() // 1_000_000
@@ -116,7 +116,7 @@ class Life:
         return key, value, timestamp_ms
 
     def wrong(self, partition: int, offset: int, key: bytes | None, value: bytes | None) -> str:
-        """Return the error in a record that was read; empty if it is right."""
+        """What is wrong with a record that was read; empty where nothing is."""
         sent = payload.read(self.run, value)
         if sent is None:
             return "is of another run, or damaged"
@@ -129,7 +129,7 @@ class Life:
         return ""
 
     def wrong_start(self, partition: int, log_start: int) -> str:
-        """Return why the log may not start there yet; empty if it may."""
+        """Why the log may not start there already; empty where it may."""
         if log_start == 0:
             return ""
         books, kind = self.partitions[partition], self.kind

@@ -339,8 +339,8 @@ MISCONFIGURATIONS = (
     Misconfiguration(
         "bucket_overwrites",
         "a store that does not know If-None-Match",
-        "storage.url s3://…: bucket … overwrites objects in spite of If-None-Match; update the store, or use another "
-        "one that knows conditional writes",
+        "storage.url s3://…: bucket … overwrites objects in spite of a conditional write; update the store, or use "
+        "another one that supports them",
         _BUCKET,
     ),
     Misconfiguration(

@@ -69,10 +69,15 @@ def test_the_workflow_runs_parts_that_there_are() -> None:
 
 def test_updates_are_looked_for_where_something_is() -> None:
     updates = yaml.safe_load((ROOT / ".github" / "dependabot.yml").read_text())["updates"]
-    folders = {update["package-ecosystem"]: ROOT / update["directory"].lstrip("/") for update in updates}
+    folders = {
+        update["package-ecosystem"]: [
+            ROOT / folder.lstrip("/") for folder in update.get("directories") or [update["directory"]]
+        ]
+        for update in updates
+    }
     files = {"docker": "Containerfile", "maven": "pom.xml", "gomod": "go.mod", "npm": "package-lock.json"}
     assert set(folders) == {*files, "github-actions"}
-    assert [name for name, file in files.items() if not (folders[name] / file).exists()] == []
+    assert [folder for name, file in files.items() for folder in folders[name] if not (folder / file).exists()] == []
 
 
 def test_forms_for_issues_have_what_they_need() -> None:

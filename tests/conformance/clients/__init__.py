@@ -19,5 +19,4 @@ CLIENTS: tuple[Client, ...] = (
     KafkaPython(),
     KafkaPython(release="0.11.0"),
 )
-"""All clients. Those with a release behave like a client of that Kafka release, from the oldest whose Produce Kafka 4
-serves."""
+"""Those with a release behave as a client of that release of Kafka: the oldest that Kafka 4 serves produces of."""

@@ -1,4 +1,4 @@
-"""Proxies reject the same things as brokers, with the same errors."""
+"""What brokers refuse, they refuse by the same error."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DAY_MS = 86_400_000
 
 @scenario(Ability.PRODUCE, Ability.CONSUME)
 def refused_records(client: Client, way: Way) -> Observation:
-    """Send records that are too large or from the future; later records are accepted."""
+    """Too large, or from the future; what comes after them is taken."""
     topic = way.topic("refused", configs={"max.message.bytes": "60000"})
     sent = way.samples(client, 1, "refused")
     timed = bool(sent[0].timestamp_ms)
@@ -35,7 +35,7 @@ def refused_records(client: Client, way: Way) -> Observation:
 
 @scenario(Ability.TOPICS)
 def refused_topics(client: Client, way: Way) -> Observation:
-    """Use an existing name, an invalid name, an unknown config, and a missing topic."""
+    """A name that is taken, or no name; a config that is none; no such topic."""
     taken = way.topic("taken")
     create = lambda name, partitions, **configs: error_of(  # noqa: E731
         lambda: client.create_topic(way.writers, name, partitions, configs)
@@ -54,7 +54,7 @@ def refused_topics(client: Client, way: Way) -> Observation:
 
 @scenario(Ability.PRODUCE, Ability.GROUPS, Ability.GROUP_ADMIN)
 def refused_ends_of_groups(client: Client, way: Way) -> Observation:
-    """Delete a group with members, and a missing one; an empty group can be deleted."""
+    """A group that has members, and one that is not there; an empty one can be deleted."""
     topic, group = way.topic("ends"), way.name_of("enders")
     with Member(client, way.readers, Consuming(topic, group=group)) as member:
         member.wait(lambda: member.assigned, "an assignment")
@@ -72,12 +72,12 @@ def refused_ends_of_groups(client: Client, way: Way) -> Observation:
 
 @scenario(Ability.PRODUCE, Ability.CONSUME, kinds=(CLASSIC,))
 def created_by_sending(client: Client, way: Way) -> Observation:
-    """Send to a missing topic: brokers create it, which is their default."""
+    """Brokers create a topic that is sent to, as is their default."""
     topic = way.name_of("created")
     sent = way.samples(client, 2, "created")
-    sent_records = client.produce(way.writers, topic, {0: sent}, Producing())[0]
-    assert [one.error for one in sent_records] == ["", ""]
-    observed: Observation = {"sent": sent_records}
+    told = client.produce(way.writers, topic, {0: sent}, Producing())[0]
+    assert [one.error for one in told] == ["", ""]
+    observed: Observation = {"sent": told}
 
     def described() -> list[dict[str, Any]]:
         try:

@@ -12,6 +12,7 @@ from proxy.config import Storage
 from proxy.demo.ports import ReservedPorts
 from proxy.demo.s3 import ACCESS_KEY_ID, BUCKET, SECRET_ACCESS_KEY, SeaweedFS
 from proxy.storage import ObjectStorage, open_storage
+from tests.support import azurite
 
 
 @pytest.fixture(scope="session")
@@ -45,13 +46,34 @@ def s3_settings(s3_server: SeaweedFS) -> Storage:
     )
 
 
-@pytest.fixture(params=["file", "s3"])
+@pytest.fixture(scope="session")
+def azure_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """URL of an account of Azure Blob Storage."""
+    reserved = ReservedPorts(None, proxies=0)
+    try:
+        with azurite.running(tmp_path_factory.mktemp("azure"), reserved.ports.s3[0]) as url:
+            yield url
+    finally:
+        reserved.release()
+
+
+@pytest.fixture
+def az_settings(azure_url: str) -> Storage:
+    """A prefix of the test's own in a container of Azure Blob Storage."""
+    return Storage(
+        url=f"az://{azurite.ACCOUNT}/{azurite.BUCKET}/test/{uuid.uuid4().hex}",
+        endpoint_url=azure_url,
+        secret_access_key=azurite.ACCOUNT_KEY,
+    )
+
+
+@pytest.fixture(params=["file", "s3", "az"])
 async def storage(request: pytest.FixtureRequest, tmp_path) -> AsyncIterator[ObjectStorage]:
     """An open storage of each kind, empty."""
     if request.param == "file":
         settings = Storage(url=f"file://{tmp_path}/objects")
     else:
-        settings = request.getfixturevalue("s3_settings")
+        settings = request.getfixturevalue(f"{request.param}_settings")
     opened = open_storage(settings)
     await opened.open()
     yield opened

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 import structlog
 
-from proxy.brokers.broker_defaults import DefaultsRefused, RetentionDefaults
+from proxy.brokers.broker_defaults import DefaultsRefused
 from proxy.config import Settings
 from proxy.housekeeping import housekeeper
 from proxy.housekeeping.housekeeper import Housekeeper
+from proxy.housekeeping.retention import RetentionDefaults
 
 
 class Work:

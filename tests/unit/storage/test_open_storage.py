@@ -9,6 +9,7 @@ import pytest
 
 from proxy.config import Storage
 from proxy.storage import StorageError, open_storage
+from proxy.storage.cloud import CloudStorage
 from proxy.storage.file import FileStorage
 from proxy.storage.s3 import S3Storage
 
@@ -18,6 +19,8 @@ from proxy.storage.s3 import S3Storage
     [
         ("file:///dir", "", FileStorage),
         ("s3://bucket/prefix", "", S3Storage),
+        ("gs://bucket/prefix", "", CloudStorage),
+        ("az://account/container", "", CloudStorage),
         ("file:///dir", "file", FileStorage),
         ("s3://bucket", "s3", S3Storage),
         ("file:///dir", "proxy.storage.file:FileStorage", FileStorage),
@@ -31,8 +34,10 @@ def test_by_name_or_scheme(url, class_name, expected):
     ("url", "class_name", "match"),
     [
         ("/dir", "", r"'/dir' does not say.*file:///dir or s3://"),
-        ("gs://bucket", "", r"'gs://bucket' does not say"),
-        ("s3://bucket", "gcs", r"'gcs' is unknown; use file, s3 or module:Class"),
+        ("ftp://bucket", "", r"'ftp://bucket' does not say"),
+        ("gs:///prefix", "", r"names no bucket; use gs://bucket/prefix or az://account/container/prefix"),
+        ("az://account", "", r"names no bucket"),
+        ("s3://bucket", "gcs", r"'gcs' is unknown; use file, s3, gs, az or module:Class"),
         ("s3://bucket", "no.such.module:Class", r"can't be loaded: No module named 'no'"),
         ("s3://bucket", "proxy.storage.file:Nothing", r"can't be loaded: .*Nothing"),
         ("s3://bucket", "file", r"names no directory"),
@@ -43,6 +48,13 @@ def test_by_name_or_scheme(url, class_name, expected):
 def test_errors_say_what_to_use(url, class_name, match):
     with pytest.raises(StorageError, match=match):
         open_storage(Storage(url=url), class_name)
+
+
+def test_a_missing_extra_is_named_with_its_remedy(monkeypatch):
+    monkeypatch.setitem(sys.modules, "obstore", None)
+    monkeypatch.delitem(sys.modules, "proxy.storage.cloud")
+    with pytest.raises(StorageError, match=r"needs the package obstore: pip install 'diskless-proxy\[clouds\]'"):
+        open_storage(Storage(url="gs://bucket"))
 
 
 def test_the_s3_library_is_not_loaded_for_files():
