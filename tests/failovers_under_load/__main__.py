@@ -18,10 +18,14 @@ from tests.failovers_under_load.run import Report, RunOptions, failovers_under_l
 def in_words(report: Report) -> str:
     """Return the report as text."""
     books = report.books
-    kinds = ", ".join(f"{count} × {kind.replace('_', ' ')}" for kind, count in sorted(report.failovers.items()))
     lines = [
-        f"seed {report.seed}: {report.seconds:.0f} s, {report.failovers.total()} failovers ({kinds})",
-        f"{report.fenced} of them fenced shards, {books.unfences} losses were accepted",
+        f"seed {report.seed}: {report.seconds:.0f} s, {report.failovers.total()} failovers; "
+        f"{report.fenced.total()} of them fenced shards, {books.unfences} losses were accepted",
+        *(
+            f"  {kind.replace('_', ' ')}: {count}, {report.fenced[kind]} fenced shards, "
+            f"{report.lossy[kind]} lost acknowledged offsets"
+            for kind, count in sorted(report.failovers.items())
+        ),
         f"offsets: {books.acknowledged} acknowledged, {books.lost} of them lost and reported; "
         f"{books.unacknowledged_lost} without an answer were reported, too",
         f"{books.twice_meanwhile} offsets were given by two primaries at the same time, before either was fenced",
@@ -35,6 +39,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.failovers_under_load", description=__doc__)
     parser.add_argument("--minutes", type=float, default=10.0, help="how long the store fails over")
     parser.add_argument("--seed", type=int, default=None, help="of all that is chosen at random; printed")
+    parser.add_argument("--wait-replicas", type=int, default=0, help="the setting redis.wait_replicas of the proxies")
     arguments = parser.parse_args()
     seed = random.SystemRandom().randrange(2**32) if arguments.seed is None else arguments.seed
     print(f"seed {seed}", file=sys.stderr, flush=True)
@@ -45,7 +50,7 @@ def main() -> int:
         print(f"\r{text}   ", end="", file=sys.stderr, flush=True)
 
     with tempfile.TemporaryDirectory() as directory:
-        options = RunOptions(arguments.minutes * 60, seed, Path(directory))
+        options = RunOptions(arguments.minutes * 60, seed, Path(directory), arguments.wait_replicas)
         report = asyncio.run(failovers_under_load(options, progress))
     print(file=sys.stderr)
     print(in_words(report), flush=True)

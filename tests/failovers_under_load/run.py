@@ -55,6 +55,8 @@ class RunOptions:
     seconds: float
     seed: int
     directory: Path
+    wait_replicas: int = 0
+    """The setting of `redis`: replicas that must have a commit before it is acknowledged."""
 
 
 @dataclass
@@ -63,8 +65,10 @@ class Report:
     seconds: float = 0.0
     failovers: Counter[str] = field(default_factory=Counter)
     """Counts by kind."""
-    fenced: int = 0
-    """Failovers after which a shard was fenced."""
+    fenced: Counter[str] = field(default_factory=Counter)
+    """Failovers after which a shard was fenced, by kind."""
+    lossy: Counter[str] = field(default_factory=Counter)
+    """Failovers that lost acknowledged offsets, by kind."""
     books: Books = field(default_factory=lambda: Books(SHARD_OF))
 
 
@@ -118,6 +122,7 @@ class Run:
 
     async def caught_up(self) -> None:
         client = Redis(port=self.primary.port)
+        await client.incr("failovers")  # a server waits for the writes of a connection, and for nothing without any
         while await client.execute_command("WAIT", 1, 1_000) < 1:
             pass
         await client.aclose()
@@ -161,8 +166,8 @@ class Run:
         await self.replicaof(self.replica, "NO", "ONE")
         name.leads_to = self.replica.port
 
-    async def fail_over(self, name: Name) -> None:
-        """One failover of a random kind; then everyone has looked, and nobody writes."""
+    async def fail_over(self, name: Name) -> str:
+        """Make one failover of a random kind, and return the kind. Then everyone has looked, and nobody writes."""
         kinds: list[Callable] = [self.kill_the_primary, self.let_two_primaries_be, self.restore_a_copy]
         kind = self.random.choice(kinds)
         self.report.failovers[kind.__name__] += 1
@@ -175,6 +180,7 @@ class Run:
         for _ in range(3):
             await asyncio.gather(*map(self._looks, self.proxies))
         self.two_primaries = False
+        return kind.__name__
 
     async def _looks(self, one: Proxy) -> None:
         looked = False
@@ -186,14 +192,14 @@ class Run:
             await asyncio.sleep(CHECK_INTERVAL_MS / 1000)
         await asyncio.sleep(SETTLE_MS / 1000)
 
-    async def judge(self, settings: Settings) -> None:
+    async def judge(self, settings: Settings, kind: str) -> None:
         """Compare the reported loss with the index, and accept it."""
         async with open_guarded(settings) as guarded:
             verdict = await examine(guarded)
             fenced = {one.shard for one in verdict.shards if one.fenced}
             reported = {one.shard: one.offsets_lost for one in verdict.shards}
             if fenced:
-                self.report.fenced += 1
+                self.report.fenced[kind] += 1
                 done = await accept_loss(guarded, None, GAP)
                 for shard, one in done.shards.items():
                     if one.raised_by < reported[shard] + GAP:
@@ -203,7 +209,9 @@ class Run:
             await one.coordinator.shards.touch(range(SHARDS))
             if one.coordinator.fence.fenced:
                 self.books.problems.append(f"fenced again: {one.coordinator.fence.fenced}")
+        lost_before = self.books.lost
         self.books.judge(await self.rows(), reported, fenced)
+        self.report.lossy[kind] += self.books.lost > lost_before
 
     async def rows(self) -> dict[int, dict[bytes, int]]:
         """Return the base offset of each segment since the last time, by partition."""
@@ -248,7 +256,7 @@ async def failovers_under_load(options: RunOptions, progress: Callable[[str], No
     try:
         async with Name(run.primary.port) as name:
             path = options.directory / "proxy.yaml"
-            path.write_text(yaml.safe_dump(_settings(name.url, options.directory)))
+            path.write_text(yaml.safe_dump(_settings(name.url, options)))
             settings = load_settings(path)
             async with _proxies(run, settings):
                 await run.proxies[0].coordinator.create_logs(TOPIC, list(SHARD_OF))
@@ -260,8 +268,7 @@ async def failovers_under_load(options: RunOptions, progress: Callable[[str], No
                         await run.caught_up()
                         run.writing.set()
                         await run.load_for(0.2, 1.0)
-                        await run.fail_over(name)
-                        await run.judge(settings)
+                        await run.judge(settings, await run.fail_over(name))
                         progress(f"{time.monotonic() - began:.0f} s, {run.report.failovers.total()} failovers")
                         if any(task.done() for task in tasks):
                             break
@@ -277,11 +284,11 @@ async def failovers_under_load(options: RunOptions, progress: Callable[[str], No
     return run.report
 
 
-def _settings(url: str, directory: Path) -> dict[str, object]:
+def _settings(url: str, options: RunOptions) -> dict[str, object]:
     return {
         "rack": "rack-a",
         "brokers": {"bootstrap": ["127.0.0.1:1"]},
-        "storage": {"url": (directory / "wal").as_uri()},
+        "storage": {"url": (options.directory / "wal").as_uri()},
         "redis": {
             "url": url,
             "shards": SHARDS,
@@ -289,5 +296,6 @@ def _settings(url: str, directory: Path) -> dict[str, object]:
             "settle_ms": SETTLE_MS,
             "check_interval_ms": CHECK_INTERVAL_MS,
             "remember_interval_ms": 500,
+            "wait_replicas": options.wait_replicas,
         },
     }
