@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Collection, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -61,7 +61,6 @@ from proxy.wire.produce_stream import ProduceStream, count_produced
 
 if TYPE_CHECKING:
     from proxy.client.request import Request
-    from proxy.client.slots import Rewrite
     from proxy.connection.connection import ClientConnection
     from proxy.diskless.wal.outcome import Outcome
     from proxy.wire.primitives import Buffer
@@ -74,6 +73,7 @@ _SIZE_BYTES = 4
 _MAX_PREFIX_BYTES = 131_072
 """Two strings of 32,767 bytes and some tagged fields come before the acks."""
 _FIRST_NODE_ENDPOINTS_VERSION = 10
+_Rewrite = Callable[[memoryview], "list[Buffer]"]
 _TWICE = "the request has records for this partition already: send what follows in another request"
 
 
@@ -403,7 +403,7 @@ class _ClassicHalf:
         self._pending.classic_lost()
 
 
-def _rewriter(connection: ClientConnection, client_id: str | None, version: int) -> Rewrite | None:
+def _rewriter(connection: ClientConnection, client_id: str | None, version: int) -> _Rewrite | None:
     """New leaders come with their addresses from v10 on (KIP-951)."""
     if version < _FIRST_NODE_ENDPOINTS_VERSION:
         return None

@@ -14,7 +14,7 @@ passes. With `kip1163_api`, Metadata v14 and DescribeTopicPartitions v1 are aske
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Generator
 from typing import TYPE_CHECKING, Any
 
 from proxy.client.request import Request
@@ -28,13 +28,15 @@ from proxy.wire.metadata import (
     FIRST_RACK_ID,
     Broker,
     IsDiskless,
+    MetadataRequest,
     build_lower_metadata_request,
     metadata_brokers,
     rewrite_metadata_response,
 )
+from proxy.wire.steps import Rewrite, Steps, at_once, begin
 
 if TYPE_CHECKING:
-    from proxy.client.slots import Rewrite
+    from proxy.client.slots import Slot
     from proxy.connection.connection import ClientConnection
     from proxy.wire.partition_leaders import Leaders
     from proxy.wire.primitives import Buffer
@@ -76,10 +78,10 @@ def metadata(connection: ClientConnection, request: Request) -> Coroutine[Any, A
         body, rack = build_lower_metadata_request(request.body, version)
         context.racks.learn(connection, client_id, rack)
 
-    def rewrite(answer: memoryview) -> list[Buffer]:
+    def rewrite(answer: memoryview) -> Steps[list[Buffer]]:
         if version >= 1:
             context.cluster.learn(metadata_brokers(answer, version))
-        return rewrite_metadata_response(
+        return rewrite_metadata_response.steps(
             answer,
             version,
             address_of=address_of(connection, client_id, rack),
@@ -88,7 +90,10 @@ def metadata(connection: ClientConnection, request: Request) -> Coroutine[Any, A
             lifelines=_lifelines(connection, client_id, rack),
         )
 
-    creating = auto_creation.creating_request(context, request.body, version)
+    looking = begin(auto_creation.creating_request.steps(context, request.body, version))
+    if isinstance(looking, Generator) and not proposed:
+        return _create_or_forward(connection, request, connection.open_slot(request), looking, rewrite)
+    creating = at_once(looking) if isinstance(looking, Generator) else looking
     if creating is not None and (
         version < auto_creation.FIRST_FLAG_VERSION or not auto_creation.is_all_known(context, creating)
     ):
@@ -104,6 +109,26 @@ def metadata(connection: ClientConnection, request: Request) -> Coroutine[Any, A
     return None
 
 
+async def _create_or_forward(
+    connection: ClientConnection,
+    request: Request,
+    slot: Slot,
+    looking: Steps[MetadataRequest | None],
+    rewrite: Rewrite,
+) -> None:
+    """Answer a Metadata that names very much, in turns with other work. Raises BrokerUnreachable and ProtocolError."""
+    context, version = connection.context, request.api_version
+    creating = await context.turns.run(looking)
+    if creating is not None:
+        known = await context.turns.run(auto_creation.is_all_known.steps(context, creating))
+        if version < auto_creation.FIRST_FLAG_VERSION or not known:
+            await auto_creation.answer(connection, request, slot, creating, rewrite)
+            return
+        request = request.with_body(await context.turns.run(auto_creation.without_creation.steps(creating)))
+    into = BrokerSlot(connection, request.api_key, version, request.correlation_id, rewrite)
+    connection.forward_in_place(request, slot, into)
+
+
 def describe_topic_partitions(connection: ClientConnection, request: Request) -> None:
     """DescribeTopicPartitions (API key 75): the same leaders as Metadata; it carries no address.
 
@@ -114,12 +139,12 @@ def describe_topic_partitions(connection: ClientConnection, request: Request) ->
         body, rack = topic_partitions.build_lower_request(request.body)
         connection.context.racks.learn(connection, client_id, rack)
 
-    def rewrite(answer: memoryview) -> list[Buffer]:
+    def rewrite(answer: memoryview) -> list[Buffer] | Steps[list[Buffer]]:
         leaders = diskless_leaders(connection, client_id, rack, metadata=False)
         is_diskless = _is_diskless(connection)
         if leaders is None or is_diskless is None:
             return [answer]
-        return topic_partitions.rewrite_response(answer, version, is_diskless, leaders)
+        return topic_partitions.rewrite_response.steps(answer, version, is_diskless, leaders)
 
     if version >= topic_partitions.FIRST_RACK_ID:
         _forward_lower(connection, request, body, rewrite)
@@ -129,7 +154,7 @@ def describe_topic_partitions(connection: ClientConnection, request: Request) ->
 
 def find_coordinator(connection: ClientConnection, request: Request) -> None:
     """FindCoordinator (API key 10): group and transaction coordinators are the brokers' own, behind our addresses."""
-    connection.forward(request, _addresses(endpoints.rewrite_find_coordinator, connection, request))
+    connection.forward(request, _addresses(endpoints.rewrite_find_coordinator.steps, connection, request))
 
 
 def describe_cluster(connection: ClientConnection, request: Request) -> None:
@@ -138,7 +163,9 @@ def describe_cluster(connection: ClientConnection, request: Request) -> None:
 
 
 def _addresses(
-    walk: Callable[[memoryview, int, AddressOf], list[Buffer]], connection: ClientConnection, request: Request
+    walk: Callable[[memoryview, int, AddressOf], list[Buffer] | Steps[list[Buffer]]],
+    connection: ClientConnection,
+    request: Request,
 ) -> Rewrite:
     return lambda body: walk(body, request.api_version, address_of(connection, request.client_id))
 

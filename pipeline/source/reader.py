@@ -17,7 +17,7 @@ from pipeline.source.options import SourceOptions
 from pipeline.source.planning import batch_ranges, sized
 from pipeline.source.reach import reached
 from pipeline.source.selection import ChosenTopic
-from pipeline.source.splits import LogRange, arrange
+from pipeline.source.splits import LogRange, Split, arrange
 from pipeline.source.times import offset_since
 from pipeline.stores import storage_opened
 from proxy.config import Settings
@@ -27,14 +27,6 @@ from proxy.storage.interface import ObjectStorage
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-
-class Split(InputPartition):
-    """What one task reads."""
-
-    def __init__(self, ranges: tuple[LogRange, ...]) -> None:
-        super().__init__(None)
-        self.ranges = ranges
 
 
 class DisklessReader(DataSourceReader):

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
+from pyspark.sql.datasource import InputPartition
+
 _SMALL_SHARE = 4
 """Ranges that are together no larger than a split, divided by this, share a task: a task of its own costs more than
 reading them one after the other, and the segments that they lie in are read once. Not more: tasks run beside each
@@ -28,6 +30,14 @@ class LogRange(NamedTuple):
     def name(self) -> str:
         """As Kafka writes a partition."""
         return f"{self.topic}-{self.partition}"
+
+
+class Split(InputPartition):
+    """Ranges that one task reads."""
+
+    def __init__(self, ranges: tuple[LogRange, ...]) -> None:
+        super().__init__(None)
+        self.ranges = ranges
 
 
 def arrange(

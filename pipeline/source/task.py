@@ -19,8 +19,7 @@ from pipeline.source.filters import ANY, Bounds
 from pipeline.source.follow import Run, follow
 from pipeline.source.options import SourceOptions
 from pipeline.source.reach import reached
-from pipeline.source.reader import Split
-from pipeline.source.splits import LogRange
+from pipeline.source.splits import LogRange, Split
 from pipeline.stores import storage_opened
 from proxy.config import Settings
 from proxy.diskless.wal.segment import segment_key

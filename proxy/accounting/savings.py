@@ -8,12 +8,8 @@ to object storage cost is told beside (`storage_cost_usd_total`), not taken off.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from prometheus_client.core import Metric
-
-from proxy.admin.families import labelled_counter
 from proxy.routing.racks import borders
 from proxy.telemetry.stats import Stats
 
@@ -93,10 +89,13 @@ def diskless_bytes(stats: Stats, own_rack: str) -> DisklessBytes:
     return DisklessBytes(sum(stats.stored_bytes.values()), produced_near, fetched_near)
 
 
-def savings_metrics(
+def saved_usd_so_far(
     stats: Stats, own_rack: str, racks: int, replication_factor: int, prices: Prices
-) -> Iterator[Metric]:
-    """The counter of savings; `racks` is how many the brokers are in, `replication_factor` theirs, 0 where unknown."""
+) -> dict[str, float]:
+    """Return US dollars by `saving`: those of `saved_usd`, and `near_read`. Each byte counts at the price of its day.
+
+    `racks`: in how many racks the brokers are; `replication_factor`: the brokers' default, 0 if unknown.
+    """
     counted = diskless_bytes(stats, own_rack)
     of_a_byte = saved_usd(DisklessBytes(1, 1, 1), racks, replication_factor or DEFAULT_REPLICATION_FACTOR, prices)
     quantities = {
@@ -106,9 +105,4 @@ def savings_metrics(
     }
     saved = {saving: stats.ledger.total(saving, size, of_a_byte[saving]) for saving, size in quantities.items()}
     saved["near_read"] = near_read_saved_usd(stats, prices)
-    yield labelled_counter(
-        "saved_usd",
-        "What near reads save, and what diskless topics save against classic ones, by the setting prices.",
-        ["saving"],
-        [((saving,), usd) for saving, usd in saved.items()],
-    )
+    return saved

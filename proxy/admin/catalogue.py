@@ -18,7 +18,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from proxy.admin.metrics import ProxyCollector
 from proxy.admin.state_metrics import MAX_TOPICS_NAMED
 from proxy.admin.sums import worker_metrics
-from proxy.assembly.context import Context
+from proxy.assembly.parts import build_parts
 from proxy.config import Settings
 from proxy.protocol.apis import API_TABLE
 from proxy.replicas.choice import LeaderReason
@@ -139,8 +139,7 @@ def families() -> list[Family]:
     async def collected() -> list[Metric]:
         settings = Settings.model_validate(_SETTINGS)
         storage = open_storage(settings.storage, settings.storage_class)
-        context = Context(settings, storage, redis.asyncio.Redis(), {})
-        return list(ProxyCollector(context).collect())
+        return list(ProxyCollector(build_parts(settings, storage, redis.asyncio.Redis())).collect())
 
     return list(_described(chain(asyncio.run(collected()), worker_metrics(running=1, restarts=0))))
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol
+from typing import Any
 
 import structlog
 from aiohttp import web
@@ -19,11 +19,12 @@ from proxy.admin.api.figures import Figures
 from proxy.admin.api.history import History
 from proxy.admin.api.hosts import may_be_asked_for
 from proxy.admin.api.pace import Busy, Pace
-from proxy.admin.api.question import Question, Resource, Told
+from proxy.admin.api.question import Question, Resource
 from proxy.admin.api.routes import Api, Refused, json_response
 from proxy.admin.api.token import Token
 from proxy.admin.page import add_page
-from proxy.config import Admin, Settings
+from proxy.admin.source import AdminSource
+from proxy.config import Admin
 from proxy.process.ports import admin_taken
 
 log = structlog.get_logger()
@@ -42,35 +43,6 @@ _HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
-
-
-class AdminSource(Protocol):
-    """Who the admin port speaks for: one process, or the parent of several."""
-
-    @property
-    def settings(self) -> Settings:
-        """Those of the proxy."""
-
-    async def why_not_ready(self) -> str | None:
-        """What keeps clients from being served; None where all is well."""
-
-    async def why_not_serving(self) -> str | None:
-        """What keeps clients from being let in at all; None where those of classic topics are served."""
-
-    async def remark(self) -> str | None:
-        """What someone should see to though clients are served; None where there is nothing."""
-
-    async def metrics(self) -> bytes:
-        """The metrics page, in Prometheus' text format 0.0.4."""
-
-    async def tell(self, question: Question) -> list[Told]:
-        """What each process says that serves clients, of those that answer."""
-
-    def drain(self) -> None:
-        """As at SIGTERM; a second one changes nothing."""
-
-    async def set_log_level(self, level: str) -> None:
-        """Write lines of that level and above from now on, in all processes."""
 
 
 class AdminServer:

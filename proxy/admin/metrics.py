@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from proxy.accounting.savings import savings_metrics
+from proxy.accounting.savings import saved_usd_so_far
 from proxy.admin.families import (
     COMMIT_INTERVAL,
     by_interval,
@@ -25,28 +25,28 @@ from proxy.protocol.apis import API_TABLE
 from proxy.telemetry.stats import Stats
 
 if TYPE_CHECKING:
-    from proxy.assembly.context import Context
+    from proxy.assembly.parts import Parts
 
 
 class ProxyCollector(Collector):
-    """Reads one context's counters."""
+    """Reads the counters of one process."""
 
-    def __init__(self, context: Context, ready: Callable[[], bool] = lambda: True) -> None:
+    def __init__(self, parts: Parts, ready: Callable[[], bool] = lambda: True) -> None:
         """`ready`: whether clients are served."""
-        self._context = context
+        self._parts = parts
         self._ready = ready
 
     def collect(self) -> Iterable[Metric]:
         """All metrics as they stand. Every family is there from the beginning, be it without a sample."""
         yield from self._requests()
         yield from self._records()
-        yield from wal_metrics(self._context)
+        yield from wal_metrics(self._parts)
         yield from self._index()
-        yield from process_state(self._context, ready=self._ready())
-        yield from state_metrics(self._context)
+        yield from process_state(self._parts, ready=self._ready())
+        yield from state_metrics(self._parts)
 
     def _requests(self) -> Iterator[Metric]:
-        stats = self._context.stats
+        stats = self._parts.process.stats
         yield labelled_counter(
             "requests",
             "Requests of clients.",
@@ -81,19 +81,25 @@ class ProxyCollector(Collector):
         )
 
     def _records(self) -> Iterator[Metric]:
-        context, settings = self._context, self._context.settings
-        yield from record_metrics(context.stats, settings.rack, settings.prices)
-        racks = set(context.cluster.racks_seen.values()) - {""}
-        replication_factor = context.topic_defaults.replication_factor
-        yield from savings_metrics(context.stats, settings.rack, len(racks), replication_factor, settings.prices)
+        parts, settings = self._parts, self._parts.process.settings
+        yield from record_metrics(parts.process.stats, settings.rack, settings.prices)
+        racks = set(parts.brokers.cluster.racks_seen.values()) - {""}
+        replication_factor = parts.topics.topic_defaults.replication_factor
+        saved = saved_usd_so_far(parts.process.stats, settings.rack, len(racks), replication_factor, settings.prices)
+        yield labelled_counter(
+            "saved_usd",
+            "What near reads save, and what diskless topics save against classic ones, by the setting prices.",
+            ["saving"],
+            [((saving,), usd) for saving, usd in saved.items()],
+        )
 
     def _index(self) -> Iterator[Metric]:
-        sizes = [((str(shard),), size) for shard, size in enumerate(self._context.index_watch.sizes)]
+        sizes = [((str(shard),), size) for shard, size in enumerate(self._parts.diskless.index_watch.sizes)]
         rows = [(shard, size.rows) for shard, size in sizes]
         taken = [(shard, size.size_bytes) for shard, size in sizes]
         yield labelled_gauge("index_rows", "Batch coordinates in the coordinator.", ["shard"], rows)
         yield labelled_gauge("index_bytes", "Memory of the store that they take.", ["shard"], taken)
-        limit = self._context.settings.redis.max_index_bytes
+        limit = self._parts.process.settings.redis.max_index_bytes
         yield gauge("index_bytes_limit", "Of each shard; 0 for none.", limit)
 
 

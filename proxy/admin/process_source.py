@@ -17,7 +17,7 @@ from proxy.telemetry.logs import set_log_level
 from proxy.telemetry.recent import RECENT_ERRORS
 
 if TYPE_CHECKING:
-    from proxy.assembly.context import Context
+    from proxy.assembly.parts import Parts
 
 
 def process_registry() -> CollectorRegistry:
@@ -29,7 +29,7 @@ def process_registry() -> CollectorRegistry:
 
 
 class ProcessSource:
-    """`http.AdminSource` for one context.
+    """`source.AdminSource` for one process.
 
     `why_not_ready` gives the reason for a 503 of `/readyz`, or None, `why_not_serving` that of `/servez`; `stop` begins
     a drain.
@@ -37,32 +37,32 @@ class ProcessSource:
 
     def __init__(
         self,
-        context: Context,
-        why_not_ready: Callable[[Context], str | None],
+        parts: Parts,
+        why_not_ready: Callable[[], str | None],
         stop: Callable[[], None] = lambda: None,
         *,
         why_not_serving: Callable[[], str | None] = lambda: None,
     ) -> None:
-        self._context = context
+        self._parts = parts
         self._why_not_ready = why_not_ready
         self._why_not_serving = why_not_serving
         self._stop = stop
         self._stopping = False
-        RECENT_ERRORS.maximum = context.settings.admin.recent_errors_max
+        RECENT_ERRORS.maximum = parts.process.settings.admin.recent_errors_max
         self._process = process_registry()
         self._registry = CollectorRegistry()
-        self._collector = ProxyCollector(context, ready=lambda: why_not_ready(context) is None)
+        self._collector = ProxyCollector(parts, ready=lambda: why_not_ready() is None)
         self._registry.register(self._collector)
         self._registry.register(self._process)
 
     @property
     def settings(self) -> Settings:
         """Those of the proxy."""
-        return self._context.settings
+        return self._parts.process.settings
 
     async def why_not_ready(self) -> str | None:
         """What keeps clients from being served; None where all is well."""
-        return self._why_not_ready(self._context)
+        return self._why_not_ready()
 
     async def why_not_serving(self) -> str | None:
         """What keeps clients from being let in at all; None from the start's end until a drain."""
@@ -70,15 +70,15 @@ class ProcessSource:
 
     async def remark(self) -> str | None:
         """What someone should see to though clients are served; None where there is nothing."""
-        remarks = [self._fenced(), self._context.broker_ports.remark]
+        remarks = [self._fenced(), self._parts.brokers.broker_ports.remark]
         return ". And ".join(remark for remark in remarks if remark is not None) or None
 
     def _fenced(self) -> str | None:
-        fenced = self._context.coordinator.fence.fenced
+        fenced = self._parts.stores.coordinator.fence.fenced
         if not fenced:
             return None
         shard, why = min(fenced.items())
-        shards = self._context.settings.redis.shards
+        shards = self._parts.process.settings.redis.shards
         return f"coordinator: {len(fenced)} of {shards} shards fenced ({shard}: {why}); {REMEDY}"
 
     async def metrics(self) -> bytes:
@@ -87,7 +87,7 @@ class ProcessSource:
 
     async def tell(self, question: Question) -> list[Told]:
         """What this process says."""
-        return [Told(None, await tell(self._context, question))]
+        return [Told(None, await tell(self._parts, question))]
 
     def drain(self) -> None:
         """Begin a drain; once."""

@@ -12,11 +12,12 @@ from prometheus_client.core import Metric
 
 from proxy import __version__
 from proxy.admin.families import counter, gauge, histogram, labelled_gauge
+from proxy.process.clock import wall_clock_ms
 from proxy.telemetry.logs import lost_lines
 from proxy.telemetry.stats import OTHER_TOPICS
 
 if TYPE_CHECKING:
-    from proxy.assembly.context import Context
+    from proxy.assembly.parts import Parts
 
 MAX_TOPICS_NAMED = 20
 """Values of the label `topic` of stray records, beside the one for all others."""
@@ -33,16 +34,16 @@ class Buffer(NamedTuple):
     """Which sets the limit."""
 
 
-def buffers(context: Context) -> list[Buffer]:
+def buffers(parts: Parts) -> list[Buffer]:
     """All that have a limit of bytes. Caches are full as a rule; the others are not."""
-    memory, unread, near = context.memory, context.unread, context.replica_memory
-    cache, cold, settings = context.cache, context.cold_cache, context.settings
+    memory, unread, near = parts.process.memory, parts.clients.unread, parts.replicas.replica_memory
+    cache, cold, settings = parts.diskless.cache, parts.diskless.cold_cache, parts.process.settings
     return [
         Buffer("held_requests", memory.used_bytes, memory.limit_bytes, "limits.max_request_bytes_in_memory"),
         Buffer("unread_answers", unread.used_bytes, unread.limit_bytes, "limits.max_unread_answer_bytes"),
         Buffer(
             "wal",
-            context.wal.buffered_bytes,
+            parts.diskless.wal.buffered_bytes,
             settings.diskless_append_buffer_max_bytes,
             "diskless.append.buffer.max.bytes",
         ),
@@ -57,9 +58,9 @@ def ready_metric(*, ready: bool) -> Metric:
     return gauge("ready", "1 while all clients are served, as /readyz says.", float(ready))
 
 
-def process_state(context: Context, *, ready: bool) -> Iterator[Metric]:
+def process_state(parts: Parts, *, ready: bool) -> Iterator[Metric]:
     """What this process is and holds; `ready`: whether clients are served."""
-    versions = (__version__, _KIO_VERSION, platform.python_version(), context.settings.rack)
+    versions = (__version__, _KIO_VERSION, platform.python_version(), parts.process.settings.rack)
     labels = ["version", "kio", "python", "rack"]
     yield labelled_gauge("build_info", "1, with the versions and the rack of this proxy.", labels, [(versions, 1)])
     yield ready_metric(ready=ready)
@@ -69,65 +70,70 @@ def process_state(context: Context, *, ready: bool) -> Iterator[Metric]:
         "Until a certificate of the proxy's, or one that it rests on, ends; below 0 when it has.",
         ["settings"],
         [
-            ((one.name,), expires.timestamp() - context.wall_clock_ms() / 1000)
-            for one in context.certificates
+            ((one.name,), expires.timestamp() - wall_clock_ms() / 1000)
+            for one in parts.clients.certificates
             if (expires := one.expires) is not None
         ],
     )
-    lag = context.stats.loop_lag_seconds
+    lag = parts.process.stats.loop_lag_seconds
     yield histogram("event_loop_lag_seconds", "How much later than due the event loop wakes a waiting task.", lag)
     yield gauge("tasks", "Tasks of the event loop.", len(asyncio.all_tasks()))
-    yield gauge("connections", "Open client connections.", len(context.connections))
-    underway = sum(connection.requests_underway for connection in context.connections.all())
+    yield gauge("connections", "Open client connections.", len(parts.clients.connections))
+    underway = sum(connection.requests_underway for connection in parts.clients.connections.all())
     yield gauge("requests_underway", "Requests of clients whose answers are due.", underway)
-    held = buffers(context)
+    held = buffers(parts)
     used = [((one.name,), one.used_bytes) for one in held]
     limits = [((one.name,), one.limit_bytes) for one in held]
     yield labelled_gauge("buffer_bytes", "What is held in memory, by what for.", ["buffer"], used)
     yield labelled_gauge("buffer_bytes_limit", "The most that may be.", ["buffer"], limits)
-    yield gauge("held_request_bytes", "Requests and unread answers held in memory.", context.memory.used_bytes)
-    yield gauge("held_request_bytes_limit", "Their limit.", context.memory.limit_bytes)
-    yield gauge("wal_buffer_bytes", "In the WAL segment being filled.", context.wal.buffered_bytes)
-    yield gauge("wal_segments_underway", "Segments uploading or committing.", context.wal.segments_underway)
-    yield gauge("intake_batches", "Being looked into, or waiting behind such.", context.intake.waiting_batches)
-    yield gauge("held_batches", "Out of order, waiting for what comes between.", context.wal.holds.held_batches)
-    yield gauge("cache_bytes", "In the rack-local cache.", context.cache.used_bytes)
-    yield gauge("cold_cache_bytes", "In the cache of old records.", context.cold_cache.used_bytes)
-    yield gauge("replica_connections", "To near replicas, open or being made.", len(context.replica_connections))
-    yield gauge("replica_answer_bytes", "Answers of near replicas held in memory.", context.replica_memory.used_bytes)
+    yield gauge("held_request_bytes", "Requests and unread answers held in memory.", parts.process.memory.used_bytes)
+    yield gauge("held_request_bytes_limit", "Their limit.", parts.process.memory.limit_bytes)
+    yield gauge("wal_buffer_bytes", "In the WAL segment being filled.", parts.diskless.wal.buffered_bytes)
+    yield gauge("wal_segments_underway", "Segments uploading or committing.", parts.diskless.wal.segments_underway)
+    yield gauge("intake_batches", "Being looked into, or waiting behind such.", parts.diskless.intake.waiting_batches)
+    yield gauge("held_batches", "Out of order, waiting for what comes between.", parts.diskless.wal.holds.held_batches)
+    yield gauge("cache_bytes", "In the rack-local cache.", parts.diskless.cache.used_bytes)
+    yield gauge("cold_cache_bytes", "In the cache of old records.", parts.diskless.cold_cache.used_bytes)
+    yield gauge("replica_connections", "To near replicas, open or being made.", len(parts.replicas.replica_connections))
+    yield gauge(
+        "replica_answer_bytes", "Answers of near replicas held in memory.", parts.replicas.replica_memory.used_bytes
+    )
 
 
-def state_metrics(context: Context) -> Iterator[Metric]:
+def state_metrics(parts: Parts) -> Iterator[Metric]:
     """What this process sees of what lies outside."""
-    yield gauge("replica_topics", "Classic topics whose replicas are known.", len(context.replicas))
-    yield gauge("replica_brokers_shunned", "Near brokers that did not answer.", len(context.shunned.brokers))
-    yield gauge("diskless_topics", "Topics in the registry.", len(context.topics.all()))
-    yield gauge("registry_version", "Version of the registry that is loaded.", context.topics.version)
+    yield gauge("replica_topics", "Classic topics whose replicas are known.", len(parts.replicas.replicas))
+    yield gauge("replica_brokers_shunned", "Near brokers that did not answer.", len(parts.replicas.shunned.brokers))
+    yield gauge("diskless_topics", "Topics in the registry.", len(parts.topics.topics.all()))
+    yield gauge("registry_version", "Version of the registry that is loaded.", parts.topics.topics.version)
     fenced = "Shards of the coordinator that are refused, as the store has lost writes of theirs."
-    yield gauge("fenced_shards", fenced, len(context.coordinator.fence.fenced))
+    yield gauge("fenced_shards", fenced, len(parts.stores.coordinator.fence.fenced))
     paused = "1 while this proxy keeps house and may not delete what is due; its log says why."
-    yield gauge("housekeeping_paused", paused, float(context.housekeeper.is_paused))
+    yield gauge("housekeeping_paused", paused, float(parts.housekeeping.housekeeper.is_paused))
     yield gauge(
         "store_unfit",
         "1 while the coordinator's store can't be trusted with writes.",
-        float(context.store_watch.unfit is not None),
+        float(parts.guard.store_watch.unfit is not None),
     )
     yield labelled_gauge(
         "stray_records",
         "Records in placeholder topics' logs, produced past the proxies; reported by the proxy that keeps house.",
         ["topic"],
-        [((topic,), count) for topic, count in named_topics(context.housekeeper.shadows.stray_records).items()],
+        [
+            ((topic,), count)
+            for topic, count in named_topics(parts.housekeeping.housekeeper.shadows.stray_records).items()
+        ],
     )
-    yield from _under_replicated(context)
-    racks = [record.rack for record in context.fleet.records.values() if record.serving]
+    yield from _under_replicated(parts)
+    racks = [record.rack for record in parts.routing.fleet.records.values() if record.serving]
     yield labelled_gauge(
         "fleet_proxies",
         "Live proxies that clients learn of.",
         ["rack"],
         [((rack,), racks.count(rack)) for rack in sorted(set(racks))],
     )
-    yield gauge("brokers", "Live brokers.", len(context.cluster.view.brokers))
-    ports = context.broker_ports
+    yield gauge("brokers", "Live brokers.", len(parts.brokers.cluster.view.brokers))
+    ports = parts.brokers.broker_ports
     dark = "Live brokers that clients do not learn of, because their port cannot be bound here."
     yield gauge("brokers_without_port", dark, len(ports.without_port))
     unlisted = "Live brokers that joined outside of broker_node_ids; their port was bound while the proxy ran."
@@ -136,18 +142,21 @@ def state_metrics(context: Context) -> Iterator[Metric]:
         "quota_limits",
         "The brokers' byte rate quotas that are known.",
         ["direction"],
-        [(("produce",), len(context.quotas.produce.limits)), (("fetch",), len(context.quotas.fetch.limits))],
+        [
+            (("produce",), len(parts.clients.quotas.produce.limits)),
+            (("fetch",), len(parts.clients.quotas.fetch.limits)),
+        ],
     )
 
 
-def _under_replicated(context: Context) -> Iterator[Metric]:
+def _under_replicated(parts: Parts) -> Iterator[Metric]:
     """Of topics that were made while brokers were missing; told by the proxy that completes them."""
-    left = context.replication_keeper.completion.left
+    left = parts.creation.replication_keeper.completion.left
     yield gauge("under_replicated_topics", "Topics that still lack replicas they are to get.", left.topics)
     yield gauge("under_replicated_partitions", "Partitions that still lack replicas.", left.partitions)
     age_s = 0.0
     if left.oldest_since_ms is not None:
-        age_s = max(0.0, (context.wall_clock_ms() - left.oldest_since_ms) / 1000)
+        age_s = max(0.0, (wall_clock_ms() - left.oldest_since_ms) / 1000)
     yield gauge("under_replicated_oldest_seconds", "For how long the oldest of them has lacked them.", age_s)
 
 

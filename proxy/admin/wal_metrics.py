@@ -14,15 +14,15 @@ from proxy.admin.families import counter, gauge, histogram, labelled_counter
 from proxy.admin.record_metrics import storage_cost
 
 if TYPE_CHECKING:
-    from proxy.assembly.context import Context
+    from proxy.assembly.parts import Parts
 
 
-def wal_metrics(context: Context) -> Iterator[Metric]:
+def wal_metrics(parts: Parts) -> Iterator[Metric]:
     """All of them."""
-    yield from _writes(context)
-    yield from _reads(context)
-    yield from _rollups(context)
-    coordinator = context.coordinator
+    yield from _writes(parts)
+    yield from _reads(parts)
+    yield from _rollups(parts)
+    coordinator = parts.stores.coordinator
     yield labelled_counter(
         "coordination_bytes",
         "Payload from and to the coordinator's store: all that crosses racks for a diskless topic.",
@@ -31,8 +31,8 @@ def wal_metrics(context: Context) -> Iterator[Metric]:
     )
 
 
-def _writes(context: Context) -> Iterator[Metric]:
-    stats = context.stats
+def _writes(parts: Parts) -> Iterator[Metric]:
+    stats = parts.process.stats
     yield counter("uploads", "WAL segments that object storage has taken.", stats.upload_seconds.count)
     yield counter("upload_bytes", "Bytes of them.", stats.segment_bytes.total)
     yield counter("upload_failures", "Uploads that failed.", stats.upload_failures)
@@ -51,8 +51,8 @@ def _writes(context: Context) -> Iterator[Metric]:
     yield counter("segments_deleted", "WAL segments that nothing needed any more.", stats.segments_deleted)
 
 
-def _reads(context: Context) -> Iterator[Metric]:
-    stats, cache, cold = context.stats, context.cache, context.cold_cache
+def _reads(parts: Parts) -> Iterator[Metric]:
+    stats, cache, cold = parts.process.stats, parts.diskless.cache, parts.diskless.cold_cache
     gets = cache.get_count + cold.get_count
     yield counter("cache_hits", "Rows found in the rack-local cache.", cache.hits)
     yield counter("cache_misses", "Rows not found in it.", cache.misses)
@@ -76,11 +76,11 @@ def _reads(context: Context) -> Iterator[Metric]:
         [((operation,), count) for operation, count in stats.storage_errors.items()],
     )
     puts = stats.segment_bytes.count + stats.upload_failures
-    yield storage_cost(stats.ledger, puts, gets, context.settings.prices)
+    yield storage_cost(stats.ledger, puts, gets, parts.process.settings.prices)
 
 
-def _rollups(context: Context) -> Iterator[Metric]:
-    rollups = context.rollups
+def _rollups(parts: Parts) -> Iterator[Metric]:
+    rollups = parts.accounting.rollups
     yield counter("rollups_written", "Rollups of the traffic that object storage has.", rollups.written)
     yield counter("rollups_dropped", "Rollups given up, as too many waited for it.", rollups.dropped)
     yield gauge("rollups_waiting", "Rollups in memory that object storage has not taken yet.", rollups.waiting)

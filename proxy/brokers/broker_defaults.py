@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from proxy.brokers.cluster import Cluster
 from proxy.brokers.upstream import BrokerUnreachable
-from proxy.housekeeping.retention import RetentionDefaults
 from proxy.protocol.api_keys import DESCRIBE_CONFIGS
 from proxy.protocol.cleanup_policy import DELETE
 from proxy.protocol.errors import CLUSTER_AUTHORIZATION_FAILED
@@ -23,6 +22,14 @@ _CLEANUP_POLICY = "log.cleanup.policy"
 
 class DefaultsRefused(Exception):
     """The proxy's principal may not ask brokers for their configs; the text names Kafka's errors."""
+
+
+class RetentionDefaults(NamedTuple):
+    """Retention of topics that set none; -1 for no bound."""
+
+    retention_ms: int
+    retention_bytes: int
+    cleanup_policy: str = DELETE
 
 
 async def retention_defaults(cluster: Cluster) -> RetentionDefaults:

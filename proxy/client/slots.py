@@ -7,7 +7,7 @@ a connection's answers keep Kafka's order whoever gives them, and diskless produ
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,7 @@ from proxy.wire.fetch_stream import FetchEndpointStream, count_plain
 from proxy.wire.frames import Decision
 from proxy.wire.header import response_header, response_header_length
 from proxy.wire.primitives import Buffer
+from proxy.wire.steps import Rewrite, Steps, begin
 
 if TYPE_CHECKING:
     from proxy.connection.connection import ClientConnection
@@ -29,7 +30,6 @@ _HEAD_BYTES = 8
 """Frame size and correlation ID."""
 _TAGGED_HEAD_BYTES = 9
 """The same with the empty tagged fields of response header v1."""
-Rewrite = Callable[[memoryview], "list[Buffer]"]
 
 
 class Slot:
@@ -130,10 +130,25 @@ class BrokerSlot(Slot):
             at = response_header_length(self.api_key, self.api_version, frame)
             try:
                 body = self._rewrite(frame[at:])
+                if isinstance(body, Generator):
+                    body = begin(body)
             except Exception as error:
                 self.connection.broker_answer_unreadable(self, error)
                 return
+            if isinstance(body, Generator):
+                self.connection.go_on(self._rewrite_in_turns(frame[:at], body))
+                return
             self.buffers = [_SIZE.pack(at + sum(map(len, body))), frame[:at], *body]
+        self.connection.hold_response(self)
+        self.finish()
+
+    async def _rewrite_in_turns(self, header: memoryview, steps: Steps[list[Buffer]]) -> None:
+        try:
+            body = await self.connection.context.turns.run(steps)
+        except Exception as error:
+            self.connection.broker_answer_unreadable(self, error)
+            return
+        self.buffers = [_SIZE.pack(len(header) + sum(map(len, body))), header, *body]
         self.connection.hold_response(self)
         self.finish()
 

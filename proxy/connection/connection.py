@@ -21,8 +21,20 @@ import structlog
 from proxy.brokers.upstream import Awaiting, BrokerConnection, BrokerUnreachable, Expected
 from proxy.client.authentication import Authentication
 from proxy.client.request import Request
-from proxy.client.slots import BrokerSlot, Rewrite, Slot
+from proxy.client.slots import BrokerSlot, Slot
 from proxy.connection.charges import Charges
+from proxy.connection.gate import (
+    ANSWERS_WAIT,
+    BARRIER,
+    BROKER_FULL,
+    CLIENT_FULL,
+    CONNECTING,
+    ENDING,
+    IN_FLIGHT,
+    MEMORY,
+    THROTTLED,
+    Gate,
+)
 from proxy.connection.stand_in import ANY_BROKER, LEAST_PAUSE_S, reach, reach_again
 from proxy.handlers.sasl import pass_token
 from proxy.produce_offload import begin_classic_produce
@@ -32,6 +44,7 @@ from proxy.wire.errors import ProtocolError
 from proxy.wire.frames import Decision, FrameReader
 from proxy.wire.header import parse_request_header
 from proxy.wire.primitives import Buffer
+from proxy.wire.steps import Rewrite
 
 if TYPE_CHECKING:
     from proxy.assembly.context import Context
@@ -44,19 +57,6 @@ _SIZE = struct.Struct(">i")
 _HEAD = struct.Struct(">hhi")
 _HEAD_BYTES = 8
 
-# Why reading from the client is paused: bits of `ClientConnection._paused`.
-_CONNECTING = 1
-_BARRIER = 2
-_IN_FLIGHT = 4
-_BROKER_FULL = 8
-_CLIENT_FULL = 16
-_MEMORY = 32
-_ENDING = 64
-_ANSWERS_WAIT = 128
-_THROTTLED = 256
-
-_STOP_IN_FRAME = _CONNECTING | _BROKER_FULL
-
 _MAY_BE_CUT = frozenset({1, 11, 12, 14, 68, 76, 78, 88})
 """Fetch, JoinGroup, Heartbeat, SyncGroup, ConsumerGroupHeartbeat, ShareGroupHeartbeat, ShareFetch,
 StreamsGroupHeartbeat: long waits without effect, which a drain does not wait for."""
@@ -64,11 +64,6 @@ StreamsGroupHeartbeat: long waits without effect, which a drain does not wait fo
 _ASKS_ONLY = frozenset({1, 2, 3, 9, 10, 11, 12, 14, 18})
 """Fetch, ListOffsets, Metadata, OffsetFetch, FindCoordinator, JoinGroup, Heartbeat, SyncGroup, ApiVersions: nothing is
 lost where nobody hears of the answer. The newer heartbeats may be a leave."""
-
-_KEEPS_BACK = _CONNECTING | _MEMORY | _BROKER_FULL | _THROTTLED
-"""Ends by itself also when the client has gone."""
-_IS_ANSWERED = _CLIENT_FULL | _IN_FLIGHT | _ANSWERS_WAIT
-"""Only for a client that waits for answers."""
 
 
 class ClientConnection(asyncio.Protocol):
@@ -120,10 +115,10 @@ class ClientConnection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._reader = FrameReader(self, head_bytes=_HEAD_BYTES, max_frame_bytes=limits.max_frame_bytes)
         self._reader.stop()
-        self._paused = _CONNECTING
+        self.gate = Gate()
         self._slots: deque[Slot] = deque()
         self._opened: Slot | None = None
-        self._charges = Charges(context.memory, lambda: self._unpause(_MEMORY))
+        self._charges = Charges(context.memory, lambda: self._unpause(MEMORY))
         self._token = False
         """Whether the frame that is being received is a SASL token without header."""
         self._reading = True
@@ -181,7 +176,7 @@ class ClientConnection(asyncio.Protocol):
             return
         within_s = self.context.settings.limits.broker_write_timeout_ms / 1000
         self._goes_on = asyncio.get_running_loop().call_later(within_s, self._end)
-        self._paused &= ~_CLIENT_FULL
+        self.gate.resume(CLIENT_FULL)
         self._resume_broker()
 
     def _end(self) -> None:
@@ -195,7 +190,7 @@ class ClientConnection(asyncio.Protocol):
             left_s = max(0.0, self._goes_on.when() - asyncio.get_running_loop().time())
             self._goes_on.cancel()
             self._goes_on = None
-        self._paused |= _ENDING
+        self.gate.pause(ENDING)
         self._reader.stop()
         self._end_looking_through()
         if self._muted is not None:
@@ -223,7 +218,7 @@ class ClientConnection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """asyncio: the client reads slower than it is answered, so neither it nor the broker is listened to."""
-        self._pause(_CLIENT_FULL)
+        self._pause(CLIENT_FULL)
         if self.upstream is not None:
             self.upstream.pause_reading()
 
@@ -231,7 +226,7 @@ class ClientConnection(asyncio.Protocol):
         """asyncio: room again."""
         self.context.unread.charge(self)
         self._let_go()
-        self._unpause(_CLIENT_FULL)
+        self._unpause(CLIENT_FULL)
         self._resume_broker()
 
     # Frames of the client.
@@ -276,7 +271,7 @@ class ClientConnection(asyncio.Protocol):
         """Hold a frame as soon as there is memory for it."""
         if self._charges.hold(size):
             return Decision.HOLD
-        self._pause(_MEMORY)
+        self._pause(MEMORY)
         return Decision.WAIT
 
     def frame_held(self, frame: memoryview) -> None:
@@ -295,7 +290,7 @@ class ClientConnection(asyncio.Protocol):
         slot = self._opened
         if slot is not None and not slot.done:
             self._charges.frame_to_slot(slot)
-        elif self._paused & _BROKER_FULL:
+        elif self.gate.causes & BROKER_FULL:
             self._charges.frame_to_broker()
         else:
             self._charges.give_back_frame()
@@ -435,7 +430,7 @@ class ClientConnection(asyncio.Protocol):
         if self._muted is not None:
             self._muted.cancel()
         self._muted = loop.call_later(seconds, self._unmute)
-        self._pause(_THROTTLED)
+        self._pause(THROTTLED)
 
     # What slots use.
 
@@ -473,7 +468,11 @@ class ClientConnection(asyncio.Protocol):
         else:
             self.context.unread.charge(self)
         if self._held_response_bytes > self._max_held_response_bytes:
-            self._pause(_ANSWERS_WAIT)
+            self._pause(ANSWERS_WAIT)
+
+    def go_on(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do work for an answer until it ends, or the connection does. It raises nothing."""
+        self._start(work)
 
     def broker_answer_unreadable(self, slot: Slot, error: Exception) -> None:
         """The broker's answer can't be rewritten, and may not pass as it is: end the connection."""
@@ -525,7 +524,7 @@ class ClientConnection(asyncio.Protocol):
     def held_up_bytes(self) -> int:
         """What the broker has yet to take, where bytes of the memory budget wait for that."""
         held_up = (
-            self._charges.forwarded_bytes and not self._paused & _CLIENT_FULL
+            self._charges.forwarded_bytes and not self.gate.causes & CLIENT_FULL
         )  # else it is the client that takes nothing
         transport = self.upstream.transport if self.upstream is not None and held_up else None
         return transport.get_write_buffer_size() if transport is not None else 0
@@ -554,12 +553,12 @@ class ClientConnection(asyncio.Protocol):
 
     def drain(self) -> None:
         """Read no further request; close when every answer that matters is given."""
-        self._pause(_ENDING)
+        self._pause(ENDING)
         self._close_if_done()
 
     def close(self) -> None:
         """End at once; what is written is still sent."""
-        self._pause(_ENDING)
+        self._pause(ENDING)
         if self._transport is not None:
             self._transport.close()
         elif not self._does_unanswered:
@@ -567,7 +566,7 @@ class ClientConnection(asyncio.Protocol):
 
     def abort(self) -> None:
         """End at once; what is not sent is lost."""
-        self._pause(_ENDING)
+        self._pause(ENDING)
         if self._transport is not None:
             self._transport.abort()
             return
@@ -603,9 +602,9 @@ class ClientConnection(asyncio.Protocol):
         if self._ended:
             upstream.close()
             return
-        if self._paused & _CLIENT_FULL:
+        if self.gate.causes & CLIENT_FULL:
             upstream.pause_reading()
-        self._unpause(_CONNECTING)
+        self._unpause(CONNECTING)
 
     def _try_own_broker(self) -> None:
         """Try to return to the client's own broker, at most once in `LEAST_PAUSE_S`; requests go on meanwhile."""
@@ -624,7 +623,7 @@ class ClientConnection(asyncio.Protocol):
         own = await reach_again(self.context.cluster, self.node_id, self._new_upstream)
         if own is None:
             return
-        if left is None or left is not self.upstream or not left.is_idle or self._paused & (_CONNECTING | _ENDING):
+        if left is None or left is not self.upstream or not left.is_idle or self.gate.causes & (CONNECTING | ENDING):
             own.forsake()
         elif self.context.settings.brokers.with_sasl:
             own.forsake()
@@ -633,7 +632,7 @@ class ClientConnection(asyncio.Protocol):
             self.upstream, self.stands_in = own, False
             self._made_again_s = self.context.now()
             left.forsake()
-            if self._paused & _CLIENT_FULL:
+            if self.gate.causes & CLIENT_FULL:
                 own.pause_reading()
 
     def _start_behind_barrier(self, waiting: Coroutine[Any, Any, None], slot: Slot | None) -> None:
@@ -645,7 +644,7 @@ class ClientConnection(asyncio.Protocol):
                     slot.lose()
 
         self._unanswered = slot is not None and slot not in self._slots
-        self._pause(_BARRIER)
+        self._pause(BARRIER)
         self._start(self._behind_barrier(waiting, slot)).add_done_callback(ended)
 
     async def _behind_barrier(self, waiting: Coroutine[Any, Any, None], slot: Slot | None) -> None:
@@ -657,15 +656,15 @@ class ClientConnection(asyncio.Protocol):
                 slot.lose()
             if isinstance(error, asyncio.CancelledError):
                 raise
-        self._unpause(_BARRIER)
-        if self._paused & _ENDING:
+        self._unpause(BARRIER)
+        if self.gate.causes & ENDING:
             self._close_if_done()
 
     def _handler_failed(self, error: BaseException) -> None:
         if isinstance(error, ProtocolError):
             self._reject(str(error))
             return
-        self._pause(_ENDING)
+        self._pause(ENDING)
         if not isinstance(error, (BrokerUnreachable, asyncio.CancelledError)):
             self.context.connections.failed(self, error)
             self.abort()
@@ -676,23 +675,22 @@ class ClientConnection(asyncio.Protocol):
         task.add_done_callback(self._tasks.discard)
         return task
 
-    def _pause(self, reason: int) -> None:
-        self._paused |= reason
+    def _pause(self, cause: int) -> None:
+        self.gate.pause(cause)
         self._reader.stop()
         self._update_reading()
 
-    def _unpause(self, reason: int) -> None:
-        """Go on in a step of its own: whoever made room (another connection, the WAL) is not to run our requests."""
-        if not self._paused & reason:
+    def _unpause(self, cause: int) -> None:
+        """Go on in a step of its own, so that the part that made room (the WAL, say) does not run our requests."""
+        if not self.gate.resume(cause):
             return
-        self._paused &= ~reason
-        if self._paused:
+        if self.gate.causes:
             self._update_reading()
         else:
             asyncio.get_running_loop().call_soon(self._resume)
 
     def _resume(self) -> None:
-        if not self._paused:
+        if not self.gate.causes:
             self._read(self._reader.resume)
 
     def _read(self, step: Callable[[], None]) -> None:
@@ -705,7 +703,7 @@ class ClientConnection(asyncio.Protocol):
             self._handler_failed(error)
         self._opened = None
         self._update_reading()
-        if self._goes_on is not None and not self._paused:
+        if self._goes_on is not None and not self.gate.causes:
             self._end()
 
     def _update_reading(self) -> None:
@@ -720,7 +718,7 @@ class ClientConnection(asyncio.Protocol):
             return
         if transport.is_closing():
             return
-        reading = not self._paused or (self._reader.in_frame and not self._paused & _STOP_IN_FRAME)
+        reading = not self.gate.causes or self.gate.reads(self._reader.in_frame)
         if not reading or not self._reader.partial:
             self.frame_began_s = None
         elif self.frame_began_s is None:
@@ -731,18 +729,18 @@ class ClientConnection(asyncio.Protocol):
 
     def _unmute(self) -> None:
         self._muted = None
-        self._unpause(_THROTTLED)
+        self._unpause(THROTTLED)
 
     def _check_in_flight(self) -> None:
         if len(self._slots) >= self._max_in_flight:
-            self._pause(_IN_FLIGHT)
+            self._pause(IN_FLIGHT)
 
     def _broker_pauses(self, paused: bool) -> None:
         if paused:
-            self._pause(_BROKER_FULL)
+            self._pause(BROKER_FULL)
         else:
             self._charges.give_back_forwarded()
-            self._unpause(_BROKER_FULL)
+            self._unpause(BROKER_FULL)
 
     def _broker_lost(self, upstream: BrokerConnection) -> None:
         if upstream is not self.upstream:
@@ -751,10 +749,10 @@ class ClientConnection(asyncio.Protocol):
             self._lingers = False
             self.context.connections.forget(self)
         if self._goes_on_without_broker():
-            self._pause(_CONNECTING)
+            self._pause(CONNECTING)
             self._connecting = self._start(self._connect())
             return
-        self._pause(_ENDING)
+        self._pause(ENDING)
         self._close_if_done()
 
     def _goes_on_without_broker(self) -> bool:
@@ -763,7 +761,7 @@ class ClientConnection(asyncio.Protocol):
         It may have closed one that was idle, while the proxy served the client itself, or it is down.
         """
         upstream, context = self.upstream, self.context
-        if upstream is None or upstream.wrote_unanswered or self._paused & (_ENDING | _CONNECTING):
+        if upstream is None or upstream.wrote_unanswered or self.gate.causes & (ENDING | CONNECTING):
             return False
         if self._transport is None or self._transport.is_closing() or any(slot.lost for slot in self._slots):
             return False
@@ -784,7 +782,7 @@ class ClientConnection(asyncio.Protocol):
         return self.context.settings.fetch.read_near_replicas and self.context.near_brokers.is_foreign(self.node_id)
 
     def _resume_broker(self) -> None:
-        if self.upstream is not None and not self._paused & _CLIENT_FULL:
+        if self.upstream is not None and not self.gate.causes & CLIENT_FULL:
             self.upstream.resume_reading()
 
     def _flush(self) -> None:
@@ -802,15 +800,15 @@ class ClientConnection(asyncio.Protocol):
             self.context.stats.count_answer(head.api_key, perf_counter() - head.began_s)
             if head.let_go is not None:
                 self._not_taken.append(head.let_go)
-        if self._not_taken and not self._paused & _CLIENT_FULL:
+        if self._not_taken and not self.gate.causes & CLIENT_FULL:
             self._let_go()
-        if self._paused & _ANSWERS_WAIT and self._held_response_bytes <= self._max_held_response_bytes:
-            self._unpause(_ANSWERS_WAIT)
-        if self._paused & _IN_FLIGHT and len(slots) < self._max_in_flight:
-            self._unpause(_IN_FLIGHT)
+        if self.gate.causes & ANSWERS_WAIT and self._held_response_bytes <= self._max_held_response_bytes:
+            self._unpause(ANSWERS_WAIT)
+        if self.gate.causes & IN_FLIGHT and len(slots) < self._max_in_flight:
+            self._unpause(IN_FLIGHT)
         if self.upstream is not None and self.upstream.reader.stopped:
             self._resume_broker()
-        if self._paused & _ENDING:
+        if self.gate.causes & ENDING:
             self._close_if_done()
 
     def _write_out(self, slot: Slot) -> None:
@@ -832,16 +830,16 @@ class ClientConnection(asyncio.Protocol):
     @property
     def _has_kept_back(self) -> bool:
         """Whether frames wait for something that comes without the client, or for the step in which they go on."""
-        kept = self._paused & _KEEPS_BACK if self._paused else self._reader.stopped
-        waits = self._charges.granted or (kept and self._reader.partial)
-        return bool(waits) and not self._paused & (_ENDING | _IS_ANSWERED)
+        return self.gate.opens_alone(
+            kept_back=self._reader.partial, granted=self._charges.granted, stopped=self._reader.stopped
+        )
 
     @property
     def _does_unanswered(self) -> bool:
-        return self._unanswered and bool(self._paused & _BARRIER)
+        return self._unanswered and bool(self.gate.causes & BARRIER)
 
     def _close_if_done(self) -> None:
-        busy = self._paused & _BARRIER and not self._slots
+        busy = self.gate.causes & BARRIER and not self._slots
         if not busy and all(slot.api_key in _MAY_BE_CUT for slot in self._slots):
             self.close()
 

@@ -13,8 +13,7 @@ Version notes: Metadata v0 to v3 always create (v4 has the flag), so the brokers
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import structlog
@@ -30,16 +29,19 @@ from proxy.wire.errors import ProtocolError, TooManyElements
 from proxy.wire.metadata import (
     FIRST_RACK_ID,
     MetadataRequest,
+    MetadataRequestTopic,
     encode_metadata_request,
     metadata_topics,
     parse_metadata_request,
     with_topic_errors,
 )
+from proxy.wire.primitives import MAX_WHOLE_ELEMENTS
+from proxy.wire.steps import Pausing, Rewrite, Steps, in_slices
 
 if TYPE_CHECKING:
     from proxy.assembly.context import Context
     from proxy.client.request import Request
-    from proxy.client.slots import Rewrite, Slot
+    from proxy.client.slots import Slot
     from proxy.connection.connection import ClientConnection
     from proxy.wire.primitives import Buffer
 
@@ -48,118 +50,95 @@ log = structlog.get_logger()
 FIRST_FLAG_VERSION = 4
 _SAME_AS_FLAG_VERSION = 3
 _AUTO_CREATE = "auto.create.topics.enable"
-_AGAIN_S, _WARN_AGAIN_S = 1.0, 60.0
-_MAX_REMEMBERED = 10_000
 _INTERNAL = ("__consumer_offsets", "__transaction_state", "__share_group_state")
 """Brokers make them with configs of their own."""
 _MAY_BE_OVER = (NONE, UNKNOWN_TOPIC_OR_PARTITION)
 """While a topic is being created; the next answer knows better."""
 
 
-class OnDemand:
-    """Which topics this proxy is creating on demand, or was refused: clients ask again every 100 ms."""
-
-    def __init__(self, now: Callable[[], float]) -> None:
-        """`now`: monotonic seconds."""
-        self._now = now
-        self._under_way: set[str] = set()
-        self._refused: dict[str, float] = {}
-        self._warned: dict[str, float] = {}
-
-    def begin(self, names: Iterable[str]) -> list[str]:
-        """Those that are to be tried now; the caller sees that `end` is called."""
-        now_s = self._now()
-        chosen = [
-            name
-            for name in names
-            if name not in self._under_way and now_s - self._refused.get(name, -math.inf) >= _AGAIN_S
-        ]
-        self._under_way.update(chosen)
-        return chosen
-
-    def end(self, names: Iterable[str], *, refused: Iterable[str]) -> None:
-        """Of what was begun; what was refused, whoever asks, is not tried again at once."""
-        self._under_way.difference_update(names)
-        for name in refused:
-            _remember(self._refused, name, self._now())
-
-    def warns(self, name: str) -> bool:
-        """Whether the log is to say again that it was refused."""
-        due = self._now() - self._warned.get(name, -math.inf) >= _WARN_AGAIN_S
-        if due:
-            _remember(self._warned, name, self._now())
-        return due
-
-
-def _remember(times: dict[str, float], name: str, now_s: float) -> None:
-    """The latest last, and not too many."""
-    times.pop(name, None)
-    times[name] = now_s
-    while len(times) > _MAX_REMEMBERED:
-        del times[next(iter(times))]
-
-
-def creating_request(context: Context, body: Buffer, version: int) -> MetadataRequest | None:
-    """A request that might create a topic that the proxy is to create; None for any other, and for an unreadable.
+@Pausing
+def creating_request(context: Context, body: Buffer, version: int) -> Steps[MetadataRequest | None]:
+    """Return a request that might create a topic that the proxy is to create; None for any other or unreadable one.
 
     Raises TooManyElements.
     """
     if not context.settings.default_diskless_topics and not context.topics.all() and not _brokers_are_missing(context):
         return None
     try:
-        asked = parse_metadata_request(body, version)
+        asked = yield from parse_metadata_request.steps(body, version)
     except TooManyElements:
         raise
     except ProtocolError:
         return None  # the broker's to refuse
-    if not asked.allow_auto_topic_creation or not any(_is_mine(context, name) for name in _names(asked)):
-        return None
-    return asked
+    for some in in_slices(asked.topics or () if asked.allow_auto_topic_creation else ()):
+        if any(topic.name is not None and _is_mine(context, topic.name) for topic in some):
+            return asked
+        yield
+    return None
 
 
-def is_all_known(context: Context, asked: MetadataRequest) -> bool:
-    """Whether it names diskless topics only that are there already, so that the brokers need but create nothing."""
-    entries = [context.topics.find(name) for name in _names(asked)]
-    return all(entry is not None and entry.state == "live" for entry in entries)
+@Pausing
+def is_all_known(context: Context, asked: MetadataRequest) -> Steps[bool]:
+    """Return whether all topics that it names are live diskless topics, so that the brokers create nothing."""
+    for some in in_slices(asked.topics or ()):
+        entries = [context.topics.find(topic.name) for topic in some if topic.name is not None]
+        if not all(entry is not None and entry.state == "live" for entry in entries):
+            return False
+        yield
+    return True
 
 
-def without_creation(asked: MetadataRequest) -> bytes:
-    """The body by which nothing is created, in the highest version that brokers know up to the request's."""
-    return encode_metadata_request(asked._replace(version=_version(asked), allow_auto_topic_creation=False))
+@Pausing
+def without_creation(asked: MetadataRequest) -> Steps[bytes]:
+    """Return the body by which nothing is created, in the highest version that brokers know up to the request's."""
+    return (
+        yield from encode_metadata_request.steps(
+            asked._replace(version=_version(asked), allow_auto_topic_creation=False)
+        )
+    )
 
 
 async def answer(
     connection: ClientConnection, request: Request, slot: Slot, asked: MetadataRequest, rewrite: Rewrite
 ) -> None:
     """Create what is missing, and fill the slot as the brokers then answer. Raises BrokerUnreachable, ProtocolError."""
-    version = _version(asked)
-    body = await connection.ask(request, METADATA, version, without_creation(asked))
-    missing = [
-        topic.name
-        for topic in metadata_topics(body, version)
-        if topic.error_code == UNKNOWN_TOPIC_OR_PARTITION and topic.name is not None
-    ]
+    version, turns = _version(asked), connection.context.turns
+    if asked.version < _SAME_AS_FLAG_VERSION and len(asked.topics or ()) > MAX_WHOLE_ELEMENTS:
+        raise TooManyElements(f"Metadata v{asked.version} names more than {MAX_WHOLE_ELEMENTS} topics to be created")
+    asking = await turns.do(without_creation.steps(asked))
+    body = await connection.ask(request, METADATA, version, asking)
+    missing = await turns.do(_missing(body, version))
     if missing:
-        errors = await _create(connection, request, asked, missing)
-        body = await connection.ask(request, METADATA, version, without_creation(asked))
-        body = memoryview(with_topic_errors(body, version, errors))
+        errors: dict[str, int] = {}
+        for some in in_slices(missing):
+            errors |= await _create(connection, request, asked, some)
+            await turns.next()
+        body = await connection.ask(request, METADATA, version, asking)
+        body = memoryview(await turns.do(with_topic_errors.steps(body, version, errors)))
     if asked.version < _SAME_AS_FLAG_VERSION:
         older = at_version(read_response(METADATA, version, body), asked.version, response=True)
         body = memoryview(encode(older))
-    slot.fill(rewrite(body))
+    slot.fill(await turns.rewritten(rewrite(body)))
+
+
+def _missing(body: Buffer, version: int) -> Steps[list[str]]:
+    """The topics that brokers don't have."""
+    topics, missing = (yield from metadata_topics.steps(body, version)), list[str]()
+    for some in in_slices(topics):
+        missing += [one.name for one in some if one.error_code == UNKNOWN_TOPIC_OR_PARTITION and one.name is not None]
+        yield
+    return missing
 
 
 async def _create(
-    connection: ClientConnection, request: Request, asked: MetadataRequest, missing: list[str]
+    connection: ClientConnection, request: Request, asked: MetadataRequest, missing: Sequence[str]
 ) -> dict[str, int]:
     """Let the brokers create what is theirs, and create the others; Kafka's errors that the client is to hear of."""
     context, version = connection.context, _version(asked)
     errors: dict[str, int] = {}
     theirs = [name for name in missing if not _is_mine(context, name)]
     if theirs:
-        again = asked._replace(
-            version=version, topics=[topic for topic in asked.topics or () if topic.name in set(theirs)]
-        )
+        again = asked._replace(version=version, topics=[MetadataRequestTopic(name) for name in theirs])
         body = await connection.ask(request, METADATA, version, encode_metadata_request(again))
         told = {topic.name: topic.error_code for topic in metadata_topics(body, version) if topic.name is not None}
         errors = {name: error_code for name, error_code in told.items() if error_code not in _MAY_BE_OVER}
@@ -244,10 +223,6 @@ def _brokers_are_missing(context: Context) -> bool:
     return context.under_replicated.enabled and (
         0 < len(context.cluster.view.brokers) < context.topic_defaults.replication_factor
     )
-
-
-def _names(asked: MetadataRequest) -> list[str]:
-    return [topic.name for topic in asked.topics or () if topic.name is not None]
 
 
 def _version(asked: MetadataRequest) -> int:

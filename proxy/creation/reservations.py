@@ -10,21 +10,23 @@ opening gives the same logs and the same entry, undoing names the owner whose re
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import structlog
 
+from proxy import config
+from proxy.brokers.cluster import Cluster
+from proxy.brokers.service import ServiceConnection
 from proxy.brokers.upstream import BrokerUnreachable
-from proxy.coordinator.interface import CoordinatorUnavailable
+from proxy.coordinator.interface import Coordinator, CoordinatorUnavailable
 from proxy.coordinator.interface_registry import NO_TOPIC_ID, DisklessTopic, TopicNotReserved
+from proxy.diskless.coordinates import Coordinates
 from proxy.protocol.api_keys import METADATA
 from proxy.protocol.errors import NONE, TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_OR_PARTITION
+from proxy.routing.fleet import Fleet
+from proxy.topics.topics import Topics
 from proxy.wire.errors import ProtocolError
 from proxy.wire.metadata import MetadataTopic, build_metadata_request, metadata_topics
-
-if TYPE_CHECKING:
-    from proxy.assembly.context import Context
-    from proxy.brokers.service import ServiceConnection
 
 log = structlog.get_logger()
 
@@ -38,8 +40,25 @@ _SWEEP_S = 2.0
 class Reservations:
     """Opens, undoes and settles reservations."""
 
-    def __init__(self, context: Context) -> None:
-        self._context = context
+    def __init__(
+        self,
+        settings: config.Fleet,
+        *,
+        topics: Topics,
+        coordinator: Coordinator,
+        coordinates: Coordinates,
+        fleet: Fleet,
+        cluster: Cluster,
+        now: Callable[[], float],
+    ) -> None:
+        """`now`: monotonic seconds."""
+        self._settings = settings
+        self._topics = topics
+        self._coordinator = coordinator
+        self._coordinates = coordinates
+        self._fleet = fleet
+        self._cluster = cluster
+        self._now = now
         self._orphaned_since_s: dict[tuple[str, str], float] = {}
         """By name and owner."""
         self._under_way: set[str] = set()
@@ -50,15 +69,15 @@ class Reservations:
     async def open(self, name: str, topic_id: bytes, partitions: int) -> None:
         """Make the logs and let the topic be used. Raises CoordinatorUnavailable; TopicNotReserved where it may not be
         any more."""
-        known = self._context.topics.find(topic_id)
+        known = self._topics.find(topic_id)
         growing = known is not None and known.state == "live"
-        await self._context.coordinator.create_logs(topic_id, range(partitions), growing=growing)
+        await self._coordinator.create_logs(topic_id, range(partitions), growing=growing)
         try:
-            await self._context.topics.registry.activate(name, topic_id, partitions)
+            await self._topics.registry.activate(name, topic_id, partitions)
         except TopicNotReserved:
-            await self._context.coordinator.delete_logs(topic_id, range(partitions))
+            await self._coordinator.delete_logs(topic_id, range(partitions))
             raise
-        await self._context.topics.load()
+        await self._topics.load()
         log.info("diskless_topic_created", topic=name, partitions=partitions)
 
     async def undo(self, name: str, owner: str | None = None) -> None:
@@ -68,9 +87,9 @@ class Reservations:
         """
         try:
             # By the ID that a reservation has: another proxy may have opened it meanwhile.
-            identity = self._context.fleet.identity
-            await self._context.topics.registry.remove(name, NO_TOPIC_ID, identity if owner is None else owner)
-            await self._context.topics.load()
+            identity = self._fleet.identity
+            await self._topics.registry.remove(name, NO_TOPIC_ID, identity if owner is None else owner)
+            await self._topics.load()
         except CoordinatorUnavailable as error:
             self.leave(name, never_made=True)
             log.warning("reservation_left", topic=name, reason=str(error), remedy="none: it is settled later")
@@ -80,16 +99,15 @@ class Reservations:
 
         May be repeated, and leaves a topic alone that has another ID by now. Raises CoordinatorUnavailable.
         """
-        context = self._context
-        await context.topics.registry.begin_delete(topic.name, topic.topic_id)
-        await context.topics.load()
+        await self._topics.registry.begin_delete(topic.name, topic.topic_id)
+        await self._topics.load()
         if any(topic.topic_id):
-            now = context.topics.find(topic.topic_id)  # it may have grown
+            now = self._topics.find(topic.topic_id)  # it may have grown
             partitions = max(topic.partitions, now.partitions if now is not None else 0)
-            await context.coordinator.delete_logs(topic.topic_id, range(partitions))
-        await context.topics.registry.remove(topic.name, topic.topic_id)
-        await context.topics.load()
-        context.reader.coordinates.forget(topic.topic_id)
+            await self._coordinator.delete_logs(topic.topic_id, range(partitions))
+        await self._topics.registry.remove(topic.name, topic.topic_id)
+        await self._topics.load()
+        self._coordinates.forget(topic.topic_id)
 
     def begin(self, name: str) -> bool:
         """Whether this process may begin to reserve or settle a name: nothing of it does so now. `end` follows."""
@@ -119,7 +137,7 @@ class Reservations:
         Raises ProtocolError, and BrokerUnreachable also where it doesn't say: a topic that the proxy's own principal
         may not see is not one that is not there.
         """
-        body = await (connection or self._context.cluster.service).ask(
+        body = await (connection or self._cluster.service).ask(
             METADATA, _METADATA_VERSION, build_metadata_request(_METADATA_VERSION, [name])
         )
         found = next((topic for topic in metadata_topics(body, _METADATA_VERSION) if topic.name == name), None)
@@ -133,10 +151,10 @@ class Reservations:
 
     async def shadow_anywhere(self, name: str) -> MetadataTopic | None:
         """As `shadow`, of the first live broker that knows it: they hear of topics one after the other."""
-        if not self._context.cluster.view.brokers:
+        if not self._cluster.view.brokers:
             raise BrokerUnreachable("no broker is known")
-        for node_id in sorted(self._context.cluster.view.brokers):
-            connection = self._context.cluster.connection_to(node_id)
+        for node_id in sorted(self._cluster.view.brokers):
+            connection = self._cluster.connection_to(node_id)
             try:
                 if (found := await self.shadow(name, connection)) is not None:
                     return found
@@ -164,12 +182,12 @@ class Reservations:
         """Settle, for ever, what proxies left behind that are no longer in the fleet, and what this one left."""
         while True:
             await asyncio.sleep(_SWEEP_S)
-            now_s, fleet_settings = self._context.now(), self._context.settings.fleet
+            now_s, fleet_settings = self._now(), self._settings
             lease_s, late_s = fleet_settings.lease_ms / 1000, fleet_settings.create_topic_timeout_ms / 1000
-            fleet, own = self._context.fleet.records, self._context.fleet.identity
+            fleet, own = self._fleet.records, self._fleet.identity
             orphaned = {
                 topic.name: topic
-                for topic in self._context.topics.all()
+                for topic in self._topics.all()
                 if (topic.state == "reserved" and topic.owner not in fleet)
                 or (topic.state == "reserved" and topic.owner == own and topic.name in self._left)
                 or (topic.state == "live" and topic.name in self._left)
@@ -193,7 +211,7 @@ class Reservations:
 
     async def _settle_left(self, topic: DisklessTopic, *, may_undo: bool) -> None:
         """Raises BrokerUnreachable, ProtocolError, CoordinatorUnavailable: it is tried again."""
-        never_made = topic.owner == self._context.fleet.identity and self._left.get(topic.name, False)
+        never_made = topic.owner == self._fleet.identity and self._left.get(topic.name, False)
         shadow = None if never_made else await self.shadow_anywhere(topic.name)
         if topic.state == "live":
             # One that did not grow with its shadow; where that is gone or another one, `housekeeping/shadows.py` acts.

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from kio.schema.errors import ErrorCode
 
-from proxy.brokers.broker_defaults import DefaultsRefused, retention_defaults
+from proxy.brokers.broker_defaults import DefaultsRefused, RetentionDefaults, retention_defaults
 from proxy.brokers.upstream import BrokerUnreachable
-from proxy.housekeeping.retention import RetentionDefaults
 from proxy.protocol.errors import NONE, REQUEST_TIMED_OUT
 from proxy.topics.topic_configs import DISKLESS_ENABLE, MIN_INSYNC_REPLICAS, SHADOW_CONFIGS, as_described, governs_data
 from proxy.topics.topic_resources import DYNAMIC_TOPIC_CONFIG, TOPIC, being_made, diskless_topics_of

@@ -15,10 +15,10 @@ from proxy.client.request import Request
 from proxy.wire.cold_parts import AnswerPart, answer_part, join_answers, request_parts
 from proxy.wire.errors import ProtocolError
 from proxy.wire.primitives import Buffer
+from proxy.wire.steps import Rewrite
 
 Handler = Callable[[Any, Request], Coroutine[Any, Any, None] | None]
 """Gets a `ClientConnection`, which this module only passes on."""
-_Rewrite = Callable[[memoryview], list[Buffer]]
 
 
 class Spread(NamedTuple):
@@ -76,7 +76,7 @@ class _Part:
         self._connection = connection
         self._request = request
         self._slot: _PartSlot | None = None
-        self._forwarded: tuple[Request, _Rewrite | None] | None = None
+        self._forwarded: tuple[Request, Rewrite | None] | None = None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._connection, name)
@@ -89,7 +89,7 @@ class _Part:
         if self._forwarded is not None:
             request, rewrite = self._forwarded
             body: memoryview = await self._connection.ask(request, request.api_key, request.api_version, [request.body])
-            return b"".join(rewrite(body)) if rewrite is not None else body
+            return b"".join(await self._connection.context.turns.rewritten(rewrite(body))) if rewrite else body
         if self._slot is None or self._slot.body is None:
             raise BrokerUnreachable("a part of the request has no answer")
         return self._slot.body
@@ -99,7 +99,7 @@ class _Part:
         self._slot = _PartSlot()
         return self._slot
 
-    def forward(self, request: Request, rewrite: _Rewrite | None = None) -> None:
+    def forward(self, request: Request, rewrite: Rewrite | None = None) -> None:
         """Does what `ClientConnection` does."""
         self._forwarded = request, rewrite
 

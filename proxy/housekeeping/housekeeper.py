@@ -13,7 +13,7 @@ import structlog
 
 from proxy.accounting.rollups.expiry import INTERVAL_MS as ROLLUPS_INTERVAL_MS
 from proxy.accounting.rollups.expiry import RollupExpiry
-from proxy.brokers.broker_defaults import DefaultsRefused, retention_defaults
+from proxy.brokers.broker_defaults import DefaultsRefused, RetentionDefaults, retention_defaults
 from proxy.brokers.cluster import Cluster
 from proxy.brokers.upstream import BrokerUnreachable
 from proxy.config import Settings
@@ -23,7 +23,7 @@ from proxy.coordinator.lease import Lease, LeaseLost
 from proxy.housekeeping.garbage import GarbageCollector
 from proxy.housekeeping.index import IndexPacker
 from proxy.housekeeping.producers import ProducerExpiry
-from proxy.housekeeping.retention import UNKNOWN, Retention, RetentionDefaults
+from proxy.housekeeping.retention import UNKNOWN, Retention
 from proxy.housekeeping.shadows import Shadows
 from proxy.storage.interface import StorageError
 from proxy.wire.errors import ProtocolError

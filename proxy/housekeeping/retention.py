@@ -7,26 +7,17 @@ the index takes the place of a log segment. What is freed becomes garbage (`garb
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 import structlog
 
+from proxy.brokers.broker_defaults import RetentionDefaults
 from proxy.coordinator.interface import Coordinator, RetainRequest
-from proxy.protocol.cleanup_policy import CLEANUP_POLICY, DELETE, is_deleted_from
+from proxy.protocol.cleanup_policy import CLEANUP_POLICY, is_deleted_from
 from proxy.topics.topics import Topics
 
 log = structlog.get_logger()
 
 PARTITIONS_PER_STEP = 1_000
-
-
-class RetentionDefaults(NamedTuple):
-    """For topics that set none; -1 for no bound."""
-
-    retention_ms: int
-    retention_bytes: int
-    cleanup_policy: str = DELETE
-
 
 UNKNOWN = RetentionDefaults(-1, -1, cleanup_policy="")
 """Until brokers have told them: a topic that does not say what its `cleanup.policy` is may be a compacted one."""

@@ -14,6 +14,7 @@ import structlog
 from proxy import __version__
 from proxy.config import Listeners, Settings, parse_node_ids
 from proxy.coordinator.clock import running_ms
+from proxy.coordinator.fleet_lease import FleetLease
 from proxy.coordinator.interface import CoordinatorUnavailable
 from proxy.coordinator.interface_fleet import FleetStore, ListenersRecord, ProxyRecord, SeenProxy
 from proxy.coordinator.interface_registry import RegistryChange
@@ -77,6 +78,7 @@ class Fleet:
         self,
         settings: Settings,
         store: FleetStore,
+        lease: FleetLease,
         *,
         registry_change: Callable[[], RegistryChange],
         reload: Callable[[], Awaitable[None]],
@@ -90,12 +92,10 @@ class Fleet:
         self._left = False
         self._serving = False
         self._store = store
+        self._lease = lease
         self._registry_change = registry_change
         self._obeys_the_registry = True
         """Whether the registry has the change that this proxy obeys, as of the last heartbeat."""
-        self._lease_until_ms = 0
-        self.lease_number = 0
-        """Number of the newest lease: a lease that begins after the last one ran out is another one."""
         self._served: dict[tuple[str, str], _Served] = {}
         """By name of the listeners and rack of their clients."""
         self._racks: tuple[str, ...] = ()
@@ -104,8 +104,13 @@ class Fleet:
         self._take((self._record(),))
 
     def lease_runs(self) -> bool:
-        """Return whether creators of diskless topics still wait for this proxy's acknowledgement."""
-        return running_ms() < self._lease_until_ms
+        """Return True if creators of diskless topics still wait for this proxy's acknowledgement."""
+        return self._lease.runs()
+
+    @property
+    def lease_number(self) -> int:
+        """Number of the newest lease, see `FleetLease`."""
+        return self._lease.number
 
     def check_lease(self, number: int) -> None:
         """Raise LeaseLapsed unless the lease of this `lease_number` has run without a break until now."""
@@ -146,8 +151,7 @@ class Fleet:
             lapsed = not self.lease_runs()
             if lapsed or not self._obeys_the_registry:
                 await self._reload()
-            self.lease_number += lapsed
-            self._lease_until_ms = began_ms + lease_ms
+            self._lease.extend(began_ms + lease_ms, begins=lapsed)
 
     async def keep_beating(self) -> None:
         """Heartbeats forever; failures are logged once until they end."""
@@ -171,7 +175,7 @@ class Fleet:
     async def leave(self) -> None:
         """Be gone at once, and for good, rather than when the lease ends."""
         self._left = True
-        self._lease_until_ms = 0
+        self._lease.end()
         with suppress(CoordinatorUnavailable):
             async with self._beating:
                 await self._store.leave(self.identity)

@@ -12,7 +12,6 @@ import signal
 import socket
 from collections.abc import Awaitable, Callable, Collection, Coroutine
 from contextlib import suppress
-from datetime import timedelta
 from functools import partial
 from typing import Any, Protocol
 
@@ -21,7 +20,7 @@ import structlog
 from proxy.admin.http import AdminServer
 from proxy.admin.process_source import ProcessSource
 from proxy.assembly.context import Context
-from proxy.assembly.reload_parts import tell_parts
+from proxy.assembly.parts import Parts, build_parts
 from proxy.brokers.upstream import BrokerUnreachable
 from proxy.config import Listeners, Settings
 from proxy.connection.connection import ClientConnection
@@ -30,11 +29,9 @@ from proxy.coordinator.connect import StoreUnfit, connect
 from proxy.coordinator.interface import CoordinatorUnavailable
 from proxy.coordinator.layout import check_store
 from proxy.handlers import HANDLERS, check_handlers
-from proxy.process import open_files
-from proxy.process.loop_lag import measure_loop_lag
-from proxy.process.memory_trim import keep_trimming
 from proxy.process.ports import Bound, StartError, bind_all, bind_late
-from proxy.security.tls import TlsError, TlsFiles, keep_fresh, listener_tls
+from proxy.routing.fleet import Fleet
+from proxy.security.tls import TlsError, TlsFiles, listener_tls
 from proxy.server.reload import Reloader
 from proxy.storage import open_storage
 from proxy.storage.interface import StorageError
@@ -76,8 +73,9 @@ class Server:
         `read_settings`: for a reload, see `Reloader`.
         """
         self.settings = settings
-        self.reloader = Reloader(settings, read_settings, self._tell_parts)
-        self._context_made: Context | None = None
+        self.reloader = Reloader(settings, read_settings, self._take_settings)
+        self._parts: Parts | None = None
+        self._context: Context | None = None
         self._outside = outside or partial(AdminServer, settings.admin)
         self._shared_ports = hold_ports is not None
         self._ask_for_ports = hold_ports or (lambda node_id: None)
@@ -98,50 +96,51 @@ class Server:
         stop = self._on_signals()
         self._keep(self.reloader.keep_reloading())
         sockets = bind_all(self.settings, shared=self._shared_ports)
-        context = self._context_made = await self._context()
+        parts = self._parts = await self._build()
         outside = self._outside(
-            ProcessSource(context, self.why_not_ready, stop.set, why_not_serving=self.why_not_serving)
+            ProcessSource(parts, partial(self.why_not_ready, parts), stop.set, why_not_serving=self.why_not_serving)
         )
         try:
             await outside.start()
-            if await self._until(stop, self._start(context)):
-                context.connections.max_connections = open_files.max_connections(self.settings)
+            if await self._until(stop, self._start(parts)):
+                parts.clients.limit_connections()
                 for bound in sockets:
-                    await self._listen(context, bound)
-                context.broker_ports.begin(self._listen_late, self._ports_changed, self._hold)
-                await context.fleet.begin_serving()
+                    await self._listen(bound)
+                parts.brokers.broker_ports.begin(self._listen_late, self._ports_changed, self._hold)
+                await parts.routing.fleet.begin_serving()
                 self.not_ready = None
                 log.info(
                     "ready",
                     rack=self.settings.rack,
                     bootstrap=f"{self.settings.listeners.client_host}:{self.settings.listeners.bootstrap_port}",
-                    brokers=sorted(context.cluster.view.brokers),
-                    diskless_topics=len(context.topics.all()),
+                    brokers=sorted(parts.brokers.cluster.view.brokers),
+                    diskless_topics=len(parts.topics.topics.all()),
                 )
                 await stop.wait()
-                await self._drain(context, stop)
+                await self._drain(parts, stop)
         finally:
             for one in (*(bound.socket for bound in sockets), *self._late):
                 one.close()
-            await self._close(context, outside)
+            await self._close(parts, outside)
 
-    def why_not_ready(self, context: Context) -> str | None:
-        """What keeps clients from being served; None where all is well."""
+    def why_not_ready(self, parts: Parts) -> str | None:
+        """Return what keeps clients from being served; None if nothing does."""
         if self.not_ready is not None:
             return self.not_ready
-        if not context.fleet.lease_runs():
+        if not parts.routing.fleet.lease_runs():
             return "coordinator: no heartbeat within fleet.lease_ms; start the store or fix redis.url"
-        if context.store_watch.unfit is not None:
-            return f"coordinator: {context.store_watch.unfit}"
-        if context.cluster.failure is not None:
-            return f"brokers: {context.cluster.failure}; start them or fix brokers.bootstrap"
+        if parts.guard.store_watch.unfit is not None:
+            return f"coordinator: {parts.guard.store_watch.unfit}"
+        if parts.brokers.cluster.failure is not None:
+            return f"brokers: {parts.brokers.cluster.failure}; start them or fix brokers.bootstrap"
         return None
 
     def why_not_serving(self) -> str | None:
         """What keeps clients from being let in at all: those of classic topics are served without a coordinator."""
         return self.not_ready
 
-    async def _context(self) -> Context:
+    async def _build(self) -> Parts:
+        """Build all parts. Raises StartError."""
         try:
             self._tls = {
                 listeners: listener_tls(listeners.tls, f"{self.settings.section_of(listeners)}.tls")
@@ -150,9 +149,11 @@ class Server:
             }
             self._warn_of_clear_text()
             storage = open_storage(self.settings.storage, self.settings.storage_class)
-            return Context(self.settings, storage, await connect(self.settings.redis), HANDLERS)
+            parts = build_parts(self.settings, storage, await connect(self.settings.redis), self._tls.values())
         except (StorageError, TlsError) as error:
             raise StartError(str(error)) from error
+        self._context = Context(parts, HANDLERS)
+        return parts
 
     def _warn_of_clear_text(self) -> None:
         """What the brokers want encrypted, clients may send in clear to the proxy."""
@@ -167,50 +168,18 @@ class Server:
                     remedy=f"set {self.settings.section_of(listeners)}.tls",
                 )
 
-    async def _start(self, context: Context) -> None:
-        """Everything that must have answered before the first client is let in."""
-        await self._healing("storage", context.storage.open)
-        await self._healing("coordinator", partial(check_store, context.store, self.settings.redis))
-        await self._healing("coordinator", context.store_watch.open)
-        await self._healing("coordinator", context.fleet.beat)
-        await self._healing("coordinator", context.fleet.beat)  # the first one loaded the registry, this one says so
-        await self._healing("brokers", context.cluster.refresh)
-        await context.topic_defaults.refresh()
-        await context.replica_selector.refresh()
-        access = context.cluster.access
-        context.certificates = [*self._tls.values(), *([access.tls] if access.tls else [])]
-        for work in (
-            measure_loop_lag(context.stats.loop_lag_seconds),
-            context.store_watch.keep_watching(),
-            context.fleet.keep_beating(),
-            context.topics.follow(context.fleet.beat),
-            context.reader.coordinates.follow(),
-            context.cluster.keep_fresh(),
-            context.quotas.keep_fresh(
-                context.cluster.service.ask,
-                lambda: self.settings.fetch.read_near_replicas or bool(context.topics.all()),
-                self.settings.brokers.quotas_refresh_ms / 1000,
-            ),
-            context.connections.sweep(context.memory),
-            keep_trimming(lambda: self.settings.limits.memory_trim_interval_ms),
-            context.reservations.keep_settling(),
-            context.housekeeper.keep_house(),
-            context.replication_keeper.keep_completing(),
-            context.under_replicated.unmade.keep_forgetting(),
-            context.index_watch.keep_watching(),
-            context.topic_defaults.follow(),
-            context.replica_selector.follow(),
-            context.replicas.follow(),
-            context.log_ends.follow(),
-            context.replica_connections.tend(),
-            context.topic_names.follow(),
-            context.rollups.keep_writing(),
-            keep_fresh(
-                context.certificates,
-                self.settings.certificate_reload_interval_ms / 1000,
-                timedelta(days=self.settings.certificate_warning_days),
-            ),
-        ):
+    async def _start(self, parts: Parts) -> None:
+        """Wait until all that the first client needs has answered, then begin the background work."""
+        fleet = parts.routing.fleet
+        await self._healing("storage", parts.stores.storage.open)
+        await self._healing("coordinator", partial(check_store, parts.stores.store, self.settings.redis))
+        await self._healing("coordinator", parts.guard.store_watch.open)
+        await self._healing("coordinator", fleet.beat)
+        await self._healing("coordinator", fleet.beat)  # the first one loaded the registry, this one says so
+        await self._healing("brokers", parts.brokers.cluster.refresh)
+        await parts.topics.topic_defaults.refresh()
+        await parts.replicas.replica_selector.refresh()
+        for work in parts.background():
             self._keep(work)
 
     async def _healing(self, part: str, attempt: Callable[[], Awaitable[None]]) -> None:
@@ -233,15 +202,17 @@ class Server:
                     log_at_s = loop.time() + _LOG_AGAIN_S
             await asyncio.sleep(_START_RETRY_S)
 
-    async def _listen(self, context: Context, bound: Bound) -> None:
-        made = partial(ClientConnection, context, bound.listeners, bound.node_id)
+    async def _listen(self, bound: Bound) -> None:
+        assert self._parts is not None
+        assert self._context is not None
+        made = partial(ClientConnection, self._context, bound.listeners, bound.node_id)
         tls = self._tls.get(bound.listeners)
         try:
             if tls is None:
                 loop = asyncio.get_running_loop()
                 self._listeners.append(await loop.create_server(made, sock=bound.socket, backlog=_BACKLOG))
             else:
-                listener = TlsListener(bound.socket, tls, made, context.connections, self.settings.limits)
+                listener = TlsListener(bound.socket, tls, made, self._parts.clients.connections, self.settings.limits)
                 listener.start(_BACKLOG)
                 self._listeners.append(listener)
         except OSError as error:  # whoever bound the port at the same time as this process now listens
@@ -249,7 +220,6 @@ class Server:
 
     def _listen_late(self, listeners: Listeners, node_id: int) -> None:
         """Listen for a broker that joined; at once, as the next answer names the port. Raises StartError."""
-        assert self._context_made is not None
         bound = bind_late(self.settings, listeners, node_id, shared=self._shared_ports)
         try:
             bound.socket.listen(_BACKLOG)
@@ -257,17 +227,17 @@ class Server:
             bound.socket.close()
             raise bound.taken(error) from error
         self._late.append(bound.socket)
-        self._see_through(self._listen(self._context_made, bound))
+        self._see_through(self._listen(bound))
 
     def _ports_changed(self) -> None:
         """Name the new port to clients at once, and have the other proxies name it soon."""
-        assert self._context_made is not None
-        self._context_made.fleet.take_own_ports()
-        self._see_through(self._beat(self._context_made))
+        assert self._parts is not None
+        self._parts.routing.fleet.take_own_ports()
+        self._see_through(self._beat(self._parts.routing.fleet))
 
-    async def _beat(self, context: Context) -> None:
+    async def _beat(self, fleet: Fleet) -> None:
         with suppress(CoordinatorUnavailable):  # a later heartbeat says it
-            await context.fleet.beat()
+            await fleet.beat()
 
     def _see_through(self, work: Coroutine[Any, Any, None]) -> None:
         """Do work that ends by itself."""
@@ -284,45 +254,46 @@ class Server:
 
     def ports_held(self, node_id: int, error: str | None) -> None:
         """Take the parent's answer: it holds a broker's ports, or says why it can't."""
-        if self._context_made is None:
+        if self._parts is None:
             return
         if error is not None:
-            self._context_made.broker_ports.failed(node_id, error)
+            self._parts.brokers.broker_ports.failed(node_id, error)
             return
         self._held.add(node_id)
-        self._context_made.broker_ports.open_missing()
+        self._parts.brokers.broker_ports.open_missing()
 
-    async def _drain(self, context: Context, stop: asyncio.Event) -> None:
+    async def _drain(self, parts: Parts, stop: asyncio.Event) -> None:
         """Tell clients of other proxies, then stop accepting, answer what is in flight, close.
 
         A second signal ends it at once, apart from the last rollup, which has a few seconds of its own.
         """
+        connections = parts.clients.connections
         self.not_ready = "draining"
-        log.info("draining", connections=len(context.connections))
+        log.info("draining", connections=len(connections))
         stop.clear()
         try:
             async with asyncio.timeout(self.settings.limits.drain_timeout_ms / 1000):
-                drained = await self._until(stop, self._hand_over(context))
-            log.info("drained" if drained else "drain_cut_short", connections=len(context.connections))
+                drained = await self._until(stop, self._hand_over(parts))
+            log.info("drained" if drained else "drain_cut_short", connections=len(connections))
         except TimeoutError:
-            log.warning("drain_timeout", connections=len(context.connections), remedy="raise limits.drain_timeout_ms")
+            log.warning("drain_timeout", connections=len(connections), remedy="raise limits.drain_timeout_ms")
         finally:
-            await context.rollups.finish()
+            await parts.accounting.rollups.finish()
 
-    async def _hand_over(self, context: Context) -> None:
+    async def _hand_over(self, parts: Parts) -> None:
         """In this order: a client that comes back, or asks where its brokers are, is never sent here again."""
-        await context.fleet.end_serving()
-        context.broker_ports.end()
+        await parts.routing.fleet.end_serving()
+        parts.brokers.broker_ports.end()
         await asyncio.gather(*self._short_work, return_exceptions=True)
         for listener in self._listeners:
             listener.close()
-        await context.connections.drain()
-        await context.intake.drain()
-        await context.wal.drain()
-        await context.finish()
+        await parts.clients.connections.drain()
+        await parts.diskless.intake.drain()
+        await parts.diskless.wal.drain()
+        await parts.process.unfinished.finish()
         with suppress(StorageError):  # others remember, and the log says it while they can't
-            await context.store_watch.keep_known()
-        await context.fleet.leave()
+            await parts.guard.store_watch.keep_known()
+        await parts.routing.fleet.leave()
 
     async def _until(self, stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> bool:
         """Do the work unless a signal comes first; whether it was done."""
@@ -350,25 +321,15 @@ class Server:
             self.not_ready = f"background work ended: {task.exception()!r}; restart the proxy"
             log.critical("background_work_ended", exc_info=task.exception(), remedy="restart the proxy")
 
-    async def _close(self, context: Context, outside: Outside) -> None:
+    async def _close(self, parts: Parts, outside: Outside) -> None:
         for listener in self._listeners:
             listener.close()
-        context.broker_ports.end()
+        parts.brokers.broker_ports.end()
         tasks = [*self._tasks, *self._short_work]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        context.connections.abort()
-        await context.intake.close()
-        await context.wal.close()
-        context.replica_connections.close()
-        context.replicas_service.close()
-        context.cluster.service.close()
-        context.time_lookup.close()
-        await context.cache.close()
-        await context.cold_cache.close()
-        await context.storage.close()
-        await context.store.aclose()
+        await parts.close()
         await outside.close()
 
     def _on_signals(self) -> asyncio.Event:
@@ -379,6 +340,6 @@ class Server:
         loop.add_signal_handler(signal.SIGHUP, self.reloader.want)
         return stop
 
-    def _tell_parts(self, changed: Collection[str]) -> None:
-        if self._context_made is not None:  # else they begin with what the settings say by then
-            tell_parts(self._context_made, changed)
+    def _take_settings(self, changed: Collection[str]) -> None:
+        if self._parts is not None:  # else they begin with the settings of that moment
+            self._parts.take_settings(changed)

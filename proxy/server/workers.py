@@ -144,7 +144,7 @@ def _hold(ports: HeldPorts, node_id: int) -> str | None:
 
 
 class Workers:
-    """`http.AdminSource` for all workers, and their parent."""
+    """`source.AdminSource` for all workers, and their parent."""
 
     def __init__(self, settings: Settings, read_settings: Callable[[], Settings] | None = None) -> None:
         """`read_settings`: see `Reloader`."""

@@ -15,10 +15,7 @@ from kio.index import load_request_schema, load_response_schema
 
 from proxy.wire.cold_lengths import FIXED_BYTES, STRUCT, Field, Walk, layout
 from proxy.wire.errors import ProtocolError, TooManyElements
-from proxy.wire.primitives import INT16, INT32, Buffer, check_end, parsing, write_count
-
-MAX_WHOLE_ELEMENTS = 2_000
-"""Elements of an element that can't be cut, as the assignment of a topic that is to be created: it is read whole."""
+from proxy.wire.primitives import INT16, INT32, MAX_WHOLE_ELEMENTS, Buffer, check_end, parsing, write_count
 
 
 class _Cut(NamedTuple):

@@ -11,6 +11,7 @@ from proxy.wire.metadata import IsDiskless
 from proxy.wire.partition_leaders import Leaders, PartitionLayout, PartitionWalker
 from proxy.wire.primitives import (
     INT16,
+    MAX_WHOLE_ELEMENTS,
     Buffer,
     check_elements,
     check_end,
@@ -20,6 +21,7 @@ from proxy.wire.primitives import (
     skip_string,
     skip_tags,
 )
+from proxy.wire.steps import Pace, Pausing, Steps
 
 FIRST_RACK_ID = 1
 _LAYOUT = PartitionLayout(flexible=True, leader_epoch=True, node_arrays=5)
@@ -33,7 +35,7 @@ def build_lower_request(body: Buffer) -> tuple[bytes, str | None]:
     """Of a request v1 the body as v0, and the client's rack. Raises ProtocolError."""
     data = memoryview(body)
     topics, at = read_count(data, 0, True)
-    check_elements(topics)
+    check_elements(topics, MAX_WHOLE_ELEMENTS)
     for _ in range(topics):
         at = skip_tags(data, skip_string(data, at, True))
     at += 4
@@ -47,8 +49,8 @@ def build_lower_request(body: Buffer) -> tuple[bytes, str | None]:
     return b"".join((data[:at], data[end:])), rack or None
 
 
-@parsing
-def rewrite_response(body: Buffer, version: int, is_diskless: IsDiskless, leaders: Leaders) -> list[Buffer]:
+@Pausing
+def rewrite_response(body: Buffer, version: int, is_diskless: IsDiskless, leaders: Leaders) -> Steps[list[Buffer]]:
     """Return the body as clients get it: partitions of diskless topics as `rewrite_metadata_response` makes them.
 
     Raises ProtocolError.
@@ -57,7 +59,7 @@ def rewrite_response(body: Buffer, version: int, is_diskless: IsDiskless, leader
         raise ProtocolError(f"DescribeTopicPartitions v{version} is not parsed here")
     data = memoryview(body)
     walker = PartitionWalker(_LAYOUT, leaders)
-    copied, out = 0, bytearray()
+    copied, out, pace = 0, bytearray(), Pace()
     count, at = read_count(data, 4, True)
     for _ in range(count):
         (error_code,) = INT16.unpack_from(data, at)
@@ -67,9 +69,9 @@ def rewrite_response(body: Buffer, version: int, is_diskless: IsDiskless, leader
         partitions = max(partitions, 0)
         if not error_code and is_diskless(name, topic_id):
             out += data[copied:at]
-            at = copied = walker.lead(data, at, partitions, out, name)
+            at = copied = yield from walker.written(data, at, partitions, out, name, pace, led=True)
         else:
-            at = walker.skip(data, at, partitions)
+            at = yield from walker.skipped(data, at, partitions, pace)
         at = skip_tags(data, at + 4)
     check_end(data, at)
     return [bytes(out), data[copied:]]

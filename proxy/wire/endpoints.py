@@ -27,6 +27,7 @@ from proxy.wire.primitives import (
     write_string,
     write_tags,
 )
+from proxy.wire.steps import Pace, Pausing, Steps
 
 _SHARE_ACKNOWLEDGE = 79
 _NODE_ENDPOINTS_TAG = 0
@@ -38,8 +39,8 @@ _QUORUM_REPLICA_BYTES = 44
 """Replica ID, directory ID, log end offset, two timestamps."""
 
 
-@parsing
-def rewrite_find_coordinator(body: Buffer, version: int, address_of: AddressOf) -> list[Buffer]:
+@Pausing
+def rewrite_find_coordinator(body: Buffer, version: int, address_of: AddressOf) -> Steps[list[Buffer]]:
     """FindCoordinator v0 to v6: one coordinator up to v3, an array from v4 on.
 
     An answer without a coordinator (empty host) is kept. A coordinator whose `address_of` is None becomes
@@ -63,9 +64,11 @@ def rewrite_find_coordinator(body: Buffer, version: int, address_of: AddressOf) 
             )
             return [head, _no_coordinator(flexible), data[end:]]
         return [data[:at], node, data[end:]]
-    out, copied = bytearray(), 0
+    out, copied, pace = bytearray(), 0, Pace()
     count, at = read_count(data, 4, flexible)
     for _ in range(count):
+        if pace.pauses(1):
+            yield
         at = skip_string(data, at, flexible)
         node, end = _rewrite_coordinator(data, at, flexible, address_of)
         if node is not None:
@@ -153,12 +156,9 @@ def rewrite_node_endpoints(api_key: int, body: Buffer, version: int, address_of:
     Those of Fetch are rewritten as they stream through, or by `rewrite_endpoint_section` behind a walk. A node whose
     `address_of` is None is left out: the client then asks for metadata.
     """
-    data = memoryview(body)
     if api_key in (SHARE_FETCH, _SHARE_ACKNOWLEDGE):
-        start = _skip_share_topics(data, api_key, version)
-        nodes, at = _rewrite_nodes(data, start, address_of)
-        check_end(data, at)
-        return [data[:start], nodes, data[at:]]
+        return rewrite_share_endpoints(api_key, body, version, address_of)
+    data = memoryview(body)
     if api_key == PRODUCE:
         if version < 10:
             return [data]
@@ -170,6 +170,16 @@ def rewrite_node_endpoints(api_key: int, body: Buffer, version: int, address_of:
     fields, at = read_tags(data, start)
     check_end(data, at)
     return [data[:start], write_tags(rewrite_endpoint_fields(data, fields, address_of)), data[at:]]
+
+
+@Pausing
+def rewrite_share_endpoints(api_key: int, body: Buffer, version: int, address_of: AddressOf) -> Steps[list[Buffer]]:
+    """Do `rewrite_node_endpoints` for ShareFetch and ShareAcknowledge."""
+    data = memoryview(body)
+    start = yield from _skip_share_topics(data, api_key, version)
+    nodes, at = _rewrite_nodes(data, start, address_of)
+    check_end(data, at)
+    return [data[:start], nodes, data[at:]]
 
 
 @parsing
@@ -214,8 +224,8 @@ def _rewrite_nodes(data: memoryview, at: int, address_of: AddressOf, extra: int 
     return write_count(kept if count >= 0 else count, True) + out, at
 
 
-def _skip_share_topics(data: memoryview, api_key: int, version: int) -> int:
-    """Where the node endpoints of ShareFetch and ShareAcknowledge begin, v1 and v2."""
+def _skip_share_topics(data: memoryview, api_key: int, version: int) -> Steps[int]:
+    """Return where the node endpoints of ShareFetch and ShareAcknowledge begin, v1 and v2."""
     if version not in (1, 2):
         raise ProtocolError(f"API key {api_key} v{version} is not parsed here")
     fetching = api_key == SHARE_FETCH
@@ -223,9 +233,12 @@ def _skip_share_topics(data: memoryview, api_key: int, version: int) -> int:
     if fetching or version >= 2:
         at += 4
     topics, at = read_count(data, at, True)
+    pace = Pace()
     for _ in range(topics):
         partitions, at = read_count(data, at + 16, True)
         for _ in range(partitions):
+            if pace.pauses(2):
+                yield
             at = skip_string(data, at + 6, True)
             if fetching:
                 at = skip_string(data, at + 2, True)
@@ -235,6 +248,8 @@ def _skip_share_topics(data: memoryview, api_key: int, version: int) -> int:
                 at += max(length, 0)
                 acquired, at = read_count(data, at, True)
                 for _ in range(acquired):
+                    if pace.pauses(1):
+                        yield
                     at = skip_tags(data, at + 18)
             at = skip_tags(data, at)
         at = skip_tags(data, at)

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from proxy.wire.errors import ProtocolError
 from proxy.wire.primitives import (
     INT32,
+    MAX_DECODED_ELEMENTS,
     NO_TAGS,
     Buffer,
     check_elements,
@@ -126,13 +127,13 @@ def parse_fetch_request(body: Buffer, version: int) -> FetchRequest:
         at += _SESSION.size
     count, at = read_count(data, at, flexible)
     elements = count
-    check_elements(elements)
+    check_elements(elements, MAX_DECODED_ELEMENTS)
     topics = []
     for _ in range(count):
         topic, at = _read_topic(data, at, version)
         partition_count, at = read_count(data, at, flexible)
         elements += partition_count
-        check_elements(elements)
+        check_elements(elements, MAX_DECODED_ELEMENTS)
         partitions: list[PartitionFetch] = []
         at = _read_partitions(data, at, version, partition_count, partitions)
         tagged: Buffer = NO_TAGS
@@ -193,13 +194,13 @@ def _request_steps(data: memoryview, version: int) -> Steps[FetchRequest]:
     )
     count, at = read_count(data, head_end, flexible)
     elements = count
-    check_elements(elements)
+    check_elements(elements, MAX_DECODED_ELEMENTS)
     topics = []
     for _ in range(count):
         topic, at = _read_topic(data, at, version)
         partition_count, at = read_count(data, at, flexible)
         elements += partition_count
-        check_elements(elements)
+        check_elements(elements, MAX_DECODED_ELEMENTS)
         partitions: list[PartitionFetch] = []
         for done in range(0, partition_count, AT_A_TIME):
             at = _read_partitions(data, at, version, min(AT_A_TIME, partition_count - done), partitions)
@@ -210,7 +211,7 @@ def _request_steps(data: memoryview, version: int) -> Steps[FetchRequest]:
     forgotten: list[tuple[str | bytes, list[int]]] = []
     if version >= FIRST_SESSION:
         count, at = read_count(data, at, flexible)
-        check_elements(count)
+        check_elements(count, MAX_DECODED_ELEMENTS)
         for _ in range(count):
             elements += 1
             at, elements = _read_forgotten_topic(data, at, version, elements, forgotten)
@@ -259,7 +260,7 @@ def _read_forgotten(data: memoryview, at: int, version: int, into: list[tuple[st
     flexible = version >= FIRST_FLEXIBLE
     count, at = read_count(data, at, flexible)
     elements = count
-    check_elements(elements)
+    check_elements(elements, MAX_DECODED_ELEMENTS)
     for _ in range(count):
         at, elements = _read_forgotten_topic(data, at, version, elements, into)
     return at
@@ -273,7 +274,7 @@ def _read_forgotten_topic(
     topic, at = _read_topic(data, at, version)
     partition_count, at = read_count(data, at, flexible)
     elements += partition_count
-    check_elements(elements)
+    check_elements(elements, MAX_DECODED_ELEMENTS)
     partition_count = max(partition_count, 0)
     check_end(data, at + 4 * partition_count)
     into.append((topic, list(struct.unpack_from(f">{partition_count}i", data, at))))

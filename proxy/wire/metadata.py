@@ -20,6 +20,8 @@ from proxy.wire.partition_leaders import Leaders, PartitionLayout, PartitionWalk
 from proxy.wire.primitives import (
     INT16,
     INT32,
+    MAX_DECODED_ELEMENTS,
+    MAX_WHOLE_ELEMENTS,
     NO_TAGS,
     ZERO_UUID,
     Buffer,
@@ -34,6 +36,7 @@ from proxy.wire.primitives import (
     write_count,
     write_string,
 )
+from proxy.wire.steps import Pace, Pausing, Steps
 
 LOWEST_VERSION = 0
 HIGHEST_VERSION = 14
@@ -95,16 +98,19 @@ def _check_version(version: int) -> None:
         raise ProtocolError(f"Metadata v{version} is not parsed here")
 
 
-@parsing
-def parse_metadata_request(body: Buffer, version: int) -> MetadataRequest:
+@Pausing
+def parse_metadata_request(body: Buffer, version: int) -> Steps[MetadataRequest]:
     """Parse the body of a request. Raises ProtocolError."""
     _check_version(version)
     flexible = version >= FIRST_FLEXIBLE
     data = memoryview(body)
     count, at = read_count(data, 0, flexible)
-    check_elements(count)
+    check_elements(count, MAX_DECODED_ELEMENTS if version < FIRST_RACK_ID else MAX_WHOLE_ELEMENTS)
     topics: list[MetadataRequestTopic] | None = []
+    pace = Pace()
     for _ in range(count):
+        if pace.pauses(1):
+            yield
         topic_id, tagged = ZERO_UUID, NO_TAGS
         if version >= FIRST_TOPIC_ID:
             check_end(data, at + 16)
@@ -148,7 +154,8 @@ def build_metadata_request(
     )
 
 
-def encode_metadata_request(request: MetadataRequest) -> bytes:
+@Pausing
+def encode_metadata_request(request: MetadataRequest) -> Steps[bytes]:
     """Return the body of a request; of a parsed one, the same bytes."""
     version, topics = request.version, request.topics
     _check_version(version)
@@ -157,7 +164,10 @@ def encode_metadata_request(request: MetadataRequest) -> bytes:
         out = bytearray(write_count(0 if version == 0 else -1, flexible))
     else:
         out = bytearray(write_count(len(topics), flexible))
+    pace = Pace()
     for topic in topics or ():
+        if pace.pauses(1):
+            yield
         if version >= FIRST_TOPIC_ID:
             out += topic.topic_id
         out += write_string(topic.name, flexible)
@@ -182,7 +192,7 @@ def build_lower_metadata_request(body: Buffer, version: int) -> tuple[bytes, str
     return encode_metadata_request(request._replace(version=FIRST_RACK_ID - 1)), request.rack_id or None
 
 
-@parsing
+@Pausing
 def rewrite_metadata_response(
     body: Buffer,
     version: int,
@@ -191,7 +201,7 @@ def rewrite_metadata_response(
     is_diskless: IsDiskless | None,
     leaders: Leaders | None,
     lifelines: Sequence[Broker] = (),
-) -> list[Buffer]:
+) -> Steps[list[Buffer]]:
     """Return the body as clients get it; that of v14 from one of v13. Raises ProtocolError.
 
     Every broker's host and port are replaced; one whose `address_of` is None is left out, and `lifelines` are added.
@@ -205,7 +215,8 @@ def rewrite_metadata_response(
     if version < FIRST_RACK_ID and (is_diskless is None or leaders is None):
         check_end(data, at)
         return [data[:start], brokers, data[at:]]
-    return [data[:start], brokers, *_rewrite_topics(data, at, version, is_diskless or _none_is, leaders)]
+    topics = yield from _rewrite_topics(data, at, version, is_diskless or _none_is, leaders)
+    return [data[:start], brokers, *topics]
 
 
 @parsing
@@ -239,8 +250,8 @@ def metadata_cluster_id(body: Buffer, version: int) -> str | None:
     return cluster_id
 
 
-@parsing
-def metadata_topics(body: Buffer, version: int) -> list[MetadataTopic]:
+@Pausing
+def metadata_topics(body: Buffer, version: int) -> Steps[list[MetadataTopic]]:
     """Return the topics of a response. Raises ProtocolError."""
     _check_version(version)
     flexible = version >= FIRST_FLEXIBLE
@@ -248,10 +259,10 @@ def metadata_topics(body: Buffer, version: int) -> list[MetadataTopic]:
     walker = PartitionWalker(_layout(version))
     at = _skip_to_topics(data, _skip_brokers(data, 4 if version >= 3 else 0, version), version)
     count, at = read_count(data, at, flexible)
-    topics = []
+    topics, pace = [], Pace()
     for _ in range(count):
         error_code, name, topic_id, partitions, at = _read_topic(data, at, version)
-        at = walker.skip(data, at, partitions)
+        at = yield from walker.skipped(data, at, partitions, pace)
         operations = -0x80000000
         if version >= 8:
             (operations,) = INT32.unpack_from(data, at)
@@ -263,20 +274,21 @@ def metadata_topics(body: Buffer, version: int) -> list[MetadataTopic]:
     return topics
 
 
-@parsing
-def with_topic_errors(body: Buffer, version: int, errors: Mapping[str, int]) -> bytes:
+@Pausing
+def with_topic_errors(body: Buffer, version: int, errors: Mapping[str, int]) -> Steps[bytes]:
     """Return the body of a response with these errors of topics, by name, in place of theirs. Raises ProtocolError."""
     _check_version(version)
     data, out = memoryview(body), bytearray(body)
     walker = PartitionWalker(_layout(version))
     at = _skip_to_topics(data, _skip_brokers(data, 4 if version >= 3 else 0, version), version)
     count, at = read_count(data, at, version >= FIRST_FLEXIBLE)
+    pace = Pace()
     for _ in range(count):
         start = at
         _, name, _, partitions, at = _read_topic(data, at, version)
         if name is not None and name in errors:
             INT16.pack_into(out, start, errors[name])
-        at = walker.skip(data, at, partitions)
+        at = yield from walker.skipped(data, at, partitions, pace)
         if version >= 8:
             at += 4
         if version >= FIRST_FLEXIBLE:
@@ -348,23 +360,21 @@ def _read_topic(data: memoryview, at: int, version: int) -> tuple[int, str | Non
 
 def _rewrite_topics(
     data: memoryview, at: int, version: int, is_diskless: IsDiskless, leaders: Leaders | None
-) -> list[Buffer]:
-    """Everything behind the brokers."""
+) -> Steps[list[Buffer]]:
+    """Return everything after the brokers."""
     flexible, walker = version >= FIRST_FLEXIBLE, PartitionWalker(_layout(version), leaders)
     proposed = version >= FIRST_RACK_ID
-    copied, out = at, bytearray()
+    copied, out, pace = at, bytearray(), Pace()
     count, at = read_count(data, _skip_to_topics(data, at, version), flexible)
     for _ in range(count):
         error_code, name, topic_id, partitions, at = _read_topic(data, at, version)
         diskless = not error_code and is_diskless(name, topic_id)
-        if diskless and leaders is not None:
+        if proposed or (diskless and leaders is not None):
             out += data[copied:at]
-            at = copied = walker.lead(data, at, partitions, out, name)
-        elif proposed:
-            out += data[copied:at]
-            at = copied = walker.copy(data, at, partitions, out)
+            led = diskless and leaders is not None
+            at = copied = yield from walker.written(data, at, partitions, out, name, pace, led=led)
         else:
-            at = walker.skip(data, at, partitions)
+            at = yield from walker.skipped(data, at, partitions, pace)
         if version >= 8:
             at += 4
         if proposed:

@@ -23,12 +23,15 @@ from proxy.wire.primitives import (
     skip_tags,
     write_count,
 )
+from proxy.wire.steps import Pace, Steps
 
 _FEWEST_FOR_COLUMNS = 3
 _NO_ERROR = b"\0\0"
 _INDEX, _LEADER, _EPOCH = 2, 6, 10
 """Where a partition has its index, leader and leader epoch."""
 HASH_SLOTS = 256
+_MOST_AT_ONCE, _AS_ONE = 1024, 8
+"""Partitions that are handled without a pause, and how many of them take as long as another element."""
 _MOST_PIECES = 4096
 """Topics that are unlike each other, of which `HashedLeaders` keeps what it has put together."""
 
@@ -136,6 +139,30 @@ class PartitionWalker:
         if isinstance(leaders, SoleLeader):
             self._sole = [b"", INT32.pack(leaders.leader), b"", self._behind(leaders.leader)]
         self._chosen = _Chosen(leaders, layout.flexible) if isinstance(leaders, ReplicaLeaders) else None
+
+    def skipped(self, data: memoryview, at: int, count: int, pace: Pace) -> Steps[int]:
+        """Do `skip` with pauses."""
+        if pace.pauses(1):
+            yield
+        for done in range(0, count, _MOST_AT_ONCE):
+            now = min(_MOST_AT_ONCE, count - done)
+            at = self.skip(data, at, now)
+            if pace.pauses(now // _AS_ONE):
+                yield
+        return at
+
+    def written(
+        self, data: memoryview, at: int, count: int, out: bytearray, topic: str | None, pace: Pace, *, led: bool
+    ) -> Steps[int]:
+        """Do `lead`, or `copy` unless `led`, with pauses."""
+        if pace.pauses(1):
+            yield
+        for done in range(0, count, _MOST_AT_ONCE):
+            now = min(_MOST_AT_ONCE, count - done)
+            at = self.lead(data, at, now, out, topic) if led else self.copy(data, at, now, out)
+            if pace.pauses(now // _AS_ONE):
+                yield
+        return at
 
     def skip(self, data: memoryview, at: int, count: int) -> int:
         """Return the position after `count` partitions."""

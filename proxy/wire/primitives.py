@@ -30,6 +30,10 @@ INT64 = struct.Struct(">q")
 MAX_ELEMENTS = 250_000
 """Of all arrays of one request together: an element of three bytes costs microseconds of the one loop that serves
 everybody, and memory that nobody has been charged for."""
+MAX_DECODED_ELEMENTS = 50_000
+"""The same for a Fetch, Metadata or Produce request, which is decoded whole: to free more takes too long."""
+MAX_WHOLE_ELEMENTS = 2_000
+"""Elements of what is read in one step, as the assignment of a topic that is to be created."""
 _MAX_TAGS = 127
 """Of one section: no message that Kafka knows has more than a handful."""
 
@@ -103,11 +107,12 @@ def read_count(data: Buffer, at: int, flexible: bool) -> tuple[int, int]:
     return count, at
 
 
-def check_elements(count: int) -> None:
-    """Raise ProtocolError if a request has more elements than anybody may ask for at once."""
-    if count > MAX_ELEMENTS:
+def check_elements(count: int, most: int | None = None) -> None:
+    """Raise TooManyElements if a request has more elements than `most`, by default MAX_ELEMENTS."""
+    if count > (MAX_ELEMENTS if most is None else most):
         raise TooManyElements(
-            f"a request names more than {MAX_ELEMENTS} topics, partitions or the like; the client must ask in parts"
+            f"a request names more than {most or MAX_ELEMENTS} topics, partitions or the like; the client must ask in "
+            "parts"
         )
 
 

@@ -17,6 +17,7 @@ from proxy.wire.errors import ProtocolError
 from proxy.wire.primitives import (
     INT32,
     INT64,
+    MAX_DECODED_ELEMENTS,
     NO_TAGS,
     Buffer,
     check_elements,
@@ -107,7 +108,7 @@ def parse_produce_request(body: Buffer, version: int) -> ProduceRequest:
     acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(data, at)
     count, at = read_count(data, at + 6, flexible)
     elements = count
-    check_elements(elements)
+    check_elements(elements, MAX_DECODED_ELEMENTS)
     topics = []
     for _ in range(count):
         topic: str | bytes
@@ -118,7 +119,7 @@ def parse_produce_request(body: Buffer, version: int) -> ProduceRequest:
             topic, at = read_string(data, at, flexible)
         partition_count, at = read_count(data, at, flexible)
         elements += partition_count
-        check_elements(elements)
+        check_elements(elements, MAX_DECODED_ELEMENTS)
         partitions: list[PartitionProduce] = []
         tagged: Buffer = NO_TAGS
         if flexible:

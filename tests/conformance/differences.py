@@ -1,6 +1,6 @@
-"""What a diskless topic answers otherwise than a classic one, on purpose or for now; docs/differences.md says why.
+"""Differences between a diskless and a classic topic, intended or temporary; docs/differences.md gives the reasons.
 
-Everything else that a client observes of a diskless topic has to be what it observes of a classic one at the brokers.
+In everything else, a client must observe the same of a diskless topic as of a classic one at the brokers.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ from copy import deepcopy
 from tests.conformance.scenario import Observation
 
 OWN_REPLICAS = "The leader of a diskless partition is a broker of the client's rack"
-"""The words that docs/differences.md begins it with; so for the others."""
+"""First words of the entry in docs/differences.md; the same holds for the other constants."""
 TRANSACTIONS = "Transactions on a diskless topic"
-"""The scenarios with transactions are for classic topics only."""
+"""Difference of scenarios with transactions, which run on classic topics only."""
 DOCUMENTED = (OWN_REPLICAS, TRANSACTIONS)
 
 DESCRIPTIONS = ("described", "described 1", "described 3")
 
 
 def without_differences(observed: Observation) -> Observation:
-    """What has to be the same of a classic topic at the brokers and of a diskless one."""
+    """Return the observations that must be the same for a classic topic at the brokers and for a diskless one."""
     same = deepcopy(observed)
     for name in DESCRIPTIONS:
         for partition in same.get(name, []):

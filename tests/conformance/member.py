@@ -8,12 +8,12 @@ from collections.abc import Callable
 from contextlib import closing
 from typing import Any, Self
 
-from tests.conformance.model import BEGINS_ANEW_SECONDS, TIMEOUT_SECONDS, Assigned, Client, Consuming, Received
+from tests.conformance.model import RESTART_SECONDS, TIMEOUT_SECONDS, Assigned, Client, Consuming, Received
 from tests.support.waiting import wait_for
 
 
 class Member:
-    """Reads in a thread of its own; a context, at whose end it has committed and left."""
+    """Reads in its own thread. When the context ends, it has committed and left."""
 
     def __init__(self, client: Client, bootstrap: str, what: Consuming) -> None:
         self._client, self._bootstrap, self._what = client, bootstrap, what
@@ -34,12 +34,12 @@ class Member:
         self.check()
 
     def check(self) -> None:
-        """Raise what the client surfaced."""
+        """Raise the error that the client surfaced."""
         if self._error:
             raise self._error
 
     def wait(self, condition: Callable[[], object], what: str) -> None:
-        """Until the condition holds."""
+        """Wait until the condition holds."""
 
         def holds() -> object:
             self.check()
@@ -55,7 +55,7 @@ class Member:
             self._error = error
 
     def _read(self) -> None:
-        """Until it is to stop, or has for long been given no partitions (BEGINS_ANEW_SECONDS)."""
+        """Read until asked to stop, or until it had no partitions for too long (RESTART_SECONDS)."""
         began_s = time.monotonic()
         for_nothing = bool(self._what.group)
         events: Any
@@ -66,5 +66,5 @@ class Member:
                 elif isinstance(event, Assigned):
                     self.assigned = event.partitions
                 for_nothing = for_nothing and not isinstance(event, Received) and not self.assigned
-                if self._stop.is_set() or (for_nothing and time.monotonic() - began_s > BEGINS_ANEW_SECONDS):
+                if self._stop.is_set() or (for_nothing and time.monotonic() - began_s > RESTART_SECONDS):
                     return

@@ -1,4 +1,4 @@
-"""What the suite asks of a client, and what a client tells: the same words for every library."""
+"""Abilities and observations of a client, in the same words for every library."""
 
 from __future__ import annotations
 
@@ -10,19 +10,20 @@ from typing import Any, NamedTuple, Protocol
 from tests.support.records import Headers, Sample
 
 TIMEOUT_SECONDS = 60.0
-BEGINS_ANEW_SECONDS = TIMEOUT_SECONDS / 3
-"""Without partitions: a member of kafka-python's that joins before it has heard of its topic may stay so for ever."""
+RESTART_SECONDS = TIMEOUT_SECONDS / 3
+"""Seconds without partitions after which a member restarts: a member of kafka-python's that joins before it knows its
+topic may stay without partitions forever."""
 HEARTBEAT_MS = 300
-"""Members of groups learn by it that there is a rebalance."""
+"""Heartbeat interval, because members of groups learn of a rebalance by it."""
 EARLIEST, LATEST, MAX_TIMESTAMP = -2, -1, -3
-"""ListOffsets' own numbers for them."""
+"""ListOffsets' own numbers for these positions."""
 
 
 class Ability(Enum):
-    """What not every client can do; a scenario names those that it needs."""
+    """Abilities that not every client has; a scenario names those that it needs."""
 
     PRODUCE = auto()
-    """And stays long enough for it: not a program that ends, nor a client that sends before anything was answered."""
+    """The client also stays long enough: it is not a program that ends, nor does it send before any answer."""
     IDEMPOTENCE = auto()
     TRANSACTIONS = auto()
     CONSUME = auto()
@@ -32,21 +33,21 @@ class Ability(Enum):
     LIST_OFFSETS = auto()
     MAX_TIMESTAMP = auto()
     DESCRIBE = auto()
-    """Topics."""
+    """Describe topics."""
     TOPICS = auto()
-    """Create and delete them."""
+    """Create and delete topics."""
     CONFIGS = auto()
     GROUP_ADMIN = auto()
-    """A group's state, offsets and end."""
+    """Describe a group's state and offsets, and delete the group."""
 
 
 class ClientError(Exception):
-    """An error that the library surfaced, by the name that the library gives it."""
+    """An error that the library surfaced, by the library's name for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """What the library told of one record that was sent: an offset (-1 without acknowledgement) or an error."""
+    """The library's result for one sent record: an offset (-1 without acknowledgement) or an error."""
 
     partition: int
     offset: int
@@ -65,96 +66,96 @@ class Received:
     headers: Headers
     timestamp_ms: int
     timestamp_type: str
-    """`create` or `append`; empty where the library does not tell."""
+    """`create` or `append`; empty if the library does not report it."""
 
 
 class Assigned(NamedTuple):
-    """All that a group's member has now, after a rebalance: (topic, partition)."""
+    """All partitions that a group's member has after a rebalance: (topic, partition)."""
 
     partitions: frozenset[tuple[str, int]]
 
 
 Event = Received | Assigned | None
-"""None: nothing new for a moment."""
+"""None means that nothing new came for a moment."""
 
 
 @dataclass(frozen=True, slots=True)
 class Producing:
-    """How records are sent."""
+    """Options for sending records."""
 
     compression: str = "none"
     acks: str = "all"
     idempotent: bool = False
     max_message_bytes: int = 1_000_000
-    """The client's own limit, for one batch."""
+    """The client's own limit for one batch."""
     transaction: str = ""
-    """A transactional ID, for all records in one transaction."""
+    """Transactional ID that covers all records in one transaction."""
     commit: bool = True
-    """Else the transaction is aborted."""
+    """False to abort the transaction."""
 
 
 @dataclass(frozen=True, slots=True)
 class Consuming:
-    """What is read: one partition, or as a member of a group, which commits what was taken when it ends."""
+    """Partitions to read: one partition, or as a member of a group that commits the taken records when it ends."""
 
     topic: str
     partition: int = 0
     group: str = ""
     start: int | str = "earliest"
-    """`earliest`, `latest` or an offset; of a group, where nothing is committed."""
+    """`earliest`, `latest` or an offset; for a group, it applies if nothing is committed."""
     reset: str = "earliest"
     """`auto.offset.reset`: earliest, latest or error."""
     read_committed: bool = False
     kip_848: bool = False
     count: int = 0
-    """How many will be taken, where that is known before; programs commit what they have printed."""
+    """Number of records to take, if known in advance; programs commit all that they have printed."""
 
 
 class Client(Protocol):
-    """One library, in one version, set up as one kind of client. Every method may raise ClientError."""
+    """One library, in one version, configured as one kind of client. Every method may raise ClientError."""
 
     name: str
     abilities: frozenset[Ability]
     compressions: Sequence[str]
 
     def express(self, wanted: Sequence[Sample]) -> list[Sample]:
-        """What this client can say of these records; a timestamp of 0 is the time of sending."""
+        """Return the records in the form that this client can send; a timestamp of 0 is the time of sending."""
 
     def produce(
         self, bootstrap: str, topic: str, records: Mapping[int, Sequence[Sample]], how: Producing
     ) -> dict[int, list[Sent]]:
-        """Send records to partitions; what came of each, in the order of the records."""
+        """Send records to partitions; return the result of each, in the order of the records."""
 
     def consume(self, bootstrap: str, what: Consuming) -> Iterator[Event]:
-        """A generator; closing it lets the client leave."""
+        """Return a generator; closing it lets the client leave."""
 
     def list_offsets(self, bootstrap: str, topic: str, partition: int, timestamp: int) -> int:
-        """The offset of the first record since a timestamp in milliseconds, or of one of the special ones."""
+        """Return the offset of the first record since a timestamp in milliseconds, or of a special timestamp."""
 
     def create_topic(self, bootstrap: str, topic: str, partitions: int, configs: Mapping[str, str]) -> None:
-        """With three replicas."""
+        """Create a topic with three replicas."""
 
     def describe_topic(self, bootstrap: str, topic: str) -> list[dict[str, Any]]:
-        """For each partition its number as `partition`, and `replicas` and `leader_is_replica`."""
+        """Return for each partition its number as `partition`, and `replicas` and `leader_is_replica`."""
 
     def delete_topic(self, bootstrap: str, topic: str) -> None:
-        """To its end."""
+        """Delete a topic, and wait for the end."""
 
     def describe_configs(self, bootstrap: str, topic: str) -> dict[str, str]:
-        """Those that are not the default, and perhaps more."""
+        """Return the configs that are not the default, and perhaps more."""
 
     def alter_configs(self, bootstrap: str, topic: str, configs: Mapping[str, str]) -> None:
-        """Set some, leave the others."""
+        """Set some configs, and leave the others as they are."""
 
     def group_offsets(self, bootstrap: str, group: str, topic: str) -> dict[int, int]:
-        """The committed offset of each partition that has one."""
+        """Return the committed offset of each partition that has one."""
 
     def delete_group(self, bootstrap: str, group: str) -> None:
-        """With its offsets."""
+        """Delete a group with its offsets."""
 
 
 class Base:
-    """What adapters share: everything is refused until they can do it."""
+    """Common base of the adapters: every ability is refused until an adapter has it."""
 
     name = ""
     abilities: frozenset[Ability] = frozenset()
@@ -168,7 +169,7 @@ class Base:
 
 
 def partitions_of(partitions: Sequence[tuple[int, int, Sequence[int]]]) -> list[dict[str, Any]]:
-    """As `describe_topic` answers, of (partition, leader, replicas)."""
+    """Build the answer of `describe_topic` from (partition, leader, replicas)."""
     return [
         {"partition": partition, "replicas": len(replicas), "leader_is_replica": leader in replicas}
         for partition, leader, replicas in sorted(partitions)

@@ -1,4 +1,4 @@
-"""Every scenario, by every client that can do it: through the proxies a client observes what it does at the brokers."""
+"""Run every scenario with every able client: a client observes the same through the proxies as at the brokers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "differences.md"
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(("scenario", "client"), CASES, ids=lambda one: one.name.replace(" ", "-"))
-def test_through_the_proxies_everything_is_as_at_the_brokers(stack: Stack, scenario: Scenario, client: Client) -> None:
+def test_a_client_observes_the_same_through_the_proxies_as_at_the_brokers(
+    stack: Stack, scenario: Scenario, client: Client
+) -> None:
     _needs_program(client)
     ways = [way for way in ways_of(stack) if way.name in (DIRECT, *scenario.kinds)]
     with ThreadPoolExecutor(len(ways)) as pool:

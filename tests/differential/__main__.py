@@ -1,6 +1,7 @@
 """Apply generated operations to a classic and a diskless topic on a stack of this machine, and compare the answers.
 
-Ends with 0 where no difference was found, 1 where one was, which is told with the operations that lead to it.
+Ends with 0 if no difference was found. Otherwise it ends with 1 and prints the difference with the operations that lead
+to it.
 """
 
 from __future__ import annotations
@@ -38,23 +39,23 @@ def main() -> int:
             seed=seed,
             workers=1 if arguments.case is not None else arguments.workers,
             first_case=arguments.case or 0,
-            progress=told_now_and_then(began),
+            progress=occasional_progress(began),
         )
     say(f"{outcome}\nin {time.monotonic() - began:.0f} s")
     return 0 if outcome.found is None else 1
 
 
-def told_now_and_then(began: float) -> Progress:
-    told = began
+def occasional_progress(began: float) -> Progress:
+    printed_s = began
 
-    def tell(done: int, of: int) -> None:
-        nonlocal told
+    def report(done: int, of: int) -> None:
+        nonlocal printed_s
         now = time.monotonic()
-        if now - told >= PROGRESS_SECONDS:
-            told = now
+        if now - printed_s >= PROGRESS_SECONDS:
+            printed_s = now
             say(f"{done} of {of} operations in {now - began:.0f} s")
 
-    return tell
+    return report
 
 
 def say(text: str) -> None:

@@ -1,4 +1,4 @@
-"""One case: a pair of topics, and operations that are done to both of them."""
+"""One case: a pair of topics, and the operations that are applied to both."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from tests.differential.side import CLASSIC, DISKLESS, Side, Unsettled
 
 @dataclass(frozen=True, slots=True)
 class Listeners:
-    """Where the sides are asked."""
+    """Addresses of both sides."""
 
     brokers: tuple[str, ...]
     proxies: tuple[str, ...]
 
 
 class Beginning(NamedTuple):
-    """What both topics of a case are created with."""
+    """Partitions and configs with which both topics of a case are created."""
 
     partitions: int
     configs: dict[str, str]
 
 
 class Found(NamedTuple):
-    """A case whose last operation was answered differently."""
+    """A case whose last operation got different answers."""
 
     beginning: Beginning
     operations: list[Operation]
@@ -49,7 +49,7 @@ class Found(NamedTuple):
 
 @contextmanager
 def topics(listeners: Listeners, beginning: Beginning) -> Iterator[tuple[Side, Side]]:
-    """A classic and a diskless topic, deleted in the end."""
+    """Create a classic and a diskless topic, and delete them at the end."""
     token, began_ms = uuid.uuid4().hex[:8], int(time.time() * 1000)
     sides = (
         Side(CLASSIC, listeners.brokers, f"differential-{token}-classic", began_ms),
@@ -69,7 +69,7 @@ def topics(listeners: Listeners, beginning: Beginning) -> Iterator[tuple[Side, S
 
 
 def apply(sides: tuple[Side, Side], operation: Operation) -> tuple[Any, list[Difference]]:
-    """The classic side's answer, and how the diskless one's differs."""
+    """Apply an operation; return the classic side's answer, and how the diskless side's answer differs."""
     classic, diskless = sides
     expected = operation.apply(classic)
     answered = operation.apply(diskless, expected)
@@ -77,7 +77,7 @@ def apply(sides: tuple[Side, Side], operation: Operation) -> tuple[Any, list[Dif
 
 
 def generated(listeners: Listeners, seed: str, count: int) -> Iterator[Operation | Found]:
-    """Each operation once it is done; Found in place of the last one where the answers differ."""
+    """Yield each operation after it is applied; the last one is a Found if the answers differ."""
     generator = Generator(random.Random(seed))
     beginning = Beginning(generator.partitions(), generator.configs())
     model = Model([Log() for _ in range(beginning.partitions)], dict(beginning.configs))
@@ -99,7 +99,7 @@ def generated(listeners: Listeners, seed: str, count: int) -> Iterator[Operation
 
 
 def replayed(listeners: Listeners, beginning: Beginning, operations: Sequence[Operation]) -> Found | None:
-    """The same operations on new topics, until answers differ."""
+    """Apply the same operations to new topics, until the answers differ."""
     with topics(listeners, beginning) as sides:
         return first_found(sides, beginning, operations)
 

@@ -1,4 +1,5 @@
-"""Where answers differ, and which of that is allowed: what docs/differences.md lists, each by its first words there."""
+"""Differences between answers, and those that are allowed: the list of docs/differences.md, each by its first words
+there."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ MIN_ISR = "DescribeConfigs of a diskless topic shows `min.insync.replicas` 1"
 SEVERAL = "Where a request is wrong in several ways"
 LOG_START = "The log start offset next to an error of Produce"
 LAGS = "A Fetch that is given records from a proxy's memory may show"
-"""It is asked again until it shows the newest."""
+"""Difference for which a request is repeated until the answer shows the newest state."""
 DELETED_MAXIMUM = "ListOffsets of the maximum timestamp (-3) answers of the records that are there"
 CODECS = "A batch whose codec nobody knows"
 DOCUMENTED = (
@@ -52,7 +53,7 @@ LEFT_OUT = (
     "Records that are null",
     "A batch whose length or codec makes no sense, next to others",
 )
-"""What is never generated: the logs would differ from then on."""
+"""Differences that are never generated, because the logs would differ from then on."""
 
 UNKNOWN_SERVER_ERROR, KAFKA_STORAGE_ERROR, UNSUPPORTED_COMPRESSION_TYPE, UNKNOWN_TOPIC_ID = -1, 56, 76, 100
 _FIRST_ZSTD_VERSION = 7
@@ -60,7 +61,7 @@ _NOWHERE = 1_000_000
 
 
 class Difference(NamedTuple):
-    """One field."""
+    """One field that differs."""
 
     path: tuple[str | int, ...]
     classic: Any
@@ -68,7 +69,7 @@ class Difference(NamedTuple):
 
 
 def differences(operation: Operation, classic: Any, diskless: Any) -> list[Difference]:
-    """Those that are not allowed."""
+    """Return the differences that are not allowed."""
     if isinstance(operation, Recreate) and isinstance(classic, dict) and isinstance(diskless, dict):
         found = [
             difference._replace(path=("meanwhile", place, *difference.path))
@@ -93,7 +94,7 @@ def differences(operation: Operation, classic: Any, diskless: Any) -> list[Diffe
 
 
 def _unequal(classic: Any, diskless: Any, path: tuple[str | int, ...] = ()) -> Iterator[Difference]:
-    """All fields that are not the same; a list of batches is one field."""
+    """Yield all unequal fields; a list of batches counts as one field."""
     if isinstance(classic, dict) and isinstance(diskless, dict):
         for key in dict.fromkeys((*classic, *diskless)):
             yield from _unequal(classic.get(key, ABSENT), diskless.get(key, ABSENT), (*path, key))
@@ -110,7 +111,7 @@ def _unequal(classic: Any, diskless: Any, path: tuple[str | int, ...] = ()) -> I
 
 
 def _cut_place(operation: Operation, answer: Any) -> int:
-    """The place in the request of the first partition whose answer by the broker ends in a batch that is cut off."""
+    """Return the place in the request of the first partition whose answer by the broker ends with a cut batch."""
     if not isinstance(operation, Fetch) or not isinstance(answer, dict):
         return _NOWHERE
     partitions = [one for topic in answer["responses"] for one in topic["partitions"]]
@@ -119,13 +120,13 @@ def _cut_place(operation: Operation, answer: Any) -> int:
 
 
 def _wording(operation: Operation, one: Difference, answer: Any) -> bool:
-    """A text may be another, or be there where the broker has none, but not be missing."""
+    """Allow a different text, or a text that the broker lacks, but not a missing text."""
     texts = ("error_message", "batch_index_error_message")
     return one.path[-1] in texts and isinstance(one.diskless, str) and one.diskless != ABSENT
 
 
 def _epochs(operation: Operation, one: Difference, answer: Any) -> bool:
-    """Epochs that a classic topic has not had are answered as the only one."""
+    """Allow epochs that a classic topic has not had: they are answered like the only one."""
     if not isinstance(operation, OffsetForLeaderEpoch) or one.path[-1] not in ("leader_epoch", "end_offset"):
         return False
     _, epoch = sorted(operation.asked)[int(one.path[-2])]
@@ -133,7 +134,8 @@ def _epochs(operation: Operation, one: Difference, answer: Any) -> bool:
 
 
 def _whole_batches(operation: Operation, one: Difference, answer: Any) -> bool:
-    """A broker cuts the last batch, which no client uses; so the next partitions may have got less of the limit."""
+    """Allow that a broker cuts the last batch, which no client uses; later partitions may then get less of the
+    limit."""
     if not isinstance(operation, Fetch):
         return False
     if one.path[-1] == CUT:
@@ -147,25 +149,25 @@ def _whole_batches(operation: Operation, one: Difference, answer: Any) -> bool:
 
 
 def _unknown_ids(operation: Operation, one: Difference, answer: Any) -> bool:
-    """A proxy can't tell whether an ID is that of a shadow that is being made."""
+    """Allow that a proxy cannot know whether an ID is that of a placeholder topic that is being created."""
     codes = (UNKNOWN_TOPIC_ID, KAFKA_STORAGE_ERROR)
     return isinstance(operation, Produce) and operation.version >= operation.FIRST_ID_VERSION and one[1:] == codes
 
 
 def _several(operation: Operation, one: Difference, answer: Any) -> bool:
-    """A batch in zstd of a version that does not have it, which is wrong otherwise too."""
+    """Allow another error for a batch in zstd of a version without zstd, if the batch has a second error."""
     if not isinstance(operation, Produce) or operation.version >= _FIRST_ZSTD_VERSION:
         return False
     for step in one.path[:-1]:
         answer = answer[step]
-    told = answer.get("error_code") if isinstance(answer, dict) else None
-    return told == UNSUPPORTED_COMPRESSION_TYPE and (
+    code = answer.get("error_code") if isinstance(answer, dict) else None
+    return code == UNSUPPORTED_COMPRESSION_TYPE and (
         one.path[-1] == "record_errors" or (one.path[-1] == "error_code" and one.diskless != 0)
     )
 
 
 def _log_start(operation: Operation, one: Difference, answer: Any) -> bool:
-    """What a client does about an error does not depend on it."""
+    """Allow another log start in an error: a client's reaction does not depend on it."""
     if not isinstance(operation, Produce) or one.path[-1] != "log_start_offset":
         return False
     for step in one.path[:-1]:
@@ -174,17 +176,17 @@ def _log_start(operation: Operation, one: Difference, answer: Any) -> bool:
 
 
 def _deleted_maximum(operation: Operation, one: Difference, answer: Any) -> bool:
-    """A broker goes by its segment, which may still hold what is deleted."""
+    """Allow that a broker uses its segment's maximum, whose record may be deleted already."""
     if not isinstance(operation, ListOffsets) or "log starts" not in answer or "partitions" not in one.path:
         return False
     place = int(one.path[-2])
     partition, asked = sorted(operation.asked)[place]
-    told = answer["topics"][0]["partitions"][place]
-    return asked == MAX_TIMESTAMP and told["error_code"] == 0 and told["offset"] < answer["log starts"][partition]
+    found = answer["topics"][0]["partitions"][place]
+    return asked == MAX_TIMESTAMP and found["error_code"] == 0 and found["offset"] < answer["log starts"][partition]
 
 
 def _own_configs(operation: Operation, one: Difference, answer: Any) -> bool:
-    """A diskless topic has one config more, and shows one config in its own way."""
+    """Allow that a diskless topic has one more config, and reports one config in its own way."""
     if not isinstance(operation, DescribeConfigs) or one.path[-1] != "configs":
         return False
     diskless = [config for config in one.diskless if config["name"] != "diskless.enable"]

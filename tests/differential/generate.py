@@ -1,4 +1,4 @@
-"""The next operation of a case: by chance, near the borders of what the logs hold."""
+"""Choose the next operation of a case at random, near the borders of the logs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ ALTERED: dict[str, tuple[str | None, ...]] = {
     "compression.type": ("uncompressed", "gzip", "snappy", "lz4", "zstd", "zstd", "producer", None, "brotli"),
     "retention.bytes": ("1000000000", None),
     "retention.ms": ("-1", "forever"),
-    # Not `compact`: every second batch has a record without a key, and would be refused from then on.
+    # Not `compact`: every second batch has a record without a key, and would be rejected from then on.
     "cleanup.policy": ("delete", "", " delete,delete", None, "never"),
     "delete.retention.ms": ("0", "86400000", None, "-1"),
     "min.cleanable.dirty.ratio": ("0", "0.25", "1e-4", None, "1.01"),
@@ -47,11 +47,11 @@ ALTERED: dict[str, tuple[str | None, ...]] = {
 }
 SPECIAL_TIMESTAMPS = (-1, -2, -3, -4, -5, -6, -7)
 FIRST_VERSION_OF = {-3: 7, -4: 8, -5: 9, -6: 11}
-"""ListOffsets versions that know the special timestamps."""
+"""First ListOffsets version that knows each special timestamp."""
 
 
 class Generator:
-    """Makes one operation after another; what it makes is decided by `chance` and by the model it is shown."""
+    """Generates operations; `chance` and the model that it gets decide them."""
 
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance
@@ -71,11 +71,11 @@ class Generator:
         }
 
     def partitions(self) -> int:
-        """How many a topic begins with."""
+        """Choose the initial number of partitions."""
         return self._chance.choice((1, 1, 2, 3))
 
     def configs(self) -> dict[str, str]:
-        """What a topic is created with: one segment only on the broker, whatever times the records have."""
+        """Choose the topic's configs: one segment only on the broker, whatever the records' times."""
         return {"segment.ms": str(2**53)}
 
     def next(self, model: Model) -> Operation:
@@ -86,11 +86,11 @@ class Generator:
         return self._chance.randrange(6)
 
     def _partition(self, model: Model) -> int:
-        """One that is there, but for a few."""
+        """Choose a partition, nearly always an existing one."""
         return len(model.logs) if self._chance.random() < 0.02 else self._chance.randrange(len(model.logs))
 
     def _several(self, model: Model) -> list[int]:
-        """Different partitions."""
+        """Choose different partitions."""
         count = self._chance.choice((1, 1, 2, len(model.logs)))
         return list(dict.fromkeys(self._partition(model) for _ in range(count)))
 
@@ -122,7 +122,7 @@ class Generator:
         return offset
 
     def _bytes(self, log: Log, offset: int) -> int:
-        """About as much as some batches from the offset on take, or so much that it does not matter."""
+        """Choose about the size of some batches from the offset on, or a size that does not limit."""
         if self._chance.random() < 0.4:
             return self._chance.choice((1_048_576, 0, 1, 60))
         lengths = [batch.length for batch in log.batches if batch.last_offset >= offset]
@@ -176,7 +176,7 @@ class Generator:
         return ListOffsets(self._at(), version, tuple(asked), self._chance.choice((0, 1)))
 
     def _time(self, log: Log) -> int:
-        """About that of a record, or far from all."""
+        """Choose a time near a record's, or far from all."""
         given = [one.time_ms for batch in log.batches for one in batch.shape.records if one.time_ms is not None]
         if not given or self._chance.random() < 0.1:
             return self._chance.choice((-50 * HOUR_MS, 2 * HOUR_MS, -20_000))
@@ -205,7 +205,7 @@ class Generator:
         name = self._chance.choice(list(ALTERED))
         value = self._chance.choice(ALTERED[name])
         if (name == "compression.type" and model.configs.get(SIZE) in SMALL) or (name == SIZE and model.rewritten):
-            # Which batch is too large would depend on how well whoever compresses it does that.
+            # How well the two sides compress would decide which batch is too large.
             name, value = SIZE, "1048588"
         return AlterConfig(self._at(), self._chance.randint(0, 1), name, value)
 

@@ -1,4 +1,4 @@
-"""Batches by chance: good ones, those of idempotent producers in and out of turn, and those that are refused."""
+"""Generate batches at random: good ones, idempotent ones in and out of order, and ones that are rejected."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ SECOND_MS, HOUR_MS = 1_000, 3_600_000
 
 
 class BatchMaker:
-    """Nothing is made that makes the two logs differ from then on for a reason that is documented:
+    """Builds no batch after which the two logs differ for a documented reason:
 
     - a first sequence above 0 in a log that never held a record;
-    - a damage that only a look into compressed records shows;
+    - damage that shows only if compressed records are read;
     - records that are null: a broker never answers them.
     """
 
@@ -24,7 +24,7 @@ class BatchMaker:
         self._chance = chance
 
     def any(self, model: Model, partition: int) -> Shape:
-        """To be appended, most of the time."""
+        """Build a batch that is usually appended."""
         lot = self._chance.random()
         if partition >= len(model.logs):
             return self._plain()
@@ -39,7 +39,7 @@ class BatchMaker:
         return self._idempotent(model, partition)
 
     def good(self, model: Model, partition: int) -> Shape:
-        """Surely appended, unless a config is in the way."""
+        """Build a batch that is appended, unless a config prevents it."""
         return self._plain()
 
     def _plain(self) -> Shape:
@@ -55,7 +55,7 @@ class BatchMaker:
         return Shape(tuple(records), self._chance.choice((0, 0, 1, 2, 3, 4)))
 
     def _times_refused(self) -> Shape:
-        """Beyond what configs allow, some of the time; or just at the border."""
+        """Choose times that configs reject, at least sometimes, or times just at the border."""
         shape = self._plain()
         late = self._chance.choice((2 * HOUR_MS, 15 * 60 * SECOND_MS, -30 * 24 * HOUR_MS, -2 * HOUR_MS))
         chosen = self._chance.randrange(len(shape.records))

@@ -1,4 +1,4 @@
-"""What a run knows of the logs, learnt from the classic side's answers: so that what is asked next is of interest."""
+"""The state of the logs, learnt from the classic side's answers, so that the next requests are interesting."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.differential.operations import (
 from tests.differential.shapes import Shape
 
 REMEMBERED = 12
-"""Batches per producer that may be sent once more; brokers remember five."""
+"""Batches per producer that may be sent once more; brokers keep five."""
 
 
 @dataclass(slots=True)
@@ -56,18 +56,18 @@ class Producer:
 
 @dataclass(slots=True)
 class Model:
-    """The topic as it is now."""
+    """The current state of the topic."""
 
     logs: list[Log]
     configs: dict[str, str]
     producers: dict[tuple[int, int], Producer] = field(default_factory=dict)
-    """By partition and producer ID."""
+    """Producers by partition and producer ID."""
     was_recreated: bool = False
     rewritten: bool = False
-    """Batches may have been compressed anew by the broker: bytes and sizes are its own since."""
+    """True if the broker may have recompressed batches, so that bytes and sizes are its own."""
 
     def learn(self, operation: Operation, answer: Any) -> None:
-        """Take note of what came of an operation."""
+        """Update the model with the result of an operation."""
         if isinstance(operation, LongPoll):
             self.learn(operation.produce, answer["produced"])
         elif isinstance(answer, str):
@@ -102,8 +102,8 @@ class Model:
         for topic in answer["responses"]:
             for partition in topic["partition_responses"]:
                 for index, shape in operation.batches:
-                    told = partition["index"] == index and partition["error_code"] == 0
-                    if told and partition["base_offset"] == self.logs[index].end:
+                    appended = partition["index"] == index and partition["error_code"] == 0
+                    if appended and partition["base_offset"] == self.logs[index].end:
                         self._append(index, shape)
 
     def _append(self, index: int, shape: Shape) -> None:

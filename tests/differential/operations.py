@@ -1,4 +1,4 @@
-"""What is done to a topic: each operation says all of it, so that it can be printed, kept and done again."""
+"""Operations on a topic: each one is complete in itself, so that it can be printed, kept and repeated."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ TOPIC = 2
 MAX_TIMESTAMP = -3
 SET, DELETE = 0, 1
 TOPIC_CONFIG = 1
-"""The source of a config that the topic has itself."""
+"""Source of a config that is set on the topic itself."""
 TIMEOUT_MS = 30_000
 SETTLE_SECONDS = 5.0
 LAG_SECONDS = 2.0
 APPLIED_SECONDS = 0.1
-"""A broker describes a config a moment before it obeys it."""
+"""Seconds to wait, because a broker describes a config shortly before it applies it."""
 
 
 class Operation(Protocol):
-    """`at` chooses the listener of those that the side has."""
+    """One operation; `at` selects one of the side's listeners."""
 
     def apply(self, side: Side, expected: Any = None) -> Any:
-        """Do it; the answer in comparable form. `expected` is what the other side answered, if it was asked before."""
+        """Apply it; return the answer in comparable form. `expected` is the other side's answer, if it came first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Produce:
-    """Batches to partitions."""
+    """Produce batches to partitions."""
 
     at: int
     version: int
@@ -55,7 +55,7 @@ class Produce:
         return self._settled(side, there, expected)
 
     def _settled(self, side: Side, partitions: list[int], expected: dict[str, Any]) -> dict[str, Any]:
-        """What is observed as soon as it is what is expected, or when time is up."""
+        """Return the observed state as soon as it is the expected one, or when time is up."""
         deadline = time.monotonic() + SETTLE_SECONDS
         closed = False
         while True:
@@ -132,15 +132,15 @@ class Fetch:
 
 
 def lags(view: Any, expected: Any) -> bool:
-    """Whether the answer may be that of a moment ago: lower watermarks or log start, but not without all records."""
+    """True if the answer may be slightly older: lower watermarks or log start, but some records."""
     if not isinstance(view, dict) or not isinstance(expected, dict):
         return False
-    told, wanted = (
+    found, wanted = (
         [one for topic in answer["responses"] for one in topic["partitions"]] for answer in (view, expected)
     )
     return any(
         name in one and one[name] < other[name]
-        for one, other in zip(told, wanted, strict=False)
+        for one, other in zip(found, wanted, strict=False)
         for name in ("high_watermark", "last_stable_offset", "log_start_offset")
         if (one[BATCHES] or not other[BATCHES])
         and all(mine == theirs for mine, theirs in zip(one[BATCHES], other[BATCHES], strict=False))
@@ -149,7 +149,7 @@ def lags(view: Any, expected: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class LongPoll:
-    """A Fetch that waits, until a Produce on another connection gives it something."""
+    """A Fetch that waits until a Produce on another connection adds records."""
 
     fetch: Fetch
     produce: Produce
@@ -173,7 +173,7 @@ class ListOffsets:
     at: int
     version: int
     asked: tuple[tuple[int, int], ...]
-    """Partition; a special timestamp below 0, or one counted from the beginning of the case."""
+    """Partitions with a special timestamp below 0, or one counted from the beginning of the case."""
     isolation: int = 0
 
     def apply(self, side: Side, expected: Any = None) -> Any:
@@ -189,13 +189,13 @@ class ListOffsets:
         values = {"replica_id": -1, "isolation_level": self.isolation, "topics": topics, "timeout": TIMEOUT_MS}
         view = View(side).of(side.ask(self.at, LIST_OFFSETS, self.version, **values))
         if isinstance(view, dict) and any(asked == MAX_TIMESTAMP for _, asked in self.asked):
-            # What is deleted is for the comparison to know.
+            # The comparison handles deleted records.
             view["log starts"] = side.offsets(self.at, range(side.partitions), EARLIEST)
         return view
 
 
 def is_special(timestamp: int) -> bool:
-    """The times that producers give lie further from the beginning of the case than this."""
+    """True if it is special. Times of producers are further from the beginning of the case than this limit."""
     return -100 < timestamp < 0
 
 
@@ -217,7 +217,7 @@ class OffsetForLeaderEpoch:
     at: int
     version: int
     asked: tuple[tuple[int, int], ...]
-    """Partition and epoch."""
+    """Partitions with epochs."""
 
     def apply(self, side: Side, expected: Any = None) -> Any:
         partitions = [
@@ -230,12 +230,12 @@ class OffsetForLeaderEpoch:
 
 
 FIXED_CONFIG = "min.insync.replicas"
-"""A diskless topic shows 1, whatever it is set to."""
+"""Config that a diskless topic always reports as 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class AlterConfig:
-    """Set a config, or delete it where `value` is None."""
+    """Set a config, or delete it if `value` is None."""
 
     at: int
     version: int
@@ -252,7 +252,7 @@ class AlterConfig:
             if self.name == FIXED_CONFIG:
                 return view | {"described": {}}
             deadline = time.monotonic() + SETTLE_SECONDS
-            while not self._told(side) and time.monotonic() < deadline:
+            while not self._is_reported(side) and time.monotonic() < deadline:
                 time.sleep(0.01)
             time.sleep(APPLIED_SECONDS)
             view["described"] = described(side, self.at, self.name)
@@ -262,16 +262,16 @@ class AlterConfig:
     def rewrites(self) -> bool:
         return self.name == "compression.type" and self.value not in (None, "producer")
 
-    def _told(self, side: Side) -> bool:
-        """By every listener."""
-        told = [described(side, at, self.name) for at in range(len(side.addresses))]
+    def _is_reported(self, side: Side) -> bool:
+        """True if every listener reports the new value."""
+        found = [described(side, at, self.name) for at in range(len(side.addresses))]
         if self.value is None:
-            return all(one["source"] != TOPIC_CONFIG for one in told)
-        return all(one == {"value": self.value, "source": TOPIC_CONFIG} for one in told)
+            return all(one["source"] != TOPIC_CONFIG for one in found)
+        return all(one == {"value": self.value, "source": TOPIC_CONFIG} for one in found)
 
 
 def described(side: Side, at: int, name: str) -> dict[str, Any]:
-    """Value and source of one config."""
+    """Return value and source of one config."""
     resource = {"resource_type": TOPIC, "resource_name": side.topic, "configuration_keys": [name]}
     answer = side.ask(at, DESCRIBE_CONFIGS, 4, resources=[resource])
     assert isinstance(answer, dict)
@@ -311,7 +311,7 @@ class AddPartitions:
 
 @dataclass(frozen=True, slots=True)
 class Recreate:
-    """Delete the topic, ask after it while it is gone, and create one of the same name."""
+    """Delete the topic, query it while it is gone, and create one of the same name."""
 
     partitions: int
     configs: tuple[tuple[str, str], ...]
@@ -325,12 +325,12 @@ class Recreate:
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """Time passes."""
+    """Let time pass."""
 
     milliseconds: int
 
     def apply(self, side: Side, expected: Any = None) -> Any:
-        # The other side's time passes too.
+        # The time passes for the other side too.
         if expected is None:
             time.sleep(self.milliseconds / 1000)
         return "time has passed"

@@ -1,7 +1,7 @@
-"""A proxy with a bug in it: `planted.py NAME run --config FILE`, as `diskless-proxy run`.
+"""A proxy with a bug: `planted.py NAME run --config FILE`, like `diskless-proxy run`.
 
-It is to prove that the comparison finds such a bug. The bugs are put over the parts of the product as it is imported;
-the product knows nothing of them.
+It proves that the comparison finds such a bug. The bugs replace methods of the imported product; the product itself
+does not know them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ OFFSET_OUT_OF_RANGE = 1
 
 
 def _over(owner: type, name: str) -> Callable[[Callable[..., Any]], None]:
-    """Put a method over another one, which it gets as its first argument."""
+    """Replace a method by one that gets the original as its first argument."""
 
     def put(method: Callable[..., Any]) -> None:
         original = getattr(owner, name)
@@ -35,7 +35,7 @@ def _over(owner: type, name: str) -> Callable[[Callable[..., Any]], None]:
 
 
 def duplicate_offset() -> None:
-    """An exact duplicate is answered with the offset behind its own."""
+    """Answer an exact duplicate with the offset after its own."""
 
     @_over(RedisCoordinator, "commit")
     async def commit(original: Any, *arguments: Any, **more: Any) -> list[RunAnswer]:
@@ -49,7 +49,7 @@ def duplicate_offset() -> None:
 
 
 def time_lookup() -> None:
-    """A lookup by time finds only what is later."""
+    """Let a lookup by time find only later records."""
 
     @_over(TimeLookup, "list_offsets")
     async def list_offsets(original: Any, self: Any, requests: Sequence[ListRequest], *more: Any) -> Any:
@@ -58,7 +58,7 @@ def time_lookup() -> None:
 
 
 def watermark() -> None:
-    """Who reads at the end is told a high watermark that is too low."""
+    """Return too low a high watermark to a reader at the end."""
 
     @_over(DisklessReader, "read")
     async def read(original: Any, *arguments: Any, **more: Any) -> list[PartitionRead]:
@@ -70,7 +70,7 @@ def watermark() -> None:
 
 
 def byte_limit() -> None:
-    """A partition's limit is a byte larger."""
+    """Make a partition's limit one byte larger."""
 
     @_over(DisklessReader, "read")
     async def read(original: Any, self: Any, requests: Sequence[ReadRequest], **more: Any) -> Any:
@@ -78,7 +78,7 @@ def byte_limit() -> None:
 
 
 def delete_bound() -> None:
-    """One offset beyond the high watermark is let pass."""
+    """Accept one offset beyond the high watermark."""
 
     @_over(RedisCoordinator, "delete_records")
     async def delete_records(original: Any, self: Any, requests: Sequence[DeleteRequest]) -> list[LogStart]:

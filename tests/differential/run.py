@@ -1,4 +1,4 @@
-"""A run: cases side by side until all operations are done, or one is found that is answered differently."""
+"""A run: cases side by side, until all operations are done or a case finds a difference."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ Progress = Callable[[int, int], None]
 
 @dataclass(slots=True)
 class Outcome:
-    """What a run did, and found."""
+    """Operations and findings of a run."""
 
     seed: int
     done: Counter[str] = field(default_factory=Counter)
     """Operations by their kind."""
     found: Found | None = None
     case: int = -1
-    """The case that found it."""
+    """Number of the case with the difference."""
     again: bool = True
-    """Whether the operations found it once more; else it comes by chance of time."""
+    """True if the operations found it again; otherwise it depends on timing."""
 
     @property
     def operations(self) -> int:
@@ -36,11 +36,11 @@ class Outcome:
 
     def __str__(self) -> str:
         kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(self.done.items()))
-        told = f"seed {self.seed}: {self.operations} operations ({kinds})"
+        summary = f"seed {self.seed}: {self.operations} operations ({kinds})"
         if self.found is None:
-            return f"{told}: no difference"
+            return f"{summary}: no difference"
         again = "" if self.again else " (not found again by the same operations)"
-        return f"{told}: a difference in case {self.case}{again}\n{self.found}"
+        return f"{summary}: a difference in case {self.case}{again}\n{self.found}"
 
 
 def run(
@@ -53,7 +53,7 @@ def run(
     progress: Progress = lambda done, of: None,
     most_replays: int = MOST_REPLAYS,
 ) -> Outcome:
-    """Do so many operations, unless a difference is found first; what leads to it is shrunk by some replays."""
+    """Apply `operations` operations, unless a difference is found first; shrink its operations with some replays."""
     outcome = Outcome(seed)
     lock, stop = threading.Lock(), threading.Event()
     cases = iter(range(first_case, first_case + -(-operations // OPERATIONS_PER_CASE)))

@@ -1,4 +1,4 @@
-"""Record batches to produce, described by what matters of them, so that they can be printed and made again."""
+"""Record batches to produce, described by their relevant properties, so that they can be printed and rebuilt."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from crc32c import crc32c
 
 ENCODE: dict[int, Callable[[bytes], bytes]] = {
     0: bytes,
-    # The time of compressing is in the bytes, which have to be the same for both sides.
+    # The bytes contain the time of compression, but must be the same for both sides.
     1: functools.partial(gzip.compress, mtime=0),
     2: snappy_encode,
     3: lz4_encode,
@@ -31,12 +31,12 @@ class Given(NamedTuple):
     size: int
     """Bytes of its value; -1 for none."""
     time_ms: int | None
-    """Counted from the beginning of the case; None for no timestamp."""
+    """Milliseconds from the beginning of the case; None for no timestamp."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """One batch. `damage` is one of DAMAGES, or nothing."""
+    """One batch. `damage` is one of DAMAGES, or empty."""
 
     records: tuple[Given, ...]
     codec: int = 0
@@ -50,7 +50,7 @@ class Shape:
         return (self.base_sequence + len(self.records)) % MOST_SEQUENCES
 
     def build(self, began_ms: int) -> bytes:
-        """The bytes; `began_ms` is when the case began."""
+        """Return the bytes; `began_ms` is the beginning of the case."""
         times = [-1 if one.time_ms is None else began_ms + one.time_ms for one in self.records]
         payload = b"".join(
             _record(place, one.size, time_ms - times[0])
@@ -120,7 +120,7 @@ DAMAGED_FIELDS: dict[str, dict[str, int]] = {
     "magic 1": {"magic": 1},
     "magic 5": {"magic": 5},
 }
-"""What the header says instead of the truth, under a CRC that matches."""
+"""Wrong values in the header, under a CRC that matches."""
 DAMAGED_BYTES: dict[str, Callable[[bytes], bytes]] = {
     "crc": lambda batch: batch[:-1] + bytes([batch[-1] ^ 1]),
     "cut": lambda batch: batch[:-1],
@@ -132,4 +132,4 @@ DAMAGED_BYTES: dict[str, Callable[[bytes], bytes]] = {
 }
 DAMAGES = (*DAMAGED_FIELDS, *DAMAGED_BYTES)
 FAIL_ALL = {"codec 7", "length", "negative length", "magic 5"}
-"""Those for which a broker refuses the whole request."""
+"""Damages for which a broker rejects the whole request."""

@@ -1,4 +1,4 @@
-"""Fewer operations with the same difference: what is left out was of no importance."""
+"""Reduce operations while the difference stays."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Item = TypeVar("Item")
 
 
 def shrunk(items: Sequence[Item], still: Callable[[list[Item]], bool], most_tries: int) -> list[Item]:
-    """As few of the items, in their order, as `still` holds for; the last one always stays.
+    """Return as few of the items, in their order, as `still` accepts; the last item always stays.
 
     Runs of items are left out, half of them at first, then shorter ones, as long as tries are left.
     """

@@ -1,4 +1,4 @@
-"""One of the two topics, and the listeners to ask about it."""
+"""One of the two topics, and the listeners that serve it."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ LATEST, EARLIEST = -1, -2
 
 
 class Unsettled(Exception):
-    """Something did not come about that had to."""
+    """Raised when an expected state did not come about in time."""
 
 
 @dataclass(slots=True)
 class Side:
-    """A topic of one kind. `addresses` are `host:port`, each with a connection of its own."""
+    """A topic of one kind. `addresses` are `host:port`, each with its own connection."""
 
     kind: str
     addresses: tuple[str, ...]
     topic: str
     began_ms: int
-    """When the case began, in ms since 1970: the times of its records are counted from then."""
+    """Beginning of the case in ms since 1970; the times of its records are relative to it."""
     topic_id: bytes = NO_ID
     former_id: bytes = NO_ID
-    """Before the topic was created anew."""
+    """Topic ID before the topic was recreated."""
     partitions: int = 0
     rewritten: bool = False
-    """The brokers may have compressed batches anew, to other bytes than the proxies did."""
+    """True if the brokers may have recompressed batches to other bytes than the proxies."""
     _connections: dict[str, Raw] = field(default_factory=dict)
 
     def close(self) -> None:
@@ -50,7 +50,7 @@ class Side:
         self._connections.clear()
 
     def connection(self, at: int) -> Raw:
-        """To one of the addresses, whatever the number."""
+        """Return the connection to one of the addresses; any number is valid."""
         address = self.addresses[at % len(self.addresses)]
         if address not in self._connections:
             self._connections[address] = Raw(address)
@@ -63,7 +63,7 @@ class Side:
             connection.close()
 
     def ask(self, at: int, api_key: int, version: int, **values: Any) -> dict[str, Any] | str:
-        """The answer as a tree; CLOSED where there is none."""
+        """Return the answer as a tree; CLOSED if there is no answer."""
         try:
             return ask(self.connection(at), api_key, version, **values)
         except ConnectionError:
@@ -71,12 +71,12 @@ class Side:
             return CLOSED
 
     def send(self, at: int, api_key: int, version: int, **values: Any) -> None:
-        """Send what is not answered, or not yet."""
+        """Send a request that gets no answer, or none yet."""
         entity = request_type(api_key, version)
         self.connection(at).send(request(api_key, version, encode(entity, filled(entity, values))))
 
     def answer(self, at: int, api_key: int, version: int) -> dict[str, Any] | str:
-        """The answer to what was sent."""
+        """Read the answer to an earlier request."""
         frame = self.connection(at).answer()
         if frame is None:
             self.drop(at)
@@ -86,7 +86,7 @@ class Side:
         return tree
 
     def names(self, version: int, first_id_version: int, former: bool) -> dict[str, Any]:
-        """How a request of that version names the topic."""
+        """Return the fields that name the topic in a request of that version."""
         if version >= first_id_version:
             return {"topic_id": self.former_id if former else self.topic_id}
         return {"name": self.topic, "topic": self.topic}
@@ -94,7 +94,7 @@ class Side:
     # Life of the topic
 
     def create(self, partitions: int, configs: dict[str, str]) -> int:
-        """Create it, and wait until every address serves it; Kafka's error code."""
+        """Create the topic, and wait until every address serves it; return Kafka's error code."""
         if self.kind == DISKLESS:
             configs = configs | {"diskless.enable": "true"}
         topic = {
@@ -112,7 +112,7 @@ class Side:
         return int(answer["error_code"])
 
     def delete(self) -> int:
-        """Delete it, and wait until no address knows it; Kafka's error code."""
+        """Delete the topic, and wait until no address knows it; return Kafka's error code."""
         answer = ask(self.connection(0), DELETE_TOPICS, 5, topic_names=[self.topic], timeout=30_000)["responses"][0]
         if answer["error_code"] == 0:
             for at in range(len(self.addresses)):
@@ -122,7 +122,7 @@ class Side:
         return int(answer["error_code"])
 
     def wait_served(self, partitions: int) -> None:
-        """Until every address serves all of the partitions of the topic as it is now."""
+        """Wait until every address serves all partitions of the current topic."""
         for at in range(len(self.addresses)):
 
             def served(at: int = at) -> bool:
@@ -144,27 +144,27 @@ class Side:
         return topic
 
     def ends(self, at: int, partitions: list[int]) -> list[int]:
-        """The latest offsets of partitions that are there."""
+        """Return the latest offsets of existing partitions."""
         found: list[list[int]] = []
 
-        def told() -> bool:
+        def has_offsets() -> bool:
             ends = self.offsets(at, partitions)
             found[:] = [] if ends is None else [ends]
             return ends is not None
 
-        self.wait(told, "telling its latest offsets")
+        self.wait(has_offsets, "returning its latest offsets")
         return found[0]
 
     def offsets(self, at: int, partitions: Iterable[int], special: int = LATEST) -> list[int] | None:
-        """The latest or earliest offsets, by partition; None where there is an error."""
+        """Return the latest or earliest offsets, by partition; None after an error."""
         asked = [{"partition_index": index, "current_leader_epoch": -1, "timestamp": special} for index in partitions]
         topics = [{"name": self.topic, "partitions": asked}]
         answer = ask(self.connection(at), LIST_OFFSETS, 5, replica_id=-1, topics=topics)
-        told = sorted(answer["topics"][0]["partitions"], key=lambda one: one["partition_index"])
-        return None if any(one["error_code"] for one in told) else [one["offset"] for one in told]
+        found = sorted(answer["topics"][0]["partitions"], key=lambda one: one["partition_index"])
+        return None if any(one["error_code"] for one in found) else [one["offset"] for one in found]
 
     def wait(self, condition: Callable[[], bool], what: str, seconds: float = SETTLE_SECONDS) -> None:
-        """Raises Unsettled when time is up."""
+        """Wait for a condition. Raises Unsettled when time is up."""
         deadline = time.monotonic() + seconds
         while not condition():
             if time.monotonic() > deadline:

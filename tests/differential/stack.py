@@ -1,4 +1,4 @@
-"""The servers of a run: one broker, so that what it answers is settled when it answers, and two proxies."""
+"""The servers of a run: two proxies and one broker, so that an answer of the broker is its final state."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OVERRIDES = {
     "garbage": {"interval_ms": 500, "grace_ms": 3_000, "orphan_sweep_interval_ms": 2_000},
     "log.retention.check.interval.ms": 500,
 }
-"""Retention and deletions come all the time beside the operations."""
+"""Settings with which retention and deletions run all the time besides the operations."""
 
 
 def options() -> StackOptions:
@@ -26,19 +26,19 @@ def options() -> StackOptions:
         racks=(RACK,),
         proxies_per_rack=2,
         overrides=OVERRIDES,
-        broker_properties={"log.retention.ms": "-1"},  # records of any time are written
+        broker_properties={"log.retention.ms": "-1"},  # records of any age are stored
         start_timeout_seconds=120.0,
     )
 
 
 def listeners(stack: Stack, proxies: int = 2) -> Listeners:
-    """The broker's own, and what stands for it at the first proxies."""
+    """Return the broker's own listener, and its listeners at the first proxies."""
     at_proxies = (f"{HOST}:{stack.ports.broker_port_start(place) + NODE}" for place in range(proxies))
     return Listeners((stack.kafka.address(NODE),), tuple(at_proxies))
 
 
 def plant(stack: Stack, bug: str) -> Listeners:
-    """Start the first proxy anew, with a bug, or without one where it is empty; where to ask it."""
+    """Restart the first proxy with a bug, or without one if `bug` is empty; return its address."""
     proxy = stack.proxies[RACK]
     program = ["-P", str(Path(__file__).with_name("planted.py")), bug] if bug else ["-m", "proxy"]
     assert not bug or bug in BUGS

@@ -1,4 +1,4 @@
-"""The same requests to a classic and to a diskless topic: the same is answered, and the same is read back."""
+"""Send the same requests to a classic and to a diskless topic: answers and stored records must be equal."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ HOUR_MS = 3_600_000
 Answer = TypeVar("Answer")
 
 
-def test_both_kinds_answer_and_keep_the_same(stack: Stack) -> None:
+def test_both_kinds_return_and_store_the_same(stack: Stack) -> None:
     topics = [
         new_topic(stack, "differential", kind, PARTITIONS, configs={"max.message.bytes": "60000"})
         for kind in (CLASSIC, DISKLESS)
     ]
 
     def both(act: Callable[[str], Answer]) -> Answer:
-        """Do it to both topics; what came of it, which has to be the same."""
+        """Apply it to both topics; return the result, which must be the same."""
         classic, diskless = (act(topic) for topic in topics)
         assert classic == diskless
         return classic
@@ -55,7 +55,7 @@ def test_both_kinds_answer_and_keep_the_same(stack: Stack) -> None:
 
 
 def refusal(bootstrap: str, topic: str, sample: Sample) -> str:
-    """The name of the error that the broker's side answers to a record; the client itself lets it pass."""
+    """Return the name of the broker side's error for a record that the client itself accepts."""
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0})
     refused: list[str] = []
 
@@ -68,7 +68,7 @@ def refusal(bootstrap: str, topic: str, sample: Sample) -> str:
 
 
 def beyond_the_end(bootstrap: str, topic: str) -> str:
-    """The name of the error of a consumer that begins where no offset is yet."""
+    """Return the error name of a consumer that begins at an offset beyond the end."""
     with consumer(bootstrap, auto_offset_reset="error") as client:
         client.assign([TopicPartition(topic, 0, 1_000_000)])
         message = client.poll(30)

@@ -1,4 +1,4 @@
-"""A short run of generated operations finds no difference, and with a bug planted in a proxy it finds that.
+"""A short run of generated operations finds no difference; with a bug planted in a proxy, it finds the bug.
 
 The long run is a command: `python -m tests.differential`.
 """
@@ -27,7 +27,7 @@ FOUND_AT = {
     "byte-limit": {BATCHES},
     "delete-bound": {"error_code", "low_watermark"},
 }
-"""Fields that the bug shows in."""
+"""Fields in which the bug shows."""
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,5 @@
-"""The comparison itself: what it lets pass, how it cuts operations down, and that the seed decides what it does."""
+"""The comparison itself: which differences it allows, how it reduces operations, and that the seed decides
+everything."""
 
 from __future__ import annotations
 
@@ -35,19 +36,19 @@ PLAIN = Shape((Given(10, -60_000), Given(3, -59_000)))
 BEGAN_MS = 1_700_000_000_000
 
 
-def test_what_is_allowed_is_documented() -> None:
+def test_every_allowed_difference_is_documented() -> None:
     text = PAGE.read_text()
     assert [one for one in (*DOCUMENTED, *LEFT_OUT) if one not in text] == []
 
 
 @given(st.integers(0, 40).flatmap(lambda last: st.tuples(st.sets(st.integers(0, last)), st.just(last))))
-def test_operations_are_cut_down_to_those_that_matter(case: tuple[set[int], int]) -> None:
+def test_operations_are_reduced_to_the_necessary_ones(case: tuple[set[int], int]) -> None:
     needed, last = case
     kept = shrunk(range(last + 1), lambda items: needed <= set(items), most_tries=10_000)
     assert kept == sorted(needed | {last})
 
 
-def test_cutting_down_ends_after_so_many_tries() -> None:
+def test_shrinking_ends_after_the_maximum_number_of_tries() -> None:
     tried: list[list[int]] = []
     assert shrunk(range(100), lambda items: bool(tried.append(items)), most_tries=7) == list(range(100))
     assert len(tried) == 7
@@ -63,7 +64,7 @@ def test_the_seed_decides() -> None:
     assert generated("1") != generated("2")
 
 
-def test_every_operation_can_be_done_again_from_what_is_printed() -> None:
+def test_every_operation_can_be_rebuilt_from_its_printed_form() -> None:
     from tests.differential import operations, shapes
 
     names = vars(operations) | vars(shapes)
@@ -72,14 +73,14 @@ def test_every_operation_can_be_done_again_from_what_is_printed() -> None:
 
 
 @pytest.mark.parametrize("codec", range(5))
-def test_batches_are_what_a_broker_takes(codec: int) -> None:
+def test_good_batches_are_valid_for_a_broker(codec: int) -> None:
     batch = Shape(PLAIN.records, codec, producer_id=5, producer_epoch=1, base_sequence=2**31 - 1).build(BEGAN_MS)
     header = check_batch(memoryview(batch), max_message_bytes=10_000)
     assert (header.record_count, header.max_timestamp_ms) == (2, BEGAN_MS - 59_000)
 
 
 @pytest.mark.parametrize("damage", [one for one in DAMAGES if one != "epoch without producer"])
-def test_damaged_batches_are_not(damage: str) -> None:
+def test_damaged_batches_are_invalid(damage: str) -> None:
     damaged = Shape(PLAIN.records, damage=damage).build(BEGAN_MS)
     with pytest.raises(RecordsError):
         check_batch(memoryview(damaged), max_message_bytes=10_000)
@@ -126,20 +127,20 @@ def test_a_broker_may_cut_a_batch_and_leave_less_for_the_next_partition() -> Non
         (DeleteRecords(0, 1, ((0, 5),)), "error_code", 1, 0, False),
     ],
 )
-def test_only_what_is_listed_is_allowed(
+def test_only_listed_differences_are_allowed(
     operation: Operation, field: str, classic: Any, diskless: Any, allowed: bool
 ) -> None:
     assert (not differences(operation, {field: classic}, {field: diskless})) is allowed
 
 
 @pytest.mark.parametrize(("epoch", "answered", "allowed"), [(0, 0, False), (7, 7, True), (7, 6, False)])
-def test_other_epochs_are_answered_as_they_were_asked(epoch: int, answered: int, allowed: bool) -> None:
+def test_other_epochs_are_returned_as_requested(epoch: int, answered: int, allowed: bool) -> None:
     operation = OffsetForLeaderEpoch(0, 4, ((0, epoch),))
     sides = [{"partitions": [{"leader_epoch": one, "end_offset": one}]} for one in (-1, answered)]
     assert (not differences(operation, *sides)) is allowed
 
 
-def test_a_view_has_no_names_and_no_moments() -> None:
+def test_a_view_has_no_names_and_no_times() -> None:
     side = Side(CLASSIC, (), "topic-1", BEGAN_MS, topic_id=b"i" * 16)
     answer = {"name": "topic-1", "topic_id": b"i" * 16, "throttle_time": 3, "timestamp": BEGAN_MS - 500_000}
     assert View(side).of(answer) == {"name": "the topic", "topic_id": "the topic", "timestamp": -500_000}
@@ -149,7 +150,7 @@ def test_a_view_has_no_names_and_no_moments() -> None:
     assert View(side).of(unsorted) == {"partitions": [{"partition_index": 0}, {"partition_index": 2}]}
 
 
-def test_an_answer_with_records_may_lag() -> None:
+def test_an_answer_with_records_may_lag_behind() -> None:
     batch = PLAIN.build(BEGAN_MS)
     now = partition(0, [batch]) | {"high_watermark": 9, "log_start_offset": 2}
     assert not lags(fetched(now), fetched(now))

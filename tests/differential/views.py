@@ -1,4 +1,4 @@
-"""Answers in a form that is the same for both sides: without names, IDs, and moments of appending."""
+"""Answers in a form that is the same for both sides: without names, IDs, and append times."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from crc32c import crc32c
 from tests.differential.side import NO_ID, Side
 
 APPEND_TIME = "when it was appended"
-REWRITTEN = "as whoever compressed it made it"
+REWRITTEN = "depends on the compressor"
 CUT = "bytes of a batch that is cut off"
 BATCHES = "batches"
 _HEADER = struct.Struct(">qiibIhiqqqhii")
@@ -26,7 +26,7 @@ _NAMES = {"name", "topic", "resource_name"}
 _IDS = {"topic_id"}
 _ORDERS = ("index", "partition_index", "partition")
 _LEFT_OUT = {"throttle_time"}
-"""Quotas are another matter."""
+"""Fields that are left out; quotas have their own tests."""
 
 
 class Batch(NamedTuple):
@@ -43,32 +43,32 @@ class Batch(NamedTuple):
     """ID, epoch, first sequence."""
     records_count: int
     crc: int | str
-    """APPEND_TIME or REWRITTEN in place of one that is right, and covers such a time or such bytes."""
+    """CRC, or APPEND_TIME or REWRITTEN instead of a right CRC that covers such a time or such bytes."""
     records: bytes
-    """As they are, or without their compression where that is REWRITTEN."""
+    """Record bytes as they are, or decompressed if that is REWRITTEN."""
 
 
 def _place(one: Any) -> int:
-    """A broker answers in the order of its hash tables, so clients go by the number of a partition."""
+    """Sort key by partition number: brokers answer in the order of their hash tables, so clients go by the number."""
     return next((one[name] for name in _ORDERS if name in one), 0) if isinstance(one, dict) else 0
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """Brings answers of one side into the form."""
+    """Brings answers of one side into the common form."""
 
     side: Side
 
     def of(self, answer: Any, name: str = "") -> Any:
-        """An answer, or a field of it by its name."""
+        """Convert an answer, or the field of an answer with this name."""
         if isinstance(answer, dict):
-            told = {key: self.of(value, key) for key, value in answer.items() if key not in _LEFT_OUT}
-            if "aborted_transactions" in told:
-                # Null and none are the same to clients, and brokers say now this, now that.
-                told["aborted_transactions"] = told["aborted_transactions"] or []
-            if "records" in told:
-                told[BATCHES], told[CUT] = self.batches(told.pop("records"))
-            return told
+            view = {key: self.of(value, key) for key, value in answer.items() if key not in _LEFT_OUT}
+            if "aborted_transactions" in view:
+                # Null and empty mean the same to clients, and brokers return sometimes one, sometimes the other.
+                view["aborted_transactions"] = view["aborted_transactions"] or []
+            if "records" in view:
+                view[BATCHES], view[CUT] = self.batches(view.pop("records"))
+            return view
         if isinstance(answer, list):
             return sorted((self.of(each, name) for each in answer), key=_place)
         if name in _TIMES:
@@ -86,13 +86,13 @@ class View:
         return names.get(topic_id, topic_id.hex())
 
     def time(self, time_ms: int) -> int | str:
-        """Counted from the beginning of the case; producers never give a time that is within its run."""
+        """Return a time relative to the case's beginning; producers never use a time during the run."""
         if self.side.began_ms - _TOLERANCE_MS <= time_ms <= time.time() * 1000 + _TOLERANCE_MS:
             return APPEND_TIME
         return time_ms if time_ms < 0 else time_ms - self.side.began_ms
 
     def batches(self, records: bytes | None) -> tuple[list[Batch], int]:
-        """The whole batches, and how many bytes there are of one that is cut off."""
+        """Return the complete batches, and the number of bytes of a batch that is cut off."""
         found, at, data = [], 0, records or b""
         while len(data) - at >= _HEADER.size:
             length = 12 + struct.unpack_from(">i", data, at + 8)[0]

@@ -19,7 +19,7 @@ def test_it_is_short_and_has_one_picture() -> None:
     assert picture.endswith(".svg")
 
 
-@pytest.mark.parametrize("name", ["overview", "record"])
+@pytest.mark.parametrize("name", ["overview", "record", "requests"])
 def test_a_drawing_is_self_contained_and_follows_the_readers_theme(name: str) -> None:
     text = (ROOT / "docs" / "images" / f"{name}.svg").read_text()
     drawing = ElementTree.fromstring(text)

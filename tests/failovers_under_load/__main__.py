@@ -1,4 +1,4 @@
-"""The run as a command, on servers of its own."""
+"""Run it as a command, on its own servers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The books of a run: which commit was acknowledged at which offsets, and which of them the store still has."""
+"""The books of a run: the offsets of each acknowledged commit, and the commits that the store still has."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ class Commit:
 
 @dataclass
 class Books:
-    """`shard_of`: the shard of each partition."""
+    """Use `shard_of`, the shard of each partition."""
 
     shard_of: Mapping[int, int]
     open: dict[bytes, Commit] = field(default_factory=dict)
-    """Commits since the last failover was judged, by segment; the others are kept or given up for good."""
+    """Commits since the last judged failover, by segment; older commits are either kept or given up."""
     owners: dict[tuple[int, int], tuple[bytes, int]] = field(default_factory=dict)
     """Segment and number of unfences of each acknowledged offset, by partition and offset."""
     unfences: int = 0
     acknowledged: int = 0
-    """Offsets."""
+    """Number of acknowledged offsets."""
     lost: int = 0
     """Acknowledged offsets that failovers have lost; each was reported."""
     unacknowledged_lost: int = 0
-    """Offsets that were reported as lost, and whose producers never had an answer."""
+    """Offsets that were reported as lost, and whose producers never got an answer."""
     twice_meanwhile: int = 0
-    """Offsets that two primaries gave at the same time."""
+    """Offsets that two primaries assigned at the same time."""
     problems: list[str] = field(default_factory=list)
 
     def tried(self, segment: bytes, partition: int, records: int) -> None:
@@ -42,7 +42,7 @@ class Books:
         self.open[segment] = Commit(partition, records)
 
     def answered(self, segment: bytes, base_offset: int, *, two_primaries: bool) -> None:
-        """Note an acknowledged commit. An offset may have two owners only while two primaries are there."""
+        """Note an acknowledged commit. An offset may have two owners only while there are two primaries."""
         tried = self.open[segment]
         self.open[segment] = Commit(tried.partition, tried.records, base_offset)
         self.acknowledged += tried.records

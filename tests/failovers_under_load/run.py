@@ -1,7 +1,7 @@
-"""Three proxies write to a primary with a replica, whose failovers lose writes; each loss is judged and accepted.
+"""Let three proxies write to a primary with a replica, whose failovers lose writes; judge and accept each loss.
 
-The proxies are the coordinator's client and the watch, without the rest: these and the store decide what a failover
-loses. They follow a name, as behind a Service.
+A proxy here is only the coordinator's client and the watch, because these and the store decide what a failover loses.
+The proxies follow a name, as with a Service.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class Run:
     # Failovers
 
     async def kill_the_primary(self, name: Name) -> None:
-        """The replica lacks what came while it was stopped."""
+        """Kill the primary; the replica lacks the writes since it was stopped."""
         if self.random.random() < 0.7:
             self.replica.pause()
             await self.load_for(0.01, 0.3)
@@ -146,7 +146,7 @@ class Run:
         self.replica.start()
 
     async def let_two_primaries_be(self, name: Name) -> None:
-        """Some proxies stay with the old one, until it becomes a replica of the new one."""
+        """Let some proxies stay with the old primary, until it becomes a replica of the new one."""
         self.two_primaries = True
         await self.promote(name)
         for one in self.random.sample(self.proxies, self.random.randint(1, PROXIES - 1)):
@@ -167,7 +167,9 @@ class Run:
         name.leads_to = self.replica.port
 
     async def fail_over(self, name: Name) -> str:
-        """Make one failover of a random kind, and return the kind. Then everyone has looked, and nobody writes."""
+        """Do one failover of a random kind, and return the kind; on return, every proxy has checked the store, and
+        nobody writes.
+        """
         kinds: list[Callable] = [self.kill_the_primary, self.let_two_primaries_be, self.restore_a_copy]
         kind = self.random.choice(kinds)
         self.report.failovers[kind.__name__] += 1
@@ -248,7 +250,7 @@ async def _proxies(run: Run, settings: Settings) -> AsyncIterator[None]:
 
 
 async def failovers_under_load(options: RunOptions, progress: Callable[[str], None] = lambda _: None) -> Report:
-    """Let stores fail over until the time is over. The report's books have the problems."""
+    """Let stores fail over until the time is over. The report's books contain the problems."""
     run, began = Run(options), time.monotonic()
     shutil.rmtree(options.directory / "wal", ignore_errors=True)
     for store in run.stores:

@@ -20,6 +20,7 @@ import pytest
 from redis.asyncio import Redis
 
 from proxy import config
+from proxy.brokers.broker_defaults import RetentionDefaults
 from proxy.coordinator import redis as coordinator_redis
 from proxy.coordinator import scripts
 from proxy.coordinator.connect import connect
@@ -30,7 +31,7 @@ from proxy.coordinator.shards import shard_prefix
 from proxy.diskless.wal.segment import segment_key
 from proxy.housekeeping.garbage import GarbageCollector
 from proxy.housekeeping.index import IndexPacker
-from proxy.housekeeping.retention import Retention, RetentionDefaults
+from proxy.housekeeping.retention import Retention
 from proxy.storage.file import FileStorage
 from proxy.telemetry.stats import Stats
 from proxy.topics.topics import Topics

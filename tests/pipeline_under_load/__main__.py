@@ -1,4 +1,4 @@
-"""The run as a command, on a stack of its own."""
+"""Run it as a command, on its own stack."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from proxy.demo.stack import Stack, StackOptions
 from tests.pipeline_under_load.run import SETTINGS, Report, RunOptions, pipeline_under_load
 
 
-def told(report: Report) -> str:
-    """The report in words."""
+def in_words(report: Report) -> str:
+    """Return the report in words."""
 
     def counts(numbers: dict[str, int]) -> str:
         return ", ".join(f"{name} {count}" for name, count in sorted(numbers.items())) or "none"
@@ -31,7 +31,7 @@ def told(report: Report) -> str:
 
 
 def main() -> int:
-    """Exit code 1 where there were problems."""
+    """Return exit code 1 if there were problems."""
     parser = argparse.ArgumentParser(prog="python -m tests.pipeline_under_load", description=__doc__)
     parser.add_argument("--minutes", type=float, default=10.0, help="how long topics are written")
     parser.add_argument("--seed", type=int, default=None, help="of all that is chosen at random; printed")
@@ -51,7 +51,7 @@ def main() -> int:
     with Stack(stack_options) as stack:
         report = pipeline_under_load(stack, options, progress)
     print(file=sys.stderr)
-    print(json.dumps(asdict(report)) if arguments.json else told(report), flush=True)
+    print(json.dumps(asdict(report)) if arguments.json else in_words(report), flush=True)
     return 1 if report.problem_count else 0
 
 

@@ -1,4 +1,4 @@
-"""What the process that runs Spark is asked, and answers: pickled, so in a module that both import under its name."""
+"""Request and answer of the process that runs Spark. They are pickled, so both sides import them from this module."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from tests.pipeline_under_load.books import Read
 
 SOURCES = ("diskless", "kafka")
 Found = dict[tuple[str, int], list[Read]]
-"""By topic and partition, in the order in which it came."""
+"""Records by topic and partition, in the order in which they arrived."""
 
 
 class Asked(NamedTuple):
-    """What is to be read."""
+    """The jobs to run and the topics to read."""
 
     run: bytes
     config: Path
@@ -21,13 +21,13 @@ class Asked(NamedTuple):
     rack: str
     topics: tuple[str, ...]
     jobs: tuple[tuple[str, tuple[str, ...]], ...]
-    """Names and arguments of those that are run before."""
+    """Names and arguments of jobs to run before the reads."""
 
 
 class Answer(NamedTuple):
-    """What came of it."""
+    """Results of the jobs and the reads."""
 
     jobs: list[tuple[str, int, str]]
-    """Names, exit codes and what they said."""
+    """Names, exit codes and output."""
     read: dict[str, Found]
-    """By source."""
+    """Records by source."""

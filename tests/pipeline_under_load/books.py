@@ -1,7 +1,8 @@
-"""What was sent to each partition, and what is wrong with what was read of it.
+"""The records sent to each partition, and errors in the records read from it.
 
-Every record says in a header who sent it and its number, and nobody sends the same one twice: so what is lost, doubled,
-reordered or changed shows, whatever reads it. Of a compacted topic the last record of each key must be there.
+Every record has a header with its sender and number, and nobody sends the same record twice. So a lost, doubled,
+reordered or changed record shows, whichever reader is used. Of a compacted topic, the last record of each key must
+exist.
 """
 
 from __future__ import annotations
@@ -18,14 +19,15 @@ from typing import NamedTuple
 ID_HEADER = "id"
 _ID = struct.Struct(">8sIQ")
 _OVERHEAD_BYTES = 200
-"""Of a record in the log at most, were it alone in its batch: its frame, the batch's, the codec's."""
+"""Maximum bytes that a record takes in addition if it is alone in its batch: frames of record and batch, and the
+codec."""
 MAX_PROBLEMS = 20
-"""That are told of one partition and reader."""
+"""Maximum number of problems to report per partition and reader."""
 Headers = Sequence[tuple[str, bytes | None]]
 
 
 class Keeps(Enum):
-    """What a topic may have let go of."""
+    """The records that a topic must keep."""
 
     ALL = "all"
     THE_NEWEST = "the newest"
@@ -33,7 +35,7 @@ class Keeps(Enum):
 
 
 class RecordId(NamedTuple):
-    """Of all records of a run, each has another one."""
+    """Identity of a record; no two records of a run share one."""
 
     producer: int
     sequence: int
@@ -44,20 +46,20 @@ class Read(NamedTuple):
 
     offset: int
     record: RecordId | None
-    """None where it is none of the run's."""
+    """None if it is not a record of this run."""
     digest: bytes
-    """Of everything in it."""
+    """Digest of everything in the record."""
 
 
 def id_header(run: bytes, record: RecordId) -> tuple[str, bytes]:
-    """What every record carries."""
+    """Return the header that every record carries."""
     return ID_HEADER, _ID.pack(run, *record)
 
 
 def as_read(
     run: bytes, offset: int, key: bytes | None, value: bytes | None, headers: Headers, timestamp_ms: int
 ) -> Read:
-    """A record, from what any reader tells of it."""
+    """Build a record from the fields that every reader reports."""
     found = dict(headers).get(ID_HEADER)
     record = None
     if found is not None and len(found) == _ID.size:
@@ -67,54 +69,54 @@ def as_read(
 
 
 def digest(key: bytes | None, value: bytes | None, headers: Headers, timestamp_ms: int) -> bytes:
-    """Of everything that a record is, apart from its place."""
+    """Return a digest of everything in a record except its position."""
     parts = [key, value, b"%d" % timestamp_ms]
     for name, content in headers:
         parts += [name.encode(), content]
-    told = hashlib.blake2b(digest_size=12)
+    hashed = hashlib.blake2b(digest_size=12)
     for part in parts:
-        told.update(b"-" if part is None else b"%d:" % len(part) + part)
-    return told.digest()
+        hashed.update(b"-" if part is None else b"%d:" % len(part) + part)
+    return hashed.digest()
 
 
 def most_bytes(key: bytes | None, value: bytes | None, headers: Headers) -> int:
-    """That a record takes in the log, whatever the codec."""
+    """Return the maximum bytes that a record takes in the log, whatever the codec."""
     parts = [key, value, *(part for name, content in headers for part in (name.encode(), content))]
     return _OVERHEAD_BYTES + sum(len(part or b"") for part in parts)
 
 
 @dataclass
 class Partition:
-    """One partition's books; written by the threads of its producers."""
+    """One partition's books; the threads of its producers write them."""
 
     keeps: Keeps
     retention_bytes: int = 0
-    """Where a topic keeps the newest: it has at least so much of them, or all."""
+    """Bytes of the newest records that a topic with retention must keep at least."""
     sizes: dict[RecordId, int] = field(default_factory=dict)
-    """What each takes in the log at most."""
+    """Maximum bytes of each record in the log."""
     digests: dict[RecordId, bytes] = field(default_factory=dict)
-    """Of all that was sent."""
+    """Digests of all sent records."""
     keys: dict[RecordId, bytes | None] = field(default_factory=dict)
     offsets: dict[RecordId, int] = field(default_factory=dict)
-    """Of all that was acknowledged, as producers were told; -1 where they were not told which."""
+    """Offsets of all acknowledged records; -1 if the producer did not get the offset."""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def sent(self, record: RecordId, key: bytes | None, told: bytes, size: int) -> None:
-        """A record is on its way; `size` is what it takes in the log at most."""
+    def sent(self, record: RecordId, key: bytes | None, checksum: bytes, size: int) -> None:
+        """Note a record that is being sent; it takes at most `size` bytes in the log."""
         with self.lock:
             self.sizes[record] = size
-            self.digests[record] = told
+            self.digests[record] = checksum
             self.keys[record] = key
 
     def acknowledged(self, record: RecordId, offset: int) -> None:
-        """It is in the log."""
+        """Note that the log has the record."""
         with self.lock:
             self.offsets[record] = offset
 
     def problems(self, read: Sequence[Read], log_start: int = 0) -> list[str]:
-        """What is wrong with what a reader got, in the order in which it did, when all is acknowledged.
+        """Return errors in the records that a reader got, in their order, after all records are acknowledged.
 
-        `log_start`: as told when the reader had come to the end, for a topic that keeps the newest.
+        `log_start` is the log start at the time when the reader reached the end, for a topic with retention.
         """
         found = [*self._each(read), *self._order(read), *self._missing(read, log_start)]
         more = len(found) - MAX_PROBLEMS
@@ -122,14 +124,14 @@ class Partition:
 
     def _each(self, read: Iterable[Read]) -> Iterable[str]:
         seen: dict[RecordId, int] = {}
-        for offset, record, told in read:
+        for offset, record, checksum in read:
             if record is None or record not in self.digests:
                 yield f"offset {offset} has a record that nobody sent"
                 continue
             if record in seen:
                 yield f"offset {offset} has {record} again, which was at {seen[record]}"
             seen[record] = offset
-            if told != self.digests[record]:
+            if checksum != self.digests[record]:
                 yield f"offset {offset} has {record} with other bytes than were sent"
             if self.offsets.get(record, -1) not in (-1, offset):
                 yield f"offset {offset} has {record}, which was acknowledged at {self.offsets[record]}"

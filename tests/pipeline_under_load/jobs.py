@@ -1,4 +1,4 @@
-"""The jobs, run as an operator runs them, and killed at random: driver, JVM, Python workers, or all at once."""
+"""Run the jobs as an operator runs them, and kill them at random: driver, JVM, Python workers, or all at once."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from tests.support.worker import Worker
 
 ROOT = Path(__file__).parents[2]
 JOB_SECONDS = 900.0
-"""No job takes longer."""
+"""Maximum seconds for a job."""
 END_SECONDS = 30.0
-"""What belongs to a job that was killed is gone so long after it."""
+"""Seconds after a kill in which all processes of the job must end."""
 SPARK = (
     "--master",
     "local[2]",
@@ -37,26 +37,26 @@ VICTIMS = ("driver", "java", "workers", "all")
 
 
 class Ended(NamedTuple):
-    """How a job came to its end."""
+    """The way in which a job ended."""
 
     name: str
     victim: str
-    """What of it was killed; empty where nothing was."""
+    """The killed part; empty if none was killed."""
     code: int | None
-    """None where something of it did not end."""
+    """Exit code; None if some part did not end."""
     report: dict[str, Any] | None
     error: str
 
 
 def processes_of(session: int) -> dict[int, str]:
-    """Process IDs and command lines of what was started by the leader of a session, it included."""
+    """Return process IDs and command lines of all processes in a session, including its leader."""
     found: dict[int, str] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
                 if os.getsid(int(entry.name)) == session:
                     command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-                    if command:  # else it has ended, and nobody has asked for its exit code yet
+                    if command:  # otherwise it has ended, and nobody has collected its exit code yet
                         found[int(entry.name)] = command
             except OSError:
                 continue
@@ -66,7 +66,8 @@ def processes_of(session: int) -> dict[int, str]:
 def run_job(
     config: Path, name: str, arguments: Sequence[str], chance: random.Random | None, within_seconds: float
 ) -> Ended:
-    """One job to its end; with `chance` something of it is killed so soon after its start, if it runs so long."""
+    """Run one job to its end. With probability `chance`, a part of it is killed within `within_seconds`, if the job
+    runs that long."""
     command = [sys.executable, "-m", "pipeline", name, "--config", str(config), "--json", *SPARK, *arguments]
     process = subprocess.Popen(
         command,
@@ -76,10 +77,10 @@ def run_job(
         stderr=subprocess.PIPE,
         start_new_session=True,
     )
-    told: list[bytes] = [b"", b""]
+    output: list[bytes] = [b"", b""]
 
     def listen() -> None:
-        told[:] = process.communicate()
+        output[:] = process.communicate()
 
     listener = threading.Thread(target=listen, daemon=True)
     listener.start()
@@ -95,11 +96,11 @@ def run_job(
         for pid in processes_of(process.pid):
             _signal(pid)
         listener.join()
-    error = told[1].decode(errors="replace")[-2_000:]
+    error = output[1].decode(errors="replace")[-2_000:]
     if left:
         error = f"{left} were left running {END_SECONDS:g} s after the {victim or 'end'}; {error}"
     try:
-        report = json.loads(told[0])
+        report = json.loads(output[0])
     except ValueError:
         report = None
     return Ended(name, victim, None if left else process.returncode, report, error)
@@ -113,7 +114,7 @@ def _left(session: int) -> list[str]:
 
 
 def _kill(session: int, victim: str) -> str:
-    """SIGKILL for that part of a job, or for its driver where that part is not there; what was killed."""
+    """Send SIGKILL to a part of a job, or to its driver if the part does not exist; return the killed part."""
     processes = processes_of(session)
     chosen = {
         "driver": [session],
@@ -134,7 +135,7 @@ def _signal(pid: int) -> None:
 
 
 class Jobs(Worker):
-    """Runs jobs one after the other, now and then two at once."""
+    """Runs jobs one after the other, and sometimes two at once."""
 
     def __init__(
         self,
@@ -145,7 +146,7 @@ class Jobs(Worker):
         kill_share: float,
         kill_within_seconds: float,
     ) -> None:
-        """`plans`: names and arguments of the jobs, in turns; nothing runs before `start`."""
+        """Run `plans`, names and arguments of jobs, in turns; nothing runs before `start`."""
         self.problems: list[str] = []
         super().__init__("jobs", self.problems.append)
         self._config, self._plans = config, plans
@@ -155,7 +156,7 @@ class Jobs(Worker):
         self.killed: Counter[str] = Counter()
 
     def work(self) -> None:
-        """Job after job."""
+        """Run job after job."""
         number = 0
         while not self.ended.is_set():
             name, arguments = self._plans[number % len(self._plans)]
@@ -170,11 +171,11 @@ class Jobs(Worker):
                 second.finish()
 
     def one(self, name: str, arguments: Sequence[str], chance: random.Random, is_killed: bool) -> None:
-        """A job to its end, or killed, and judged."""
+        """Run a job until it ends or is killed, and judge it."""
         self.judge(run_job(self._config, name, arguments, chance if is_killed else None, self._kill_within_seconds))
 
     def judge(self, ended: Ended) -> None:
-        """Count it; what was not killed must have done its work, and found nothing."""
+        """Count a job; unless it was killed, it must have done its work and found nothing."""
         if ended.victim:
             self.killed[f"{ended.name}: {ended.victim}"] += 1
             if ended.code is None:
@@ -187,10 +188,10 @@ class Jobs(Worker):
 
 
 class _Second(Worker):
-    """A job beside another one."""
+    """A job next to another one."""
 
-    def __init__(self, job: Callable[[], None], tell: Callable[[str], None]) -> None:
-        super().__init__("second job", tell)
+    def __init__(self, job: Callable[[], None], report: Callable[[str], None]) -> None:
+        super().__init__("second job", report)
         self._job = job
 
     def work(self) -> None:

@@ -1,4 +1,4 @@
-"""Everything that a topic has, as a Kafka consumer gets it through a proxy."""
+"""Read all records of a topic with a Kafka consumer through a proxy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ READ_SECONDS = 300.0
 
 
 def log_start(bootstrap: str, topic: str, partition: int) -> int:
-    """The first offset that is there."""
+    """Return the first offset of the log."""
     with consumer(bootstrap) as client:
         offsets = client.get_watermark_offsets(TopicPartition(topic, partition), READ_SECONDS, cached=False)
         assert offsets is not None
@@ -21,7 +21,7 @@ def log_start(bootstrap: str, topic: str, partition: int) -> int:
 
 
 def read_topic(run: bytes, bootstrap: str, topic: str, partitions: int) -> list[list[Read]]:
-    """By partition, in the order in which records came, up to the end of each."""
+    """Return the records by partition, in the order in which they arrived, up to the end of each partition."""
     found: list[list[Read]] = [[] for _ in range(partitions)]
     left = set(range(partitions))
     deadline = time.monotonic() + READ_SECONDS

@@ -1,4 +1,4 @@
-"""The run: topics, producers and jobs, then everything is read in three ways."""
+"""The run: topics, producers and jobs; at the end, everything is read in three ways."""
 
 from __future__ import annotations
 
@@ -40,42 +40,42 @@ KINDS = (
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """What a run does."""
+    """Options of a run."""
 
     seconds: float
     seed: int
     kill_share: float = 0.6
-    """Of the jobs, that something of is killed."""
+    """Share of the jobs of which a part is killed."""
     kill_within_seconds: float = 14.0
-    """Of a job's start."""
+    """Maximum seconds between a job's start and its kill."""
     compact: bool = True
 
 
 @dataclass
 class Report:
-    """What came of it."""
+    """Results of the run."""
 
     seed: int
     seconds: float = 0.0
     acknowledged: int = 0
     read: dict[str, int] = field(default_factory=dict)
-    """Records, by reader."""
+    """Records read, by reader."""
     compacted_away: int = 0
-    """Records of the compacted topic that are not there any more."""
+    """Records of the compacted topic that compaction removed."""
     forgotten: int = 0
-    """Records that retention has deleted."""
+    """Records that retention deleted."""
     done: dict[str, int] = field(default_factory=dict)
     """Jobs that ran to their end."""
     killed: dict[str, int] = field(default_factory=dict)
-    """Jobs by what of them was killed."""
+    """Killed jobs, by the killed part."""
     audit: dict[str, Any] = field(default_factory=dict)
-    """Figures of the last one."""
+    """Figures of the last audit."""
     problem_count: int = 0
     problems: list[str] = field(default_factory=list)
 
 
 class Run:
-    """On one stack."""
+    """A run on one stack."""
 
     def __init__(self, stack: Stack, options: RunOptions, progress: Callable[[str], None]) -> None:
         self._stack, self._options, self._progress = stack, options, progress
@@ -86,7 +86,7 @@ class Run:
         self._report = Report(options.seed)
 
     def run(self) -> Report:
-        """All of it."""
+        """Run all of it."""
         began = time.monotonic()
         writers = self._begin()
         plans: list[tuple[str, tuple[str, ...]]] = [("merge", MERGE), ("audit", ())]
@@ -132,7 +132,7 @@ class Run:
         return writers
 
     def _read(self, last: list[tuple[str, tuple[str, ...]]], jobs: Jobs) -> None:
-        """All of it, twice by Spark after the last jobs, and then once by a consumer."""
+        """Read everything: twice by Spark after the last jobs, and then once by a consumer."""
         bootstrap = self._stack.bootstrap(self._racks[-1])
         self._progress("the last jobs, and reading by Spark")
         answer = self._by_spark(bootstrap, last)
@@ -186,5 +186,5 @@ class Run:
 
 
 def pipeline_under_load(stack: Stack, options: RunOptions, progress: Callable[[str], None] = lambda _: None) -> Report:
-    """Run it on a stack with `SETTINGS`, or such as quick ones."""
+    """Run it on a stack with `SETTINGS`, or with such short intervals."""
     return Run(stack, options, progress).run()

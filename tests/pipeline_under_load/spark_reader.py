@@ -1,7 +1,7 @@
-"""The last jobs, then everything that topics have by `format("diskless")` and Spark's own Kafka source, in one session.
+"""Run the last jobs, then read all topics with `format("diskless")` and Spark's own Kafka source, in one session.
 
-`python -m tests.pipeline_under_load.spark_reader` is told by `Asked`, pickled, on standard input, and answers by
-`Answer` on standard output in the same way.
+`python -m tests.pipeline_under_load.spark_reader` reads a pickled `Asked` from standard input, and writes a pickled
+`Answer` to standard output.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _read(frame: DataFrame, run: bytes) -> Found:
 
 
 def main() -> None:
-    """Do it, and answer."""
+    """Run the jobs, read the topics, and write the answer."""
     asked: Asked = pickle.load(sys.stdin.buffer)
     answer = Answer([], {})
     with spark_session("reader", master="local[2]", conf=SPARK_CONF | {"spark.jars": kafka_jars()}) as spark:

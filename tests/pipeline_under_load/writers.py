@@ -1,4 +1,4 @@
-"""The producers: threads that write until they are told to stop."""
+"""The producers: threads that write until they are asked to stop."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from tests.support.worker import Worker
 
 TICK_SECONDS = 0.1
 RECORDS_PER_TICK = 2
-"""To each partition, from each producer."""
+"""Records from each producer to each partition per tick."""
 DELIVERY_SECONDS = 120
 MAX_VALUE_BYTES = 3_000
 KEYS = 60
-"""Of a compacted topic, per producer."""
+"""Number of keys of a compacted topic, per producer."""
 TOMBSTONES = 0.1
-"""Of all records of a compacted topic."""
+"""Share of tombstones in all records of a compacted topic."""
 COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
@@ -35,12 +35,12 @@ class Topic:
 
     @classmethod
     def of(cls, name: str, keeps: Keeps, partitions: int, retention_bytes: int = 0) -> Topic:
-        """With empty books."""
+        """Create a topic with empty books."""
         return cls(name, keeps, [Partition(keeps, retention_bytes) for _ in range(partitions)])
 
 
 class Writer(Worker):
-    """One producer of one topic: every second one idempotent, each with a codec."""
+    """One producer of one topic: every second one is idempotent, and each has its own codec."""
 
     def __init__(
         self, run: bytes, number: int, topic: Topic, bootstrap: str, tick_seconds: float = TICK_SECONDS
@@ -60,13 +60,13 @@ class Writer(Worker):
             "message.timeout.ms": DELIVERY_SECONDS * 1000,
             "log_level": 2,
         }
-        # One that is not idempotent keeps its order only with one request at a time.
+        # A producer that is not idempotent keeps the order only with one request at a time.
         settings |= {"enable.idempotence": True} if number % 2 else {"max.in.flight": 1, "retries": 0}
         self._producer = Producer(settings)
         self.start()
 
     def work(self) -> None:
-        """Records until `finish`; what was sent is acknowledged, or named in `failed`, when that returns."""
+        """Produce until `finish`. On return, every sent record is acknowledged, or counted in `failed`."""
         while not self.ended.is_set():
             due = time.monotonic() + self._tick_seconds
             for partition in range(len(self._topic.partitions)):
@@ -80,7 +80,7 @@ class Writer(Worker):
     def _send(self, partition: int) -> None:
         if len(self._producer) > 5_000:
             return
-        # Numbers go on through all partitions, so that a record that is in another one's log is found, too.
+        # Numbers go on through all partitions, so that a record in the wrong partition is found, too.
         record = RecordId(self._number * len(self._sequences) + partition, self._sequences[partition])
         self._sequences[partition] += 1
         chance = self._chance

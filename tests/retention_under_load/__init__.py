@@ -1,7 +1,7 @@
-"""Retention and deletions under load, with the proxy that does them killed again and again.
+"""Run retention and deletions under load, while the proxy that does them is killed again and again.
 
-`python -m tests.retention_under_load --minutes 10 --seed 7` starts a stack of its own; `run.retention_under_load` takes
-one that is there. Producers write to diskless topics that forget by time, by size, on request, and by being deleted;
-readers in two racks check every record that they get and every one that they do not; and the bytes in the bucket are
-held against the bytes that the coordinator's rows still name.
+`python -m tests.retention_under_load --minutes 10 --seed 7` starts its own stack; `run.retention_under_load` takes an
+existing one. Producers write to diskless topics whose records expire by time, by size, on request, or with the topic.
+Readers in two racks check every record that they get, and every one that they miss. The bytes in the bucket are
+compared with the bytes that the coordinator's rows still name.
 """

@@ -1,4 +1,4 @@
-"""The run as a command, on a stack of its own."""
+"""Run it as a command, on its own stack."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ SETTINGS = {
 MEGABYTE = 1_000_000
 
 
-def told(report: Report) -> str:
-    """The report in words."""
+def in_words(report: Report) -> str:
+    """Return the report in words."""
     figures = report.bytes
     reads = ", ".join(f"{count} in {rack}" for rack, count in report.read.items())
     lines = [
         f"seed {report.seed}: {report.seconds:.0f} s, {report.proxies_killed} lease-holders killed",
         f"records: {report.acknowledged} acknowledged; read: {reads}; {report.skipped} deleted before a reader came, "
-        f"told {report.overtaken} times",
+        f"out of range {report.overtaken} times",
         f"{report.topics_made} topics made, records deleted on request {report.records_deletions} times",
         "bytes, mean: "
         + ", ".join(f"{name} {figures[f'mean_{name}'] / MEGABYTE:.2f} MB" for name in ("live", "used", "bucket")),
@@ -40,7 +40,7 @@ def told(report: Report) -> str:
 
 
 def main() -> int:
-    """Exit code 1 where there were problems."""
+    """Return exit code 1 if there were problems."""
     parser = argparse.ArgumentParser(prog="python -m tests.retention_under_load", description=__doc__)
     parser.add_argument("--minutes", type=float, default=10.0, help="how long topics are written and deleted from")
     parser.add_argument("--seed", type=int, default=None, help="of all that is chosen at random; printed")
@@ -55,7 +55,7 @@ def main() -> int:
     with Stack(StackOptions(overrides=SETTINGS, start_timeout_seconds=180.0)) as stack:
         report = retention_under_load(stack, RunOptions(arguments.minutes * 60, seed), progress)
     print(file=sys.stderr)
-    print(json.dumps(asdict(report)) if arguments.json else told(report), flush=True)
+    print(json.dumps(asdict(report)) if arguments.json else in_words(report), flush=True)
     return 1 if report.problem_count else 0
 
 

@@ -1,7 +1,7 @@
-"""What was sent to one topic in one of its lives, and what of it the topic may have forgotten.
+"""The records sent to one topic in one of its lives, and the records that the topic may have deleted.
 
-One idempotent producer writes each partition from its beginning, so a record's offset is its sequence number: whatever
-is missing, doubled, reordered, or another life's, shows in the first record that a reader gets.
+One idempotent producer writes each partition from its beginning, so a record's offset is its sequence number. A
+missing, doubled or reordered record, or a record of another life, shows in the first record that a reader gets.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from proxy.demo import payload
 PARTITIONS = 2
 RECORD_BYTES = 2048
 MAX_STORED_BYTES = RECORD_BYTES + 200
-"""Of one record in its batch, at most: with its key, its framing and a header of the batch that is its own."""
+"""Maximum bytes of one record in its batch, with its key, its framing and a batch header."""
 MAX_PROBLEMS, MOST_OF_A_KIND = 30, 3
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """How a topic forgets."""
+    """The way in which a topic deletes records."""
 
     label: str
     retention_ms: int = -1
     retention_bytes: int = -1
-    """Of each partition."""
+    """Limit for each partition."""
     on_request: bool = False
-    """By DeleteRecords."""
+    """True if DeleteRecords deletes."""
     is_deleted: bool = False
-    """And made again under its name, now and again."""
+    """True if the topic itself is deleted and recreated under its name from time to time."""
 
     @property
     def configs(self) -> dict[str, str]:
-        """Of CreateTopics."""
+        """Return the configs for CreateTopics."""
         return {"retention.ms": str(self.retention_ms), "retention.bytes": str(self.retention_bytes)}
 
 
@@ -50,7 +50,7 @@ KINDS = (
 
 
 class Problems:
-    """What should not have happened, as told by any thread; the first ones of each kind in words."""
+    """Problems that any thread reports; the first few of each kind are kept as text."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -59,7 +59,7 @@ class Problems:
         self.reports: list[str] = []
 
     def report(self, text: str) -> None:
-        """One more."""
+        """Count one problem."""
         with self._lock:
             self.count += 1
             kind = re.sub(r"[0-9]+", "#", text)
@@ -70,24 +70,24 @@ class Problems:
 
 @dataclass
 class PartitionBooks:
-    """One partition. Written by its producer's thread, read by all."""
+    """One partition. Its producer's thread writes it, all threads read it."""
 
     writer: payload.Writer
     checksums: list[int] = field(default_factory=list)
-    """By sequence, of key and value."""
+    """Checksums of key and value, by sequence."""
     sent_ms: list[int] = field(default_factory=list)
-    """By sequence: the record's timestamp."""
+    """Record timestamps, by sequence."""
     acknowledged: int = 0
-    """Records from the beginning on."""
+    """Number of acknowledged records, counted from the beginning."""
     delete_before: int = 0
-    """The highest offset that DeleteRecords was asked to delete before."""
+    """Highest offset that was sent in a DeleteRecords request."""
 
 
 class Life:
     """One topic from its creation to its deletion."""
 
     def __init__(self, run: bytes, topic: str, kind: Kind, number: int) -> None:
-        """`number`: no other life of the run has it."""
+        """Use `number`, which no other life of the run has."""
         self.run = run
         self.topic = topic
         self.kind = kind
@@ -97,17 +97,17 @@ class Life:
             for partition in range(PARTITIONS)
         ]
         self.ending = threading.Event()
-        """The topic is about to be deleted: from now on clients may be told that it is unknown."""
+        """Set when the topic is about to be deleted: from then on, clients may get the error that it is unknown."""
 
     def __str__(self) -> str:
         return f"{self.topic} (life {self.number})"
 
     def producer(self, partition: int) -> int:
-        """What the records of a partition name as their producer."""
+        """Return the producer that the records of a partition name."""
         return self.number * PARTITIONS + partition
 
     def new_record(self, partition: int) -> tuple[bytes, bytes, int]:
-        """Key, value and timestamp of the next record, which is in the books from now on."""
+        """Return key, value and timestamp of the next record, and enter it in the books."""
         books = self.partitions[partition]
         key, value = books.writer.record(len(books.checksums))
         timestamp_ms = time.time_ns() // 1_000_000
@@ -116,7 +116,7 @@ class Life:
         return key, value, timestamp_ms
 
     def wrong(self, partition: int, offset: int, key: bytes | None, value: bytes | None) -> str:
-        """What is wrong with a record that was read; empty where nothing is."""
+        """Return the error in a record that was read; empty if it is right."""
         sent = payload.read(self.run, value)
         if sent is None:
             return "is of another run, or damaged"
@@ -129,7 +129,7 @@ class Life:
         return ""
 
     def wrong_start(self, partition: int, log_start: int) -> str:
-        """Why the log may not start there already; empty where it may."""
+        """Return why the log may not start there yet; empty if it may."""
         if log_start == 0:
             return ""
         books, kind = self.partitions[partition], self.kind

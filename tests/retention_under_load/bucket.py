@@ -1,7 +1,7 @@
-"""The bytes in the bucket, held against the bytes that rows name: no more than can be explained, and none missing.
+"""Compare the bytes in the bucket with the bytes that rows name: none may be missing, and all must be explained.
 
-An object may be there for one of three reasons: a row names it; one did, and the time that its deletion takes is not
-over; or it is young, so its commit may be under way, or was lost with a proxy that was killed.
+An object may exist for one of three reasons. A row names it. A row named it, and the time for its deletion is not over.
+Or it is young: its commit may be under way, or was lost with a proxy that was killed.
 """
 
 from __future__ import annotations
@@ -27,18 +27,19 @@ from tests.retention_under_load.books import Problems
 
 _WHOLE_LOG = 1 << 40
 _WORK_SECONDS = 12.0
-"""What two rounds of housekeeping and the looking at it may take on a busy machine."""
+"""Seconds that two rounds of housekeeping and this check may take on a busy machine."""
 _MANY = 1_000_000
 
 
 class Allowance(NamedTuple):
-    """How long what no row names may stay, in seconds."""
+    """Seconds that an object may stay without a row that names it."""
 
     dead: float
-    """What a row named until then: found, tombstoned, and deleted when the grace period is over, by another proxy where
-    the one that began it was killed."""
+    """Limit for an object that a row named: it is found, tombstoned, and deleted after the grace period, by another
+    proxy if the first one was killed."""
     young: float
-    """What no row was ever seen to name: an orphan when it is old enough, and then as above."""
+    """Limit for an object that no row was ever seen to name: it becomes an orphan when it is old enough, then as
+    above."""
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
@@ -49,26 +50,27 @@ class Allowance(NamedTuple):
 
 @dataclass
 class Figures:
-    """Bytes, of all looks."""
+    """Byte counts over all checks."""
 
     looks: int = 0
     live: int = 0
-    """Rows name them."""
+    """Bytes that rows name."""
     used: int = 0
-    """In objects of which rows name some bytes."""
+    """Bytes in objects of which rows name at least a part."""
     bucket: int = 0
     most_live: int = 0
     most_bucket: int = 0
     most_waiting: int = 0
-    """In objects that no row names."""
+    """Bytes in objects that no row names."""
     least_room: int = 1 << 60
-    """Between these and what may wait: freed in the allowed time, and one segment for each uploader."""
+    """Distance between waiting bytes and the limit: bytes that were freed within the allowed time, and one segment per
+    uploader."""
     largest_object: int = 0
     oldest_dead_seconds: float = 0.0
 
 
 class Bucket:
-    """Looks at coordinator and bucket, one look at a time, in a loop of its own."""
+    """Checks coordinator and bucket, one check at a time, in its own event loop."""
 
     def __init__(self, settings: Settings, problems: Problems, uploaders: int) -> None:
         self._settings = settings
@@ -84,31 +86,31 @@ class Bucket:
         self.allowance = Allowance.of(settings)
         self.figures = Figures()
         self._last_named: dict[str, float] = {}
-        """By object: when a row was last seen to name it, in monotonic seconds."""
+        """Monotonic seconds at which a row was last seen to name each object."""
         self._sizes: dict[str, int] = {}
         self._dying: set[str] = set()
         self._strange: set[str] = set()
         self._killed: deque[float] = deque()
 
     def close(self) -> None:
-        """Let go of the store."""
+        """Close the store's client."""
         self._loop.run_until_complete(self._client.aclose())
         self._loop.close()
 
     def topics(self) -> dict[str, DisklessTopic]:
-        """The registry, by name."""
+        """Return the registry's entries, by name."""
         return {topic.name: topic for topic in self._loop.run_until_complete(self._registry.load()).topics}
 
     def proxy_was_killed(self) -> None:
-        """It may have left objects that it had uploaded, and not committed."""
+        """Note that a killed proxy may have left uploaded objects without a commit."""
         self._killed.append(time.monotonic())
 
     def dying(self) -> set[str]:
-        """Objects that rows named, that none names any more, and that are still there at the last look."""
+        """Return the objects that rows named, that no row names now, and that still existed at the last check."""
         return self._dying
 
     def look(self) -> dict[str, int]:
-        """Once. Bytes of each object that rows name."""
+        """Check once; return the bytes of each object that rows name."""
         before = self._loop.run_until_complete(self._rows())
         objects = self._objects()
         after = self._loop.run_until_complete(self._rows())
@@ -157,7 +159,7 @@ class Bucket:
         )
         while self._killed and now - self._killed[0] > self.allowance.young:
             self._killed.popleft()
-        # A proxy that is killed leaves what it was uploading, and so does the one after it.
+        # A killed proxy leaves behind its current uploads, and so does the proxy that follows it.
         uploads = self._uploaders + self._settings.diskless_append_max_uploads * len(self._killed)
         room = freed + uploads * figures.largest_object - waiting
         figures.least_room = min(figures.least_room, room)
@@ -177,20 +179,20 @@ class Bucket:
             self._problems.report(f"bucket: object {name} {what}")
 
     def _objects(self) -> dict[str, tuple[int, float]]:
-        """Size and age in seconds of each."""
+        """Return size and age in seconds of each object."""
         found, now = {}, time.time()
         for folder in self._root.glob("??"):
             with os.scandir(folder) as entries:
                 for entry in entries:
                     try:
-                        told = entry.stat()
+                        stat = entry.stat()
                     except FileNotFoundError:
                         continue
-                    found[entry.name] = told.st_size, now - told.st_mtime
+                    found[entry.name] = stat.st_size, now - stat.st_mtime
         return found
 
     async def _rows(self) -> dict[str, int]:
-        """Bytes that rows name, by object."""
+        """Return the bytes that rows name, by object."""
         topics = (await self._registry.load()).topics
         asked = [
             FindRequest(topic.topic_id, partition, 0, _WHOLE_LOG)

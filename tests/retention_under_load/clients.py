@@ -1,4 +1,4 @@
-"""The producer of one life of a topic, and its readers: threads that end when they are told to."""
+"""The producer of one life of a topic, and its readers: threads that end when they are asked to."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.worker import Worker
 
 TICK_SECONDS = 0.1
 RECORDS_PER_TICK = 2
-"""To each partition."""
+"""Records per tick and partition."""
 DELIVERY_SECONDS = 90
 FINISH_SECONDS = 90
 _MAX_MESSAGES = 500
@@ -21,7 +21,7 @@ _ASK_SECONDS = 5.0
 
 
 class Sender(Worker):
-    """One idempotent producer for some partitions, or all."""
+    """One idempotent producer for some or all partitions."""
 
     def __init__(
         self,
@@ -31,7 +31,7 @@ class Sender(Worker):
         partitions: Sequence[int] = range(PARTITIONS),
         records_per_tick: int = RECORDS_PER_TICK,
     ) -> None:
-        """`life` may be of any kind that has the books of these partitions; `records_per_tick` to each of them."""
+        """Write to any kind of `life` that has books of these partitions, `records_per_tick` to each partition."""
         super().__init__(f"sender of {life}", problems.report)
         self.life = life
         self._problems = problems
@@ -51,7 +51,7 @@ class Sender(Worker):
         self.start()
 
     def work(self) -> None:
-        """Records until `finish`; when that returns all are acknowledged, or, of a topic that has gone, given up."""
+        """Produce until `finish`. On return, all records are acknowledged, or given up because the topic is gone."""
         producer = self._producer
         assert producer is not None
         while not self.ended.is_set():
@@ -64,13 +64,13 @@ class Sender(Worker):
         if self.life.ending.is_set():
             producer.purge()
         if producer.flush(DELIVERY_SECONDS):
-            self._problems.report(f"{self.life}: a producer was not told what became of its records")
-        # It ends with its last reference. Until then it asks for its topic, and by that makes a classic one of the
-        # name when the topic is gone (`auto.create.topics.enable` of the brokers).
+            self._problems.report(f"{self.life}: a producer got no result for its records")
+        # The producer ends with its last reference. Until then it requests its topic's metadata. If the topic is gone,
+        # this creates a classic topic of that name (`auto.create.topics.enable` of the brokers).
         self._producer = None
 
     def _send(self, producer: Producer, partition: int) -> None:
-        if len(producer) > 5_000:  # a proxy is away: no more is taken than librdkafka's queue holds
+        if len(producer) > 5_000:  # a proxy is away: stay below the limit of librdkafka's queue
             return
         offset = len(self.life.partitions[partition].checksums)
         key, value, timestamp_ms = self.life.new_record(partition)
@@ -84,9 +84,9 @@ class Sender(Worker):
         if error is not None:
             self._fail(partition, offset, error.str())
             return
-        # librdkafka does not know the offset of what it sent twice, where it was told that it was a duplicate.
-        told = message.offset()
-        self._acknowledge(partition, offset, None if told in (-1, -1001) else told)
+        # librdkafka does not know the offset of records that it sent twice, if the broker reported a duplicate.
+        offset_or_none = message.offset()
+        self._acknowledge(partition, offset, None if offset_or_none in (-1, -1001) else offset_or_none)
 
     def _acknowledge(self, partition: int, sequence: int, offset: int | None) -> None:
         if offset not in (sequence, None):
@@ -112,9 +112,9 @@ class Reader(Worker):
         self.life = life
         self.records = 0
         self.out_of_range = 0
-        """How often it was overtaken by the log start."""
+        """Times that the log start overtook the reader."""
         self.skipped = 0
-        """Records that were deleted before it came to them."""
+        """Records that were deleted before the reader reached them."""
         self._rack = rack
         self._problems = problems
         self._next = [0] * PARTITIONS
@@ -135,12 +135,12 @@ class Reader(Worker):
         self.start()
 
     def finish(self) -> None:
-        """Read what is acknowledged to its end, but for a topic that is gone; then end."""
+        """Read all acknowledged records, unless the topic is gone; then stop."""
         self._goal = [books.acknowledged for books in self.life.partitions]
         super().finish()
 
     def work(self) -> None:
-        """Read all that comes, and after `finish` what is left."""
+        """Read all records, and after `finish` the remaining ones."""
         try:
             self._assign()
             while not self.ended.is_set():
@@ -148,14 +148,14 @@ class Reader(Worker):
             deadline = time.monotonic() + FINISH_SECONDS
             while self._behind() and not self.life.ending.is_set():
                 if time.monotonic() > deadline:
-                    self._tell(f"has read to {self._next} only, of {self._goal} records")
+                    self._report(f"has read to {self._next} only, of {self._goal} records")
                     return
                 self._read()
         finally:
             self._consumer.close()
 
     def _behind(self) -> bool:
-        """Whether there is more to come; of what was deleted meanwhile a reader hears too."""
+        """True if more records will come; a reader also notices deletions meanwhile."""
         assert self._goal is not None
         return any(at < goal for at, goal in zip(self._next, self._goal, strict=True))
 
@@ -175,7 +175,7 @@ class Reader(Worker):
                 assert partition is not None
                 assert offset is not None
                 overtaken[partition] = offset
-        # Behind the records that came with it: to begin anew somewhere concerns all partitions.
+        # This comes after the records of the same poll, because a new start at an offset affects all partitions.
         for partition, offset in overtaken.items():
             self._overtaken(partition, offset)
         if overtaken:
@@ -185,39 +185,39 @@ class Reader(Worker):
         offset, expected = message.offset(), self._next[partition]
         assert offset is not None
         if offset < expected:
-            self._tell(f"got offset {offset} of partition {partition} behind {expected - 1}")
+            self._report(f"got offset {offset} of partition {partition} behind {expected - 1}")
             return
         if offset > expected:
-            self._tell(f"got offset {offset} of partition {partition} in the place of {expected}")
+            self._report(f"got offset {offset} of partition {partition} in the place of {expected}")
         if wrong := self.life.wrong(partition, offset, message.key(), message.value()):
-            self._tell(f"offset {offset} of partition {partition} {wrong}")
+            self._report(f"offset {offset} of partition {partition} {wrong}")
         self._next[partition] = offset + 1
         self.records += 1
 
     def _overtaken(self, partition: int, asked: int) -> None:
-        """The offset asked for is out of range, which only the log start can be the reason of.
+        """Handle an out-of-range error, for which only the log start can be the reason.
 
-        It may be told once more when the reader has gone on: the client had asked already.
+        The error may come once more after the reader has gone on, because the request was sent earlier.
         """
         log_start = self._start(partition)
         if log_start is None or self.life.ending.is_set():
-            return  # asked again, it is told again
+            return  # the error will come again
         if log_start <= asked:
-            self._tell(
-                f"was told that offset {asked} of partition {partition} is out of range, where the log starts at "
+            self._report(
+                f"got an out-of-range error for offset {asked} of partition {partition}, whose log starts at "
                 f"{log_start}"
             )
         elif log_start <= self._next[partition]:
             return
         elif wrong := self.life.wrong_start(partition, log_start):
-            self._tell(f"partition {partition}: {wrong}")
+            self._report(f"partition {partition}: {wrong}")
         else:
             self.out_of_range += 1
             self.skipped += log_start - self._next[partition]
             self._next[partition] = log_start
 
     def _start(self, partition: int) -> int | None:
-        """The log start; None where nobody tells it, as while a proxy is away."""
+        """Return the log start; None if nobody answers, as while a proxy is away."""
         try:
             found = self._consumer.get_watermark_offsets(
                 TopicPartition(self.life.topic, partition), timeout=_ASK_SECONDS, cached=False
@@ -226,6 +226,6 @@ class Reader(Worker):
             return None
         return None if found is None else found[0]
 
-    def _tell(self, text: str) -> None:
+    def _report(self, text: str) -> None:
         if not self.life.ending.is_set():
             self._problems.report(f"{self.life}: {self._rack} {text}")

@@ -1,4 +1,4 @@
-"""One run: topics, their producers and readers, what happens to them, and what is made of it all in the end."""
+"""One run: topics, their producers and readers, kills and deletions, and the final checks."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.support.topics import replica_count
 
 LOOK_SECONDS = 1.0
 AWAY_SECONDS = 3.0
-"""So long a proxy that was killed is away."""
+"""Seconds that a killed proxy stays away."""
 CREATE_SECONDS = 90.0
 SETTLE_SECONDS = 90.0
 FIRST_DELETION_SECONDS, LAST_DELETION_SECONDS = 6.0, 15.0
@@ -37,7 +37,7 @@ FIRST_DELETION_SECONDS, LAST_DELETION_SECONDS = 6.0, 15.0
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """What a run does."""
+    """Options of a run."""
 
     seconds: float
     seed: int
@@ -47,17 +47,17 @@ class RunOptions:
 
 @dataclass
 class Report:
-    """What came of it."""
+    """Results of the run."""
 
     seed: int
     seconds: float = 0.0
     acknowledged: int = 0
     read: dict[str, int] = field(default_factory=dict)
-    """Records, by rack."""
+    """Records read, by rack."""
     overtaken: int = 0
-    """How often a reader was told OFFSET_OUT_OF_RANGE, rightly."""
+    """Times that a reader got OFFSET_OUT_OF_RANGE for a good reason."""
     skipped: int = 0
-    """Records that a reader never saw, as they were deleted before."""
+    """Records that a reader never saw, because they were deleted earlier."""
     records_deletions: int = 0
     topics_made: int = 0
     proxies_killed: int = 0
@@ -67,7 +67,7 @@ class Report:
 
 
 class _Topic:
-    """A name, and the life that it has at present."""
+    """A topic name, and its current life."""
 
     def __init__(self, run: Run, kind: Kind) -> None:
         self._run = run
@@ -78,7 +78,7 @@ class _Topic:
         self._readers: list[Reader] = []
 
     def begin(self) -> None:
-        """Create it, write and read."""
+        """Create the topic, and start to write and read it."""
         run = self._run
         run.create(self.name, self.kind)
         run.report.topics_made += 1
@@ -90,16 +90,16 @@ class _Topic:
         ]
 
     def end(self) -> None:
-        """Delete it while it is read, and others are written."""
+        """Delete the topic while it is read and others are written."""
         assert self.life is not None
         assert self._sender is not None
         self.life.ending.set()
-        self._sender.finish()  # before: a producer that asks for a topic that is gone makes a classic one by its name
+        self._sender.finish()  # first: a producer that requests a deleted topic creates a classic one of its name
         self._run.delete(self.name)
         self.finish()
 
     def finish(self) -> None:
-        """Everything that is acknowledged is read, but for what may be missing."""
+        """Read all acknowledged records, except those that may be missing."""
         if self.life is None or self._sender is None:
             return
         report = self._run.report
@@ -115,7 +115,7 @@ class _Topic:
 
 
 class Run:
-    """The stack's, from one thread; what takes long is done in a second one."""
+    """The run's main thread; slow steps run in a second thread."""
 
     def __init__(self, stack: Stack, options: RunOptions, progress: Callable[[str], None]) -> None:
         self.stack = stack
@@ -131,10 +131,10 @@ class Run:
         self._worker = ThreadPoolExecutor(1, "administrator")
         self._store = redis.Redis.from_url(stack.redis.url)
         self._away: dict[str, float] = {}
-        """Proxies that were killed, and when they are to come back."""
+        """Killed proxies, with the time at which each comes back."""
 
     def run(self) -> Report:
-        """All of it. Raises StackError where the stack breaks."""
+        """Run all of it. Raises StackError if the stack breaks."""
         began_s = time.monotonic()
         try:
             for topic in self._topics:
@@ -204,7 +204,7 @@ class Run:
         self._look_until(self._worker.submit(finish))
 
     def _give_all_back(self) -> None:
-        """Without its topics nothing that the run has written is left in the bucket."""
+        """Delete the topics; after that, none of the run's data may be left in the bucket."""
 
         def delete() -> None:
             for topic in self._topics:
@@ -218,10 +218,10 @@ class Run:
         if left := self._bucket.dying():
             self.problems.report(f"bucket: {len(left)} objects of deleted topics stay")
 
-    # What happens to the fleet.
+    # Kills and restarts of the fleet.
 
     def _kill_holder(self) -> None:
-        """Of the housekeeping lease; whoever it is."""
+        """Kill the proxy that holds the housekeeping lease."""
         holder = self._store.get(f"diskless:{{fleet}}:lease:{LEASE}")
         if not isinstance(holder, bytes):
             return
@@ -238,10 +238,10 @@ class Run:
                 del self._away[name]
                 self.stack.start_proxy(name, wait=at_once)
 
-    # What an administrator does, as often as it takes.
+    # Actions of an administrator, repeated until they succeed.
 
     def create(self, name: str, kind: Kind) -> None:
-        """A topic that is not there; one that an earlier try has made will do."""
+        """Create a new topic; one that an earlier try has created counts as success."""
         configs = {**kind.configs, "diskless.enable": "true"}
         topic = NewTopic(name, PARTITIONS, replica_count(self.stack), config=configs)
         ambiguous = False
@@ -263,7 +263,7 @@ class Run:
         self._insist(attempt, f"{name} can't be created")
 
     def delete(self, name: str) -> None:
-        """A topic; that it is unknown will do."""
+        """Delete a topic; an unknown topic counts as success."""
 
         def attempt(admin: AdminClient) -> bool:
             try:
@@ -282,7 +282,7 @@ class Run:
         partition = self.chance.randrange(PARTITIONS)
         books = topic.life.partitions[partition]
         before = self.chance.randint(books.delete_before, books.acknowledged)
-        books.delete_before = before  # it may be carried out though nobody hears of it
+        books.delete_before = before  # it may be carried out even if the answer is lost
 
         def attempt(admin: AdminClient) -> bool:
             asked = TopicPartition(topic.name, partition, before)
@@ -296,7 +296,7 @@ class Run:
         self.report.records_deletions += 1
 
     def _insist(self, attempt: Callable[[AdminClient], bool], complaint: str) -> None:
-        """Through one rack after the other, until it is done."""
+        """Repeat through one rack after the other, until it succeeds."""
         deadline = time.monotonic() + CREATE_SECONDS
         errors: dict[str, int] = {}
         while time.monotonic() < deadline:
@@ -310,7 +310,7 @@ class Run:
         self.problems.report(f"{complaint} within {CREATE_SECONDS:g} s: {errors}")
 
     def _entry(self, name: str) -> DisklessTopic | None:
-        """Of the registry."""
+        """Return a topic's entry in the registry."""
 
         async def load() -> DisklessTopic | None:
             client = await connect(self._settings.redis)

@@ -90,7 +90,9 @@ def echo(asked: Any, answer_type: Any) -> Any:
     values: dict[str, Any] = {}
     elements = _element_types(answer_type)
     for field in fields(answer_type):
-        if field.name in elements:
+        if field.name == "next_cursor":
+            values[field.name] = None
+        elif field.name in elements:
             values[field.name] = tuple(echo(one, elements[field.name]) for one in _array_of(asked, field.name))
         elif is_dataclass(asked) and hasattr(asked, field.name):
             values[field.name] = getattr(asked, field.name)

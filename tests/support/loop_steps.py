@@ -52,6 +52,7 @@ def measured_steps() -> Iterator[Steps]:
         steps.total_s += taken
         steps.longest_s = max(steps.longest_s, taken)
 
+    thresholds = gc.get_threshold()
     gc.collect()
     gc.freeze()
     asyncio.Handle._run = measured  # type: ignore[method-assign]
@@ -60,3 +61,4 @@ def measured_steps() -> Iterator[Steps]:
     finally:
         asyncio.Handle._run = run  # type: ignore[method-assign]
         gc.unfreeze()
+        gc.set_threshold(*thresholds)

@@ -24,7 +24,7 @@ from kio.index import load_request_schema
 from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as StoreConnectionError
 
-from proxy.assembly.context import Context
+from proxy.assembly.parts import Parts
 from proxy.brokers.upstream import Awaiting, BrokerConnection, BrokerUnreachable
 from proxy.config import Settings, load_settings
 from proxy.connection.connection import ClientConnection
@@ -72,19 +72,19 @@ class Victim:
         self._server = Server(self._settings)
 
     async def __aenter__(self) -> Self:
-        self.context: Context = await self._server._context()
-        _victims[id(self.context.store)] = self
-        await self._server._start(self.context)
+        self._parts: Parts = await self._server._build()
+        _victims[id(self._parts.stores.store)] = self
+        await self._server._start(self._parts)
         _victim.set(self)  # the connections' tasks inherit it from here; tasks that were started above do not have it
-        made = partial(ClientConnection, self.context, self._settings.listeners, None)
+        made = partial(ClientConnection, self._server._context, self._settings.listeners, None)
         self._listener = await asyncio.get_running_loop().create_server(made, "127.0.0.1", 0)
         _victim.set(None)
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        _victims.pop(id(self.context.store), None)
+        _victims.pop(id(self._parts.stores.store), None)
         self._listener.close()
-        await self._server._close(self.context, _NoOutside())
+        await self._server._close(self._parts, _NoOutside())
 
     async def ask(self, api_key: int, api_version: int, **fields: Any) -> Any:
         """Send a client's request; return the answer, or None if the victim died or closed the connection."""

@@ -1,1 +1,1 @@
-"""The release before and this one, side by side: what a rolling upgrade, and a way back, do to clients."""
+"""The previous release and this one side by side: how a rolling upgrade, and a way back, affect clients."""

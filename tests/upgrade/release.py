@@ -1,4 +1,4 @@
-"""The release before this one: its tree out of the repository's history, and how its proxy is run."""
+"""The previous release: its tree from the repository's history, and how to run its proxy."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import tarfile
 from pathlib import Path
 
 BEFORE = "e5179a9"
-"""The last commit of the release before. Its dependencies are those of this release."""
+"""Last commit of the previous release. It runs with the dependencies of this release."""
 ROOT = Path(__file__).parents[2]
 ARCHIVE_SECONDS = 60
 
 
 def why_not() -> str:
-    """Why its tree can't be had; empty where it can."""
+    """Return why its tree is not available; empty if it is."""
     asked = subprocess.run(
         ["git", "-C", str(ROOT), "cat-file", "-e", f"{BEFORE}^{{commit}}"],
         capture_output=True,
@@ -27,7 +27,7 @@ def why_not() -> str:
 
 
 def program(directory: Path) -> tuple[str, ...]:
-    """Put the packages of the release before into a directory; the program that runs it."""
+    """Put the packages of the previous release into a directory; return the program that runs it."""
     packed = subprocess.run(
         ["git", "-C", str(ROOT), "archive", "--format=tar", BEFORE, "proxy", "pipeline"],
         capture_output=True,
@@ -36,5 +36,5 @@ def program(directory: Path) -> tuple[str, ...]:
     ).stdout
     with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
         archive.extractall(directory, filter="data")
-    # Without -P the working directory, which has this release, would come first.
+    # Without -P, the working directory, which has this release, would come first.
     return ("/usr/bin/env", f"PYTHONPATH={directory}", sys.executable, "-P", "-m", "proxy")

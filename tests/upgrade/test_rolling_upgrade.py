@@ -1,6 +1,6 @@
-"""From the release before to this one under load, proxy by proxy, and one of them back again.
+"""Upgrade from the previous release to this one under load, proxy by proxy, and move one of them back.
 
-What clients see of it, and what both releases make of one store and one bucket.
+The test checks what clients notice, and that both releases can use one store and one bucket.
 """
 
 from __future__ import annotations
@@ -36,24 +36,24 @@ pytestmark = [
 
 
 def is_of(stack: Stack, name: str, tree: Path) -> bool:
-    """Whether the proxy that runs was loaded from that tree."""
+    """True if the running proxy was loaded from that tree."""
     environment = Path(f"/proc/{stack.proxies[name].process.pid}/environ").read_bytes().split(b"\0")
     return f"PYTHONPATH={tree}".encode() in environment
 
 
 def replace_proxy(stack: Stack, name: str, program: tuple[str, ...]) -> None:
-    """Drain it, and start the other release in its place."""
+    """Drain the proxy, and start the other release in its place."""
     assert stack.terminate_proxy(name) == 0, stack.log_tail(f"proxy-{name}")
     stack.proxies[name].run_by(program)
     stack.start_proxy(name)
 
 
-def test_one_after_the_other_and_one_of_them_back(new_stack: Callable[..., Stack], tmp_path: Path) -> None:
+def test_upgrade_one_proxy_after_the_other_and_move_one_back(new_stack: Callable[..., Stack], tmp_path: Path) -> None:
     before = release.program(tmp_path)
     stack = new_stack(racks=RACKS, proxy_program=before, start_timeout_seconds=180.0)
     proxies = list(stack.proxies)
     assert all(is_of(stack, name, tmp_path) for name in proxies)
-    # The other rack's too: whoever has lost its proxy goes on there meanwhile.
+    # The other rack's proxy too: clients that lost their proxy use it meanwhile.
     bootstraps = {
         rack: ",".join(stack.bootstrap(one) for one in sorted(RACKS, key=lambda one: one != rack)) for rack in RACKS
     }

@@ -7,14 +7,13 @@ process does, and so do the differences: a restart counts nothing twice.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Collection, Iterable, Iterator
+from typing import NamedTuple
 
 from proxy.accounting.rollups.table import HOUR_MS, Measure, RollupRow
-from proxy.telemetry.stats import OTHER_TOPICS
-
-if TYPE_CHECKING:
-    from proxy.assembly.context import Context
+from proxy.coordinator.redis import RedisCoordinator
+from proxy.diskless.cache import BlockCache
+from proxy.telemetry.stats import OTHER_TOPICS, Stats
 
 
 class What(NamedTuple):
@@ -35,16 +34,16 @@ class Amount(NamedTuple):
     requests: int = 0
 
 
-def totals(context: Context) -> Iterator[tuple[What, Amount]]:
-    """All counters as they stand; records whose topic is not settled yet come with the next ones."""
-    stats, coordinator = context.stats, context.coordinator
+def totals(
+    stats: Stats, coordinator: RedisCoordinator, caches: Collection[BlockCache]
+) -> Iterator[tuple[What, Amount]]:
+    """Yield all counters as they stand; records whose topic is not settled yet come with the next ones."""
     for (kind, direction, client_rack, serving_rack, topic), size in list(stats.record_bytes.items()):
         yield What(Measure.RECORDS, kind, direction, client_rack, serving_rack, topic), Amount(size)
     for (client_rack, serving_rack), size in list(stats.near_read_bytes.items()):
         yield What(Measure.NEAR_READS, "classic", "fetch", client_rack, serving_rack), Amount(size)
     puts = sum(stats.segment_bytes.counts) + stats.upload_failures
     yield What(Measure.PUTS, "diskless", "produce"), Amount(int(stats.segment_bytes.total), puts)
-    caches = context.cache, context.cold_cache
     gets = Amount(sum(cache.bytes_read for cache in caches), sum(cache.get_count for cache in caches))
     yield What(Measure.GETS, "diskless", "fetch"), gets
     yield What(Measure.COORDINATION, "diskless", "sent"), Amount(coordinator.bytes_sent)

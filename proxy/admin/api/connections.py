@@ -9,24 +9,26 @@ from typing import TYPE_CHECKING, Any
 
 from proxy.admin.api.question import LONGEST_CONTAINS, Question, Told, shown
 from proxy.client.principal import user_of
+from proxy.routing.racks import Racks
 
 if TYPE_CHECKING:
-    from proxy.assembly.context import Context
     from proxy.connection.connection import ClientConnection
 
 _PER_STEP = 500
 """Connections that are looked at before others get their turn."""
 
 
-async def told(context: Context, question: Question) -> tuple[int, list[dict[str, Any]]]:
-    """How many connections match, and the first `limit` of them."""
+async def told(
+    connections: Iterable[ClientConnection], racks: Racks, question: Question
+) -> tuple[int, list[dict[str, Any]]]:
+    """Return how many connections match, and the first `limit` of them."""
     wanted = question.contains.lower()
     count = 0
     first: list[tuple[tuple[int, int], int, ClientConnection]] = []
-    for number, connection in enumerate(context.connections.all()):
+    for number, connection in enumerate(connections):
         if number and number % _PER_STEP == 0:
             await asyncio.sleep(0)
-        if wanted and not _matches(context, connection, wanted):
+        if wanted and not _matches(racks, connection, wanted):
             continue
         count += 1
         entry = ((connection.crossed_bytes, connection.sent_bytes + connection.received_bytes), number, connection)
@@ -34,7 +36,7 @@ async def told(context: Context, question: Question) -> tuple[int, list[dict[str
             heapq.heappush(first, entry)
         elif first and entry > first[0]:
             heapq.heapreplace(first, entry)
-    return count, [_row(context, connection) for *_, connection in sorted(first, reverse=True)]
+    return count, [_row(racks, connection) for *_, connection in sorted(first, reverse=True)]
 
 
 def document(told: Iterable[Told], question: Question) -> dict[str, Any]:
@@ -48,26 +50,26 @@ def document(told: Iterable[Told], question: Question) -> dict[str, Any]:
     return {"total": total, "connections": rows[: question.limit]}
 
 
-def _matches(context: Context, connection: ClientConnection, wanted: str) -> bool:
+def _matches(racks: Racks, connection: ClientConnection, wanted: str) -> bool:
     names = (
         connection.host,
         (connection.client_id or "")[:LONGEST_CONTAINS],
         connection.software,
         user_of(connection),
-        context.racks.of(connection, connection.client_id),
+        racks.of(connection, connection.client_id),
         _listener(connection),
     )
     return any(wanted in name.lower() for name in names)
 
 
-def _row(context: Context, connection: ClientConnection) -> dict[str, Any]:
+def _row(racks: Racks, connection: ClientConnection) -> dict[str, Any]:
     client_id = connection.client_id
     return {
         "client": connection.address,
         "client_id": shown(client_id),
         "software": shown(connection.software) or None,
-        "rack": shown(context.racks.of(connection, client_id)),
-        "rack_from": context.racks.told_by(connection, client_id),
+        "rack": shown(racks.of(connection, client_id)),
+        "rack_from": racks.told_by(connection, client_id),
         "listener": _listener(connection),
         "principal": shown(user_of(connection)) or None,
         "opened_ms": connection.opened_ms,

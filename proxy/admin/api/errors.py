@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from proxy.admin.api.question import Question, Told, shown
 from proxy.telemetry.recent import RECENT_ERRORS, RecentError
 
-if TYPE_CHECKING:
-    from proxy.assembly.context import Context
-
 _LONGEST_TEXT = 600
 
 
-async def told(context: Context, question: Question) -> list[RecentError]:
-    """Those of this process."""
+async def told(question: Question) -> list[RecentError]:
+    """Return those of this process."""
     return RECENT_ERRORS.newest(question.limit)
 
 

@@ -18,8 +18,7 @@ from prometheus_client.samples import Sample
 from proxy.admin.families import COMMIT_INTERVAL
 
 if TYPE_CHECKING:
-    from proxy.admin.api.question import Question
-    from proxy.assembly.context import Context
+    from proxy.assembly.parts import Parts
 
 _PREFIX = "diskless_proxy_"
 _HISTOGRAMS = ("api_seconds", "upload_seconds", "commit_seconds", "event_loop_lag_seconds")
@@ -82,17 +81,17 @@ class Look(NamedTuple):
     figures: Sequence[Figures]
 
 
-async def told(context: Context, question: Question) -> Figures:
+async def told(parts: Parts) -> Figures:
     """Those of this process."""
     from proxy.admin.metrics import ProxyCollector
 
     figures = Figures()
-    for metric in ProxyCollector(context).collect():
+    for metric in ProxyCollector(parts).collect():
         _take(figures, metric)
         await asyncio.sleep(0)  # clients first: with many topics all of it takes some milliseconds
-    figures.identity = context.fleet.identity
-    figures.started_ms = context.started_ms
-    figures.buffers = buffers_of(context)
+    figures.identity = parts.routing.fleet.identity
+    figures.started_ms = parts.process.started_ms
+    figures.buffers = buffers_of(parts)
     return figures
 
 
@@ -128,14 +127,14 @@ def _take_sample(figures: Figures, sample: Sample) -> None:
         figures.histograms.setdefault(named, {})[float(labels["le"])] = value
 
 
-def buffers_of(context: Context) -> list[Buffer]:
+def buffers_of(parts: Parts) -> list[Buffer]:
     """All that is bounded and can be full."""
     from proxy.admin.state_metrics import buffers
 
-    connections, held_batches = context.connections, context.wal.holds.held_batches
+    connections, held_batches = parts.clients.connections, parts.diskless.wal.holds.held_batches
     return [
-        *(Buffer(one.name, one.used_bytes, one.limit_bytes, "bytes", one.setting) for one in buffers(context)),
-        Buffer("held_batches", held_batches, context.settings.max_held_batches, "batches", "max_held_batches"),
+        *(Buffer(one.name, one.used_bytes, one.limit_bytes, "bytes", one.setting) for one in buffers(parts)),
+        Buffer("held_batches", held_batches, parts.process.settings.max_held_batches, "batches", "max_held_batches"),
         Buffer("connections", len(connections), connections.max_connections, "connections", "limits.max_connections"),
     ]
 

@@ -14,7 +14,7 @@ from proxy.coordinator.interface_fleet import ProxyRecord
 from proxy.wire.metadata import Broker
 
 if TYPE_CHECKING:
-    from proxy.assembly.context import Context
+    from proxy.routing.fleet import Fleet
 
 
 _LONGEST_LOOK_S = 1.0
@@ -29,17 +29,14 @@ class FleetTold(NamedTuple):
     brokers: tuple[Broker, ...]
 
 
-async def told(context: Context, question: Question) -> FleetTold:
-    """Asked of the coordinator; while that is away, what this process knows."""
-    proxies: tuple[tuple[ProxyRecord, int | None], ...] = tuple(
-        (record, None) for record in context.fleet.records.values()
-    )
-    lease_ms = context.settings.fleet.lease_ms
+async def told(fleet: Fleet, lease_ms: int, brokers: Iterable[Broker]) -> FleetTold:
+    """Ask the coordinator; while that is away, return what this process knows."""
+    proxies: tuple[tuple[ProxyRecord, int | None], ...] = tuple((record, None) for record in fleet.records.values())
     with suppress(CoordinatorUnavailable, TimeoutError):
         async with asyncio.timeout(_LONGEST_LOOK_S):
-            seen = await context.fleet.look()
+            seen = await fleet.look()
         proxies = tuple((one.record, age_ms(lease_ms, one.lease_left_ms)) for one in seen)
-    return FleetTold(context.fleet.identity, proxies, tuple(context.cluster.view.brokers.values()))
+    return FleetTold(fleet.identity, proxies, tuple(brokers))
 
 
 def document(told: Iterable[Told], question: Question) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from proxy.telemetry.logs import log_level
 if TYPE_CHECKING:
     from proxy.admin.api.history import History
     from proxy.admin.api.token import Token
-    from proxy.admin.http import AdminSource
+    from proxy.admin.source import AdminSource
 
 log = structlog.get_logger()
 

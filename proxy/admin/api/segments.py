@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 from proxy.admin.api.question import Question, Told
 
 if TYPE_CHECKING:
-    from proxy.assembly.context import Context
+    from proxy.diskless.wal.buffer import WalBuffer
     from proxy.diskless.wal.recent import RecentSegment
 
 
-async def told(context: Context, question: Question) -> list[RecentSegment]:
-    """Those of this process."""
-    return context.wal.recent.newest(question.limit)
+async def told(wal: WalBuffer, question: Question) -> list[RecentSegment]:
+    """Return those of this process."""
+    return wal.recent.newest(question.limit)
 
 
 def document(told: Iterable[Told], question: Question) -> dict[str, Any]:

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from proxy.admin.api import connections, errors, figures, fleet, segments, topics
 from proxy.admin.api.question import Question, Resource
 
 if TYPE_CHECKING:
-    from proxy.assembly.context import Context
-
-_TOLD: Mapping[Resource, Callable[[Context, Question], Awaitable[Any]]] = {
-    Resource.FIGURES: figures.told,
-    Resource.FLEET: fleet.told,
-    Resource.TOPICS: topics.told,
-    Resource.SEGMENTS: segments.told,
-    Resource.CONNECTIONS: connections.told,
-    Resource.ERRORS: errors.told,
-}
+    from proxy.assembly.parts import Parts
 
 
-async def tell(context: Context, question: Question) -> Any:
-    """What this process knows of it."""
-    return await _TOLD[question.resource](context, question)
+async def tell(parts: Parts, question: Question) -> Any:
+    """Return what this process knows of it."""
+    match question.resource:
+        case Resource.FIGURES:
+            return await figures.told(parts)
+        case Resource.FLEET:
+            lease_ms, brokers = parts.process.settings.fleet.lease_ms, parts.brokers.cluster.view.brokers
+            return await fleet.told(parts.routing.fleet, lease_ms, brokers.values())
+        case Resource.TOPICS:
+            own_rack, replicas = parts.process.settings.rack, parts.replicas.replicas
+            return await topics.told(parts.topics.topics, parts.process.stats, replicas, own_rack, question)
+        case Resource.SEGMENTS:
+            return await segments.told(parts.diskless.wal, question)
+        case Resource.CONNECTIONS:
+            return await connections.told(parts.clients.connections.all(), parts.routing.racks, question)
+        case Resource.ERRORS:
+            return await errors.told(question)

@@ -12,7 +12,9 @@ from proxy.routing.racks import borders
 from proxy.telemetry.stats import UNKNOWN_TOPIC
 
 if TYPE_CHECKING:
-    from proxy.assembly.context import Context
+    from proxy.replicas.knowledge import Replicas
+    from proxy.telemetry.stats import Stats
+    from proxy.topics.topics import Topics
 
 _PER_STEP = 1_000
 """Counters that are looked at before others get their turn."""
@@ -42,16 +44,17 @@ class TopicTold(NamedTuple):
         )
 
 
-async def told(context: Context, question: Question) -> dict[str, TopicTold]:
-    """The topics that match, by name. `limit` is for who has heard all processes."""
+async def told(
+    diskless: Topics, stats: Stats, replicas: Replicas, own_rack: str, question: Question
+) -> dict[str, TopicTold]:
+    """Return the topics that match, by name. `limit` is applied to the sum of all processes."""
     wanted = question.contains.lower()
     topics: dict[str, TopicTold] = {}
-    for number, entry in enumerate(context.topics.all()):
+    for number, entry in enumerate(diskless.all()):
         if number and number % _PER_STEP == 0:
             await asyncio.sleep(0)
         if wanted in entry.name.lower():
             topics[entry.name] = TopicTold(uuid_text(entry.topic_id) or None, entry.partitions, True)
-    stats, own_rack = context.stats, context.settings.rack
     for number, (way, name, size) in enumerate(stats.all_record_bytes()):
         if number and number % _PER_STEP == 0:
             await asyncio.sleep(0)
@@ -69,7 +72,7 @@ async def told(context: Context, question: Question) -> dict[str, TopicTold]:
         )
         topics[name] = moved.added_to(topics.get(name))
     for name, topic in topics.items():
-        if topic.partitions is None and (known := context.replicas.peek(name)) is not None:
+        if topic.partitions is None and (known := replicas.peek(name)) is not None:
             topics[name] = topic._replace(
                 topic_id=uuid_text(known.topic_id) or None, partitions=len(known.partitions) or None
             )

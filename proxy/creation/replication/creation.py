@@ -17,10 +17,12 @@ import structlog
 from kio.schema.create_topics.v7.request import CreatableReplicaAssignment
 
 from proxy.brokers.broker_defaults import DefaultsRefused, broker_configs
+from proxy.brokers.cluster import Cluster
 from proxy.brokers.upstream import BrokerUnreachable
+from proxy.config import Settings
 from proxy.coordinator.interface import CoordinatorUnavailable
 from proxy.coordinator.interface_registry import NO_TOPIC_ID
-from proxy.creation.replication.interface import Pending, replicas_digest
+from proxy.creation.replication.interface import Pending, PendingTopics, replicas_digest
 from proxy.creation.replication.plan import BROKER_CONFIGS, Plan, plan_topic
 from proxy.creation.replication.unmade import Unmade
 from proxy.protocol.api_keys import CREATE_TOPICS
@@ -38,11 +40,10 @@ from proxy.protocol.errors import (
 from proxy.routing.fleet import LeaseLapsed
 from proxy.wire.cold import at_version, encode, milliseconds, read_response
 from proxy.wire.errors import ProtocolError
+from proxy.wire.steps import Rewrite
 
 if TYPE_CHECKING:
-    from proxy.assembly.context import Context
     from proxy.client.request import Request
-    from proxy.client.slots import Rewrite
     from proxy.connection.connection import ClientConnection
     from proxy.wire.primitives import Buffer
 
@@ -63,23 +64,30 @@ _LIVE_DEFAULT = -1
 class UnderReplicatedTopics:
     """Asks again for what was refused."""
 
-    def __init__(self, context: Context) -> None:
-        self._context = context
-        self.unmade = Unmade(context.pending_topics)
+    def __init__(
+        self, settings: Settings, pending: PendingTopics, cluster: Cluster, identity: str, now_ms: Callable[[], int]
+    ) -> None:
+        """`identity`: this proxy's in the fleet; `now_ms`: milliseconds since 1970."""
+        self._settings = settings
+        self._pending = pending
+        self._cluster = cluster
+        self._identity = identity
+        self._now_ms = now_ms
+        self.unmade = Unmade(pending)
 
     @property
     def enabled(self) -> bool:
         """`enable.under.replicated.topic.creation`."""
-        return self._context.settings.enable_under_replicated_topic_creation
+        return self._settings.enable_under_replicated_topic_creation
 
     @property
     def listened(self) -> frozenset[int]:
         """Node IDs that brokers may join with: `broker_node_ids` of all listeners."""
-        return frozenset().union(*(listeners.node_ids for listeners in self._context.settings.all_listeners))
+        return frozenset().union(*(listeners.node_ids for listeners in self._settings.all_listeners))
 
     def may_be_refused(self, topic: Any) -> bool:
         """Whether a `CreatableTopic` may need more brokers than live, so that its result is worth looking at."""
-        live = self._context.cluster.view.brokers
+        live = self._cluster.view.brokers
         if topic.assignments:
             return any(int(node) not in live for one in topic.assignments for node in one.broker_ids)
         wanted = int(topic.replication_factor)
@@ -191,10 +199,10 @@ class UnderReplicatedTopics:
             name=name,
             replication_factor=plan.wanted_replicas,
             made_replicas=plan.made_replicas,
-            since_ms=self._context.wall_clock_ms(),
+            since_ms=self._now_ms(),
             topic_id=topic_id,
             shadow=shadow,
-            owner=self._context.fleet.identity,
+            owner=self._identity,
             made_as=replicas_digest(plan.replicas) if topic_id == NO_TOPIC_ID else "",
         )
         if not plan.assignment:
@@ -206,7 +214,7 @@ class UnderReplicatedTopics:
         """Write the wishes down, and older ones anew; whether that is so. Where it is not nothing may be made."""
         remembered = False
         try:
-            await self._context.pending_topics.remember([*wishes, *changed])
+            await self._pending.remember([*wishes, *changed])
             remembered = True
         except CoordinatorUnavailable as error:
             log.warning(
@@ -225,7 +233,7 @@ class UnderReplicatedTopics:
         if not wishes:
             return
         try:
-            await self._context.pending_topics.forget(wishes)
+            await self._pending.forget(wishes)
         except (CoordinatorUnavailable, asyncio.CancelledError) as error:
             self.unmade.forget(wishes)
             if isinstance(error, asyncio.CancelledError):
@@ -234,7 +242,7 @@ class UnderReplicatedTopics:
     async def defaults(self) -> dict[str, str | None]:
         """What topics may leave to the brokers, as far as they tell it."""
         try:
-            return await broker_configs(self._context.cluster, BROKER_CONFIGS)
+            return await broker_configs(self._cluster, BROKER_CONFIGS)
         except (BrokerUnreachable, ProtocolError, DefaultsRefused) as error:
             log.warning(
                 "broker_defaults_unknown",
@@ -247,14 +255,14 @@ class UnderReplicatedTopics:
 
     async def live_racks(self) -> dict[int, str | None]:
         """Racks of the live brokers, asked for now. Raises BrokerUnreachable."""
-        await self._context.cluster.refresh()
-        return {node: broker.rack for node, broker in self._context.cluster.view.brokers.items()}
+        await self._cluster.refresh()
+        return {node: broker.rack for node, broker in self._cluster.view.brokers.items()}
 
     def _note_made(self, results: Iterable[Any], *, validate_only: bool) -> None:
         """Of what the brokers made by themselves: intents of these names have come to nothing."""
         names = [str(result.name) for result in results if result.error_code.value == NONE]
         if names and not validate_only:
-            self.unmade.made_by_others(names, self._context.wall_clock_ms())
+            self.unmade.made_by_others(names, self._now_ms())
 
     async def _plans(self, refused: Mapping[str, Any]) -> dict[str, Plan]:
         try:
@@ -275,7 +283,7 @@ class UnderReplicatedTopics:
         try:
             # The exact one first: with the other one alone the topic might be given other replicas than those.
             for wish in reversed(wishes if topic_id is not None else ()):
-                await self._context.pending_topics.bind(wish, topic_id.bytes)
+                await self._pending.bind(wish, topic_id.bytes)
         except CoordinatorUnavailable as error:
             # The intent is remembered, and that is enough: housekeeping finds the topic by its name.
             log.warning("under_replicated_topic_not_bound", topic=name, reason=str(error))

@@ -19,4 +19,5 @@ CLIENTS: tuple[Client, ...] = (
     KafkaPython(),
     KafkaPython(release="0.11.0"),
 )
-"""Those with a release behave as a client of that release of Kafka: the oldest that Kafka 4 serves produces of."""
+"""All clients. Those with a release behave like a client of that Kafka release, from the oldest whose Produce Kafka 4
+serves."""

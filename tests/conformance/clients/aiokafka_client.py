@@ -33,7 +33,7 @@ POLL_MS = 100
 
 
 class Aiokafka(Base):
-    """Everything that it can do."""
+    """All abilities of aiokafka."""
 
     name = "aiokafka"
     abilities = frozenset(Ability) - {
@@ -45,7 +45,7 @@ class Aiokafka(Base):
     }
 
     def express(self, wanted: Sequence[Sample]) -> list[Sample]:
-        """No header without a value, and no record with neither key nor value."""
+        """Leave out headers without a value, and records with neither key nor value."""
         return [
             Sample(
                 sample.key,
@@ -112,7 +112,7 @@ class Aiokafka(Base):
 
 
 async def _named(work: Awaitable[Any]) -> Any:
-    """Its result, errors by their names."""
+    """Return the result; raise errors by their names."""
     try:
         return await work
     except KafkaError as error:
@@ -150,20 +150,22 @@ async def _produce(
                 )
                 for sample in samples
             ]
-        told = {partition: [await _told(partition, one) for one in futures] for partition, futures in waiting.items()}
+        results = {
+            partition: [await _sent(partition, one) for one in futures] for partition, futures in waiting.items()
+        }
         if how.transaction:
             await (client.commit_transaction() if how.commit else client.abort_transaction())
     finally:
         await client.stop()
-    return told
+    return results
 
 
-async def _told(partition: int, future: Awaitable[Any]) -> Sent:
+async def _sent(partition: int, future: Awaitable[Any]) -> Sent:
     try:
-        told = await future
+        metadata = await future
     except KafkaError as error:
         return Sent(partition, -1, type(error).__name__)
-    return Sent(partition, -1 if told is None else told.offset)
+    return Sent(partition, -1 if metadata is None else metadata.offset)
 
 
 async def _consumer(

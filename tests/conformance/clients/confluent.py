@@ -50,11 +50,11 @@ from tests.support.records import Sample
 SPECIAL = {EARLIEST: OffsetSpec.earliest(), LATEST: OffsetSpec.latest(), MAX_TIMESTAMP: OffsetSpec.max_timestamp()}
 REPLICAS = 3
 PATIENCE = {"topic.metadata.propagation.max.ms": 3000, "topic.metadata.refresh.fast.interval.ms": 50}
-"""So that an unknown topic is one soon, and a new one is known soon."""
+"""Short limits, so that an unknown topic is reported soon, and a new one is known soon."""
 
 
 class Confluent(Base):
-    """Everything that librdkafka can do."""
+    """All abilities of librdkafka."""
 
     name = "confluent-kafka"
     abilities = frozenset(Ability)
@@ -75,7 +75,7 @@ class Confluent(Base):
         if how.transaction:
             settings["transactional.id"] = how.transaction
         client = Producer(settings)
-        told: dict[int, dict[int, Sent]] = {partition: {} for partition in records}
+        outcomes: dict[int, dict[int, Sent]] = {partition: {} for partition in records}
         try:
             if how.transaction:
                 client.init_transactions(TIMEOUT_SECONDS)
@@ -83,7 +83,7 @@ class Confluent(Base):
             for place, turn in enumerate(zip_longest(*records.values())):
                 for partition, sample in zip(records, turn, strict=True):
                     if sample is not None:
-                        _send(client, topic, partition, place, sample, told)
+                        _send(client, topic, partition, place, sample, outcomes)
             client.flush(TIMEOUT_SECONDS)
             if how.transaction and how.commit:
                 client.commit_transaction(TIMEOUT_SECONDS)
@@ -91,7 +91,7 @@ class Confluent(Base):
                 client.abort_transaction(TIMEOUT_SECONDS)
         except KafkaException as error:
             raise ClientError(error.args[0].name()) from error
-        return {partition: [sent[place] for place in sorted(sent)] for partition, sent in told.items()}
+        return {partition: [sent[place] for place in sorted(sent)] for partition, sent in outcomes.items()}
 
     def consume(self, bootstrap: str, what: Consuming) -> Iterator[Event]:
         offset = what.start if isinstance(what.start, int) else {"earliest": -2, "latest": -1}[what.start]
@@ -176,7 +176,7 @@ def _admin(bootstrap: str) -> AdminClient:
 
 
 def _result(client: AdminClient, operation: str, *arguments: Any) -> dict[Any, Any]:
-    """The results of an operation, or the first error of any of them."""
+    """Return the results of an operation, or raise the first error of any of them."""
     try:
         futures = getattr(client, operation)(*arguments, request_timeout=TIMEOUT_SECONDS)
         return {asked: future.result(TIMEOUT_SECONDS) for asked, future in futures.items()}
@@ -185,14 +185,14 @@ def _result(client: AdminClient, operation: str, *arguments: Any) -> dict[Any, A
 
 
 def _send(
-    client: Producer, topic: str, partition: int, place: int, sample: Sample, told: dict[int, dict[int, Sent]]
+    client: Producer, topic: str, partition: int, place: int, sample: Sample, outcomes: dict[int, dict[int, Sent]]
 ) -> None:
     def learn(error: KafkaError | None, message: Message) -> None:
         if error is None:
             offset = message.offset()
-            told[partition][place] = Sent(message.partition(), -1 if offset is None or offset < 0 else offset)
+            outcomes[partition][place] = Sent(message.partition(), -1 if offset is None or offset < 0 else offset)
         else:
-            told[partition][place] = Sent(partition, -1, error.name())
+            outcomes[partition][place] = Sent(partition, -1, error.name())
 
     headers = list(sample.headers)
     client.produce(

@@ -1,4 +1,4 @@
-"""franz-go, by the program in tests/conformance/go."""
+"""franz-go, through the program in tests/conformance/go."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ REPLICAS = "3"
 
 
 class FranzGo(Base):
-    """As it comes, or as a client of an old release of Kafka."""
+    """The client as it is, or behaving like a client of an old Kafka release."""
 
     def __init__(self, release: str = "") -> None:
         self.name = f"franz-go as {release}" if release else "franz-go"
@@ -136,7 +136,7 @@ class FranzGo(Base):
 
 
 def _name(event: dict[str, Any]) -> str:
-    """Kafka's name of an error, or the words of the library where it is its own."""
+    """Return Kafka's name of an error, or the library's own text."""
     return str(event["detail"] if event["error"] == "CLIENT" else event["error"])
 
 

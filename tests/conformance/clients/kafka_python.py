@@ -27,7 +27,7 @@ from tests.conformance.model import (
 from tests.support.records import COMPRESSIONS, Sample
 
 with warnings.catch_warnings():
-    # Importing it warns of what it uses; that is not for us to mend.
+    # Its import raises warnings that are not ours to fix.
     warnings.simplefilter("ignore", DeprecationWarning)
     from kafka import ConsumerRebalanceListener, KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition, codec
     from kafka.admin import ConfigResource, ConfigResourceType
@@ -39,7 +39,7 @@ POLL_MS = 100
 
 
 class KafkaPython(Base):
-    """As it comes, or as a client of an old release of Kafka."""
+    """The client as it is, or behaving like a client of an old Kafka release."""
 
     def __init__(self, release: str = "") -> None:
         self.name = f"kafka-python as {release}" if release else "kafka-python"
@@ -57,7 +57,7 @@ class KafkaPython(Base):
         )
 
     def express(self, wanted: Sequence[Sample]) -> list[Sample]:
-        """No header without a value, and no record with neither key nor value."""
+        """Leave out headers without a value, and records with neither key nor value."""
         return [
             Sample(
                 sample.key,
@@ -100,7 +100,7 @@ class KafkaPython(Base):
                 client.commit_transaction()
             elif how.transaction:
                 client.abort_transaction()
-            return {partition: [_told(partition, one) for one in futures] for partition, futures in waiting.items()}
+            return {partition: [_sent(partition, one) for one in futures] for partition, futures in waiting.items()}
 
     def consume(self, bootstrap: str, what: Consuming) -> Iterator[Event]:
         settings = {
@@ -193,14 +193,14 @@ class KafkaPython(Base):
 
 @contextmanager
 def _named() -> Iterator[None]:
-    """Errors by their names."""
+    """Raise errors by their names."""
     try:
         yield
     except KafkaError as error:
         raise ClientError(type(error).__name__) from error
 
 
-def _told(partition: int, future: Any) -> Sent:
+def _sent(partition: int, future: Any) -> Sent:
     try:
         return Sent(partition, int(future.get(TIMEOUT_SECONDS).offset))
     except KafkaError as error:

@@ -1,4 +1,4 @@
-"""kcat with its old librdkafka, a program."""
+"""kcat with its old librdkafka, run as a program."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ QUERIED = re.compile(r"\[\d+\] offset (-?\d+)")
 
 
 class Kcat(Base):
-    """As it comes, or as a client of an old release of Kafka, which never asks for ApiVersions."""
+    """The client as it is, or behaving like a client of an old Kafka release, which never sends ApiVersions."""
 
     def __init__(self, release: str = "") -> None:
         self.name = f"kcat as {release}" if release else "kcat"
@@ -57,7 +57,7 @@ class Kcat(Base):
             self.compressions = ("none", "gzip", "snappy", "lz4")
 
     def express(self, wanted: Sequence[Sample]) -> list[Sample]:
-        """It sends records as lines: nothing empty, the same headers for all of a run, the time of sending."""
+        """Adapt records to kcat's lines: nothing empty, the same headers for all of a run, the time of sending."""
         headers = tuple((name, value) for name, value in wanted[0].headers if value)
         return [
             Sample(sample.key or (None if sample.value else b"tombstone"), sample.value or None, headers, 0)
@@ -71,7 +71,7 @@ class Kcat(Base):
         flags += ["-X", f"acks={how.acks}", "-X", f"enable.idempotence={str(how.idempotent).lower()}"]
         flags += ["-X", f"message.max.bytes={how.max_message_bytes}"]
         flags += ["-X", f"message.timeout.ms={int(TIMEOUT_SECONDS * 1000)}"]
-        told: dict[int, list[Sent]] = {}
+        results: dict[int, list[Sent]] = {}
         for partition, samples in records.items():
             headers = [f"{name}={(value or b'').decode()}" for name, value in samples[0].headers]
             marked = [flag for header in headers for flag in ("-H", header)]
@@ -79,8 +79,10 @@ class Kcat(Base):
                 (sample.key + KEY_DELIMITER if sample.key else b"") + (sample.value or b"") + b"\n"
                 for sample in samples
             ]
-            told[partition] = self._sent(partition, bootstrap, [*flags, "-p", str(partition), *marked], b"".join(lines))
-        return told
+            results[partition] = self._sent(
+                partition, bootstrap, [*flags, "-p", str(partition), *marked], b"".join(lines)
+            )
+        return results
 
     def _sent(self, partition: int, bootstrap: str, flags: list[str], lines: bytes) -> list[Sent]:
         command, environment = self._command(bootstrap, *flags)
@@ -105,7 +107,7 @@ class Kcat(Base):
             f"heartbeat.interval.ms={HEARTBEAT_MS}",
         ]
         flags += ["-X", f"isolation.level={'read_committed' if what.read_committed else 'read_uncommitted'}"]
-        # Options go before the topics of a group, which are plain arguments.
+        # Options go before a group's topics, which are plain arguments.
         command, environment = self._command(bootstrap, "-J", "-u", *flags[3 if what.group else 0 :])
         program = Program(command + (flags[:3] if what.group else []), environment)
         assigned: set[tuple[str, int]] = set()
@@ -156,7 +158,7 @@ class Kcat(Base):
 
 
 def _without_topic(text: str) -> str:
-    """Topics and their leaders differ from way to way."""
+    """Remove the topic and its leader from an error, because they differ from way to way."""
     return re.sub(r" \(broker \d+\)", "", re.sub(r"\S*conformance-\S*", "TOPIC", text))
 
 

@@ -1,4 +1,4 @@
-"""Clients that are programs: what they print is read while they run, and they end at SIGTERM."""
+"""Clients that are programs: their output is read while they run, and they end at SIGTERM."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Line = tuple[str, str]
 
 
 class Program:
-    """A program that runs on; a context, at whose end it has ended."""
+    """A program that runs until the context ends."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
         self._process = subprocess.Popen(
@@ -39,7 +39,7 @@ class Program:
         self._lines.put(None)
 
     def lines(self) -> Iterator[Line | None]:
-        """Lines as they come, until the program ends; None where there was none for a moment."""
+        """Yield lines as they arrive, until the program ends; None if there was none for a moment."""
         ended = 0
         while ended < len(self._readers):
             try:
@@ -53,7 +53,7 @@ class Program:
                 yield line
 
     def stop(self) -> int:
-        """SIGTERM, and wait until it has ended; its exit code."""
+        """Send SIGTERM, wait for the end, and return the exit code."""
         self._process.terminate()
         try:
             code = self._process.wait(TIMEOUT_SECONDS)

@@ -26,7 +26,7 @@ PRODUCER = f"{TOOLS}.ConsoleProducer"
 PRINTED = ("timestamp", "partition", "offset", "headers", "key", "value")
 LINES = 4
 ACKS = ("all", "1", "all", "1", "0")
-"""With each of the compressions; what comes behind acks=0 could overtake it."""
+"""Acks for each compression in turn. acks=0 comes last, because records after it could overtake it."""
 GROUP_PROTOCOLS = ("classic", "consumer")
 
 
@@ -36,21 +36,21 @@ def twice(stack: Stack, tools: JavaTools) -> Twice:
 
 
 def without_times(text: str) -> str:
-    """Without what two runs can't have in common: times and random IDs."""
+    """Remove times and random IDs, which differ between any two runs."""
     text = re.sub(r"\b1\d{12}\b", "<time>", text)
     text = re.sub(r"TopicId: \S+", "TopicId: <ID>", text)
     return re.sub(r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", "<ID>", text)
 
 
 def console_consumer(*more: str) -> list[str]:
-    """The arguments that print everything of a topic's records."""
+    """Return the arguments that print every field of a topic's records."""
     formatter = [word for field in PRINTED for word in ("--formatter-property", f"print.{field}=true")]
     return ["--topic", "{name}", "--from-beginning", *formatter, *more]
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_records_of_every_compression_are_read_back(twice: Twice, kind: str) -> None:
-    """A diskless topic is compared to the classic one at the brokers."""
+    """Compare a diskless topic with the classic one at the brokers."""
     names = (new_topic(twice.stack, "console", CLASSIC), new_topic(twice.stack, "console", kind))
     reader = [word for what in ("parse.key=true", "parse.headers=true") for word in ("--reader-property", what)]
     for place, codec in enumerate(COMPRESSIONS):
@@ -71,11 +71,11 @@ def test_records_of_every_compression_are_read_back(twice: Twice, kind: str) -> 
 
 
 def test_a_topic_from_creation_to_deletion(twice: Twice, tmp_path: Path) -> None:
-    """Topics, configs, groups, offsets, records, reassignment: one life, told by the tools."""
+    """Follow one topic through its life with the tools: topics, configs, groups, offsets, records, reassignment."""
     unique = uuid.uuid4().hex[:8]
     names = (f"life-{unique}-d", f"life-{unique}-p")
     assignment = ["--replica-assignment", "1:2:3,2:3:1,3:1:2"]
-    for topic in names:  # for these tools take their plans from files
+    for topic in names:  # these tools read their plans from files
         offsets = {"version": 1, "partitions": [{"topic": topic, "partition": 1, "offset": 4}]}
         (tmp_path / f"offsets-{topic}").write_text(json.dumps(offsets))
         moved = {"version": 1, "partitions": [{"topic": topic, "partition": 0, "replicas": [2, 1]}]}
@@ -120,7 +120,7 @@ def test_a_topic_from_creation_to_deletion(twice: Twice, tmp_path: Path) -> None
 
 
 def wait_until_gone(stack: Stack, names: tuple[str, str]) -> None:
-    """Brokers hear of a deletion one after the other; the tool may ask any of them what there is."""
+    """Wait for the deletion on all brokers: they learn of it one after the other, and the tool may ask any of them."""
     deadline = time.monotonic() + 30
     brokers = [*stack.direct_bootstrap.split(","), *(stack.bootstrap(rack) for rack in stack.proxies)]
     while any(
@@ -145,7 +145,7 @@ def test_transactions_on_a_classic_topic(twice: Twice) -> None:
 
 
 def state_only(text: str) -> str:
-    """The word that tells a transaction's state: the rest is of the moment."""
+    """Keep only the transaction's state: the rest depends on the moment."""
     return " ".join(re.findall(r"Complete\w+|Ongoing|Empty|Prepare\w+", text))
 
 
@@ -167,7 +167,7 @@ def test_a_share_group_reads_a_classic_topic(twice: Twice) -> None:
 
 
 def start_at_the_beginning(stack: Stack, group: str) -> None:
-    """Let a share group read what is there already."""
+    """Let a share group read the existing records."""
     entry = ConfigEntry("share.auto.offset.reset", "earliest", incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ConfigResource.Type.GROUP, group, incremental_configs=[entry])
     client = admin(stack)

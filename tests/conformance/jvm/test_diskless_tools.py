@@ -1,7 +1,6 @@
-"""Kafka's tools on a diskless topic, through a proxy, print what they print of a classic one at the brokers.
+"""Kafka's tools print the same for a diskless topic through a proxy as for a classic one at the brokers.
 
-What they print otherwise is in docs/differences.md: a diskless partition has one replica in each rack, and is in object
-storage.
+The exceptions are in docs/differences.md: a diskless partition has one replica in each rack, and is in object storage.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ class Question(NamedTuple):
     main_class: str
     arguments: str
     answered: str
-    """A word of the answer, so that the same empty answer twice is no success."""
+    """A word of the answer, so that two equal empty answers do not count as success."""
     exit_code: int = 0
 
 
@@ -90,11 +89,12 @@ def twice(running_stack: Stack, tools: JavaTools) -> Twice:
 
 @pytest.fixture(scope="module")
 def names(running_stack: Stack, tools: JavaTools) -> Iterator[tuple[str, str]]:
-    """A topic of each kind with the same records, and two groups for each that have read all but two per partition."""
-    made = {kind: new_topic(running_stack, "told", kind, PARTITIONS) for kind in KINDS}
+    """Create a topic of each kind with the same records, and two groups each that have read all but two per
+    partition."""
+    made = {kind: new_topic(running_stack, "tools", kind, PARTITIONS) for kind in KINDS}
     bootstrap = running_stack.bootstrap("rack-a")
     for topic in made.values():
-        sent = {1: samples(10, "told"), 2: samples(3, "told")}
+        sent = {1: samples(10, "tools"), 2: samples(3, "tools")}
         produce_to(bootstrap, topic, sent, enable_idempotence=True)
         for group in (f"{topic}-readers", f"{topic}-others"):
             asked = [
@@ -114,13 +114,13 @@ def names(running_stack: Stack, tools: JavaTools) -> Iterator[tuple[str, str]]:
 
 
 def without_own(text: str) -> str:
-    """Without producer IDs and times, which are each topic's own, and topic IDs."""
+    """Remove producer IDs and times, which each topic has of its own, and topic IDs."""
     text = re.sub(r"(?m)^\s*\d+\s+(0\s+-1\s+\d+)\s+\d{13}\b", r"<ID> \1 <time>", text)
     return re.sub(r"TopicId: \S+", "TopicId: <ID>", text)
 
 
 @pytest.mark.parametrize("name", QUESTIONS)
-def test_a_diskless_topic_is_told_of_as_a_classic_one(twice: Twice, names: tuple[str, str], name: str) -> None:
+def test_a_diskless_topic_is_described_like_a_classic_one(twice: Twice, names: tuple[str, str], name: str) -> None:
     question = QUESTIONS[name]
     printed = twice.run(
         question.main_class,
@@ -138,11 +138,11 @@ def ask(twice: Twice, main_class: str, *arguments: str, exit_code: int = 0) -> s
     return printed.out + printed.err
 
 
-def test_sizes_in_object_storage_are_told_once(twice: Twice, names: tuple[str, str]) -> None:
+def test_sizes_in_object_storage_are_reported_once(twice: Twice, names: tuple[str, str]) -> None:
     printed = ask(twice, f"{TOOLS}.LogDirsCommand", "--describe", "--topic-list", ",".join(names))
-    told = json.loads(next(line for line in printed.splitlines() if line.startswith("{")))
+    printed_json = json.loads(next(line for line in printed.splitlines() if line.startswith("{")))
     found: dict[str, list[tuple[str, int]]] = {}
-    for broker in told["brokers"]:
+    for broker in printed_json["brokers"]:
         for directory in broker["logDirs"]:
             assert directory["error"] is None
             for one in directory["partitions"]:
@@ -157,7 +157,7 @@ def test_sizes_in_object_storage_are_told_once(twice: Twice, names: tuple[str, s
 
 @pytest.mark.parametrize("least", ["2", None])
 def test_no_diskless_partition_is_under_its_min_isr(twice: Twice, names: tuple[str, str], least: str | None) -> None:
-    """Nor at its minimum, with a replica of each rack and a minimum of one; the brokers' own value is 2."""
+    """Nor is any at its minimum, with a replica in each rack and a minimum of one; the brokers' own value is 2."""
     _, diskless = names
     change = (
         ("--delete-config", "min.insync.replicas")
@@ -172,8 +172,10 @@ def test_no_diskless_partition_is_under_its_min_isr(twice: Twice, names: tuple[s
     assert described.count(f"Topic: {diskless}\tPartition:") == PARTITIONS
 
 
-def test_a_plan_of_what_is_told_takes_no_replica_away(twice: Twice, names: tuple[str, str], tmp_path: Path) -> None:
-    """The tool's own plan names as many replicas as the brokers have; directories are those of object storage."""
+def test_a_plan_from_the_described_state_removes_no_replica(
+    twice: Twice, names: tuple[str, str], tmp_path: Path
+) -> None:
+    """The tool's own plan has as many replicas as there are brokers, and the directories of object storage."""
     _, diskless = names
     topics, plan = tmp_path / "topics.json", tmp_path / "plan.json"
     topics.write_text(json.dumps({"version": 1, "topics": [{"topic": diskless}]}))
@@ -194,7 +196,7 @@ def test_a_plan_of_what_is_told_takes_no_replica_away(twice: Twice, names: tuple
 
 
 @pytest.mark.parametrize("with_classic", [False, True])
-def test_a_share_consumer_throws_what_is_wrong(twice: Twice, names: tuple[str, str], with_classic: bool) -> None:
+def test_a_share_consumer_throws_the_error(twice: Twice, names: tuple[str, str], with_classic: bool) -> None:
     classic, diskless = names
     topics = [classic, diskless] if with_classic else [diskless]
     printed = twice.tools.check("ShareReader", twice.stack.bootstrap(twice.rack), f"{diskless}-reader", *topics)

@@ -1,4 +1,5 @@
-"""MirrorMaker 2 copies a classic topic into a diskless one and back, groups' offsets too: docs/clients/migration.md."""
+"""MirrorMaker 2 copies a classic topic into a diskless one and back, with the groups' offsets:
+docs/clients/migration.md."""
 
 from __future__ import annotations
 
@@ -18,21 +19,21 @@ from tests.support.topics import CLASSIC, DISKLESS, new_topic
 
 MIRROR_MAKER = "org.apache.kafka.connect.mirror.MirrorMaker"
 THERE, BACK = "diskless", "classic"
-"""Aliases. MirrorMaker puts them before a topic's name, and topics of the first one's are diskless here."""
+"""Aliases that MirrorMaker puts before a topic's name. Topics with the first alias are diskless here."""
 KIND_OF = {THERE: CLASSIC, BACK: DISKLESS}
-"""What is copied under each."""
+"""Kind of topic that each alias copies."""
 PARTITIONS, RECORDS = 3, 40
 READS_IN, WRITES_IN = "rack-b", "rack-c"
 TIMEOUT_SECONDS = 110
 ATTEMPTS = 3
-"""MirrorMaker translates no offset from before its checkpoint task began: where that comes late, it does so for a group
-that has read all, and for no other."""
+"""Number of attempts. MirrorMaker translates no offset older than its checkpoint task. If the task starts late, it
+translates offsets only for a group that has read everything."""
 
 
 @pytest.mark.timeout(500)
 @pytest.mark.parametrize("alias", [THERE, BACK])
 def test_a_topic_moves(stack: Stack, tmp_path: Path, alias: str) -> None:
-    """MirrorMaker appends `|…` to the client ID: the rack in it counts all the same."""
+    """MirrorMaker appends `|…` to the client ID; the rack in the ID still counts."""
     before = (requests(stack, READS_IN, "Fetch"), requests(stack, WRITES_IN, "Produce"))
     moved = (move(stack, tmp_path / str(number), alias) for number in range(ATTEMPTS))
     topic = next((one for one in moved if one), "")
@@ -46,7 +47,7 @@ def test_a_topic_moves(stack: Stack, tmp_path: Path, alias: str) -> None:
 
 
 def move(stack: Stack, directory: Path, alias: str) -> str:
-    """The name of a topic that was copied with its group's offsets; empty where those did not come."""
+    """Return the name of a topic that was copied with its group's offsets; empty if the offsets did not arrive."""
     topic = new_topic(stack, "moving", KIND_OF[alias], PARTITIONS)
     bootstrap = stack.bootstrap("rack-a")
     produce_to(bootstrap, topic, {partition: samples(RECORDS, f"{partition}") for partition in range(PARTITIONS)})
@@ -65,12 +66,13 @@ def move(stack: Stack, directory: Path, alias: str) -> str:
 
 
 def requests(stack: Stack, rack: str, api: str) -> float:
-    """Those that the rack's proxy has had."""
+    """Return the number of requests that the rack's proxy has received."""
     return Metrics(stack, rack).value("requests_total", api=api)
 
 
 def properties(stack: Stack, alias: str, topic: str) -> dict[str, str]:
-    """The recipe of docs/clients/migration.md, there or back: both ends are the same cluster, by two names."""
+    """Return the recipe of docs/clients/migration.md for one direction: both ends are the same cluster, by two
+    names."""
     flow, stored = f"{alias}->target", ("offset.storage", "status.storage", "config.storage")
     internal = ("checkpoints.topic", "heartbeats.topic", "offset-syncs.topic")
     return recipe(stack, "docs/clients/migration.md", f"clusters={alias},target") | {
@@ -93,14 +95,14 @@ def properties(stack: Stack, alias: str, topic: str) -> dict[str, str]:
 
 
 def commit(bootstrap: str, group: str, topic: str, offset: int) -> None:
-    """As a member of the group that has read so far would."""
+    """Commit an offset like a member of the group that has read this far."""
     with consumer(bootstrap, group_id=group) as client:
         offsets = [TopicPartition(topic, partition, offset) for partition in range(PARTITIONS)]
         client.commit(offsets=offsets, asynchronous=False)
 
 
 def offsets_come(stack: Stack, group: str, topic: str) -> bool:
-    """Wait until the group has offsets in the copy: they come behind the records."""
+    """Wait until the group has offsets in the copy: they arrive after the records."""
     deadline = time.monotonic() + TIMEOUT_SECONDS
     while min(group_offsets(stack, group, topic)) <= 0:
         if time.monotonic() >= deadline:
@@ -110,7 +112,7 @@ def offsets_come(stack: Stack, group: str, topic: str) -> bool:
 
 
 def group_offsets(stack: Stack, group: str, topic: str) -> list[int]:
-    """By partition; negative where there is none."""
+    """Return offsets by partition; negative if there is none."""
     asked = [TopicPartition(topic, partition) for partition in range(PARTITIONS)]
     with consumer(stack.bootstrap("rack-c"), group_id=group) as client:
         return [found.offset for found in client.committed(asked, 30)]

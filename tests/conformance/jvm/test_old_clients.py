@@ -1,4 +1,4 @@
-"""Java clients of 2017 (the oldest that Kafka 4 brokers take: Produce v3, Fetch v5) and 2018 (Fetch v8), unmodified."""
+"""Unmodified Java clients of 2017 (the oldest that Kafka 4 brokers serve: Produce v3, Fetch v5) and 2018 (Fetch v8)."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from tests.support.twice import Twice
 
 CLIENTS = ("client-0.11.0.3", "client-2.0.1")
 CODECS = ("none", "gzip", "snappy", "lz4")
-"""zstd came with 2.1."""
+"""Codecs without zstd, which came with 2.1."""
 COUNT = 20
 TRANSACTION_SIZE, TRANSACTIONS = 7, 3
 DESCRIBE_ACLS = {"client-0.11.0.3": "false", "client-2.0.1": "true"}
-"""Its v0 is gone since Kafka 4."""
+"""Whether the client can describe ACLs: Kafka 4 no longer has v0."""
 CREATED = "newtopic"
-"""The topic that Kafka's compatibility test makes, and leaves."""
+"""Topic that Kafka's compatibility test creates and leaves behind."""
 BROKERS = ("--broker-list", "{bootstrap}")
 
 
@@ -46,7 +46,7 @@ def twice(stack: Stack, old_tools: JavaTools) -> Twice:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_records_are_produced_and_consumed(twice: Twice, tmp_path: Path, kind: str) -> None:
-    """Idempotent and not, with every codec, then by a group; a diskless topic is compared to a classic one."""
+    """Produce idempotently and not, with every codec, then read by a group; compare a diskless with a classic topic."""
     names = (new_topic(twice.stack, "old", CLASSIC), new_topic(twice.stack, "old", kind))
     acknowledged = only("producer_send_success", "partition", "offset", "key", "value")
     for place, codec in enumerate(CODECS):
@@ -61,7 +61,7 @@ def test_records_are_produced_and_consumed(twice: Twice, tmp_path: Path, kind: s
     group = ["--group-id", "{name}-group", "--reset-policy", "earliest", "--verbose"]
     received = only("record_data", "value", "partition", "offset", "key")
     arguments = [*BROKERS, "--topic", "{name}", *group]
-    # That of 0.11 reads on behind any count of messages.
+    # The client of 0.11 reads on after any count of messages.
     committed = f'"offset":{count}}}]'
     printed = twice.run(f"{TOOLS}.VerifiableConsumer", arguments, names=names, clean=received, until=committed)
     values = sorted(json.loads(line)[0] for line in printed.out.splitlines())
@@ -70,7 +70,7 @@ def test_records_are_produced_and_consumed(twice: Twice, tmp_path: Path, kind: s
 
 @pytest.mark.parametrize("jars", CLIENTS)
 def test_transactions_span_topics_and_offsets(stack: Stack, tmp_path: Path, jars: str) -> None:
-    """Consume, copy, and commit both as one transaction, by the protocol of 0.11."""
+    """Consume, copy, and commit both in one transaction, with the protocol of 0.11."""
     source, copy = (new_topic(stack, "copied", CLASSIC) for _ in range(2))
     sent = samples(COUNT, "copied", plain=True)
     produce(stack.bootstrap("rack-a"), source, sent)
@@ -85,7 +85,7 @@ def test_transactions_span_topics_and_offsets(stack: Stack, tmp_path: Path, jars
         client.assign([TopicPartition(copy, 0, 0)])
         copied = [as_stored(message) for message in take(client, COUNT)]
     assert [(record.key, record.value) for record in copied] == [(sample.key, sample.value) for sample in sent]
-    assert offsets(stack, copy) == (0, COUNT + TRANSACTIONS)  # with the end of each
+    assert offsets(stack, copy) == (0, COUNT + TRANSACTIONS)  # with the end marker of each
 
 
 @pytest.mark.parametrize("kind", KINDS)

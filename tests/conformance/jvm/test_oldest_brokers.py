@@ -1,6 +1,6 @@
-"""The core on the oldest brokers that are supported: Kafka 3.3.2, the first line that had KRaft for production.
+"""The core on the oldest supported brokers: Kafka 3.3.2, the first line with production-ready KRaft.
 
-They offer Produce to v9, Fetch to v13, Metadata to v12, and know neither KIP-848's groups nor share groups.
+They offer Produce up to v9, Fetch up to v13, Metadata up to v12, and neither KIP-848 groups nor share groups.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ FIRST_VERSIONS = {
     "DescribeConfigs(32)": 1,
     "DescribeLogDirs(35)": 1,
 }
-"""Those of Kafka 4."""
+"""First versions that Kafka 4 serves."""
 
 pytestmark = pytest.mark.stack
 
@@ -48,8 +48,8 @@ def oldest() -> Iterator[Stack]:
         yield running
 
 
-def test_what_the_brokers_know_is_offered(oldest: Stack, tools: JavaTools) -> None:
-    """But for what Kafka 4 has not either, as Fetch before v4: it was of the formats before v2."""
+def test_the_versions_that_the_brokers_know_are_offered(oldest: Stack, tools: JavaTools) -> None:
+    """The proxy leaves out only what Kafka 4 lacks too, like Fetch before v4, which used formats before v2."""
     direct, proxied = (
         tools.check(f"{TOOLS}.BrokerApiVersionsCommand", "--bootstrap-server", bootstrap)
         for bootstrap in (oldest.direct_bootstrap, oldest.bootstrap("rack-b"))
@@ -89,7 +89,7 @@ def test_a_group_reads_both_kinds_and_resumes(oldest: Stack) -> None:
         assert found == sorted((topic, 10 * half + offset) for topic in topics for offset in range(10))
 
 
-def test_leaders_are_of_the_clients_rack(oldest: Stack) -> None:
+def test_leaders_are_in_the_clients_rack(oldest: Stack) -> None:
     topic = new_topic(oldest, "oldest", DISKLESS, PARTITIONS)
     for rack, node in zip(oldest.proxies, oldest.kafka.racks, strict=True):
 
@@ -107,7 +107,7 @@ def test_a_recreated_topic_is_empty(oldest: Stack, kind: str) -> None:
     produce(oldest.bootstrap("rack-a"), topic, samples(5, topic))
     delete_topic(oldest, topic)
     create_topic(oldest, topic, kind)
-    if kind == CLASSIC:  # its leader may know the old log yet
+    if kind == CLASSIC:  # its leader may still know the old log
         wait_for(lambda: offsets(oldest, topic) == (0, 0), "the leader has heard of both")
     assert offsets(oldest, topic) == (0, 0)
 
@@ -127,7 +127,7 @@ def test_transactions_on_classic_topics(oldest: Stack) -> None:
 
 
 def old_produce(name: str, value: bytes) -> bytes:
-    """The body of a Produce v2 of one record in a message set of magic 1, as clients of Kafka 0.10 send it."""
+    """Return the body of a Produce v2 of one record in a message set of magic 1, as clients of Kafka 0.10 send it."""
     message = struct.pack(">bbqi", 1, 0, int(time.time() * 1000), -1) + struct.pack(">i", len(value)) + value
     message = struct.pack(">I", zlib.crc32(message)) + message
     records = struct.pack(">qi", 0, len(message)) + message
@@ -135,8 +135,9 @@ def old_produce(name: str, value: bytes) -> bytes:
     return struct.pack(">hii", -1, 30_000, 1) + topic + struct.pack(">iii", 1, 0, len(records)) + records
 
 
-def test_producers_of_before_0_11_go_on_while_there_are_diskless_topics(oldest: Stack) -> None:
-    """Their record formats are none of diskless topics'; their connection stays where they name none."""
+def test_producers_older_than_0_11_still_work_while_there_are_diskless_topics(oldest: Stack) -> None:
+    """Diskless topics do not support their record formats; their connection stays open if they name no diskless
+    topic."""
     classic, diskless = "old-producer", new_topic(oldest, "old-producer", DISKLESS)
     create_topic(oldest, classic, CLASSIC, assignment=[[1, 2, 3]])
     leader = f"{HOST}:{oldest.ports.broker_port_start(0) + 1}"
@@ -149,7 +150,7 @@ def test_producers_of_before_0_11_go_on_while_there_are_diskless_topics(oldest: 
 
 
 def old_produced(answer: bytes) -> int:
-    """The one error code of a Produce v2 response."""
+    """Return the only error code of a Produce v2 response."""
     (length,) = struct.unpack_from(">h", answer, 4)
     code: int = struct.unpack_from(">h", answer, 4 + 2 + length + 4 + 4)[0]
     return code
@@ -158,7 +159,7 @@ def old_produced(answer: bytes) -> int:
 @pytest.mark.parametrize("configs", [{}, {"message.timestamp.difference.max.ms": "3600000"}])
 @pytest.mark.parametrize("hours", [-2, 0, 2])
 def test_times_are_bounded_as_these_brokers_bound_them(oldest: Stack, configs: dict[str, str], hours: int) -> None:
-    """Before KIP-937 by one config in both directions, and without it not at all."""
+    """Before KIP-937, one config bounds times in both directions; without it there is no bound."""
     outcomes = []
     for kind in KINDS:
         topic = new_topic(oldest, "timed", kind, configs=configs)

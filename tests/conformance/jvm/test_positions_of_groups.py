@@ -1,4 +1,4 @@
-"""Positions of groups of both protocols, set, read from and described by Kafka's tools, on both kinds of topics."""
+"""Positions of groups of both protocols, set, used and described by Kafka's tools, on both kinds of topics."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ from tests.support.twice import Twice
 
 RECORDS = 10
 STEP_MS = 6 * 60_000
-"""Between two records, the last of which is that old: far more than the tests take."""
+"""Milliseconds between two records, and the age of the last one: far more than the duration of the tests."""
 BY_DURATION = "PT27M"
-"""The fourth record from the end is 24 minutes old, the one before it 30."""
+"""Duration for which the start is the fourth record from the end: this record is 24 minutes old, the one before it
+30."""
 
 
 @pytest.fixture(scope="module")
@@ -31,13 +32,13 @@ def twice(running_stack: Stack, tools: JavaTools) -> Twice:
 
 @pytest.fixture(scope="module")
 def began_ms() -> int:
-    """The timestamp of the first record."""
+    """Return the timestamp of the first record."""
     return int(time.time() * 1000) - RECORDS * STEP_MS
 
 
 @pytest.fixture(scope="module")
 def names(running_stack: Stack, began_ms: int) -> Iterator[tuple[str, str]]:
-    """A classic and a diskless topic: partition 0 has the records, in batches of four; partition 1 has none."""
+    """Create a classic and a diskless topic: partition 0 has the records, in batches of four; partition 1 has none."""
     made = (new_topic(running_stack, "positions", CLASSIC, 2), new_topic(running_stack, "positions", DISKLESS, 2))
     sent = [Sample(b"key", f"record {number}".encode(), (), began_ms + number * STEP_MS) for number in range(RECORDS)]
     for topic in made:
@@ -48,7 +49,7 @@ def names(running_stack: Stack, began_ms: int) -> Iterator[tuple[str, str]]:
 
 
 def read(twice: Twice, names: tuple[str, str], protocol: str, group: str, count: int, *more: str) -> list[int]:
-    """The offsets of the next records that a member of the group gets; what it prints is compared."""
+    """Return the offsets of the next records that a member of the group gets; its output is compared."""
     asked = ["--group", group, "--max-messages", str(count), "--command-property", f"group.protocol={protocol}", *more]
     arguments = [word for word in console_consumer(*asked) if word != "--from-beginning"]
     printed = twice.run(CONSUMER, arguments, names=names, clean=without_times)
@@ -59,8 +60,8 @@ def read(twice: Twice, names: tuple[str, str], protocol: str, group: str, count:
 def test_a_group_is_set_back_and_forth(twice: Twice, names: tuple[str, str], began_ms: int, protocol: str) -> None:
     group = f"{{name}}-{protocol}"
     assert read(twice, names, protocol, group, 4, "--command-property", "auto.offset.reset=earliest") == [0, 1, 2, 3]
-    told = twice.run(GROUPS, ["--describe", "--group", group], names=names, clean=of_records)
-    assert "<name> 0 4 10 6" in told.out
+    shown = twice.run(GROUPS, ["--describe", "--group", group], names=names, clean=of_records)
+    assert "<name> 0 4 10 6" in shown.out
     assert (
         f"{protocol.title()} Empty"
         in twice.run(GROUPS, ["--list", "--type", "--state"], names=names, clean=of_ours).out
@@ -87,22 +88,22 @@ def test_a_group_is_set_back_and_forth(twice: Twice, names: tuple[str, str], beg
         assert re.search(rf"<name> 0 {offset}\b", printed.out), (position, printed)
         assert "<name> 1 0" in printed.out
     assert read(twice, names, protocol, group, 3) == [5, 6, 7]
-    told = twice.run(GROUPS, ["--describe", "--group", group], names=names, clean=of_records)
-    assert "<name> 0 8 10 2" in told.out
+    shown = twice.run(GROUPS, ["--describe", "--group", group], names=names, clean=of_records)
+    assert "<name> 0 8 10 2" in shown.out
 
 
 @pytest.mark.parametrize("protocol", GROUP_PROTOCOLS)
 def test_a_group_without_a_position_begins_a_duration_ago(twice: Twice, names: tuple[str, str], protocol: str) -> None:
-    """KIP-1106."""
+    """KIP-1106: a group without a position starts at a given duration ago."""
     reset = ("--command-property", f"auto.offset.reset=by_duration:{BY_DURATION}")
     assert read(twice, names, protocol, f"{{name}}-{protocol}-ago", 4, *reset) == [6, 7, 8, 9]
 
 
 def of_records(text: str) -> str:
-    """Without the empty partition: a member that ends early may have had no position there yet."""
+    """Leave out the empty partition: a member that ends early may have had no position there yet."""
     return "\n".join(line for line in without_times(text).splitlines() if " <name> 1 0 0 0 " not in f" {line}")
 
 
 def of_ours(text: str) -> str:
-    """Of a list of all groups those of our topics."""
+    """Keep only our topics' groups of a list of all groups."""
     return "\n".join(line for line in text.splitlines() if "<name>" in line)

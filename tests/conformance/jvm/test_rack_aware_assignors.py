@@ -1,7 +1,7 @@
 """Kafka's rack-aware assignors (KIP-881) spread a diskless topic evenly, whatever rack the group's leader is in.
 
-The leader of a group assigns by the Metadata that it got itself. The classic topic has one replica for each partition,
-so that the assignors go by racks at all.
+The leader of a group assigns with the Metadata that it got itself. The classic topic has one replica per partition;
+otherwise the assignors would ignore racks.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ def topics(running_stack: Stack) -> tuple[str, str]:
 
 
 def described(stack: Stack, rack: str, topics: tuple[str, str]) -> tuple[str, str]:
-    """Brokers and partitions as a client of the rack gets them, for `Assign.java`."""
-    told = ask(
+    """Return brokers and partitions as a client of the rack gets them, for `Assign.java`."""
+    metadata = ask(
         stack.bootstrap(rack), METADATA, VERSION, topics=[{"name": name, "topic_id": bytes(16)} for name in topics]
     )
     partitions = [
         f"{topic['name']}:{one['partition_index']}:{'/'.join(map(str, one['replica_nodes']))}"
-        for topic in told["topics"]
+        for topic in metadata["topics"]
         for one in topic["partitions"]
         if not one["error_code"]
     ]
-    return ",".join(f"{one['node_id']}={one['rack']}" for one in told["brokers"]), ",".join(partitions)
+    return ",".join(f"{one['node_id']}={one['rack']}" for one in metadata["brokers"]), ",".join(partitions)
 
 
 @pytest.mark.parametrize("assignor", ASSIGNORS)
 def test_a_diskless_topic_is_spread_evenly_over_racks(
     stack: Stack, tools: JavaTools, topics: tuple[str, str], assignor: str
 ) -> None:
-    """Two members in each rack. The first one, by name, subscribes to the diskless topic only."""
+    """Each rack has two members. The first one, by name, subscribes to the diskless topic only."""
     _, diskless = topics
     racks = tuple(stack.proxies)
     members = {f"{number}-{rack}": rack for rack in racks for number in (0, 1)}

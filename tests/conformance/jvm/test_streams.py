@@ -19,7 +19,7 @@ from tests.support.topics import CLASSIC, DISKLESS, create_topic, delete_topic
 
 DEMO = "org.apache.kafka.streams.examples.wordcount.WordCountDemo"
 IN_MEMORY = "org.apache.kafka.streams.state.BuiltInDslStoreSuppliers$InMemoryDslStoreSuppliers"
-"""The default store is a native library of 70 MB."""
+"""Store in memory, because the default store is a native library of 70 MB."""
 INPUT, OUTPUT = "streams-plaintext-input", "streams-wordcount-output"
 LINES = ("all streams lead to kafka", "hello kafka streams")
 COUNTS = {"all": 1, "lead": 1, "to": 1, "hello": 1, "streams": 2, "kafka": 2}
@@ -31,7 +31,7 @@ HINTED = "rack-c"
     [(DISKLESS, CLASSIC, "exactly_once_v2"), (CLASSIC, DISKLESS, "at_least_once")],
 )
 def test_words_are_counted(stack: Stack, tmp_path: Path, input_kind: str, output_kind: str, guarantee: str) -> None:
-    """Streams appends to the client ID, `-StreamThread-1-consumer` and such: the rack in it counts all the same."""
+    """Streams appends `-StreamThread-1-consumer` and similar to the client ID; the rack in the ID still counts."""
     bootstrap = stack.bootstrap("rack-a")
     create_topic(stack, INPUT, input_kind)
     create_topic(stack, OUTPUT, output_kind)
@@ -62,7 +62,7 @@ def test_words_are_counted(stack: Stack, tmp_path: Path, input_kind: str, output
 
 
 def counts(bootstrap: str) -> dict[str, int]:
-    """The last count of each word, once there are as many as there were words."""
+    """Return the last count of each word, once there are as many counts as words."""
     with consumer(bootstrap, isolation_level="read_committed") as client:
         client.assign([TopicPartition(OUTPUT, 0, 0)])
         messages = take(client, sum(COUNTS.values()))
@@ -70,6 +70,6 @@ def counts(bootstrap: str) -> dict[str, int]:
 
 
 def requests_by(stack: Stack, rack: str) -> float:
-    """Fetches and Produces that the rack's proxy has had."""
+    """Return the numbers of Fetch and Produce requests that the rack's proxy has received."""
     metrics = Metrics(stack, rack)
     return metrics.value("requests_total", api="Fetch") + metrics.value("requests_total", api="Produce")

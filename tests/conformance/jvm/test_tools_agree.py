@@ -1,4 +1,4 @@
-"""Kafka's tools that only ask: the same command, directly and through a proxy, prints the same."""
+"""Kafka's tools that only read: the same command prints the same directly and through a proxy."""
 
 from __future__ import annotations
 
@@ -38,42 +38,42 @@ class Question(NamedTuple):
     main_class: str
     arguments: str
     answered: str
-    """A word of the answer, so that the same empty answer twice is no success."""
+    """A word of the answer, so that two equal empty answers do not count as success."""
     clean: Callable[[str], str] = str
     exit_code: int = 0
 
 
 def without_moments(text: str) -> str:
-    """Without the offsets, lags and times of the brokers' own metadata log, which never stands still."""
-    offset_and_lag = r"(?<= \S{22} )\d+ \d+"  # in the columns behind a directory's ID
+    """Remove the offsets, lags and times of the brokers' own metadata log, which always grows."""
+    offset_and_lag = r"(?<= \S{22} )\d+ \d+"  # in the columns after a directory's ID
     return re.sub(offset_and_lag + r"|\d{2,}|(?<=Lag: )\d+|(?<=LagTimeMs: )\d+", "#", text)
 
 
 def without_epoch(text: str) -> str:
-    """Without the epoch of finalized features: an offset of that log."""
+    """Remove the epoch of finalized features, which is an offset of that log."""
     return re.sub(r"(?<=Epoch: )\d+", "#", text)
 
 
 def without_controllers(text: str) -> str:
-    """Without the controllers' own listeners too, which the proxy does not show."""
+    """Also remove the controllers' own listeners, which the proxy does not show."""
     return without_moments(re.sub(r', "endpoints": \[.*?\]', "", text))
 
 
 def without_object_storage(text: str) -> str:
-    """Without the log directory more that a proxy tells of: the tool asks of all topics, whatever it prints."""
+    """Remove the extra log directory that a proxy reports: the tool asks for all topics, whatever it prints."""
     lines = []
     for line in text.splitlines():
         if line.startswith("{"):
-            told = json.loads(line)
-            for broker in told["brokers"]:
+            description = json.loads(line)
+            for broker in description["brokers"]:
                 broker["logDirs"] = [one for one in broker["logDirs"] if "://" not in one["logDir"]]
-            line = json.dumps(told, separators=(",", ":"))
+            line = json.dumps(description, separators=(",", ":"))
         lines.append(line)
     return "\n".join(lines)
 
 
 def without_coordinator(text: str) -> str:
-    """Without the broker that coordinates a group, which its name tells."""
+    """Remove the broker that coordinates a group, which depends on the group's name."""
     return re.sub(r"broker \d \(\d\)", "a broker", text)
 
 
@@ -126,7 +126,7 @@ def twice(running_stack: Stack, tools: JavaTools) -> Twice:
 
 @pytest.fixture(scope="module")
 def topics(running_stack: Stack, tools: JavaTools) -> Iterator[dict[str, str]]:
-    """A topic of each kind with the same records, and a group for each that has read all but two per partition."""
+    """Create a topic of each kind with the same records, and a group each that has read all but two per partition."""
     made = {kind: new_topic(running_stack, "asked", kind, PARTITIONS) for kind in KINDS}
     bootstrap = ("--bootstrap-server", running_stack.bootstrap("rack-a"))
     for topic in made.values():
@@ -155,7 +155,7 @@ def test_the_answer_is_the_same(twice: Twice, topics: dict[str, str], name: str)
 
 
 @pytest.mark.parametrize("name", OF_BOTH_KINDS)
-def test_a_diskless_topic_is_as_a_classic_one(twice: Twice, topics: dict[str, str], name: str) -> None:
+def test_a_diskless_topic_looks_like_a_classic_one(twice: Twice, topics: dict[str, str], name: str) -> None:
     ask(twice, OF_BOTH_KINDS[name], (topics[CLASSIC], topics[DISKLESS]))
 
 
@@ -170,14 +170,14 @@ def test_no_listener_of_a_controller_is_shown(twice: Twice) -> None:
 
 
 def test_configs_of_a_broker_are_its_own(twice: Twice) -> None:
-    """Also its listeners: what an operator asks for here is how the broker is configured."""
+    """The answer includes the broker's listeners: an operator who asks wants to see the broker's own configuration."""
     asked = ["--describe", "--all", "--entity-type", "brokers", "--entity-name", "3"]
     printed = twice.run(CONFIGS, asked, endpoints_only=False)
     assert "advertised.listeners=PLAINTEXT://broker 3" in printed.out
 
 
-def test_versions_are_those_that_both_know(twice: Twice) -> None:
-    """What is between brokers is missing; the rest is as the broker has it, for every broker."""
+def test_versions_are_the_range_that_broker_and_proxy_share(twice: Twice) -> None:
+    """APIs between brokers are missing; the rest is as the broker offers it, for every broker."""
     main_class = f"{TOOLS}.BrokerApiVersionsCommand"
     direct, proxied = (
         twice.tools.run(main_class, "--bootstrap-server", bootstrap)

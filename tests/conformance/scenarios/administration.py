@@ -15,7 +15,7 @@ PARTITIONS = 3
 
 @scenario(Ability.TOPICS, Ability.DESCRIBE)
 def a_topics_life(client: Client, way: Way) -> Observation:
-    """Created, described, deleted, and created anew with another number of partitions."""
+    """Create a topic, describe it, delete it, and recreate it with another number of partitions."""
     topic = way.name_of("life")
     observed: Observation = {}
 
@@ -24,7 +24,7 @@ def a_topics_life(client: Client, way: Way) -> Observation:
             found = client.describe_topic(way.readers, topic)
         except ClientError:
             return []
-        # Brokers learn of it one after the other, and any of them answers: one may know the topic of before.
+        # Brokers learn of it one after the other, and any of them answers: one may still know the previous topic.
         return found if len(found) == partitions else []
 
     for partitions in (PARTITIONS, 1):
@@ -38,13 +38,13 @@ def a_topics_life(client: Client, way: Way) -> Observation:
 
 @scenario(Ability.DESCRIBE, Ability.PRODUCE)
 def a_description(client: Client, way: Way) -> Observation:
-    """Of a topic that somebody else has created."""
+    """Describe a topic that somebody else has created."""
     return {"described": client.describe_topic(way.readers, way.topic("described", PARTITIONS))}
 
 
 @scenario(Ability.CONFIGS)
 def configs_of_a_topic(client: Client, way: Way) -> Observation:
-    """Set when it is created, changed one at a time."""
+    """Set configs at creation, then change them one at a time."""
     created = {"retention.ms": "7200000", "segment.bytes": "2000000"}
     altered = {"retention.ms": "3600000", "max.message.bytes": "70000"}
     topic = way.topic("configs", configs=created)

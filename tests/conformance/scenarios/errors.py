@@ -1,4 +1,4 @@
-"""What brokers refuse, they refuse by the same error."""
+"""Proxies reject the same things as brokers, with the same errors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DAY_MS = 86_400_000
 
 @scenario(Ability.PRODUCE, Ability.CONSUME)
 def refused_records(client: Client, way: Way) -> Observation:
-    """Too large, or from the future; what comes after them is taken."""
+    """Send records that are too large or from the future; later records are accepted."""
     topic = way.topic("refused", configs={"max.message.bytes": "60000"})
     sent = way.samples(client, 1, "refused")
     timed = bool(sent[0].timestamp_ms)
@@ -35,7 +35,7 @@ def refused_records(client: Client, way: Way) -> Observation:
 
 @scenario(Ability.TOPICS)
 def refused_topics(client: Client, way: Way) -> Observation:
-    """A name that is taken, or no name; a config that is none; no such topic."""
+    """Use an existing name, an invalid name, an unknown config, and a missing topic."""
     taken = way.topic("taken")
     create = lambda name, partitions, **configs: error_of(  # noqa: E731
         lambda: client.create_topic(way.writers, name, partitions, configs)
@@ -54,7 +54,7 @@ def refused_topics(client: Client, way: Way) -> Observation:
 
 @scenario(Ability.PRODUCE, Ability.GROUPS, Ability.GROUP_ADMIN)
 def refused_ends_of_groups(client: Client, way: Way) -> Observation:
-    """A group that has members, and one that is not there; an empty one can be deleted."""
+    """Delete a group with members, and a missing one; an empty group can be deleted."""
     topic, group = way.topic("ends"), way.name_of("enders")
     with Member(client, way.readers, Consuming(topic, group=group)) as member:
         member.wait(lambda: member.assigned, "an assignment")
@@ -72,12 +72,12 @@ def refused_ends_of_groups(client: Client, way: Way) -> Observation:
 
 @scenario(Ability.PRODUCE, Ability.CONSUME, kinds=(CLASSIC,))
 def created_by_sending(client: Client, way: Way) -> Observation:
-    """Brokers create a topic that is sent to, as is their default."""
+    """Send to a missing topic: brokers create it, which is their default."""
     topic = way.name_of("created")
     sent = way.samples(client, 2, "created")
-    told = client.produce(way.writers, topic, {0: sent}, Producing())[0]
-    assert [one.error for one in told] == ["", ""]
-    observed: Observation = {"sent": told}
+    sent_records = client.produce(way.writers, topic, {0: sent}, Producing())[0]
+    assert [one.error for one in sent_records] == ["", ""]
+    observed: Observation = {"sent": sent_records}
 
     def described() -> list[dict[str, Any]]:
         try:

@@ -1,4 +1,4 @@
-"""Groups: who reads what, and where it goes on."""
+"""Groups: who reads which records, and where reading continues."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ PARTITIONS = 4
 
 @scenario(Ability.PRODUCE, Ability.GROUPS)
 def group_goes_on(client: Client, way: Way) -> Observation:
-    """A member that comes after another one begins where that has committed."""
+    """Start a member after another one has left: it begins at the committed offset."""
     return _goes_on(client, way, kip_848=False)
 
 
 @scenario(Ability.PRODUCE, Ability.GROUPS, Ability.KIP_848)
 def kip_848_group_goes_on(client: Client, way: Way) -> Observation:
-    """The same by the newer protocol."""
+    """Do the same with the newer protocol."""
     return _goes_on(client, way, kip_848=True)
 
 
@@ -41,7 +41,7 @@ def _goes_on(client: Client, way: Way, kip_848: bool) -> Observation:
 
 @scenario(Ability.PRODUCE, Ability.GROUPS)
 def group_shares_partitions(client: Client, way: Way) -> Observation:
-    """A second member takes over half of the partitions, and gives them back when it leaves."""
+    """Let a second member take over half of the partitions; it gives them back when it leaves."""
     topic, group = way.topic("shared", PARTITIONS), way.name_of("sharers")
     what = Consuming(topic, group=group)
     sent = {partition: way.samples(client, 3, f"share-{partition}") for partition in range(PARTITIONS)}
@@ -58,5 +58,5 @@ def group_shares_partitions(client: Client, way: Way) -> Observation:
         one.wait(lambda: len(one.assigned) == PARTITIONS, "all partitions are the first member's again")
         client.produce(way.writers, topic, sent, Producing())
         one.wait(lambda: len({*one.received, *other.received}) == 2 * count, "all records again")
-    # What a member that leaves could not commit is read twice, at the brokers too.
+    # Records whose offsets a leaving member could not commit are read twice, at the brokers too.
     return {"halves": halves, "read": way.seen({*one.received, *other.received})}

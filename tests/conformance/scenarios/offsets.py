@@ -1,4 +1,4 @@
-"""Where a log begins and ends, and what a reader gets who begins anywhere."""
+"""The beginning and the end of a log, and the records that a reader gets from any start."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ BEYOND = 1_000_000
 
 @scenario(Ability.PRODUCE, Ability.LIST_OFFSETS)
 def offsets_of_times(client: Client, way: Way) -> Observation:
-    """Of an empty log and of one with records: its two ends, and the first record since a timestamp."""
+    """List offsets of an empty log and of one with records: both ends, and the first record since a timestamp."""
     topic = way.topic("offsets")
     observed = {"empty": [client.list_offsets(way.readers, topic, 0, one) for one in (EARLIEST, LATEST)]}
     asked = []
     for batch in range(3):
         sent = way.samples(client, COUNT, f"batch-{batch}")
-        # The samples' timestamps are of the time when they were made: later batches shall be later.
+        # The samples' timestamps are the times of their creation, so that later batches are later.
         sent = [one._replace(timestamp_ms=one.timestamp_ms and one.timestamp_ms + 1000 * batch) for one in sent]
         client.produce(way.writers, topic, {0: sent}, Producing())
         asked.append(sent[0].timestamp_ms)
@@ -35,7 +35,7 @@ def offsets_of_times(client: Client, way: Way) -> Observation:
 
 @scenario(Ability.PRODUCE, Ability.CONSUME)
 def begin_anywhere(client: Client, way: Way) -> Observation:
-    """At an offset; beyond the end, where the reader is set back to the beginning, or gets an error."""
+    """Start at an offset, and beyond the end, where the reader is reset to the beginning or gets an error."""
     topic = way.topic("begin")
     sent = way.samples(client, COUNT, "begin")
     client.produce(way.writers, topic, {0: sent}, Producing())
@@ -51,14 +51,14 @@ def begin_anywhere(client: Client, way: Way) -> Observation:
 
 @scenario(Ability.PRODUCE, Ability.CONSUME)
 def begin_at_the_end(client: Client, way: Way) -> Observation:
-    """Nothing of what was there before is read."""
+    """Start at the end: no earlier record is read."""
     topic = way.topic("end")
     before, after = way.samples(client, COUNT, "before"), way.samples(client, 1, "after")
     client.produce(way.writers, topic, {0: before}, Producing())
     with Member(client, way.readers, Consuming(topic, start="latest")) as reader:
 
         def came() -> bool:
-            # The reader has no way to say that it has found the end: records are sent until one comes.
+            # The reader cannot report that it has found the end: records are sent until one arrives.
             client.produce(way.writers, topic, {0: after}, Producing())
             return bool(reader.received)
 

@@ -1,4 +1,4 @@
-"""Transactions; on diskless topics they are refused for now."""
+"""Transactions; diskless topics reject them for now."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ PARTITIONS = 2
 
 @scenario(Ability.TRANSACTIONS, Ability.CONSUME, Ability.LIST_OFFSETS, kinds=(CLASSIC,))
 def transactions(client: Client, way: Way) -> Observation:
-    """Readers of what is committed do not see what was aborted; the others do."""
+    """Read with both isolation levels: only `read_uncommitted` sees aborted records."""
     topic, transactional_id = way.topic("transactions", PARTITIONS), way.name_of("writer")
     counts = {"first": 4, "aborted": 3, "last": 2}
-    told = {}
+    sent_records = {}
     for label, count in counts.items():
         sent = {partition: way.samples(client, count, f"{label}-{partition}") for partition in range(PARTITIONS)}
         how = Producing(transaction=transactional_id, commit=label != "aborted")
-        told[label] = client.produce(way.writers, topic, sent, how)
+        sent_records[label] = client.produce(way.writers, topic, sent, how)
     markers = len(counts)
     end = sum(counts.values()) + markers
     # EndTxn is answered before the last marker is written.
     wait_for(lambda: client.list_offsets(way.readers, topic, 0, LATEST) == end, "the last marker")
     committed, everything = Consuming(topic, read_committed=True), Consuming(topic)
     observed = {
-        "sent": told,
+        "sent": sent_records,
         "committed": way.seen(take(client, way.readers, committed, counts["first"] + counts["last"])),
         "everything": way.seen(take(client, way.readers, everything, sum(counts.values()))),
     }

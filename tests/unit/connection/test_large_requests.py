@@ -11,6 +11,7 @@ import pytest
 import redis.asyncio
 
 from proxy.assembly.context import Context
+from proxy.assembly.parts import build_parts
 from proxy.config import Listeners, Settings
 from proxy.connection.connection import ClientConnection
 from proxy.coordinator.interface_registry import DisklessTopic, RegistrySnapshot
@@ -18,7 +19,7 @@ from proxy.diskless.time_lookup import TimeLookup
 from proxy.handlers import HANDLERS
 from proxy.storage import open_storage
 from proxy.wire.header import request_header
-from proxy.wire.primitives import write_count
+from proxy.wire.primitives import MAX_DECODED_ELEMENTS, write_count
 from tests.coordinator_model import ModelCoordinator
 from tests.support.echo_broker import CHUNK_BYTES, EchoBroker
 from tests.support.loop_steps import Steps, measured_steps, unit_s
@@ -27,6 +28,10 @@ from tests.unit.connection_double import FakeTransport, frame
 
 NUMBER = int(os.environ.get("LARGE_REQUEST_ELEMENTS", "8000"))
 """Elements of a request. Unsliced, so many take at least twice as long as a step may take."""
+DECODED = min(NUMBER, MAX_DECODED_ELEMENTS - 100)
+"""The same of a request that is decoded whole."""
+HALF = DECODED // 2
+"""Topics with a partition each."""
 LONGEST_STEP_UNITS = 12.0
 """Ten milliseconds or so."""
 TOPIC_ID = b"d" * 16
@@ -46,7 +51,7 @@ class Proxied:
     def __init__(self, steps: Steps) -> None:
         settings = Settings.model_validate(_SETTINGS)
         storage = open_storage(settings.storage, settings.diskless_storage_class_name)
-        context = Context(settings, storage, redis.asyncio.Redis(), HANDLERS)
+        context = Context(build_parts(settings, storage, redis.asyncio.Redis()), HANDLERS)
         coordinator: Any = ModelCoordinator()
         context.coordinator = context.reader.coordinates._coordinator = coordinator
         context.time_lookup = TimeLookup(
@@ -79,14 +84,14 @@ def count(number: int) -> bytes:
     return write_count(number, True)
 
 
-def indexes(size: int, rest: bytes = b"\0") -> bytes:
-    """Partitions by ascending index, each with so many bytes behind the index."""
-    return count(NUMBER) + b"".join(one.to_bytes(4, "big") + bytes(size) + rest for one in range(NUMBER))
+def indexes(size: int, rest: bytes = b"\0", number: int = NUMBER) -> bytes:
+    """Partitions by ascending index, each with this many bytes after the index."""
+    return count(number) + b"".join(one.to_bytes(4, "big") + bytes(size) + rest for one in range(number))
 
 
-def names(rest: bytes, prefix: bytes = b"") -> bytes:
+def names(rest: bytes, prefix: bytes = b"", number: int = NUMBER) -> bytes:
     """Topics of which one is diskless."""
-    return count(NUMBER) + prefix + b"\x02d" + rest + classic_names(NUMBER - 1, rest, prefix)
+    return count(number) + prefix + b"\x02d" + rest + classic_names(number - 1, rest, prefix)
 
 
 def classic_names(number: int, rest: bytes, prefix: bytes = b"") -> bytes:
@@ -114,16 +119,26 @@ LARGE: dict[str, tuple[int, int, Callable[[], bytes]]] = {
     "CreatePartitions": (37, 3, lambda: names(b"\0\0\0\2\0\0") + b"\0\0\x27\x10\1\0"),
     "AlterPartitionReassignments": (45, 0, lambda: b"\0\0\x27\x10" + one_topic(indexes(0, b"\0\0")) + b"\0"),
     "DescribeProducers": (61, 0, lambda: one_topic(indexes(0, b"")) + b"\0"),
-    "Fetch of partitions": (1, 12, lambda: FETCH_HEAD + one_topic(indexes(28)) + FETCH_END),
+    "Metadata": (3, 12, lambda: names(b"\0", bytes(16), DECODED) + b"\1\0\0"),
+    "FindCoordinator": (10, 4, lambda: b"\0" + names(b"") + b"\0"),
+    "DescribeTopicPartitions": (75, 0, lambda: names(b"\0") + b"\0\0\x07\xd0\xff\0"),
+    "AlterConfigs": (33, 2, lambda: names(count(0) + b"\0", b"\2") + b"\1\0"),
+    "Fetch of partitions": (1, 12, lambda: FETCH_HEAD + one_topic(indexes(28, number=DECODED)) + FETCH_END),
     "Fetch of classic topics": (
         1,
         12,
-        lambda: FETCH_HEAD + count(NUMBER) + classic_names(NUMBER, b"\x02" + bytes(32) + b"\0\0") + FETCH_END,
+        lambda: FETCH_HEAD + count(HALF) + classic_names(HALF, b"\x02" + bytes(32) + b"\0\0") + FETCH_END,
     ),
     "Fetch that forgets topics": (
         1,
         12,
-        lambda: FETCH_HEAD + b"\x01" + count(NUMBER) + classic_names(NUMBER, b"\x02" + bytes(4) + b"\0") + b"\x01\0",
+        lambda: (
+            FETCH_HEAD
+            + b"\x01"
+            + count(DECODED // 2)
+            + classic_names(DECODED // 2, b"\x02" + bytes(4) + b"\0")
+            + b"\x01\0"
+        ),
     ),
     "AlterShareGroupOffsets": (91, 0, lambda: b"\2g" + one_topic(indexes(8)) + b"\0"),
 }

@@ -13,7 +13,9 @@ from kio.schema.errors import ErrorCode
 
 from proxy.brokers.broker_defaults import DefaultsRefused
 from proxy.creation import auto_creation
-from proxy.creation.auto_creation import OnDemand
+from proxy.creation import on_demand as on_demand_module
+from proxy.creation.on_demand import OnDemand
+from proxy.process.turns import Turns
 from proxy.wire.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -44,6 +46,7 @@ def context(
         cluster=SimpleNamespace(view=SimpleNamespace(brokers=dict.fromkeys(range(live)))),
         topic_defaults=SimpleNamespace(replication_factor=replicas),
         on_demand=OnDemand(lambda: 0.0),
+        turns=Turns(0.001),
     )
 
 
@@ -244,7 +247,7 @@ async def test_who_lacks_the_right_does_not_keep_others_from_it(monkeypatch: pyt
 
 
 def test_no_more_names_are_remembered_than_need_be(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(auto_creation, "_MAX_REMEMBERED", 3)
+    monkeypatch.setattr(on_demand_module, "_MAX_REMEMBERED", 3)
     on_demand = OnDemand(lambda: 0.0)
     for name in "abcdef":
         assert on_demand.begin([name]) == [name]

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
+from proxy import config
 from proxy.brokers.upstream import BrokerUnreachable
 from proxy.coordinator.interface import CoordinatorUnavailable
 from proxy.coordinator.interface_registry import TopicNotReserved
 from proxy.creation import reservations
 from proxy.creation.reservations import Reservations
-from proxy.topics.topics import Topics
 from proxy.wire.metadata import MetadataTopic
-from tests.coordinator_model import ModelCoordinator
 from tests.registry_model import ModelTopicRegistry
+from tests.unit.creation.made import reservations_of
 
 TOPIC_ID = b"1" * 16
 
@@ -60,20 +60,14 @@ class Registry(ModelTopicRegistry):
 
 
 def settling(registry: Registry, identity: str = "owner", *, late_ms: int = 0) -> Settling:
-    context: Any = SimpleNamespace(
-        coordinator=ModelCoordinator(),
-        topics=Topics(registry, lease_runs=lambda: True),
-        fleet=SimpleNamespace(records={"owner": None, "other": None}, identity=identity),
-        settings=SimpleNamespace(fleet=SimpleNamespace(lease_ms=0, create_topic_timeout_ms=late_ms)),
-        now=asyncio.get_running_loop().time,
-        reader=SimpleNamespace(coordinates=SimpleNamespace(forget=lambda topic_id: None)),
-    )
-    return Settling(context)
+    fleet = SimpleNamespace(records={"owner": None, "other": None}, identity=identity)
+    settings = config.Fleet.model_construct(lease_ms=0, create_topic_timeout_ms=late_ms)
+    return reservations_of(Settling, registry, fleet=fleet, settings=settings)
 
 
 async def sweep(one: Settling) -> None:
     """Some dozen rounds of the sweep."""
-    await one._context.topics.load()
+    await one._topics.load()
     sweeping = asyncio.create_task(one.keep_settling())
     for _ in range(100):
         await asyncio.sleep(0)
@@ -115,7 +109,7 @@ async def test_what_its_living_owner_could_not_undo_is_undone_later(exists: bool
     one = settling(registry)
     one.exists = exists
     await registry.reserve("a", 2, {}, "owner")
-    await one._context.topics.load()
+    await one._topics.load()
     registry.failures = 2
     await one.undo("a")
     await sweep(one)
@@ -132,7 +126,7 @@ async def test_what_its_living_owner_could_not_open_is_opened_later() -> None:
     registry = Registry()
     one = settling(registry)
     await registry.reserve("a", 2, {}, "owner")
-    await one._context.topics.load()
+    await one._topics.load()
     registry.failures = 2
     with pytest.raises(CoordinatorUnavailable):
         await one.open("a", TOPIC_ID, 2)
@@ -192,7 +186,7 @@ async def test_no_logs_stay_of_a_topic_that_may_not_be_opened() -> None:
     one = settling(registry)
     with pytest.raises(TopicNotReserved):
         await one.open("a", TOPIC_ID, 2)
-    assert await one._context.coordinator.describe(TOPIC_ID, [0, 1]) == [None, None]
+    assert await one._coordinator.describe(TOPIC_ID, [0, 1]) == [None, None]
 
 
 async def test_a_topic_that_has_not_grown_with_its_shadow_grows_later() -> None:
@@ -213,4 +207,4 @@ async def test_a_topic_does_not_grow_with_another_one_of_its_name() -> None:
     one.leave("a")
     await sweep(one)
     assert (registry.topics["a"].partitions, one.looks) == (1, 1)
-    assert await one._context.coordinator.describe(TOPIC_ID, [0]) == [None]
+    assert await one._coordinator.describe(TOPIC_ID, [0]) == [None]

@@ -1,4 +1,4 @@
-"""The books of a run of failovers find what they are for."""
+"""The books of a run of failovers find the problems that they exist for."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def books() -> Books:
 
 
 @pytest.mark.parametrize(("reported", "problems"), [(2, 1), (3, 0), (8, 0), (9, 1)])
-def test_a_count_below_the_loss_or_above_all_that_was_tried_is_a_problem(
+def test_a_count_below_the_loss_or_above_all_tried_offsets_is_a_problem(
     books: Books, reported: int, problems: int
 ) -> None:
     books.judge({0: {}}, {0: reported}, {0})
@@ -39,7 +39,7 @@ def test_a_batch_at_another_offset_is_a_problem(books: Books) -> None:
 
 @pytest.mark.parametrize("two_primaries", [False, True])
 @pytest.mark.parametrize("unfences", [0, 1])
-def test_an_offset_that_comes_again_is_a_problem_unless_two_primaries_are_there(
+def test_a_repeated_offset_is_a_problem_unless_there_are_two_primaries(
     books: Books, two_primaries: bool, unfences: int
 ) -> None:
     books.unfences = unfences

@@ -163,10 +163,8 @@ def test_what_is_forwarded_is_looked_at_for_topics_that_are_made(validate_only: 
         settings=settings,
         topics=SimpleNamespace(find=lambda name: None),
         cluster=SimpleNamespace(view=SimpleNamespace(brokers={1: None, 2: None})),
-        pending_topics=None,
-        wall_clock_ms=lambda: 7,
     )
-    context.under_replicated = UnderReplicatedTopics(context)
+    context.under_replicated = UnderReplicatedTopics(settings, None, context.cluster, "this proxy", lambda: 7)  # type: ignore[arg-type]
     context.under_replicated.unmade.made_by_others = lambda names, since_ms: made.extend(names)
     connection: Any = SimpleNamespace(context=context, forward=lambda request, rewrite=None: rewrites.append(rewrite))
     topics = tuple(

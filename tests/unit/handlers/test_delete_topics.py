@@ -26,6 +26,7 @@ from proxy.wire.cold import encode, milliseconds, nested, read_response
 from proxy.wire.metadata import MetadataTopic
 from tests.coordinator_model import ModelCoordinator
 from tests.registry_model import ModelTopicRegistry
+from tests.unit.creation.made import reservations_of
 
 OLD, NEW = b"1" * 16, b"2" * 16
 
@@ -38,7 +39,9 @@ def connection() -> Any:
         topics=Topics(registry, lease_runs=lambda: True),
         reader=SimpleNamespace(coordinates=coordinates),
     )
-    context.reservations = Reservations(context)  # type: ignore[arg-type]
+    context.reservations = reservations_of(  # type: ignore[attr-defined]
+        Reservations, registry, topics=context.topics, coordinator=context.coordinator
+    )
     return SimpleNamespace(context=context)
 
 
@@ -79,7 +82,7 @@ async def test_what_any_broker_knows_is_not_gone(error_code: int, known_to: tupl
         connection_to=lambda node_id: SimpleNamespace(node_id=node_id, close=lambda: None),
     )
     context: Any = SimpleNamespace(cluster=cluster)
-    context.reservations = Asking(context)
+    context.reservations = reservations_of(Asking, ModelTopicRegistry(), cluster=cluster)
     client: Any = SimpleNamespace(context=context)
     state = "live" if error_code == 3 else "deleting"
     assert await _is_gone(client, DisklessTopic("a", OLD, 1, state), error_code) is gone
@@ -116,7 +119,7 @@ def deleting(
         cluster=SimpleNamespace(cluster_id=cluster_id),
         reader=SimpleNamespace(coordinates=SimpleNamespace(forget=lambda topic_id: None)),
     )
-    context.reservations = Reservations(context)
+    context.reservations = reservations_of(Reservations, registry, topics=topics, coordinator=context.coordinator)
     context.housekeeper = SimpleNamespace(shadows=Shadows(context.cluster, topics, context.reservations, confirm_s=1.0))
 
     async def ask(request: Any, api_key: int, api_version: int, body: Any) -> memoryview:
@@ -190,7 +193,7 @@ async def test_a_topic_that_another_proxy_has_just_opened_is_deleted_whole() -> 
 
 async def test_nothing_is_gone_for_whom_no_broker_is_known() -> None:
     context: Any = SimpleNamespace(cluster=SimpleNamespace(view=SimpleNamespace(brokers={})))
-    context.reservations = Reservations(context)
+    context.reservations = reservations_of(Reservations, ModelTopicRegistry(), cluster=context.cluster)
     client: Any = SimpleNamespace(context=context)
     assert await _is_gone(client, DisklessTopic("a", OLD, 1, "live"), 3) is False
 

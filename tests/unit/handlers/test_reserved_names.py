@@ -30,6 +30,7 @@ from proxy.wire.cold import encode, milliseconds, read_request
 from proxy.wire.metadata import MetadataTopic
 from tests.coordinator_model import ModelCoordinator
 from tests.registry_model import ModelTopicRegistry
+from tests.unit.creation.made import reservations_of
 
 STRANGER = uuid.UUID(int=99)
 REQUEST = Request(CREATE_TOPICS, 7, 1, "a", memoryview(b""), memoryview(b""))
@@ -124,7 +125,9 @@ def proxied(registry: Registry) -> Brokers:
         now=asyncio.get_running_loop().time,
         see_through=see_through,
     )
-    context.reservations = looking = Looking(context)
+    context.reservations = looking = reservations_of(
+        Looking, registry, topics=context.topics, coordinator=context.coordinator, fleet=context.fleet
+    )
     looking.brokers = Brokers(context)
     return looking.brokers
 

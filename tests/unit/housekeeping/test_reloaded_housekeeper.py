@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 import structlog
 
-from proxy.brokers.broker_defaults import DefaultsRefused
+from proxy.brokers.broker_defaults import DefaultsRefused, RetentionDefaults
 from proxy.config import Settings
 from proxy.housekeeping import housekeeper
 from proxy.housekeeping.housekeeper import Housekeeper
-from proxy.housekeeping.retention import RetentionDefaults
 
 
 class Work:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.brokers.broker_defaults import read_defaults
-from proxy.housekeeping.retention import UNKNOWN, RetentionDefaults, requests_of
+from proxy.brokers.broker_defaults import RetentionDefaults, read_defaults
+from proxy.housekeeping.retention import UNKNOWN, requests_of
 
 TOPIC = bytes(16)
 WEEK_MS = 604_800_000

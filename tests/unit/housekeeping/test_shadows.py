@@ -15,6 +15,7 @@ from proxy.housekeeping.shadows import LEAST_LOOKS, Shadows
 from proxy.topics.topics import Topics
 from tests.coordinator_model import ModelCoordinator
 from tests.registry_model import ModelTopicRegistry
+from tests.unit.creation.made import reservations_of
 
 A, B = b"a" * 16, b"b" * 16
 
@@ -51,13 +52,9 @@ class House:
         self.registry = ModelTopicRegistry()
         self.coordinator = ModelCoordinator()
         self.topics = Topics(self.registry, lease_runs=lambda: True)
-        context: Any = SimpleNamespace(
-            coordinator=self.coordinator,
-            topics=self.topics,
-            reader=SimpleNamespace(coordinates=SimpleNamespace(forget=lambda topic_id: None)),
-        )
+        reservations = reservations_of(Reservations, self.registry, topics=self.topics, coordinator=self.coordinator)
         cluster: Any = SimpleNamespace(service=None)
-        self.shadows = Shadows(cluster, self.topics, Reservations(context), confirm_s=0.0)
+        self.shadows = Shadows(cluster, self.topics, reservations, confirm_s=0.0)
 
     async def make(self) -> None:
         for topic_id in (A, B):

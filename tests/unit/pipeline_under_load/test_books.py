@@ -1,4 +1,4 @@
-"""What is lost, doubled, reordered or changed is found; what a topic may let go of is not."""
+"""The books find lost, doubled, reordered and changed records, and accept what a topic may remove."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ RUN = b"12345678"
 COUNT = 20
 SIZE = 100
 LEFT = 5
-"""Records that retention leaves at least."""
+"""Minimum number of records that retention leaves."""
 
 
 def content(record: RecordId) -> tuple[bytes, bytes | None, Headers, int]:
@@ -33,7 +33,7 @@ def content(record: RecordId) -> tuple[bytes, bytes | None, Headers, int]:
 
 
 def written(keeps: Keeps) -> tuple[Partition, list[Read]]:
-    """Two producers in turns, all acknowledged, and what a reader gets."""
+    """Return books of two producers in turns, with all records acknowledged, and the records that a reader gets."""
     books = Partition(keeps, retention_bytes=LEFT * SIZE)
     read: list[Read] = []
     for offset in range(COUNT):
@@ -46,13 +46,13 @@ def written(keeps: Keeps) -> tuple[Partition, list[Read]]:
 
 
 def moved(read: list[Read]) -> list[Read]:
-    """Two records change places; offsets stay."""
+    """Let two records change places; offsets stay."""
     read[6], read[8] = read[6]._replace(offset=8), read[8]._replace(offset=6)
     return sorted(read)
 
 
 def doubled(read: list[Read]) -> list[Read]:
-    """One is there again, and all behind it one offset later."""
+    """Repeat one record; all later ones move by one offset."""
     return [*read[:8], *(one._replace(offset=one.offset + 1) for one in read[7:])]
 
 
@@ -65,7 +65,7 @@ SPOILED: dict[str, Callable[[list[Read]], list[Read]]] = {
     "read twice": lambda read: [*read[:8], read[7], *read[8:]],
     "doubled": doubled,
     "reordered": moved,
-    "told in another order": lambda read: [*read[:6], read[7], read[6], *read[8:]],
+    "read in another order": lambda read: [*read[:6], read[7], read[6], *read[8:]],
     "changed": lambda read: [*read[:7], read[7]._replace(digest=b"other"), *read[8:]],
     "strange": lambda read: [*read, Read(COUNT, None, b"strange")],
     "never sent": lambda read: [*read, Read(COUNT, RecordId(9, 0), b"strange")],
@@ -73,7 +73,7 @@ SPOILED: dict[str, Callable[[list[Read]], list[Read]]] = {
 
 
 @pytest.mark.parametrize("how", SPOILED)
-def test_what_is_wrong_is_found(how: str) -> None:
+def test_each_kind_of_error_is_found(how: str) -> None:
     books, read = written(Keeps.ALL)
     assert books.problems(read) == []
     assert books.problems(SPOILED[how](read)) != []
@@ -81,7 +81,7 @@ def test_what_is_wrong_is_found(how: str) -> None:
 
 @pytest.mark.parametrize("how", SPOILED)
 @pytest.mark.parametrize("gone", [0, 3])
-def test_what_is_wrong_with_what_retention_has_left(how: str, gone: int) -> None:
+def test_errors_in_the_records_that_retention_left(how: str, gone: int) -> None:
     books, read = written(Keeps.THE_NEWEST)
     left = [one for one in SPOILED[how](read) if one.offset >= gone + (how == "first lost")]
     assert books.problems(left, log_start=gone) != []
@@ -138,14 +138,14 @@ def test_compaction_leaves_offsets_as_they_were() -> None:
         {"timestamp_ms": 1_001},
     ],
 )
-def test_everything_in_a_record_counts(change: dict[str, object]) -> None:
+def test_a_change_of_any_part_of_a_record_is_found(change: dict[str, object]) -> None:
     record = RecordId(1, 0)
     key, value, headers, timestamp_ms = content(record)
     as_sent: dict[str, object] = {"key": key, "value": value, "headers": headers, "timestamp_ms": timestamp_ms}
     assert digest(**as_sent) != digest(**{**as_sent, **change})  # type: ignore[arg-type]
 
 
-def test_a_record_of_another_run_is_none_of_ours() -> None:
+def test_a_record_of_another_run_is_ignored() -> None:
     record = RecordId(1, 0)
     key, value, headers, timestamp_ms = content(record)
     assert as_read(RUN, 0, key, value, headers, timestamp_ms).record == record
@@ -153,7 +153,7 @@ def test_a_record_of_another_run_is_none_of_ours() -> None:
     assert as_read(RUN, 0, key, value, [], timestamp_ms).record is None
 
 
-def test_not_more_is_told_than_can_be_read() -> None:
+def test_the_number_of_reported_problems_is_limited() -> None:
     books, read = written(Keeps.ALL)
     spoiled = [one._replace(digest=b"") for one in read] + [Read(COUNT + at, None, b"") for at in range(100)]
     problems = books.problems(spoiled)

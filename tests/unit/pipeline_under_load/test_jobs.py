@@ -1,4 +1,4 @@
-"""What counts as a problem of a job, and that nothing of one is left behind unseen."""
+"""The checks of a job: which results are problems, and that no process of a job is left behind unnoticed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def judged(*ended: Ended) -> Jobs:
     return jobs
 
 
-def test_what_was_not_killed_must_be_done_and_find_nothing() -> None:
+def test_a_job_that_was_not_killed_must_finish_and_find_nothing() -> None:
     found = {"findings": [{"kind": "gap"}], "figures": {}}
     assert judged(Ended("merge", "", 0, CLEAN, "")).problems == []
     for bad in (
@@ -35,7 +35,7 @@ def test_what_was_not_killed_must_be_done_and_find_nothing() -> None:
         assert len(judged(bad).problems) == 1, bad
 
 
-def test_what_was_killed_may_end_anyhow_but_must_end() -> None:
+def test_a_killed_job_may_end_in_any_way_but_must_end() -> None:
     jobs = judged(Ended("merge", "java", 1, None, "killed"), Ended("merge", "java", -9, None, ""))
     assert (jobs.problems, dict(jobs.killed), dict(jobs.done)) == ([], {"merge: java": 2}, {})
     left = judged(Ended("merge", "driver", None, None, "still running"))
@@ -43,7 +43,7 @@ def test_what_was_killed_may_end_anyhow_but_must_end() -> None:
 
 
 @pytest.mark.parametrize("broken", ["jobs", "second job"])
-def test_what_runs_no_more_jobs_is_a_problem(broken: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_without_jobs_is_a_problem(broken: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def run(config: Path, name: str, *more: object) -> Ended:
         if threading.current_thread().name == broken:
             raise OSError(f"no process for {name}")

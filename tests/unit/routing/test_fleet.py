@@ -9,7 +9,9 @@ from dataclasses import replace
 import pytest
 
 from proxy.config import Listeners, Settings
+from proxy.coordinator import fleet_lease
 from proxy.coordinator.clock import running_ms
+from proxy.coordinator.fleet_lease import FleetLease
 from proxy.coordinator.interface import CoordinatorUnavailable
 from proxy.routing import fleet as fleet_module
 from proxy.routing.fleet import Fleet, LeaseLapsed, _admin_address
@@ -43,12 +45,13 @@ class Store(ModelFleetStore):
 
 
 class Proxy:
-    """The registry's copy and the lease of one proxy, tied together as in `proxy.assembly.context`."""
+    """The registry's copy and the lease of one proxy, tied together as in `proxy.assembly.parts`."""
 
     def __init__(self, store, registry, **settings) -> None:
-        self.topics = Topics(registry, lease_runs=lambda: self.fleet.lease_runs())
+        lease = FleetLease()
+        self.topics = Topics(registry, lease_runs=lease.runs)
         self.fleet = Fleet(
-            settings_of(**settings), store, registry_change=lambda: self.topics.change, reload=self.topics.load
+            settings_of(**settings), store, lease, registry_change=lambda: self.topics.change, reload=self.topics.load
         )
 
     async def start(self):
@@ -59,6 +62,12 @@ class Proxy:
     def takes_for_classic(self, name):
         """Whether a Produce for `name` would go to the brokers now."""
         return self.topics.nothing_diskless or (self.topics.find(name) is None and self.topics.surely_classic(name))
+
+
+def suspend(monkeypatch):
+    """Let the machine sleep for a whole lease."""
+    for module in (fleet_module, fleet_lease):
+        monkeypatch.setattr(module, "running_ms", lambda: running_ms() + LEASE_MS)
 
 
 async def lapse(proxy):
@@ -269,6 +278,7 @@ async def test_a_port_that_was_bound_while_the_proxy_runs_is_named_at_once_and_b
     second.fleet = Fleet(
         settings_of(port=19192),
         store,
+        FleetLease(),
         registry_change=lambda: second.topics.change,
         reload=second.topics.load,
         node_ids=lambda listeners: bound[0],
@@ -307,7 +317,7 @@ async def test_a_lease_ends_while_the_machine_is_suspended(monkeypatch):
     """The loop's clock stands still then, and the store's does not."""
     proxy = await Proxy(Store(), ModelTopicRegistry()).start()
     assert proxy.fleet.lease_runs()
-    monkeypatch.setattr(fleet_module, "running_ms", lambda: running_ms() + LEASE_MS)
+    suspend(monkeypatch)
     assert not proxy.fleet.lease_runs()
     assert not proxy.takes_for_classic("orders")
 
@@ -317,7 +327,7 @@ async def test_a_lease_that_ran_out_and_began_again_is_another_one(monkeypatch):
     number = proxy.fleet.lease_number
     await proxy.fleet.beat()
     proxy.fleet.check_lease(number)
-    monkeypatch.setattr(fleet_module, "running_ms", lambda: running_ms() + LEASE_MS)
+    suspend(monkeypatch)
     with pytest.raises(LeaseLapsed):
         proxy.fleet.check_lease(number)
     await proxy.fleet.beat()

@@ -10,9 +10,9 @@ from kio.schema.errors import ErrorCode
 from kio.schema.list_offsets.v7 import request as v7
 
 from proxy.wire.cold import encode, milliseconds, read_request, read_response
-from proxy.wire.cold_parts import MAX_WHOLE_ELEMENTS, answer_part, join_answers, request_parts
+from proxy.wire.cold_parts import answer_part, join_answers, request_parts
 from proxy.wire.errors import ProtocolError, TooManyElements
-from proxy.wire.primitives import write_count
+from proxy.wire.primitives import MAX_WHOLE_ELEMENTS, write_count
 from proxy.wire.steps import at_once
 from tests.support.echo_broker import echo
 

@@ -77,12 +77,17 @@ def describe_topic_partitions(number: int) -> None:
     build_lower_request(count(number) + b"\x02t\0" * number + bytes(4) + b"\xff\0\0")
 
 
+@pytest.mark.parametrize("ask", [list_offsets, delete_topics_by_name, describe_producers_of_partitions])
+def test_as_many_as_allowed_are_read_and_no_more(ask, monkeypatch) -> None:
+    monkeypatch.setattr(primitives, "MAX_ELEMENTS", MOST)
+    ask(MOST)
+    with pytest.raises(ProtocolError, match=f"more than {MOST} topics.*in parts"):
+        ask(MOST + 1)
+
+
 @pytest.mark.parametrize(
     "ask",
     [
-        list_offsets,
-        delete_topics_by_name,
-        describe_producers_of_partitions,
         produce_of_topics,
         produce_of_partitions,
         fetch_of_topics,
@@ -90,14 +95,18 @@ def describe_topic_partitions(number: int) -> None:
         fetch_that_forgets_topics,
         fetch_that_forgets_partitions,
         metadata,
-        describe_topic_partitions,
     ],
 )
-def test_as_many_as_allowed_are_read_and_no_more(ask, monkeypatch) -> None:
-    monkeypatch.setattr(primitives, "MAX_ELEMENTS", MOST)
-    ask(MOST)
-    with pytest.raises(ProtocolError, match=f"more than {MOST} topics.*in parts"):
-        ask(MOST + 1)
+def test_requests_that_are_decoded_whole_may_name_less(ask) -> None:
+    ask(primitives.MAX_DECODED_ELEMENTS)
+    with pytest.raises(ProtocolError, match=r"more than 50000 topics.*in parts"):
+        ask(primitives.MAX_DECODED_ELEMENTS + 1)
+
+
+def test_versions_that_brokers_do_not_have_may_name_less() -> None:
+    describe_topic_partitions(primitives.MAX_WHOLE_ELEMENTS)
+    with pytest.raises(ProtocolError, match=r"more than 2000 topics.*in parts"):
+        describe_topic_partitions(primitives.MAX_WHOLE_ELEMENTS + 1)
 
 
 def test_what_is_refused_is_not_read_first() -> None:
@@ -115,6 +124,7 @@ def test_so_many_tagged_fields_are_none_of_kafkas(walk) -> None:
 
 def test_what_is_too_large_is_not_passed_on_past_what_looks_at_names(monkeypatch) -> None:
     """Brokers would make topics of names that are the proxy's to make: what else can't be read is theirs to refuse."""
+    monkeypatch.setattr("proxy.wire.metadata.MAX_DECODED_ELEMENTS", MOST)
     monkeypatch.setattr(primitives, "MAX_ELEMENTS", MOST)
     context: Any = SimpleNamespace(settings=SimpleNamespace(default_diskless_topics=("t",)))
     body = count(MOST + 1) + b"\x02t\0" * (MOST + 1) + b"\x01\0\0\0"

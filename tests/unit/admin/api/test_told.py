@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -31,14 +31,19 @@ class Client:
         self.listeners = SimpleNamespace(name="default")
 
 
-def context_of(*clients: Client) -> Any:
-    racks = SimpleNamespace(of=lambda *_: "rack-a", told_by=lambda *_: "client ID")
-    return SimpleNamespace(connections=SimpleNamespace(all=lambda: clients), racks=racks)
+class OneRack:
+    """As much of `Racks` as is told."""
+
+    def of(self, *_: Any) -> str:
+        return "rack-a"
+
+    def told_by(self, *_: Any) -> str:
+        return "client ID"
 
 
-async def told(clients: list[Client], **asked: Any) -> dict[str, Any]:
-    question = Question(Resource.CONNECTIONS, **asked)
-    return connections.document([Told(None, await connections.told(context_of(*clients), question))], question)
+async def told(clients: list[Any], **asked: Any) -> dict[str, Any]:
+    question, racks = Question(Resource.CONNECTIONS, **asked), cast(Any, OneRack())
+    return connections.document([Told(None, await connections.told(clients, racks, question))], question)
 
 
 async def test_those_that_cross_come_first_then_those_that_moved_most() -> None:
@@ -87,14 +92,11 @@ async def test_topics_are_those_of_the_registry_and_those_that_were_counted() ->
         DisklessTopic(name, bytes([number]) * 16, 4, {}) for number, name in enumerate(("events", "quiet"), start=1)
     ]
     known = SimpleNamespace(topic_id=b"o" * 16, partitions={0: None, 1: None})
-    context: Any = SimpleNamespace(
-        topics=SimpleNamespace(all=lambda: entries),
-        stats=stats,
-        settings=SimpleNamespace(rack="rack-a"),
-        replicas=SimpleNamespace(peek=lambda name: known if name == "orders" else None),
-    )
+    diskless: Any = SimpleNamespace(all=lambda: entries)
+    replicas: Any = SimpleNamespace(peek=lambda name: known if name == "orders" else None)
     question = Question(Resource.TOPICS)
-    answer = topics.document([Told(None, await topics.told(context, question))], question)
+    found = await topics.told(diskless, stats, replicas, "rack-a", question)
+    answer = topics.document([Told(None, found)], question)
     rows = {row["name"]: row for row in answer["topics"]}
     assert list(rows) == ["orders", "events", "(unknown)", "quiet"]
     # From the client's rack to the proxy's, and on to the leader's.
@@ -113,13 +115,10 @@ async def test_the_fleet_is_told_while_the_coordinator_is_away_too(reachable: bo
             raise CoordinatorUnavailable("gone")
         return tuple(SeenProxy(record, 4_000) for record in (own, old))
 
-    context: Any = SimpleNamespace(
-        settings=SimpleNamespace(fleet=SimpleNamespace(lease_ms=10_000)),
-        fleet=SimpleNamespace(identity=own.proxy_id, records={one.proxy_id: one for one in (own, old)}, look=look),
-        cluster=SimpleNamespace(view=SimpleNamespace(brokers={})),
-    )
+    records = {one.proxy_id: one for one in (own, old)}
+    seen: Any = SimpleNamespace(identity=own.proxy_id, records=records, look=look)
     question = Question(Resource.FLEET)
-    answer = fleet.document([Told(1, await fleet.told(context, question))], question)
+    answer = fleet.document([Told(1, await fleet.told(seen, 10_000, []))], question)
     assert [(row["this"], row["version"]) for row in answer["proxies"]] == [(False, None), (True, None)]
     assert {row["age_ms"] for row in answer["proxies"]} == ({6_000} if reachable else {None})
 

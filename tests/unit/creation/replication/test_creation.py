@@ -52,19 +52,13 @@ class Brokers:
         self.asked: list[tuple[list[str], bool, list[Pending]]] = []
         """Each request: the topics, whether it validates only, and what was remembered when it came."""
         brokers = {node: Broker(node, "127.0.0.1", 9092, "ab"[node - 1]) for node in (1, 2)}
-        settings = SimpleNamespace(
+        settings: Any = SimpleNamespace(
             enable_under_replicated_topic_creation=enabled,
             all_listeners=(SimpleNamespace(node_ids=(1, 2)), SimpleNamespace(node_ids=(2, 3))),
         )
-        self.context: Any = SimpleNamespace(
-            settings=settings,
-            cluster=SimpleNamespace(view=ClusterView(brokers), refresh=self._refresh),
-            fleet=SimpleNamespace(identity="this proxy"),
-            pending_topics=self.store,
-            wall_clock_ms=lambda: 12345,
-        )
         self.reachable = True
-        self.topics = UnderReplicatedTopics(self.context)
+        self.cluster: Any = SimpleNamespace(view=ClusterView(brokers), refresh=self._refresh)
+        self.topics = UnderReplicatedTopics(settings, self.store, self.cluster, "this proxy", lambda: 12345)
         monkeypatch.setattr(unmade, "_AGAIN_S", 0)
         monkeypatch.setattr(creation, "broker_configs", self._configs)
 
@@ -288,7 +282,7 @@ class Lossy(MemoryPending):
 
 
 def lose(brokers: Brokers, *told: Any) -> None:
-    brokers.store = brokers.context.pending_topics = brokers.topics.unmade._store = Lossy(*told)
+    brokers.store = brokers.topics._pending = brokers.topics.unmade._store = Lossy(*told)
 
 
 async def kept(brokers: Brokers) -> list[Pending]:

@@ -58,12 +58,13 @@ class Cluster:
                 service=service,
                 connection_to=lambda node: SimpleNamespace(ask=service.ask, close=lambda: None),
             ),
-            fleet=SimpleNamespace(identity="this proxy"),
             pending_topics=self.store,
             topics=SimpleNamespace(find=lambda name: None),
-            wall_clock_ms=lambda: 12345,
         )
-        self.context.under_replicated = UnderReplicatedTopics(self.context)
+        context = self.context
+        context.under_replicated = UnderReplicatedTopics(
+            context.settings, self.store, context.cluster, "this proxy", lambda: 12345
+        )
         monkeypatch.setattr(growth, "ask_replicas", self._ask_replicas)
         monkeypatch.setattr(growth, "list_reassignments", self._list)
         monkeypatch.setattr(growth, "alter_reassignments", self._alter)

@@ -8,9 +8,8 @@ import pytest
 
 from pipeline.source import task
 from pipeline.source.filters import ANY
-from pipeline.source.reader import Split
 from pipeline.source.schema import FULL
-from pipeline.source.splits import LogRange
+from pipeline.source.splits import LogRange, Split
 
 SPLIT = Split((LogRange("orders", bytes(16), 0, 0, 1),))
 

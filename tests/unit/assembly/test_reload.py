@@ -8,31 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import redis.asyncio
 from pydantic import BaseModel, SecretStr
 
-from proxy.assembly.context import Context
-from proxy.assembly.reload_parts import SETTINGS_TOLD, tell_parts
-from proxy.config import Settings, load_settings
+from proxy.assembly.parts import Parts
+from proxy.config import Settings
 from proxy.config.live import MISSING, value_of, write
 from proxy.config.reference import Setting, all_settings
 from proxy.diskless.cache import BlockCache
-from proxy.handlers import HANDLERS
+from proxy.process import open_files
 from proxy.process.memory import MemoryBudget
 from proxy.server.reload import Reloader, ReloadOutcome
 from proxy.storage import open_storage
+from tests.unit.assembly.built import parts_of
 
-EVERYTHING = """\
-rack: rack-a
-listeners: {tls: {certificate_file: /tls.crt}}
-brokers:
-  bootstrap: ["127.0.0.1:9092"]
-  security_protocol: SASL_SSL
-  tls: {check_hostname: true}
-  sasl: {username: proxy, password: secret}
-redis: {url: "redis://127.0.0.1:6379"}
-storage: {url: "file:///nowhere"}
-"""
 RELOADABLE = [one for one in all_settings() if one.reloadable]
 OTHERS = [one for one in all_settings() if not one.reloadable]
 OTHER_VALUES: dict[str, Any] = {
@@ -41,53 +29,44 @@ OTHER_VALUES: dict[str, Any] = {
     "log_format": "json",
     "racks.by_network": {"10.0.0.0/8": "rack-b"},
 }
-KEPT: dict[str, Callable[[Context], object]] = {
-    "brokers.metadata_refresh_ms": lambda context: context.replicas.interval_s,
-    "brokers.defaults_refresh_ms": lambda context: (
-        context.replica_selector.interval_s,
-        context.topic_defaults.interval_s,
+KEPT: dict[str, Callable[[Parts], object]] = {
+    "brokers.metadata_refresh_ms": lambda parts: parts.replicas.replicas.interval_s,
+    "brokers.defaults_refresh_ms": lambda parts: (
+        parts.replicas.replica_selector.interval_s,
+        parts.topics.topic_defaults.interval_s,
     ),
-    "diskless_append_buffer_max_bytes": lambda context: context.wal.max_bytes,
-    "diskless_append_commit_interval_ms": lambda context: (
-        context.wal.interval_s,
-        [*context.stats.produce_seconds.by_interval_ms][-1],
+    "diskless_append_buffer_max_bytes": lambda parts: parts.diskless.wal.max_bytes,
+    "diskless_append_commit_interval_ms": lambda parts: (
+        parts.diskless.wal.interval_s,
+        [*parts.process.stats.produce_seconds.by_interval_ms][-1],
     ),
-    "diskless_append_commit_timeout_ms": lambda context: context.wal.commit_timeout_s,
-    "diskless_append_max_uploads": lambda context: context.wal._uploads._value,
-    "fetch.cache_bytes": lambda context: context.cache.capacity_bytes,
-    "fetch.coordinates_max_age_ms": lambda context: context.reader.coordinates.max_age_s,
-    "fetch.cold_after_ms": lambda context: context.rows.cold_after_ms,
-    "fetch.cold_cache_bytes": lambda context: context.cold_cache.capacity_bytes,
-    "fetch.max_decompressed_batch_bytes": lambda context: context.time_lookup.max_batch_bytes,
-    "fetch.replica_answer_bytes_max": lambda context: context.replica_memory.limit_bytes,
-    "fetch.replica_shun_ms": lambda context: context.shunned.shun_s,
-    "fetch.replica_topics_remembered": lambda context: context.replicas.max_topics,
-    "fetch.replica_compare_interval_ms": lambda context: context.log_ends.interval_s,
-    "fetch.replica_partitions_compared": lambda context: context.log_ends.max_partitions,
-    "fetch.shortest_read_wait_ms": lambda context: context.reader.shortest_wait_s,
-    "limits.max_connections": lambda context: context.connections.max_connections,
-    "limits.max_counted_topics": lambda context: context.stats.max_counted_topics,
-    "limits.max_request_bytes_in_memory": lambda context: context.memory.limit_bytes,
-    "max_decompressed_batch_bytes": lambda context: context.intake.max_decompressed_bytes,
-    "max_held_batches": lambda context: context.wal.holds.max_batches,
-    "max_prepared_batch_records": lambda context: context.intake.max_records,
-    "out_of_order_hold_ms": lambda context: context.wal.holds.hold_s,
-    "racks.by_network": lambda context: context.racks._networks.rack_of("10.1.2.3"),
-    "racks.client_id_keys": lambda context: context.racks._hints,
-    "replication.check_interval_ms": lambda context: context.replication_keeper.interval_s,
-    "replication.partitions_at_once": lambda context: context.completion.partitions_at_once,
-    "rollups.retention_ms": lambda context: context.rollup_expiry.retention_ms,
+    "diskless_append_commit_timeout_ms": lambda parts: parts.diskless.wal.commit_timeout_s,
+    "diskless_append_max_uploads": lambda parts: parts.diskless.wal._uploads._value,
+    "fetch.cache_bytes": lambda parts: parts.diskless.cache.capacity_bytes,
+    "fetch.coordinates_max_age_ms": lambda parts: parts.diskless.reader.coordinates.max_age_s,
+    "fetch.cold_after_ms": lambda parts: parts.diskless.rows.cold_after_ms,
+    "fetch.cold_cache_bytes": lambda parts: parts.diskless.cold_cache.capacity_bytes,
+    "fetch.max_decompressed_batch_bytes": lambda parts: parts.diskless.time_lookup.max_batch_bytes,
+    "fetch.replica_answer_bytes_max": lambda parts: parts.replicas.replica_memory.limit_bytes,
+    "fetch.replica_shun_ms": lambda parts: parts.replicas.shunned.shun_s,
+    "fetch.replica_topics_remembered": lambda parts: parts.replicas.replicas.max_topics,
+    "fetch.replica_compare_interval_ms": lambda parts: parts.replicas.log_ends.interval_s,
+    "fetch.replica_partitions_compared": lambda parts: parts.replicas.log_ends.max_partitions,
+    "fetch.shortest_read_wait_ms": lambda parts: parts.diskless.reader.shortest_wait_s,
+    "limits.max_connections": lambda parts: parts.clients.connections.max_connections,
+    "limits.max_counted_topics": lambda parts: parts.process.stats.max_counted_topics,
+    "limits.max_request_bytes_in_memory": lambda parts: parts.process.memory.limit_bytes,
+    "max_decompressed_batch_bytes": lambda parts: parts.diskless.intake.max_decompressed_bytes,
+    "max_held_batches": lambda parts: parts.diskless.wal.holds.max_batches,
+    "max_prepared_batch_records": lambda parts: parts.diskless.intake.max_records,
+    "out_of_order_hold_ms": lambda parts: parts.diskless.wal.holds.hold_s,
+    "racks.by_network": lambda parts: parts.routing.racks._networks.rack_of("10.1.2.3"),
+    "racks.client_id_keys": lambda parts: parts.routing.racks._hints,
+    "replication.check_interval_ms": lambda parts: parts.creation.replication_keeper.interval_s,
+    "replication.partitions_at_once": lambda parts: parts.creation.completion.partitions_at_once,
+    "rollups.retention_ms": lambda parts: parts.accounting.rollup_expiry.retention_ms,
 }
-"""What a part keeps of a setting by itself."""
-BOUNDED_BY_ANOTHER = {"fetch.read_near_replicas"}
-"""Told, as another setting's effect depends on it; itself read at each use."""
-
-
-@pytest.fixture
-def settings(tmp_path: Path) -> Settings:
-    path = tmp_path / "proxy.yaml"
-    path.write_text(EVERYTHING.replace("file:///nowhere", tmp_path.as_uri()))
-    return load_settings(path)
+"""Value that a part keeps of each setting; all other parts read their settings at each use."""
 
 
 def path_of(setting: Setting) -> str:
@@ -118,25 +97,21 @@ def changed(settings: Settings, setting: Setting) -> Settings:
     return wanted
 
 
-def context_of(settings: Settings) -> Context:
-    return Context(settings, open_storage(settings.storage, ""), redis.asyncio.Redis(), HANDLERS)
-
-
-def reloaded(settings: Settings, wanted: Settings, context: Context | None = None) -> ReloadOutcome:
-    return Reloader(settings, None, lambda names: tell_parts(context, names) if context else None).apply(wanted)
+def reloaded(settings: Settings, wanted: Settings, parts: Parts | None = None) -> ReloadOutcome:
+    return Reloader(settings, None, lambda names: parts.take_settings(names) if parts else None).apply(wanted)
 
 
 @pytest.mark.parametrize("setting", RELOADABLE, ids=path_of)
 async def test_a_reload_brings_what_a_start_brings(settings: Settings, setting: Setting) -> None:
     wanted = changed(settings, setting)
     kept = KEPT.get(path_of(setting))
-    context = context_of(settings) if kept is not None else None
-    outcome = reloaded(settings, wanted, context)
+    parts = parts_of(settings) if kept is not None else None
+    outcome = reloaded(settings, wanted, parts)
     assert (outcome.applied, outcome.needs_restart, outcome.error) == ((setting.name,), (), None)
     assert value_of(settings, setting) == value_of(wanted, setting)
-    if kept is not None and context is not None:
-        assert kept(context) == kept(context_of(wanted))
-        assert kept(context) != kept(context_of(changed(wanted, setting))) or path_of(setting) in OTHER_VALUES
+    if kept is not None and parts is not None:
+        assert kept(parts) == kept(parts_of(wanted))
+        assert kept(parts) != kept(parts_of(changed(wanted, setting))) or path_of(setting) in OTHER_VALUES
 
 
 @pytest.mark.parametrize("setting", OTHERS, ids=path_of)
@@ -196,26 +171,38 @@ async def test_what_a_part_keeps_it_is_told(settings: Settings, monkeypatch: pyt
     """A setting that is read while the parts are put together is kept by one of them; all others are read at use."""
     with monkeypatch.context() as patches:
         read = _Read(settings, patches)
-        context_of(settings)
+        parts_of(settings)
         kept = {path_of(one) for one in RELOADABLE} & read.paths
     assert "racks.by_network" in kept
-    assert kept <= SETTINGS_TOLD, "proxy/assembly/reload_parts.py does not tell them"
-    assert set(KEPT) | BOUNDED_BY_ANOTHER == SETTINGS_TOLD
-    assert {path_of(one) for one in RELOADABLE} >= SETTINGS_TOLD
+    assert kept <= KEPT.keys(), "add each to the `take_settings` of its room in proxy/assembly, and to KEPT here"
+    assert {path_of(one) for one in RELOADABLE} >= KEPT.keys()
+
+
+async def test_near_reads_take_descriptors_from_clients(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(open_files, "raise_limit", lambda: 10_000)
+    (setting,) = (one for one in RELOADABLE if path_of(one) == "fetch.read_near_replicas")
+    allowed = []
+    for near in (True, False):
+        write(settings, {setting: not near})
+        parts, wanted = parts_of(settings), settings.model_copy(deep=True)
+        write(wanted, {setting: near})
+        assert reloaded(settings, wanted, parts).applied == ("fetch.read_near_replicas",)
+        allowed.append(parts.clients.connections.max_connections)
+    assert 0 < allowed[0] < allowed[1] < 10_000
 
 
 async def test_parts_hold_the_settings_themselves(settings: Settings) -> None:
     """Read at each use is of use where the section that is read is the one that is written to."""
-    context = context_of(settings)
-    assert context.settings is settings
-    assert context.connections._limits is settings.limits
-    assert context.replica_connections._settings is settings.fetch
-    assert context.cluster._settings is settings
-    assert context.rollups._settings is settings.rollups
-    assert context.index_watch._settings is settings.redis
-    assert context.coordinator._settings is settings.redis
-    assert context.housekeeper._settings is settings
-    assert context.housekeeper._garbage._settings is settings.garbage
+    parts = parts_of(settings)
+    assert parts.process.settings is settings
+    assert parts.clients.connections._limits is settings.limits
+    assert parts.replicas.replica_connections._settings is settings.fetch
+    assert parts.brokers.cluster._settings is settings
+    assert parts.accounting.rollups._settings is settings.rollups
+    assert parts.diskless.index_watch._settings is settings.redis
+    assert parts.stores.coordinator._settings is settings.redis
+    assert parts.housekeeping.housekeeper._settings is settings
+    assert parts.housekeeping.housekeeper._garbage._settings is settings.garbage
 
 
 def test_whatever_may_change_is_read_somewhere() -> None:

@@ -1,0 +1,91 @@
+"""Topics that are created: reserved names, topics on demand, and topics that lack replicas."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from proxy.assembly.broker_parts import BrokerParts
+from proxy.assembly.diskless_parts import DisklessParts
+from proxy.assembly.process_parts import ProcessParts
+from proxy.assembly.room import RoomParts, Work
+from proxy.assembly.routing_parts import RoutingParts
+from proxy.assembly.store_parts import StoreParts
+from proxy.assembly.topic_parts import TopicParts
+from proxy.config import Settings
+from proxy.creation.on_demand import OnDemand
+from proxy.creation.replication.completion import Completion
+from proxy.creation.replication.creation import UnderReplicatedTopics
+from proxy.creation.replication.keeper import ReplicationKeeper
+from proxy.creation.replication.store import RedisPendingTopics
+from proxy.creation.reservations import Reservations
+from proxy.process.clock import wall_clock_ms
+
+
+@dataclass(frozen=True, slots=True)
+class CreationParts(RoomParts):
+    """What creates topics, and completes those that were created while brokers were missing."""
+
+    settings: Settings
+    reservations: Reservations
+    on_demand: OnDemand
+    pending_topics: RedisPendingTopics
+    under_replicated: UnderReplicatedTopics
+    completion: Completion
+    replication_keeper: ReplicationKeeper
+
+    def background(self) -> Iterable[Work]:
+        """Return the work that settles reservations, and that adds the replicas that topics lack."""
+        yield self.reservations.keep_settling()
+        yield self.replication_keeper.keep_completing()
+        yield self.under_replicated.unmade.keep_forgetting()
+
+    def take_settings(self, changed: Collection[str]) -> None:
+        """Apply how often, and how many at once, lacking replicas are added."""
+        self.completion.partitions_at_once = self.settings.replication.partitions_at_once
+        self.replication_keeper.interval_s = self.settings.replication.check_interval_ms / 1000
+
+
+def build_creation(
+    process: ProcessParts,
+    stores: StoreParts,
+    brokers: BrokerParts,
+    diskless: DisklessParts,
+    topics: TopicParts,
+    routing: RoutingParts,
+) -> CreationParts:
+    """Build the parts; nothing is created yet."""
+    settings, cluster, fleet = process.settings, brokers.cluster, routing.fleet
+    pending_topics = RedisPendingTopics(stores.store, lambda: cluster.cluster_id)
+    completion = Completion(
+        cluster,
+        pending_topics,
+        owners=lambda: fleet.records.keys(),
+        now_ms=wall_clock_ms,
+        confirm_s=settings.brokers.deleted_topics_confirm_ms / 1000,
+        settle_s=(settings.fleet.lease_ms + settings.fleet.create_topic_timeout_ms) / 1000,
+        partitions_at_once=settings.replication.partitions_at_once,
+    )
+    return CreationParts(
+        settings=settings,
+        reservations=Reservations(
+            settings.fleet,
+            topics=topics.topics,
+            coordinator=stores.coordinator,
+            coordinates=diskless.reader.coordinates,
+            fleet=fleet,
+            cluster=cluster,
+            now=process.now,
+        ),
+        on_demand=OnDemand(process.now),
+        pending_topics=pending_topics,
+        under_replicated=UnderReplicatedTopics(settings, pending_topics, cluster, fleet.identity, wall_clock_ms),
+        completion=completion,
+        replication_keeper=ReplicationKeeper(
+            completion,
+            stores.fleet_store,
+            fleet.identity,
+            cluster,
+            interval_s=settings.replication.check_interval_ms / 1000,
+        ),
+    )

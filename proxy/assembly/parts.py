@@ -1,0 +1,101 @@
+"""All parts of one process, room by room."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
+
+from proxy.assembly.accounting_parts import AccountingParts, build_accounting
+from proxy.assembly.broker_parts import BrokerParts, build_brokers
+from proxy.assembly.client_parts import ClientParts, build_clients
+from proxy.assembly.creation_parts import CreationParts, build_creation
+from proxy.assembly.diskless_parts import DisklessParts, build_diskless
+from proxy.assembly.guard_parts import GuardParts, build_guard
+from proxy.assembly.housekeeping_parts import HousekeepingParts, build_housekeeping
+from proxy.assembly.process_parts import ProcessParts, build_process
+from proxy.assembly.replica_parts import ReplicaParts, build_replicas
+from proxy.assembly.room import RoomParts, Work
+from proxy.assembly.routing_parts import RoutingParts, build_routing
+from proxy.assembly.store_parts import StoreParts, build_stores
+from proxy.assembly.topic_parts import TopicParts, build_topics
+from proxy.coordinator.fleet_lease import FleetLease
+
+if TYPE_CHECKING:
+    from redis.asyncio import Redis
+
+    from proxy.config import Settings
+    from proxy.security.tls import TlsFiles
+    from proxy.storage.interface import ObjectStorage
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The rooms, in the order in which they are built: each uses rooms above it only."""
+
+    process: ProcessParts
+    stores: StoreParts
+    brokers: BrokerParts
+    diskless: DisklessParts
+    replicas: ReplicaParts
+    topics: TopicParts
+    routing: RoutingParts
+    creation: CreationParts
+    accounting: AccountingParts
+    housekeeping: HousekeepingParts
+    guard: GuardParts
+    clients: ClientParts
+
+    @property
+    def rooms(self) -> tuple[RoomParts, ...]:
+        """All rooms, in the order in which they are built."""
+        return tuple(getattr(self, room.name) for room in fields(self))
+
+    def background(self) -> Iterable[Work]:
+        """Return the background work of all rooms."""
+        for room in self.rooms:
+            yield from room.background()
+
+    async def close(self) -> None:
+        """Close all rooms, each before those that it uses."""
+        for room in reversed(self.rooms):
+            await room.close()
+
+    def take_settings(self, changed: Collection[str]) -> None:
+        """Apply the settings that parts keep. `changed` has the dotted paths of those that a reload has changed."""
+        for room in self.rooms:
+            room.take_settings(changed)
+
+
+def build_parts(
+    settings: Settings, storage: ObjectStorage, store: Redis, listener_tls: Iterable[TlsFiles] = ()
+) -> Parts:
+    """Build all parts in the running event loop. None of them has connected to anything yet.
+
+    `listener_tls`: certificates of the listeners, which the metrics report.
+    """
+    lease = FleetLease()
+    process = build_process(settings)
+    stores = build_stores(process, storage, store)
+    brokers = build_brokers(process)
+    diskless = build_diskless(process, stores)
+    replicas = build_replicas(process, brokers)
+    topics = build_topics(process, stores, brokers, lease)
+    routing = build_routing(process, stores, brokers, topics, lease)
+    creation = build_creation(process, stores, brokers, diskless, topics, routing)
+    accounting = build_accounting(process, stores, brokers, diskless, topics)
+    housekeeping = build_housekeeping(process, stores, brokers, topics, routing, creation, accounting)
+    return Parts(
+        process=process,
+        stores=stores,
+        brokers=brokers,
+        diskless=diskless,
+        replicas=replicas,
+        topics=topics,
+        routing=routing,
+        creation=creation,
+        accounting=accounting,
+        housekeeping=housekeeping,
+        guard=build_guard(process, stores, topics, housekeeping),
+        clients=build_clients(process, brokers, topics, listener_tls),
+    )

@@ -1,0 +1,46 @@
+"""The coordinator's store and object storage."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from redis.asyncio import Redis
+
+from proxy.assembly.process_parts import ProcessParts
+from proxy.assembly.room import RoomParts
+from proxy.coordinator.by_settings import coordinator_on
+from proxy.coordinator.fleet_store import RedisFleetStore
+from proxy.coordinator.redis import RedisCoordinator
+from proxy.coordinator.registry import RedisTopicRegistry
+from proxy.storage.counted import CountedStorage
+from proxy.storage.interface import ObjectStorage
+
+
+@dataclass(frozen=True, slots=True)
+class StoreParts(RoomParts):
+    """What all proxies share."""
+
+    store: Redis
+    """The coordinator's store."""
+    storage: CountedStorage
+    """Object storage."""
+    coordinator: RedisCoordinator
+    registry: RedisTopicRegistry
+    fleet_store: RedisFleetStore
+
+    async def close(self) -> None:
+        """Close the connections to both."""
+        await self.storage.close()
+        await self.store.aclose()
+
+
+def build_stores(process: ProcessParts, storage: ObjectStorage, store: Redis) -> StoreParts:
+    """Build the parts on a storage and a store that nothing has connected to yet."""
+    settings = process.settings
+    return StoreParts(
+        store=store,
+        storage=CountedStorage(storage, process.stats),
+        coordinator=coordinator_on(store, settings),
+        registry=RedisTopicRegistry(store, settings.redis),
+        fleet_store=RedisFleetStore(store),
+    )
