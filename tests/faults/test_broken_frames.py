@@ -1,6 +1,6 @@
-"""Broken frames of every API beside valid traffic: no crash, nothing left behind, and nobody else notices.
+"""Send broken frames of every API next to valid traffic: no crash, no leak, and no effect on other clients.
 
-`BROKEN_FRAMES=100000` sends so many, `BROKEN_FRAMES_SEED=…` the same ones again.
+`BROKEN_FRAMES=100000` sets the number of frames, `BROKEN_FRAMES_SEED=…` repeats a run.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from tests.tiers import Tier
 
 RACK = "rack-a"
 COUNT = int(os.environ.get("BROKEN_FRAMES", "0"))
-"""0 for as many as the tier has time for."""
+"""Number of frames; 0 for as many as the tier has time for."""
 COUNT_OF_TIER = {Tier.QUICK: 1_000, Tier.FULL: 4_000}
 SEED = int(os.environ.get("BROKEN_FRAMES_SEED", 3364285993)) or random.SystemRandom().randrange(2**32)
-"""0 for another one each time. The one here once ended the process: an array that claimed billions of elements."""
+"""Seed; 0 for a random one. The default once ended the process with an array that claimed billions of elements."""
 SENDERS = 48
 ANSWER_SECONDS = 0.04
-"""What comes later is not waited for: some requests ask to wait."""
+"""Seconds to wait for an answer. Later answers are ignored, because some requests ask to wait."""
 MAX_GROWTH_MIB = 64
 
 
 async def send_all(ports: list[int], frames: Frames, count: int) -> int:
-    """Each broken frame on a connection of its own; how many of these the other side has ended."""
+    """Send each broken frame on its own connection; return how many connections the other side closed."""
     pairs = frames.broken_ones(count)
     chance = random.Random(SEED)
     ended = 0
@@ -66,7 +66,7 @@ async def send_all(ports: list[int], frames: Frames, count: int) -> int:
 
 
 def at_rest(stack: Stack, connections: float, tasks: float) -> Metrics:
-    """The proxy's figures once no more are connected than given, and it has no more tasks."""
+    """Return the proxy's figures once it has no more connections and tasks than given."""
     deadline = time.monotonic() + 60
     while True:
         metrics = Metrics(stack, RACK)
@@ -77,7 +77,7 @@ def at_rest(stack: Stack, connections: float, tasks: float) -> Metrics:
 
 
 def faults(log: str) -> set[str]:
-    """What was raised and not expected: the innermost place of each traceback, and its last line."""
+    """Return unexpected exceptions: the innermost place of each traceback, and its last line."""
     found = set()
     for traceback in log.split("Traceback")[1:]:
         places = re.findall(r"(proxy/\S+\.py:\d+)", traceback)
@@ -87,7 +87,7 @@ def faults(log: str) -> set[str]:
 
 
 @pytest.mark.timeout(3600 if COUNT > 20_000 else 240)
-def test_broken_frames_beside_valid_traffic(stack: Stack, pytestconfig: pytest.Config) -> None:
+def test_broken_frames_next_to_valid_traffic(stack: Stack, pytestconfig: pytest.Config) -> None:
     count = COUNT or COUNT_OF_TIER[pytestconfig.getoption("tier")]
     print(f"BROKEN_FRAMES={count} BROKEN_FRAMES_SEED={SEED}")
     known = admin(stack).list_topics(timeout=30).topics
@@ -99,7 +99,7 @@ def test_broken_frames_beside_valid_traffic(stack: Stack, pytestconfig: pytest.C
     pid, frames = stack.pid(f"proxy-{RACK}"), Frames(SEED, bytes(make_batch()))
     first = stack.ports.bootstrap(0), stack.ports.broker_port_start(0)
     ports = [first[0], *(first[1] + node for node in stack.kafka.brokers)]
-    time.sleep(1.0)  # for the client that made the topics to be gone; those of earlier tests may be there
+    time.sleep(1.0)  # wait until the client that made the topics is gone; those of earlier tests may be there
     before = Metrics(stack, RACK)
     with load_of(stack) as load:
         for kind in (CLASSIC, DISKLESS):
@@ -113,7 +113,7 @@ def test_broken_frames_beside_valid_traffic(stack: Stack, pytestconfig: pytest.C
     # Some may be the proxy's own by now; a leak would be thousands.
     after = at_rest(stack, before.value("connections"), before.value("tasks") + 5)
     after_mib = memory_mib(pid)
-    # The valid traffic's own records stay in the cache, which has a limit of its own.
+    # The valid traffic's own records stay in the cache, which has its own limit.
     cached_mib = (after.value("cache_bytes") - before.value("cache_bytes")) / 2**20
     rejected = after.value("protocol_errors_total") - before.value("protocol_errors_total")
     print(

@@ -1,4 +1,4 @@
-"""The broker that a listener stands for is killed: clients of diskless topics go on at that listener."""
+"""Kill the broker that a listener stands for: clients of diskless topics continue at that listener."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from tests.support.waiting import wait_for
 PRODUCE, LIST_OFFSETS, METADATA = 0, 2, 3
 NODE, OTHERS = 1, (2, 3)
 AGAIN = 20
-"""Batches until then, most of them while the broker is down."""
+"""Number of batches until then, most of them while the broker is down."""
 
 pytestmark = pytest.mark.timeout(240)
 
 
 def produce(connection: Raw | str, topic: str) -> tuple[int, int]:
-    """Error code and base offset of a batch."""
+    """Return error code and base offset of a batch."""
     data = [{"name": topic, "partition_data": [{"index": 0, "records": bytes(make_batch())}]}]
     answer = ask(connection, PRODUCE, 9, acks=-1, timeout=30_000, topic_data=data)
-    (told,) = answer["responses"][0]["partition_responses"]
-    return told["error_code"], told["base_offset"]
+    (partition_answer,) = answer["responses"][0]["partition_responses"]
+    return partition_answer["error_code"], partition_answer["base_offset"]
 
 
 def list_offsets(connection: Raw, topic: str) -> int:
@@ -47,13 +47,13 @@ def is_ended(connection: Raw, topic: str) -> bool:
 
 
 def ends_new_connection(address: str, topic: str) -> bool:
-    """The same on a new connection."""
+    """Do the same on a new connection."""
     with Raw(address) as connection:
         return is_ended(connection, topic)
 
 
 def test_diskless_clients_are_neither_cut_off_nor_kept_waiting(stack: Stack) -> None:
-    """The rights that the broker told end in the meantime, and another broker is asked for them."""
+    """The rights that the broker returned expire meanwhile, and the proxy asks another broker for them."""
     topic = new_topic(stack, "outlives", DISKLESS)
     classic = f"{topic}-classic"
     create_topic(stack, classic, CLASSIC, assignment=[[NODE, *OTHERS]])
@@ -68,8 +68,8 @@ def test_diskless_clients_are_neither_cut_off_nor_kept_waiting(stack: Stack) -> 
     stack.kill_broker(NODE)
     for number in range(1, AGAIN):
         assert produce(produced, topic) == (NONE, number), "each is acknowledged, on the same connection"
-        (told,) = partitions(fetch(read, 12, [Asked(topic, 0, number)], {}))
-        assert (told["error_code"], bool(told["records"])) == (NONE, True)
+        (partition_answer,) = partitions(fetch(read, 12, [Asked(topic, 0, number)], {}))
+        assert (partition_answer["error_code"], bool(partition_answer["records"])) == (NONE, True)
     assert produce(address, topic) == (NONE, AGAIN), "a new connection finds another broker, too"
     metadata = ask(produced, METADATA, 9, topics=[{"name": topic}], allow_auto_topic_creation=False)
     assert metadata["topics"][0]["error_code"] == NONE

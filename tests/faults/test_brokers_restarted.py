@@ -1,4 +1,4 @@
-"""The brokers are restarted one after the other, in good order, under load through the proxies."""
+"""Restart the brokers one after the other, cleanly, under load through the proxies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One proxy can't reach Redis, the others can: what it has not heard of, it does not take for classic."""
+"""One proxy cannot reach Redis while the others can: it does not treat topics that it does not know as classic."""
 
 from __future__ import annotations
 
@@ -27,28 +27,28 @@ NODE = 2
 
 @pytest.fixture(scope="module")
 def linked_stack() -> Iterator[tuple[Stack, Network]]:
-    """Two racks whose proxies reach Redis over links of their own."""
+    """Start two racks whose proxies reach Redis over their own links."""
     with Stack(StackOptions(racks=RACKS, start_timeout_seconds=120.0)) as stack, network_of(stack) as network:
         yield stack, network
 
 
 @pytest.fixture
 def cut_stack(linked_stack: tuple[Stack, Network]) -> Iterator[tuple[Stack, Network]]:
-    """The same; a link that a test has cut is there again after it."""
+    """Return the stack; a link that a test has cut is restored after it."""
     yield linked_stack
     stack, network = linked_stack
     network.redis["rack-b"].enable()
     wait_ready(stack.admin_url("rack-b"))
 
 
-def told(connection: Raw | str, version: int, topic: str, topic_id: bytes = b"") -> tuple[int, int, bool]:
-    """Error code and high watermark that a Fetch from offset 0 is answered, and whether records came."""
+def fetched(connection: Raw | str, version: int, topic: str, topic_id: bytes = b"") -> tuple[int, int, bool]:
+    """Fetch from offset 0; return error code, high watermark, and whether records came."""
     (partition,) = partitions(fetch(connection, version, [Asked(topic, 0, 0)], {topic: topic_id}))
     return partition["error_code"], partition["high_watermark"], bool(partition["records"])
 
 
-def test_a_group_keeps_its_place_in_a_topic_that_the_proxy_has_not_heard_of(cut_stack: tuple[Stack, Network]) -> None:
-    """The shadow's log is empty: a position in it would be out of range, and the group would start over."""
+def test_a_group_keeps_its_position_in_a_topic_that_the_proxy_does_not_know(cut_stack: tuple[Stack, Network]) -> None:
+    """The placeholder topic's log is empty: a position in it would be out of range, and the group would start over."""
     stack, network = cut_stack
     near, cut_off = stack.bootstrap("rack-a"), stack.bootstrap("rack-b")
     known = new_topic(stack, "known", CLASSIC)
@@ -68,7 +68,7 @@ def test_a_group_keeps_its_place_in_a_topic_that_the_proxy_has_not_heard_of(cut_
     with consumer(cut_off, group_id="keeps-its-place", session_timeout_ms=6_000) as client:
         client.subscribe([topic])
         assert client.consume(1, 8.0) == []
-        # What it has seen to be classic is written and read as before, though nothing was diskless then.
+        # Topics that it has seen to be classic are written and read as before, although none was diskless then.
         produce(cut_off, known, samples(3, "more"))
         with consumer(cut_off, group_id="another") as other:
             other.subscribe([known])
@@ -83,23 +83,23 @@ def test_a_group_keeps_its_place_in_a_topic_that_the_proxy_has_not_heard_of(cut_
 def test_records_of_a_deleted_topic_are_not_read_under_its_name(
     cut_stack: tuple[Stack, Network], version: int, unknown: int
 ) -> None:
-    """The proxy knows the old topic's records; the brokers know that the name, or the ID, is no longer that topic's."""
+    """The proxy knows the old topic's records; the brokers know that the name, or the ID, no longer belongs to it."""
     stack, network = cut_stack
     address = listener(stack, NODE, "rack-b")
     topic = new_topic(stack, "recreated", DISKLESS)
     produce(stack.bootstrap("rack-b"), topic, samples(5, "old"))
     connected = Raw(address)
     old_id = topic_id(stack, topic)
-    wait_for(lambda: told(connected, version, topic, old_id) == (NONE, 5, True), "the records did not come")
+    wait_for(lambda: fetched(connected, version, topic, old_id) == (NONE, 5, True), "the records did not come")
     network.redis["rack-b"].disable()
     wait_not_ready(stack.admin_url("rack-b"), "coordinator:")
     delete_topic(stack, topic)
     create_topic(stack, topic, DISKLESS)
     produce(stack.bootstrap("rack-a"), topic, samples(3, "new"))
     for connection in (address, connected):
-        wait_for(lambda one=connection: told(one, version, topic, old_id)[0] == unknown, "it is read on")
-        assert told(connection, version, topic, old_id) == (unknown, -1, False)
+        wait_for(lambda one=connection: fetched(one, version, topic, old_id)[0] == unknown, "it is read on")
+        assert fetched(connection, version, topic, old_id) == (unknown, -1, False)
     network.redis["rack-b"].enable()
     new_id = topic_id(stack, topic)
-    wait_for(lambda: told(connected, version, topic, new_id) == (NONE, 3, True), "the new topic is not read")
+    wait_for(lambda: fetched(connected, version, topic, new_id) == (NONE, 3, True), "the new topic is not read")
     connected.close()

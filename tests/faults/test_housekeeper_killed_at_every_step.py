@@ -1,7 +1,7 @@
-"""Whoever holds the housekeeping lease is killed at every step: the next one gives back the same, and nothing else.
+"""Kill the holder of the housekeeping lease at every step: the next one deletes the same objects, and no others.
 
-On a real store and real files. What the world sees of a process that is killed is how many of its writes were carried
-out, so the work is done once to count them, and then again for each number, with another proxy to finish it.
+The store and the files are real. From outside, a killed process differs only in how many of its writes were carried
+out. So the work runs once to count its writes, and then again for each number, with another proxy that finishes it.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ FIRST_ROUND = ("pack", "retain", "collect", "sweep", "collect")
 
 
 class FusedStorage:
-    """Deletes one object at a time, as object by object is how a kill meets it."""
+    """Deletes objects one by one, because a kill may come between two of them."""
 
     def __init__(self, storage: FileStorage, fuse: Fuse) -> None:
         self._storage = storage
@@ -65,7 +65,7 @@ class FusedStorage:
 
 
 class House:
-    """Store and bucket, filled always alike, and proxies that keep them in order."""
+    """Store and bucket, always filled in the same way, and proxies that keep house in them."""
 
     def __init__(self, settings: config.Redis, client: Redis, directory: Path) -> None:
         self._settings = settings
@@ -80,9 +80,10 @@ class House:
         )
 
     async def fill(self) -> None:
-        """Segments that all topics share, segments of one each, a deleted topic, orphans, and what is not ours."""
+        """Write segments that all topics share, segments of one topic each, a deleted topic, orphans, and foreign
+        objects."""
         await self.client.flushdb()
-        self.coordinator = self.coordinator_of(self.client)  # another one, as the old one has seen what is gone
+        self.coordinator = self.coordinator_of(self.client)  # a new one, because the old one knows what was deleted
         await self.storage.open()
         await self.storage.delete([key async for key in self.keys()])
         for topic_id in (*TOPICS, DELETED):
@@ -104,7 +105,7 @@ class House:
         assert [answer.error_code for answer in await self.coordinator.commit(segment, runs)] == [0] * len(runs)
 
     def _put(self, key: str) -> None:
-        """An old object, without the fuss of making it durable."""
+        """Put an old object, without making it durable."""
         path = self._directory / key
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(b"\0")
@@ -142,7 +143,7 @@ class House:
             await client.aclose()
 
     async def named(self) -> set[str]:
-        """Keys of the objects that rows name."""
+        """Return the keys of the objects that rows name."""
         requests = [FindRequest(topic_id, partition, 0, WHOLE_LOG) for topic_id in TOPICS for partition in PARTITIONS]
         answers = await self.coordinator.find(requests)
         late = [
@@ -154,7 +155,7 @@ class House:
         return {segment_key(row.segment) for answer in answers for row in answer.rows}
 
     async def ends(self) -> list[tuple[int, int, int, int]]:
-        """Log start, high watermark, bytes and rows of every log."""
+        """Return log start, high watermark, bytes and rows of every log."""
         found = []
         for topic_id in TOPICS:
             for log in await self.coordinator.describe(topic_id, PARTITIONS):
@@ -166,7 +167,7 @@ class House:
         assert await self.named() <= {key async for key in self.keys()}
 
     async def assert_in_order(self) -> None:
-        """What rows name is there, and nothing else but what is not ours; no tombstone and no garbage is left."""
+        """Require exactly the objects that rows name and the foreign ones, and no tombstones or garbage."""
         assert {key async for key in self.keys()} == await self.named() | {FOREIGN}
         assert await self.coordinator.garbage(0, 100) == []
         assert await self.coordinator.tombstoned(0, 100) == []
@@ -180,13 +181,13 @@ class House:
 
 
 _fuses: dict[int, Fuse] = {}
-"""By the ID of the client of the store."""
+"""Fuses by the ID of the store's client."""
 READS = {"find", "describe", "use", "garbage", "list_offsets"}
 
 
 @pytest.fixture
 def one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Scripts that are sent together are sent one by one, and few rows and segments are worked on by each."""
+    """Send scripts one by one that are normally sent together, each for only a few rows and segments."""
     evaluate = scripts._evaluate
 
     async def evaluate_one_by_one(
@@ -214,7 +215,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     store.stop()
 
 
-async def test_the_next_one_gives_back_the_same(store: Store, tmp_path: Path, one_by_one: None) -> None:
+async def test_the_next_proxy_deletes_the_same_objects(store: Store, tmp_path: Path, one_by_one: None) -> None:
     settings = config.Redis(url=store.url, shards=SHARDS)
     client = await connect(settings)
     house = House(settings, client, tmp_path)
@@ -241,8 +242,8 @@ async def test_the_next_one_gives_back_the_same(store: Store, tmp_path: Path, on
     await house.storage.close()
 
 
-async def test_two_at_a_time_give_back_the_same(store: Store, tmp_path: Path, one_by_one: None) -> None:
-    """One that was taken for dead comes back to life in the middle, beside the one that has the lease now."""
+async def test_two_proxies_at_a_time_delete_the_same_objects(store: Store, tmp_path: Path, one_by_one: None) -> None:
+    """A proxy that was taken for dead comes back in the middle, next to the one that holds the lease now."""
     settings = config.Redis(url=store.url, shards=SHARDS)
     client = await connect(settings)
     house = House(settings, client, tmp_path)

@@ -1,6 +1,6 @@
-"""Whoever makes, deletes, enlarges or configures a topic is killed at every step: the others bring it to an end.
+"""Kill a proxy that creates, deletes, enlarges or configures a topic at every step: the others finish the operation.
 
-No half-made topic stays, every name can be used again, and no record is ever in a shadow's log.
+No half-made topic stays, every name can be used again, and no record is ever in a placeholder topic's log.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ TIMEOUT = milliseconds(20_000)
 
 
 class Operation(NamedTuple):
-    """What a client asks for."""
+    """A client's request."""
 
     label: str
     api_key: int
     api_version: int
     fields: Callable[[str], dict[str, Any]]
-    """Of the request about the topic of that name."""
+    """Fields of the request about the topic of that name."""
     is_on_a_topic: bool = True
-    """Which has to be there."""
+    """True if the topic must exist before."""
 
 
 def create(name: str) -> dict[str, Any]:
@@ -89,12 +89,13 @@ STEPS = {
     "enlarge": ["CreatePartitions", "create_logs", "registry_activate"],
     "configure": ["IncrementalAlterConfigs", "registry_configure"],
 }
-"""The writes of each operation; scripts on several shards are as many writes."""
+"""Number of writes of each operation; a script on several shards counts once per shard."""
 
 
 @asynccontextmanager
-async def records_that_come_all_the_time(stack: Stack, names: Iterable[str]) -> AsyncIterator[None]:
-    """To all brokers' listeners of all proxies, whatever they answer: into the shadow's log, if there is a moment."""
+async def constant_records(stack: Stack, names: Iterable[str]) -> AsyncIterator[None]:
+    """Produce to all brokers' listeners of all proxies, and ignore the answers: into the placeholder's log, if
+    possible."""
     schema: Any = load_request_schema(PRODUCE, _PRODUCE_VERSION)
     topic: Any = nested(schema, "topic_data")
     data = tuple(
@@ -126,7 +127,7 @@ async def records_that_come_all_the_time(stack: Stack, names: Iterable[str]) -> 
 
 
 def make_topics(stack: Stack, names: Iterable[str]) -> None:
-    """Through the stack's proxies."""
+    """Create the topics through the stack's proxies."""
     client = admin(stack)
     topics = [
         NewTopic(name, PARTITIONS, replication_factor=REPLICAS, config={"diskless.enable": "true"}) for name in names
@@ -136,7 +137,7 @@ def make_topics(stack: Stack, names: Iterable[str]) -> None:
 
 
 def use_again(stack: Stack, names: list[str]) -> None:
-    """Every name can be made anew, and what is made is empty and takes records."""
+    """Recreate every name; the new topic is empty and accepts records."""
     client = admin(stack, "rack-b")
     known = client.list_topics(timeout=30).topics
     there = [name for name in names if name in known]
@@ -147,14 +148,17 @@ def use_again(stack: Stack, names: list[str]) -> None:
     producer = Producer({"bootstrap.servers": stack.bootstrap("rack-c")})
     for name in names:
         producer.produce(
-            name, b"new", partition=0, on_delivery=lambda _, told: offsets.update({told.topic(): told.offset()})
+            name,
+            b"new",
+            partition=0,
+            on_delivery=lambda _, message: offsets.update({message.topic(): message.offset()}),
         )
     assert not producer.flush(60)
     assert offsets == dict.fromkeys(names, 0)
 
 
 def assert_shadows_are_empty(stack: Stack, names: Iterable[str], partitions: int) -> None:
-    """By the brokers' own word."""
+    """Ask the brokers themselves."""
     reader = Consumer({"bootstrap.servers": stack.direct_bootstrap, "group.id": "unused"})
     try:
         for name in names:
@@ -166,17 +170,17 @@ def assert_shadows_are_empty(stack: Stack, names: Iterable[str], partitions: int
 
 
 async def carry_out(stack: Stack, operation: Operation, name: str, victim: Victim) -> Any:
-    """The whole operation, or as much of it as the victim lives to see."""
+    """Carry out the whole operation, or as much as the victim lives to see."""
     return await victim.ask(operation.api_key, operation.api_version, **operation.fields(name))
 
 
 def merged_steps(written: list[str]) -> list[str]:
-    """Without repetitions next to each other."""
+    """Return the steps without repetitions next to each other."""
     return [name for place, name in enumerate(written) if not place or written[place - 1] != name]
 
 
 class Case(NamedTuple):
-    """An operation that ends after some of its writes: with the proxy, or by a reply that gets lost."""
+    """An operation that breaks off after some of its writes: the proxy dies, or a reply is lost."""
 
     operation: Operation
     writes: int
@@ -208,7 +212,7 @@ async def test_an_operation_on_a_topic_ends_at_any_step(stack: Stack, victims: N
         ]
         names = [*whole, *(case.name for case in cases)]
         await asyncio.to_thread(make_topics, stack, [case.name for case in cases if case.operation.is_on_a_topic])
-        async with records_that_come_all_the_time(stack, names):
+        async with constant_records(stack, names):
             doomed = [
                 await living.enter_async_context(
                     Victim(stack, RACKS[place % len(RACKS)], case.writes, loses_reply=case.loses_reply)
@@ -219,7 +223,7 @@ async def test_an_operation_on_a_topic_ends_at_any_step(stack: Stack, victims: N
                 *(carry_out(stack, one.operation, one.name, victim) for one, victim in zip(cases, doomed, strict=True))
             )
             for case, victim in zip(cases, doomed, strict=True):
-                if len(victim.written) < case.writes:  # its partitions share shards: the operation was over before
+                if len(victim.written) < case.writes:  # its partitions share shards, so the operation was over earlier
                     assert merged_steps(victim.written) == STEPS[case.operation.label], case.name
                 else:
                     assert victim.dead.is_set() != case.loses_reply, case.name
@@ -233,12 +237,13 @@ async def test_an_operation_on_a_topic_ends_at_any_step(stack: Stack, victims: N
 
 
 def vars_of(answer: Any) -> list[Any]:
-    """The fields of an answer."""
+    """Return the fields of an answer."""
     return [getattr(answer, name) for name in answer.__dataclass_fields__]
 
 
 async def test_creators_are_killed_for_real(stack: Stack) -> None:
-    """By SIGKILL: one while the controller makes the shadow, one that waits for the fleet."""
+    """Use SIGKILL: on a proxy while the controller creates the placeholder topic, and on one that waits for the
+    fleet."""
     asked, waiting = names = [f"sigkill-{label}-{uuid.uuid4().hex[:6]}" for label in ("controller", "fleet")]
 
     async def ask(rack: str, name: str) -> None:
@@ -253,13 +258,13 @@ async def test_creators_are_killed_for_real(stack: Stack) -> None:
                 while name not in await books.entries():  # noqa: ASYNC110
                     await asyncio.sleep(0.02)
 
-        async with records_that_come_all_the_time(stack, names):
-            stack.pause("proxy-rack-c")  # so long nobody's reservation is acknowledged
+        async with constant_records(stack, names):
+            stack.pause("proxy-rack-c")  # nobody's reservation is acknowledged while it is paused
             asking.create_task(ask("rack-b", asked))
             await reserved(asked)
             stack.pause("controller")
             stack.resume("proxy-rack-c")
-            await asyncio.sleep(2)  # by now the controller was most likely asked; were it not, the name is free again
+            await asyncio.sleep(2)  # by now the controller was most likely asked; if it was not, the name is free again
             stack.kill_proxy("rack-b")
             stack.resume("controller")
             stack.pause("proxy-rack-c")

@@ -1,7 +1,7 @@
-"""Brokers that hang (SIGSTOP: connections are accepted, nothing is answered) or die, while others read through them.
+"""Brokers hang (SIGSTOP: connections are accepted, nothing is answered) or die while clients read through them.
 
-Reads at the listener of a hanging leader go on from the near replica; reads of a near replica that hangs or dies go on
-from the leader, and return to it when it is back.
+If a leader hangs, reads at its listener continue from the near replica. If a near replica hangs or dies, reads continue
+from the leader, and return to the replica when it is back.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ class Log(NamedTuple):
     ids: dict[str, bytes]
     asked: Asked
     records: list[bytes]
-    """What any replica answers."""
+    """Records that any replica must return."""
 
     def read(self, connection: Raw, version: int = 11, **values: int) -> list[bytes]:
-        """The records as they are answered."""
+        """Return the records of an answer."""
         return records_of(fetch(connection, version, [self.asked], self.ids, max_wait=MAX_WAIT_MS, **values))
 
-    def read_anew(self, stack: Stack) -> list[bytes]:
-        """On a new connection to the leader's listener in the near rack."""
+    def read_again(self, stack: Stack) -> list[bytes]:
+        """Read on a new connection to the leader's listener in the near rack."""
         with Raw(listener(stack, LEADER, RACK)) as connection:
             return self.read(connection)
 
@@ -69,19 +69,19 @@ def log(stack: Stack) -> Log:
     settle(stack, ids, asked)
     warm_up(stack, ids, asked)
     made = Log(ids, asked, [])
-    return made._replace(records=made.read_anew(stack))
+    return made._replace(records=made.read_again(stack))
 
 
 def offered(connection: Raw) -> dict[int, int]:
-    """The highest version of each API."""
+    """Return the highest version of each API."""
     answer = ask(connection, API_VERSIONS, API_VERSIONS_VERSION, **SOFTWARE)
     return {api["api_key"]: api["max_version"] for api in answer["api_keys"]}
 
 
 def served_near(stack: Stack, log: Log) -> bool:
-    """Whether the log is read in the proxy's rack now."""
+    """True if the log is read in the proxy's rack now."""
     served = Served.begin(stack)
-    assert log.read_anew(stack) == log.records
+    assert log.read_again(stack) == log.records
     return set(served.record_bytes()) == {RACK}
 
 

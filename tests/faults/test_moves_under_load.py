@@ -1,6 +1,6 @@
-"""Classic topics are read through the proxies and directly, while leaders and replicas move, brokers hang, proxies die.
+"""Read classic topics through the proxies and directly, while leaders and replicas move, brokers hang, proxies die.
 
-`python -m tests.moves_under_load` does it for long, and with more.
+`python -m tests.moves_under_load` does more of it, for longer.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from proxy.demo.stack import Stack
 from tests.moves_under_load.run import BROKER_PROPERTIES, RunOptions, moves_under_load
 
 MOVES = ("elect", "freeze out of the ISR", "grow", "kill proxy", "reassign", "renew")
-"""Each once. Brokers that die, which take long to return, are in `test_leader_frozen.py` and in the long run."""
+"""Moves, once each. Deaths of brokers, which take long to return, are in `test_leader_frozen.py` and in the long
+run."""
 
 
 @pytest.mark.timeout(300)
-def test_reads_go_on_and_are_those_of_a_direct_client(new_stack: Callable[..., Stack]) -> None:
+def test_reads_continue_and_equal_those_of_a_direct_client(new_stack: Callable[..., Stack]) -> None:
     stack = new_stack(
         racks=("rack-a", "rack-b"), brokers_per_rack=2, broker_properties=BROKER_PROPERTIES, start_timeout_seconds=180.0
     )

@@ -1,4 +1,5 @@
-"""Merge, compaction and audit killed again and again under load; `python -m tests.pipeline_under_load` for long."""
+"""Merge, compaction and audit, killed again and again under load; `python -m tests.pipeline_under_load` is the long
+run."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ SECONDS = 12.0
 
 
 @pytest.mark.timeout(600)
-def test_every_record_once_and_in_order_by_three_readers(new_stack: Callable[..., Stack]) -> None:
+def test_three_readers_get_every_record_once_and_in_order(new_stack: Callable[..., Stack]) -> None:
     stack = new_stack(racks=("rack-a", "rack-b"), overrides=SETTINGS, start_timeout_seconds=180.0)
     report = pipeline_under_load(stack, RunOptions(SECONDS, seed=20, kill_share=1.0, kill_within_seconds=6.0))
     assert report.problems == []

@@ -1,4 +1,4 @@
-"""A proxy is told to end, or is killed, under load: no acknowledged record lost, no idempotent record twice."""
+"""Terminate or kill a proxy under load: no acknowledged record is lost, and no idempotent record is stored twice."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.topics import CLASSIC, DISKLESS, KINDS, new_topic
 from tests.support.waiting import wait_for
 
 
-def test_terminated_under_load_nothing_is_lost_or_repeated(stack: Stack) -> None:
+def test_nothing_is_lost_or_repeated_if_a_proxy_is_terminated_under_load(stack: Stack) -> None:
     with load_of(stack) as load:
         wait_for_more(load, DISKLESS)
         assert stack.terminate_proxy("rack-a") == 0
@@ -24,7 +24,7 @@ def test_terminated_under_load_nothing_is_lost_or_repeated(stack: Stack) -> None
     assert_right(tally)
 
 
-def test_terminated_it_answers_a_client_that_does_not_try_again(stack: Stack) -> None:
+def test_a_terminated_proxy_still_answers_a_client_that_does_not_retry(stack: Stack) -> None:
     topic = new_topic(stack, "terminated", DISKLESS)
     producer = Producer({"bootstrap.servers": stack.bootstrap("rack-c"), "retries": 0, "linger.ms": 0})
     errors: list[KafkaError | None] = []
@@ -39,12 +39,12 @@ def test_terminated_it_answers_a_client_that_does_not_try_again(stack: Stack) ->
 
 
 def uncommitted(stack: Stack) -> float:
-    """Segments that rack-c's proxy has uploaded, and not committed."""
+    """Return the segments that rack-c's proxy has uploaded and not committed."""
     seen = Metrics(stack, "rack-c")
     return seen.value("uploads_total") - seen.value("commits_total")
 
 
-def test_killed_under_load_nothing_is_lost_or_repeated(stack: Stack) -> None:
+def test_nothing_is_lost_or_repeated_if_a_proxy_is_killed_under_load(stack: Stack) -> None:
     with load_of(stack) as load:
         for rack in ("rack-a", "rack-b"):
             wait_for_more(load, DISKLESS)
@@ -52,14 +52,14 @@ def test_killed_under_load_nothing_is_lost_or_repeated(stack: Stack) -> None:
             wait_for_more(load, CLASSIC)
             stack.start_proxy(rack)
 
-        # Between commit and answer: the producers have to send again what is committed already.
+        # Between commit and answer: the producers must resend batches that are committed already.
         wait_for_more(load, DISKLESS)
         before = uncommitted(stack)
         stack.pause("redis")
         wait_for(lambda: uncommitted(stack) > before, "no commit lies before the hanging store")
         wait_for_more(load, CLASSIC, 100)
         stack.kill_proxy("rack-c")
-        stack.resume("redis")  # now it carries them out, and nobody is there to hear of it
+        stack.resume("redis")  # now Redis carries them out, and the answers have no receiver
         stack.start_proxy("rack-c")
         wait_for_more(load, DISKLESS, 200)
         tally = load.stop()

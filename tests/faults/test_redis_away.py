@@ -1,4 +1,4 @@
-"""The coordinator's store hangs or dies under load: diskless produces wait, classic topics don't notice."""
+"""The coordinator's store hangs or dies under load: diskless produces wait, classic topics are not affected."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.support.readiness import readiness, wait_not_ready
 from tests.support.topics import CLASSIC, DISKLESS
 
 
-def test_it_hangs_for_longer_than_a_lease(stack: Stack) -> None:
+def test_the_store_hangs_for_longer_than_a_lease(stack: Stack) -> None:
     lease_s = load_settings(stack.config_path("rack-a")).fleet.lease_ms / 1000
     with load_of(stack) as load:
         wait_for_more(load, DISKLESS)
@@ -30,7 +30,7 @@ def test_it_hangs_for_longer_than_a_lease(stack: Stack) -> None:
     assert_right(tally)
 
 
-def test_it_is_killed_and_started_again(stack: Stack) -> None:
+def test_the_store_is_killed_and_restarted(stack: Stack) -> None:
     with load_of(stack) as load:
         wait_for_more(load, DISKLESS)
         stack.kill_redis()

@@ -1,4 +1,5 @@
-"""The coordinator's store comes back with less than it acknowledged: fenced, told of, accepted, gone on from."""
+"""The coordinator's store comes back with less than it acknowledged: it is fenced and reported, and work continues
+after the loss is accepted."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ from tests.support.records import samples
 from tests.support.topics import DISKLESS, new_topic, offsets
 
 with warnings.catch_warnings():
-    # Importing it warns of what it uses; that is not for us to mend.
+    # Its import raises warnings that are not ours to fix.
     warnings.simplefilter("ignore", DeprecationWarning)
     from kafka import KafkaConsumer
     from kafka import TopicPartition as KafkaPartition
@@ -48,17 +49,19 @@ def until(complaint: Callable[[], str]) -> None:
 
 
 def refused(stack: Stack, topic: str, partition: int, timeout_ms: int = 3_000) -> bool:
-    """Whether a record is not stored, where the producer gives up after a while."""
-    told: list[bool] = []
+    """True if a record is not stored; the producer gives up after a while."""
+    failures: list[bool] = []
     producer = Producer({"bootstrap.servers": stack.bootstrap(RACK), "message.timeout.ms": timeout_ms})
-    producer.produce(topic, b"lost", partition=partition, on_delivery=lambda error, _: told.append(error is not None))
+    producer.produce(
+        topic, b"lost", partition=partition, on_delivery=lambda error, _: failures.append(error is not None)
+    )
     producer.flush(30 + timeout_ms / 1000)
-    (failed,) = told
+    (failed,) = failures
     return failed
 
 
 def offsets_read(stack: Stack, topic: str, last: int) -> list[int]:
-    """Of partition 0, from its beginning to the last one."""
+    """Return the offsets of partition 0, from its beginning to the last one."""
     found: list[int] = []
     with consumer(stack.bootstrap(RACK)) as reader:
         reader.assign([TopicPartition(topic, 0, 0)])
@@ -71,7 +74,7 @@ def offsets_read(stack: Stack, topic: str, last: int) -> list[int]:
 
 
 def read_to_the_end(stack: Stack, topic: str, end: int, java: JavaTools) -> None:
-    """By three kinds of clients, of partition 0, whose last records' offsets are lost, and to which nobody writes."""
+    """Read partition 0 with three kinds of clients. The last records' offsets are lost, and nobody writes to it."""
     bootstrap = stack.bootstrap(RACK)
     with consumer(bootstrap, enable_partition_eof=True) as reader:
         reader.assign([TopicPartition(topic, 0, 0)])
@@ -101,8 +104,8 @@ def tool(stack: Stack, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def checked(stack: Stack) -> dict[str, Any]:
-    told: dict[str, Any] = json.loads(tool(stack, "check", "--json").stdout)
-    return told
+    verdict: dict[str, Any] = json.loads(tool(stack, "check", "--json").stdout)
+    return verdict
 
 
 def fenced(stack: Stack, rack: str) -> int:
@@ -110,7 +113,9 @@ def fenced(stack: Stack, rack: str) -> int:
 
 
 @pytest.mark.timeout(300)
-def test_it_is_fenced_and_goes_on_when_the_loss_is_accepted(new_stack: Callable[..., Stack], tmp_path: Path) -> None:
+def test_a_shard_is_fenced_and_continues_once_the_loss_is_accepted(
+    new_stack: Callable[..., Stack], tmp_path: Path
+) -> None:
     stack = new_stack(racks=(RACK,), proxies_per_rack=2, overrides=QUICK, start_timeout_seconds=120.0)
     data = stack.directory / "data" / "redis" / "appendonlydir"
     topic = new_topic(stack, "loses", DISKLESS, partitions=SHARDS)
@@ -132,21 +137,21 @@ def test_it_is_fenced_and_goes_on_when_the_loss_is_accepted(new_stack: Callable[
     status, text = readiness(stack.admin_url(RACK))
     assert status == 200
     assert text.startswith(f"ready, but coordinator: 1 of {SHARDS} shards fenced")
-    told = checked(stack)
-    (shard,) = [one for one in told["shards"] if one["fenced"]]
+    verdict = checked(stack)
+    (shard,) = [one for one in verdict["shards"] if one["fenced"]]
     assert shard["offsets_lost"] >= 7
-    assert not refused(stack, topic, _beside(told, topic, stack), 60_000)
+    assert not refused(stack, topic, _healthy_partition(verdict, topic, stack), 60_000)
     assert refused(stack, topic, 0)
     for name in BOTH:
         assert stack.log_tail(f"proxy-{name}", 10_000).count("shard_fenced") == 1, "said once"
-    # Longer than orphans live: what was lost is not swept while the shard is fenced.
+    # Wait longer than orphans live: lost segments are not swept while the shard is fenced.
     objects = set((stack.directory / "wal").glob("??/*"))
     threading.Event().wait(6)
     assert set((stack.directory / "wal").glob("??/*")) >= objects
 
     stack.kill_proxy(RACK)
     stack.start_proxy(RACK)
-    assert fenced(stack, RACK) == 1, "a proxy that starts anew knows"
+    assert fenced(stack, RACK) == 1, "a restarted proxy knows"
     accepted = tool(stack, "unfence", "--shard", str(shard["shard"]), "--yes", "--gap", "100")
     assert accepted.returncode == 0, accepted.stderr
     until(lambda: "" if [fenced(stack, rack) for rack in BOTH] == [0, 0] else "it is fenced still")
@@ -163,11 +168,11 @@ def test_it_is_fenced_and_goes_on_when_the_loss_is_accepted(new_stack: Callable[
     assert readiness(stack.admin_url(RACK)) == (200, "ready")
 
 
-def _beside(told: dict[str, Any], topic: str, stack: Stack) -> int:
-    """A partition of a shard that is not fenced."""
+def _healthy_partition(verdict: dict[str, Any], topic: str, stack: Stack) -> int:
+    """Return a partition of a shard that is not fenced."""
     with redis.Redis.from_url(stack.redis.url) as client:
         entry = client.hget("diskless:{registry}:topics", topic)
     assert isinstance(entry, bytes)
     topic_id = entry[1:17]
-    well = {one["shard"] for one in told["shards"] if not one["fenced"]}
+    well = {one["shard"] for one in verdict["shards"] if not one["fenced"]}
     return next(number for number in range(SHARDS) if shard_of(partition_key(topic_id, number), SHARDS) in well)

@@ -1,5 +1,5 @@
-"""Retention and deletions under load, the lease-holder killed in the middle; `python -m tests.retention_under_load` for
-long."""
+"""Retention and deletions under load, with the lease holder killed; `python -m tests.retention_under_load` is the long
+run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SECONDS = 20.0
 
 
 @pytest.mark.timeout(300)
-def test_the_bucket_follows_the_live_bytes_and_readers_get_what_is_there(stack: Stack) -> None:
+def test_the_bucket_follows_the_live_bytes_and_readers_get_all_live_records(stack: Stack) -> None:
     report = retention_under_load(stack, RunOptions(SECONDS, seed=20))
     assert report.problems == []
     assert report.proxies_killed >= 1

@@ -1,4 +1,4 @@
-"""A rack's two proxies are restarted one after the other, or killed: unmodified clients' applications notice nothing.
+"""Restart or kill a rack's two proxies one after the other: applications with unmodified clients notice nothing.
 
 Java, librdkafka, aiokafka and franz-go, with idempotent producers, on classic and diskless topics.
 """
@@ -37,7 +37,7 @@ def drain(stack: Stack, proxy: str) -> None:
     assert "drained" in tail, tail
 
 
-def test_drained_one_after_the_other_then_killed_one_after_the_other(two_per_rack: Stack) -> None:
+def test_proxies_are_drained_and_then_killed_one_after_the_other(two_per_rack: Stack) -> None:
     stack = two_per_rack
     bootstrap = stack.bootstrap("rack-a")
     with Applications(stack, bootstrap) as applications, Load({"rack-a": bootstrap}, LOAD) as load:
@@ -54,8 +54,9 @@ def test_drained_one_after_the_other_then_killed_one_after_the_other(two_per_rac
     assert_right(tally)
 
 
-def test_the_last_proxies_of_a_rack_are_killed_and_clients_go_to_another_racks(two_per_rack: Stack) -> None:
-    """Those that bootstrap again when they know nobody any more: Java since 4.0 (KIP-899), librdkafka, franz-go."""
+def test_if_the_last_proxies_of_a_rack_are_killed_clients_move_to_another_rack(two_per_rack: Stack) -> None:
+    """Clients that bootstrap again when they know no broker any more: Java since 4.0 (KIP-899), librdkafka,
+    franz-go."""
     stack = two_per_rack
     bootstrap = ",".join(stack.bootstrap(rack) for rack in RACKS)
     clients = ("java", "go")
@@ -73,7 +74,7 @@ def test_the_last_proxies_of_a_rack_are_killed_and_clients_go_to_another_racks(t
     assert_right(tally)
 
 
-def test_one_that_starts_and_cant_be_ready_yet_harms_nobody(two_per_rack: Stack) -> None:
+def test_a_proxy_that_starts_and_is_not_ready_harms_no_client(two_per_rack: Stack) -> None:
     stack = two_per_rack
     own = stack.proxies["rack-a"].settings
     with Load({"rack-a": stack.bootstrap("rack-a")}, LOAD) as load:

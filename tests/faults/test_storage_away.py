@@ -1,4 +1,4 @@
-"""Object storage fails under load: diskless produces are tried again, classic topics don't notice."""
+"""Object storage fails under load: diskless produces are retried, classic topics are not affected."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.toxiproxy import closed_link, toxiproxy_server
 from tests.support.waiting import wait_for
 
 
-def test_a_directory_that_is_gone_for_a_while(stack: Stack) -> None:
+def test_a_directory_that_is_missing_for_a_while(stack: Stack) -> None:
     directory, elsewhere = stack.directory / "wal", stack.directory / "wal-elsewhere"
     with load_of(stack) as load:
         wait_for_more(load, DISKLESS)

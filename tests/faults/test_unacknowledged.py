@@ -1,4 +1,4 @@
-"""Records with acks 0 of a client that has left: as on a broker, what came before the end is stored."""
+"""Records with acks 0 of a client that has left are stored, as on a broker, if they arrived before the end."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from tests.unit.wire.trees import encode, request_type
 
 PRODUCE, VERSION = 0, 9
 FROZEN_SECONDS = 2.5
-"""Longer than the proxy takes to look after connections that it does not read from, and shorter than it takes until a
-broker that hangs is fenced."""
+"""Seconds that are longer than the proxy takes to notice ended connections that it does not read from, and shorter than
+the time until a hanging broker is fenced."""
 SENT = {"one": (1, 20), "many": (40, 900_000)}
-"""Records and bytes of each: one that waits alone, and far more than sockets and buffers on the way take."""
+"""Number and size of records: one that waits alone, and far more than sockets and buffers on the way hold."""
 
 
 def frame(topic: str, value: bytes) -> bytes:
-    """A Produce request with acks 0."""
+    """Build a Produce request with acks 0."""
     data = [{"name": topic, "partition_data": [{"index": 0, "records": bytes(make_batch([value]))}]}]
     entity = request_type(PRODUCE, VERSION)
     return request(PRODUCE, VERSION, encode(entity, filled(entity, {"timeout": 30_000, "topic_data": data})))
@@ -35,11 +35,13 @@ def frame(topic: str, value: bytes) -> bytes:
 
 @pytest.mark.parametrize("kind", [CLASSIC, DISKLESS])
 @pytest.mark.parametrize("sent", SENT)
-def test_all_is_stored_though_the_broker_hangs_when_the_client_leaves(stack: Stack, kind: str, sent: str) -> None:
+def test_all_records_are_stored_although_the_broker_hangs_when_the_client_leaves(
+    stack: Stack, kind: str, sent: str
+) -> None:
     count, size = SENT[sent]
     topic = f"unacknowledged-{kind}-{sent}-{uuid.uuid4().hex[:6]}"
     create_topic(stack, topic, kind, assignment=[[LEADER, 1, 3]] if kind == CLASSIC else None)
-    # The leader's broker has heard of it, and leads: it would refuse records of what it does not know.
+    # The leader's broker must know the topic and lead it; otherwise it would reject the records.
     topic_id(stack, topic)
     offsets(stack, topic)
     values = [f"{number:0{size}d}".encode() for number in range(count)]

@@ -1,1 +1,1 @@
-"""A cluster of three racks, of which the third one has no broker at first, and loses it in the end."""
+"""A cluster of three racks; the third rack has no broker at first, and loses it in the end."""

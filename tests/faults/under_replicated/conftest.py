@@ -1,4 +1,4 @@
-"""The stack of this folder, and what it lets be waited for."""
+"""The stack of this folder, and the states that its tests wait for."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WAIT_SECONDS = 60.0
 AT_ONCE = 2
 """Partitions that get replicas at the same time."""
 LATE_NODE = 3
-"""The broker of the third rack, which never was there when the first test begins."""
+"""Broker of the third rack, which has never run when the first test begins."""
 
 
 @pytest.fixture(scope="package")
@@ -27,6 +27,6 @@ def two_of_three() -> Iterator[Stack]:
 
 
 def hold_lease(stack: Stack, milliseconds: int) -> None:
-    """So long no proxy of the stack completes anything."""
+    """Hold the lease, so that no proxy of the stack completes anything for this long."""
     with redis.Redis.from_url(stack.redis.url) as store:
         store.set(f"{FLEET_PREFIX}lease:{LEASE}", "the test", px=milliseconds)

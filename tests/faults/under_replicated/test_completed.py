@@ -1,6 +1,6 @@
-"""Topics that are made while a broker has never been there are complete soon after it has come, whoever dies meanwhile.
+"""Topics that are created before a broker ever ran are complete soon after it starts, even if proxies die meanwhile.
 
-Three racks, of which one never had a broker. What is asked of the brokers past the proxies tells how it stands.
+One of three racks has never had a broker. The tests read the state directly from the brokers.
 """
 
 from __future__ import annotations
@@ -40,24 +40,24 @@ from tests.support.topics import CLASSIC, DISKLESS, create_topic, delete_topic
 from tests.support.waiting import wait_for
 
 COMPLETE_SECONDS = 120.0
-"""From the start of the broker that was missing."""
+"""Seconds from the start of the missing broker."""
 TOPICS = {("whole", CLASSIC): 6, ("whole", DISKLESS): 3, ("grown", CLASSIC): 2, ("grown", DISKLESS): 2}
-"""Partitions of each; those of `grown` become GROWN."""
+"""Partitions of each topic; those of `grown` become GROWN."""
 GROWN = 4
 EXACT = [[1, 3, 2], [3, 2, 1]]
-"""Replicas of the partitions that the classic one gets: the brokers refuse it."""
+"""Replica assignment that the classic topic gets: the brokers reject it."""
 RECORDS = 20
 LIST = ["topics", "list", "--under-replicated"]
 
-# No second try: the stack is not again as it was, with a broker that never was there.
+# No second try: the stack cannot be restored to a state in which a broker never ran.
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(300), pytest.mark.flaky(reruns=0)]
 
 Replicas = dict[str, list[tuple[list[int], list[int]]]]
-"""Replicas and those in sync of each partition, by topic."""
+"""Replicas and in-sync replicas of each partition, by topic."""
 
 
 def replicas(direct: AdminClient, topics: Sequence[str]) -> Replicas:
-    """As a broker tells it; empty for one that it does not know."""
+    """Return the replicas that a broker knows; empty for an unknown topic."""
     known = direct.list_topics(timeout=WAIT_SECONDS).topics
     return {
         topic: [(list(one.replicas), list(one.isrs)) for _, one in sorted(known[topic].partitions.items())]
@@ -67,7 +67,7 @@ def replicas(direct: AdminClient, topics: Sequence[str]) -> Replicas:
 
 
 def lease_holder(stack: Stack) -> str:
-    """The rack of the proxy that completes topics."""
+    """Return the rack of the proxy that completes topics."""
     with redis.Redis.from_url(stack.redis.url) as store:
         holder: Any = store.get(f"{FLEET_PREFIX}lease:{LEASE}")
     rack = holder.decode().partition("/")[0] if holder else ""
@@ -75,7 +75,7 @@ def lease_holder(stack: Stack) -> str:
 
 
 def kill_lease_holder(stack: Stack) -> str:
-    """SIGKILL to a proxy that is alive and completes topics; its rack."""
+    """Send SIGKILL to a live proxy that completes topics; return its rack."""
 
     def alive() -> bool:
         rack = lease_holder(stack)
@@ -88,7 +88,7 @@ def kill_lease_holder(stack: Stack) -> str:
 
 
 def listed(stack: Stack) -> dict[str, list[dict[str, Any]]]:
-    """What `topics list --under-replicated` tells, by topic."""
+    """Return the output of `topics list --under-replicated`, by topic."""
     config = str(stack.config_path("rack-a"))
     done = CliRunner().invoke(app, [*LIST, "--json", "--config", config])
     assert done.exit_code == 0, f"{done.stderr}\n{done.exception!r}"
@@ -99,15 +99,16 @@ def listed(stack: Stack) -> dict[str, list[dict[str, Any]]]:
 
 
 def gauges(stack: Stack) -> list[float]:
-    """Topics and partitions that lack replicas, and whether they have an age, as all running proxies tell it."""
-    told = [Metrics(stack, rack) for rack in stack.proxies if stack.process(f"proxy-{rack}").running]
+    """Return the metrics of all running proxies: topics and partitions that lack replicas, and whether they have an
+    age."""
+    scraped = [Metrics(stack, rack) for rack in stack.proxies if stack.process(f"proxy-{rack}").running]
     names = ("under_replicated_topics", "under_replicated_partitions", "under_replicated_oldest_seconds")
-    topics, partitions, age_s = (sum(metrics.value(name) for metrics in told) for name in names)
+    topics, partitions, age_s = (sum(metrics.value(name) for metrics in scraped) for name in names)
     return [topics, partitions, float(age_s > 0)]
 
 
 @pytest.mark.timeout(450)
-def test_complete_after_the_broker_has_come_though_proxies_are_killed(two_of_three: Stack) -> None:
+def test_topics_are_complete_after_the_broker_starts_although_proxies_are_killed(two_of_three: Stack) -> None:
     stack = two_of_three
     direct = AdminClient({"bootstrap.servers": stack.direct_bootstrap})
     client = AdminClient({"bootstrap.servers": stack.bootstrap("rack-b")})
@@ -127,15 +128,15 @@ def test_complete_after_the_broker_has_come_though_proxies_are_killed(two_of_thr
     counts = {name: len(of_topic) for name, of_topic in sent.items()}
 
     def heard_of() -> bool:
-        told = [replicas(broker, list(sent)) for broker in brokers]
-        return all({name: len(of_topic) for name, of_topic in found.items()} == counts for found in told)
+        known = [replicas(broker, list(sent)) for broker in brokers]
+        return all({name: len(of_topic) for name, of_topic in found.items()} == counts for found in known)
 
     wait_for(heard_of, "not every broker knows all partitions")
     for name, of_topic in sent.items():
         produce_to(stack.bootstrap("rack-a"), name, of_topic)
     count = sum(map(len, sent.values()))
     assert all(sorted(has) == [1, 2] for of_topic in replicas(direct, list(sent)).values() for has, _ in of_topic)
-    wait_for(lambda: gauges(stack) == [len(sent), count, 1.0], "the metrics do not tell what is missing")
+    wait_for(lambda: gauges(stack) == [len(sent), count, 1.0], "the metrics do not show the missing replicas")
     rows = listed(stack)
     assert {name: len(of_topic) for name, of_topic in rows.items() if name in sent} == counts
     for row in (row for name in sent for row in rows[name]):
@@ -173,7 +174,7 @@ def test_complete_after_the_broker_has_come_though_proxies_are_killed(two_of_thr
     wait_for(lambda: not wishes(stack), "what is complete is not forgotten")
     for rack in killed:
         wait_ready(stack.admin_url(rack))
-    wait_for(lambda: gauges(stack) == [0.0, 0.0, 0.0], "the metrics still tell of something missing")
+    wait_for(lambda: gauges(stack) == [0.0, 0.0, 0.0], "the metrics still show missing replicas")
     assert not listed(stack).keys() & sent.keys()
     for name, of_topic in sent.items():
         got = read_partitions(stack.bootstrap("rack-c"), name, len(of_topic))
@@ -186,7 +187,7 @@ def test_complete_after_the_broker_has_come_though_proxies_are_killed(two_of_thr
 
 
 def wishes(stack: Stack) -> list[Pending]:
-    """What is remembered of topics that lack replicas."""
+    """Return the stored wishes of topics that lack replicas."""
 
     async def ask() -> list[Pending]:
         settings = load_settings(stack.config_path("rack-a"))
@@ -202,7 +203,7 @@ def wishes(stack: Stack) -> list[Pending]:
 
 
 class Victim(Fuse):
-    """A proxy, in this process, that completes one topic and dies after so many writes."""
+    """A proxy in this process that completes one topic and dies after a number of writes."""
 
     def __init__(self, stack: Stack, topic: str, writes: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
         super().__init__(writes)
@@ -211,7 +212,7 @@ class Victim(Fuse):
         self._monkeypatch = monkeypatch
 
     async def run(self) -> None:
-        """Until nothing is left to do, or death."""
+        """Run until nothing is left to do, or until death."""
         store, cluster = await connect(self._settings.redis), Cluster(self._settings)
         self._monkeypatch.setattr(module, "reassign", self._reassign)
         try:
@@ -234,15 +235,15 @@ class Victim(Fuse):
             cluster.service.close()
             await store.aclose()
 
-    async def _reassign(self, *told: Any) -> Any:
-        return await self.write(lambda: REASSIGN(*told))
+    async def _reassign(self, *arguments: Any) -> Any:
+        return await self.write(lambda: REASSIGN(*arguments))
 
 
 REASSIGN = module.reassign
 
 
 class _OfOneTopic:
-    """The store, as if nothing else were remembered."""
+    """The store, reduced to one topic's wish."""
 
     def __init__(self, store: RedisPendingTopics, topic: str, victim: Victim) -> None:
         self._store = store
@@ -268,10 +269,10 @@ class _OfOneTopic:
             await self._victim.write(lambda: self._store.forget(wishes))
 
 
-def test_the_next_one_goes_on_wherever_the_first_was_killed(
+def test_the_next_proxy_continues_wherever_the_first_was_killed(
     two_of_three: Stack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With two replicas of three, and an intent that nobody has seen through; on the brokers, and the store."""
+    """The topic has two replicas of three, and an unfinished intent, both on the brokers and in the store."""
     stack = two_of_three
     stack.heal()
     if not stack.process(f"broker-{LATE_NODE}").running:
@@ -281,7 +282,7 @@ def test_the_next_one_goes_on_wherever_the_first_was_killed(
     unharmed = Victim(stack, wish_for(stack, "unharmed"), None, monkeypatch)
     asyncio.run(unharmed.run())
     assert unharmed.writes >= 4
-    # The brokers learn one after the other of replicas that are in sync.
+    # The brokers learn one after the other which replicas are in sync.
     wait_for(lambda: complete_of(direct, ["unharmed"]) == ["unharmed"], "what nobody harmed is not complete")
     left = []
     for writes in range(1, unharmed.writes + 1):
@@ -308,7 +309,7 @@ def test_the_next_one_goes_on_wherever_the_first_was_killed(
 
 
 def wish_for(stack: Stack, topic: str, wanted: int = 3) -> str:
-    """A topic of two partitions with two replicas each, and the intent that they have more; its name."""
+    """Create a topic with two partitions of two replicas each, and the intent to add replicas; return its name."""
     made = [[1, 2], [2, 1]]
     create_topic(stack, topic, CLASSIC, assignment=made)
     long_ago_ms = time.time_ns() // 1_000_000 - 3_600_000
@@ -329,7 +330,7 @@ def wish_for(stack: Stack, topic: str, wanted: int = 3) -> str:
 
 
 async def make_smaller(stack: Stack, topic: str) -> None:
-    """Somebody leaves it one replica of each partition."""
+    """Reduce each partition to one replica, as an operator might do."""
     cluster = Cluster(load_settings(stack.config_path("rack-a")))
     try:
         await cluster.refresh()
@@ -339,7 +340,7 @@ async def make_smaller(stack: Stack, topic: str) -> None:
 
 
 def complete_of(direct: AdminClient, topics: Sequence[str]) -> list[str]:
-    """Those of the topics that have three replicas, in sync."""
+    """Return the topics that have three replicas, all in sync."""
     return [
         name
         for name, partitions in replicas(direct, topics).items()

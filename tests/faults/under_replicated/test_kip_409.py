@@ -1,7 +1,7 @@
-"""KIP-409 on real brokers: topics and partitions that they refuse are made with those that live.
+"""KIP-409 on real brokers: topics and partitions that the brokers reject are created on the live brokers.
 
-The third rack's broker is none of the cluster's any more, as if it never had been: `test_completed.py` begins with one
-that never was.
+The third rack's broker is removed from the cluster, as if it had never existed; `test_completed.py` begins before it
+ran.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ CREATE_TOPICS, CREATE_PARTITIONS = 19, 37
 NONE, UNKNOWN_TOPIC_OR_PARTITION, TOPIC_ALREADY_EXISTS = 0, 3, 36
 INVALID_REPLICATION_FACTOR, INVALID_REPLICA_ASSIGNMENT = 38, 39
 OFF = "rack-c"
-"""The proxy of this rack has the setting off."""
+"""Rack whose proxy has the setting off."""
 KINDS = ("classic", "diskless")
 EXACT = [[1, LATE_NODE, 2], [2, 1, LATE_NODE]]
 
-# No second try: the stack is not again as it was, with a broker that never was there.
+# No second try: the stack cannot be restored to a state in which a broker never ran.
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(300), pytest.mark.flaky(reruns=0)]
 
 
 @pytest.fixture(scope="module")
 def with_one_off(two_of_three: Stack) -> Iterator[Stack]:
-    """The proxy of one rack does not do it, and none completes anything."""
+    """Turn the setting off at the proxy of one rack, and let no proxy complete anything."""
     stack = two_of_three
     stack.heal()
     hold_lease(stack, 600_000)
@@ -55,7 +55,7 @@ def one_lost(with_one_off: Stack, tools: JavaTools) -> Stack:
 
 
 def lose(stack: Stack, tools: JavaTools) -> None:
-    """Have the third rack's broker be none of the cluster's any more."""
+    """Remove the third rack's broker from the cluster."""
     if stack.process(f"broker-{LATE_NODE}").running:
         stack.stop_broker(LATE_NODE)
         unregister = ("unregister", "--bootstrap-server", stack.kafka.address(1), "--id", str(LATE_NODE))
@@ -67,7 +67,7 @@ def admin(bootstrap: str) -> AdminClient:
 
 
 def code_of(done: Callable[[], Any]) -> int:
-    """The error code of an Admin client's call."""
+    """Return the error code of an Admin client's call."""
     try:
         done()
     except KafkaException as error:
@@ -78,7 +78,7 @@ def code_of(done: Callable[[], Any]) -> int:
 def create(
     bootstrap: str, name: str, replicas: int = 3, partitions: int = 2, *, validate_only: bool = False, **options: Any
 ) -> int:
-    """The error code of a creation."""
+    """Return the error code of a creation."""
     many = {} if "replica_assignment" in options else {"replication_factor": replicas}
     client = admin(bootstrap)
     topic = NewTopic(name, partitions, **many, **options)
@@ -87,19 +87,21 @@ def create(
 
 
 def grow(bootstrap: str, name: str, count: int, *, validate_only: bool = False, **options: Any) -> int:
-    """The error code of new partitions."""
+    """Return the error code of adding partitions."""
     client = admin(bootstrap)
     made = client.create_partitions([NewPartitions(name, count, **options)], validate_only=validate_only)
     return code_of(lambda: made[name].result(40))
 
 
 def replicas(stack: Stack, name: str, partitions: int | None = None) -> list[list[int]]:
-    """Of each partition as the brokers tell it, once both know so many; none of a topic that they don't know."""
+    """Return each partition's replicas, once both brokers know `partitions` of them; none for an unknown topic."""
     clients = [admin(stack.kafka.address(node)) for node in (1, 2)]
     deadline = time.monotonic() + WAIT_SECONDS
     while True:
-        told = [client.list_topics(timeout=WAIT_SECONDS).topics.get(name) for client in clients]
-        found = [[list(one.replicas) for _, one in sorted(topic.partitions.items())] if topic else [] for topic in told]
+        known = [client.list_topics(timeout=WAIT_SECONDS).topics.get(name) for client in clients]
+        found = [
+            [list(one.replicas) for _, one in sorted(topic.partitions.items())] if topic else [] for topic in known
+        ]
         if found[0] == found[1] and (partitions is None or len(found[0]) == partitions):
             return found[0]
         assert time.monotonic() < deadline, f"{name}: {found}"
@@ -107,7 +109,7 @@ def replicas(stack: Stack, name: str, partitions: int | None = None) -> list[lis
 
 
 def remembered(stack: Stack) -> Counter[str]:
-    """How many wishes there are for each topic."""
+    """Return the number of wishes for each topic."""
     with redis.Redis.from_url(stack.redis.url) as store:
         keys: Any = store.keys(f"{REPLICATION_PREFIX}*:pending")
         wishes: list[Any] = [wish for key in keys for wish in store.hvals(key)]  # type: ignore[union-attr]
@@ -116,7 +118,7 @@ def remembered(stack: Stack) -> Counter[str]:
 
 
 def test_partitions_of_topics_that_lost_a_broker_for_good(with_one_off: Stack, tools: JavaTools) -> None:
-    """The brokers give new partitions as many replicas as the others have, those of the lost broker among them."""
+    """The brokers give new partitions as many replicas as the others have, including the lost broker."""
     stack, proxy = with_one_off, with_one_off.bootstrap("rack-a")
     names = {f"lost-{kind}": {"diskless.enable": "true"} if kind == "diskless" else {} for kind in KINDS}
     for name, config in names.items():
@@ -135,7 +137,7 @@ def test_partitions_of_topics_that_lost_a_broker_for_good(with_one_off: Stack, t
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_the_brokers_refuse_is_made_and_what_it_lacks_is_remembered(one_lost: Stack, kind: str) -> None:
+def test_a_rejected_topic_is_created_and_its_missing_replicas_are_stored_as_a_wish(one_lost: Stack, kind: str) -> None:
     stack, name = one_lost, f"made-{kind}"
     config = {"diskless.enable": "true"} if kind == "diskless" else {}
     proxy = stack.bootstrap("rack-a")
@@ -183,7 +185,7 @@ def test_an_exact_assignment_is_made_with_its_live_replicas(one_lost: Stack, kin
     assert grow(proxy, name, 3) != NONE
 
 
-def test_every_version_and_every_topic_of_a_request_for_itself(one_lost: Stack) -> None:
+def test_every_version_treats_each_topic_of_a_request_separately(one_lost: Stack) -> None:
     stack = one_lost
     for version in range(2, 8):
         topics = [
@@ -193,9 +195,9 @@ def test_every_version_and_every_topic_of_a_request_for_itself(one_lost: Stack) 
             {"name": "", "num_partitions": 1, "replication_factor": 3},
             {"name": f"raw-{version}-default", "num_partitions": -1 if version >= 4 else 1, "replication_factor": 3},
         ]
-        told = ask(stack.bootstrap("rack-a"), CREATE_TOPICS, version, topics=topics, timeout=30_000)["topics"]
-        codes = {topic["name"]: topic["error_code"] for topic in told}
-        assert [topic["name"] for topic in told] == [topic["name"] for topic in topics]
+        created = ask(stack.bootstrap("rack-a"), CREATE_TOPICS, version, topics=topics, timeout=30_000)["topics"]
+        codes = {topic["name"]: topic["error_code"] for topic in created}
+        assert [topic["name"] for topic in created] == [topic["name"] for topic in topics]
         assert codes == {
             f"raw-{version}": NONE,
             f"raw-{version}-direct": NONE,
@@ -204,7 +206,7 @@ def test_every_version_and_every_topic_of_a_request_for_itself(one_lost: Stack) 
             f"raw-{version}-default": NONE,
         }
         if version >= 5:
-            (made,) = (topic for topic in told if topic["name"] == f"raw-{version}")
+            (made,) = (topic for topic in created if topic["name"] == f"raw-{version}")
             assert (made["num_partitions"], made["replication_factor"]) == (1, 2)
             assert {"min.insync.replicas"} <= {config["name"] for config in made["configs"]}
         if version >= 7:
@@ -213,7 +215,7 @@ def test_every_version_and_every_topic_of_a_request_for_itself(one_lost: Stack) 
     assert not any("direct" in name or "none" in name for name in remembered(stack))
 
 
-def test_java_tools_see_nothing_of_it(one_lost: Stack, tools: JavaTools) -> None:
+def test_java_tools_notice_nothing(one_lost: Stack, tools: JavaTools) -> None:
     stack = one_lost
     main = f"{TOOLS}.TopicCommand"
     for name in ("java-classic", "diskless.java"):
@@ -232,7 +234,7 @@ def test_java_tools_see_nothing_of_it(one_lost: Stack, tools: JavaTools) -> None
     assert remembered(stack)["java-classic"] == 1, "the wish is about all partitions"
 
 
-def test_topics_on_demand_are_made_too(one_lost: Stack) -> None:
+def test_automatic_topic_creation_works_too(one_lost: Stack) -> None:
     stack, sent = one_lost, []
     for name in ("on-demand", "diskless.on-demand"):
         producer = Producer({"bootstrap.servers": stack.bootstrap("rack-a"), "topic.metadata.refresh.interval.ms": 500})
@@ -243,7 +245,7 @@ def test_topics_on_demand_are_made_too(one_lost: Stack) -> None:
     assert sent == [None, None]
 
 
-def test_without_the_store_the_refusal_stands_and_nothing_is_made(one_lost: Stack) -> None:
+def test_without_the_store_the_brokers_error_is_returned_and_nothing_is_created(one_lost: Stack) -> None:
     stack = one_lost
     stack.pause("redis")
     try:
