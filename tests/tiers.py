@@ -102,7 +102,7 @@ FULL_ONLY: tuple[FullOnly, ...] = (
     FullOnly(
         "integration/check/test_misconfigurations.py",
         "a check and the start of a proxy for each case; a few cases of each kind are quick",
-        r"^test_beside_a_running_fleet\[(?!port_taken|rack_unknown|broker_address|redis_port|tls_to_plain)",
+        r"^test_next_to_a_running_fleet\[(?!port_taken|rack_unknown|broker_address|redis_port|tls_to_plain)",
     ),
     # A second proof of something that is quick.
     FullOnly("differential/test_differential.py", "proves the comparison, not the product", r"^test_a_planted_bug"),

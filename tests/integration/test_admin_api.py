@@ -28,7 +28,7 @@ COUNT = 50
 
 
 def command(*arguments: str) -> str:
-    """What a command prints; it must succeed."""
+    """Return the output of a command; it must succeed."""
     done = subprocess.run(
         [sys.executable, "-m", "proxy", *arguments], capture_output=True, text=True, timeout=100, check=False
     )
@@ -38,7 +38,7 @@ def command(*arguments: str) -> str:
 
 @contextmanager
 def astray(stack: Stack) -> Iterator[Producer]:
-    """A client whose topic's leader is in another rack than the proxy, connected."""
+    """Connect a client that reads a topic whose leader is in another rack than the proxy."""
     producer = Producer({"bootstrap.servers": stack.bootstrap(RACK), "client.id": CLIENT_ID})
     for _ in range(COUNT):
         producer.produce(FAR, b"x" * 1_000)
@@ -64,7 +64,7 @@ def test_connections_that_cross_are_listed_with_bytes_rate_and_cost(stack: Stack
     with astray(stack):
         connections = ask_ok(url, "connections?contains=ASTRAY")
         rows = [row for row in connections["connections"] if row["crossed_bytes"]]
-        # Several where the client had to connect again.
+        # There are several if the client had to reconnect.
         assert sum(row["crossed_bytes"] for row in rows) > COUNT * 1_000
         row = rows[0]
         assert row["client_id"] == "astray[bold]\\x1b[31m\\u202e"
@@ -77,7 +77,7 @@ def test_connections_that_cross_are_listed_with_bytes_rate_and_cost(stack: Stack
         assert "astray[bold]\\x1b[31m" in shown
         assert "\x1b" not in shown
     topics = {topic["name"]: topic for topic in ask_ok(url, "topics?contains=admin-api")["topics"]}
-    # What the client sends once more crosses once more.
+    # Bytes that the client resends cross again.
     assert topics[FAR]["crossed_bytes"] >= topics[FAR]["produced_bytes"] > COUNT * 1_000
     assert topics[FAR]["diskless"] is False
     assert (topics[diskless]["diskless"], topics[diskless]["partitions"]) == (True, 1)
@@ -119,7 +119,7 @@ def test_errors_are_folded_with_their_cause(stack: Stack) -> None:
     url = stack.admin_url(RACK)
 
     def rejected() -> list[dict[str, Any]]:
-        # Of several that come within a second one is logged: it may be another test's.
+        # One error per second is logged; it may be another test's.
         with Raw(stack.bootstrap(RACK)) as client:
             client.send(b"GET / HTTP/1.1\r\n\r\n")
             assert client.answer() is None

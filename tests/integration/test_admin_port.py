@@ -1,4 +1,4 @@
-"""The admin port as monitoring sees it: `/healthz`, `/readyz`, and what `/metrics` says of a known bit of traffic."""
+"""The admin port as monitoring sees it: `/healthz`, `/readyz`, and `/metrics` after a known bit of traffic."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_health_and_readiness(stack: Stack) -> None:
     assert caught.value.code == 404
 
 
-def test_metrics_tell_of_the_traffic(stack: Stack) -> None:
+def test_metrics_count_the_traffic(stack: Stack) -> None:
     diskless = new_topic(stack, "metrics", DISKLESS)
     far = f"metrics-classic-{uuid.uuid4().hex[:6]}"
     create_topic(stack, far, CLASSIC, assignment=[[3, 1, 2]])
@@ -45,8 +45,8 @@ def test_metrics_tell_of_the_traffic(stack: Stack) -> None:
     def more(name: str, **labels: str) -> float:
         return after.value(name, **labels) - before.value(name, **labels)
 
-    # Records are counted by kind, by the client's rack and by the rack that served them: the classic leader is far, and
-    # what is not read from the replica beside it is told with its reason.
+    # Records are counted by kind, by the client's rack and by the rack that served them. The classic leader is in
+    # another rack. Reads that do not use the replica in the own rack are counted with their reason.
     for kind, direction, where in (
         ("diskless", "produce", {"serving_rack": RACK}),
         ("diskless", "fetch", {"serving_rack": RACK}),
@@ -83,7 +83,7 @@ def test_metrics_tell_of_the_traffic(stack: Stack) -> None:
         assert more(nothing) == 0
 
 
-def test_what_is_no_kafka_is_refused_and_counted(stack: Stack) -> None:
+def test_connections_without_kafka_are_refused_and_counted(stack: Stack) -> None:
     before = Metrics(stack, RACK).value("protocol_errors_total")
     with pytest.raises((ConnectionError, urllib.error.URLError)):
         urllib.request.urlopen(f"http://{stack.bootstrap(RACK)}/", timeout=10)

@@ -1,4 +1,4 @@
-"""`diskless-proxy run` with settings of TLS and SASL that can't be used: one line, and no secret in it."""
+"""Run `diskless-proxy run` with unusable TLS and SASL settings: one line, without any secret."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.bad_start import Ports, command, refusal
 
 
 @pytest.mark.parametrize(
-    ("overrides", "told"),
+    ("overrides", "expected"),
     [
         (
             {"listeners": {"tls": {"certificate_file": "{here}/none.pem", "key_password": "hush"}}},
@@ -47,17 +47,17 @@ from tests.support.bad_start import Ports, command, refusal
         ({"brokers": {"sasl": {"username": "proxy", "password": "hush"}}}, "sasl has no effect with security_protocol"),
     ],
 )
-def test_it_is_refused_at_the_start(tmp_path: Path, overrides: dict[str, Any], told: str) -> None:
+def test_unusable_settings_are_rejected_at_the_start(tmp_path: Path, overrides: dict[str, Any], expected: str) -> None:
     ca = trustme.CA()
     for name in ("one", "two"):
         ca.issue_cert("localhost").private_key_and_cert_chain_pem.write_to_path(str(tmp_path / f"{name}.pem"))
     line = refusal(command(tmp_path, Ports(), filled(overrides, str(tmp_path))))
-    assert told.replace("{here}", str(tmp_path)) in line
+    assert expected.replace("{here}", str(tmp_path)) in line
     assert "hush" not in line
 
 
 def filled(value: Any, here: str) -> Any:
-    """With the folder's name in all texts."""
+    """Replace the folder's placeholder in all texts."""
     if isinstance(value, dict):
         return {name: filled(one, here) for name, one in value.items()}
     return value.replace("{here}", here)

@@ -1,4 +1,5 @@
-"""`diskless-proxy run` that can't start: one line with cause and remedy, or a state that heals."""
+"""Runs of `diskless-proxy run` that cannot start: one line with cause and remedy, or a state that recovers by
+itself."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ from tests.support.toxiproxy import closed_link, toxiproxy_server
 
 @contextmanager
 def store(directory: Path, port: int) -> Iterator[Valkey]:
-    """A Redis-compatible server."""
+    """Start a Redis-compatible server."""
     (directory / "logs").mkdir(exist_ok=True)
     server = Valkey(directory, port)
     server.prepare()
@@ -37,7 +38,7 @@ def store(directory: Path, port: int) -> Iterator[Valkey]:
         server.process.wait_ended()
 
 
-def test_settings_that_cant_be_used_are_named_all_at_once(tmp_path: Path) -> None:
+def test_all_unusable_settings_are_named_at_once(tmp_path: Path) -> None:
     overrides = {
         "diskles.append.commit.interval.ms": 5,
         "diskless.append.buffer.max.bytes": "many",
@@ -55,17 +56,17 @@ def test_settings_that_cant_be_used_are_named_all_at_once(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("overrides", "told"),
+    ("overrides", "expected"),
     [
         ({"storage": {"url": "ftp://there"}}, "storage.url"),
         ({"diskless.storage.class.name": "nowhere:Class"}, "diskless.storage.class.name"),
     ],
 )
-def test_a_storage_that_does_not_exist_is_named(tmp_path: Path, overrides: dict[str, Any], told: str) -> None:
-    assert told in refusal(command(tmp_path, Ports(), overrides))
+def test_a_storage_that_does_not_exist_is_named(tmp_path: Path, overrides: dict[str, Any], expected: str) -> None:
+    assert expected in refusal(command(tmp_path, Ports(), overrides))
 
 
-def test_a_missing_file_and_one_that_is_no_yaml(tmp_path: Path) -> None:
+def test_a_missing_file_and_a_file_that_is_not_yaml(tmp_path: Path) -> None:
     arguments = [sys.executable, "-m", "proxy", "run", "--config"]
     broken = tmp_path / "broken.yaml"
     broken.write_text("rack: [unclosed")
@@ -99,7 +100,7 @@ def test_a_taken_port_is_named_with_its_setting(tmp_path: Path, part: str, setti
         ("appendonly", "no", "set it to yes"),
     ],
 )
-def test_a_store_that_may_lose_commits_is_refused(tmp_path: Path, name: str, value: str, remedy: str) -> None:
+def test_a_store_that_may_lose_commits_is_rejected(tmp_path: Path, name: str, value: str, remedy: str) -> None:
     ports = Ports()
     with store(tmp_path, ports.redis) as server:
         with redis.Redis.from_url(server.url) as client:
@@ -109,7 +110,7 @@ def test_a_store_that_may_lose_commits_is_refused(tmp_path: Path, name: str, val
     assert remedy in line
 
 
-def test_a_store_that_knows_nothing_of_the_objects_is_refused(tmp_path: Path) -> None:
+def test_a_store_without_the_objects_is_rejected(tmp_path: Path) -> None:
     ports = Ports()
     (tmp_path / "wal" / "coordinator").mkdir(parents=True)
     (tmp_path / "wal" / "coordinator" / "identity").write_text("0123456789abcdef0123456789abcdef")
@@ -119,7 +120,7 @@ def test_a_store_that_knows_nothing_of_the_objects_is_refused(tmp_path: Path) ->
     assert "fix redis.url" in line
 
 
-def test_it_waits_for_storage_then_store_then_brokers_and_says_for_which(stack: Stack, tmp_path: Path) -> None:
+def test_the_start_waits_for_storage_then_store_then_brokers_and_names_each(stack: Stack, tmp_path: Path) -> None:
     ports = Ports()
     admin_url = f"http://{HOST}:{ports.admin}"
     (tmp_path / "wal").write_text("no directory")
@@ -145,7 +146,7 @@ def test_it_waits_for_storage_then_store_then_brokers_and_says_for_which(stack: 
             proxy.kill()
 
 
-def test_told_to_end_while_it_waits_it_ends(tmp_path: Path) -> None:
+def test_sigterm_ends_a_waiting_start(tmp_path: Path) -> None:
     ports = Ports()
     proxy = Process("proxy", command(tmp_path, ports, {}), tmp_path / "proxy.log")
     proxy.start()

@@ -1,4 +1,4 @@
-"""Record bytes by topic are those that clients moved, in every form of Produce and Fetch, and cross where they do."""
+"""Record bytes by topic are the bytes that clients moved, in every form of Produce and Fetch, and cross if they do."""
 
 from __future__ import annotations
 
@@ -30,24 +30,24 @@ from tests.support.topics import CLASSIC, DISKLESS, create_topic, delete_topic, 
 from tests.support.waiting import wait_for
 
 CLIENT_ID = "counted"
-"""Of its own: proxies remember which rack a client of some other name said that it is in."""
+"""Client ID of this test only: proxies cache the rack that a client of another name reported."""
 PRODUCE_VERSIONS = (3, 7, 9, 12, 13)
 FETCH_VERSIONS = (4, 7, 11, 12, 13, 17)
 
 Topics = dict[str, tuple[str, int]]
-"""By name: kind, and whose listener is asked."""
+"""Kind and listener's broker, by topic name."""
 
 
 @pytest.fixture
 def topics() -> Topics:
-    """The near one, the far one and the diskless one, by names that nobody had: what is counted of one stays."""
+    """Create the near, the far and the diskless topic, with new names, because counts of a name stay."""
     labels = {"near": (CLASSIC, NEAR), "far": (CLASSIC, LEADER), "diskless": (DISKLESS, LEADER)}
     return {f"counted-{label}-{uuid.uuid4().hex[:6]}": asked for label, asked in labels.items()}
 
 
 @pytest.fixture
 def ids(stack: Stack, topics: Topics) -> Iterator[dict[str, bytes]]:
-    """The topics' IDs; both partitions have leaders that know it."""
+    """Return the topics' IDs, once both partitions have leaders that know the topic."""
     for topic, (kind, node) in topics.items():
         replicas = sorted(stack.kafka.racks, key=lambda one: one != node)
         create_topic(stack, topic, kind, assignment=[replicas, replicas] if kind == CLASSIC else None, partitions=2)
@@ -103,7 +103,7 @@ def test_bytes_by_topic_are_what_clients_moved(stack: Stack, topics: Topics, ids
 
 
 def produce(connection: Raw, topic: str, ids: dict[str, bytes]) -> int:
-    """To both partitions in every form; how many bytes of records."""
+    """Produce to both partitions in every form; return the number of record bytes."""
     moved = 0
     for version in PRODUCE_VERSIONS:
         batches = [bytes(make_batch([bytes(version * 100 + index)])) for index in range(2)]
@@ -111,14 +111,14 @@ def produce(connection: Raw, topic: str, ids: dict[str, bytes]) -> int:
         partitions = [{"index": index, "records": batch} for index, batch in enumerate(batches)]
         data = [{**name, "partition_data": partitions}]
         answer = ask(connection, PRODUCE, version, CLIENT_ID, acks=-1, timeout=30_000, topic_data=data)
-        told = [one["error_code"] for one in answer["responses"][0]["partition_responses"]]
-        assert told == [0, 0], (version, answer)
+        codes = [one["error_code"] for one in answer["responses"][0]["partition_responses"]]
+        assert codes == [0, 0], (version, answer)
         moved += sum(map(len, batches))
     return moved
 
 
 def read(connection: Raw, ids: dict[str, bytes], asked: Sequence[Asked]) -> int:
-    """All of both partitions in every form; how many bytes of records."""
+    """Fetch all of both partitions in every form; return the number of record bytes."""
     return sum(
         sum(map(len, records_of(fetch(connection, version, asked, ids, CLIENT_ID, max_wait=500))))
         for version in FETCH_VERSIONS

@@ -14,7 +14,7 @@ from tests.support.topics import CLASSIC, DISKLESS, new_topic, offsets
 
 
 def delete_before(stack: Stack, topic: str, before: int, partition: int = 0) -> int | str:
-    """The new log start, or the name of the error."""
+    """Return the new log start, or the name of the error."""
     admin = AdminClient({"bootstrap.servers": stack.bootstrap("rack-a")})
     asked = TopicPartition(topic, partition, before)
     answers: dict[TopicPartition, Future[DeletedRecords]] = admin.delete_records([asked])
@@ -26,17 +26,17 @@ def delete_before(stack: Stack, topic: str, before: int, partition: int = 0) -> 
 
 
 def test_a_topic_that_is_only_compacted_keeps_its_records(stack: Stack) -> None:
-    """What would go is the newest record of each key."""
+    """Otherwise the newest record of a key could be deleted."""
     keyed = [sample._replace(key=b"key") for sample in samples(5, "policy")]
     for kind in (CLASSIC, DISKLESS):
-        for policy, told in (("compact", "POLICY_VIOLATION"), ("compact,delete", 3), ("delete", 3)):
+        for policy, expected in (("compact", "POLICY_VIOLATION"), ("compact,delete", 3), ("delete", 3)):
             topic = new_topic(stack, "delete-policy", kind, configs={"cleanup.policy": policy})
             produce_to(stack.bootstrap("rack-a"), topic, {0: keyed})
-            assert delete_before(stack, topic, 3) == told, (kind, policy)
+            assert delete_before(stack, topic, 3) == expected, (kind, policy)
             assert offsets(stack, topic, 0, "rack-b") == (0 if policy == "compact" else 3, 5)
 
 
-def test_both_kinds_of_topics_delete_records_alike(stack: Stack) -> None:
+def test_both_kinds_of_topics_delete_records_in_the_same_way(stack: Stack) -> None:
     topics = [new_topic(stack, "delete-records", kind, 2) for kind in (CLASSIC, DISKLESS)]
     for topic in topics:
         produce_to(
@@ -44,7 +44,8 @@ def test_both_kinds_of_topics_delete_records_alike(stack: Stack) -> None:
         )
 
     def read(topic: str, rack: str, offset: int) -> tuple[int, list[int]]:
-        """Where a reader that starts at `offset` begins, resetting to the earliest; and all that it reads."""
+        """Return the first offset of a reader that starts at `offset` and resets to the earliest, and all that it
+        reads."""
         with_reset = {"auto.offset.reset": "earliest", "enable.partition.eof": True}
         found: list[int] = []
         with consumer(stack.bootstrap(rack), **with_reset) as reader:
@@ -58,8 +59,8 @@ def test_both_kinds_of_topics_delete_records_alike(stack: Stack) -> None:
         return found[0] if found else -1, found
 
     for before in (10, 5, 10, 17, 31, -3):
-        told = [delete_before(stack, topic, before) for topic in topics]
-        assert told[0] == told[1], before
+        results = [delete_before(stack, topic, before) for topic in topics]
+        assert results[0] == results[1], before
     assert delete_before(stack, topics[1], 31) == "OFFSET_OUT_OF_RANGE"
     for topic in topics:
         assert offsets(stack, topic, 0, "rack-b") == (17, 30)

@@ -1,4 +1,4 @@
-"""A broker with an ID outside of `broker_node_ids`: clients reach it, or somebody is told that they can't."""
+"""A broker with an ID outside of `broker_node_ids`: clients reach it, or the operator sees that they cannot."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_its_port_is_bound_while_the_proxy_runs(
             "proxy_id": f"joining-{workers}",
             "workers": workers,
             "brokers": {"metadata_refresh_ms": 200},
-            # Other clients of the rack are not sent here.
+            # Other clients of the rack do not get this proxy.
             "listeners": {"name": "joining", "broker_node_ids": "1"},
         },
     )
@@ -67,22 +67,22 @@ def test_its_port_is_bound_while_the_proxy_runs(
     path = written(tmp_path, settings)
     clients = {"bootstrap.servers": f"{HOST}:{bootstrap}"}
 
-    def told() -> dict[int, int]:
+    def named() -> dict[int, int]:
         return {one.id: one.port for one in AdminClient(clients).list_topics(timeout=30).brokers.values()}
 
     holder = socket.create_server((HOST, start + 3))
     with holder, running(path):
         wait_ready(admin_url)
-        wait_for(lambda: told() == {1: start + 1, 2: start + 2}, "two brokers are named")
+        wait_for(lambda: named() == {1: start + 1, 2: start + 2}, "two brokers are named")
         status, text = readiness(admin_url)
         assert status == 200
         assert text.startswith(f"ready, but brokers: clients are not told of broker 3 (3: can't listen on {HOST}:")
         assert gauges(admin_url) == {"brokers": 3, "brokers_without_port": 1, "brokers_unlisted": 1}
-        # As soon as a heartbeat has said which ports the proxy has.
+        # This happens as soon as a heartbeat has reported the proxy's ports.
         wait_for(lambda: port_findings(path) == ["error", "warning"], "check finds one port taken, and one unlisted")
         assert readiness(admin_url, "api/overview")[1].count("clients are not told of broker 3") == 1
         holder.close()
-        wait_for(lambda: told() == {1: start + 1, 2: start + 2, 3: start + 3}, "all brokers are named")
+        wait_for(lambda: named() == {1: start + 1, 2: start + 2, 3: start + 3}, "all brokers are named")
         # Each worker answers for itself.
         remark = "ready, but brokers: brokers 2, 3 joined outside of listeners.broker_node_ids"
         wait_for(lambda: readiness(admin_url)[1].startswith(remark), "the remark is about the setting alone")

@@ -1,4 +1,4 @@
-"""What Kafka's own log cleaner does, as the tests of compaction lean on it."""
+"""The behaviour of Kafka's own log cleaner that the tests of compaction rely on."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_the_last_record_of_each_key_stays_at_its_offset(quick: Stack) -> None:
     assert [(header.compression, header.record_count) for header in headers] == [(4, 1), (0, 2), (0, 1)]
 
 
-def test_a_tombstone_goes_in_the_run_after_its_time_and_a_producers_last_batch_stays_empty(quick: Stack) -> None:
+def test_a_tombstone_is_removed_in_the_run_after_its_time_and_a_producers_last_batch_stays_empty(quick: Stack) -> None:
     log = CleanedLog(quick, "tombstone", configs={"delete.retention.ms": "0"})
     log.produce([batch((b"a", b"1"), sequence=0), batch((b"a", None), sequence=1), batch((b"b", b"1"))])
     log.clean()

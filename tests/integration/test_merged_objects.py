@@ -1,4 +1,4 @@
-"""Merged objects behind real proxies: the same records from every offset, in every rack, before and after they move."""
+"""Merged objects under real proxies: the same records from every offset, in every rack, before and after a swap."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SEGMENTS, RECORDS = 8, 5
 
 
 def fill(stack: Stack, topic: str) -> None:
-    """Segments from all racks in turns, with every compression."""
+    """Write segments from all racks in turns, with every compression."""
     for number in range(SEGMENTS):
         rack, compression = list(stack.proxies)[number % 3], COMPRESSIONS[number % len(COMPRESSIONS)]
         sent = samples(RECORDS, compression, 100)
@@ -41,7 +41,8 @@ def fill(stack: Stack, topic: str) -> None:
 def swap(
     stack: Stack, topic: str, first: int, count: int, keep: Callable[[BatchBounds], bool] = keep_all
 ) -> tuple[tuple[Row, ...], Row | None]:
-    """One row in the place of some of partition 0, as a job on another machine would do it: the old ones, the new."""
+    """Replace some rows of partition 0 by one row, like a job on another machine; return the old rows and the new
+    one."""
 
     async def work(stores: Stores) -> tuple[tuple[Row, ...], Row | None]:
         (entry,) = stores.named([topic])
@@ -56,22 +57,23 @@ def swap(
 
 
 def gone(stack: Stack, rows: tuple[Row, ...]) -> None:
-    """Wait until the objects are deleted: from now on nobody can have read old coordinates' bytes anew."""
+    """Wait until the objects are deleted: from then on, nobody can read bytes at old coordinates any more."""
     paths = [stack.directory / "wal" / segment_key(row.segment) for row in rows]
     wait_for(lambda: not any(path.exists() for path in paths), "objects stayed that nothing uses")
 
 
-def forget_coordinates(stack: Stack) -> None:
-    """Have all proxies ask anew, as they do after some seconds: nobody tells them of rows that were replaced."""
+def expire_coordinates(stack: Stack) -> None:
+    """Make all proxies forget coordinates, which otherwise expire after some seconds: replaced rows are not
+    announced."""
     with redis.Redis.from_url(stack.redis.url) as store:
         before = len(store.client_list(_type="pubsub"))
         assert store.client_kill_filter(_type="pubsub")
         wait_for(lambda: len(store.client_list(_type="pubsub")) >= before, "a subscription did not come back")
-    time.sleep(1)  # until those that are there again have been heard of
+    time.sleep(1)  # until all know of those that are back
 
 
 def from_every_offset(stack: Stack, topic: str, rack: str, expected: list[Stored]) -> None:
-    """A reader that begins at an offset begins with the first record that is there from it on."""
+    """Require that a reader at an offset begins with the first existing record from it on."""
     with consumer(stack.bootstrap(rack), fetch_wait_max_ms=10) as client:
         for offset in range(expected[-1].offset + 1):
             client.assign([TopicPartition(topic, 0, offset)])
@@ -86,7 +88,7 @@ def all_of(stack: Stack, topic: str, rack: str, count: int, start: int = 0) -> l
 
 
 def by_time(stack: Stack, topic: str, rack: str, times_ms: list[int]) -> list[int]:
-    """The offset of the first record of each time or later, and of the newest record of all."""
+    """Require the offset of the first record of each time or later, and of the newest record of all."""
     client, partition = admin(stack, rack), TopicPartition(topic, 0)
     specs = [*(OffsetSpec.for_timestamp(one) for one in times_ms), OffsetSpec.max_timestamp()]
     return [client.list_offsets({partition: spec})[partition].result(30).offset for spec in specs]
@@ -103,7 +105,7 @@ def test_merged_and_compacted_records_are_read_everywhere(stack: Stack) -> None:
         assert read(stack.bootstrap(rack), topic) == before  # so that every proxy has the old coordinates
 
     old, new = swap(stack, topic, 1, 5)
-    again, larger = swap(stack, topic, 0, 2)  # one of them merged before
+    again, larger = swap(stack, topic, 0, 2)  # one of them was merged before
     gone(stack, (*old, *again))
     assert new is not None
     assert larger is not None
@@ -115,7 +117,7 @@ def test_merged_and_compacted_records_are_read_everywhere(stack: Stack) -> None:
     before = read(stack.bootstrap("rack-b"), topic)
     assert len(before) == SEGMENTS * RECORDS + 1
 
-    # As a compaction: of the merged row only the last batch, and one row not at all.
+    # Like a compaction: keep only the last batch of the merged row, and nothing of another row.
     ends: list[int] = []
 
     def note(batch: BatchBounds) -> bool:
@@ -128,7 +130,7 @@ def test_merged_and_compacted_records_are_read_everywhere(stack: Stack) -> None:
     removed, nothing = swap(stack, topic, 1, 1, lambda _: False)
     assert nothing is None
     gone(stack, (*old, *removed))
-    forget_coordinates(stack)
+    expire_coordinates(stack)
     first_kept = ends[-2] + 1
     left = [
         one
@@ -144,7 +146,7 @@ def test_merged_and_compacted_records_are_read_everywhere(stack: Stack) -> None:
         assert by_time(stack, topic, rack, times) == [*wanted, newest.offset]
     from_every_offset(stack, topic, "rack-c", left)
 
-    # The log start moves into the merged row, then over it.
+    # The log start moves into the merged row, then past it.
     client = admin(stack)
     for start in (first_kept + 1, removed[0].last_offset + 1):
         asked = TopicPartition(topic, 0, start)
@@ -159,7 +161,7 @@ def test_merged_and_compacted_records_are_read_everywhere(stack: Stack) -> None:
     gone(stack, (*old, new))
 
 
-def test_log_append_time_stays_and_a_dump_tells_true_offsets(stack: Stack, tmp_path: Path) -> None:
+def test_log_append_time_stays_and_a_dump_prints_true_offsets(stack: Stack, tmp_path: Path) -> None:
     topic = new_topic(stack, "merged-times", DISKLESS, configs={"message.timestamp.type": "LogAppendTime"})
     fill(stack, topic)
     count = SEGMENTS * RECORDS

@@ -1,4 +1,5 @@
-"""APIs beside reading and writing that name a topic: what they answer of a diskless one, beside a classic one."""
+"""APIs other than Produce and Fetch that name a topic: the answers for a diskless topic, compared with a classic
+one."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ SENT = {index: samples(count, "others", plain=True) for index, count in enumerat
 
 @pytest.fixture(scope="module")
 def topics(running_stack: Stack) -> dict[str, str]:
-    """A topic of each kind, with the same records by idempotent producers, one after the other."""
+    """Create a topic of each kind, with the same records by idempotent producers, one after the other."""
     made = {kind: new_topic(running_stack, "others", kind, len(RECORDS)) for kind in KINDS}
     for name in made.values():
         produce_to(running_stack.bootstrap("rack-a"), name, SENT, enable_idempotence=True, linger_ms=200)
@@ -32,22 +33,22 @@ def topics(running_stack: Stack) -> dict[str, str]:
 
 
 def brokers(stack: Stack) -> dict[int, str]:
-    """The addresses that clients of the rack are told."""
-    told = ask(stack.bootstrap(RACK), METADATA, 12, topics=[])
-    return {one["node_id"]: f"{one['host']}:{one['port']}" for one in told["brokers"]}
+    """Return the brokers' addresses that clients of the rack get."""
+    metadata = ask(stack.bootstrap(RACK), METADATA, 12, topics=[])
+    return {one["node_id"]: f"{one['host']}:{one['port']}" for one in metadata["brokers"]}
 
 
 def metadata_of(stack: Stack, *names: str, direct: bool = False) -> dict[str, dict[str, Any]]:
     address = stack.direct_bootstrap.split(",")[0] if direct else stack.bootstrap(RACK)
-    told = ask(address, METADATA, 12, topics=[{"name": name, "topic_id": bytes(16)} for name in names])
-    return {topic["name"]: topic for topic in told["topics"]}
+    metadata = ask(address, METADATA, 12, topics=[{"name": name, "topic_id": bytes(16)} for name in names])
+    return {topic["name"]: topic for topic in metadata["topics"]}
 
 
 # Log directories
 
 
 def directories(address: str, version: int, asked: list[dict[str, Any]] | None) -> dict[str, dict[str, list[Any]]]:
-    """Sizes by log directory, topic and partition, as one broker tells them."""
+    """Return sizes by log directory, topic and partition, according to one broker."""
     answer = ask(address, DESCRIBE_LOG_DIRS, version, topics=asked)
     assert not answer.get("error_code", 0)
     assert all(one.get("total_bytes", 1) != 0 and not one["error_code"] for one in answer["results"])
@@ -69,7 +70,7 @@ def _index(partition: dict[str, Any]) -> int:
 def test_object_storage_is_the_log_directory_of_diskless_partitions(
     stack: Stack, topics: dict[str, str], version: int
 ) -> None:
-    """Over all brokers they are there once, with as many bytes as a classic replica of the same batches takes."""
+    """Over all brokers they appear once, with as many bytes as a classic replica of the same batches takes."""
     asked = [{"topic": name, "partitions": [0, 1, 2]} for name in topics.values()]
     by_broker = {node: directories(address, version, asked) for node, address in brokers(stack).items()}
     classic = [
@@ -79,7 +80,7 @@ def test_object_storage_is_the_log_directory_of_diskless_partitions(
     leader = metadata_of(stack, topics[DISKLESS])[topics[DISKLESS]]["partitions"][0]["leader_id"]
     assert found == {(leader, stack.storage_url)}
     assert classic == [by_broker[leader][stack.storage_url][topics[DISKLESS]]] * 3
-    # All of them, where none is named.
+    # All topics, if none is named.
     whole = {name for address in brokers(stack).values() for name in directories(address, version, None)}
     assert stack.storage_url in whole
 
@@ -95,7 +96,7 @@ def test_log_directories_of_classic_topics_alone_are_the_brokers(stack: Stack, t
 # Producers
 
 
-def test_producers_are_described_alike(stack: Stack, topics: dict[str, str]) -> None:
+def test_producers_are_described_in_the_same_way(stack: Stack, topics: dict[str, str]) -> None:
     def described(name: str) -> Any:
         asked = [{"name": name, "partition_indexes": [0, 1, 2, 9]}]
         for address in brokers(stack).values():
@@ -103,7 +104,7 @@ def test_producers_are_described_alike(stack: Stack, topics: dict[str, str]) -> 
             for partition in topic["partitions"]:
                 for producer in partition["active_producers"]:
                     assert producer.pop("producer_id") >= 0
-                    # The largest of its last batch, and where that begins is the client's choice.
+                    # This is the largest timestamp of its last batch, and the client chooses where that batch begins.
                     assert producer.pop("last_timestamp") in {one.timestamp_ms for one in SENT[_index(partition)]}
             yield topic["partitions"]
 
@@ -114,7 +115,7 @@ def test_producers_are_described_alike(stack: Stack, topics: dict[str, str]) -> 
     assert diskless[0][3]["error_code"] == UNKNOWN_TOPIC_OR_PARTITION
 
 
-# Topics by ID, and configs that are only tried
+# Topics by ID, and configs that are only validated
 
 
 def test_topics_are_described_by_their_ids(stack: Stack, topics: dict[str, str]) -> None:
@@ -131,7 +132,9 @@ def test_topics_are_described_by_their_ids(stack: Stack, topics: dict[str, str])
 
 
 @pytest.mark.parametrize(("value", "error_code"), [("123456", 0), ("soon", 40)])
-def test_configs_that_are_only_tried_stay(stack: Stack, topics: dict[str, str], value: str, error_code: int) -> None:
+def test_configs_that_are_only_validated_stay(
+    stack: Stack, topics: dict[str, str], value: str, error_code: int
+) -> None:
     def retention(name: str) -> Any:
         asked = [{"resource_type": 2, "resource_name": name, "configuration_keys": ["retention.ms"]}]
         return ask(stack.bootstrap(RACK), DESCRIBE_CONFIGS, 4, resources=asked)["results"][0]["configs"][0]["value"]
@@ -147,8 +150,9 @@ def test_configs_that_are_only_tried_stay(stack: Stack, topics: dict[str, str], 
 # Reassignments
 
 
-def test_a_shadow_moves(stack: Stack) -> None:
-    """As a classic topic. A plan that could remove replicas unawares needs fewer racks than replicas: a unit test."""
+def test_a_placeholder_topic_moves(stack: Stack) -> None:
+    """It moves like a classic topic. A plan that could remove replicas unnoticed needs fewer racks than replicas: a
+    unit test."""
     classic, diskless = (new_topic(stack, "moved", kind, 2) for kind in KINDS)
     wait_for(lambda: all(not one["error_code"] for one in metadata_of(stack, classic, diskless).values()), "not known")
 
@@ -178,20 +182,20 @@ def test_a_shadow_moves(stack: Stack) -> None:
     def replicas(name: str) -> list[list[int]]:
         return [sorted(one["replica_nodes"]) for one in metadata_of(stack, name, direct=True)[name]["partitions"]]
 
-    told = alter({diskless: [[2], [3, 1]], classic: [[2], [3, 1]]})
-    assert told == {(name, index): 0 for name in (diskless, classic) for index in range(2)}
+    errors = alter({diskless: [[2], [3, 1]], classic: [[2], [3, 1]]})
+    assert errors == {(name, index): 0 for name in (diskless, classic) for index in range(2)}
     wait_for(lambda: replicas(diskless) == replicas(classic) == [[2], [1, 3]], "not moved")
     assert alter({diskless: [[1, 3]]}) == {(diskless, 0): 0}
     wait_for(lambda: replicas(diskless) == [[1, 3], [1, 3]], "not moved")
-    # None cancels; nothing is under way, of either kind.
+    # None cancels; nothing is in progress, of either kind.
     assert set(alter({diskless: [None], classic: [None]}).values()) == {85}
     assert ask(stack.bootstrap(RACK), LIST_REASSIGNMENTS, 0, timeout=30_000, topics=None)["topics"] == []
     sent = produce_to(stack.bootstrap("rack-a"), diskless, {0: samples(3, "moved"), 1: samples(2, "moved")})
     assert sent == {0: [0, 1, 2], 1: [0, 1]}
 
 
-def test_replicas_that_move_between_disks_are_the_shadows(stack: Stack, topics: dict[str, str]) -> None:
-    """There is no second disk here: every broker says so of both kinds, as each has a replica of both."""
+def test_replicas_that_move_between_disks_are_the_placeholders(stack: Stack, topics: dict[str, str]) -> None:
+    """There is no second disk here: every broker reports this for both kinds, because each has a replica of both."""
     asked = [{"path": "/nowhere", "topics": [{"name": name, "partitions": [0]} for name in topics.values()]}]
     for version in (1, 2):
         for address in brokers(stack).values():

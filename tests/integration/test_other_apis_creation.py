@@ -1,4 +1,4 @@
-"""Topics that come by their names: by CreateTopics of any shape, and on demand by Metadata."""
+"""Topics that are created by name: by CreateTopics of any shape, and on demand by Metadata."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def is_diskless(stack: Stack, name: str) -> bool:
 
 
 def known(stack: Stack, *names: str) -> None:
-    """Until every broker knows them: brokers hear of topics one after the other."""
+    """Wait until every broker knows them: brokers learn of topics one after the other."""
     addresses = (*stack.direct_bootstrap.split(","), stack.bootstrap(RACK))
     wait_for(lambda: not any(any(metadata(one, 9, *names).values()) for one in addresses), "not known everywhere")
 
@@ -53,8 +53,8 @@ def known(stack: Stack, *names: str) -> None:
 
 
 @pytest.mark.parametrize("version", [0, 1, 2, 3, 4, 8, 9, 12, 13])
-def test_topics_that_come_on_demand_are_diskless_by_their_names(stack: Stack, version: int) -> None:
-    """Those of other names come too, in the same request, from the brokers."""
+def test_topics_created_on_demand_are_diskless_by_their_names(stack: Stack, version: int) -> None:
+    """Topics of other names are created too, in the same request, by the brokers."""
     names = by_name("diskless"), by_name("diskless"), by_name("classic")
     wait_for(
         lambda: not any(metadata(stack.bootstrap(RACK), version, *names, creates=True).values()),
@@ -64,7 +64,7 @@ def test_topics_that_come_on_demand_are_diskless_by_their_names(stack: Stack, ve
     assert [is_diskless(stack, name) for name in names] == [True, True, False]
 
 
-def test_nothing_comes_where_it_is_not_asked_for(stack: Stack) -> None:
+def test_no_topic_is_created_if_the_request_does_not_allow_it(stack: Stack) -> None:
     name = by_name("diskless")
     assert metadata(stack.bootstrap(RACK), 9, name) == {name: 3}
     assert metadata(stack.direct_bootstrap.split(",")[0], 9, name) == {name: 3}
@@ -72,7 +72,7 @@ def test_nothing_comes_where_it_is_not_asked_for(stack: Stack) -> None:
     assert metadata(stack.bootstrap(RACK), 9, bad, creates=True) == {bad: 17}
 
 
-def test_a_producer_to_a_new_name_makes_a_diskless_topic(stack: Stack) -> None:
+def test_a_producer_to_a_new_name_creates_a_diskless_topic(stack: Stack) -> None:
     name = by_name("diskless")
     sent = samples(20, "none")
     assert sorted(produce(stack.bootstrap("rack-b"), name, sent)) == list(range(20))
@@ -110,7 +110,7 @@ def create_both(stack: Stack, names: tuple[str, str], configs: dict[str, str | N
         {"remote.storage": "true"},
     ],
 )
-def test_data_configs_that_no_broker_takes_are_refused(stack: Stack, configs: dict[str, str | None]) -> None:
+def test_data_configs_that_no_broker_accepts_are_rejected(stack: Stack, configs: dict[str, str | None]) -> None:
     names = by_name("classic"), by_name("diskless")
     before = Metrics(stack, RACK).value("diskless_topics")
     for validate_only in (True, False):
@@ -123,7 +123,7 @@ def test_data_configs_that_no_broker_takes_are_refused(stack: Stack, configs: di
 
 
 @pytest.mark.parametrize("validate_only", [True, False])
-def test_the_answer_tells_the_configs_of_the_topic_and_not_of_its_shadow(stack: Stack, validate_only: bool) -> None:
+def test_the_answer_has_the_configs_of_the_topic_and_not_of_its_placeholder(stack: Stack, validate_only: bool) -> None:
     names = by_name("classic"), by_name("diskless")
     configs = {"retention.ms": "3600000", "compression.type": "zstd", "min.insync.replicas": "1"}
     classic, diskless = create_both(stack, names, configs, validate_only=validate_only)
@@ -185,8 +185,8 @@ def test_topics_with_assignments_and_of_any_version(stack: Stack, version: int) 
     assert [is_diskless(stack, name) for name in names] == [False, True]
 
 
-def test_controllers_look_at_names_before_replicas(stack: Stack) -> None:
-    """By which a reserved name is looked up."""
+def test_controllers_check_names_before_replicas(stack: Stack) -> None:
+    """A reserved name is looked up in this order."""
     name = by_name("classic")
 
     def create(replicas: int, *, validate_only: bool) -> int:

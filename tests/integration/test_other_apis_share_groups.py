@@ -1,4 +1,4 @@
-"""Share groups (KIP-932) and diskless topics: a clear error for these, and the group's other topics go on."""
+"""Share groups (KIP-932) and diskless topics: a clear error for these, and the group's other topics continue."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SHARE_FETCH, SHARE_ACKNOWLEDGE, DESCRIBE_OFFSETS, ALTER_OFFSETS = 78, 79, 90, 91
 INVALID_TOPIC_EXCEPTION, UNKNOWN_TOPIC_ID = 17, 100
 RACK = "rack-b"
 MAX_WAIT_MS = 600
-"""Of a fetch that finds nothing."""
+"""Wait of a fetch that finds nothing."""
 RECORDS = 6
 TIMEOUT_SECONDS = 60
 
@@ -38,7 +38,7 @@ def topics(stack: Stack) -> dict[str, str]:
 
 @pytest.fixture
 def group(stack: Stack) -> str:
-    """A share group that reads from the beginning."""
+    """Create a share group that reads from the beginning."""
     name = f"share-{uuid.uuid4().hex[:8]}"
     entry = ConfigEntry("share.auto.offset.reset", "earliest", incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ConfigResource.Type.GROUP, name, incremental_configs=[entry])
@@ -48,7 +48,7 @@ def group(stack: Stack) -> str:
 
 
 def coordinator(stack: Stack, group: str) -> str:
-    """Its address, once there is one."""
+    """Return the address of its coordinator, once there is one."""
     deadline = time.monotonic() + TIMEOUT_SECONDS
     while True:
         asked = ask(stack.bootstrap(RACK), FIND_COORDINATOR, 4, key_type=0, coordinator_keys=[group])
@@ -60,11 +60,11 @@ def coordinator(stack: Stack, group: str) -> str:
 
 
 def join(stack: Stack, group: str, member: str, names: list[str]) -> None:
-    """Become a member, so that the group's state of the partitions is made."""
+    """Become a member, so that the group's state of the partitions is created."""
     address, epoch = coordinator(stack, group), 0
     deadline = time.monotonic() + TIMEOUT_SECONDS
     while True:
-        told = ask(
+        joined = ask(
             address,
             SHARE_GROUP_HEARTBEAT,
             1,
@@ -73,10 +73,10 @@ def join(stack: Stack, group: str, member: str, names: list[str]) -> None:
             member_epoch=epoch,
             subscribed_topic_names=names if epoch == 0 else None,
         )
-        epoch = told["member_epoch"] if not told["error_code"] else 0
-        if epoch and told["assignment"] and len(told["assignment"]["topic_partitions"]) == len(names):
+        epoch = joined["member_epoch"] if not joined["error_code"] else 0
+        if epoch and joined["assignment"] and len(joined["assignment"]["topic_partitions"]) == len(names):
             return
-        assert time.monotonic() < deadline, told
+        assert time.monotonic() < deadline, joined
         time.sleep(0.2)
 
 
@@ -87,16 +87,16 @@ def partition(**more: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("version", [1, 2])
 def test_a_session_with_both_kinds(stack: Stack, topics: dict[str, str], group: str, version: int) -> None:
     asked = [{"name": name, "topic_id": bytes(16)} for name in topics.values()]
-    told = ask(stack.bootstrap(RACK), METADATA, 12, topics=asked)
-    known = {topic["name"]: topic for topic in told["topics"]}
+    metadata = ask(stack.bootstrap(RACK), METADATA, 12, topics=asked)
+    known = {topic["name"]: topic for topic in metadata["topics"]}
     ids = {kind: known[name]["topic_id"] for kind, name in topics.items()}
     leader = known[topics[CLASSIC]]["partitions"][0]["leader_id"]
-    address = next(f"{one['host']}:{one['port']}" for one in told["brokers"] if one["node_id"] == leader)
+    address = next(f"{one['host']}:{one['port']}" for one in metadata["brokers"] if one["node_id"] == leader)
     member = str(uuid.uuid4())
     join(stack, group, member, [topics[CLASSIC]])
 
     def fetch(epoch: int, *kinds: str) -> dict[str, Any]:
-        """What was answered, by kind."""
+        """Return the answer, by kind."""
         answer = ask(
             raw,
             SHARE_FETCH,
@@ -122,7 +122,7 @@ def test_a_session_with_both_kinds(stack: Stack, topics: dict[str, str], group: 
         assert "share groups can't read it" in first[DISKLESS]["error_message"]
         began = time.monotonic()
         assert fetch(1) == {}
-        # The broker answers at once, and the client would ask again at once.
+        # The broker answers at once, and the client would repeat the request at once.
         assert time.monotonic() - began >= MAX_WAIT_MS / 1000
         both = fetch(2, CLASSIC, DISKLESS)
         assert both[DISKLESS]["error_code"] == UNKNOWN_TOPIC_ID
@@ -166,25 +166,25 @@ def heartbeat(address: str | Raw, group: str, member: str, epoch: int, names: li
 
 
 def test_a_subscription_with_a_diskless_topic_is_rejected(stack: Stack, topics: dict[str, str], group: str) -> None:
-    """Also if the topic is created after the member has joined."""
+    """It is also rejected if the topic is created after the member has joined."""
     member, later = str(uuid.uuid4()), f"later-{uuid.uuid4().hex[:8]}"
     with Raw(coordinator(stack, group)) as raw:
-        told = heartbeat(raw, group, member, 0, list(topics.values()))
-        assert told["error_code"] == INVALID_TOPIC_EXCEPTION
-        assert f"Share groups can't read diskless topics: {topics[DISKLESS]}." in told["error_message"]
-        told = heartbeat(raw, group, member, 0, [topics[CLASSIC], later])
-        assert told["error_code"] == 0, told
+        beat = heartbeat(raw, group, member, 0, list(topics.values()))
+        assert beat["error_code"] == INVALID_TOPIC_EXCEPTION
+        assert f"Share groups can't read diskless topics: {topics[DISKLESS]}." in beat["error_message"]
+        beat = heartbeat(raw, group, member, 0, [topics[CLASSIC], later])
+        assert beat["error_code"] == 0, beat
         create_topic(stack, later, DISKLESS)
 
         def rejected() -> bool:
-            answer = heartbeat(raw, group, member, told["member_epoch"], None)
+            answer = heartbeat(raw, group, member, beat["member_epoch"], None)
             return answer["error_code"] == INVALID_TOPIC_EXCEPTION and later in answer["error_message"]
 
         wait_for(rejected, "the heartbeat is rejected")
         assert heartbeat(raw, group, member, -1, None)["error_code"] == 0, "it can leave"
 
 
-def test_a_share_consumer_reports_what_is_wrong(stack: Stack, topics: dict[str, str], group: str) -> None:
+def test_a_share_consumer_reports_the_error(stack: Stack, topics: dict[str, str], group: str) -> None:
     errors: list[str] = []
     settings = {"bootstrap.servers": stack.bootstrap(RACK), "group.id": group}
     with ShareConsumer(settings) as consumer:
@@ -200,7 +200,7 @@ def test_a_share_consumer_reports_what_is_wrong(stack: Stack, topics: dict[str, 
 
 
 def test_offsets_of_share_groups(stack: Stack, topics: dict[str, str], group: str) -> None:
-    """To start from an offset of a diskless topic is refused; nobody is told a lag of it."""
+    """Starting from an offset of a diskless topic is rejected; no client gets a lag of it."""
     asked = [{"topic_name": name, "partitions": [partition(start_offset=2)]} for name in topics.values()]
     deadline = time.monotonic() + 30
     while True:
@@ -217,8 +217,8 @@ def test_offsets_of_share_groups(stack: Stack, topics: dict[str, str], group: st
     assert [one["topic_name"] for one in alone["responses"]] == [topics[DISKLESS]]
     for version in (0, 1):
         groups = [{"group_id": group, "topics": [{"topic_name": name, "partitions": [0]} for name in topics.values()]}]
-        (told,) = ask(coordinator(stack, group), DESCRIBE_OFFSETS, version, groups=groups)["groups"]
-        found = {topic["topic_name"]: topic["partitions"][0] for topic in told["topics"]}
+        (described,) = ask(coordinator(stack, group), DESCRIBE_OFFSETS, version, groups=groups)["groups"]
+        found = {topic["topic_name"]: topic["partitions"][0] for topic in described["topics"]}
         assert [found[topics[kind]]["start_offset"] for kind in (CLASSIC, DISKLESS)] == [2, -1]
         if version:
             assert [found[topics[kind]]["lag"] for kind in (CLASSIC, DISKLESS)] == [4, -1]

@@ -1,4 +1,4 @@
-"""What somebody does on the brokers directly, past the proxies, to the shadow of a diskless topic."""
+"""Changes of a diskless topic's placeholder that somebody makes directly on the brokers."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def delete_directly(stack: Stack, topic: str) -> None:
     client.delete_topics([topic], request_timeout=30)[topic].result(40)
 
 
-def told(stack: Stack, *arguments: str) -> Any:
-    """What `diskless-proxy topics` tells."""
+def topics_command(stack: Stack, *arguments: str) -> Any:
+    """Return the output of `diskless-proxy topics`."""
     config = str(stack.config_path("rack-a"))
     done = CliRunner().invoke(app, ["topics", *arguments, "--json", "--config", config])
     assert done.exit_code == 0, f"{done.stderr}\n{done.exception!r}"
@@ -43,12 +43,12 @@ def told(stack: Stack, *arguments: str) -> Any:
 
 
 def registered(stack: Stack) -> dict[str, Any]:
-    """The diskless topics by name."""
-    return {row["topic"]: row for row in told(stack, "list", "--diskless")}
+    """Return the diskless topics by name."""
+    return {row["topic"]: row for row in topics_command(stack, "list", "--diskless")}
 
 
 def described(stack: Stack, topic: str) -> Any:
-    return told(stack, "describe", topic)[0]
+    return topics_command(stack, "describe", topic)[0]
 
 
 def is_empty_everywhere(stack: Stack, topic: str) -> bool:
@@ -59,7 +59,7 @@ def objects(stack: Stack) -> set[Path]:
     return {path for path in (stack.directory / "wal").glob("??/*") if path.is_file()}
 
 
-def test_a_topic_deleted_on_the_brokers_goes_with_all_it_had(stack: Stack) -> None:
+def test_a_topic_deleted_on_the_brokers_is_deleted_with_all_its_data(stack: Stack) -> None:
     kept, gone = (new_topic(stack, label, DISKLESS, partitions=2) for label in ("kept-here", "deleted-there"))
     produce(stack.bootstrap("rack-a"), kept, samples(5, "kept"))
     before = objects(stack)
@@ -73,13 +73,13 @@ def test_a_topic_deleted_on_the_brokers_goes_with_all_it_had(stack: Stack) -> No
     assert registered(stack)[kept]["state"] == "live"
     create_topic(stack, gone, DISKLESS)
     assert offsets(stack, gone) == (0, 0)
-    produce(stack.bootstrap("rack-b"), gone, samples(2, "anew"))
+    produce(stack.bootstrap("rack-b"), gone, samples(2, "again"))
     assert offsets(stack, gone) == (0, 2)
     assert offsets(stack, kept) == (0, 5)
 
 
-def test_a_topic_made_anew_on_the_brokers_is_a_classic_one(stack: Stack) -> None:
-    topic = new_topic(stack, "made-anew", DISKLESS)
+def test_a_topic_recreated_on_the_brokers_is_classic(stack: Stack) -> None:
+    topic = new_topic(stack, "recreated", DISKLESS)
     produce(stack.bootstrap("rack-a"), topic, samples(5, "old"))
     old_id = registered(stack)[topic]["topic_id"]
     delete_directly(stack, topic)
@@ -89,7 +89,7 @@ def test_a_topic_made_anew_on_the_brokers_is_a_classic_one(stack: Stack) -> None
         (result,) = client.create_topics([NewTopic(topic, 1, replica_count(stack))], request_timeout=30).values()
         return result.exception(40) is None
 
-    wait_for(made, "the brokers did not make it anew")
+    wait_for(made, "the brokers did not recreate it")
     wait_for(lambda: topic not in registered(stack), "the old one stayed in the registry")
     assert old_id
     sent = samples(4, "new")
@@ -100,7 +100,7 @@ def test_a_topic_made_anew_on_the_brokers_is_a_classic_one(stack: Stack) -> None
     delete_topic(stack, topic)
 
 
-def test_a_topic_deleted_while_no_proxy_ran_goes_later(stack: Stack) -> None:
+def test_a_topic_deleted_while_no_proxy_ran_is_deleted_later(stack: Stack) -> None:
     kept, gone = (new_topic(stack, label, DISKLESS) for label in ("kept-meanwhile", "deleted-meanwhile"))
     for topic in (kept, gone):
         produce(stack.bootstrap("rack-a"), topic, samples(3, "meanwhile"))
@@ -130,7 +130,7 @@ def test_records_produced_to_the_brokers_are_counted_and_not_served(stack: Stack
         assert read(stack.bootstrap(rack), topic) == stored(sent)
     more = samples(1, "after")
     assert produce(stack.bootstrap("rack-b"), topic, more) == [3]
-    # As the documented remedy says: they are deleted on the brokers.
+    # The documented remedy: delete them on the brokers.
     client = direct(stack)
     (done,) = client.delete_records([TopicPartition(topic, 0, 4)], request_timeout=30).values()
     done.result(40)
@@ -138,13 +138,14 @@ def test_records_produced_to_the_brokers_are_counted_and_not_served(stack: Stack
 
 
 def alerts(stack: Stack) -> list[str]:
-    """Lines of the proxies' logs that tell of stray records."""
+    """Return lines of the proxies' logs that report stray records."""
     logs = [stack.log_tail(name, 1000) for name in stack.processes if name.startswith("proxy-")]
     return [line for log in logs for line in log.splitlines() if "stray_records" in line]
 
 
-def test_a_marker_in_a_shadow_is_no_stray_record(stack: Stack) -> None:
-    """A transaction on a classic topic of a name that is diskless for nobody: its markers are told from records."""
+def test_a_marker_in_a_placeholder_topic_is_not_a_stray_record(stack: Stack) -> None:
+    """A transaction writes to a classic topic that no proxy treats as diskless; its markers are not counted as
+    records."""
     topic = new_topic(stack, "markers", CLASSIC)
     producer = Producer({"bootstrap.servers": stack.direct_bootstrap, "transactional.id": f"tx-{uuid.uuid4()}"})
     producer.init_transactions(30)

@@ -1,7 +1,7 @@
-"""Diskless produces of one connection are pipelined: while one segment is on its way, the next is filled.
+"""Diskless produces of one connection are pipelined: while one segment is uploaded, the next one is filled.
 
-Measured with Kafka's own Java producer. (librdkafka and kafka-python, when idempotent, have one request per partition
-in flight whatever they are told.)
+Measured with Kafka's own Java producer. (Idempotent producers of librdkafka and kafka-python always have one request
+per partition in flight.)
 """
 
 from __future__ import annotations
@@ -18,17 +18,18 @@ from tests.support.topics import DISKLESS, new_topic
 
 RACK = "rack-a"
 RECORDS = 40_000
-"""Of 15 bytes, that is about 25 batches."""
+"""Number of records of 15 bytes, about 25 batches."""
 DEFAULT_INTERVAL_MS = 250
-"""The shared stack commits more often."""
+"""Commit interval for this test; the shared stack commits more often."""
 RATIO = 2.5
-"""Without pipelining it is 1."""
+"""Minimum ratio of the throughputs; without pipelining it is 1."""
 MOST_FAST_RUNS = 4
-"""A machine that stands still makes a run slow, and never one fast."""
+"""Maximum number of runs. A machine that stalls makes a run slow, but never fast."""
 
 
 def send(stack: Stack, topic: str, in_flight: int) -> tuple[float, float]:
-    """Milliseconds that an idempotent producer needs for records with the numbers 0, 1, …; and how many requests."""
+    """Return the milliseconds that an idempotent producer needs for records numbered 0, 1, …, and the number of
+    requests."""
     requests = Metrics(stack, RACK).value("requests_total", api="Produce")
     arguments = ["--topic", topic, "--num-records", str(RECORDS), "--payload-monotonic", "--throughput", "-1"]
     arguments += ["--bootstrap-server", stack.bootstrap(RACK), "--command-property"]
@@ -36,14 +37,14 @@ def send(stack: Stack, topic: str, in_flight: int) -> tuple[float, float]:
     arguments += ["batch.size=16384", "linger.ms=1000"]
     done = stack.java("org.apache.kafka.tools.ProducerPerformance", *arguments)
     assert done.returncode == 0, done.stderr
-    # All records are queued at once, so the last one's latency is the time of the whole, without the client's start.
+    # All records are queued at once, so the last one's latency is the total time without the client's start.
     found = re.search(rf"^{RECORDS} records sent.* ([\d.]+) ms max latency", done.stdout, re.MULTILINE)
     assert found, done.stdout
     return float(found[1]), Metrics(stack, RACK).value("requests_total", api="Produce") - requests
 
 
 @pytest.mark.timeout(300)
-def test_five_in_flight_bring_several_times_the_throughput_of_one(stack: Stack) -> None:
+def test_five_requests_in_flight_give_several_times_the_throughput_of_one(stack: Stack) -> None:
     topic = new_topic(stack, "pipelining", DISKLESS)
     with reconfigured(stack, RACK, diskless_append_commit_interval_ms=DEFAULT_INTERVAL_MS):
         batches, as_many, runs = compare(stack, topic)
@@ -55,7 +56,7 @@ def test_five_in_flight_bring_several_times_the_throughput_of_one(stack: Stack) 
 
 
 def compare(stack: Stack, topic: str) -> tuple[float, float, int]:
-    """Send with five in flight and with one; the number of requests of each, and how many runs it took."""
+    """Send with five in flight and with one; return the number of requests of each, and the number of runs."""
     (first_ms, batches), (alone_ms, as_many) = [send(stack, topic, limit) for limit in (5, 1)]
     fast_ms = [first_ms]
     while alone_ms / min(fast_ms) < RATIO and len(fast_ms) < MOST_FAST_RUNS:

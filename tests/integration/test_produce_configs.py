@@ -1,4 +1,4 @@
-"""Batches under every `compression.type` and `message.timestamp.*`: what a diskless topic makes of them, brokers do."""
+"""Batches under every `compression.type` and `message.timestamp.*`: a diskless topic stores them like brokers do."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ NODE = 1
 _READY_SECONDS = 30.0
 
 
-class Told(NamedTuple):
-    """Of a partition's answer to a Produce, what the two kinds have to have in common."""
+class Produced(NamedTuple):
+    """Fields of a partition's Produce answer that both kinds must share."""
 
     error_code: int
     base_offset: int
@@ -47,18 +47,18 @@ class Told(NamedTuple):
 
 
 class Side:
-    """One of the two topics, and a connection to ask about it."""
+    """One of the two topics, with a connection to its server."""
 
     def __init__(self, address: str, topic: str) -> None:
         self.connection = Raw(address)
         self.topic = topic
         self.message: str | None = None
-        """Of the answer to the last Produce."""
+        """Error message of the last Produce."""
 
     def close(self) -> None:
         self.connection.close()
 
-    def produce(self, batch: bytes | bytearray, partition: int = 0, acks: int = -1) -> Told:
+    def produce(self, batch: bytes | bytearray, partition: int = 0, acks: int = -1) -> Produced:
         data = [{"index": partition, "records": bytes(batch)}]
         answer = ask(
             self.connection,
@@ -72,7 +72,7 @@ class Side:
         (reported,) = answer["responses"][0]["partition_responses"]
         self.message = reported["error_message"]
         errors = tuple((one["batch_index"], one["batch_index_error_message"]) for one in reported["record_errors"])
-        return Told(
+        return Produced(
             reported["error_code"],
             reported["base_offset"],
             reported["log_append_time"],
@@ -81,7 +81,7 @@ class Side:
         )
 
     def batches(self, offset: int = 0) -> list[bytes]:
-        """Everything from the offset on, batch by batch as it is read."""
+        """Return everything from the offset on, batch by batch as it is read."""
         asked = [
             {
                 "partition": 0,
@@ -122,7 +122,7 @@ Both = Callable[..., Sides]
 
 @pytest.fixture
 def both(stack: Stack) -> Iterator[Both]:
-    """Makes a classic topic, asked about at its leader, and a diskless one, at a proxy; once they can be used."""
+    """Create a classic topic, served by its leader, and a diskless one, served by a proxy; return when both work."""
     made: list[Side] = []
 
     def make(**configs: str) -> Sides:
@@ -153,8 +153,8 @@ def alter(stack: Stack, sides: Sides, name: str, value: str) -> None:
             answer.result(30)
 
 
-def agree(sides: Sides, batch: bytes | bytearray, *, stamped: bool = False) -> Told:
-    """Both answer the same, but for the time of the append, which both tell or both don't."""
+def agree(sides: Sides, batch: bytes | bytearray, *, stamped: bool = False) -> Produced:
+    """Require the same answer from both, except for the append time, which both or neither must return."""
     classic, diskless = (side.produce(batch) for side in sides)
     if stamped:
         now_ms = time.time() * 1000
@@ -183,7 +183,7 @@ def header_fields(header: BatchHeader) -> tuple[Any, ...]:
 
 
 def read_back(sides: Sides, *, stamped: bool = False) -> list[BatchHeader]:
-    """What both have: the same headers, CRCs that are right, the same records; the headers of the diskless one's."""
+    """Require equal headers, right CRCs and equal records; return the headers of the diskless topic."""
     stored = [side.batches() for side in sides]
     headers = [[read_header(batch) for batch in batches] for batches in stored]
     assert len(stored[0]) == len(stored[1])
@@ -207,7 +207,7 @@ def now_ms() -> int:
 
 
 @pytest.mark.parametrize("wanted", ["uncompressed", "gzip", "snappy", "lz4", "zstd"])
-def test_batches_are_compressed_as_the_topic_wants_it(stack: Stack, both: Both, wanted: str) -> None:
+def test_batches_are_compressed_as_the_topic_requires(stack: Stack, both: Both, wanted: str) -> None:
     sides = both(compression_type=wanted)
     values = [b"a value that repeats itself, " * 200, None, b"", b"x"]
     sequence = 0
@@ -228,8 +228,8 @@ def test_batches_are_compressed_as_the_topic_wants_it(stack: Stack, both: Both, 
     assert [record.value for record in kept] == values * 5
 
 
-def test_javas_client_reads_what_was_compressed_anew_and_stamped(stack: Stack) -> None:
-    """It refuses LZ4 blocks that depend on one another, and checks CRCs. The records fill several blocks."""
+def test_javas_client_reads_recompressed_and_stamped_batches(stack: Stack) -> None:
+    """It rejects LZ4 blocks that depend on one another, and checks CRCs. The records fill several blocks."""
     label = f"java-{uuid.uuid4().hex[:6]}"
     configs = {"message.timestamp.type": "LogAppendTime"}
     line = b"0123456789" * 20
@@ -254,7 +254,7 @@ def test_size_is_checked_before_and_after_compression(stack: Stack, both: Both) 
     alter(stack, sides, "compression.type", "uncompressed")
     packed = make_batch([b"z" * 5_000], codec=4, timestamp_ms=now_ms())
     deadline = time.monotonic() + _READY_SECONDS
-    for side in sides:  # until it has heard of the change
+    for side in sides:  # until the side has applied the change
         while side.produce(packed).error_code == 0:
             assert time.monotonic() < deadline
             time.sleep(0.05)
@@ -301,7 +301,7 @@ def test_log_append_time(stack: Stack, both: Both) -> None:
 
     alter(stack, sides, "message.timestamp.type", "CreateTime")
     offset, deadline = 10, time.monotonic() + _READY_SECONDS
-    for side in sides:  # until it has heard of the change
+    for side in sides:  # until the side has applied the change
         while side.produce(make_batch([b"later"], timestamp_ms=now_ms())).log_append_time_ms != -1:
             assert time.monotonic() < deadline
             time.sleep(0.05)
@@ -312,7 +312,7 @@ def test_log_append_time(stack: Stack, both: Both) -> None:
     assert [read_header(batch) for batch in sides[1].batches()[:10]] == headers, "what was stamped stays so"
 
 
-def test_a_topic_compressed_anew_under_log_append_time(stack: Stack, both: Both) -> None:
+def test_recompression_under_log_append_time(stack: Stack, both: Both) -> None:
     sides = both(message_timestamp_type="LogAppendTime", compression_type="lz4")
     for codec in range(5):
         assert agree(sides, make_batch([b"v" * 900, b"w"], codec=codec, timestamp_ms=5), stamped=True).error_code == 0
@@ -341,7 +341,7 @@ def test_times_of_single_records_are_checked(stack: Stack, both: Both) -> None:
 
 
 def keyed(keys: list[bytes | None], codec: int = 0, **times: int) -> bytes:
-    """A batch with a record for each key; `times`: of the first one, an hour apart."""
+    """Build a batch with a record for each key; `times` starts with the first record's, an hour apart."""
     builder = DefaultRecordBatchBuilder(2, codec, 0, -1, -1, -1, 1 << 20)
     for offset, key in enumerate(keys):
         builder.append(offset, times.get("first_ms", now_ms()) + offset * HOUR_MS, key, b"value", [])
@@ -349,7 +349,7 @@ def keyed(keys: list[bytes | None], codec: int = 0, **times: int) -> bytes:
 
 
 @pytest.mark.parametrize("wanted", ["producer", "zstd"])
-def test_records_without_a_key_are_refused_by_a_compacted_topic(both: Both, wanted: str) -> None:
+def test_records_without_a_key_are_rejected_by_a_compacted_topic(both: Both, wanted: str) -> None:
     sides = both(cleanup_policy="compact,delete", compression_type=wanted)
     for codec in range(5):
         for keys, wrong in (
@@ -368,13 +368,13 @@ def test_records_without_a_key_are_refused_by_a_compacted_topic(both: Both, want
     assert len(read_back(sides)) == 5
 
 
-def test_a_topic_that_becomes_compacted_asks_for_keys(stack: Stack, both: Both) -> None:
+def test_a_topic_that_becomes_compacted_requires_keys(stack: Stack, both: Both) -> None:
     sides = both()
     keyless = keyed([None], 4)
     assert agree(sides, keyless).error_code == 0
     alter(stack, sides, "cleanup.policy", "compact")
     deadline = time.monotonic() + _READY_SECONDS
-    for side in sides:  # until it has heard of the change
+    for side in sides:  # until the side has applied the change
         while side.produce(keyless).error_code == 0:
             assert time.monotonic() < deadline
             time.sleep(0.05)
@@ -382,7 +382,7 @@ def test_a_topic_that_becomes_compacted_asks_for_keys(stack: Stack, both: Both) 
     assert agree_code(sides, keyed([b"k"], 4)) == 0
 
 
-def test_a_maximum_timestamp_that_is_not_true_is_mended_where_records_are_looked_at(stack: Stack, both: Both) -> None:
+def test_a_wrong_maximum_timestamp_is_corrected_if_records_are_read(stack: Stack, both: Both) -> None:
     sides = both(compression_type="gzip")
     batch = make_timed_batch([now_ms()] * 2, claimed_ms=now_ms() + 5 * DAY_MS)
     assert agree(sides, batch).error_code == 0
@@ -392,9 +392,7 @@ def test_a_maximum_timestamp_that_is_not_true_is_mended_where_records_are_looked
     read_back(plain)
 
 
-def test_records_that_are_not_what_the_header_says_are_refused_where_they_are_looked_at(
-    stack: Stack, both: Both
-) -> None:
+def test_records_that_contradict_the_header_are_rejected_if_they_are_read(stack: Stack, both: Both) -> None:
     sides = both(compression_type="zstd")
     times = [now_ms()] * 3
     good = bytes(make_timed_batch(times)[HEADER_BYTES:])
@@ -415,7 +413,7 @@ def test_records_that_are_not_what_the_header_says_are_refused_where_they_are_lo
     assert [side.batches() for side in sides] == [[], []]
 
 
-def test_a_batch_that_comes_before_those_it_follows_is_held_until_they_come_to_another_proxy(stack: Stack) -> None:
+def test_an_early_batch_is_held_until_another_proxy_gets_the_batches_before_it(stack: Stack) -> None:
     topic = new_topic(stack, "held", DISKLESS)
     first, second = (Side(stack.bootstrap(rack), topic) for rack in ("rack-a", "rack-c"))
     batches = [

@@ -1,4 +1,5 @@
-"""The brokers' quotas hold for diskless traffic: who is limited gets just that, and nobody else notices."""
+"""The brokers' quotas apply to diskless traffic: a limited client gets exactly its rate, and no other client
+notices."""
 
 from __future__ import annotations
 
@@ -33,20 +34,20 @@ LIMIT = 1 << 20
 TOLERANCE = 0.15
 SMALL_LIMIT = 100
 SMALL_CLIENTS = 4
-"""Two tests take one each, and another one when they are tried again."""
+"""Number of client IDs: two tests take one each, and another one for a second try."""
 BATCH = bytes(make_batch([os.urandom(5000)], timestamp_ms=int(time.time() * 1000)))
 MEASURED_S = 12.0
 WINDOWS = 3
-"""So often it is measured: a machine that stands still moves bytes from one window into the next."""
+"""Number of measurements: a machine that stalls moves bytes from one window into the next."""
 BURST_BYTES = 10 * LIMIT
 VALUE = os.urandom(8192)
 SMALL_BATCHES = {"batch.size": 131_072, "linger.ms": 20, "acks": "all", "queue.buffering.max.kbytes": 1024}
-"""A rate is steady only where a request is small beside it."""
+"""Producer settings; a rate is steady only if a request is small compared with it."""
 TIMEOUT_S = 60.0
 
 
 def set_quotas(stack: Stack, limits: Mapping[str, float | None]) -> None:
-    """Both byte rates of client IDs, through the proxy; None ends them."""
+    """Set both byte rates of client IDs through the proxy; None removes them."""
 
     def ask(frame: bytes) -> bytes | None:
         with Raw(stack.bootstrap(RACK)) as raw:
@@ -57,7 +58,7 @@ def set_quotas(stack: Stack, limits: Mapping[str, float | None]) -> None:
 
 
 class Moved:
-    """Bytes that a client has moved, and for how long it was told that it is throttled."""
+    """Bytes that a client has moved, and the throttle time that it was given."""
 
     def __init__(self) -> None:
         self.size = 0
@@ -68,7 +69,8 @@ class Moved:
             self.throttled_s.append(event.throttle_time)
 
     def rates(self, stop: threading.Event) -> list[float]:
-        """Bytes per second, once the burst is spent and a second has passed: measured until it is LIMIT, or WINDOWS."""
+        """Return bytes per second, once the burst is spent and a second has passed: until it is LIMIT, or for
+        WINDOWS."""
         wait_for(lambda: self.size > BURST_BYTES or stop.is_set(), "the burst that a quota lets through")
         time.sleep(1.0)
         rates: list[float] = []
@@ -80,7 +82,7 @@ class Moved:
 
 
 def produce_until(stack: Stack, topic: str, client_id: str, moved: Moved, stop: Callable[[], bool]) -> None:
-    """As fast as the client may, round all of its partitions."""
+    """Produce as fast as possible, to all partitions in turns."""
     configs = {"bootstrap.servers": stack.bootstrap(RACK), "client.id": client_id, "throttle_cb": moved.throttled}
     producer = Producer({**configs, **SMALL_BATCHES})
 
@@ -98,7 +100,7 @@ def produce_until(stack: Stack, topic: str, client_id: str, moved: Moved, stop: 
 
 
 def consume_until(stack: Stack, topic: str, client_id: str, moved: Moved, stop: Callable[[], bool]) -> None:
-    """From the beginning, in small fetches."""
+    """Consume from the beginning, in small fetches."""
     configs = {"bootstrap.servers": stack.bootstrap(RACK), "client.id": client_id, "throttle_cb": moved.throttled}
     configs |= {"group.id": "unused", "enable.auto.commit": False, "fetch.message.max.bytes": 131_072}
     consumer = Consumer(configs)
@@ -116,15 +118,16 @@ class Limited(NamedTuple):
     """Client IDs that have quotas."""
 
     steady: str
-    """LIMIT bytes per second."""
+    """Client with LIMIT bytes per second."""
     small: list[str]
-    """SMALL_LIMIT bytes per second each. A test takes one out: nobody else has its burst, which comes back slowly."""
+    """Clients with SMALL_LIMIT bytes per second each. A test takes one out: nobody else may use its burst, which
+    refills slowly."""
 
 
 @pytest.fixture(scope="module")
 def limited(running_stack: Stack) -> Iterator[Limited]:
-    """Quotas that the proxies have read."""
-    new_topic(running_stack, "quota-first", DISKLESS)  # before there is one, nothing is asked
+    """Set quotas, and wait until the proxies have read them."""
+    new_topic(running_stack, "quota-first", DISKLESS)  # the proxies read no quotas before there is a diskless topic
     unique = uuid.uuid4().hex[:6]
     steady, small = f"steady-{unique}", [f"small-{unique}-{number}" for number in range(SMALL_CLIENTS)]
     limits = {steady: float(LIMIT), **dict.fromkeys(small, float(SMALL_LIMIT))}
@@ -138,7 +141,7 @@ def limited(running_stack: Stack) -> Iterator[Limited]:
 
 
 class Asking:
-    """One connection of a client ID, that says nothing but what the test tells it to."""
+    """One connection of a client ID that sends only the test's requests."""
 
     def __init__(self, stack: Stack, client_id: str) -> None:
         self._raw = Raw(stack.bootstrap(RACK))
@@ -151,13 +154,13 @@ class Asking:
         self._raw.close()
 
     def produce(self, *topics: str) -> Any:
-        """One batch of BATCH to partition 0 of each; the answer, as kio reads it."""
+        """Produce one batch of BATCH to partition 0 of each topic; return the answer as kio reads it."""
         partitions = [PartitionProduce(0, memoryview(BATCH))]
         asked = ProduceRequest(9, None, -1, 30_000, [TopicProduce(topic, partitions) for topic in topics])
         return self._ask(0, 9, b"".join(build_produce_request(asked)))
 
     def fetch(self, *topics: str, wait_ms: int = 5000) -> FetchResponse:
-        """What is at offset 0 of partition 0 of each."""
+        """Fetch offset 0 of partition 0 of each topic."""
         asked = [TopicFetch(topic, [PartitionFetch(0, -1, 0, -1, -1, 1 << 20)]) for topic in topics]
         whole = FetchRequest(11, -1, wait_ms, 1, 1 << 20, 0, 0, -1, asked, [], "")
         return parse_fetch_response(self._ask(1, 11, build_fetch_request(whole), read=False), 11)
@@ -171,7 +174,7 @@ class Asking:
 
 
 def wait_until_heard_of(stack: Stack, topic: str) -> None:
-    """By the broker that `Asking` is connected to: others may know of it earlier."""
+    """Wait for the broker that `Asking` is connected to; others may know the topic earlier."""
     with Asking(stack, "free") as client:
         wait_for(lambda: client.fetch(topic, wait_ms=0).topics[0].partitions[0].error_code == 0, f"{topic} is known")
 
@@ -195,7 +198,7 @@ def test_a_produce_over_the_quota_is_stored_and_answered_at_once_with_its_thrott
 
 
 def test_a_fetch_over_the_quota_is_answered_at_once_and_empty(stack: Stack, limited: Limited) -> None:
-    """The first is larger than all that the quota ever lets through: it comes all the same, once, and is paid for."""
+    """The first batch is larger than the quota ever allows: it is returned anyway, once, and its bytes are charged."""
     topic = new_topic(stack, "throttled-read", DISKLESS)
     wait_until_heard_of(stack, topic)
     with Asking(stack, "free") as client:

@@ -1,4 +1,4 @@
-"""SIGHUP to a proxy that serves clients: what the file says from then on holds, unless it can't be used."""
+"""SIGHUP to a proxy that serves clients: the new file applies from then on, unless it is unusable."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ RACK = "rack-b"
 
 
 def kind_of_new_topic(stack: Stack, prefix: str) -> str:
-    """What a topic with such a name becomes that says nothing itself; it takes a record, and gives it back."""
+    """Return the kind of a new topic with this prefix and no configs of its own; write and read a record."""
     name = f"{prefix}-{uuid.uuid4().hex[:6]}"
     create_topic(stack, name, CLASSIC, rack=RACK)
     produce_to(stack.bootstrap(RACK), name, {0: samples(3, "reload", plain=True)})
     (records,) = read_partitions(stack.bootstrap(RACK), name, 1)
     assert len(records) == 3
     client, resource = admin(stack, RACK), ConfigResource(ConfigResource.Type.TOPIC, name)
-    told = client.describe_configs([resource], request_timeout=30)[resource].result(40)
+    configs = client.describe_configs([resource], request_timeout=30)[resource].result(40)
     client.delete_topics([name], operation_timeout=30)[name].result(40)
-    return DISKLESS if "diskless.enable" in told and told["diskless.enable"].value == "true" else CLASSIC
+    return DISKLESS if "diskless.enable" in configs and configs["diskless.enable"].value == "true" else CLASSIC
 
 
-def test_a_changed_file_holds_for_what_comes_and_a_bad_one_does_not(stack: Stack) -> None:
+def test_a_changed_file_applies_from_then_on_and_a_bad_one_does_not(stack: Stack) -> None:
     path, process = stack.config_path(RACK), stack.process(f"proxy-{RACK}")
     pid = process.pid
     prefix = f"reloaded-{uuid.uuid4().hex[:6]}"
@@ -67,7 +67,7 @@ def test_a_changed_file_holds_for_what_comes_and_a_bad_one_does_not(stack: Stack
     assert readiness(stack.admin_url(RACK)) == (200, "ready")
 
 
-def test_a_proxy_that_starts_or_ends_takes_it_calmly(tmp_path: Path) -> None:
+def test_a_proxy_that_starts_or_ends_survives_sighup(tmp_path: Path) -> None:
     ports = Ports()
     process = Process("proxy", command(tmp_path, ports, {}), tmp_path / "proxy.log")
     process.start()

@@ -1,4 +1,4 @@
-"""Objects in storage follow the records that are kept: retention, deleted topics, uploads that nobody committed."""
+"""Objects in storage follow the records that are kept: retention, deleted topics, uploads without a commit."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def objects(stack: Stack) -> set[Path]:
 
 
 def fill(stack: Stack, topic: str, segments: int = 5) -> set[Path]:
-    """Produce, one segment after the other; the objects that this made, the first of which may be gone by now."""
+    """Produce one segment after the other; return the new objects, the first of which may be gone already."""
     before, made = objects(stack), set[Path]()
     for number in range(segments):
         produce(stack.bootstrap(list(stack.proxies)[number % 3]), topic, samples(10, "none"))
@@ -31,7 +31,7 @@ def fill(stack: Stack, topic: str, segments: int = 5) -> set[Path]:
     return made
 
 
-def test_retention_by_size_gives_objects_back(stack: Stack) -> None:
+def test_retention_by_size_deletes_objects(stack: Stack) -> None:
     topic = new_topic(stack, "retention-bytes", DISKLESS, configs={"retention.bytes": "1"})
     made = fill(stack, topic)
     assert len(made) >= 5
@@ -42,7 +42,7 @@ def test_retention_by_size_gives_objects_back(stack: Stack) -> None:
     assert [stored.offset for stored in read(stack.bootstrap("rack-b"), topic)] == list(range(earliest, 50))
 
 
-def test_retention_by_time_gives_everything_back(stack: Stack) -> None:
+def test_retention_by_time_deletes_all_objects(stack: Stack) -> None:
     topic = new_topic(stack, "retention-ms", DISKLESS, configs={"retention.ms": "1"})
     made = fill(stack, topic, 2)
     wait_for(lambda: offsets(stack, topic) == (20, 20), "the log start did not move")
@@ -51,7 +51,7 @@ def test_retention_by_time_gives_everything_back(stack: Stack) -> None:
     assert offsets(stack, topic)[1] == 21
 
 
-def test_a_deleted_topic_gives_everything_back_though_the_one_that_does_it_dies(stack: Stack) -> None:
+def test_all_objects_of_a_deleted_topic_are_deleted_even_if_the_housekeeper_dies(stack: Stack) -> None:
     gone, kept = (new_topic(stack, label, DISKLESS) for label in ("deleted", "kept"))
     made, others = fill(stack, gone, 3), fill(stack, kept, 3)
     delete_topic(stack, gone)
@@ -64,8 +64,8 @@ def test_a_deleted_topic_gives_everything_back_though_the_one_that_does_it_dies(
 
 
 @pytest.mark.parametrize("age_seconds", [0, 7200])
-def test_objects_that_were_never_committed_go_when_they_are_old(stack: Stack, age_seconds: int) -> None:
-    assert fill(stack, new_topic(stack, "beside-orphans", DISKLESS), 1)
+def test_objects_without_a_commit_are_deleted_when_they_are_old(stack: Stack, age_seconds: int) -> None:
+    assert fill(stack, new_topic(stack, "next-to-orphans", DISKLESS), 1)
     key = segment_key(uuid.uuid4().bytes)
     orphan, foreign = stack.directory / "wal" / key, stack.directory / "wal" / "notes" / "readme"
     for path in (orphan, foreign):

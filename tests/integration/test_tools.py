@@ -1,4 +1,4 @@
-"""The command's own tools on a real stack, beside Kafka's: what they print is what is there."""
+"""The command's own tools on a real stack, compared with Kafka's: their output is true."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ DUMP_LOG = "org.apache.kafka.tools.DumpLogSegments"
 
 
 def run(*arguments: object, exit_code: int = 0) -> str:
-    """What `diskless-proxy` prints."""
+    """Return the output of `diskless-proxy`."""
     done = CliRunner().invoke(app, [*map(str, arguments)])
     assert done.exit_code == exit_code, f"{done.stdout}\n{done.stderr}\n{done.exception!r}"
     return done.stdout
 
 
 def shown(stack: Stack, *arguments: object, exit_code: int = 0) -> Any:
-    """What it prints as JSON."""
+    """Return the JSON output."""
     return json.loads(run(*arguments, "--config", stack.config_path(RACK), "--json", exit_code=exit_code))
 
 
@@ -41,7 +41,7 @@ def described(stack: Stack, topic: str, *options: str) -> Any:
 
 
 def lines(text: str) -> list[dict[str, str]]:
-    """Batches and records as fields, but for the values of headers, which Kafka's tool does not print."""
+    """Return batches and records as fields, without header values, which Kafka's tool does not print."""
     found = []
     for line in text.splitlines():
         if line.startswith(("baseOffset", "|")):
@@ -71,8 +71,8 @@ def test_a_dump_agrees_with_kafkas_own_tool(stack: Stack, tmp_path: Path) -> Non
     assert ours == theirs
 
 
-def test_describe_tells_what_topics_take_up(stack: Stack) -> None:
-    one, other = (new_topic(stack, label, DISKLESS, partitions=2) for label in ("described", "beside"))
+def test_describe_shows_the_size_of_topics(stack: Stack) -> None:
+    one, other = (new_topic(stack, label, DISKLESS, partitions=2) for label in ("described", "other"))
     configs = {"retention.ms": "-1"}
     kept = new_topic(stack, "kept", DISKLESS, configs=configs)
     produce_to(stack.bootstrap(RACK), one, {0: samples(10, "a"), 1: samples(5, "b")})
@@ -92,8 +92,8 @@ def test_describe_tells_what_topics_take_up(stack: Stack) -> None:
     assert f"{figures['live_bytes']:,}" in table
 
 
-def test_objects_are_shared_until_one_topic_leaves_them(stack: Stack) -> None:
-    """Both topics in one object: by one producer, whose batches of both are in one commit interval."""
+def test_objects_are_shared_until_one_topic_is_gone(stack: Stack) -> None:
+    """Put both topics in one object: one producer sends batches of both within one commit interval."""
     one, other = (new_topic(stack, label, DISKLESS) for label in ("shared", "leaving"))
     segment = both_in_one_object(stack, one, other)
     figures = described(stack, one)
@@ -115,7 +115,7 @@ def test_objects_are_shared_until_one_topic_leaves_them(stack: Stack) -> None:
 
 
 def both_in_one_object(stack: Stack, one: str, other: str) -> str:
-    """A record to each, until one object has both; its key. What earlier tries wrote is deleted."""
+    """Write a record to each until one object has both; return its key. Earlier objects are deleted."""
     from confluent_kafka import Producer
 
     for _ in range(20):
@@ -165,7 +165,7 @@ def test_a_stored_segment_is_found_by_name_key_and_url(stack: Stack) -> None:
     assert min(each["baseOffset"] for each in with_offsets if each["topic"] == topic) == 0
 
 
-def test_list_tells_kinds_apart(stack: Stack) -> None:
+def test_list_distinguishes_kinds(stack: Stack) -> None:
     classic, diskless = (new_topic(stack, "listed", kind, partitions=2) for kind in (CLASSIC, DISKLESS))
     listed = {row["topic"]: row for row in shown(stack, "topics", "list")["topics"]}
     assert (listed[classic]["kind"], listed[diskless]["kind"]) == (CLASSIC, DISKLESS)
@@ -195,14 +195,14 @@ def test_topics_are_created_through_the_proxy(stack: Stack) -> None:
     "arguments",
     [("topics", "describe", "nonesuch"), ("segments", "describe", "0" * 32), ("segments", "dump", "0" * 32)],
 )
-def test_what_is_not_there_is_said_in_one_line(stack: Stack, arguments: tuple[str, ...]) -> None:
+def test_missing_things_are_reported_in_one_line(stack: Stack, arguments: tuple[str, ...]) -> None:
     done = CliRunner().invoke(app, [*arguments, "--config", str(stack.config_path(RACK))])
     assert done.exit_code == 1
     assert done.stderr.startswith("error: ")
     assert done.stderr.count("\n") == 1
 
 
-def test_without_redis_it_is_said_in_one_line(stack: Stack, tmp_path: Path) -> None:
+def test_a_missing_redis_is_reported_in_one_line(stack: Stack, tmp_path: Path) -> None:
     text = stack.config_path(RACK).read_text()
     config = tmp_path / "proxy.yaml"
     config.write_text(re.sub(r"redis://[^\s\"']+", "redis://127.0.0.1:1/0", text))

@@ -1,4 +1,4 @@
-"""Configs and partitions of topics, by Admin clients: what a diskless topic answers is what a classic one does."""
+"""Configs and partitions of topics through Admin clients: a diskless topic answers like a classic one."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def admin(stack: Stack) -> AdminClient:
 
 
 def outcome(call: Callable[[], Any]) -> str:
-    """`done`, or the name of the error."""
+    """Return `done`, or the name of the error."""
     try:
         call()
     except KafkaException as error:
@@ -55,7 +55,7 @@ def described(admin: AdminClient, topic: str) -> dict[str, tuple[str | None, str
         try:
             found = answer.result(30)
             break
-        except KafkaException as error:  # brokers hear of a topic one after the other
+        except KafkaException as error:  # brokers learn of a topic one after the other
             if error.args[0].code() not in NOT_HEARD_OF or time.monotonic() > deadline:
                 raise
             time.sleep(0.1)
@@ -71,9 +71,9 @@ def alter(admin: AdminClient, topic: str, name: str, value: str | None, operatio
 
 
 def the_same(admin: AdminClient, topics: tuple[str, str]) -> None:
-    """Both kinds have the same configs, except `diskless.enable` and `min.insync.replicas`.
+    """Wait until both kinds have the same configs, except `diskless.enable` and `min.insync.replicas`.
 
-    Brokers and proxies hear of changes in moments.
+    Brokers and proxies learn of changes within moments.
     """
     deadline = time.monotonic() + 20
     while True:
@@ -88,13 +88,13 @@ def the_same(admin: AdminClient, topics: tuple[str, str]) -> None:
 def without_own(
     classic: dict[str, tuple[str | None, str, bool]], diskless: dict[str, tuple[str | None, str, bool]]
 ) -> None:
-    """Check and remove the configs that a diskless topic shows in its own way."""
+    """Check and remove the configs that a diskless topic reports in its own way."""
     assert diskless.pop(ENABLE)[0] == "true"
     assert diskless.pop(MIN_ISR) == ("1", "DEFAULT_CONFIG", True)
     del classic[MIN_ISR]
 
 
-def test_configs_are_told_and_changed_alike(admin: AdminClient, topics: tuple[str, str]) -> None:
+def test_configs_are_described_and_changed_in_the_same_way(admin: AdminClient, topics: tuple[str, str]) -> None:
     the_same(admin, topics)
     set_, delete, append = AlterConfigOpType.SET, AlterConfigOpType.DELETE, AlterConfigOpType.APPEND
     subtract = AlterConfigOpType.SUBTRACT
@@ -130,7 +130,7 @@ def test_configs_are_told_and_changed_alike(admin: AdminClient, topics: tuple[st
         the_same(admin, topics)
 
 
-def test_a_changed_config_is_obeyed_by_every_proxy(stack: Stack, admin: AdminClient, topics: tuple[str, str]) -> None:
+def test_every_proxy_applies_a_changed_config(stack: Stack, admin: AdminClient, topics: tuple[str, str]) -> None:
     _, diskless = topics
     assert alter(admin, diskless, "max.message.bytes", "100", AlterConfigOpType.SET) == "done"
     deadline = time.monotonic() + 20
@@ -145,7 +145,7 @@ def test_a_changed_config_is_obeyed_by_every_proxy(stack: Stack, admin: AdminCli
         assert "MSG_SIZE_TOO_LARGE" in refused
 
 
-def test_diskless_enable_is_for_good(admin: AdminClient, topics: tuple[str, str]) -> None:
+def test_diskless_enable_cannot_be_changed(admin: AdminClient, topics: tuple[str, str]) -> None:
     _, diskless = topics
     assert alter(admin, diskless, ENABLE, "false", AlterConfigOpType.SET) == "INVALID_CONFIG"
     assert alter(admin, diskless, ENABLE, None, AlterConfigOpType.DELETE) == "INVALID_CONFIG"
@@ -168,7 +168,7 @@ def test_topics_are_created_with_every_cleanup_policy(stack: Stack, admin: Admin
         the_same(admin, (made[0], made[1]))
 
 
-def test_only_what_is_to_be_deleted_is_deleted(stack: Stack) -> None:
+def test_only_the_named_configs_are_deleted(stack: Stack) -> None:
     old = [Sample(b"key", b"value", (), 1_000)] * 3
     new = [Sample(b"key", b"value", (), int(time.time() * 1000))]
     limit = {"retention.ms": "60000"}
@@ -194,16 +194,16 @@ def test_all_configs_of_a_topic_are_replaced(admin: AdminClient, topics: tuple[s
 
 
 def wait_for_partitions(stack: Stack, topic: str, count: int) -> None:
-    """At every broker and in every rack: producers give up at once on a partition that theirs has not heard of."""
+    """Wait for every broker and rack: producers give up at once on a partition that their broker does not know."""
     deadline = time.monotonic() + 60
     for address in (*stack.direct_bootstrap.split(","), *map(stack.bootstrap, stack.proxies)):
-        # A new client asks whom it is told of; later it asks any broker that it has heard of.
+        # A new client asks the broker at its bootstrap address; later it asks any broker that it knows.
         while len(AdminClient({"bootstrap.servers": address}).list_topics(topic, 10).topics[topic].partitions) < count:
             assert time.monotonic() < deadline, address
             time.sleep(0.1)
 
 
-def test_partitions_are_added_alike(stack: Stack, admin: AdminClient, topics: tuple[str, str]) -> None:
+def test_partitions_are_added_in_the_same_way(stack: Stack, admin: AdminClient, topics: tuple[str, str]) -> None:
     for count, expected in ((3, "done"), (2, "INVALID_PARTITIONS"), (5, "done")):
         for topic in topics:
             (answer,) = admin.create_partitions([NewPartitions(topic, count)]).values()
@@ -216,7 +216,7 @@ def test_partitions_are_added_alike(stack: Stack, admin: AdminClient, topics: tu
         assert [len(records) for records in kept] == [3, 4, 5, 6, 7]
 
 
-def test_partitions_that_are_added_past_the_proxies_are_there_soon(stack: Stack, topics: tuple[str, str]) -> None:
+def test_partitions_added_directly_on_the_brokers_soon_work(stack: Stack, topics: tuple[str, str]) -> None:
     _, diskless = topics
     direct = AdminClient({"bootstrap.servers": stack.direct_bootstrap})
     (answer,) = direct.create_partitions([NewPartitions(diskless, 3)]).values()
@@ -226,7 +226,7 @@ def test_partitions_that_are_added_past_the_proxies_are_there_soon(stack: Stack,
     assert len(read_partitions(stack.bootstrap("rack-c"), diskless, 3)[2]) == 4
 
 
-def test_a_default_of_the_brokers_is_told_in_its_unit(new_stack: Callable[..., Stack]) -> None:
+def test_a_default_of_the_brokers_is_returned_in_its_unit(new_stack: Callable[..., Stack]) -> None:
     stack = new_stack(racks=("rack-a",), broker_properties={"log.retention.hours": "24", "message.max.bytes": "70000"})
     admin = AdminClient({"bootstrap.servers": stack.bootstrap("rack-a")})
     topics = [new_topic(stack, "defaults", kind) for kind in (CLASSIC, DISKLESS)]

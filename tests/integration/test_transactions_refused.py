@@ -18,7 +18,8 @@ RACK = "rack-b"
 
 
 def test_a_transaction_is_rejected_before_it_has_a_diskless_partition(stack: Stack) -> None:
-    """The client reports the topic's error and aborts. No marker is in the shadow, and the producer can go on."""
+    """The client reports the topic's error and aborts. No marker is in the placeholder topic, and the producer can
+    continue."""
     diskless, classic = (new_topic(stack, "transactional", kind) for kind in (DISKLESS, CLASSIC))
     producer = Producer({"bootstrap.servers": stack.bootstrap(RACK), "transactional.id": diskless})
     producer.init_transactions(60)
@@ -27,9 +28,9 @@ def test_a_transaction_is_rejected_before_it_has_a_diskless_partition(stack: Sta
     # librdkafka sends EndTxn for a transaction that has no partition yet, which the broker answers with a fatal error.
     producer.flush(60)
     producer.produce(diskless, b"never", partition=0)
-    with pytest.raises(KafkaException) as told:
+    with pytest.raises(KafkaException) as caught:
         producer.commit_transaction(60)
-    error = told.value.args[0]
+    error = caught.value.args[0]
     assert error.txn_requires_abort(), error
     assert "Broker: Invalid topic" in error.str()
     producer.abort_transaction(60)
@@ -52,7 +53,7 @@ def test_a_transaction_is_rejected_before_it_has_a_diskless_partition(stack: Sta
 @pytest.mark.parametrize("version", range(4))
 def test_the_other_partitions_of_the_request_are_not_attempted(stack: Stack, version: int) -> None:
     diskless, classic = (new_topic(stack, "transactional", kind) for kind in (DISKLESS, CLASSIC))
-    told = ask(
+    answer = ask(
         stack.bootstrap(RACK),
         ADD_PARTITIONS_TO_TXN,
         version,
@@ -61,26 +62,26 @@ def test_the_other_partitions_of_the_request_are_not_attempted(stack: Stack, ver
     )
     errors = {
         topic["name"]: [one["partition_error_code"] for one in topic["results_by_partition"]]
-        for topic in told["results_by_topic_v3_and_below"]
+        for topic in answer["results_by_topic_v3_and_below"]
     }
     assert errors == {classic: [OPERATION_NOT_ATTEMPTED], diskless: [INVALID_TOPIC_EXCEPTION]}
 
 
 def test_no_marker_is_written_for_a_diskless_partition(stack: Stack) -> None:
-    """As `Admin.abortTransaction` asks for it."""
+    """Send what `Admin.abortTransaction` sends."""
     diskless, classic = (new_topic(stack, "transactional", kind) for kind in (DISKLESS, CLASSIC))
     topics = [{"name": name, "partition_indexes": [0]} for name in (classic, diskless)]
     for broker in ask(stack.bootstrap(RACK), METADATA, 1)["brokers"]:
         address = f"{broker['host']}:{broker['port']}"
-        (told,) = ask(address, WRITE_TXN_MARKERS, 1, markers=[{"producer_id": 7, "topics": topics}])["markers"]
-        errors = {topic["name"]: topic["partitions"][0]["error_code"] for topic in told["topics"]}
+        (marked,) = ask(address, WRITE_TXN_MARKERS, 1, markers=[{"producer_id": 7, "topics": topics}])["markers"]
+        errors = {topic["name"]: topic["partitions"][0]["error_code"] for topic in marked["topics"]}
         assert errors[diskless] == INVALID_TOPIC_EXCEPTION
         assert errors[classic] in (NONE, NOT_LEADER_OR_FOLLOWER)
     assert (end_at_brokers(stack, classic), end_at_brokers(stack, diskless)) == (1, 0)
 
 
 def end_at_brokers(stack: Stack, topic: str) -> int:
-    """The end of partition 0 as its leader has it; for a diskless topic it is the shadow's."""
+    """Return the end of partition 0 at its leader; for a diskless topic it is the placeholder's."""
     asked = TopicPartition(topic, 0)
     client = AdminClient({"bootstrap.servers": stack.direct_bootstrap})
     return int(client.list_offsets({asked: OffsetSpec.latest()})[asked].result(30).offset)

@@ -1,4 +1,4 @@
-"""Several worker processes behind one set of ports: seen from outside they are one proxy."""
+"""Several worker processes with one set of ports: from outside they are one proxy."""
 
 from __future__ import annotations
 
@@ -51,19 +51,20 @@ pytestmark = pytest.mark.stack
 
 
 def worker_pids(parent: int) -> list[int]:
-    """The processes whose parent it is."""
+    """Return the child processes."""
     return [int(pid) for pid in Path(f"/proc/{parent}/task/{parent}/children").read_text().split()]
 
 
 def wait_for_both(load: Load) -> None:
-    """Wait until classic and diskless topics go on."""
+    """Wait until classic and diskless topics continue."""
     for kind in KINDS:
         wait_for_more(load, kind)
 
 
 @contextmanager
 def idle_connections(stack: Stack) -> Iterator[None]:
-    """Clients that say nothing: whom the kernel gives them to is chance, that all go to one worker next to none."""
+    """Open silent connections. The kernel assigns them at random, so it is nearly impossible that one worker gets
+    all."""
     with ExitStack() as opened:
         for _ in range(CONNECTIONS):
             opened.enter_context(socket.create_connection(parse_address(stack.bootstrap(RACK)), timeout=10))
@@ -115,7 +116,7 @@ def test_actions_reach_all_workers(two_workers: Stack) -> None:
     logged = proxy.log.stat().st_size
     assert ask(url, "drain", "POST", token=TOKEN) == (202, {"state": "draining"})
     assert proxy.wait_ended() == 0
-    # The worker that was started later has the level, too: neither says that it drains.
+    # The restarted worker has the level, too: neither logs that it drains.
     assert "drain" not in proxy.log.read_text(errors="replace")[logged:]
 
 
@@ -132,7 +133,7 @@ def test_a_reload_reaches_every_worker_and_those_that_start_later(two_workers: S
     assert Metrics(two_workers, RACK).value("held_request_bytes_limit") == 2 * 536_870_912
 
 
-def test_a_worker_dies_all_drain_and_the_parent_dies_and_nothing_is_lost(two_workers: Stack) -> None:
+def test_nothing_is_lost_if_a_worker_dies_all_drain_or_the_parent_dies(two_workers: Stack) -> None:
     stack = two_workers
     first = worker_pids(stack.pid("proxy-rack-a"))
     assert len(first) == 2
@@ -173,7 +174,7 @@ def test_two_proxies_never_share_a_port_unnoticed(two_workers: Stack, tmp_path: 
     assert f"can't listen on {HOST}:{taken} (listeners.bootstrap_port): Address already in use" in line
 
 
-def test_nor_while_neither_of_them_listens_yet(tmp_path: Path) -> None:
+def test_two_proxies_never_share_a_port_before_either_listens(tmp_path: Path) -> None:
     ports, others = Ports(), Ports()
     waiting = Process("proxy", command(tmp_path, ports, {"workers": 2}), tmp_path / "proxy.log")
     waiting.start()
@@ -193,6 +194,6 @@ def test_nor_while_neither_of_them_listens_yet(tmp_path: Path) -> None:
         waiting.kill()
 
 
-def test_what_keeps_every_worker_from_starting_is_one_line(tmp_path: Path) -> None:
+def test_an_error_that_stops_every_worker_is_one_line(tmp_path: Path) -> None:
     line = refusal(command(tmp_path, Ports(), {"workers": 2, "storage": {"url": "ftp://there"}}))
     assert "storage.url" in line

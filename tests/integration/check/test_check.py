@@ -1,4 +1,5 @@
-"""`diskless-proxy check` where all is well, beside the proxy of the very settings, and where nothing answers."""
+"""Run `diskless-proxy check` where all is well, next to the running proxy of the same settings, and where nothing
+answers."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ PASSWORD = "hush-hush-hush"
 
 
 @pytest.mark.usefixtures("patient")
-def test_all_is_well_and_nothing_is_left(stack: Stack, reserved: ReservedPorts, tmp_path: Path) -> None:
+def test_all_is_well_and_the_check_leaves_nothing_behind(stack: Stack, reserved: ReservedPorts, tmp_path: Path) -> None:
     path = written(tmp_path, settings_of_another_proxy(stack, reserved))
     found = without_machine_findings(findings(path))
     assert {finding["level"] for finding in found} == {"ok"}, found
@@ -36,7 +37,7 @@ def test_all_is_well_and_nothing_is_left(stack: Stack, reserved: ReservedPorts, 
 
 
 @pytest.mark.usefixtures("patient")
-def test_beside_the_running_proxy_of_the_same_settings(stack: Stack, tmp_path: Path) -> None:
+def test_next_to_the_running_proxy_of_the_same_settings(stack: Stack, tmp_path: Path) -> None:
     same = merged(stack.proxies["rack-b"].settings, {"redis": {"timeout_ms": 8_000}})
     found = findings(written(tmp_path, same))
     ports = {finding["where"]: finding["text"] for finding in found if finding["kind"] == "ports"}
@@ -46,7 +47,7 @@ def test_beside_the_running_proxy_of_the_same_settings(stack: Stack, tmp_path: P
     assert not [finding for finding in found if finding["level"] == "error"]
 
 
-def test_without_redis_the_rest_is_looked_at(stack: Stack, reserved: ReservedPorts, tmp_path: Path) -> None:
+def test_without_redis_the_rest_is_checked(stack: Stack, reserved: ReservedPorts, tmp_path: Path) -> None:
     storage = (tmp_path / "new" / "wal").as_uri()
     wrong = {"redis": {"url": f"redis://{HOST}:1"}, "storage": {"url": storage}}
     found = findings(written(tmp_path, merged(settings_of_another_proxy(stack, reserved), wrong)))
@@ -59,14 +60,14 @@ def test_without_redis_the_rest_is_looked_at(stack: Stack, reserved: ReservedPor
 
 @pytest.fixture
 def silent() -> Iterator[str]:
-    """`host:port` of one who lets connect and says nothing."""
+    """Return `host:port` of a server that accepts connections and never answers."""
     with socket.socket() as listening:
         listening.bind((HOST, 0))
         listening.listen(64)
         yield f"{HOST}:{listening.getsockname()[1]}"
 
 
-def test_what_hangs_is_given_up(
+def test_the_check_gives_up_on_servers_that_hang(
     silent: str, reserved: ReservedPorts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(check, "REACH_TIMEOUT_S", 2.0)
@@ -91,17 +92,17 @@ def test_what_hangs_is_given_up(
 
 
 @pytest.mark.usefixtures("patient")
-def test_the_rights_of_the_documentation_are_enough_at_redis(
+def test_the_documented_rights_at_redis_are_sufficient(
     stack: Stack, reserved: ReservedPorts, weak_store: Store, tmp_path: Path
 ) -> None:
-    told = re.search("^ACL SETUSER .*$", (ROOT / "docs" / "operations.md").read_text(), re.MULTILINE)
-    assert told is not None
+    command = re.search("^ACL SETUSER .*$", (ROOT / "docs" / "operations.md").read_text(), re.MULTILINE)
+    assert command is not None
     own = {
         "redis": {"url": f"redis://diskless-proxy:{PASSWORD}@{HOST}:{weak_store.port}/0"},
         "storage": {"url": (tmp_path / "wal").as_uri()},
     }
     with redis.Redis(port=weak_store.port) as client:
-        client.execute_command(*told[0].replace("PASSWORD", PASSWORD).split())
+        client.execute_command(*command[0].replace("PASSWORD", PASSWORD).split())
         try:
             found = findings(written(tmp_path, merged(settings_of_another_proxy(stack, reserved), own)))
         finally:

@@ -1,6 +1,6 @@
-"""Each way to misconfigure, made for real: one line that names the setting, the cause and the remedy, and exit code 1.
+"""Produce each misconfiguration for real: one line names the setting, the cause and the remedy, and the exit code is 1.
 
-Those that need TLS, SASL or buckets are in the folders that have such servers.
+Tests that need TLS, SASL or buckets are in the folders that have such servers.
 """
 
 from __future__ import annotations
@@ -79,8 +79,9 @@ def test_settings(case: Misconfiguration, tmp_path: Path) -> None:
     assert_refused(case, refused(path), PASSWORD)
 
 
-def tell(case: Misconfiguration, path: Path) -> None:
-    """What `check` and, where it refuses the same, `run` say of it: one after the other, as both want the ports."""
+def assert_both_report(case: Misconfiguration, path: Path) -> None:
+    """Compare the output of `check` and, if `run` rejects the same, of `run`: one after the other, because both need
+    the ports."""
     assert_reported(case, checked(path, *(["--strict"] if case.is_warning else [])), PASSWORD)
     if case.by_run:
         with running(path) as end:
@@ -105,7 +106,7 @@ def certificates(directory: Path) -> None:
 
 
 def wrong_settings(name: str, stack: Stack, here: Path) -> dict[str, Any]:
-    """Over those of one more proxy of the stack."""
+    """Return wrong settings to apply to those of one more proxy of the stack."""
     tls = {"certificate_file": f"{here}/one.pem", "key_file": f"{here}/two.pem"}
     return {
         "port_taken": {},
@@ -134,7 +135,7 @@ def wrong_settings(name: str, stack: Stack, here: Path) -> dict[str, Any]:
 
 @pytest.mark.usefixtures("patient")
 @pytest.mark.parametrize("case", needing(Needs.STACK), ids=id_of)
-def test_beside_a_running_fleet(
+def test_next_to_a_running_fleet(
     case: Misconfiguration, stack: Stack, reserved: ReservedPorts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = settings_of_another_proxy(stack, reserved)
@@ -149,11 +150,11 @@ def test_beside_a_running_fleet(
         if case.name == "open_files":
             assert_reported(case, checked_with_few_files(path))
             return
-        tell(case, path)
+        assert_both_report(case, path)
 
 
 def checked_with_few_files(path: Path) -> Said:
-    """In a process of its own: a limit that was lowered can't be raised again."""
+    """Run `check` in its own process: a lowered limit cannot be raised again."""
     command = [sys.executable, "-m", "proxy", "check", "--strict", "--config", str(path)]
 
     def lower() -> None:
@@ -204,7 +205,7 @@ def replica(client: redis.Redis) -> Callable[[], object]:
 
 @pytest.mark.usefixtures("patient")
 @pytest.mark.parametrize("case", [one for one in needing(Needs.STORE) if one.name != "redis_cluster"], ids=id_of)
-def test_a_store_that_wont_do(
+def test_an_unfit_store(
     case: Misconfiguration,
     stack: Stack,
     reserved: ReservedPorts,
@@ -222,7 +223,7 @@ def test_a_store_that_wont_do(
     with redis.Redis(port=weak_store.port) as client:
         restore = WEAKENED[case.name](client)
         try:
-            tell(case, path)
+            assert_both_report(case, path)
         finally:
             restore()
 
@@ -236,6 +237,6 @@ def test_a_node_of_a_cluster(
     store.start()
     try:
         own = {"redis": {"url": store.url}, "storage": {"url": (tmp_path / "wal").as_uri()}}
-        tell(case, written(tmp_path, merged(settings_of_another_proxy(stack, reserved), own)))
+        assert_both_report(case, written(tmp_path, merged(settings_of_another_proxy(stack, reserved), own)))
     finally:
         store.stop()

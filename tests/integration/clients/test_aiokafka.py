@@ -19,7 +19,7 @@ async def send(bootstrap: str, topic: str, compression: str, sent: list[Sample])
             await client.send(topic, sample.value, sample.key, 0, sample.timestamp_ms, headers=[*sample.headers])
             for sample in sent
         ]
-        return [(await told).offset for told in waiting]
+        return [(await future).offset for future in waiting]
 
 
 async def take(client: AIOKafkaConsumer, count: int) -> list[Stored]:
@@ -39,8 +39,8 @@ async def test_every_compression_reads_the_same_in_every_rack(stack: Stack, kind
     sent: list[Sample] = []
     for compression in COMPRESSIONS:
         batch = samples(COUNT, compression, plain=True)
-        told = await send(stack.bootstrap("rack-b"), topic, compression, batch)
-        assert told == list(range(len(sent), len(sent) + COUNT))
+        offsets = await send(stack.bootstrap("rack-b"), topic, compression, batch)
+        assert offsets == list(range(len(sent), len(sent) + COUNT))
         sent += batch
     partition = TopicPartition(topic, 0)
     for rack in stack.proxies:
@@ -51,7 +51,7 @@ async def test_every_compression_reads_the_same_in_every_rack(stack: Stack, kind
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_a_group_goes_on_in_another_rack_where_it_has_committed(stack: Stack, kind: str) -> None:
+async def test_a_group_continues_in_another_rack_from_its_committed_offset(stack: Stack, kind: str) -> None:
     topic = new_topic(stack, "aiokafka-group", kind)
     sent = samples(COUNT, "group", plain=True)
     await send(stack.bootstrap("rack-a"), topic, "none", sent)

@@ -19,17 +19,17 @@ def test_every_compression_reads_the_same_in_every_rack(stack: Stack, kind: str)
     sent = []
     for compression in COMPRESSIONS:
         batch = samples(COUNT, compression)
-        told = produce(
+        offsets = produce(
             stack.bootstrap("rack-a"), topic, batch, compression_type=compression, enable_idempotence=compression > "l"
         )
-        assert told == list(range(len(sent), len(sent) + COUNT))
+        assert offsets == list(range(len(sent), len(sent) + COUNT))
         sent += batch
     for rack in stack.proxies:
         assert read(stack.bootstrap(rack), topic) == stored(sent)
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_a_group_goes_on_in_another_rack_where_it_has_committed(stack: Stack, protocol: str) -> None:
+def test_a_group_continues_in_another_rack_from_its_committed_offset(stack: Stack, protocol: str) -> None:
     topic = new_topic(stack, f"group-{protocol}", DISKLESS)
     sent = samples(COUNT, "group")
     produce(stack.bootstrap("rack-a"), topic, sent)

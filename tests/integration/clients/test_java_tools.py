@@ -23,14 +23,15 @@ PRINTED = ("partition", "offset", "timestamp", "headers", "key", "value")
 
 
 def run(stack: Stack, rack: str, tool: str, *arguments: str, stdin: str | None = None) -> str:
-    """What the tool printed; it has to end well."""
+    """Return the output of the tool; it must exit with code 0."""
     done = stack.java(tool, "--bootstrap-server", stack.bootstrap(rack), *arguments, stdin=stdin, timeout=90)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     return done.stdout
 
 
 def console_producer(stack: Stack, topic: str, compression: str) -> list[str]:
-    """Lines `header:value<tab>key<tab>value`, sent with the console producer; as the console consumer prints them."""
+    """Send lines `header:value<tab>key<tab>value` with the console producer; return them as the console consumer prints
+    them."""
     lines = [(f"codec:{compression}", f"key {number}", f"{compression} {number} ä€😀") for number in range(LINES)]
     arguments = ["--topic", topic, "--compression-codec", compression]
     for reads in ("parse.key=true", "parse.headers=true"):
@@ -41,7 +42,7 @@ def console_producer(stack: Stack, topic: str, compression: str) -> list[str]:
 
 
 def console_consumer(stack: Stack, rack: str, topic: str, count: int) -> list[str]:
-    """The lines that the console consumer prints, with everything that it can print of a record."""
+    """Return the lines of the console consumer, which prints every field of a record."""
     arguments = ["--topic", topic, "--partition", "0", "--offset", "earliest", "--max-messages", str(count)]
     for printed in PRINTED:
         arguments += ["--formatter-property", f"print.{printed}=true"]
@@ -114,8 +115,8 @@ def test_topics_groups_and_offsets_on_both_kinds(stack: Stack) -> None:
     assert not {classic, diskless} & set(run(stack, "rack-a", TOPICS, "--list").split())
 
 
-def test_kafka_topics_itself_refuses_configs_that_it_does_not_know(stack: Stack) -> None:
-    """It checks names before it sends anything: Admin clients can ask for `diskless.enable`, this tool can't."""
+def test_kafka_topics_itself_rejects_unknown_configs(stack: Stack) -> None:
+    """The tool checks names before it sends anything. Admin clients can set `diskless.enable`, this tool cannot."""
     to_proxy = ("--bootstrap-server", stack.bootstrap("rack-a"))
     done = stack.java(TOPICS, *to_proxy, "--create", "--topic", "refused", "--config", "diskless.enable=true")
     assert done.returncode == 1
@@ -123,7 +124,7 @@ def test_kafka_topics_itself_refuses_configs_that_it_does_not_know(stack: Stack)
 
 
 def test_kafka_topics_creates_a_diskless_topic_by_its_name(stack: Stack) -> None:
-    """`default_diskless_topics`: for tools that can't ask for `diskless.enable`."""
+    """`default_diskless_topics` is for tools that cannot set `diskless.enable`."""
     topic = f"diskless.{uuid.uuid4().hex[:8]}"
     before = Metrics(stack, "rack-a").value("diskless_topics")
     run(stack, "rack-a", TOPICS, "--create", "--topic", topic, "--partitions", "2")
@@ -133,5 +134,5 @@ def test_kafka_topics_creates_a_diskless_topic_by_its_name(stack: Stack) -> None
 
 
 def events(printed: str) -> list[dict[str, object]]:
-    """The JSON lines that the verifiable tools print."""
+    """Return the JSON lines that the verifiable tools print."""
     return [json.loads(line) for line in printed.splitlines() if line.startswith("{")]

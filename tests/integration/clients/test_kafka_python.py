@@ -13,13 +13,13 @@ from tests.support.records import COMPRESSIONS, Sample, Stored, samples, stored
 from tests.support.topics import KINDS, new_topic
 
 with warnings.catch_warnings():
-    # Importing it warns of what it uses; that is not for us to mend.
+    # Its import raises warnings that are not ours to fix.
     warnings.simplefilter("ignore", DeprecationWarning)
     from kafka import KafkaConsumer, KafkaProducer, TopicPartition, codec
 
 COUNT = 40
 HERE = [name for name in COMPRESSIONS if name == "none" or getattr(codec, f"has_{name}")()]
-"""What it can compress with the packages that are installed."""
+"""Codecs that it supports with the installed packages."""
 
 
 def send(bootstrap: str, topic: str, compression: str, sent: list[Sample]) -> list[int]:
@@ -29,7 +29,7 @@ def send(bootstrap: str, topic: str, compression: str, sent: list[Sample]) -> li
             client.send(topic, sample.value, sample.key, [*sample.headers], 0, sample.timestamp_ms) for sample in sent
         ]
         client.flush(timeout=60)
-        return [told.get(60).offset for told in waiting]
+        return [future.get(60).offset for future in waiting]
 
 
 def take(client: KafkaConsumer, count: int) -> list[Stored]:
@@ -49,8 +49,8 @@ def test_every_compression_reads_the_same_in_every_rack(stack: Stack, kind: str)
     sent: list[Sample] = []
     for compression in HERE:
         batch = samples(COUNT, compression, plain=True)
-        told = send(stack.bootstrap("rack-c"), topic, compression, batch)
-        assert told == list(range(len(sent), len(sent) + COUNT))
+        offsets = send(stack.bootstrap("rack-c"), topic, compression, batch)
+        assert offsets == list(range(len(sent), len(sent) + COUNT))
         sent += batch
     partition = TopicPartition(topic, 0)
     for rack in stack.proxies:
@@ -62,7 +62,7 @@ def test_every_compression_reads_the_same_in_every_rack(stack: Stack, kind: str)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_group_goes_on_in_another_rack_where_it_has_committed(stack: Stack, kind: str) -> None:
+def test_a_group_continues_in_another_rack_from_its_committed_offset(stack: Stack, kind: str) -> None:
     topic = new_topic(stack, "kafka-python-group", kind)
     sent = samples(COUNT, "group", plain=True)
     send(stack.bootstrap("rack-a"), topic, "gzip", sent)

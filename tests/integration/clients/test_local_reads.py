@@ -1,6 +1,6 @@
-"""Classic topics are read in the client's own rack, by every client, as the brokers themselves count (KIP-392).
+"""Every client reads classic topics in its own rack, according to the brokers' own metrics (KIP-392).
 
-The brokers have no `replica.selector.class` here: none of them would send a client to a follower.
+The brokers have no `replica.selector.class` here, so none of them would redirect a client to a follower.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ SAYS_ITS_RACK = ("java", "confluent-kafka", "kcat", "kafka-python", "aiokafka", 
 CASES = {name: (reader, False) for name, reader in READERS.items()}
 CASES |= {f"{name} with client.rack": (READERS[name], True) for name in SAYS_ITS_RACK}
 FAR_RACKS = ("rack-b", "rack-c")
-"""The clients take turns between them."""
+"""Racks that the clients use in turns."""
 
 
 @pytest.fixture(scope="module")
 def classic(running_stack: Stack, tools: JavaTools, tmp_path_factory: pytest.TempPathFactory) -> Filled:
-    """A topic that every rack's proxy has read once."""
+    """Create a topic that every rack's proxy has read once."""
     topic = filled_topic(running_stack, "local")
     warm_up(running_stack, topic, tools, tmp_path_factory.mktemp("warm-up"))
     return topic
@@ -67,7 +67,7 @@ def test_every_record_byte_comes_from_the_clients_rack(
     assert served >= classic.value_bytes
 
 
-def test_the_rack_that_a_client_id_names_counts_wherever_it_came_in(
+def test_the_rack_in_a_client_id_counts_at_every_proxy(
     stack: Stack, tools: JavaTools, classic: Filled, tmp_path: Path
 ) -> None:
     what = whole(stack, "rack-a", classic, tools, tmp_path, client_id="app,diskless_rack_id=rack-c")
@@ -77,7 +77,7 @@ def test_the_rack_that_a_client_id_names_counts_wherever_it_came_in(
 def test_the_proxies_count_what_the_brokers_count(
     stack: Stack, tools: JavaTools, classic: Filled, tmp_path: Path
 ) -> None:
-    """By topic and by rack, where a Fetch takes no more than its answer holds: as asked by hand."""
+    """Compare by topic and by rack. Fetches are made by hand, so that none requests more than its answer holds."""
     rack = FAR_RACKS[0]
     before = Metrics(stack, rack)
     oracle = Oracle(stack, tools, classic.name)
@@ -89,8 +89,8 @@ def test_the_proxies_count_what_the_brokers_count(
         return after.value(name, **labels) - before.value(name, **labels)
 
     served = oracle.by_rack()
-    told = {serving: more("record_bytes_total", client_rack=rack, serving_rack=serving) for serving in stack.proxies}
-    assert served == {serving: size for serving, size in told.items() if size}
+    counted = {serving: more("record_bytes_total", client_rack=rack, serving_rack=serving) for serving in stack.proxies}
+    assert served == {serving: size for serving, size in counted.items() if size}
     assert sum(served.values()) == more("topic_record_bytes_total", topic=classic.name)
     crossed = sum(size for serving, size in served.items() if serving != rack)
     assert crossed == more("topic_cross_rack_bytes_total", topic=classic.name) == more("cross_rack_bytes_total")

@@ -1,6 +1,6 @@
-"""Brokers with `replica.selector.class`: clients that name a rack are sent to it by the brokers, as KIP-392 is.
+"""Brokers with `replica.selector.class` redirect clients that name a rack, as KIP-392 describes.
 
-All others are read for, as where the brokers have none.
+The proxies read for all other clients, as with brokers without it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ pytestmark = pytest.mark.stack
 
 @pytest.fixture(scope="module")
 def selecting() -> Iterator[Stack]:
-    """Brokers that send clients to their rack."""
+    """Start brokers that redirect clients to their rack."""
     selector = {"replica.selector.class": SELECTOR}
     with Stack(StackOptions(racks=RACKS, broker_properties=selector, broker_jmx=True, overrides=PATIENT)) as running:
         yield running
@@ -45,7 +45,7 @@ def selecting() -> Iterator[Stack]:
 
 @pytest.fixture(scope="module")
 def classic(selecting: Stack, tools: JavaTools, tmp_path_factory: pytest.TempPathFactory) -> Filled:
-    """A topic that every rack's proxy has read once."""
+    """Create a topic that every rack's proxy has read once."""
     topic = filled_topic(selecting, "selected")
     warm_up(selecting, topic, tools, tmp_path_factory.mktemp("warm-up"))
     return topic
@@ -65,10 +65,10 @@ def test_every_record_byte_comes_from_the_clients_rack(
     assert served >= classic.value_bytes
 
 
-def test_the_brokers_choose_for_a_client_that_names_a_rack_of_no_proxy_that_it_meets(
+def test_the_brokers_redirect_a_client_that_names_another_rack_than_its_proxys(
     selecting: Stack, tools: JavaTools, classic: Filled, tmp_path: Path
 ) -> None:
-    """It came in at the proxy of one rack and names another: the brokers' answer stands."""
+    """The client connects to the proxy of one rack and names another: the brokers' answer stands."""
     oracle = Oracle(selecting, tools, classic.name)
     what = whole(selecting, RACKS[0], classic, tools, tmp_path, client_rack=FAR_RACK)
     assert confluent_kafka(what) == classic.records
@@ -76,23 +76,24 @@ def test_the_brokers_choose_for_a_client_that_names_a_rack_of_no_proxy_that_it_m
 
 
 @pytest.mark.parametrize("says_rack", [True, False])
-def test_only_who_names_a_rack_is_sent_elsewhere(
+def test_only_clients_that_name_a_rack_are_redirected(
     selecting: Stack, tools: JavaTools, classic: Filled, says_rack: bool
 ) -> None:
-    """On the leader's listener in another rack: a redirect without records, or records without a redirect."""
+    """On the leader's listener in another rack, a client gets a redirect without records, or records without a
+    redirect."""
     partition = next(index for index, leader in enumerate(classic.leaders) if leader != FAR_NODE)
     oracle = Oracle(selecting, tools, classic.name)
     proxy = list(selecting.proxies).index(FAR_RACK)
     address = f"127.0.0.1:{selecting.ports.broker_port_start(proxy) + classic.leaders[partition]}"
-    told = fetched(address, classic.name, partition, rack_id=FAR_RACK if says_rack else "")
-    assert told["error_code"] == 0
-    assert told["preferred_read_replica"] == (FAR_NODE if says_rack else -1)
-    assert bool(told["records"]) != says_rack
+    partition_data = fetched(address, classic.name, partition, rack_id=FAR_RACK if says_rack else "")
+    assert partition_data["error_code"] == 0
+    assert partition_data["preferred_read_replica"] == (FAR_NODE if says_rack else -1)
+    assert bool(partition_data["records"]) != says_rack
     assert list(oracle.by_rack()) == ([] if says_rack else [FAR_RACK])
 
 
 def fetched(address: str, topic: str, partition: int, **more: Any) -> dict[str, Any]:
-    """What a Fetch v11 without a session answers of the partition, from its beginning."""
+    """Return the partition from the answer to a Fetch v11 without a session, from offset 0."""
     asked = {
         "partition": partition,
         "current_leader_epoch": -1,
@@ -103,5 +104,5 @@ def fetched(address: str, topic: str, partition: int, **more: Any) -> dict[str, 
     limits = {"max_wait": 500, "min_bytes": 1, "max_bytes": 1 << 20, "replica_id": -1, "session_epoch": -1}
     answer = ask(address, FETCH, 11, topics=[{"topic": topic, "partitions": [asked]}], **limits, **more)
     assert answer["error_code"] == 0
-    told: dict[str, Any] = answer["responses"][0]["partitions"][0]
-    return told
+    partition_data: dict[str, Any] = answer["responses"][0]["partitions"][0]
+    return partition_data

@@ -1,4 +1,4 @@
-"""`read_committed` in a rack without the leader: what followers tell of transactions is what leaders tell."""
+"""`read_committed` in a rack without the leader: followers report transactions exactly as leaders do."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ PARTITIONS = 3
 SIZE = 5
 """Records that a transaction adds to each partition."""
 COMMITTED = 3 * SIZE
-"""Of each partition, as sent below."""
+"""Committed records of each partition, as sent below."""
 FAR_RACK = "rack-b"
 VERSIONS = (4, 7, 10, 11, 12)
 TIMEOUT_SECONDS = 30.0
 
 
 class Written(NamedTuple):
-    """A topic with committed transactions, aborted ones, one that is open, and records behind its beginning."""
+    """A topic with committed transactions, aborted ones, an open one, and records after the open one's beginning."""
 
     name: str
     leaders: list[int]
     committed: dict[int, list[bytes]]
-    """By partition: the values that `read_committed` shows."""
+    """Values that `read_committed` shows, by partition."""
 
 
 class Writer:
@@ -47,7 +47,7 @@ class Writer:
         self.client.init_transactions(TIMEOUT_SECONDS)
 
     def begin(self) -> dict[int, list[bytes]]:
-        """Begin a transaction, and send its records; their values by partition."""
+        """Begin a transaction and send its records; return their values by partition."""
         self.client.begin_transaction()
         unique = uuid.uuid4().hex
         sent = {
@@ -78,10 +78,10 @@ def written(running_stack: Stack) -> Iterator[Written]:
     kept.append(one.begin())
     one.client.commit_transaction(TIMEOUT_SECONDS)
     last.begin()
-    one.begin()  # committed, but behind one that is open
+    one.begin()  # committed, but after an open transaction
     one.client.commit_transaction(TIMEOUT_SECONDS)
     committed = {partition: [value for sent in kept for value in sent[partition]] for partition in range(PARTITIONS)}
-    for partition, leader in enumerate(leaders):  # the proxy learns of the topic
+    for partition, leader in enumerate(leaders):  # the proxy learns about the topic
         answers(far_listener(running_stack, leader), name, partition, VERSIONS[0], isolation_level=0)
     yield Written(name, leaders, committed)
     last.client.abort_transaction(TIMEOUT_SECONDS)
@@ -103,14 +103,14 @@ def test_clients_get_what_they_get_at_the_brokers(
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_answers_are_the_leaders_field_by_field(stack: Stack, tools: JavaTools, written: Written, version: int) -> None:
-    """Both ends, aborted transactions and records, from several offsets on, in and out of range."""
+    """Compare both ends, aborted transactions and records from several offsets, in and out of range."""
     for partition, leader in enumerate(written.leaders):
         for isolation_level in (0, 1):
             asked = (written.name, partition, version, isolation_level)
             directly = answers(f"{HOST}:{stack.ports.broker(leader)}", *asked)
             assert [one["error_code"] for one in directly] == [0, 0, 0, 0, 1, 1]
             deadline = time.monotonic() + TIMEOUT_SECONDS
-            while True:  # a follower may not have heard yet how far its leader has come
+            while True:  # a follower may not know yet how far its leader is
                 oracle = Oracle(stack, tools, written.name)
                 proxied = answers(far_listener(stack, leader), *asked)
                 served = oracle.by_rack()
@@ -121,12 +121,12 @@ def test_answers_are_the_leaders_field_by_field(stack: Stack, tools: JavaTools, 
 
 
 def far_listener(stack: Stack, node_id: int) -> str:
-    """Of the broker, at the proxy of the rack that reads."""
+    """Return the broker's listener at the proxy of the reading rack."""
     return f"{HOST}:{stack.ports.broker_port_start(list(stack.proxies).index(FAR_RACK)) + node_id}"
 
 
 def answers(address: str, topic: str, partition: int, version: int, isolation_level: int) -> list[dict[str, Any]]:
-    """Of the partition: from its beginning, in the midst, at and near its end, and out of range."""
+    """Return the partition's answers from its beginning, from the middle, at and near its end, and out of range."""
     found = []
     end = 0
     for place in (0, 0.3, 0.7, 1, 2, -1):

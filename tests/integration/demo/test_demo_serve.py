@@ -1,4 +1,4 @@
-"""`diskless-proxy demo --serve` as a script uses it."""
+"""Use `diskless-proxy demo --serve` from a script."""
 
 import json
 import os
@@ -28,23 +28,23 @@ def command(*arguments: str) -> list[str]:
 
 
 @pytest.mark.timeout(300)
-def test_serving_tells_where_everything_is_and_ends_without_a_trace(tmp_path: Path) -> None:
+def test_serve_prints_all_addresses_and_leaves_nothing_behind(tmp_path: Path) -> None:
     free = ReservedPorts(None, 3)
     free.release()
     ports, info = free.ports, tmp_path / "info.json"
     environment = os.environ | {"TMPDIR": str(tmp_path)}
-    told = tmp_path / "output"
-    with told.open("w") as output:
+    output_file = tmp_path / "output"
+    with output_file.open("w") as output:
         serving = subprocess.Popen(
             command("--info", str(info), "--port-base", str(ports.base)), stdout=output, env=environment
         )
     try:
 
         def complaint() -> str:
-            assert serving.poll() is None, told.read_text()
+            assert serving.poll() is None, output_file.read_text()
             return "" if info.exists() else "no information file"
 
-        wait_until(complaint, 90, threading.Event(), lambda text: f"{text}: {told.read_text()}")
+        wait_until(complaint, 90, threading.Event(), lambda text: f"{text}: {output_file.read_text()}")
         found = json.loads(info.read_text())
 
         assert found["brokers"] == {
@@ -68,7 +68,7 @@ def test_serving_tells_where_everything_is_and_ends_without_a_trace(tmp_path: Pa
         says_hello(environment)
 
         serving.send_signal(signal.SIGTERM)
-        assert serving.wait(60) == 0, told.read_text()
+        assert serving.wait(60) == 0, output_file.read_text()
     finally:
         serving.kill()
         serving.wait()
@@ -78,24 +78,24 @@ def test_serving_tells_where_everything_is_and_ends_without_a_trace(tmp_path: Pa
     assert not wal.parent.exists()
     assert not info.exists()
     assert not usual.exists()
-    assert "Ended." in told.read_text()
+    assert "Ended." in output_file.read_text()
 
 
 def says_hello(environment: dict[str, str]) -> None:
-    """`make hello`, not told of `--info`: what the first rack produced, the second one read, from an object only."""
+    """Check `make hello --info`: the first rack produced the record, the second one read it, from an object only."""
     arguments = [sys.executable, "-m", "proxy", "demo", "hello", "as a test", "--json"]
     done = subprocess.run(arguments, env=environment, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert (told["record"], told["produced_in"], told["consumed_in"]) == ("as a test", *RACKS[:2])
-    assert [told[f"{client}_leader"]["rack"] for client in ("producer", "consumer")] == RACKS[:2]
-    assert told["broker_records"] == told["crossed_bytes"] == 0
-    assert told["record_bytes"] > 2 * len("as a test")
-    assert Path(urlsplit(told["object_url"]).path).stat().st_size == told["object_bytes"] > 0
+    output_file = json.loads(done.stdout)
+    assert (output_file["record"], output_file["produced_in"], output_file["consumed_in"]) == ("as a test", *RACKS[:2])
+    assert [output_file[f"{client}_leader"]["rack"] for client in ("producer", "consumer")] == RACKS[:2]
+    assert output_file["broker_records"] == output_file["crossed_bytes"] == 0
+    assert output_file["record_bytes"] > 2 * len("as a test")
+    assert Path(urlsplit(output_file["object_url"]).path).stat().st_size == output_file["object_bytes"] > 0
 
 
 def test_the_two_commands_of_the_readme_are_those_of_the_program() -> None:
-    """What the Makefile makes of them, without running it."""
+    """Compare with the Makefile's commands, without running it."""
     root = Path(__file__).parents[3]
     for line, program in (('make demo ARGS="--serve"', "demo --serve"), ("make hello", "demo hello")):
         assert all(line in (root / page).read_text() for page in ("README.md", "docs/quickstart.md"))
@@ -131,7 +131,7 @@ def test_a_taken_port_is_one_clear_line(tmp_path: Path) -> None:
     assert "choose another port base" in done.stderr
 
 
-def test_called_off_while_it_starts_it_ends_cleanly(tmp_path: Path) -> None:
+def test_a_demo_that_is_interrupted_while_it_starts_ends_cleanly(tmp_path: Path) -> None:
     with subprocess.Popen(command("--dir", str(tmp_path / "kept")), stdout=subprocess.PIPE, text=True) as serving:
         assert serving.stdout is not None
         for line in serving.stdout:

@@ -1,4 +1,4 @@
-"""The stack itself: what it starts, what it survives, what it leaves behind."""
+"""The stack itself: its processes, the failures that it survives, and what it leaves behind."""
 
 import json
 import subprocess
@@ -34,7 +34,7 @@ def brokers_known_to(stack: Stack, node_id: int) -> dict[int, str]:
 
 
 def runs(pid: int) -> bool:
-    """Whether the process exists and is no zombie."""
+    """True if the process exists and is no zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
@@ -64,7 +64,7 @@ def test_kafkas_own_tools_run(stack: Stack) -> None:
     assert topic in stack.java(tool, *to_brokers, "--list").stdout.split()
 
 
-def test_a_killed_broker_comes_back_and_the_others_do_without_it(stack: Stack) -> None:
+def test_a_killed_broker_comes_back_and_the_others_work_without_it(stack: Stack) -> None:
     stack.kill_broker(2)
     wait_until(
         lambda: "" if brokers_known_to(stack, 1).keys() == {1, 3} else "broker 2 is not fenced",
@@ -87,7 +87,7 @@ def test_a_killed_redis_has_every_acknowledged_write(stack: Stack) -> None:
         client.delete("demo-stack")
 
 
-def test_a_named_directory_is_kept_and_started_from(new_stack: Callable[..., Stack], tmp_path: Path) -> None:
+def test_a_named_directory_is_kept_and_reused(new_stack: Callable[..., Stack], tmp_path: Path) -> None:
     options = {"proxies": False, "racks": ("rack-a",), "directory": tmp_path / "kept"}
     first = new_stack(**options)
     pids = [process.pid for process in first.processes.values()]
@@ -119,9 +119,9 @@ def test_s3_storage_takes_objects_and_leaves_nothing(new_stack: Callable[..., St
 def test_no_server_outlives_a_killed_starter() -> None:
     with subprocess.Popen([sys.executable, "-c", START_AND_SLEEP], stdout=subprocess.PIPE, text=True) as starter:
         assert starter.stdout is not None
-        told = json.loads(starter.stdout.readline())
+        started = json.loads(starter.stdout.readline())
         starter.kill()
-    assert set(told["pids"]) == {"controller", "broker-1", "redis"}
-    wait_until(lambda: " ".join(name for name, pid in told["pids"].items() if runs(pid)), 20, threading.Event(), str)
-    # Nobody was left to remove it.
-    subprocess.run(["rm", "-r", told["directory"]], check=True)
+    assert set(started["pids"]) == {"controller", "broker-1", "redis"}
+    wait_until(lambda: " ".join(name for name, pid in started["pids"].items() if runs(pid)), 20, threading.Event(), str)
+    # The killed starter could not remove it.
+    subprocess.run(["rm", "-r", started["directory"]], check=True)

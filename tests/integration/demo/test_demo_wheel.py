@@ -1,4 +1,4 @@
-"""`pip install 'diskless-proxy[demo]'` from the built wheel into an empty environment, then `diskless-proxy demo`."""
+"""Install `diskless-proxy[demo]` from the built wheel into an empty environment, then run `diskless-proxy demo`."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ def test_the_demo_runs_from_the_wheel_without_a_clone(tmp_path: Path) -> None:
     run([*install, f"diskless-proxy[demo] @ {wheel.as_uri()}"], INSTALL_SECONDS, elsewhere, inherited)
 
     demo = [str(empty / "bin" / "diskless-proxy"), "demo", "--seconds", str(LOAD_SECONDS), "--json"]
-    told = run(demo, DEMO_SECONDS, elsewhere, inherited | {"XDG_CACHE_HOME": str(cache)})
+    output = run(demo, DEMO_SECONDS, elsewhere, inherited | {"XDG_CACHE_HOME": str(cache)})
 
-    seen = json.loads(told.splitlines()[-1])
+    seen = json.loads(output.splitlines()[-1])
     for kind in ("classic", "diskless"):
         assert seen[kind]["produced"] > 0
         assert (seen[kind]["lost"], seen[kind]["duplicated"]) == (0, 0)

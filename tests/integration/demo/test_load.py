@@ -1,4 +1,4 @@
-"""The load on the real stack: that it finds nothing where nothing is wrong, and finds what is."""
+"""The load on the real stack: it finds no problem if there is none, and it finds planted ones."""
 
 from __future__ import annotations
 
@@ -46,22 +46,22 @@ def test_every_rack_reads_all_that_is_acknowledged(stack: Stack) -> None:
     assert tally.right, tally.findings
     for kind in KINDS:
         topic = tally.topics[kind]
-        # Three producers of 100 records a second; a machine that is busy manages fewer.
+        # Three producers write 100 records a second; a busy machine manages fewer.
         assert topic.produced > 100
         assert topic.produced == topic.consumed
         assert set(topic.read.values()) == {topic.produced}
         assert topic.produce_p50_ms
         assert topic.e2e_p50_ms
-        # Written once, read in three racks, with the key and the head of a batch besides.
+        # A record is written once and read in three racks, with its key and the head of a batch.
         assert traffic.record_bytes(kind) > 4 * topic.produced * LIGHT.record_bytes
-    # Two of three partitions are led in another rack; they are read from replicas in the readers' own.
+    # Two of three partitions are led in another rack; they are read from replicas in the readers' own rack.
     assert tally.classic.produced * LIGHT.record_bytes / 3 < traffic.cross_rack_bytes("classic")
     assert traffic.cross_rack_bytes("diskless") == 0
     assert traffic.coordination_bytes() > 0
     assert seen
 
 
-def test_it_outlives_a_proxy_that_is_killed_and_started_again(stack: Stack) -> None:
+def test_the_load_survives_a_proxy_that_is_killed_and_restarted(stack: Stack) -> None:
     with Load(bootstraps(stack), LIGHT) as load:
         time.sleep(1)
         stack.kill_proxy("rack-b")
@@ -99,7 +99,7 @@ def test_a_load_that_cannot_begin_says_why_and_leaves_nothing(stack: Stack) -> N
         load.start()
 
 
-def test_a_process_of_the_load_that_dies_is_told_of(stack: Stack) -> None:
+def test_a_process_of_the_load_that_dies_is_reported(stack: Stack) -> None:
     with Load(bootstraps(stack), LIGHT) as load:
         with pytest.raises(StackError, match="only once"):
             load.start()
@@ -108,7 +108,7 @@ def test_a_process_of_the_load_that_dies_is_told_of(stack: Stack) -> None:
             load.stop()
 
 
-def test_a_load_that_may_not_wait_for_its_end_counts_nothing(stack: Stack) -> None:
+def test_a_load_without_time_for_its_end_counts_nothing(stack: Stack) -> None:
     hurried = threading.Event()
     hurried.set()
     with Load(bootstraps(stack), LIGHT) as load, pytest.raises(StackCancelled):

@@ -1,4 +1,4 @@
-"""What a broker answers to bad input, the proxy answers too; where a broker ends the connection, so does the proxy."""
+"""The proxy answers bad input exactly as a broker does; if a broker closes the connection, so does the proxy."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from tests.support.topics import CLASSIC, DISKLESS, create_topic, offsets
 RACK = "rack-a"
 BROKER = 1
 DIFFERENT = {"a partition twice in Produce": {DISKLESS: [(0, 42)]}}
-"""A broker forgets all but the last batch of such a partition and says nothing; the proxy takes the first one only."""
+"""Intended differences. A broker silently drops all but the last batch of such a partition; the proxy takes only the
+first one."""
 
 
 @pytest.fixture(scope="module")
 def topics(running_stack: Stack) -> dict[str, str]:
-    """One topic of either kind, led by BROKER."""
+    """Create one topic of either kind, led by BROKER."""
     names = {kind: f"bad-input-{kind}" for kind in (CLASSIC, DISKLESS)}
     create_topic(running_stack, names[CLASSIC], CLASSIC, assignment=[[BROKER, 2, 3]])
     create_topic(running_stack, names[DISKLESS], DISKLESS)
@@ -30,12 +31,12 @@ def topics(running_stack: Stack) -> dict[str, str]:
 
 
 def addresses(stack: Stack) -> tuple[str, str]:
-    """Of the broker itself, and of its listener on the proxy."""
+    """Return the addresses of the broker itself, and of its listener on the proxy."""
     return stack.kafka.address(BROKER), f"{HOST}:{stack.ports.broker_port_start(0) + BROKER}"
 
 
 def outcome(address: str, bad: Bad, topic: str) -> object:
-    """What of the answers is comparable, or CLOSED."""
+    """Return the comparable part of the answers, or CLOSED."""
     with Raw(address) as raw:
         raw.send(bad.data(topic))
         answers: list[object] = []
@@ -48,7 +49,7 @@ def outcome(address: str, bad: Bad, topic: str) -> object:
 
 
 @pytest.mark.parametrize("bad", KINDS, ids=lambda bad: bad.name)
-def test_the_proxy_answers_as_a_broker(stack: Stack, topics: dict[str, str], bad: Bad) -> None:
+def test_the_proxy_answers_like_a_broker(stack: Stack, topics: dict[str, str], bad: Bad) -> None:
     direct, proxied = addresses(stack)
     broker = outcome(direct, bad, topics[CLASSIC])
     assert (broker == CLOSED) == (not bad.answers)

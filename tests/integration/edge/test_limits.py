@@ -28,18 +28,19 @@ VALUE_BYTES = 500_000
 RECORDS = 30
 PIPELINED = 60
 CLIENTS = 4
-"""Of each kind. Were everything held that they ask for, it would be gigabytes."""
+"""Clients of each kind. If the proxy held everything that they request, it would take gigabytes."""
 CLASSIC_MIB, DISKLESS_MIB, METADATA_MIB = 2, 16, 24
-"""What one of them may cost: a piece of what streams, one answer, one with its request before and after rewriting."""
+"""Memory that one client may cost: a piece of a stream, one answer, or one answer with its request before and after the
+rewrite."""
 
 
 def listener(stack: Stack) -> str:
-    """Of BROKER on the rack's proxy."""
+    """Return BROKER's listener on the rack's proxy."""
     return f"{HOST}:{stack.ports.broker_port_start(0) + BROKER}"
 
 
 def fill(stack: Stack, name: str, kind: str) -> None:
-    """A topic with 15 MB."""
+    """Create a topic with 15 MB."""
     create_topic(stack, name, kind, assignment=[[BROKER, 2, 3]] if kind == CLASSIC else None)
     producer = Producer({"bootstrap.servers": stack.bootstrap(RACK), "compression.type": "none"})
     for _ in range(RECORDS):
@@ -55,11 +56,11 @@ def test_clients_that_read_nothing_cost_no_more_than_their_buffers(stack: Stack)
     asked = {kind: fetch([name], [0]) for kind, name in names.items()}
     for kind, name in names.items():
         fill(stack, name, kind)
-    for data in (*asked.values(), metadata):  # what the cache keeps, and what a first time takes, is not their cost
+    for data in (*asked.values(), metadata):  # the cache's contents and first-time costs do not count
         with Raw(listener(stack)) as raw:
             raw.send(data)
             assert raw.answer()
-    others = Metrics(stack, RACK).value("connections")  # of earlier tests' clients
+    others = Metrics(stack, RACK).value("connections")  # connections of earlier tests' clients
     with ExitStack() as opened:
         for data, limit_mib in (
             (asked[CLASSIC], CLASSIC_MIB),
@@ -89,7 +90,7 @@ def test_clients_that_read_nothing_cost_no_more_than_their_buffers(stack: Stack)
 
 
 def open_descriptors(pid: int) -> int:
-    """How many a process has."""
+    """Return the number of descriptors of a process."""
     return len(list(Path(f"/proc/{pid}/fd").iterdir()))
 
 
@@ -106,7 +107,7 @@ def test_a_proxy_without_descriptors_says_so_and_recovers(stack: Stack) -> None:
         cpu, began_s = cpu_seconds([pid]), time.monotonic()
         time.sleep(2)
         assert (cpu_seconds([pid]) - cpu) / (time.monotonic() - began_s) < 0.5, "it spins"
-        for raw in answered:  # who is in notices nothing
+        for raw in answered:  # connected clients notice nothing
             assert raw.send(request(API_VERSIONS, 0, b""))
             assert raw.answer()
     with Raw(listener(stack)) as raw:

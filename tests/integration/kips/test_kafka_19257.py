@@ -23,12 +23,12 @@ LEADERS = {0: 1, 1: 2, 2: 3}
 
 
 def hint(rack: str, name: str = "client") -> str:
-    """A client ID that names the client's rack."""
+    """Return a client ID that names the client's rack."""
     return f"{name},diskless_rack_id={rack}"
 
 
 def listener(stack: Stack, rack: str, node: int) -> str:
-    """Where the proxy of the rack stands for the broker."""
+    """Return the address where the proxy of the rack stands for the broker."""
     index = list(stack.proxies).index(rack)
     return f"127.0.0.1:{stack.ports.broker_port_start(index) + node}"
 
@@ -39,13 +39,13 @@ def test_classic_produce_goes_to_the_partition_leader_whatever_the_rack(stack: S
     for partition in LEADERS:
         offsets(stack, topic, partition)
     for rack in stack.proxies:
-        for client_id, told in (("client", rack), (hint("rack-c"), "rack-c")):
+        for client_id, listener_rack in (("client", rack), (hint("rack-c"), "rack-c")):
             with Route(stack.bootstrap(rack), client_id) as route:
                 for partition, leader in LEADERS.items():
-                    assert route.send(topic, [partition]) == {leader: listener(stack, told, leader)}
+                    assert route.send(topic, [partition]) == {leader: listener(stack, listener_rack, leader)}
 
 
-def test_diskless_produce_goes_to_a_broker_of_the_clients_rack(stack: Stack) -> None:
+def test_diskless_produce_goes_to_a_broker_in_the_clients_rack(stack: Stack) -> None:
     topic = new_topic(stack, "kafka-19257", DISKLESS, len(PARTITIONS))
     for node, rack in stack.kafka.racks.items():
         for proxy in stack.proxies:
@@ -53,7 +53,7 @@ def test_diskless_produce_goes_to_a_broker_of_the_clients_rack(stack: Stack) -> 
                 assert route.send(topic, PARTITIONS) == {node: listener(stack, rack, node)}
 
 
-def test_unknown_rack_one_of_the_brokers(stack: Stack) -> None:
+def test_unknown_rack_uses_one_of_the_brokers(stack: Stack) -> None:
     topic = new_topic(stack, "kafka-19257-unknown", DISKLESS, len(PARTITIONS))
     chosen = []
     for number in range(6):
@@ -65,7 +65,7 @@ def test_unknown_rack_one_of_the_brokers(stack: Stack) -> None:
 
 
 @pytest.mark.timeout(300)
-def test_brokers_of_the_preferred_rack_stopped_the_producer_goes_on_elsewhere(stack: Stack) -> None:
+def test_if_the_preferred_racks_brokers_stop_the_producer_continues_elsewhere(stack: Stack) -> None:
     topic = new_topic(stack, "kafka-19257-stopped", DISKLESS, len(PARTITIONS))
     with Route(stack.bootstrap("rack-b"), enable_idempotence=True) as route:
         assert route.send(topic, PARTITIONS).keys() == {2}
@@ -86,7 +86,7 @@ def test_brokers_of_the_preferred_rack_stopped_the_producer_goes_on_elsewhere(st
 def test_older_producer_both_kinds_of_topics(stack: Stack, kind: str) -> None:
     topic = new_topic(stack, "kafka-19257-older", kind)
     sent = samples(20, "older", plain=True)
-    # Produce v3, Fetch v4 and Metadata v2 or so: from before ApiVersions was relied on.
+    # Produce v3, Fetch v4 and about Metadata v2: from the time before clients relied on ApiVersions.
     old = {"api_version_request": False, "broker_version_fallback": "0.11.0"}
     assert produce(stack.bootstrap("rack-a"), topic, sent, **old) == list(range(20))
     pinned = {"bootstrap_servers": stack.bootstrap("rack-b"), "api_version": (0, 11)}
@@ -94,7 +94,7 @@ def test_older_producer_both_kinds_of_topics(stack: Stack, kind: str) -> None:
         waiting = [
             producer.send(topic, sample.value, sample.key, [*sample.headers], 0, sample.timestamp_ms) for sample in sent
         ]
-        assert [told.get(60).offset for told in waiting] == list(range(20, 40))
+        assert [future.get(60).offset for future in waiting] == list(range(20, 40))
     for rack in stack.proxies:
         assert read(stack.bootstrap(rack), topic, **old) == stored(sent + sent)
     with closing(KafkaConsumer(**pinned, auto_offset_reset="earliest")) as consumer:

@@ -1,4 +1,4 @@
-"""The test plan of KIP-1163 (diskless core), as far as this release goes, row by row."""
+"""The test plan of KIP-1163 (diskless core), as far as this release supports it, row by row."""
 
 from __future__ import annotations
 
@@ -20,17 +20,18 @@ from tests.support.topics import CLASSIC, DISKLESS, new_topic
 
 RACK = "rack-b"
 PREALLOCATED = {".index", ".timeindex"}
-"""10 MB of each replica, and no records in them."""
+"""Files that take 10 MB of each replica and hold no records."""
 
 
 def marked(count: int = 1) -> list[Sample]:
-    """Records that can be found anywhere by their values."""
+    """Return records whose values can be found anywhere."""
     now_ms = int(time.time() * 1000)
     return [Sample(None, f"marker-{uuid.uuid4()}".encode(), (), now_ms) for _ in range(count)]
 
 
 def files_with(directory: Path, sample: Sample) -> list[Path]:
-    """The files below `directory` that hold the record's bytes, as far as they stay while it is looked at."""
+    """Return the files below `directory` that hold the record's bytes, ignoring files that disappear during the
+    search."""
     found = []
     for folder, _, names in os.walk(directory):
         for path in (Path(folder, name) for name in names):
@@ -45,7 +46,7 @@ def wal(stack: Stack) -> Path:
 
 
 def segments(stack: Stack) -> set[Path]:
-    """All WAL segments."""
+    """Return all WAL segments."""
     return set(wal(stack).glob("??/*"))
 
 
@@ -61,7 +62,7 @@ def test_data_is_in_object_storage(stack: Stack) -> None:
         assert inside[-1].header.length > data.index(sample.value or b"") - inside[-1].position
 
 
-def test_brokers_disks_hold_only_metadata_of_diskless_topics(stack: Stack) -> None:
+def test_brokers_disks_contain_only_metadata_of_diskless_topics(stack: Stack) -> None:
     diskless, classic = (new_topic(stack, "kip-1163-disks", kind, partitions=2) for kind in (DISKLESS, CLASSIC))
     (of_diskless,), (of_classic,) = marked(), marked()
     for partition in (0, 1):
@@ -80,7 +81,7 @@ def test_commit_interval_within_a_threshold(stack: Stack) -> None:
     interval_s, rounds = 0.4, 5
     with reconfigured(stack, RACK, diskless_append_commit_interval_ms=int(interval_s * 1000)):
         for _ in range(rounds):
-            # One record to each partition is a request for each, and all of them wait for the same segment.
+            # One record to each partition makes a request for each, and all of them wait for the same segment.
             produce_to(stack.bootstrap(RACK), topic, {partition: marked() for partition in range(4)}, linger_ms=0)
         seen = Metrics(stack, RACK)
     count = seen.value("produce_seconds_count")
@@ -88,9 +89,9 @@ def test_commit_interval_within_a_threshold(stack: Stack) -> None:
     stored_s = sum(
         seen.value(f"{part}_seconds_sum") / seen.value(f"{part}_seconds_count") for part in ("upload", "commit")
     )
-    assert count >= 4 * rounds  # a producer that tries again counts once more
+    assert count >= 4 * rounds  # a producer that retries counts once more
     assert rounds <= seen.value("segment_bytes_count") < count
-    # A batch waits for the interval's end at most, then for upload and commit; twice that is the threshold.
+    # A batch waits at most for the interval's end, then for upload and commit; the threshold is twice that.
     assert interval_s / 2 < waited_s < 2 * (interval_s + stored_s)
 
 
@@ -98,22 +99,22 @@ def test_buffer_size_within_a_threshold(stack: Stack) -> None:
     topic = new_topic(stack, "kip-1163-buffer", DISKLESS)
     limit, batch = 262_144, 8 * 8_100
     now_ms = int(time.time() * 1000)
-    # Five batches of eight records fill the buffer, so that these fill it four times.
+    # Five batches of eight records fill the buffer, so these records fill it four times.
     sent = [Sample(None, uuid.uuid4().bytes * 500, (), now_ms) for _ in range(4 * 5 * 8)]
     before = segments(stack)
-    # The interval is so long that only a full buffer makes a segment.
+    # The interval is so long that only a full buffer completes a segment.
     with reconfigured(stack, RACK, diskless_append_buffer_max_bytes=limit, diskless_append_commit_interval_ms=20_000):
         in_batches = {"batch_num_messages": 8, "linger_ms": 1000, "max_in_flight": 10}
         produce(stack.bootstrap(RACK), topic, sent, **in_batches)
         sizes = [path.stat().st_size for path in segments(stack) - before]
     assert len(sizes) >= 4
-    *full, _ = sorted(sizes, reverse=True)  # where the client splits a batch, something smaller is left over
+    *full, _ = sorted(sizes, reverse=True)  # a smaller one remains where the client splits a batch
     assert all(limit <= size <= limit + batch for size in full)
     assert read(stack.bootstrap("rack-c"), topic) == stored(sent)
 
 
 @pytest.mark.timeout(300)
-def test_cluster_stopped_and_started_nothing_lost(stack: Stack) -> None:
+def test_nothing_is_lost_if_the_cluster_is_stopped_and_restarted(stack: Stack) -> None:
     topics = {kind: new_topic(stack, "kip-1163-restart", kind, partitions=2) for kind in (CLASSIC, DISKLESS)}
     sent = {partition: samples(30 + partition, "restart") for partition in (0, 1)}
     for topic in topics.values():

@@ -1,7 +1,8 @@
 """Kafka's own system tests of producing and consuming, by name, on a classic and on a diskless topic, as KIP-1163 asks.
 
-After `kafkatest.tests.core.produce_bench_test` and `consume_bench_test`. Not here: `test_produce_bench_transactions`
-(no transactions on diskless topics yet), and `…_should_raise`, which is about the test framework's own agent.
+They follow `kafkatest.tests.core.produce_bench_test` and `consume_bench_test`. Two are left out:
+`test_produce_bench_transactions` (no transactions on diskless topics yet), and `…_should_raise`, which tests the
+framework's own agent.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ RACKS = ("rack-a", "rack-b", "rack-c")
 
 pytestmark = pytest.mark.parametrize("kind", KINDS)
 Place = tuple[str, int, int]
-"""Of a record: topic, partition, offset."""
+"""Topic, partition and offset of a record."""
 
 
 def filled(stack: Stack, kind: str, topics: int) -> list[str]:
-    """Topics with the same number of records in each partition."""
+    """Create topics with the same number of records in each partition."""
     names = [new_topic(stack, "consume-bench", kind, PARTITIONS) for _ in range(topics)]
     for rack, name in zip(RACKS, names, strict=False):
         fill(stack, name, rack)
@@ -112,7 +113,7 @@ def test_two_consumers_specified_group_topics(stack: Stack, kind: str, protocol:
             for rack in RACKS[:2]
         ]
         deadline = time.monotonic() + 60
-        # A record may come twice, where a partition moves to the second member before its offset is committed.
+        # A record may come twice if a partition moves to the second member before its offset is committed.
         while len(set(places(found))) < wanted or not all(client.assignment() for client in clients):
             assert time.monotonic() < deadline, f"only {len(found)} of {wanted} records came"
             for client in clients:

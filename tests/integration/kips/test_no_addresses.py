@@ -1,6 +1,6 @@
-"""No answer of any API and version, asked through the proxy, holds a broker's own address in its bytes.
+"""No answer of any API and version through the proxy contains a broker's own address in its bytes.
 
-The schemas say which APIs could (`tests/unit/wire/test_addresses.py`); here the real brokers answer them.
+The schemas show which APIs could (`tests/unit/wire/test_addresses.py`); here the real brokers answer.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FIRST_WITH_ENDPOINTS = {PRODUCE: 10, FETCH: 16, SHARE_FETCH: 1}
 
 
 def questions(topic: str, topic_id: bytes) -> dict[int, dict[str, Any]]:
-    """For each API the fields that make brokers answer with addresses."""
+    """Return, for each API, the fields that make brokers answer with addresses."""
     member = str(uuid.uuid4())
     return {
         PRODUCE: {
@@ -78,7 +78,7 @@ def questions(topic: str, topic_id: bytes) -> dict[int, dict[str, Any]]:
 
 
 def one_record() -> bytes:
-    """A batch with a record."""
+    """Build a batch with one record."""
     from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
     builder = DefaultRecordBatchBuilder(2, 0, 0, -1, -1, -1, 1 << 20)
@@ -87,13 +87,13 @@ def one_record() -> bytes:
 
 
 def offered(address: str) -> dict[int, tuple[int, int]]:
-    """Versions by API key, as ApiVersions tells them."""
+    """Return versions by API key, from ApiVersions."""
     answer = ask(address, API_VERSIONS, 3, client_software_name="raw", client_software_version="1")
     return {each["api_key"]: (each["min_version"], each["max_version"]) for each in answer["api_keys"]}
 
 
 def asked(stack: Stack) -> Iterator[tuple[int, int, Callable[[str], bytes]]]:
-    """Every API and version that has addresses and that the brokers offer, and how to ask it at an address."""
+    """Return every API and version that has addresses and that the brokers offer, with a function that sends it."""
     topic = f"no-addresses-{uuid.uuid4().hex[:6]}"
     create_topic(stack, topic, CLASSIC, assignment=[[LEADER, 3]])
     by_broker = offered(stack.kafka.address(OTHER))
@@ -118,23 +118,23 @@ def asked(stack: Stack) -> Iterator[tuple[int, int, Callable[[str], bytes]]]:
             )
 
 
-def test_no_version_of_any_answer_tells_where_the_brokers_are(stack: Stack) -> None:
+def test_no_version_of_any_answer_contains_a_brokers_address(stack: Stack) -> None:
     ports = [stack.ports.controller, *(int(stack.kafka.address(node).rpartition(":")[2]) for node in stack.kafka.racks)]
-    # Every schema has the port right after the host; alone it might be part of an offset.
+    # Every schema has the port right after the host; a port alone might be part of an offset.
     short = [HOST.encode() + stack.ports.controller.to_bytes(2, "big")]
     secrets = [HOST.encode() + port.to_bytes(4, "big") for port in ports] + [str(port).encode() for port in ports]
     index = list(stack.proxies).index("rack-b")
     listener = f"127.0.0.1:{stack.ports.broker_port_start(index) + OTHER}"
     direct = {}
     for key, version, question in asked(stack):
-        told = question(stack.kafka.address(OTHER))
-        direct[key, version] = any(secret in told for secret in secrets + short)
+        answer = question(stack.kafka.address(OTHER))
+        direct[key, version] = any(secret in answer for secret in secrets + short)
         for address in (listener, stack.bootstrap("rack-b")):
             answer = question(address)
             wanted = secrets + (short if key == DESCRIBE_QUORUM else [])
             assert not any(secret in answer for secret in wanted), f"API key {key} v{version} at {address}"
-    # Asked directly they do tell: what was looked for above is there to be found.
-    silent = {each for each, tells in direct.items() if not tells}
+    # The brokers themselves do return addresses, so the search above could have found some.
+    silent = {each for each, has_address in direct.items() if not has_address}
     assert {
         (key, version)
         for key, version in silent
@@ -143,7 +143,7 @@ def test_no_version_of_any_answer_tells_where_the_brokers_are(stack: Stack) -> N
     assert direct[DESCRIBE_QUORUM, 2]
 
 
-def test_the_table_knows_all_that_the_brokers_offer_and_clients_get_it(stack: Stack) -> None:
+def test_clients_are_offered_every_api_that_the_brokers_offer(stack: Stack) -> None:
     by_broker, by_proxy = offered(stack.kafka.address(OTHER)), offered(stack.bootstrap("rack-b"))
     assert {key for key in by_broker if key not in API_TABLE} == set()
     newer = {key for key, (_, highest) in by_broker.items() if highest > API_TABLE[key].highest_version}
@@ -154,7 +154,7 @@ def test_the_table_knows_all_that_the_brokers_offer_and_clients_get_it(stack: St
     assert by_proxy[PRODUCE][1] == by_broker[PRODUCE][1]
 
 
-def test_what_is_only_proposed_is_refused_as_brokers_refuse_it(stack: Stack) -> None:
+def test_proposed_versions_are_rejected_as_brokers_reject_them(stack: Stack) -> None:
     """A broker closes the connection on a version that it has not offered, and so does the proxy."""
     for key, version in PROPOSED_VERSIONS.items():
         for address in (stack.kafka.address(OTHER), stack.bootstrap("rack-b")):

@@ -23,13 +23,13 @@ PARTITIONS = 5
 
 
 def hint(rack: str, name: str = "raw") -> str:
-    """A client ID that names the client's rack."""
+    """Return a client ID that names the client's rack."""
     return f"{name},diskless_rack_id={rack}"
 
 
 @contextmanager
 def proxy_restored(stack: Stack) -> Iterator[None]:
-    """Afterwards the proxy of `RACK` has its own settings again."""
+    """Restore the own settings of `RACK`'s proxy at the end."""
     own = dict(stack.proxies[RACK].settings)
     try:
         yield
@@ -41,14 +41,14 @@ def proxy_restored(stack: Stack) -> Iterator[None]:
 
 
 def restart(stack: Stack, **overrides: Any) -> None:
-    """Start the proxy of `RACK` anew with other settings."""
+    """Restart the proxy of `RACK` with other settings."""
     stack.terminate_proxy(RACK)
     stack.configure_proxy(RACK, overrides)
     stack.start_proxy(RACK)
 
 
 def metadata(stack: Stack, topic: str, client_id: str, rack: str = RACK) -> dict[str, Any]:
-    """Metadata v12 of one topic, from the proxy of the rack, once every broker has heard of it."""
+    """Return Metadata v12 of one topic from the rack's proxy, once every broker knows the topic."""
     deadline = time.monotonic() + 30
     while True:
         answer = ask(stack.bootstrap(rack), METADATA, 12, client_id, topics=[{"name": topic}])
@@ -59,12 +59,12 @@ def metadata(stack: Stack, topic: str, client_id: str, rack: str = RACK) -> dict
 
 
 def leaders(partitions: list[dict[str, Any]]) -> dict[int, int]:
-    """Leaders by partition."""
+    """Return leaders by partition."""
     return {partition["partition_index"]: partition["leader_id"] for partition in partitions}
 
 
 def described(stack: Stack, topics: list[str], client_id: str) -> dict[str, dict[int, int]]:
-    """Leaders as DescribeTopicPartitions tells them, page by page."""
+    """Return leaders from DescribeTopicPartitions, page by page."""
     cursor, pages, found = None, 0, {topic: {} for topic in topics}
     while True:
         answer = ask(
@@ -87,15 +87,15 @@ def described(stack: Stack, topics: list[str], client_id: str) -> dict[str, dict
 
 
 def agrees(stack: Stack, topics: list[str], client_id: str) -> list[dict[int, int]]:
-    """Leaders of the topics in Metadata, the same as in all pages of DescribeTopicPartitions."""
-    told = {topic: leaders(metadata(stack, topic, client_id)["topics"][0]["partitions"]) for topic in topics[:-1]}
-    told[topics[-1]] = leaders(metadata(stack, topics[-1], client_id)["topics"][0]["partitions"])
-    assert described(stack, topics[-1:], client_id) == {topics[-1]: told[topics[-1]]}
-    return [told[topic] for topic in topics]
+    """Return the topics' leaders in Metadata, and require the same in all pages of DescribeTopicPartitions."""
+    found = {topic: leaders(metadata(stack, topic, client_id)["topics"][0]["partitions"]) for topic in topics[:-1]}
+    found[topics[-1]] = leaders(metadata(stack, topics[-1], client_id)["topics"][0]["partitions"])
+    assert described(stack, topics[-1:], client_id) == {topics[-1]: found[topics[-1]]}
+    return [found[topic] for topic in topics]
 
 
 def topics_of(stack: Stack, label: str) -> tuple[str, str]:
-    """A classic and a diskless topic."""
+    """Create a classic and a diskless topic."""
     classic = new_topic(stack, label, CLASSIC, PARTITIONS)
     return classic, new_topic(stack, label, DISKLESS, PARTITIONS)
 
@@ -110,7 +110,7 @@ def test_sticky_pages_agree_and_classic_topics_keep_their_leaders(stack: Stack) 
         assert described(stack, [classic, diskless], hint(rack)) == {classic: of_classic, diskless: of_diskless}
 
 
-def test_a_rack_said_in_a_fetch_is_that_of_the_next_metadata(stack: Stack) -> None:
+def test_the_rack_of_a_fetch_is_used_for_the_next_metadata(stack: Stack) -> None:
     _, diskless = topics_of(stack, "choices-learned")
     client_id = f"learner-without-a-hint-{uuid.uuid4().hex[:6]}"
     assert set(leaders(metadata(stack, diskless, client_id)["topics"][0]["partitions"]).values()) == {2}
@@ -127,7 +127,7 @@ def test_a_rack_said_in_a_fetch_is_that_of_the_next_metadata(stack: Stack) -> No
 
 @pytest.mark.timeout(300)
 def test_the_other_choices(stack: Stack) -> None:
-    """One after the other, as each takes a start of the proxy."""
+    """Try them one after the other, because each needs a restart of the proxy."""
     topics = [new_topic(stack, f"choices-{n}", DISKLESS, PARTITIONS) for n in range(3)]
     with proxy_restored(stack):
         restart(stack, leader_choice="round_robin")
@@ -142,7 +142,7 @@ def test_the_other_choices(stack: Stack) -> None:
 
 
 def round_robin_moves_with_every_metadata_and_describe_agrees(stack: Stack, topic: str) -> None:
-    # A rack that has no broker: all of them take turns.
+    # For a rack without brokers, all brokers take turns.
     turns = [set(agrees(stack, [topic], hint("rack-nowhere", f"client-{n}"))[0].values()) for n in range(6)]
     assert all(len(turn) == 1 for turn in turns)
     assert [*map(sorted, turns[:3])] == [*map(sorted, turns[3:])]
@@ -153,26 +153,26 @@ def round_robin_moves_with_every_metadata_and_describe_agrees(stack: Stack, topi
 def partition_hash_spreads_partitions_alike_for_all_clients(stack: Stack, topics: list[str]) -> None:
     first, second = (agrees(stack, topics, hint("rack-nowhere", name)) for name in ("one", "two"))
     assert first == second
-    # Fifteen partitions on three brokers.
+    # Fifteen partitions are spread over three brokers.
     assert len({node for each in first for node in each.values()}) > 1
     assert {node for each in agrees(stack, topics, "client") for node in each.values()} == {2}
 
 
-def told(stack: Stack, topic: str) -> tuple[dict[int, int], dict[str, Any], dict[str, Any]]:
-    """Leaders for a client of `RACK`, Metadata as it is told, and as a broker tells it."""
+def leaders_and_answers(stack: Stack, topic: str) -> tuple[dict[int, int], dict[str, Any], dict[str, Any]]:
+    """Return the leaders for a client of `RACK`, the proxy's Metadata, and a broker's."""
     answer = metadata(stack, topic, hint(RACK))
     direct = ask(stack.kafka.address(1), METADATA, 12, topics=[{"name": topic}])
     return leaders(answer["topics"][0]["partitions"]), answer, direct
 
 
 def replica_changes_nothing_but_the_leader(stack: Stack, topic: str) -> None:
-    def but_for_leaders(answer: dict[str, Any]) -> list[dict[str, Any]]:
+    def without_leaders(answer: dict[str, Any]) -> list[dict[str, Any]]:
         found = [partition | {"leader_id": 0} for partition in answer["topics"][0]["partitions"]]
         return sorted(found, key=lambda partition: partition["partition_index"])
 
-    now, answer, direct = told(stack, topic)
+    now, answer, direct = leaders_and_answers(stack, topic)
     assert set(now.values()) == {2}, "all partitions have a replica on each of the three brokers"
-    assert but_for_leaders(answer) == but_for_leaders(direct)
+    assert without_leaders(answer) == without_leaders(direct)
     assert agrees(stack, [topic], hint(RACK)) == [now]
 
 
@@ -182,22 +182,22 @@ def replica_while_the_racks_broker_is_away_and_back(stack: Stack, topic: str) ->
     now, direct = {0: 2}, {}
     while 2 in now.values() or now != leaders(direct["topics"][0]["partitions"]):
         assert time.monotonic() < deadline, "the rack has no broker, and still the leaders are not the true ones"
-        now, _, direct = told(stack, topic)
+        now, _, direct = leaders_and_answers(stack, topic)
     stack.start_broker(2)
     deadline = time.monotonic() + 60
     while set(now.values()) != {2}:
         assert time.monotonic() < deadline, "broker 2 is back and does not lead"
-        now, _, _ = told(stack, topic)
+        now, _, _ = leaders_and_answers(stack, topic)
         time.sleep(0.2)
 
 
 def proposed_versions_are_served(stack: Stack, diskless: str) -> None:
-    """Metadata v14 and DescribeTopicPartitions v1 of KIP-1163, for a client that has no hint but says its rack."""
+    """Check Metadata v14 and DescribeTopicPartitions v1 of KIP-1163 for a client that names its rack without a hint."""
     versions = ask(stack.bootstrap(RACK), API_VERSIONS, 3, client_software_name="a", client_software_version="1")
     highest = {each["api_key"]: each["max_version"] for each in versions["api_keys"]}
     assert (highest[METADATA], highest[DESCRIBE_TOPIC_PARTITIONS]) == (14, 1)
     classic = new_topic(stack, "choices-proposed", CLASSIC, PARTITIONS)
-    metadata(stack, classic, "knows")  # waits until it is known here
+    metadata(stack, classic, "knows")  # waits until the topic is known here
     topics = [{"name": name, "topic_id": bytes(16)} for name in (classic, diskless)]
     asked = {
         "topics": topics,
@@ -206,11 +206,11 @@ def proposed_versions_are_served(stack: Stack, diskless: str) -> None:
         "rack_id": "rack-c",
     }
     body = ask_bytes(stack.bootstrap(RACK), METADATA, 14, encode(METADATA_REQUEST, asked))
-    told = {topic["name"]: topic for topic in decode(METADATA_RESPONSE, body)["topics"]}
-    assert (told[classic]["is_diskless"], told[diskless]["is_diskless"]) == (False, True)
-    assert [partition["preferred_produce_brokers"] for partition in told[classic]["partitions"]] == [[]] * PARTITIONS
-    assert [partition["preferred_produce_brokers"] for partition in told[diskless]["partitions"]] == [[3]] * PARTITIONS
-    assert set(leaders(told[diskless]["partitions"]).values()) == {3}
+    found = {topic["name"]: topic for topic in decode(METADATA_RESPONSE, body)["topics"]}
+    assert (found[classic]["is_diskless"], found[diskless]["is_diskless"]) == (False, True)
+    assert [partition["preferred_produce_brokers"] for partition in found[classic]["partitions"]] == [[]] * PARTITIONS
+    assert [partition["preferred_produce_brokers"] for partition in found[diskless]["partitions"]] == [[3]] * PARTITIONS
+    assert set(leaders(found[diskless]["partitions"]).values()) == {3}
     page = {"topics": [{"name": diskless}], "response_partition_limit": 3, "cursor": None, "rack_id": "rack-a"}
     page_body = encode(DESCRIBE_TOPIC_PARTITIONS_REQUEST, page)
     answer = decode(
@@ -222,7 +222,7 @@ def proposed_versions_are_served(stack: Stack, diskless: str) -> None:
 
 
 def lifelines_serve(stack: Stack) -> None:
-    """A further node leads nothing, and its address bootstraps, into the client's own rack."""
+    """An additional node leads nothing, and its address bootstraps clients into their own rack."""
     hinted = ask(stack.bootstrap(RACK), METADATA, 12, hint(RACK, "old"), topics=None)
     nodes = {broker["node_id"]: broker for broker in hinted["brokers"]}
     (lifeline,) = nodes.keys() - stack.kafka.racks.keys()
@@ -237,11 +237,11 @@ def lifelines_serve(stack: Stack) -> None:
     own = [broker for broker in hinted["brokers"] if broker["node_id"] != lifeline]
     deadline = time.monotonic() + 30
     through: list[dict[str, Any]] = []
-    # The other rack's proxy hears with its next heartbeat that this one serves again.
+    # The other rack's proxy learns with its next heartbeat that this one serves again.
     while sorted(map(str, through)) != sorted(map(str, own)):
         assert time.monotonic() < deadline, through
         through = ask(address, METADATA, 12, hint(RACK, "old"), topics=[])["brokers"]
-    # Tools that go through all brokers are not told of it, nor are clients whose rack is that of the port.
+    # Tools that contact all brokers do not get this node, nor do clients whose rack is that of the port.
     cluster = ask(stack.bootstrap(RACK), DESCRIBE_CLUSTER, 1, hint(RACK, "old"), endpoint_type=1)
     assert {broker["broker_id"] for broker in cluster["brokers"]} == set(stack.kafka.racks)
     without = ask(stack.bootstrap(RACK), METADATA, 12, "no-hint", topics=[])

@@ -1,4 +1,4 @@
-"""Records that have grown old: read from object storage with a small budget of their own, and just the same."""
+"""Old records are read from object storage with their own small budget, and give the same results."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from tests.support.topics import DISKLESS, new_topic
 RACK = "rack-b"
 PARTITIONS = 3
 COLD = {"cold_after_ms": 0, "cold_cache_bytes": 65_536, "cold_block_bytes": 8_192, "cold_max_gets": 2}
-"""Everything is old, and there is room for a few blocks of it only."""
+"""Settings under which every record counts as old, with room for only a few blocks."""
 
 
 @pytest.fixture
 def cold(stack: Stack) -> Iterator[Stack]:
-    """The proxy of `RACK` with `COLD`, and afterwards with its own settings again."""
+    """Run the proxy of `RACK` with `COLD`, and restore its own settings at the end."""
     own = dict(stack.proxies[RACK].settings)
     stack.terminate_proxy(RACK)
     stack.configure_proxy(RACK, {"fetch": COLD})
@@ -33,7 +33,7 @@ def cold(stack: Stack) -> Iterator[Stack]:
     stack.start_proxy(RACK)
 
 
-def test_old_records_are_read_with_little_memory_and_leave_the_tails_cache_alone(cold: Stack) -> None:
+def test_old_records_are_read_with_little_memory_and_without_the_tails_cache(cold: Stack) -> None:
     topic = new_topic(cold, "cold", DISKLESS, PARTITIONS)
     sent = {partition: samples(60, f"cold-{partition}") for partition in range(PARTITIONS)}
     for compression in COMPRESSIONS:

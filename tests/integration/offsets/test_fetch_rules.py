@@ -1,4 +1,4 @@
-"""Rules of a Fetch that clients don't show, field by field: as the broker of a classic topic answers."""
+"""Rules of Fetch that clients do not show, compared field by field with the broker of a classic topic."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ NODE = 1
 SIZE = len(make_batch())
 BATCHES = 6
 VERSION = 11
-"""The last that names topics, with sessions, epochs and racks."""
+"""Last version with topic names; it has sessions, epochs and racks."""
 OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION, FETCH_SESSION_ID_NOT_FOUND = 1, 3, 70
 
 Asked = tuple[str, int, int, int]
-"""Topic, partition, offset and most bytes."""
+"""Topic, partition, offset and maximum bytes."""
 
 
 @pytest.fixture(scope="module")
 def topics(running_stack: Stack) -> dict[str, str]:
-    """By kind: two partitions, of which the first has `BATCHES` batches of a record each."""
+    """Create topics by kind with two partitions, of which the first has `BATCHES` batches of a record each."""
     made = {}
     for kind in (CLASSIC, DISKLESS):
         made[kind] = name = f"fetch-rules-{kind}-{uuid.uuid4().hex[:6]}"
@@ -40,26 +40,26 @@ def topics(running_stack: Stack) -> dict[str, str]:
 
 
 def listener(stack: Stack, rack: str = "rack-a") -> str:
-    """Of the broker that leads the classic partitions, at the rack's proxy."""
+    """Return the listener of the broker that leads the classic partitions, at the rack's proxy."""
     return f"127.0.0.1:{stack.ports.broker_port_start(list(stack.proxies).index(rack)) + NODE}"
 
 
 def produce(stack: Stack, name: str, rack: str = "rack-a") -> None:
-    """A batch of a record, to the first partition."""
+    """Send a batch of one record to the first partition."""
     data = [{"name": name, "partition_data": [{"index": 0, "records": bytes(make_batch())}]}]
     answer = ask(listener(stack, rack), PRODUCE, 9, acks=-1, timeout=30_000, topic_data=data)
     assert answer["responses"][0]["partition_responses"][0]["error_code"] == 0
 
 
 def fetch(address: str, *asked: Asked, **values: Any) -> list[dict[str, Any]]:
-    """The partitions of the answer in order; each has its topic's name as `topic`."""
+    """Return the partitions of the answer in order; each has its topic's name as `topic`."""
     answer = whole_answer(address, *asked, **values)
     assert answer.get("error_code", 0) == 0
     return [{"topic": topic["topic"], **one} for topic in answer["responses"] for one in topic["partitions"]]
 
 
 def whole_answer(address: str, *asked: Asked, version: int = VERSION, **values: Any) -> dict[str, Any]:
-    """What a Fetch answers, sessions included."""
+    """Return the answer to a Fetch, including its session."""
     topics = [
         {
             "topic": topic,
@@ -82,10 +82,10 @@ def whole_answer(address: str, *asked: Asked, version: int = VERSION, **values: 
 
 @pytest.mark.parametrize("version", [4, 5, 7, 10, 11, 12])
 @pytest.mark.parametrize("isolation_level", [0, 1])
-def test_beside_an_error_and_beside_nothing_the_same_is_told(
+def test_errors_and_empty_partitions_do_not_change_the_other_answers(
     running_stack: Stack, topics: dict[str, str], version: int, isolation_level: int
 ) -> None:
-    """Out of range before and behind, at the end, of an empty partition, and of one that is not there."""
+    """Fetch out of range before and after the log, at the end, of an empty partition, and of a missing one."""
     reported = []
     for kind, address in (
         (CLASSIC, f"127.0.0.1:{running_stack.ports.broker(NODE)}"),
@@ -123,10 +123,10 @@ def test_beside_an_error_and_beside_nothing_the_same_is_told(
     ],
     ids=str,
 )
-def test_what_no_consumer_may_say_is_answered_as_brokers_do(
+def test_invalid_consumer_fields_are_answered_like_brokers_do(
     running_stack: Stack, topics: dict[str, str], version: int, values: dict[str, int]
 ) -> None:
-    """Isolation levels that there are not, negative limits, and a fetch as a follower that is none."""
+    """Try unknown isolation levels, negative limits, and a Fetch that falsely claims to be a follower's."""
     reported = []
     values = dict(values)
     partition_bytes = values.pop("partition_bytes", 1 << 20)
@@ -146,7 +146,7 @@ def test_what_no_consumer_may_say_is_answered_as_brokers_do(
 
 
 @pytest.mark.parametrize("isolation_level", [-1, 2])
-def test_an_isolation_level_that_there_is_not_fails_list_offsets(
+def test_an_unknown_isolation_level_fails_list_offsets(
     running_stack: Stack, topics: dict[str, str], isolation_level: int
 ) -> None:
     reported = []
@@ -162,9 +162,7 @@ def test_an_isolation_level_that_there_is_not_fails_list_offsets(
     assert reported[1][0]["error_code"] == UNKNOWN_SERVER_ERROR
 
 
-def test_a_partition_that_is_named_twice_is_answered_once_as_named_last(
-    running_stack: Stack, topics: dict[str, str]
-) -> None:
+def test_a_repeated_partition_is_answered_once_for_its_last_entry(running_stack: Stack, topics: dict[str, str]) -> None:
     reported = []
     for kind, address in (
         (CLASSIC, f"127.0.0.1:{running_stack.ports.broker(NODE)}"),
@@ -186,10 +184,8 @@ def test_a_partition_that_is_named_twice_is_answered_once_as_named_last(
     assert reported == [[(0, 4)]] * 2
 
 
-def test_the_half_that_is_named_first_has_the_first_call_on_the_bytes(
-    running_stack: Stack, topics: dict[str, str]
-) -> None:
-    """Else a diskless partition beside classic ones with a backlog would never get its turn."""
+def test_the_kind_that_is_named_first_uses_the_byte_limit_first(running_stack: Stack, topics: dict[str, str]) -> None:
+    """Otherwise a diskless partition next to classic ones with a backlog would never get its turn."""
     address = listener(running_stack)
     for first, second in ((CLASSIC, DISKLESS), (DISKLESS, CLASSIC)):
         asked = [(topics[kind], 0, 0, 1 << 20) for kind in (first, second)]
@@ -204,7 +200,7 @@ def test_the_half_that_is_named_first_has_the_first_call_on_the_bytes(
         assert [len(one["records"]), len(other["records"])] == [6 * SIZE, 3 * SIZE]
 
 
-def test_a_session_of_the_broker_ends_where_a_diskless_partition_comes_in(
+def test_a_session_of_the_broker_ends_if_a_diskless_partition_is_added(
     running_stack: Stack, topics: dict[str, str]
 ) -> None:
     address = listener(running_stack)
@@ -224,7 +220,7 @@ def test_a_session_of_the_broker_ends_where_a_diskless_partition_comes_in(
 
 @pytest.mark.parametrize("order", [(CLASSIC, DISKLESS), (DISKLESS, CLASSIC)])
 def test_a_fetch_waits_for_both_halves_until_there_is_enough(running_stack: Stack, order: tuple[str, str]) -> None:
-    """A commit of any proxy, and an append of any broker, counts; it is asked for longer than the test may take."""
+    """A commit through any proxy and an append at any broker count. The wait is longer than the test may take."""
     names = [f"fetch-waits-{'-'.join(order)}-{kind}-{uuid.uuid4().hex[:6]}" for kind in order]
     for name, kind in zip(names, order, strict=True):
         create_topic(running_stack, name, kind, assignment=[[NODE, 2, 3]])

@@ -1,4 +1,4 @@
-"""ListOffsets and OffsetForLeaderEpoch: a diskless topic answers field by field as a classic one on its broker does."""
+"""ListOffsets and OffsetForLeaderEpoch: a diskless topic answers field by field like a classic one on its broker."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ BATCHES = (
     (LZ4, [41, 40]),
     (0, [8]),
 )
-"""Codec and timestamps after `BASE_MS`: later batches are not always later, nor are records in them."""
+"""Codecs and timestamps after `BASE_MS`: later batches are not always newer, nor are records in them."""
 RECORDS = sum(len(times) for _, times in BATCHES)
 
 
 class Side:
-    """A topic of one kind, and a connection to who serves it: of a classic one the broker itself."""
+    """A topic of one kind, and a connection to its server: for a classic topic, the broker itself."""
 
     def __init__(self, stack: Stack, kind: str, configs: dict[str, str]) -> None:
         self.name = f"times-{kind}-{time.monotonic_ns()}"
@@ -52,7 +52,8 @@ class Side:
         return partition
 
     def list_offsets(self, version: int, *asked: tuple[int, int]) -> list[tuple[Any, ...]]:
-        """`asked`: (partition, timestamp). Index, error code, timestamp, offset and leader epoch of each partition."""
+        """Send `asked`: (partition, timestamp). Return index, error code, timestamp, offset and leader epoch of each
+        partition."""
         partitions = [
             {"partition_index": index, "timestamp": timestamp, "current_leader_epoch": -1} for index, timestamp in asked
         ]
@@ -69,7 +70,7 @@ class Side:
         assert answer["topics"][0]["partitions"][0]["error_code"] == 0
 
     def epochs(self, version: int, *asked: tuple[int, int]) -> list[tuple[Any, ...]]:
-        """`asked`: (partition, epoch). Error code, partition, epoch and end offset of each."""
+        """Send `asked`: (partition, epoch). Return error code, partition, epoch and end offset of each."""
         partitions = [{"partition": index, "leader_epoch": epoch, "current_leader_epoch": -1} for index, epoch in asked]
         topics = [{"topic": self.name, "partitions": partitions}]
         (topic,) = ask(self.address, OFFSET_FOR_LEADER_EPOCH, version, replica_id=-1, topics=topics)["topics"]
@@ -79,7 +80,7 @@ class Side:
 
 @contextmanager
 def both(stack: Stack, configs: dict[str, str]) -> Iterator[list[Side]]:
-    """A topic of each kind."""
+    """Create a topic of each kind."""
     made = [Side(stack, kind, configs) for kind in KINDS]
     try:
         yield made
@@ -90,7 +91,7 @@ def both(stack: Stack, configs: dict[str, str]) -> Iterator[list[Side]]:
 
 @pytest.fixture(scope="module")
 def sides(running_stack: Stack) -> Iterator[list[Side]]:
-    """With the same batches, each produced by itself."""
+    """Create topics with the same batches, each produced in its own request."""
     with both(running_stack, {"message.timestamp.before.max.ms": str(2**62)}) as made:
         for codec, times in BATCHES:
             batch = make_timed_batch([BASE_MS + one for one in times], codec=codec)
@@ -115,14 +116,14 @@ def test_a_bad_partition_fails_alone(sides: list[Side], version: int) -> None:
     assert [one[:2] for one in diskless] == [(-1, 3), (0, 0), (1, 0), (2, 3), (7, UNSUPPORTED_VERSION)]
 
 
-def test_a_partition_that_is_asked_for_twice_is_refused_once(sides: list[Side]) -> None:
+def test_a_repeated_partition_is_rejected_once(sides: list[Side]) -> None:
     classic, diskless = (side.list_offsets(11, (0, -1), (1, -1), (0, -2)) for side in sides)
     assert diskless == classic
     assert [one[:2] for one in diskless] == [(0, INVALID_REQUEST), (1, 0)]
 
 
 @pytest.mark.parametrize("version", [2, 3, 4])
-def test_no_epoch_tells_a_truncation(sides: list[Side], version: int) -> None:
+def test_no_epoch_reports_a_truncation(sides: list[Side], version: int) -> None:
     classic, diskless = sides
     asked = [(0, 0), (1, 0), (9, 0)]
     assert diskless.epochs(version, *asked) == classic.epochs(version, *asked)
@@ -131,7 +132,7 @@ def test_no_epoch_tells_a_truncation(sides: list[Side], version: int) -> None:
 
 
 def test_times_after_records_were_deleted(running_stack: Stack) -> None:
-    """Within a batch, within the row of a commit, and all of them."""
+    """Delete records within a batch, within the row of a commit, and all of them."""
     with both(running_stack, {}) as made:
         now_ms = int(time.time() * 1000) - 1_000
         for times in ([50, 60, 10, 40], [30, 20], [35]):
@@ -147,8 +148,8 @@ def test_times_after_records_were_deleted(running_stack: Stack) -> None:
         assert [one[3] for one in maxima] == [1, -1], "a broker names a deleted record as long as its segment stays"
 
 
-def test_times_of_the_append(running_stack: Stack) -> None:
-    """All records of a batch have its time: the first is answered, wherever in it the log starts."""
+def test_append_times(running_stack: Stack) -> None:
+    """All records of a batch share its time: the first record is returned, wherever in the batch the log starts."""
     with both(running_stack, {"message.timestamp.type": "LogAppendTime"}) as made:
         for side in made:
             times = []
@@ -171,8 +172,8 @@ def test_times_of_the_append(running_stack: Stack) -> None:
 
 
 @pytest.mark.parametrize("version", [10, 11])
-def test_a_timeout_of_nothing_is_none(sides: list[Side], version: int) -> None:
-    """As kafka-python sends it; brokers mean by it what they read from remote storage."""
+def test_the_timeout_field_is_ignored(sides: list[Side], version: int) -> None:
+    """kafka-python sends this field; for brokers it is the timeout of reads from remote storage."""
     for side in sides:
         partitions = [{"partition_index": 0, "timestamp": BASE_MS + 41, "current_leader_epoch": -1}]
         topics = [{"name": side.name, "partitions": partitions}]
@@ -195,6 +196,6 @@ def test_both_halves_of_a_request_are_answered(running_stack: Stack) -> None:
         )
         for node in (1, 2, 3)
     ]
-    told = [{one["name"]: one["partitions"][0]["error_code"] for one in answer["topics"]} for answer in answers]
-    assert all(each[names[1]] == 0 for each in told)
-    assert sorted(each[names[0]] for each in told) == [0, 6, 6], "only the leader answers for a classic topic"
+    errors = [{one["name"]: one["partitions"][0]["error_code"] for one in answer["topics"]} for answer in answers]
+    assert all(each[names[1]] == 0 for each in errors)
+    assert sorted(each[names[0]] for each in errors) == [0, 6, 6], "only the leader answers for a classic topic"

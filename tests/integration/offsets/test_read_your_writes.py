@@ -1,6 +1,6 @@
-"""Every proxy serves a record that another has acknowledged with its very next answer, and none that it has deleted.
+"""After an acknowledgement, every proxy's next answer has the record; after a deletion, no proxy's has it.
 
-Single requests, and nothing is retried: a client that polls would hide an answer that is old.
+The requests are single and never retried: a polling client would hide a stale answer.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from tests.support.topics import DISKLESS, new_topic, offsets
 PRODUCE, FETCH, LIST_OFFSETS, DELETE_RECORDS = 0, 1, 2, 21
 LATEST, EARLIEST = -1, -2
 ROUNDS = 4
-"""For each pair of a writing and a reading proxy, itself among them; a round takes a commit interval."""
+"""Rounds for each pair of a writing and a reading proxy, including the same one; a round takes a commit interval."""
 OFFSET_OUT_OF_RANGE = 1
 
 
 class At:
-    """A proxy, by one connection."""
+    """A proxy, through one connection."""
 
     def __init__(self, raw: Raw, topic: str) -> None:
         self._raw = raw
@@ -33,8 +33,8 @@ class At:
     def produce(self) -> int:
         """Return the offset of one more record."""
         data = [{"name": self._topic, "partition_data": [{"index": 0, "records": bytes(make_batch())}]}]
-        told = ask(self._raw, PRODUCE, 9, acks=-1, timeout=30_000, topic_data=data)["responses"][0]
-        (one,) = told["partition_responses"]
+        answer = ask(self._raw, PRODUCE, 9, acks=-1, timeout=30_000, topic_data=data)["responses"][0]
+        (one,) = answer["partition_responses"]
         assert one["error_code"] == 0, one
         return int(one["base_offset"])
 
@@ -67,7 +67,7 @@ class At:
 
 @pytest.fixture
 def proxies(stack: Stack) -> Any:
-    """A connection to the proxy of each rack."""
+    """Connect to the proxy of each rack."""
     topic = new_topic(stack, "own-writes", DISKLESS)
     offsets(stack, topic)
     connections = {rack: Raw(stack.bootstrap(rack)) for rack in stack.proxies}
@@ -90,7 +90,7 @@ def test_every_proxy_serves_what_any_has_acknowledged(proxies: dict[str, At]) ->
 
 
 def test_no_proxy_serves_the_start_that_another_has_moved(proxies: dict[str, At]) -> None:
-    """The offset where reads begin is the coordinator's word at every proxy."""
+    """The coordinator decides the first readable offset for every proxy."""
     for _ in range(len(proxies) + 1):
         next(iter(proxies.values())).produce()
     for start, (deleter, reader) in enumerate(zip(proxies, [*list(proxies)[1:], *proxies], strict=False), 1):

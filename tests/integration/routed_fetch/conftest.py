@@ -1,4 +1,4 @@
-"""Logs with everything that a log may hold, led in one rack and read in another."""
+"""Logs with everything that a log may contain, led in one rack and read in another."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from tests.support.waiting import wait_for
 REPLICAS = [LEADER, 1, 3]
 FAR_REPLICAS = [LEADER, 3]
 PLAIN, MARKED, OPEN, TRIMMED, EMPTY, FENCED = range(6)
-"""Partitions: batches of two leader epochs, ended transactions, one that goes on, a log that begins late, none at all;
-and another like the first, for requests after which a replica may not be asked for a while."""
+"""Partitions: batches of two leader epochs, ended transactions, an open one, a log that begins late, an empty one. The
+last one is like the first, for requests after which the proxy may not read a replica for a while."""
 RECORDS = 3
-"""In each batch."""
+"""Records in each batch."""
 CODECS = (0, 0, 0, GZIP, SNAPPY, LZ4, ZSTD)
 EPOCH_BEGINS = RECORDS * len(CODECS)
 END = EPOCH_BEGINS + 3 * RECORDS
@@ -35,15 +35,15 @@ SIZE = len(BATCH)
 
 
 class Logs(NamedTuple):
-    """What is there to be read."""
+    """The topics and partitions to read."""
 
     topic: str
     far: str
-    """Two partitions of which no replica is in the proxy's rack."""
+    """Topic with two partitions that have no replica in the proxy's rack."""
     ids: dict[str, bytes]
 
     def all(self, **values: int) -> list[Asked]:
-        """All partitions from where each begins."""
+        """Return all partitions, each from its beginning."""
         starts = {PLAIN: 0, MARKED: 0, OPEN: 0, TRIMMED: TRIMMED_START, EMPTY: 0}
         return [Asked(self.topic, partition, offset, **values) for partition, offset in starts.items()]
 
@@ -76,7 +76,7 @@ def logs(running_stack: Stack) -> Iterator[Logs]:
         settle(running_stack, ids, *made.all(), Asked(topic, FENCED, 0))
         yield made
     finally:
-        with suppress(KafkaException):  # the brokers end it by its timeout, where other tests take longer
+        with suppress(KafkaException):  # the brokers end it at its timeout if other tests take longer
             open_one.abort_transaction(30)
 
 
@@ -95,7 +95,7 @@ def _wait_served(stack: Stack, made: Logs) -> None:
 
 
 def _transactions(stack: Stack, topic: str) -> None:
-    """Records of no transaction, of a committed one, of two aborted ones, and of none again."""
+    """Write records of no transaction, of a committed one, of two aborted ones, and again of none."""
     produce(stack, topic, MARKED, BATCH)
     for commit in (True, False, False):
         producer = _transaction(stack, topic, MARKED)
@@ -107,7 +107,7 @@ def _transactions(stack: Stack, topic: str) -> None:
 
 
 def _transaction(stack: Stack, topic: str, partition: int) -> Producer:
-    """One that has written, and goes on."""
+    """Write in a transaction that stays open."""
     configs = {"bootstrap.servers": stack.direct_bootstrap, "transactional.id": uuid.uuid4().hex}
     producer = Producer({**configs, "transaction.timeout.ms": 600_000})
     producer.init_transactions(60)

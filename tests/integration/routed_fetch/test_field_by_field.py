@@ -1,4 +1,4 @@
-"""What a foreign listener answers is, field by field, what the leader itself answers, whoever was read."""
+"""A foreign listener answers, field by field, what the leader itself answers, whichever replica was read."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from tests.support.routed import (
 )
 
 VERSIONS = (4, 5, 7, 9, 10, 11, 12, 13, 15, 16, HIGHEST_VERSION)
-"""Those that changed what is asked or answered, and the newest; the others are as the ones before them."""
+"""Versions that changed requests or answers, and the newest; the others equal the ones before them."""
 FIRST_SESSION, FIRST_EPOCH, FIRST_RACK, FIRST_LAST_EPOCH, FIRST_ID = 7, 9, 11, 12, 13
 NO_SESSION, FIRST = -1, 0
 LARGE = 1 << 40
@@ -45,13 +45,13 @@ FENCED_LEADER_EPOCH = 74
 
 
 class Case(NamedTuple):
-    """A Fetch to be asked of both."""
+    """A Fetch to send to both."""
 
     label: str
     asked: tuple[Asked, ...]
     values: dict[str, Any]
     since: int = 4
-    """The version that brought what this is about."""
+    """Version that introduced the tested field."""
 
 
 def case(label: str, *asked: Asked, since: int = 4, **values: Any) -> Case:
@@ -59,7 +59,7 @@ def case(label: str, *asked: Asked, since: int = 4, **values: Any) -> Case:
 
 
 def read_cases(logs: Logs) -> Iterator[Case]:
-    """Where records, or their absence, come from a replica."""
+    """Yield cases in which records, or their absence, come from a replica."""
     topic, everything = logs.topic, logs.all()
     for isolation_level in (0, 1):
         for one in everything:
@@ -103,18 +103,18 @@ def read_cases(logs: Logs) -> Iterator[Case]:
     for epoch in (-1, 1):
         yield case(f"current leader epoch {epoch}", Asked(topic, PLAIN, 0, epoch=epoch), since=FIRST_EPOCH)
     for offset, epoch in ((10, 0), (EPOCH_BEGINS, 0), (END, 1)):
-        told = Asked(topic, PLAIN, offset, last_epoch=epoch)
-        yield case(f"fetched epoch {epoch} up to {offset}", told, since=FIRST_LAST_EPOCH)
+        asked = Asked(topic, PLAIN, offset, last_epoch=epoch)
+        yield case(f"fetched epoch {epoch} up to {offset}", asked, since=FIRST_LAST_EPOCH)
     for rack in (RACK, "rack-c", "no such rack"):
         yield case(f"a client of {rack}", *everything, since=FIRST_RACK, rack_id=rack)
 
 
 def refused_cases(logs: Logs) -> Iterator[Case]:
-    """Where the leader answers an error, at least for one partition."""
+    """Yield cases in which the leader returns an error for at least one partition."""
     topic, known = logs.topic, Asked(logs.topic, FENCED, 0)
     for offset in (END + 1, LARGE, -1, -2):
         yield case(f"offset {offset}", Asked(topic, FENCED, offset))
-        yield case(f"offset {offset} beside others", known, Asked(topic, FENCED, offset), Asked(topic, EMPTY, 0))
+        yield case(f"offset {offset} next to others", known, Asked(topic, FENCED, offset), Asked(topic, EMPTY, 0))
     for offset in (0, TRIMMED_START - 1):
         yield case(f"deleted offset {offset}", Asked(topic, TRIMMED, offset))
         yield case(f"deleted offset {offset}, in a long poll", Asked(topic, TRIMMED, offset), max_wait=10_000)
@@ -126,21 +126,23 @@ def refused_cases(logs: Logs) -> Iterator[Case]:
         yield case(f"unknown topic {unknown!r} behind others", known, strange, since=since, **poll)
     for index in (99, -1):
         yield case(f"partition {index}", Asked(topic, index, 0))
-        yield case(f"partition {index} beside others", Asked(topic, index, 0), known)
+        yield case(f"partition {index} next to others", Asked(topic, index, 0), known)
     for epoch in (0, 7, -2):
         for offset in (0, END + 1):
-            told = Asked(topic, FENCED, offset, epoch=epoch)
-            yield case(f"current leader epoch {epoch}, offset {offset}", told, since=FIRST_EPOCH)
-            yield case(f"current leader epoch {epoch} beside others", told, Asked(topic, MARKED, 0), since=FIRST_EPOCH)
+            asked = Asked(topic, FENCED, offset, epoch=epoch)
+            yield case(f"current leader epoch {epoch}, offset {offset}", asked, since=FIRST_EPOCH)
+            yield case(
+                f"current leader epoch {epoch} next to others", asked, Asked(topic, MARKED, 0), since=FIRST_EPOCH
+            )
     for offset, epoch in ((10, 1), (END - 1, 0), (10, 2), (10, 7)):
-        told = Asked(topic, FENCED, offset, last_epoch=epoch)
-        yield case(f"fetched epoch {epoch} up to {offset}, which diverges", told, since=FIRST_LAST_EPOCH)
+        asked = Asked(topic, FENCED, offset, last_epoch=epoch)
+        yield case(f"fetched epoch {epoch} up to {offset}, which diverges", asked, since=FIRST_LAST_EPOCH)
     yield case("less than no bytes of a partition", known._replace(max_bytes=-1))
     yield case("an isolation level that nobody knows", known, isolation_level=7)
 
 
 def replica_cases(logs: Logs) -> Iterator[Case]:
-    """By who says that it is no consumer: that is between it and the leader."""
+    """Yield cases of requests that do not claim to be a consumer's; the leader must handle them."""
     for replica in (-2, 99):
         state = {"replica_id": replica, "replica_epoch": -1}
         asked = Asked(logs.topic, PLAIN, 0)
@@ -148,7 +150,8 @@ def replica_cases(logs: Logs) -> Iterator[Case]:
 
 
 def _without_leaders_of_fenced(answer: Answer) -> Answer:
-    """Without those that a leader names from v16 on (KIP-951): a replica's word is taken for a fenced epoch."""
+    """Remove the leaders that an answer names from v16 on (KIP-951), because a replica may reject a fenced epoch
+    itself."""
     if isinstance(answer, str) or all(one["error_code"] != FENCED_LEADER_EPOCH for one in partitions(answer)):
         return answer
     for one in partitions(answer):
@@ -158,7 +161,7 @@ def _without_leaders_of_fenced(answer: Answer) -> Answer:
 
 
 def assert_same(twins: Twins, version: int, cases: Iterator[Case], *, in_order: bool = True) -> None:
-    """Whoever is asked, the answer is the same; not `in_order`, but for the order of its partitions."""
+    """Require the same answer from both; without `in_order`, the order of its partitions may differ."""
     found = []
     asked = [one for one in cases if version >= one.since]
     assert asked
@@ -182,7 +185,7 @@ def _in_any_order(answer: Answer) -> object:
 
 
 def _shown(answer: Answer) -> str:
-    """In short: of records only how many bytes there are."""
+    """Shorten an answer: only the number of bytes of its records."""
     if isinstance(answer, str):
         return answer
     head = {name: value for name, value in answer.items() if name != "responses"}
@@ -209,8 +212,8 @@ def test_replicas_are_not_rerouted(stack: Stack, logs: Logs, version: int) -> No
 
 
 @pytest.mark.parametrize("version", [4, 11, HIGHEST_VERSION])
-def test_where_no_replica_is_near_the_leader_is_read(stack: Stack, logs: Logs, version: int) -> None:
-    """Alone, and beside partitions that a replica is read for."""
+def test_the_leader_is_read_if_no_replica_is_near(stack: Stack, logs: Logs, version: int) -> None:
+    """Alone, and next to partitions that a replica serves."""
     far = [Asked(logs.far, 0, 0), Asked(logs.far, 1, 4)]
     near = [Asked(logs.topic, PLAIN, 0), Asked(logs.topic, MARKED, 0)]
     with Twins(stack, logs.ids) as twins:
@@ -229,7 +232,7 @@ def test_where_no_replica_is_near_the_leader_is_read(stack: Stack, logs: Logs, v
 
 @pytest.mark.parametrize("version", [4, 11, HIGHEST_VERSION])
 def test_limits_hold_over_several_sources(stack: Stack, logs: Logs, version: int) -> None:
-    """Which partitions get the bytes may differ from a leader that has them all; what comes is right all the same."""
+    """A leader that has all partitions may give the bytes to others; the answer is valid anyway."""
     asked = [Asked(logs.far, 0, 0), Asked(logs.topic, PLAIN, 0), Asked(logs.far, 1, 0), Asked(logs.topic, MARKED, 0)]
     with Twins(stack, logs.ids) as twins:
         for limit in (0, 1, SIZE, 2 * SIZE, 5 * SIZE, 7 * SIZE + 5):
@@ -244,15 +247,15 @@ def test_limits_hold_over_several_sources(stack: Stack, logs: Logs, version: int
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_refusals_of_every_kind_are_the_leaders(stack: Stack, logs: Logs, version: int) -> None:
-    """A broker puts partitions that it does not know last, the proxy where they are named."""
+def test_errors_of_every_kind_are_the_leaders(stack: Stack, logs: Logs, version: int) -> None:
+    """A broker puts unknown partitions last, the proxy keeps their place."""
     with Twins(stack, logs.ids) as twins:
         assert_same(twins, version, refused_cases(logs), in_order=False)
 
 
 @pytest.mark.parametrize("version", [7, 11, HIGHEST_VERSION])
-def test_a_session_that_the_leader_gave_is_ended(stack: Stack, logs: Logs, version: int) -> None:
-    """A client that comes from the leader itself, with the session that it has there, begins anew with all of it."""
+def test_a_session_that_the_leader_created_is_ended(stack: Stack, logs: Logs, version: int) -> None:
+    """A client that comes from the leader itself, with its session there, starts over with all partitions."""
     with Twins(stack, logs.ids) as twins:
         began = twins.directly(version, *logs.all(), session_id=0, session_epoch=FIRST)
         assert isinstance(began, dict)
@@ -261,5 +264,5 @@ def test_a_session_that_the_leader_gave_is_ended(stack: Stack, logs: Logs, versi
         assert ended != CLOSED
         assert isinstance(ended, dict)
         assert (ended["error_code"], ended["responses"]) == (70, [])
-        anew = twins.routed(version, *logs.all(), session_id=0, session_epoch=FIRST)
-        assert records_of(anew) == records_of(began)
+        restarted = twins.routed(version, *logs.all(), session_id=0, session_epoch=FIRST)
+        assert records_of(restarted) == records_of(began)

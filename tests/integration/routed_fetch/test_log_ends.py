@@ -1,4 +1,4 @@
-"""Every replica answers where its own log ends, if the question is not a consumer's: so the proxy compares them."""
+"""Every replica reports its own log end if the request is not a consumer's, so the proxy can compare the replicas."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ NONE, NOT_LEADER_OR_FOLLOWER = 0, 6
 
 
 def latest(stack: Stack, node: int, topic: str, replica_id: int) -> tuple[int, int]:
-    """The error code and the latest offset."""
+    """Return the error code and the latest offset."""
     partition = {"partition_index": PLAIN, "current_leader_epoch": -1, "timestamp": LATEST}
     asked: dict[str, Any] = {"replica_id": replica_id, "topics": [{"name": topic, "partitions": [partition]}]}
-    told = ask(broker_address(stack, node), LIST_OFFSETS, VERSION, **asked)["topics"][0]["partitions"][0]
-    return told["error_code"], told["offset"]
+    latest_offset = ask(broker_address(stack, node), LIST_OFFSETS, VERSION, **asked)["topics"][0]["partitions"][0]
+    return latest_offset["error_code"], latest_offset["offset"]
 
 
 @pytest.mark.parametrize("node", REPLICAS)
-def test_a_replica_answers_the_end_of_its_log(stack: Stack, logs: Logs, node: int) -> None:
+def test_a_replica_reports_the_end_of_its_own_log(stack: Stack, logs: Logs, node: int) -> None:
     assert latest(stack, node, logs.topic, ANY_REPLICA) == (NONE, END)
     of_consumer = (NONE, END) if node == LEADER else (NOT_LEADER_OR_FOLLOWER, -1)
     assert latest(stack, node, logs.topic, CONSUMER) == of_consumer

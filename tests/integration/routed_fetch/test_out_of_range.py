@@ -1,4 +1,4 @@
-"""KIP-392's four cases of an offset that is out of a follower's range: clients are answered as by the leader."""
+"""KIP-392's four cases of an offset out of a follower's range: clients get the answer that the leader would give."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ from tests.support.waiting import wait_for
 OFFSET_OUT_OF_RANGE = 1
 VERSIONS = (4, 9, ON_A_REPLICA, HIGHEST_VERSION)
 LONG_MS = 20_000
-"""A wait that only records may end."""
+"""Wait that only records may end."""
 
 
 class Log:
-    """A partition that is led in one rack and has a replica in the proxy's."""
+    """A partition that is led in one rack and has a replica in the proxy's rack."""
 
     def __init__(self, stack: Stack, label: str) -> None:
         self.stack, self.topic = stack, f"range-{label}"
@@ -58,12 +58,12 @@ class Log:
         return Asked(self.topic, 0, offset)
 
     def settle(self) -> None:
-        """Until the replica is as far as the leader."""
+        """Wait until the replica is as far as the leader."""
         settle(self.stack, self.ids, self.asked(self.end))
         warm_up(self.stack, self.ids, self.asked(self.end - 1))
 
     def replica_error(self, offset: int) -> int:
-        """What the near replica says of an offset."""
+        """Return the near replica's error for an offset."""
         answer = fetch(broker_address(self.stack, NEAR), ON_A_REPLICA, [self.asked(offset)], self.ids)
         return int(partitions(answer)[0]["error_code"])
 
@@ -88,7 +88,8 @@ def twins(stack: Stack, log: Log) -> Iterator[Twins]:
 
 
 def test_committed_records_that_the_replica_does_not_yet_know_to_be_come(stack: Stack, log: Log, twins: Twins) -> None:
-    """KIP-392's case 1: its high watermark lags by a round. It has the record, and gives it as soon as it may."""
+    """KIP-392's case 1: the replica's high watermark lags by a round. It has the record, and returns it as soon as it
+    may."""
     served = Served.begin(stack)
     for version in VERSIONS:
         offset = produce(stack, log.topic, 0, BATCH)
@@ -103,7 +104,7 @@ def test_committed_records_that_the_replica_does_not_yet_know_to_be_come(stack: 
 
 
 def test_records_that_the_replica_does_not_have_yet_are_no_error(stack: Stack, log: Log, twins: Twins) -> None:
-    """Case 2, as it comes by itself: an offset that a producer has just been told, with acks 1, and the next one."""
+    """Case 2 as it happens naturally: an offset that a producer has just received with acks 1, and the next one."""
     for version in VERSIONS:
         offset = produce(stack, log.topic, 0, BATCH, acks=1)
         log.end = offset + RECORDS
@@ -113,12 +114,12 @@ def test_records_that_the_replica_does_not_have_yet_are_no_error(stack: Stack, l
 
 
 def test_a_replica_that_lags_is_not_believed(stack: Stack, log: Log, twins: Twins) -> None:
-    """Case 2, held fast: the replica stood still while the leader wrote, then the leader stands still.
+    """Case 2, forced: the replica is paused while the leader writes, then the leader is paused.
 
-    The client waits for the leader, rather than be told that its offset is out of range.
+    The client waits for the leader, and does not get an error that its offset is out of range.
     """
     stack.pause(f"broker-{NEAR}")
-    produce(stack, log.topic, 0, BATCH, acks=1)  # may be the answer to what the replica has asked before
+    produce(stack, log.topic, 0, BATCH, acks=1)  # may be the answer to an earlier request of the replica
     end = produce(stack, log.topic, 0, BATCH, acks=1) + RECORDS
     served = Served.begin(stack)
     stack.pause(f"broker-{LEADER}")
@@ -132,8 +133,8 @@ def test_a_replica_that_lags_is_not_believed(stack: Stack, log: Log, twins: Twin
             time.sleep(1.0)  # the replica answers at once; that it has done so is asserted below
         finally:
             stack.resume(f"broker-{LEADER}")
-        told = partitions(asking.result(30))[0]
-    assert (told["error_code"], told["records"] or b"") == (0, b"")
+        partition = partitions(asking.result(30))[0]
+    assert (partition["error_code"], partition["records"] or b"") == (0, b"")
     assert served.leader_reads() == {"out_of_range": 1}
     log.end = end
     log.settle()
@@ -141,7 +142,7 @@ def test_a_replica_that_lags_is_not_believed(stack: Stack, log: Log, twins: Twin
 
 
 def test_the_start_of_the_log_has_moved(stack: Stack, log: Log, twins: Twins) -> None:
-    """Case 3: what was deleted is out of range at once, and what was not is read as before."""
+    """Case 3: deleted records are out of range at once, and the others are read as before."""
     before = log.end - 2 * RECORDS
     assert_same(twins, log, before - 1)
     delete_records(stack, log.topic, 0, before)
@@ -151,7 +152,7 @@ def test_the_start_of_the_log_has_moved(stack: Stack, log: Log, twins: Twins) ->
 
 
 def test_an_offset_that_never_was_is_out_of_range(stack: Stack, log: Log, twins: Twins) -> None:
-    """Case 4, as after a truncation: beyond the end of the leader's log. It is told at once, whatever the wait."""
+    """Case 4, as after a truncation: beyond the end of the leader's log. The error comes at once, whatever the wait."""
     for offset in (log.end + 1, log.end + 1000):
         assert assert_same(twins, log, offset, max_wait=LONG_MS) == {OFFSET_OUT_OF_RANGE}
     log.end = produce(stack, log.topic, 0, bytes(make_batch([b"more"] * 1001))) + 1001
@@ -160,7 +161,7 @@ def test_an_offset_that_never_was_is_out_of_range(stack: Stack, log: Log, twins:
 
 
 def assert_same(twins: Twins, log: Log, offset: int, **values: int) -> set[int]:
-    """Both answer the same, in all versions; the error codes."""
+    """Require the same answer in all versions; return the error codes."""
     found = set()
     for version in VERSIONS:
         directly, routed = twins.fetch(version, log.asked(offset), **values)

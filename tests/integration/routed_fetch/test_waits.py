@@ -1,4 +1,5 @@
-"""Long polls at a foreign listener: `min_bytes` and `max_wait` hold, and news wakes the reader, whoever is read."""
+"""Long polls at a foreign listener: `min_bytes` and `max_wait` hold, and new records wake the reader from any
+source."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ from tests.support.waiting import wait_for
 VERSIONS = (4, ON_A_REPLICA, HIGHEST_VERSION)
 LONG_MS, SHORT_MS = 60_000, 300
 ENDS_BEFORE_S = 20.0
-"""Well before a long wait ends, on whatever machine."""
+"""Time well before a long wait ends, on any machine."""
 NEAR_TOPIC, FAR_TOPIC, DISKLESS_TOPIC = "near", "far", "diskless"
 ALL = (DISKLESS_TOPIC, FAR_TOPIC, NEAR_TOPIC)
 MIXES = [
@@ -51,7 +52,7 @@ MIXES = [
 
 
 class Waiting(NamedTuple):
-    """A topic of each kind; the ends of their only partitions."""
+    """A topic of each kind, with the ends of their only partitions."""
 
     stack: Stack
     names: dict[str, str]
@@ -59,11 +60,11 @@ class Waiting(NamedTuple):
     ends: dict[str, int]
 
     def asked(self, kinds: tuple[str, ...], **values: int) -> list[Asked]:
-        """Of each kind what comes next."""
+        """Return a request for the next record of each kind."""
         return [Asked(self.names[kind], 0, self.ends[kind], **values) for kind in kinds]
 
     def write(self, kind: str) -> None:
-        """A batch, by a producer of the leader's rack."""
+        """Write a batch with a producer of the leader's rack."""
         name = self.names[kind]
         if kind == DISKLESS_TOPIC:
             produce_diskless(self.stack, name)
@@ -73,7 +74,7 @@ class Waiting(NamedTuple):
 
 
 def produce_diskless(stack: Stack, name: str) -> None:
-    """A batch at the proxy of another rack."""
+    """Write a batch at the proxy of another rack."""
     data = [{"name": name, "partition_data": [{"index": 0, "records": BATCH}]}]
     address = listener(stack, LEADER, "rack-b")
     answer = ask(address, 0, 9, acks=-1, timeout=30_000, topic_data=data)
@@ -117,7 +118,7 @@ def threads() -> Iterator[ThreadPoolExecutor]:
 
 
 def wait_until_asked(stack: Stack, before: float) -> None:
-    """Until the proxy has the request that another thread sends."""
+    """Wait until the proxy has the request that another thread sends."""
     wait_for(lambda: requests(stack) > before, "the Fetch has come")
 
 
@@ -138,7 +139,7 @@ def test_news_of_any_source_wakes_the_reader(
 def test_the_reader_waits_for_as_many_bytes_as_it_wants(
     stack: Stack, topics: Waiting, twins: Twins, threads: ThreadPoolExecutor, kinds: tuple[str, ...], version: int
 ) -> None:
-    """Over all sources together, and no longer."""
+    """The limit counts over all sources together, and the wait ends as soon as it is reached."""
     wanted = {"min_bytes": SIZE * (len(kinds) + 1), "max_wait": LONG_MS}
     before = requests(stack)
     reading = threads.submit(twins.routed, version, *topics.asked(kinds), **wanted)
@@ -153,7 +154,7 @@ def test_the_reader_waits_for_as_many_bytes_as_it_wants(
 
 
 @pytest.mark.parametrize(("kinds", "version"), MIXES)
-def test_what_is_there_comes_when_time_is_up(
+def test_available_records_are_returned_when_time_is_up(
     topics: Waiting, twins: Twins, kinds: tuple[str, ...], version: int
 ) -> None:
     asked = [one._replace(offset=one.offset - RECORDS) for one in topics.asked(kinds)]
@@ -163,18 +164,18 @@ def test_what_is_there_comes_when_time_is_up(
 
 
 def in_request_order(answer: Any, topics: Waiting, kinds: tuple[str, ...]) -> Any:
-    """The answer, which has to have the topics in the order of the request."""
-    told = [topic.get("topic") or topic["topic_id"] for topic in answer["responses"]]
+    """Return the answer, whose topics must be in the order of the request."""
+    found = [topic.get("topic") or topic["topic_id"] for topic in answer["responses"]]
     names = [topics.names[kind] for kind in kinds]
-    assert told in (names, [topics.ids[name] for name in names])
+    assert found in (names, [topics.ids[name] for name in names])
     return answer
 
 
 @pytest.mark.parametrize(("kinds", "version"), MIXES[1:])
-def test_each_source_of_a_mixed_fetch_answers_as_alone(
+def test_each_source_of_a_mixed_fetch_answers_as_if_alone(
     stack: Stack, topics: Waiting, twins: Twins, kinds: tuple[str, ...], version: int
 ) -> None:
-    """All of it at once, field by field; an error of one is no other's."""
+    """All of it is requested at once and compared field by field; an error of one source affects no other."""
     served = Served.begin(stack)
     for shift in (0, RECORDS, topics.ends[kinds[0]] + 1000):
         asked = [one._replace(offset=max(0, one.offset - RECORDS)) for one in topics.asked(kinds)]

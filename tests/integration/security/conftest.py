@@ -1,4 +1,4 @@
-"""One stack with TLS, SASL and ACLs for all tests of this folder; what it logs is searched for secrets at the end."""
+"""One stack with TLS, SASL and ACLs for all tests of this folder; at the end, its logs are searched for secrets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RACKS = ("rack-a", "rack-b")
 
 @pytest.fixture(scope="package")
 def secure_stack() -> Iterator[Stack]:
-    """Two racks, everything over SASL_SSL, StandardAuthorizer, proxies that log all that they ever log."""
+    """Start two racks with SASL_SSL everywhere, StandardAuthorizer, and proxies that log at every level."""
     options = StackOptions(
         security="sasl_ssl",
         racks=RACKS,
@@ -45,13 +45,13 @@ def secure_stack() -> Iterator[Stack]:
 
 @pytest.fixture
 def secure(secure_stack: Stack) -> Iterator[Stack]:
-    """The stack; whatever a test has stopped is started again."""
+    """Return the stack; restart everything that a test has stopped."""
     yield secure_stack
     secure_stack.heal()
 
 
 def assert_no_secrets(stack: Stack) -> None:
-    """No password, in clear or as PLAIN sends it in base64, in any log, metric or state page of the proxies."""
+    """Require that no password is in any log, metric or state page, in clear or in base64 as PLAIN sends it."""
     texts = {path.name: path.read_text(errors="replace") for path in (stack.directory / "logs").glob("proxy-*.log")}
     for rack in stack.proxies:
         status, texts[f"metrics of {rack}"] = get(stack.admin_url(rack), "/metrics", 10)

@@ -1,7 +1,7 @@
-"""ACLs: whoever may not do something on the brokers may not through the proxy, on topics of either kind.
+"""ACLs: an action that the brokers deny is denied through the proxy too, on topics of either kind.
 
-The same user asks the broker itself about a classic topic, and the proxy about a classic and a diskless one with the
-same ACLs: the error codes have to be the same, API by API, as rights come and go on open connections.
+The same user sends requests to the broker itself for a classic topic, and to the proxy for a classic and a diskless
+topic with the same ACLs. The error codes must be equal, API by API, while rights change on open connections.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ UNKNOWN_TOPIC_OR_PARTITION, COORDINATOR_LOAD_IN_PROGRESS, TOPIC_AUTHORIZATION_FA
 COORDINATOR_IS_ELSEWHERE = (14, 15, 16)
 """Coordinator load in progress, not available, not coordinator."""
 FIRST_ID_VERSION = 13
-"""Of Fetch."""
+"""First version of Fetch with topic IDs."""
 SPREAD_SECONDS = 30
-"""For ACLs to reach the brokers, and rights that are remembered to be forgotten."""
+"""Seconds until ACLs have reached the brokers and cached rights have expired."""
 
 
 def admin(stack: Stack, *, direct: bool = False) -> AdminClient:
@@ -46,7 +46,7 @@ def admin(stack: Stack, *, direct: bool = False) -> AdminClient:
 
 
 def make_topic(stack: Stack, name: str, kind: str) -> None:
-    """One partition, led by broker 1."""
+    """Create a topic with one partition, led by broker 1."""
     configs = {"diskless.enable": "true"} if kind == DISKLESS else {}
     topic = NewTopic(name, 1, replica_assignment=[[1, 2]], config=configs)
     client = admin(stack)
@@ -54,7 +54,7 @@ def make_topic(stack: Stack, name: str, kind: str) -> None:
 
 
 class Asker:
-    """Asks all that is authorized by topic, and knows a topic by name and ID."""
+    """Sends every request that is authorized by topic, for a topic whose name and ID it knows."""
 
     def __init__(self, wire: Wire, name: str, topic_id: uuid.UUID, group: str) -> None:
         self._wire = wire
@@ -63,7 +63,7 @@ class Asker:
         self._group = group
 
     def answers(self) -> dict[str, Any]:
-        """Error codes by what was asked; with what Metadata says the client may do."""
+        """Return error codes by request, and the client's rights according to Metadata."""
         return {
             "Produce v9": self.produce(9, name=self._name),
             "Produce v13": self.produce(13, topic_id=self._topic_id),
@@ -85,7 +85,7 @@ class Asker:
         }
 
     def refused(self) -> dict[str, Any]:
-        """The same of what would change the topic for good, where it is not allowed."""
+        """Return error codes of requests that would change the topic for good, when they are not allowed."""
         return {
             "CreateTopics": self._create_topics(),
             "CreatePartitions": self._create_partitions(),
@@ -223,7 +223,7 @@ class Asker:
             topics=(topic_type(name=self._name, partitions=(partition,)),),
         )
         error_code = int(answer.topics[0].partitions[0].error_code)
-        # Who may commit is told where the group's coordinator is, and that may still be settling.
+        # A client with the right to commit gets the group's coordinator, which may not be settled yet.
         return 0 if error_code in COORDINATOR_IS_ELSEWHERE else error_code
 
     def _delete_records(self) -> int:
@@ -259,7 +259,7 @@ class Asker:
 
 
 def create(wire: Wire, name: str, kind: str) -> int:
-    """The error code of creating a topic."""
+    """Return the error code of creating a topic."""
     topic_type = nested(load_request_schema(CREATE_TOPICS, 7), "topics")
     config_type = nested(topic_type, "configs")
     configs = (config_type(name="diskless.enable", value="true"),) if kind == DISKLESS else ()
@@ -289,14 +289,14 @@ def acls(secure_stack: Stack) -> Acls:
 
 @pytest.fixture
 def alice(secure: Stack, acls: Acls) -> Iterator[str]:
-    """A user without rights, before and after."""
+    """Remove all of the user's rights before and after the test."""
     acls.revoke("alice")
     yield "alice"
     acls.revoke("alice")
 
 
 class Three:
-    """The broker itself about a classic topic, the proxy about a classic and a diskless one."""
+    """The broker itself for a classic topic, and the proxy for a classic and a diskless one."""
 
     def __init__(self, stack: Stack, direct: Wire, proxied: Wire, names: dict[str, str]) -> None:
         with direct_wire(stack, ADMIN) as wire:
@@ -307,7 +307,7 @@ class Three:
         self._proxied = {kind: Asker(proxied, name, ids[kind], group) for kind, name in names.items()}
 
     def wait_until(self, **known: int) -> dict[str, Any]:
-        """Wait until the broker answers so; what it answers then."""
+        """Wait until the broker gives the expected answer, and return it."""
         deadline = time.monotonic() + SPREAD_SECONDS
         while True:
             answers = self._direct.answers()
@@ -317,7 +317,7 @@ class Three:
             assert time.monotonic() < deadline, answers
 
     def agree(self, expected: dict[str, Any], *, on_change: bool = False) -> None:
-        """The proxy answers the same for both kinds, as soon as what it remembered is forgotten."""
+        """Require the same answer from the proxy for both kinds, as soon as its cached rights have expired."""
         deadline = time.monotonic() + SPREAD_SECONDS
         for kind, asker in self._proxied.items():
             while True:
@@ -336,7 +336,7 @@ class Three:
 
 @pytest.mark.parametrize("kind", [CLASSIC, DISKLESS])
 def test_no_version_of_fetch_gives_records_without_the_right(secure: Stack, acls: Acls, alice: str, kind: str) -> None:
-    """At the listener of each broker: near ones, and those of other racks, whose partitions are read near."""
+    """Fetch at the listener of each broker: near ones, and those of other racks, whose partitions are read near."""
     name = f"unread-{kind}-{uuid.uuid4().hex[:6]}"
     make_topic(secure, name, kind)
     with proxied_wire(secure, ADMIN) as wire:
@@ -396,7 +396,8 @@ def test_the_answers_are_the_brokers(secure: Stack, acls: Acls, alice: str) -> N
         answers = three.wait_until(DeleteRecords=0, DescribeConfigs=0)
         three.agree(answers)
 
-        # The controller, which judges deletions, hears of ACLs by itself: it is asked about a topic that never was.
+        # The controller decides on deletions and learns of ACLs by itself, so it is asked about a topic that never
+        # existed.
         nothing = f"acls-nothing-{uuid.uuid4().hex[:6]}"
         acls.allow(alice, AclOperation.DELETE, nothing)
         controller = Asker(direct, nothing, uuid.UUID(int=0), "any")
@@ -408,13 +409,13 @@ def test_the_answers_are_the_brokers(secure: Stack, acls: Acls, alice: str) -> N
         wait_for_deletion(controller, nothing, denied)
         three.agree(three.direct_refusals(), on_change=True)
 
-        # Nobody's refused deletion has ended a log.
+        # A rejected deletion has not deleted a log.
         with proxied_wire(secure, ADMIN) as wire, direct_wire(secure, ADMIN) as own:
             asker = Asker(wire, names[DISKLESS], topic_id(own, names[DISKLESS]), "any")
             assert asker.fetch(12, topic=names[DISKLESS]) == 0
             assert asker.produce(9, name=names[DISKLESS]) == 0
 
-        # Allowed, it does.
+        # An allowed one does.
         for name in names.values():
             acls.allow(alice, AclOperation.DELETE, name)
             acls.allow(alice, AclOperation.DESCRIBE, name)
@@ -425,7 +426,7 @@ def test_the_answers_are_the_brokers(secure: Stack, acls: Acls, alice: str) -> N
 
 
 def wait_for_deletion(asker: Asker, name: str, expected: int = 0) -> None:
-    """Until it is answered so: the controller may hear of an ACL later than a broker."""
+    """Repeat until the answer is the expected one: the controller may learn of an ACL later than a broker."""
     deadline = time.monotonic() + SPREAD_SECONDS
     while (error_code := asker.delete(name=name, topic_id=None)) != expected:
         assert error_code in (TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_OR_PARTITION)
@@ -441,10 +442,10 @@ def test_creation_takes_the_right(secure: Stack, acls: Acls, alice: str, kind: s
         assert refusal == TOPIC_AUTHORIZATION_FAILED
         assert create(proxied, name, kind) == refusal
 
-        # The name was not taken by the attempt: somebody else gets it at once.
+        # The attempt did not take the name: another user can create it at once.
         with proxied_wire(secure, ADMIN) as allowed:
             assert create(allowed, name, DISKLESS) == 0
-            # And it is no secret's leak: alice is told what she would be told of any name.
+            # No secret leaks: alice gets the same answer as for any name.
             assert create(proxied, name, kind) == refusal
 
         acls.allow(alice, AclOperation.CREATE, "kafka-cluster", CLUSTER)
@@ -456,7 +457,7 @@ def test_creation_takes_the_right(secure: Stack, acls: Acls, alice: str, kind: s
 
 
 def test_creation_on_demand_takes_the_right(secure: Stack, acls: Acls, alice: str) -> None:
-    """By Metadata: a classic topic directly, one that its name makes diskless through the proxy."""
+    """Request Metadata: of a classic topic directly, and through the proxy of one whose name makes it diskless."""
     token = uuid.uuid4().hex[:6]
     names = (f"demand-{token}", f"diskless.demand-{token}")
     for name in names:

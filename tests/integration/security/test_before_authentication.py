@@ -1,4 +1,4 @@
-"""Before it has authenticated, a client hears nothing that a broker would not tell it."""
+"""Before authentication, a client gets no more from the proxy than from a broker."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ API_VERSIONS = 18
 
 @pytest.fixture(scope="package")
 def diskless(secure_stack: Stack) -> str:
-    """A diskless topic, so that the proxy has something to answer itself."""
+    """Create a diskless topic, so that the proxy answers some requests itself."""
     settings = secure_stack.security.client_settings(ADMIN)
     client = AdminClient({"bootstrap.servers": secure_stack.bootstrap("rack-a"), **settings})
     name = f"before-{uuid.uuid4().hex[:6]}"
@@ -67,7 +67,7 @@ def produce(topic: str) -> tuple[int, int, bytes]:
 
 
 def fetch_in_a_session(topic: str) -> tuple[int, int, bytes]:
-    """The proxy answers this with FETCH_SESSION_ID_NOT_FOUND without asking anybody."""
+    """Build a request that the proxy answers with FETCH_SESSION_ID_NOT_FOUND without contacting any server."""
     schema: Any = load_request_schema(1, 12)
     topic_type = nested(schema, "topics")
     partition = nested(topic_type, "partitions")(
@@ -98,7 +98,7 @@ def fetch_in_a_session(topic: str) -> tuple[int, int, bytes]:
 
 
 def create_with_a_bad_config(topic: str) -> tuple[int, int, bytes]:
-    """The proxy refuses this with INVALID_CONFIG without asking anybody."""
+    """Build a request that the proxy rejects with INVALID_CONFIG without contacting any server."""
     schema: Any = load_request_schema(19, 7)
     topic_type = nested(schema, "topics")
     config = nested(topic_type, "configs")(name="diskless.enable", value="perhaps")
@@ -121,7 +121,7 @@ def test_no_request_is_answered(
         if stage == "after the first of two":
             wire.ask_bytes(SASL_AUTHENTICATE, 1, build_authenticate(b"n,,n=admin,r=0123456789"))
         if direct and under_way:
-            # A broker says ILLEGAL_SASL_STATE first.
+            # A broker sends ILLEGAL_SASL_STATE first.
             wire.ask_bytes(*make(diskless))
             assert wire.is_closed()
             return
@@ -129,7 +129,7 @@ def test_no_request_is_answered(
             wire.ask_bytes(*make(diskless))
 
 
-def test_api_versions_are_told_to_anyone(secure: Stack) -> None:
+def test_anyone_gets_api_versions(secure: Stack) -> None:
     with connection(secure, direct=False) as wire:
         offered = {
             key.api_key
@@ -139,8 +139,8 @@ def test_api_versions_are_told_to_anyone(secure: Stack) -> None:
 
 
 @pytest.mark.parametrize("direct", [True, False], ids=["direct", "proxied"])
-def test_a_large_request_is_refused_by_its_size(secure: Stack, direct: bool) -> None:
+def test_a_large_request_is_rejected_by_its_size(secure: Stack, direct: bool) -> None:
     with connection(secure, direct=direct) as wire:
-        with suppress(ConnectionError, ssl.SSLEOFError):  # it may be refused before all of it is sent
+        with suppress(ConnectionError, ssl.SSLEOFError):  # it may be rejected before all of it is sent
             wire.send(b"\0\x11\0\x01" + bytes(4) + b"\xff\xff" + bytes(524_289))
         assert wire.is_closed()

@@ -1,4 +1,4 @@
-"""The proxy's own way to the brokers: what works, and one line that says what does not."""
+"""The proxy's own connections to the brokers: working credentials, and one line for each failure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from proxy.demo.stack import Stack
 
 METADATA = 3
 NO_TOPICS = b"\x01\x00\x00\x00\x00"
-"""Of Metadata v9."""
+"""Body of Metadata v9 without topics."""
 
 
 def settings(stack: Stack, **brokers: Any) -> Settings:
@@ -36,7 +36,7 @@ def settings(stack: Stack, **brokers: Any) -> Settings:
 
 
 async def ask(stack: Stack, **brokers: Any) -> None:
-    """A Metadata over a service connection. Raises BrokerUnreachable."""
+    """Request Metadata over a service connection. Raises BrokerUnreachable."""
     access = BrokerAccess(settings(stack, **brokers))
     address = (HOST, stack.ports.broker(1))
     service = ServiceConnection(lambda: [address], access, request_timeout_s=20, max_frame_bytes=1 << 20)
@@ -49,10 +49,10 @@ async def ask(stack: Stack, **brokers: Any) -> None:
 async def refusal(stack: Stack, **brokers: Any) -> str:
     with pytest.raises(BrokerUnreachable) as caught:
         await ask(stack, **brokers)
-    told = str(caught.value)
-    assert "\n" not in told
-    assert stack.security.users[SERVICE] not in told
-    return told
+    message_text = str(caught.value)
+    assert "\n" not in message_text
+    assert stack.security.users[SERVICE] not in message_text
+    return message_text
 
 
 def scram(stack: Stack, **changes: str) -> dict[str, str]:
@@ -83,7 +83,7 @@ async def test_tokens_from_a_file(secure: Stack, tmp_path: Path) -> None:
 
 @asynccontextmanager
 async def token_endpoint(answer: web.Response) -> AsyncIterator[tuple[str, list[tuple[str, dict[str, str]]]]]:
-    """An authorization server with one answer: its URL, and what it was asked."""
+    """Run an authorization server with one answer; yields its URL and the requests that it got."""
     asked: list[tuple[str, dict[str, str]]] = []
 
     async def token(request: web.Request) -> web.Response:
@@ -120,56 +120,58 @@ async def test_tokens_by_client_credentials(secure: Stack, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("answer", "told"),
+    ("answer", "message_text"),
     [
         ({"status": 401, "text": '{"error": "invalid_client"}'}, "answered 401 invalid_client; see client_id"),
         ({"text": "<html>"}, "answered without an access_token"),
         ({"status": 302, "headers": {"Location": "/elsewhere"}}, "answered 302"),
     ],
 )
-async def test_an_endpoint_that_gives_no_token(
-    secure: Stack, tmp_path: Path, answer: dict[str, Any], told: str
+async def test_an_endpoint_that_returns_no_token(
+    secure: Stack, tmp_path: Path, answer: dict[str, Any], message_text: str
 ) -> None:
     async with token_endpoint(web.Response(**answer)) as (url, _):
         message = await refusal(secure, sasl=credentials(tmp_path, url))
-    assert told in message
+    assert message_text in message
     assert "hush" not in message
 
 
 @pytest.mark.parametrize(
-    ("url", "text", "told"),
+    ("url", "text", "message_text"),
     [
         ("http://tokens.example.com/token", None, "must be https"),
         ("", '{"client_secret": "hush", "colour": "red"}', "client_id, colour, token_endpoint_url"),
         ("", "client_secret: hush", "is no JSON object"),
     ],
 )
-async def test_bad_credentials_files(secure: Stack, tmp_path: Path, url: str, text: str | None, told: str) -> None:
+async def test_bad_credentials_files(
+    secure: Stack, tmp_path: Path, url: str, text: str | None, message_text: str
+) -> None:
     message = await refusal(secure, sasl=credentials(tmp_path, url, text))
-    assert told in message
+    assert message_text in message
     assert "hush" not in message
 
 
-async def test_what_brokers_refuse(secure: Stack) -> None:
-    told = await refusal(secure, sasl=scram(secure, password="mistaken"))
-    assert "the broker refuses the proxy's credentials: " in told
-    assert "see username, password or token of mechanism SCRAM-SHA-256" in told
-    assert "mistaken" not in told
-    assert secure.kafka.address(1) in told
+async def test_errors_that_brokers_return(secure: Stack) -> None:
+    message_text = await refusal(secure, sasl=scram(secure, password="mistaken"))
+    assert "the broker refuses the proxy's credentials: " in message_text
+    assert "see username, password or token of mechanism SCRAM-SHA-256" in message_text
+    assert "mistaken" not in message_text
+    assert secure.kafka.address(1) in message_text
 
 
 async def test_a_port_of_another_security_protocol(secure: Stack) -> None:
-    told = await refusal(secure, security_protocol="PLAINTEXT", tls=None)
-    assert "the broker closed the connection" in told
-    told = await refusal(secure, security_protocol="SASL_PLAINTEXT", tls=None, sasl=scram(secure))
-    assert "the broker closed the connection" in told
-    told = await refusal(secure, security_protocol="SSL")
-    assert "the broker closed the connection" in told
+    message_text = await refusal(secure, security_protocol="PLAINTEXT", tls=None)
+    assert "the broker closed the connection" in message_text
+    message_text = await refusal(secure, security_protocol="SASL_PLAINTEXT", tls=None, sasl=scram(secure))
+    assert "the broker closed the connection" in message_text
+    message_text = await refusal(secure, security_protocol="SSL")
+    assert "the broker closed the connection" in message_text
 
 
 async def test_a_certificate_that_is_not_trusted(secure: Stack, tmp_path: Path) -> None:
     other = tmp_path / "other.pem"
     trustme.CA().cert_pem.write_to_path(str(other))
-    told = await refusal(secure, tls={"ca_file": str(other)}, sasl=scram(secure))
-    assert "certificate is not accepted: " in told
-    assert "see brokers.tls" in told
+    message_text = await refusal(secure, tls={"ca_file": str(other)}, sasl=scram(secure))
+    assert "certificate is not accepted: " in message_text
+    assert "see brokers.tls" in message_text

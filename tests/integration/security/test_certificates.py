@@ -1,4 +1,4 @@
-"""Certificates on running proxies: renewed under open connections, and asked of clients."""
+"""Certificates on running proxies: renewed under open connections, and required from clients."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ METADATA = 3
 
 
 def wait_for_log(stack: Stack, proxy: str, event: str, count: int) -> None:
-    """Wait until a proxy has logged an event so many times."""
+    """Wait until a proxy has logged an event this many times."""
     wait_until(lambda: "" if logged(stack, proxy, event) >= count else f"no {event}", 30, Event(), str)
 
 
@@ -58,8 +58,8 @@ def test_a_renewed_certificate_is_shown_and_nothing_is_dropped(secure: Stack) ->
     assert "name the right file" in tail
 
 
-def test_a_new_ca_of_the_brokers_is_taken_over(secure: Stack, tmp_path: Path) -> None:
-    """The brokers keep their certificate; a CA file that lacks its CA keeps new connections from being made."""
+def test_a_new_ca_of_the_brokers_is_used(secure: Stack, tmp_path: Path) -> None:
+    """The brokers keep their certificate; new connections fail while the CA file lacks its CA."""
     import trustme
 
     path = secure.security.ca_file
@@ -83,7 +83,7 @@ def test_a_new_ca_of_the_brokers_is_taken_over(secure: Stack, tmp_path: Path) ->
 
 @pytest.fixture
 def asking_port(secure: Stack) -> Iterator[int]:
-    """The bootstrap port of a second range of rack-b's proxy, where clients have to show certificates."""
+    """Return the bootstrap port of a second port range of rack-b's proxy, which requires client certificates."""
     first = secure.ports.broker_port_start(1) + 10
     tls = {
         "certificate_file": str(secure.directory / "config" / "listener.pem"),
@@ -109,7 +109,7 @@ def restart(stack: Stack, listeners: list[dict[str, object]]) -> None:
     stack.start_proxy("rack-b")
 
 
-def test_clients_with_a_certificate_are_still_whom_sasl_says(secure: Stack, asking_port: int) -> None:
+def test_clients_with_a_certificate_keep_their_sasl_user(secure: Stack, asking_port: int) -> None:
     certificate = secure.security.issue("alice", "alice.example.com")
     settings = {
         "bootstrap.servers": f"{HOST}:{asking_port}",

@@ -1,4 +1,4 @@
-"""`diskless-proxy check` where brokers have TLS, SASL and ACLs: all is well, and each way in which it is not."""
+"""Run `diskless-proxy check` with brokers that have TLS, SASL and ACLs: all is well, and each misconfiguration."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def reserved() -> Any:
 
 
 def sasl_of(name: str, stack: Stack, here: Path) -> dict[str, Any]:
-    """In place of the proxies' own."""
+    """Return SASL settings that replace the proxies' own."""
     password = stack.security.users["alice"]
     expired = here / "expired"
     expired.write_text(unsecured_token(SERVICE, lifetime_s=-3600))
@@ -50,7 +50,7 @@ def sasl_of(name: str, stack: Stack, here: Path) -> dict[str, Any]:
 
 
 def wrong_settings(name: str, stack: Stack, here: Path) -> dict[str, Any]:
-    """Of `brokers`, whole."""
+    """Return the whole `brokers` section."""
     good = stack.proxies["rack-a"].settings["brokers"]
     if name == "plain_to_tls":
         return {"bootstrap": good["bootstrap"]}
@@ -63,7 +63,9 @@ def wrong_settings(name: str, stack: Stack, here: Path) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "case", [one for one in needing(Needs.SECURE) if one.name != "sasl_mechanism"], ids=lambda one: one.name
 )
-def test_the_way_in(case: Misconfiguration, secure: Stack, reserved: ReservedPorts, tmp_path: Path) -> None:
+def test_misconfigured_connections(
+    case: Misconfiguration, secure: Stack, reserved: ReservedPorts, tmp_path: Path
+) -> None:
     Acls(secure).revoke("alice")
     settings = settings_of_another_proxy(secure, reserved)
     settings["brokers"] = wrong_settings(case.name, secure, tmp_path)
@@ -72,7 +74,7 @@ def test_the_way_in(case: Misconfiguration, secure: Stack, reserved: ReservedPor
 
 
 class _RefusesMechanisms(socketserver.StreamRequestHandler):
-    """Answers SaslHandshake v1 with UNSUPPORTED_SASL_MECHANISM, and that it takes PLAIN."""
+    """Answers SaslHandshake v1 with UNSUPPORTED_SASL_MECHANISM, and offers PLAIN."""
 
     def handle(self) -> None:
         (size,) = struct.unpack(">i", self.rfile.read(4))
@@ -99,9 +101,7 @@ def test_a_mechanism_that_is_not_offered(secure: Stack, reserved: ReservedPorts,
             serving.join()
 
 
-def test_with_the_rights_of_the_documentation_all_is_well(
-    secure: Stack, reserved: ReservedPorts, tmp_path: Path
-) -> None:
+def test_the_documented_rights_are_sufficient(secure: Stack, reserved: ReservedPorts, tmp_path: Path) -> None:
     found = without_machine_findings(findings(written(tmp_path, settings_of_another_proxy(secure, reserved))))
     assert {finding["level"] for finding in found} == {"ok"}, found
     rights = " ".join(finding["text"] for finding in found if finding["kind"] == "rights at the brokers")

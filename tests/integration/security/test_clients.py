@@ -1,4 +1,4 @@
-"""Unmodified clients authenticate through the proxy as at a broker, by every mechanism, and nobody else does."""
+"""Unmodified clients authenticate through the proxy as at a broker, with every mechanism; wrong credentials fail."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.support.records import samples
 from tests.support.topics import CLASSIC, DISKLESS
 
 with warnings.catch_warnings():
-    # Importing it warns of what it uses; that is not for us to mend.
+    # Its import raises warnings that are not ours to fix.
     warnings.simplefilter("ignore", DeprecationWarning)
     from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
@@ -32,7 +32,7 @@ RECORDS = 20
 
 @pytest.fixture(scope="package")
 def topics(secure_stack: Stack) -> dict[str, str]:
-    """A topic of each kind, made through the proxy."""
+    """Create a topic of each kind through the proxy."""
     client = AdminClient(
         {"bootstrap.servers": secure_stack.bootstrap("rack-a"), **secure_stack.security.client_settings(ADMIN)}
     )
@@ -47,7 +47,7 @@ def topics(secure_stack: Stack) -> dict[str, str]:
 
 
 def dotless(settings: dict[str, Any]) -> dict[str, Any]:
-    """As the helpers of tests/support take settings."""
+    """Convert settings to the form that the helpers of tests/support take."""
     return {name.replace(".", "_"): value for name, value in settings.items()}
 
 
@@ -60,7 +60,7 @@ def test_confluent_kafka(secure: Stack, topics: dict[str, str], mechanism: str) 
         assert len(read(secure.bootstrap("rack-b"), topic, **settings)) == before + RECORDS
 
 
-def test_a_wrong_password_is_the_brokers_refusal(secure: Stack, topics: dict[str, str]) -> None:
+def test_a_wrong_password_gets_the_brokers_error(secure: Stack, topics: dict[str, str]) -> None:
     settings = secure.security.client_settings(ADMIN) | {"sasl.password": "not-the-password-of-anyone"}
     client = AdminClient({"bootstrap.servers": secure.bootstrap("rack-a"), **settings})
     errors: list[str] = []

@@ -31,7 +31,7 @@ USER = "alice"
 
 
 def settings_of(stack: Stack) -> Settings:
-    """Those of a proxy whose principal is `USER`."""
+    """Return the settings of a proxy whose principal is `USER`."""
     settings = load_settings(stack.config_path("rack-a"))
     assert settings.brokers.sasl is not None
     password = SecretStr(stack.security.users[USER])
@@ -41,14 +41,14 @@ def settings_of(stack: Stack) -> Settings:
 
 @asynccontextmanager
 async def completing(stack: Stack, topic: str) -> AsyncIterator[Completion]:
-    """With a wish that the topic has two replicas."""
+    """Create a completion with a wish that the topic has two replicas."""
     settings = settings_of(stack)
     store, cluster = await connect(settings.redis), Cluster(settings)
     try:
         await cluster.refresh()
         pending = RedisPendingTopics(store, lambda: cluster.cluster_id)
         while not (found := (await ask_replicas(cluster.service, [topic])).topics):  # noqa: ASYNC110
-            await asyncio.sleep(0.2)  # the brokers have not all heard of the right to see it
+            await asyncio.sleep(0.2)  # not all brokers know yet of the right to see it
         (known,) = found
         await pending.remember([Pending(topic, topic, 2, 1, 0, known.topic_id)])
         yield Completion(
@@ -66,14 +66,14 @@ async def completing(stack: Stack, topic: str) -> AsyncIterator[Completion]:
         await store.aclose()
 
 
-async def test_who_may_not_alter_the_cluster_is_told_so(secure: Stack) -> None:
+async def test_the_missing_right_to_alter_the_cluster_is_reported(secure: Stack) -> None:
     topic, acls = f"rights-{uuid.uuid4().hex[:6]}", Acls(secure)
     client = AdminClient({"bootstrap.servers": secure.direct_bootstrap, **secure.security.client_settings(ADMIN)})
     made = client.create_topics([NewTopic(topic, 2, replica_assignment=[[1], [2]])], request_timeout=30)
     await asyncio.to_thread(made[topic].result, 40)
     acls.allow(USER, AclOperation.DESCRIBE, topic)
     with redis.Redis.from_url(secure.redis.url) as store:
-        # So that no proxy of the stack looks at what is remembered.
+        # Keep all proxies of the stack away from the stored wishes.
         store.set(f"{FLEET_PREFIX}lease:{LEASE}", "the test", px=int(2 * TIMEOUT_SECONDS * 1000))
         try:
             async with asyncio.timeout(TIMEOUT_SECONDS), completing(secure, topic) as completion:
@@ -81,7 +81,7 @@ async def test_who_may_not_alter_the_cluster_is_told_so(secure: Stack) -> None:
                     await completion.complete()
                 assert refused.value.rights
                 acls.allow(USER, AclOperation.DESCRIBE, "kafka-cluster", CLUSTER)
-                while "lacks Alter on the cluster" not in await outcome(completion):  # noqa: ASYNC110 (nobody tells of it)
+                while "lacks Alter on the cluster" not in await outcome(completion):  # noqa: ASYNC110 (nothing announces it)
                     await asyncio.sleep(0.2)
                 acls.allow(USER, AclOperation.ALTER, "kafka-cluster", CLUSTER)
                 while await outcome(completion) or completion.left.topics:  # noqa: ASYNC110
@@ -94,7 +94,7 @@ async def test_who_may_not_alter_the_cluster_is_told_so(secure: Stack) -> None:
 
 
 async def outcome(completion: Completion) -> str:
-    """Of one round: what refused it."""
+    """Run one round and return the error that stopped it."""
     try:
         await completion.complete()
     except ReassignmentsRefused as refused:

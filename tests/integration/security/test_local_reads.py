@@ -1,6 +1,6 @@
-"""Reads that the proxy makes in its own rack, with its own credentials: the client's rights and quota hold there too.
+"""Reads that the proxy makes in its own rack, with its own credentials: the client's rights and quota still apply.
 
-The clients come in at the proxy of `rack-b` and ask the listener of broker 1, which leads and is of `rack-a`.
+The clients connect to the proxy of `rack-b` and use the listener of broker 1, which leads and is in `rack-a`.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ TOLERANCE = 0.15
 BURST_BYTES = 10 * LIMIT
 MEASURED_S = 4.0
 WINDOWS = 3
-"""So often it is measured: a machine that stands still moves bytes from one window into the next."""
+"""Number of measurements: a machine that stalls moves bytes from one window into the next."""
 FETCH_BYTES = 65_536
-"""A rate is steady only where an answer is small beside it."""
+"""Size of a fetch; a rate is steady only if an answer is small compared with it."""
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,7 @@ def acls(secure_stack: Stack) -> Acls:
 
 @pytest.fixture(scope="module")
 def classic(secure_stack: Stack, acls: Acls) -> Filled:
-    """A topic that the proxies may read, and alice may not."""
+    """Create a topic that the proxies may read, and alice may not."""
     acls.revoke("alice")
     topic = filled_topic(secure_stack, "secure-local", secure_stack.security.client_settings(ADMIN))
     acls.allow(SERVICE, AclOperation.READ, topic.name)
@@ -65,7 +65,7 @@ def classic(secure_stack: Stack, acls: Acls) -> Filled:
 
 @pytest.fixture
 def alice(secure: Stack, acls: Acls) -> Iterator[str]:
-    """A user without rights but to the group that librdkafka wants; without any after it."""
+    """Give the user only the right to the group that librdkafka needs; remove all rights at the end."""
     acls.revoke("alice")
     acls.allow("alice", AclOperation.READ, GROUP_NAME, GROUP)
     yield "alice"
@@ -73,13 +73,13 @@ def alice(secure: Stack, acls: Acls) -> Iterator[str]:
 
 
 def far_wire(stack: Stack, user: str) -> Wire:
-    """To the leader's listener in the other rack."""
+    """Connect to the leader's listener in the other rack."""
     port = stack.ports.broker_port_start(list(stack.proxies).index(FAR_RACK)) + LEADER
     return Wire(stack.security.connect(HOST, port, TIMEOUT_SECONDS, user))
 
 
 def fetch(wire: Wire, version: int, topic: Filled) -> tuple[Any, list[Any]]:
-    """The answer, and its partitions: those that broker 1 leads, from their beginnings."""
+    """Return the answer, and its partitions: those that broker 1 leads, from their beginnings."""
     topic_type = nested(load_request_schema(FETCH, version), "topics")
     partition_type = nested(topic_type, "partitions")
     values = {
@@ -112,17 +112,17 @@ def fetch(wire: Wire, version: int, topic: Filled) -> tuple[Any, list[Any]]:
 
 
 def of(entity: Any, values: dict[str, Any]) -> dict[str, Any]:
-    """Those that the version has."""
+    """Return the fields that the version has."""
     return {name: value for name, value in values.items() if name in entity.__dataclass_fields__}
 
 
 def error_codes(wire: Wire, version: int, topic: Filled) -> set[int]:
-    """Of all partitions."""
+    """Return the error codes of all partitions."""
     return {int(one.error_code) for one in fetch(wire, version, topic)[1]}
 
 
 def wait_until_read_near(stack: Stack, tools: JavaTools, topic: Filled) -> None:
-    """Until the proxy reads near for those who may read everything: brokers hear of an ACL a little later."""
+    """Wait until the proxy reads near for users who may read everything: brokers learn of an ACL a little later."""
 
     def near() -> bool:
         oracle = Oracle(stack, tools, topic.name)
@@ -133,7 +133,7 @@ def wait_until_read_near(stack: Stack, tools: JavaTools, topic: Filled) -> None:
         wait_for(near, "records come from the rack of the proxy")
 
 
-def test_the_clients_right_decides_and_its_records_come_from_its_rack(
+def test_the_clients_rights_decide_and_its_records_come_from_its_rack(
     secure: Stack, tools: JavaTools, acls: Acls, classic: Filled, alice: str, tmp_path: Path
 ) -> None:
     wait_until_read_near(secure, tools, classic)
@@ -152,7 +152,7 @@ def test_the_clients_right_decides_and_its_records_come_from_its_rack(
         what = whole(secure, FAR_RACK, classic, tools, tmp_path, settings=settings)
         read_at_home(secure, tools, classic.name, FAR_RACK, lambda: confluent_kafka(what), classic.records)
 
-        # What was allowed is refused again on the same connection.
+        # A revoked right is denied on the same connection.
         acls.revoke(alice)
         wait_for(lambda: error_codes(wire, 4, classic) == {TOPIC_AUTHORIZATION_FAILED}, "alice may not read")
         oracle = Oracle(secure, tools, classic.name)
@@ -161,7 +161,7 @@ def test_the_clients_right_decides_and_its_records_come_from_its_rack(
         assert oracle.by_rack() == {}
 
 
-def test_a_client_of_the_library_is_told_that_it_may_not(
+def test_a_client_library_gets_the_authorization_error(
     secure: Stack, tools: JavaTools, acls: Acls, classic: Filled, alice: str, tmp_path: Path
 ) -> None:
     wait_until_read_near(secure, tools, classic)
@@ -173,7 +173,7 @@ def test_a_client_of_the_library_is_told_that_it_may_not(
     assert oracle.by_rack() == {}
 
 
-def test_where_the_proxy_itself_may_not_read_leaders_do_and_are_counted(
+def test_if_the_proxy_itself_may_not_read_leaders_serve_and_are_counted(
     secure: Stack, tools: JavaTools, acls: Acls, alice: str, tmp_path: Path
 ) -> None:
     settings = secure.security.client_settings(ADMIN)
@@ -189,7 +189,7 @@ def test_where_the_proxy_itself_may_not_read_leaders_do_and_are_counted(
 
 
 def refuse(stack: Stack, topic: str) -> None:
-    """The proxies' principal may not read the topic, whatever else it may; until its replicas obey."""
+    """Deny the proxies' principal to read the topic; return when its replicas obey."""
     client = AdminClient({"bootstrap.servers": stack.direct_bootstrap, **stack.security.client_settings(ADMIN)})
     binding = AclBinding(
         ResourceType.TOPIC,
@@ -205,7 +205,7 @@ def refuse(stack: Stack, topic: str) -> None:
 
 @pytest.fixture
 def limited(secure: Stack, acls: Acls, classic: Filled, alice: str) -> Iterator[str]:
-    """Alice with the right to read, and a quota of LIMIT by her name, which the proxy has read."""
+    """Give alice the right to read, and a quota of LIMIT by user name, which the proxy has read."""
     acls.allow(alice, AclOperation.READ, classic.name)
     known = known_limits(secure, FAR_RACK)
     alter(secure, {(("user", alice),): float(LIMIT)})
@@ -218,7 +218,7 @@ def limited(secure: Stack, acls: Acls, classic: Filled, alice: str) -> Iterator[
 
 
 def alter(stack: Stack, limits: dict[Any, float | None]) -> None:
-    """Quotas of entities, as the administrator."""
+    """Alter quotas of entities, as the administrator."""
     host, _, port = stack.bootstrap(FAR_RACK).rpartition(":")
     connect: Callable[..., Any] = stack.security.connect
 
@@ -231,7 +231,7 @@ def alter(stack: Stack, limits: dict[Any, float | None]) -> None:
     alter_quotas(ask, limits)
 
 
-def test_a_limited_user_gets_its_rate_though_the_proxy_reads(
+def test_a_limited_user_gets_its_rate_although_the_proxy_reads(
     secure: Stack, tools: JavaTools, classic: Filled, limited: str
 ) -> None:
     wait_until_read_near(secure, tools, classic)

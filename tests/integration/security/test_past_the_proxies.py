@@ -1,4 +1,4 @@
-"""What the proxies see, with their own rights, of changes on the brokers that go past them."""
+"""The proxies notice, with their own rights, changes that are made directly on the brokers."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def diskless_topic(stack: Stack) -> str:
 
 
 def described(wire: Wire, topic: str) -> int:
-    """The error code that Metadata has for a topic."""
+    """Return the topic's error code in Metadata."""
     topic_type = nested(load_request_schema(METADATA, 9), "topics")
     answer = wire.ask(
         METADATA,
@@ -55,28 +55,28 @@ def described(wire: Wire, topic: str) -> int:
 
 
 def deleted(wire: Wire, topic: str) -> int:
-    """The error code of deleting a topic by its name."""
+    """Return the error code of deleting a topic by its name."""
     answer = wire.ask(DELETE_TOPICS, 5, topic_names=(topic,), timeout=milliseconds(20_000))
     return int(answer.responses[0].error_code)
 
 
-def told(stack: Stack, *arguments: str) -> Any:
-    """What `diskless-proxy topics` tells, as the proxies' principal."""
+def topics_command(stack: Stack, *arguments: str) -> Any:
+    """Return the output of `diskless-proxy topics`, run as the proxies' principal."""
     config = str(stack.config_path("rack-a"))
     done = CliRunner().invoke(app, ["topics", *arguments, "--json", "--config", config])
     assert done.exit_code == 0, f"{done.stderr}\n{done.exception!r}"
     return json.loads(done.stdout)["topics"]
 
 
-def test_a_topic_deleted_on_the_brokers_goes(secure: Stack) -> None:
+def test_a_topic_deleted_on_the_brokers_is_deleted(secure: Stack) -> None:
     kept, gone = diskless_topic(secure), diskless_topic(secure)
     client = AdminClient(settings(secure, direct=True))
     client.delete_topics([gone], request_timeout=30)[gone].result(40)
     wait_for(
-        lambda: gone not in {row["topic"] for row in told(secure, "list", "--diskless")},
+        lambda: gone not in {row["topic"] for row in topics_command(secure, "list", "--diskless")},
         "the topic stayed in the registry",
     )
-    listed = {row["topic"]: row["state"] for row in told(secure, "list")}
+    listed = {row["topic"]: row["state"] for row in topics_command(secure, "list")}
     assert listed[kept] == "live"
     assert gone not in listed
 
@@ -91,11 +91,11 @@ def test_a_topic_deleted_on_the_brokers_goes(secure: Stack) -> None:
 def test_a_topic_whose_shadow_is_missing_is_deleted_with_the_right_only(
     secure: Stack, user: str, answers: set[int]
 ) -> None:
-    """Alice may describe it, and no more; to her the controller answers that a missing topic is unknown.
+    """Alice may only describe it; for her the controller reports a missing topic as unknown.
 
-    The housekeeper deletes the topic some seconds after its shadow: a client that asks later hears of no topic.
+    The housekeeper deletes the topic some seconds after its placeholder; after that, clients get no topic.
     """
-    diskless_topic(secure)  # another one: if all were missing, the housekeeper would delete none
+    diskless_topic(secure)  # another topic: if all placeholders were missing, the housekeeper would delete none
     topic, acls = diskless_topic(secure), Acls(secure)
     acls.allow("alice", AclOperation.DESCRIBE, topic)
     with proxied_wire(secure, user) as wire:
@@ -105,9 +105,9 @@ def test_a_topic_whose_shadow_is_missing_is_deleted_with_the_right_only(
         told_codes = []
 
         def is_settled() -> bool:
-            """Brokers hear of the deletion one after the other; until then no more is said."""
+            """True once all brokers know of the deletion; they learn of it one after the other."""
             told_codes.append(deleted(wire, topic))
-            names = {row["topic"] for row in told(secure, "list", "--diskless")}
+            names = {row["topic"] for row in topics_command(secure, "list", "--diskless")}
             return told_codes[-1] != UNKNOWN_TOPIC_OR_PARTITION or topic not in names
 
         wait_for(is_settled, "the brokers did not hear of the deletion")
@@ -127,7 +127,7 @@ def test_stray_records_are_counted_once_the_shadow_may_be_read(secure: Stack) ->
         lambda: any("shadow_not_readable" in secure.log_tail(name, 5_000) for name in proxies),
         "that the shadow can't be read is not said",
     )
-    (described,) = told(secure, "describe", topic)
+    (described,) = topics_command(secure, "describe", topic)
     assert described["stray_records"] is None
     assert "error 29" in described["brokers_failure"]
     acls.refuse_no_longer(SERVICE, topic)
@@ -135,5 +135,5 @@ def test_stray_records_are_counted_once_the_shadow_may_be_read(secure: Stack) ->
         lambda: max(Metrics(secure, rack).value("stray_records", topic=topic) for rack in secure.proxies) == 3,
         "the records were not counted",
     )
-    (described,) = told(secure, "describe", topic)
+    (described,) = topics_command(secure, "describe", topic)
     assert (described["stray_records"], described["brokers_failure"]) == (3, None)

@@ -1,6 +1,6 @@
-"""KIP-368: sessions end after `connections.max.reauth.ms`, and go on for whoever authenticates again.
+"""KIP-368: sessions end after `connections.max.reauth.ms`, and continue for clients that authenticate again.
 
-The proxies' own connections use the mechanism with the short lifetime too, so all tests of this folder need it to work.
+The proxies' own connections use the mechanism with the short lifetime too, so all tests of this folder depend on it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tests.support.wire import Wire
 
 MECHANISM = "SCRAM-SHA-512"
 LIFETIMES = 2.5
-"""How many of them the clients' traffic lasts."""
+"""Duration of the clients' traffic in session lifetimes."""
 PRODUCE = 0
 
 
@@ -48,7 +48,7 @@ def topics(secure_stack: Stack) -> dict[str, str]:
 
 
 def traffic(stack: Stack, topic: str) -> tuple[int, list[str]]:
-    """Produce and consume over several lifetimes; how many records, and what was complained of."""
+    """Produce and consume over several lifetimes; return the number of records, and the complaints."""
     settings = {"bootstrap.servers": stack.bootstrap("rack-a"), **stack.security.client_settings(ADMIN, MECHANISM)}
     complaints: list[str] = []
 
@@ -81,7 +81,7 @@ def traffic(stack: Stack, topic: str) -> tuple[int, list[str]]:
     return len(acknowledged), complaints
 
 
-def test_traffic_goes_on_for_clients_that_authenticate_again(secure: Stack, topics: dict[str, str]) -> None:
+def test_traffic_continues_for_clients_that_authenticate_again(secure: Stack, topics: dict[str, str]) -> None:
     with ThreadPoolExecutor() as pool:
         for records, complaints in pool.map(lambda topic: traffic(secure, topic), topics.values()):
             assert records > 20
@@ -92,7 +92,7 @@ def test_traffic_goes_on_for_clients_that_authenticate_again(secure: Stack, topi
 
 
 def authenticate(stack: Stack, wire: Wire, password: str | None = None, version: int = 1) -> tuple[int, int]:
-    """Authenticate, first or again: error code and the session's lifetime in milliseconds."""
+    """Authenticate, for the first time or again; return error code and session lifetime in milliseconds."""
     handshake = parse_handshake_response(wire.ask_bytes(SASL_HANDSHAKE, 1, build_handshake(MECHANISM)))
     if handshake.error_code:
         return handshake.error_code, 0
@@ -132,10 +132,10 @@ def produce(wire: Wire, topic: str) -> int:
 
 @pytest.mark.parametrize("kind", [CLASSIC, DISKLESS])
 @pytest.mark.parametrize("version", [0, 1])
-def test_who_does_not_authenticate_again_is_cut_off(
+def test_a_client_that_does_not_authenticate_again_is_disconnected(
     secure: Stack, topics: dict[str, str], kind: str, version: int
 ) -> None:
-    """Version 0 tells no lifetime: the broker alone knows of it, and is asked for rights now and then."""
+    """Version 0 reports no lifetime: only the broker knows it, and the proxy asks it for rights from time to time."""
     with connection(secure, direct=False) as wire:
         error_code, lifetime_ms = authenticate(secure, wire, version=version)
         assert error_code == 0
@@ -145,7 +145,7 @@ def test_who_does_not_authenticate_again_is_cut_off(
 
 
 def keep_producing(wire: Wire, topic: str) -> None:
-    """For as long as it is let, but not for ever."""
+    """Produce for as long as the connection lasts, with an upper limit."""
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
         assert produce(wire, topic) == 0
@@ -153,12 +153,12 @@ def keep_producing(wire: Wire, topic: str) -> None:
 
 
 @pytest.mark.parametrize("direct", [True, False], ids=["direct", "proxied"])
-def test_in_mid_connection(secure: Stack, topics: dict[str, str], direct: bool) -> None:
+def test_authentication_in_mid_connection(secure: Stack, topics: dict[str, str], direct: bool) -> None:
     topic = topics[CLASSIC if direct else DISKLESS]
     with connection(secure, direct=direct) as wire:
         assert authenticate(secure, wire)[0] == 0
         assert produce(wire, topic) == 0
-        # Too soon after the last one: brokers refuse, and the session goes on.
+        # Too soon after the last one: brokers reject it, and the session continues.
         assert authenticate(secure, wire)[0] == 0
         assert authenticate(secure, wire)[0] == 34
         assert produce(wire, topic) == 0

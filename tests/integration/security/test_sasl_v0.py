@@ -1,4 +1,4 @@
-"""SaslHandshake v0 and its tokens without headers, as clients of Kafka 0.10 send them, by a client written by hand."""
+"""SaslHandshake v0 and its tokens without headers, as clients of Kafka 0.10 send them, with a hand-written client."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ UNSUPPORTED_SASL_MECHANISM = 33
 
 
 def connection(stack: Stack, *, direct: bool) -> Wire:
-    """To broker 1, or to the proxy's listener of it, with nothing but TLS."""
+    """Connect with TLS only to broker 1, or to the proxy's listener for it."""
     port = stack.ports.broker(1) if direct else stack.ports.broker_port_start(0) + 1
     return Wire(tls_connection(stack, HOST, port))
 
@@ -31,7 +31,8 @@ def handshake(wire: Wire, mechanism: str) -> int:
 
 
 def exchange(wire: Wire, mechanism: SaslMechanism) -> list[int]:
-    """Tokens back and forth until the mechanism has no more; the lengths of the broker's. Raises ConnectionError."""
+    """Exchange tokens until the mechanism is done; return the lengths of the broker's tokens. Raises
+    ConnectionError."""
     lengths = []
     token = mechanism.respond(b"")
     while token is not None:
@@ -55,14 +56,14 @@ def mechanism(stack: Stack, name: str, password: str | None = None) -> SaslMecha
     ("name", "tokens"), [("PLAIN", 1), ("SCRAM-SHA-256", 2), ("SCRAM-SHA-512", 2), ("OAUTHBEARER", 1)]
 )
 @pytest.mark.parametrize("direct", [True, False], ids=["direct", "proxied"])
-def test_it_authenticates(secure: Stack, name: str, tokens: int, direct: bool) -> None:
+def test_authentication_succeeds(secure: Stack, name: str, tokens: int, direct: bool) -> None:
     with connection(secure, direct=direct) as wire:
         assert handshake(wire, name) == 0
         lengths = exchange(wire, mechanism(secure, name))
         assert len(lengths) == tokens
         brokers = wire.ask(METADATA, 5, topics=(), allow_auto_topic_creation=False).brokers
         assert len(brokers) == 2
-        # And again: nothing of the exchange is left.
+        # And again: the exchange has left no state.
         assert len(wire.ask(METADATA, 5, topics=(), allow_auto_topic_creation=False).brokers) == 2
 
 
@@ -76,7 +77,7 @@ def test_a_wrong_password_ends_the_connection(secure: Stack, name: str, direct: 
 
 
 @pytest.mark.parametrize("direct", [True, False], ids=["direct", "proxied"])
-def test_a_refused_token_is_explained_before_the_end(secure: Stack, direct: bool) -> None:
+def test_a_rejected_token_is_explained_before_the_end(secure: Stack, direct: bool) -> None:
     with connection(secure, direct=direct) as wire:
         assert handshake(wire, "OAUTHBEARER") == 0
         bearer = mechanism(secure, "OAUTHBEARER", "expired")

@@ -1,4 +1,4 @@
-"""KIP-409 with ACLs: what is made while brokers are missing is made with the client's own rights."""
+"""KIP-409 with ACLs: topics created while brokers are missing need the client's own rights."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SPREAD_SECONDS = 30
 
 
 def create(stack: Stack, user: str, name: str, kind: str, *, direct: bool = False) -> int:
-    """The error code of a creation with more replicas than there are brokers."""
+    """Return the error code of a creation with more replicas than brokers."""
     bootstrap = stack.direct_bootstrap if direct else stack.bootstrap("rack-a")
     client = AdminClient({"bootstrap.servers": bootstrap, **stack.security.client_settings(user)})
     config = {"diskless.enable": "true"} if kind == DISKLESS and not direct else {}
@@ -33,7 +33,7 @@ def create(stack: Stack, user: str, name: str, kind: str, *, direct: bool = Fals
 
 
 @pytest.mark.parametrize("kind", [CLASSIC, DISKLESS])
-def test_who_may_not_create_topics_may_not_so_either(secure: Stack, kind: str) -> None:
+def test_a_client_that_may_not_create_topics_may_not_do_so_with_fewer_replicas(secure: Stack, kind: str) -> None:
     name, acls = f"short-{kind}-{uuid.uuid4().hex[:6]}", Acls(secure)
     assert create(secure, "bob", name, kind, direct=True) == TOPIC_AUTHORIZATION_FAILED
     assert create(secure, "bob", name, kind) == TOPIC_AUTHORIZATION_FAILED
@@ -42,14 +42,14 @@ def test_who_may_not_create_topics_may_not_so_either(secure: Stack, kind: str) -
     acls.allow("bob", AclOperation.CREATE, name)
     try:
         deadline = time.monotonic() + SPREAD_SECONDS
-        while (told := create(secure, "bob", name, kind, direct=True)) == TOPIC_AUTHORIZATION_FAILED:
+        while (creation_code := create(secure, "bob", name, kind, direct=True)) == TOPIC_AUTHORIZATION_FAILED:
             assert time.monotonic() < deadline
             time.sleep(0.1)
-        assert told == INVALID_REPLICATION_FACTOR
-        while (told := create(secure, "bob", name, kind)) == TOPIC_AUTHORIZATION_FAILED:
+        assert creation_code == INVALID_REPLICATION_FACTOR
+        while (creation_code := create(secure, "bob", name, kind)) == TOPIC_AUTHORIZATION_FAILED:
             assert time.monotonic() < deadline
             time.sleep(0.1)
-        assert told == NONE
+        assert creation_code == NONE
         while name not in (known := admin.list_topics(timeout=30).topics):
             assert time.monotonic() < deadline
             time.sleep(0.1)

@@ -1,4 +1,4 @@
-"""Quotas by user hold for diskless traffic, whatever mechanism the user authenticates with."""
+"""Quotas by user apply to diskless traffic, whatever mechanism the user authenticates with."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TIMEOUT_S = 30.0
 
 
 def alter(stack: Stack, limits: dict[tuple[str, str], float | None]) -> None:
-    """Byte rates of (user, client ID)."""
+    """Set byte rates of (user, client ID)."""
     host, _, port = stack.bootstrap(RACK).rpartition(":")
 
     def ask(frame: bytes) -> bytes:
@@ -36,7 +36,8 @@ def alter(stack: Stack, limits: dict[tuple[str, str], float | None]) -> None:
 
 @pytest.fixture(scope="module")
 def client_ids(secure_stack: Stack) -> Iterator[dict[str, list[str]]]:
-    """One for each try of each mechanism, as its burst is spent once: `admin` has a quota by it, and so has `alice`."""
+    """Return a client ID for each try of each mechanism, because a burst is spent once. `admin` and `alice` have quotas
+    by it."""
     ids = {mechanism: [f"{mechanism}-{uuid.uuid4().hex[:6]}" for _ in range(TRIES)] for mechanism in MECHANISMS}
     limits: dict[tuple[str, str], float | None] = {}
     for client_id in (one for several in ids.values() for one in several):
@@ -52,7 +53,7 @@ def client_ids(secure_stack: Stack) -> Iterator[dict[str, list[str]]]:
 
 @pytest.fixture(scope="module")
 def topic(secure_stack: Stack, client_ids: dict[str, list[str]]) -> str:
-    """A diskless topic, after whose creation the proxy has read the quotas."""
+    """Create a diskless topic, after whose creation the proxy has read the quotas."""
     security = secure_stack.security
     client = AdminClient({"bootstrap.servers": secure_stack.bootstrap(RACK), **security.client_settings(ADMIN)})
     name = f"user-quotas-{uuid.uuid4().hex[:6]}"
@@ -64,18 +65,16 @@ def topic(secure_stack: Stack, client_ids: dict[str, list[str]]) -> str:
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_the_quota_is_that_of_the_user(
-    secure: Stack, client_ids: dict[str, list[str]], topic: str, mechanism: str
-) -> None:
-    told_s: list[float] = []
+def test_the_users_quota_applies(secure: Stack, client_ids: dict[str, list[str]], topic: str, mechanism: str) -> None:
+    throttled_s: list[float] = []
 
     def throttled(event: ThrottleEvent) -> None:
         if event.throttle_time:
-            told_s.append(event.throttle_time)
+            throttled_s.append(event.throttle_time)
 
     settings = secure.security.client_settings(ADMIN, mechanism) | {"client.id": client_ids[mechanism].pop()}
     producer = Producer({"bootstrap.servers": secure.bootstrap(RACK), **settings, "throttle_cb": throttled})
     producer.produce(topic, bytes(SIZE))
     assert producer.flush(TIMEOUT_S) == 0
-    wait_for(lambda: producer.poll(0.1) >= 0 and bool(told_s), "the producer is told of its throttle time")
-    assert told_s == [pytest.approx((SIZE - 10 * LIMIT) / LIMIT, rel=0.05)]
+    wait_for(lambda: producer.poll(0.1) >= 0 and bool(throttled_s), "the producer gets its throttle time")
+    assert throttled_s == [pytest.approx((SIZE - 10 * LIMIT) / LIMIT, rel=0.05)]

@@ -17,7 +17,7 @@ from tests.support import azurite
 
 @pytest.fixture(scope="session")
 def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SeaweedFS]:
-    """SeaweedFS with one bucket; a missing bucket stays missing, and other keys are refused."""
+    """Start SeaweedFS with one bucket; a missing bucket stays missing, and wrong keys are rejected."""
     directory = tmp_path_factory.mktemp("s3")
     for name in ("config", "logs"):
         (directory / name).mkdir()
@@ -37,7 +37,7 @@ def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SeaweedFS]:
 
 @pytest.fixture
 def s3_settings(s3_server: SeaweedFS) -> Storage:
-    """A prefix of the test's own in the real bucket."""
+    """Return the test's own prefix in the real bucket."""
     return Storage(
         url=f"s3://{BUCKET}/test/{uuid.uuid4().hex}",
         endpoint_url=s3_server.endpoint_url,
@@ -69,7 +69,7 @@ def az_settings(azure_url: str) -> Storage:
 
 @pytest.fixture(params=["file", "s3", "az"])
 async def storage(request: pytest.FixtureRequest, tmp_path) -> AsyncIterator[ObjectStorage]:
-    """An open storage of each kind, empty."""
+    """Return an open, empty storage of each kind."""
     if request.param == "file":
         settings = Storage(url=f"file://{tmp_path}/objects")
     else:

@@ -1,4 +1,4 @@
-"""`diskless-proxy check` on buckets: a good one, of which nothing is left, and those that won't do."""
+"""Run `diskless-proxy check` on buckets: a good one, in which nothing is left behind, and unusable ones."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def reserved() -> Any:
 
 
 def settings(store: Store, reserved: ReservedPorts, storage: dict[str, Any]) -> dict[str, Any]:
-    """Brokers are not there: what is said of them is not looked at here."""
+    """Return settings without reachable brokers: findings about these are ignored here."""
     ports = reserved.ports
     return {
         "rack": "rack-a",
@@ -57,7 +57,7 @@ def settings(store: Store, reserved: ReservedPorts, storage: dict[str, Any]) -> 
 
 
 @pytest.mark.parametrize("case", needing(Needs.BUCKET), ids=lambda case: case.name)
-def test_a_bucket_that_wont_do(
+def test_an_unusable_bucket(
     case: Misconfiguration, store: Store, reserved: ReservedPorts, s3_settings: Storage, tmp_path: Path
 ) -> None:
     storage = s3_settings.model_dump()

@@ -1,4 +1,4 @@
-"""`segments dump` of an object in a real bucket, by URL and by name."""
+"""Run `segments dump` on an object in a real bucket, by URL and by name."""
 
 from __future__ import annotations
 

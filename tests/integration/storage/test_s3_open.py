@@ -1,4 +1,4 @@
-"""What a person is told when the bucket can't be used, by a real server."""
+"""Errors of a real server when the bucket cannot be used, as an operator sees them."""
 
 from __future__ import annotations
 

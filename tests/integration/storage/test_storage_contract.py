@@ -1,4 +1,4 @@
-"""What ObjectStorage promises, kept by every storage, on real servers."""
+"""The contract of ObjectStorage, for every storage, on real servers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def key() -> str:
 
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
-async def test_what_was_uploaded_is_fetched(storage: ObjectStorage, key, kind):
+async def test_uploaded_bytes_are_fetched(storage: ObjectStorage, key, kind):
     data = os.urandom(100_000)
     await storage.upload(key, kind(data), len(data))
     assert await storage.fetch(key) == data
@@ -56,7 +56,7 @@ async def test_ranges_are_clipped(storage: ObjectStorage, key, start, end):
 
 
 @pytest.mark.parametrize(("start", "end"), [(-1, None), (5, 4)])
-async def test_what_is_no_range_is_refused(storage: ObjectStorage, key, start, end):
+async def test_an_invalid_range_is_rejected(storage: ObjectStorage, key, start, end):
     await storage.upload(key, b"0123456789", 10)
     with pytest.raises(StorageError, match="no range"):
         await storage.fetch(key, start, end)
@@ -69,12 +69,12 @@ async def test_empty_objects(storage: ObjectStorage, key):
 
 
 @pytest.mark.parametrize("kept_range", [(0, None), (5, 10), (3, 3)])
-async def test_a_missing_object_is_told_as_such(storage: ObjectStorage, key, kept_range):
+async def test_a_missing_object_raises_its_own_error(storage: ObjectStorage, key, kept_range):
     with pytest.raises(ObjectMissing):
         await storage.fetch(key, *kept_range)
 
 
-async def test_another_length_than_promised_is_refused(storage: ObjectStorage, key):
+async def test_another_length_than_announced_is_rejected(storage: ObjectStorage, key):
     for length in (2, 4):
         with pytest.raises(StorageError, match="3 bytes came"):
             await storage.upload(key, b"abc", length)
@@ -127,7 +127,7 @@ async def test_more_deletes_than_fit_one_request(storage: ObjectStorage, key):
 
 
 @pytest.mark.parametrize("key", ["", "/etc/passwd", "../x", "a/../../x", "a//b", "a/", ".hidden", "a\\b", "a\0b"])
-async def test_keys_that_leave_the_prefix_are_refused(storage: ObjectStorage, key):
+async def test_keys_that_leave_the_prefix_are_rejected(storage: ObjectStorage, key):
     for operation in (storage.upload(key, b"x", 1), storage.fetch(key), storage.delete([key])):
         with pytest.raises(StorageError, match="is not a key"):
             await operation
@@ -157,7 +157,7 @@ async def test_a_cancelled_operation_leaves_the_storage_usable(storage: ObjectSt
     assert await storage.fetch(key) == data
 
 
-async def test_a_closed_storage_says_so(storage: ObjectStorage, key):
+async def test_a_closed_storage_raises_an_error(storage: ObjectStorage, key):
     await storage.close()
     for operation in (storage.upload(key, b"x", 1), storage.fetch(key), storage.delete([key])):
         with pytest.raises(StorageError, match=r"closed|not open"):
@@ -165,7 +165,7 @@ async def test_a_closed_storage_says_so(storage: ObjectStorage, key):
 
 
 async def test_objects_are_listed(storage: ObjectStorage, monkeypatch):
-    """More than a page of them, and none that was deleted."""
+    """List more than a page of objects, and none that was deleted."""
     monkeypatch.setattr(s3, "LIST_PAGE", 20)
     before_ms = time.time() * 1000
     keys = [segment_key(uuid.uuid4().bytes) for _ in range(50)]
@@ -175,14 +175,14 @@ async def test_objects_are_listed(storage: ObjectStorage, monkeypatch):
     found = {stored.key: stored async for stored in storage.objects()}
     assert not found.keys() & set(keys[:10])
     assert [found[key].size_bytes for key in keys[10:]] == [number % 10 for number in range(10, 50)]
-    # A store may tell whole seconds.
+    # A store may return whole seconds.
     assert all(before_ms - 2_000 <= found[key].modified_ms <= time.time() * 1000 + 2_000 for key in keys[10:])
 
 
 async def test_objects_of_one_folder_are_listed(storage: ObjectStorage, key: str):
     folder = f"listed-{uuid.uuid4().hex}/"
     inside = {f"{folder}day=1/a", f"{folder}day=1/b", f"{folder}day=2/a"}
-    for one in (*inside, f"{folder[:-1]}-beside/a", key):
+    for one in (*inside, f"{folder[:-1]}-next/a", key):
         await storage.upload(one, b"x", 1)
     assert {stored.key async for stored in storage.objects(folder)} == inside
     assert {stored.key async for stored in storage.objects(f"{folder}day=1/")} == {f"{folder}day=1/{n}" for n in "ab"}
