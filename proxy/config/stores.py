@@ -110,7 +110,7 @@ class Garbage(Section):
     orphan_sweep_interval_ms: Reloadable[int] = Field(default=3_600_000, ge=10)
     """How often all objects are listed to find those that were uploaded and never committed."""
     orphan_age_ms: int = Field(default=3_600_000, ge=0)
-    """Age below which objects are left alone, because their commit may be under way."""
+    """Age by the clock of object storage. Younger objects are left alone, because their commit may be under way."""
 
     @property
     def further_rows_within_ms(self) -> int:

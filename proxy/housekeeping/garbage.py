@@ -14,7 +14,6 @@ loss of the store has been accepted, what looks like an orphan stays for `orphan
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Awaitable, Callable
 
 import structlog
@@ -23,6 +22,7 @@ from proxy.config import Garbage as GarbageSettings
 from proxy.coordinator.interface import Coordinator
 from proxy.diskless.wal.segment import SEGMENT_KEY, segment_key
 from proxy.housekeeping.accepted_loss import loss_accepted_ms
+from proxy.housekeeping.storage_clock import storage_now_ms
 from proxy.storage.interface import ObjectsLeft, ObjectStorage
 from proxy.telemetry.stats import Stats
 
@@ -106,7 +106,7 @@ class GarbageCollector:
         object is in use nothing is done: more likely the store is another one, or was emptied, than that all are
         orphans, and without its objects a store that is brought back is worth nothing.
         """
-        newest_ms = time.time_ns() // 1_000_000 - self._settings.orphan_age_ms
+        newest_ms = await storage_now_ms(self._storage) - self._settings.orphan_age_ms
         any_used = False
         orphans: list[bytes] = []
         step: dict[bytes, bool] = {}

@@ -28,6 +28,8 @@ class Objects:
         self.failing = False
         self.refused: set[str] = set()
         """Keys that can't be deleted."""
+        self.ahead_ms = 0
+        """Difference of its clock to that of the proxy's machine."""
 
     async def delete(self, keys: Sequence[str]) -> None:
         if self.failing:
@@ -38,7 +40,7 @@ class Objects:
             raise ObjectsLeft(dict.fromkeys(left, "AccessDenied"))
 
     async def upload(self, key: str, data: bytes, length: int) -> None:
-        self.modified_ms[key] = wall_clock_ms()
+        self.modified_ms[key] = wall_clock_ms() + self.ahead_ms
 
     async def objects(self, folder: str = "") -> AsyncIterator[StoredObject]:
         for key, modified_ms in list(self.modified_ms.items()):
@@ -66,7 +68,7 @@ class Shop:
         return self
 
     def add(self, number: int, age_ms: int = 120_000) -> None:
-        self.storage.modified_ms[segment_key(segment(number))] = wall_clock_ms() - age_ms
+        self.storage.modified_ms[segment_key(segment(number))] = wall_clock_ms() + self.storage.ahead_ms - age_ms
 
     def left(self) -> set[int]:
         return {int(key[3:], 16) for key in self.storage.modified_ms if not key.startswith(FOLDER)}
@@ -175,6 +177,33 @@ async def test_old_orphans_are_found_and_nothing_else():
     del shop.storage.modified_ms["00/notes"]
     assert await shop.collector.collect() == 1
     assert shop.left() == {1, 8}
+
+
+@pytest.mark.parametrize("ahead_ms", [-7_200_000, 7_200_000])
+async def test_objects_grow_old_by_the_clock_of_the_storage(ahead_ms: int) -> None:
+    """The proxy's clock may be hours ahead: an object that is committed right now is not an orphan."""
+    shop = await Shop(1).fill()
+    shop.storage.ahead_ms = ahead_ms
+    shop.add(7)
+    shop.add(8, age_ms=1_000)
+    assert await shop.collector.sweep_orphans() == 1
+    assert await shop.collector.collect() == 1
+    assert shop.left() == {1, 8}
+    await note_accepted_loss(shop.storage)  # type: ignore[arg-type]
+    shop.add(9)
+    assert await shop.collector.sweep_orphans() == 0, "after a loss there is time to look"
+
+
+async def test_without_the_time_of_the_storage_nothing_is_an_orphan(monkeypatch: pytest.MonkeyPatch) -> None:
+    shop = await Shop(1).fill()
+    shop.add(7)
+
+    async def forgets(key: str, data: bytes, length: int) -> None:
+        """Take the object, and list it later."""
+
+    monkeypatch.setattr(shop.storage, "upload", forgets)
+    with pytest.raises(StorageError, match="is not listed"):
+        await shop.collector.sweep_orphans()
 
 
 async def test_nothing_is_an_orphan_where_the_coordinator_knows_no_object():

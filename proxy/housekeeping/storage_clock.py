@@ -1,0 +1,25 @@
+"""The time by the clock of object storage, which an object tells that is written for it.
+
+The age of an object is the difference of two times of that clock. The clock of a proxy's machine may be hours ahead.
+"""
+
+from __future__ import annotations
+
+import uuid
+
+from proxy.storage.interface import ObjectStorage, StorageError
+
+FOLDER = "housekeeping/"
+_BEGINNING = FOLDER + "clock-"
+_TEXT = b"only the time of this object counts; it may be deleted\n"
+
+
+async def storage_now_ms(storage: ObjectStorage) -> int:
+    """Return the time in ms since 1970. Raises StorageError."""
+    written = _BEGINNING + uuid.uuid4().hex
+    await storage.upload(written, _TEXT, len(_TEXT))
+    found = {stored.key: stored.modified_ms async for stored in storage.objects(FOLDER)}
+    await storage.delete([key for key in found if key.startswith(_BEGINNING)])
+    if written not in found:
+        raise StorageError(f"{written} was written and is not listed")
+    return found[written]
