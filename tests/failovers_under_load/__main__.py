@@ -12,7 +12,7 @@ from pathlib import Path
 
 import structlog
 
-from tests.failovers_under_load.run import Report, RunOptions, failovers_under_load
+from tests.failovers_under_load.run import KINDS, Report, RunOptions, failovers_under_load
 
 
 def in_words(report: Report) -> str:
@@ -40,6 +40,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=10.0, help="how long the store fails over")
     parser.add_argument("--seed", type=int, default=None, help="of all that is chosen at random; printed")
     parser.add_argument("--wait-replicas", type=int, default=0, help="the setting redis.wait_replicas of the proxies")
+    parser.add_argument("--only", choices=KINDS, default="", help="make failovers of this kind only")
     arguments = parser.parse_args()
     seed = random.SystemRandom().randrange(2**32) if arguments.seed is None else arguments.seed
     print(f"seed {seed}", file=sys.stderr, flush=True)
@@ -50,7 +51,7 @@ def main() -> int:
         print(f"\r{text}   ", end="", file=sys.stderr, flush=True)
 
     with tempfile.TemporaryDirectory() as directory:
-        options = RunOptions(arguments.minutes * 60, seed, Path(directory), arguments.wait_replicas)
+        options = RunOptions(arguments.minutes * 60, seed, Path(directory), arguments.wait_replicas, arguments.only)
         report = asyncio.run(failovers_under_load(options, progress))
     print(file=sys.stderr)
     print(in_words(report), flush=True)

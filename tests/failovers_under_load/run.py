@@ -43,6 +43,7 @@ from tests.integration.coordinator.conftest import Store
 from tests.integration.coordinator.losses import coordinator_of, copy_files, put_files
 from tests.support.server_name import Name
 
+KINDS = ("kill_the_primary", "let_two_primaries_be", "restore_a_copy")
 TOPIC = bytes(range(16))
 SHARDS, PARTITIONS, PROXIES, GAP = 4, 12, 3, 1_000
 CHECK_INTERVAL_MS, SETTLE_MS = 100, 800
@@ -57,6 +58,8 @@ class RunOptions:
     directory: Path
     wait_replicas: int = 0
     """The setting of `redis`: replicas that must have a commit before it is acknowledged."""
+    only: str = ""
+    """Kind of every failover, by the name of its method; empty for any kind."""
 
 
 @dataclass
@@ -82,6 +85,7 @@ class Proxy:
 class Run:
     def __init__(self, options: RunOptions) -> None:
         self.random = random.Random(options.seed)
+        self.only = options.only
         self.report = Report(options.seed)
         self.books = self.report.books
         self.directory = options.directory
@@ -171,7 +175,7 @@ class Run:
         nobody writes.
         """
         kinds: list[Callable] = [self.kill_the_primary, self.let_two_primaries_be, self.restore_a_copy]
-        kind = self.random.choice(kinds)
+        kind = self.random.choice([one for one in kinds if self.only in ("", one.__name__)])
         self.report.failovers[kind.__name__] += 1
         await kind(name)
         await self.load_for(0.0, 0.3)
