@@ -16,6 +16,7 @@ from typing import Annotated, Any
 import typer
 
 from pipeline.commands.common import FAILED, ConfigFile, Master, SparkConf, Topics, Verbose
+from pipeline.commands.jobs import JOBS, app, run_command
 
 Run = Callable[[list[str]], int]
 """Runs one job, told as on the command line; its exit code. Raises Ended where the process is asked to end."""
@@ -40,7 +41,6 @@ def schedule(
     With --every forever: a round that takes longer than that is followed by the next one at once. SIGTERM ends it:
     while it waits at once, in a job when the tasks that run are done. Without, exits with 1 where a job did.
     """
-    from pipeline.commands import run_command
     from pipeline.units import duration_ms
 
     try:
@@ -65,8 +65,6 @@ def schedule(
 
 def _check(commands: Sequence[Sequence[str]], shared: Sequence[str]) -> None:
     """Let the command line of each be parsed before the first one runs."""
-    from pipeline.commands import JOBS, app
-
     parsers: Any = typer.main.get_command(app)
     for command in commands:
         if not command or command[0] not in JOBS:
