@@ -125,8 +125,7 @@ async def _create_or_forward(
             await auto_creation.answer(connection, request, slot, creating, rewrite)
             return
         request = request.with_body(await context.turns.run(auto_creation.without_creation.steps(creating)))
-    into = BrokerSlot(connection, request.api_key, version, request.correlation_id, rewrite)
-    connection.forward_in_place(request, slot, into)
+    connection.forward_opened(request, slot, rewrite)
 
 
 def describe_topic_partitions(connection: ClientConnection, request: Request) -> None:

@@ -369,6 +369,11 @@ class ClientConnection(asyncio.Protocol):
         if self.upstream is not None:
             self.upstream.send([_SIZE.pack(sum(map(len, buffers))), *buffers], expected)
 
+    def forward_opened(self, request: Request, slot: Slot, rewrite: Rewrite | None = None) -> None:
+        """Do `forward` for a request whose slot was opened already."""
+        into = BrokerSlot(self, request.api_key, request.api_version, request.correlation_id, rewrite)
+        self.forward_in_place(request, slot, into)
+
     def forward_in_place(self, request: Request, slot: Slot, into: BrokerSlot) -> None:
         """As `forward_slot`, where a slot was opened already: `into` takes its place, and its memory."""
         self._slots[self._slots.index(slot)] = into

@@ -23,11 +23,12 @@ from proxy.handlers.describe_quorum import describe_quorum
 from proxy.handlers.group_heartbeat import group_heartbeat, share_group_heartbeat
 from proxy.handlers.in_parts import Spread, in_parts
 from proxy.handlers.list_offsets import list_offsets
+from proxy.handlers.names_first import Names, names_first
 from proxy.handlers.offset_for_leader_epoch import offset_for_leader_epoch
 from proxy.handlers.sasl import sasl_authenticate, sasl_handshake
-from proxy.handlers.share_fetch import share_acknowledge, share_fetch
+from proxy.handlers.share_fetch import is_not_diskless, share_acknowledge, share_fetch, with_addresses
 from proxy.handlers.share_group_offsets import alter_share_group_offsets, describe_share_group_offsets
-from proxy.handlers.transactions import add_partitions_to_txn, write_txn_markers
+from proxy.handlers.transactions import add_partitions_to_txn, is_classic, write_txn_markers
 from proxy.protocol.apis import API_TABLE, Treatment
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ Handler = Callable[["ClientConnection", "Request"], Coroutine[Any, Any, None] | 
 
 _DESCRIBED = Spread(("resources",), "results", cuts_elements=False, small_bytes=256, max_elements=16)
 """The answer tells some forty configs of each resource."""
+
+_SHARED = Names(("topic_id",), is_not_diskless, with_addresses)
 
 HANDLERS: dict[int, Handler] = {
     0: produce_offload.produce,
@@ -51,7 +54,7 @@ HANDLERS: dict[int, Handler] = {
     20: in_parts(delete_topics, Spread(("topics", "topic_names"), "responses")),
     21: in_parts(delete_records, Spread(("topics",), "topics")),
     23: in_parts(offset_for_leader_epoch, Spread(("topics",), "topics")),
-    24: add_partitions_to_txn,
+    24: names_first(add_partitions_to_txn, Names(("name",), is_classic)),
     27: write_txn_markers,
     32: in_parts(describe_configs, _DESCRIBED),
     33: in_parts(alter_configs, Spread(("resources",), "responses", cuts_elements=False)),
@@ -66,8 +69,8 @@ HANDLERS: dict[int, Handler] = {
     68: group_heartbeat,
     75: rewrite_metadata.describe_topic_partitions,
     76: share_group_heartbeat,
-    78: share_fetch,
-    79: share_acknowledge,
+    78: names_first(share_fetch, _SHARED),
+    79: names_first(share_acknowledge, _SHARED),
     88: group_heartbeat,
     90: describe_share_group_offsets,
     91: in_parts(alter_share_group_offsets, Spread(("topics",), "responses")),

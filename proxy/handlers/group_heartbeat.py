@@ -29,6 +29,7 @@ from proxy.topics.topic_configs import diskless_by_name
 from proxy.wire.cold import encode, milliseconds, read_request
 from proxy.wire.errors import ProtocolError
 from proxy.wire.group_heartbeat import heartbeat_rack
+from proxy.wire.primitives import MAX_WHOLE_ELEMENTS
 
 if TYPE_CHECKING:
     from proxy.client.request import Request
@@ -56,7 +57,7 @@ def group_heartbeat(connection: ClientConnection, request: Request) -> None:
 
 def _tell_of_classic_topics(connection: ClientConnection, request: Request, patterns: tuple[str, ...]) -> None:
     try:
-        asked: Any = read_request(request.api_key, request.api_version, request.body)
+        asked: Any = read_request(request.api_key, request.api_version, request.body, most=MAX_WHOLE_ELEMENTS)
     except ProtocolError:
         return
     names = [name for name in internal_topics(asked.topology) if diskless_by_name(name, patterns)]
@@ -88,7 +89,7 @@ class _Subscriptions(dict[str, tuple[str, ...]]):
 def share_group_heartbeat(connection: ClientConnection, request: Request) -> Coroutine[Any, Any, None] | None:
     """Forward it if no topic of the member is diskless. What can't be read is the broker's to reject."""
     try:
-        asked = read_request(request.api_key, request.api_version, request.body)
+        asked = read_request(request.api_key, request.api_version, request.body, most=MAX_WHOLE_ELEMENTS)
     except ProtocolError:
         group_heartbeat(connection, request)
         return None

@@ -61,7 +61,7 @@ async def _answer(connection: Any, request: Request, slot: Any, handler: Handler
     most_bytes, size = connection.context.settings.limits.max_response_bytes_per_connection, 0
     for body in bodies:
         await turns.next()
-        answer = await _Part(connection, request.with_body(b"".join(body))).answer(handler)
+        answer = await Part(connection, request.with_body(b"".join(body))).answer(handler)
         answers.append(answer_part(key, version, answer, spread.answered))
         size += len(answer)
         if size > most_bytes:
@@ -69,7 +69,7 @@ async def _answer(connection: Any, request: Request, slot: Any, handler: Handler
     slot.fill(join_answers(key, version, answers))
 
 
-class _Part:
+class Part:
     """One part's stand-in for the client's connection: its answer comes here."""
 
     def __init__(self, connection: Any, request: Request) -> None:

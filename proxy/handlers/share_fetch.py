@@ -30,8 +30,9 @@ from proxy.rewrite_metadata import address_of
 from proxy.telemetry.throttled_log import NAMES_SHOWN
 from proxy.topics.topics import Topics
 from proxy.wire.cold import encode, nested, read_request
-from proxy.wire.endpoints import rewrite_node_endpoints
+from proxy.wire.endpoints import rewrite_share_endpoints
 from proxy.wire.share import add_share_topics, share_error_and_topics
+from proxy.wire.steps import Rewrite
 
 if TYPE_CHECKING:
     from proxy.client.request import Request
@@ -96,14 +97,20 @@ def _theirs(asked: Any, topics: Topics) -> tuple[Any, ...]:
     return tuple(topic for topic in asked.topics if _find(topic, topics) is None)
 
 
+def is_not_diskless(topics: Topics, topic_id: str | bytes) -> bool:
+    """Return whether a topic is not in the registry."""
+    return topics.find(topic_id) is None
+
+
+def with_addresses(connection: ClientConnection, request: Request) -> Rewrite:
+    """Return the rewrite of the broker's answer: new leaders come with their addresses (KIP-951)."""
+    return lambda body: rewrite_share_endpoints.steps(
+        request.api_key, body, request.api_version, address_of(connection, request.client_id)
+    )
+
+
 def _forward(connection: ClientConnection, request: Request) -> None:
-    connection.forward(request, lambda body: _with_addresses(connection, request, body))
-
-
-def _with_addresses(connection: ClientConnection, request: Request, body: Buffer) -> list[Buffer]:
-    """New leaders come with their addresses (KIP-951)."""
-    told = address_of(connection, request.client_id)
-    return rewrite_node_endpoints(request.api_key, body, request.api_version, told)
+    connection.forward(request, with_addresses(connection, request))
 
 
 async def _answer(
@@ -120,7 +127,8 @@ async def _answer(
         body = add_share_topics(request.api_key, body, request.api_version, added)
     elif error_code == NONE and topic_count <= 0:
         await asyncio.sleep(max(0.0, began_s + max_wait_s - connection.context.now()))
-    slot.fill(_with_addresses(connection, request, body))
+    rewrite = with_addresses(connection, request)
+    slot.fill(await connection.context.turns.rewritten(rewrite(memoryview(body))))
 
 
 async def _refused(connection: ClientConnection, request: Request, mine: Mine) -> dict[str, int]:

@@ -30,6 +30,7 @@ from proxy.protocol.errors import (
 from proxy.telemetry.throttled_log import NAMES_SHOWN
 from proxy.topics.topics import Topics
 from proxy.wire.cold import encode, milliseconds, nested, read_request, read_response
+from proxy.wire.primitives import MAX_REJECTED_ELEMENTS
 
 if TYPE_CHECKING:
     from proxy.client.request import Request
@@ -55,7 +56,7 @@ def add_partitions_to_txn(connection: ClientConnection, request: Request) -> Cor
 
 def write_txn_markers(connection: ClientConnection, request: Request) -> Coroutine[Any, Any, None] | None:
     """Forward the request if all of its topics are classic. Raises ProtocolError."""
-    asked = read_request(request.api_key, request.api_version, request.body)
+    asked = read_request(request.api_key, request.api_version, request.body, most=MAX_REJECTED_ELEMENTS)
     if not _not_classic(connection.context.topics, {name for one in asked.markers for name in _names(one.topics)}):
         connection.forward(request)
         return None
@@ -66,9 +67,14 @@ def _names(topics: Iterable[Any]) -> set[str]:
     return {str(topic.name) for topic in topics}
 
 
+def is_classic(topics: Topics, name: str | bytes) -> bool:
+    """Return whether a topic is certainly classic."""
+    return topics.find(name) is None and topics.is_read_as_classic(name)
+
+
 def _not_classic(topics: Topics, names: Iterable[str]) -> list[str]:
     """The topics that are diskless, or may be."""
-    return sorted(name for name in names if topics.find(name) is not None or not topics.is_read_as_classic(name))
+    return sorted(name for name in names if not is_classic(topics, name))
 
 
 async def _errors(connection: ClientConnection, request: Request, names: Iterable[str], unsure: int) -> dict[str, int]:

@@ -23,9 +23,12 @@ from proxy.wire.errors import ProtocolError
 from proxy.wire.primitives import Buffer
 
 
-def read_request(api_key: int, api_version: int, body: Buffer) -> Any:
-    """Return the entity of a request body. Raises ProtocolError."""
-    return _read(load_request_schema, api_key, api_version, body)
+def read_request(api_key: int, api_version: int, body: Buffer, *, most: int | None = None) -> Any:
+    """Return the entity of a request body; `most` is the maximum number of its elements, by default MAX_ELEMENTS.
+
+    Raises ProtocolError.
+    """
+    return _read(load_request_schema, api_key, api_version, body, most)
 
 
 def read_response(api_key: int, api_version: int, body: Buffer) -> Any:
@@ -56,12 +59,12 @@ def milliseconds(value: int) -> Any:
     return i32Timedelta.parse(timedelta(milliseconds=value))
 
 
-def _read(load: Any, api_key: int, api_version: int, body: Buffer) -> Any:
+def _read(load: Any, api_key: int, api_version: int, body: Buffer, most: int | None = None) -> Any:
     try:
         entity_type: Any = load(api_key, api_version)
     except KioIndexError as error:
         raise ProtocolError(f"version {api_version} of API key {api_key} is not known") from error
-    check_lengths(entity_type, body, of_client=load is load_request_schema)
+    check_lengths(entity_type, body, of_client=load is load_request_schema, most=most)
     try:
         entity, _ = entity_reader(entity_type)(body, 0)
     except Exception as error:

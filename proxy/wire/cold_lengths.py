@@ -64,16 +64,17 @@ class Layout(NamedTuple):
 
 
 @parsing
-def check_lengths(entity_type: Any, body: Buffer, *, of_client: bool) -> None:
+def check_lengths(entity_type: Any, body: Buffer, *, of_client: bool, most: int | None = None) -> None:
     """Raise ProtocolError if the message ends before what it claims to hold, or a client's holds too much."""
-    check_end(body, Walk(body, of_client).skip_entity(0, entity_type))
+    check_end(body, Walk(body, of_client, most).skip_entity(0, entity_type))
 
 
 class Walk:
     """Over one message; positions in, positions out."""
 
-    def __init__(self, data: Buffer, of_client: bool) -> None:
-        self._data, self._of_client = data, of_client
+    def __init__(self, data: Buffer, of_client: bool, most: int | None = None) -> None:
+        """`most` is the maximum number of elements of a client's message, by default MAX_ELEMENTS."""
+        self._data, self._of_client, self._most = data, of_client, most
         self.elements = 0
         """Of all arrays that were met, of a client's message."""
 
@@ -112,7 +113,7 @@ class Walk:
         count, at = read_count(self._data, at, flexible)
         if self._of_client:
             self.elements += max(count, 0)
-            check_elements(self.elements)
+            check_elements(self.elements, self._most)
         return count, at
 
     def skip_value(self, at: int, field: Field, flexible: bool) -> int:

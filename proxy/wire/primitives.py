@@ -34,6 +34,8 @@ MAX_DECODED_ELEMENTS = 50_000
 """The same for a Fetch, Metadata or Produce request, which is decoded whole: to free more takes too long."""
 MAX_WHOLE_ELEMENTS = 2_000
 """Elements of what is read in one step, as the assignment of a topic that is to be created."""
+MAX_REJECTED_ELEMENTS = 1_000
+"""Elements of a request that a diskless topic is not served for, and that names one."""
 _MAX_TAGS = 127
 """Of one section: no message that Kafka knows has more than a handful."""
 

@@ -14,6 +14,7 @@ from kio.schema.errors import ErrorCode
 from kio.static.primitive import i32Timedelta
 
 from proxy.wire.cold import _element_types, encode, read_request
+from proxy.wire.cold_lengths import layout
 from proxy.wire.fetch import parse_fetch_request
 from proxy.wire.fetch_response import PartitionFetched, TopicFetched, build_fetch_response
 from proxy.wire.header import parse_request_header, response_header
@@ -24,6 +25,8 @@ _FETCH = 1
 ALL_OPERATIONS = 0x7FFFFFF
 CHUNK_BYTES = 65_536
 """Maximum bytes that uvloop reads from a socket at a time."""
+_OWN_ARRAYS = ("brokers", "configs", "node_endpoints", "acquired_records")
+"""Arrays of a response that are not about the elements of the request."""
 _ZEROS: dict[str, Any] = {
     "int8": 0,
     "int16": 0,
@@ -88,10 +91,12 @@ def _fetched(body: bytes, version: int) -> bytes:
 def echo(asked: Any, answer_type: Any) -> Any:
     """Build an answer that names the requested things."""
     values: dict[str, Any] = {}
-    elements = _element_types(answer_type)
+    elements, found = _element_types(answer_type), layout(answer_type)
+    shapes = {one.name: one for one in (*found.fields, *found.tagged.values())}
     for field in fields(answer_type):
-        if field.name == "next_cursor":
-            values[field.name] = None
+        shape = shapes[field.name]
+        if shape.entity is not None and not shape.is_array:
+            values[field.name] = None if shape.nullable else echo(asked, shape.entity)
         elif field.name in elements:
             values[field.name] = tuple(echo(one, elements[field.name]) for one in _array_of(asked, field.name))
         elif is_dataclass(asked) and hasattr(asked, field.name):
@@ -108,6 +113,6 @@ def echo(asked: Any, answer_type: Any) -> Any:
 def _array_of(asked: Any, name: str) -> Any:
     """Return the elements of the request that correspond to a response array."""
     for one in (name, "topics", "resources", "topic_names", "partitions", "partition_indexes", "coordinator_keys"):
-        if is_dataclass(asked) and isinstance(getattr(asked, one, None), tuple) and name not in ("brokers", "configs"):
+        if is_dataclass(asked) and isinstance(getattr(asked, one, None), tuple) and name not in _OWN_ARRAYS:
             return getattr(asked, one)
     return ()

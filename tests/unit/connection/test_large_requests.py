@@ -19,7 +19,7 @@ from proxy.diskless.time_lookup import TimeLookup
 from proxy.handlers import HANDLERS
 from proxy.storage import open_storage
 from proxy.wire.header import request_header
-from proxy.wire.primitives import MAX_DECODED_ELEMENTS, write_count
+from proxy.wire.primitives import MAX_DECODED_ELEMENTS, MAX_REJECTED_ELEMENTS, write_count
 from tests.coordinator_model import ModelCoordinator
 from tests.support.echo_broker import CHUNK_BYTES, EchoBroker
 from tests.support.loop_steps import Steps, measured_steps, unit_s
@@ -107,6 +107,19 @@ FETCH_HEAD = b"\xff\xff\xff\xff" + bytes(4) + b"\0\0\0\1" + b"\x7f\0\0\0" + b"\0
 FETCH_END = b"\x01\x01\0"
 """No forgotten topics, no rack."""
 
+
+def whole(name: bytes, rest: bytes) -> bytes:
+    """As many topics as are read in one step, one of which has this name."""
+    number = min(NUMBER, MAX_REJECTED_ELEMENTS // 2 - 1)
+    return count(number) + b"\x02" + name + rest + classic_names(number - 1, rest)
+
+
+def ids(rest: bytes) -> bytes:
+    """Classic topics by ID."""
+    return count(NUMBER // 2) + b"".join(one.to_bytes(16, "big") + rest for one in range(NUMBER // 2))
+
+
+ONE_PARTITION = b"\2" + bytes(4) + b"\0"
 LARGE: dict[str, tuple[int, int, Callable[[], bytes]]] = {
     "ListOffsets of partitions": (2, 7, lambda: bytes(5) + one_topic(indexes(4 + 8)) + b"\0"),
     "ListOffsets of topics": (2, 7, lambda: bytes(5) + names(count(1) + bytes(16) + b"\0\0") + b"\0"),
@@ -139,6 +152,33 @@ LARGE: dict[str, tuple[int, int, Callable[[], bytes]]] = {
             + classic_names(DECODED // 2, b"\x02" + bytes(4) + b"\0")
             + b"\x01\0"
         ),
+    ),
+    "AddPartitionsToTxn": (
+        24,
+        3,
+        lambda: b"\2t" + bytes(10) + count(HALF) + classic_names(HALF, ONE_PARTITION) + b"\0",
+    ),
+    "AddPartitionsToTxn with a diskless topic": (
+        24,
+        3,
+        lambda: b"\2t" + bytes(10) + whole(b"d", ONE_PARTITION) + b"\0",
+    ),
+    "WriteTxnMarkers": (
+        27,
+        1,
+        lambda: count(1) + bytes(11) + whole(b"d", ONE_PARTITION) + bytes(4) + b"\0\0",
+    ),
+    "ShareGroupHeartbeat": (76, 1, lambda: b"\2g\2m" + bytes(4) + b"\0" + whole(b"d", b"") + b"\0"),
+    "ShareGroupHeartbeat that names too much": (76, 1, lambda: b"\2g\2m" + bytes(4) + b"\0" + names(b"") + b"\0"),
+    "ShareFetch": (
+        78,
+        1,
+        lambda: b"\2g\2m" + bytes(24) + ids(count(1) + bytes(4) + count(0) + b"\0\0") + count(0) + b"\0",
+    ),
+    "ShareAcknowledge": (
+        79,
+        1,
+        lambda: b"\2g\2m" + bytes(4) + ids(count(1) + bytes(4) + count(0) + b"\0\0") + b"\0",
     ),
     "AlterShareGroupOffsets": (91, 0, lambda: b"\2g" + one_topic(indexes(8)) + b"\0"),
 }
