@@ -60,11 +60,15 @@ FULL_ONLY: tuple[FullOnly, ...] = (
     FullOnly("pipeline/test_ends.py", "kill runs of Spark drivers; pipeline/merge/test_merge_at_once.py is quick"),
     # Faults that have a quick canary in the same file, or a cheaper quick test.
     FullOnly("faults/test_redis_loses_writes.py", "stack of its own; guard/test_failover.py is quick"),
-    FullOnly("faults/test_redis_away.py", "the store that hangs is quick", r"^test_it_is_killed"),
+    FullOnly("faults/test_redis_away.py", "the store that hangs is quick", r"^test_the_store_is_killed"),
     FullOnly(
         "faults/test_storage_away.py", "stack of its own; the directory that is away is quick", r"^test_an_s3_store"
     ),
-    FullOnly("faults/test_proxy_ends.py", "demo/test_load.py kills a proxy in the gate", r"^test_killed"),
+    FullOnly(
+        "faults/test_proxy_ends.py",
+        "demo/test_load.py kills a proxy in the gate",
+        r"^test_nothing_is_lost_or_repeated_if_a_proxy_is_killed",
+    ),
     # Other versions of clients and brokers. One version of each library runs every scenario in the gate.
     FullOnly("conformance/jvm/test_oldest_brokers.py", "brokers of another version"),
     FullOnly("conformance/jvm/test_old_clients.py", "clients of other versions"),
@@ -111,7 +115,7 @@ FULL_ONLY: tuple[FullOnly, ...] = (
     FullOnly(
         "integration/test_workers.py",
         "kill runs and failing starts of whole proxies; one worker without a port is quick",
-        r"^test_(a_worker_dies|nor_while|what_keeps)|never_share.*\[2\]",
+        r"^test_(nothing_is_lost_if|two_proxies_never_share_a_port_before|an_error_that_stops)|never_share.*\[2\]",
     ),
 )
 """Tests that the quick tier leaves out."""
