@@ -31,7 +31,7 @@ SPARK_CONF = {
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """The session of all tests; commands that are run in this process use it, too, and leave it running."""
+    """Start the session of all tests; commands that run in this process use it, too, and leave it running."""
     conf = SPARK_CONF | {"spark.jars": kafka_jars()}
     with spark_session("tests", master="local[2]", conf=conf) as session:
         yield session
@@ -39,19 +39,19 @@ def spark() -> Iterator[SparkSession]:
 
 @pytest.fixture
 def stack_config(stack: Stack) -> Path:
-    """The settings file of a proxy of the running stack, as `--config` takes it."""
+    """Return the settings file of a proxy of the running stack, for `--config`."""
     return stack.config_path("rack-a")
 
 
 @pytest.fixture
 def stack_settings(stack_config: Path) -> Settings:
-    """The settings of the running stack, as jobs take them."""
+    """Return the settings of the running stack, as jobs use them."""
     return load_settings(stack_config)
 
 
 @pytest.fixture(scope="session")
 def light_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
-    """A Redis-compatible server without anything else; tests take `light_settings`."""
+    """Start a Redis-compatible server without anything else; tests use `light_settings`."""
     store = Store(tmp_path_factory.mktemp("light-store"))
     store.start()
     yield store
@@ -60,9 +60,10 @@ def light_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
 
 @pytest.fixture
 def light_config(light_store: Store, tmp_path: Path) -> Path:
-    """A settings file for an empty coordinator and an empty directory: enough for jobs, without brokers and proxies.
+    """Write a settings file for an empty coordinator and an empty directory: enough for jobs, without brokers and
+    proxies.
 
-    Topics and segments come into it by `tests.support.segments`.
+    `tests.support.segments` writes topics and segments into them.
     """
     flush(light_store.url)
     wal = tmp_path / "wal"
@@ -80,7 +81,7 @@ def light_config(light_store: Store, tmp_path: Path) -> Path:
 
 
 async def _try_out(settings: Settings) -> None:
-    """What a proxy does at its start: the storage is one that can be written to from now on."""
+    """Do the same as a proxy at its start: from now on, the storage can be written to."""
     storage = open_storage(settings.storage, settings.storage_class)
     await storage.open()
     await storage.close()
@@ -88,5 +89,5 @@ async def _try_out(settings: Settings) -> None:
 
 @pytest.fixture
 def light_settings(light_config: Path) -> Settings:
-    """The settings in that file."""
+    """Return the settings in that file."""
     return load_settings(light_config)

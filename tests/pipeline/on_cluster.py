@@ -1,4 +1,4 @@
-"""Run by test_cluster.py: what tasks see on a cluster, as JSON; not a test itself."""
+"""Print what tasks see on a cluster, as JSON. test_cluster.py runs this; it is not a test itself."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ EXECUTORS, EXECUTORS_SECONDS = 2, 120.0
 
 
 def look(settings: Settings, task: int) -> dict[str, object]:
-    """Where an executor imports from, and what it finds in the stores."""
+    """Return where an executor imports from, and what it finds in the stores."""
     import aiokafka
     import pandas
     import pyarrow
@@ -57,13 +57,14 @@ def main() -> None:
     conf = dict(setting.split("=", 1) for setting in arguments.conf)
     with spark_session("on cluster", master=arguments.master, conf=conf) as spark:
         deadline = time.monotonic() + EXECUTORS_SECONDS
-        while spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size() - 1 < EXECUTORS:  # the driver is in it
+        # the count includes the driver
+        while spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size() - 1 < EXECUTORS:
             assert time.monotonic() < deadline, "the executors did not come"
             time.sleep(0.05)
         answers = dict(run_tasks(spark, partial(look, settings), range(4)))
         master = spark.sparkContext.master
-    told = {task: answer.text if isinstance(answer, TaskFailed) else answer for task, answer in answers.items()}
-    print(json.dumps({"master": master, "answers": told}))
+    printed = {task: answer.text if isinstance(answer, TaskFailed) else answer for task, answer in answers.items()}
+    print(json.dumps({"master": master, "answers": printed}))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Jobs by spark-submit on a master and two workers, whose Python does not have the project: they come in an archive."""
+"""Jobs with spark-submit on a master and two workers. Their Python lacks the project, which comes in an archive."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
 
 
 def conf(**more: str) -> list[str]:
-    """What docs/pipeline/cluster.md tells, and what keeps the tests small."""
+    """Return the settings that docs/pipeline/cluster.md describes, and those that keep the tests small."""
     settings = {
         "spark.executorEnv.PYTHONPATH": "packages",
         "spark.driver.host": "127.0.0.1",

@@ -38,7 +38,7 @@ def fail(context: JobContext) -> JobReport:
 
 
 @pytest.mark.usefixtures("spark")
-def test_a_report_as_json_is_all_of_the_output(
+def test_a_json_report_is_the_whole_output(
     light_config: Path, light_settings: Settings, capfd: pytest.CaptureFixture[str]
 ) -> None:
     for name in ("a", "b"):
@@ -46,20 +46,20 @@ def test_a_report_as_json_is_all_of_the_output(
     with pytest.raises(typer.Exit) as ended:
         run_job("example", Shared(light_config, ["b", "a", "b"], as_json=True, dry_run=True), work)
     assert ended.value.exit_code == 1
-    told = json.loads(capfd.readouterr().out)
-    assert told["findings"] == [{"kind": "failed", "where": "0", "text": "ZeroDivisionError: division by zero"}]
-    assert told["figures"].pop("duration_seconds") > 0
-    assert told["figures"] == {"topics": ["b", "a"], "dry_run": True}
+    report = json.loads(capfd.readouterr().out)
+    assert report["findings"] == [{"kind": "failed", "where": "0", "text": "ZeroDivisionError: division by zero"}]
+    assert report["figures"].pop("duration_seconds") > 0
+    assert report["figures"] == {"topics": ["b", "a"], "dry_run": True}
 
 
 @pytest.mark.usefixtures("spark")
-def test_hundreds_of_lines_of_java_are_told_in_one(light_config: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_hundreds_of_lines_of_java_become_one(light_config: Path, capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(typer.Exit) as ended:
         run_job("example", Shared(light_config), fail)
     assert ended.value.exit_code == 1
-    told = capfd.readouterr()
-    assert told.out == ""
-    (line,) = own_lines(told.err)
+    output = capfd.readouterr()
+    assert output.out == ""
+    (line,) = own_lines(output.err)
     assert line.startswith("error: ")
     assert "first line second line" in line
     assert line.endswith("; -v tells more")
@@ -89,7 +89,7 @@ def test_hundreds_of_lines_of_java_are_told_in_one(light_config: Path, capfd: py
         (["run", "--config", "missing.yaml", "audit 'one"], "No closing quotation", 2),
     ],
 )
-def test_what_is_told_wrong(
+def test_wrong_arguments(
     arguments: list[str], text: str, code: int, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "400")

@@ -1,4 +1,4 @@
-"""A job that is told to end, or killed, leaves neither a JVM nor Python workers behind."""
+"""A job that is terminated or killed leaves neither a JVM nor Python workers behind."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def lives(pid: int) -> bool:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
         return False
-    return state != "Z"  # a zombie only waits for whoever inherited it
+    return state != "Z"  # a zombie only waits for the process that inherited it
 
 
 class Job:
-    """The driver as a process of its own, with two tasks that wait."""
+    """The driver in its own process, with two tasks that wait."""
 
     def __init__(self, directory: Path, *arguments: str) -> None:
         directory.mkdir()
@@ -48,16 +48,16 @@ class Job:
         )
 
     def java(self) -> int:
-        """The JVM, as long as there was only one."""
+        """Return the JVM, which must be the only one so far."""
         (pid,) = self._pids("java-*")
         return pid
 
     def pids(self) -> set[int]:
-        """Of JVMs, Python workers and what forks them."""
+        """Return the IDs of JVMs, Python workers and the processes that fork them."""
         return self._pids("java-*") | self._pids("worker-*")
 
     def answered(self) -> list[str]:
-        return self.told("answered").split()
+        return self.lines_in("answered").split()
 
     def wait_for_nothing_left(self) -> None:
         wait_for(
@@ -72,7 +72,7 @@ class Job:
         assert self.driver.stderr is not None
         self.driver.stderr.close()
 
-    def told(self, name: str) -> str:
+    def lines_in(self, name: str) -> str:
         path = self.directory / name
         return path.read_text() if path.exists() else ""
 
@@ -82,7 +82,7 @@ class Job:
 
 @pytest.fixture(scope="module")
 def jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Job, Job, Job]]:
-    """Three at once, as each needs a JVM of its own."""
+    """Start three jobs at once, because each needs its own JVM."""
     directory = tmp_path_factory.mktemp("jobs")
     started = Job(directory / "tasks"), Job(directory / "whole", "whole"), Job(directory / "killed")
     try:
@@ -105,7 +105,7 @@ def test_sigterm_ends_between_two_tasks(jobs: tuple[Job, Job, Job]) -> None:
     job.wait_for_nothing_left()
 
 
-def test_a_job_that_is_waited_for_ends_at_once(jobs: tuple[Job, Job, Job]) -> None:
+def test_a_single_spark_job_ends_at_once(jobs: tuple[Job, Job, Job]) -> None:
     job = jobs[1]
     job.driver.send_signal(signal.SIGINT)
     assert job.driver.wait(PATIENCE_SECONDS) == 128 + signal.SIGINT
@@ -113,12 +113,12 @@ def test_a_job_that_is_waited_for_ends_at_once(jobs: tuple[Job, Job, Job]) -> No
     job.wait_for_nothing_left()
 
 
-def test_a_jvm_that_died_is_followed_by_another_and_nothing_outlives_the_driver(jobs: tuple[Job, Job, Job]) -> None:
+def test_a_dead_jvm_is_replaced_and_nothing_outlives_the_driver(jobs: tuple[Job, Job, Job]) -> None:
     job = jobs[2]
     first = job.pids()
     os.kill(job.java(), signal.SIGKILL)
-    wait_for(lambda: bool(job.told("died")), "the driver took no notice", PATIENCE_SECONDS)
-    assert "run the job again" in job.told("died")
+    wait_for(lambda: bool(job.lines_in("died")), "the driver took no notice", PATIENCE_SECONDS)
+    assert "run the job again" in job.lines_in("died")
     wait_for(lambda: not any(lives(pid) for pid in first), f"some of {first} are left", PATIENCE_SECONDS)
     wait_for(lambda: len(job.pids()) >= 2 * len(first), "no other JVM was started", PATIENCE_SECONDS)
     job.driver.kill()

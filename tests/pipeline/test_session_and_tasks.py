@@ -34,7 +34,7 @@ def tenfold(number: int) -> int:
 
 
 def wait_for(path: Path, number: int) -> int:
-    """Number 0 waits for ever."""
+    """Return the number after the file exists; number 0 waits forever."""
     import time
 
     (path / str(number)).touch()
@@ -65,7 +65,7 @@ def test_a_task_that_fails_does_not_stop_the_others(spark: SparkSession) -> None
     assert "\n" not in failed[5].text
 
 
-def test_tasks_are_taken_as_there_is_room(spark: SparkSession) -> None:
+def test_tasks_start_when_there_is_room(spark: SparkSession) -> None:
     taken: list[int] = []
 
     def endless() -> Iterator[int]:
@@ -79,7 +79,7 @@ def test_tasks_are_taken_as_there_is_room(spark: SparkSession) -> None:
     assert len(taken) == 4
 
 
-def test_where_there_is_no_room_an_answer_is_waited_for(spark: SparkSession) -> None:
+def test_without_room_the_driver_waits_for_an_answer(spark: SparkSession) -> None:
     taken: list[int] = []
 
     def tasks() -> Iterator[int]:
@@ -91,7 +91,7 @@ def test_where_there_is_no_room_an_answer_is_waited_for(spark: SparkSession) -> 
     assert counts == [1, 4, 4, 4]
 
 
-def test_closing_cancels_what_runs(spark: SparkSession, tmp_path: Path) -> None:
+def test_closing_cancels_running_tasks(spark: SparkSession, tmp_path: Path) -> None:
     with closing(run_tasks(spark, partial(wait_for, tmp_path), range(2))) as answers:
         assert next(answers) == (1, 1)
         while not (tmp_path / "0").exists():
@@ -107,22 +107,22 @@ def test_tasks_open_the_stores(spark: SparkSession, light_settings: Settings) ->
     assert list(run_tasks(spark, partial(segment_count, light_settings), ["in-tasks"])) == [("in-tasks", 3)]
 
 
-def test_errors_are_told_when_the_jvm_is_gone(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_are_readable_when_the_jvm_is_gone(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SparkFailed) as of_sql, errors_outlive_java():
         spark.sql("select raise_error('first line\nsecond line')").collect()
     with pytest.raises(SparkFailed) as of_a_task, errors_outlive_java():
         spark.sparkContext.parallelize([3], 1).map(tenfold).collect()
     with monkeypatch.context() as gone:
         gone.setattr(SparkContext, "_jvm", None)
-        told = ["".join(traceback.format_exception(one.value)) for one in (of_sql, of_a_task)]
-    assert "first line second line" in told[0]
-    assert "SparkFailed: ValueError: three" in told[1]
-    assert all("exception str() failed" not in one for one in told)
-    assert not any(is_ours(one.value) for one in (of_sql, of_a_task)), "there is more to tell of it"
+        traces = ["".join(traceback.format_exception(one.value)) for one in (of_sql, of_a_task)]
+    assert "first line second line" in traces[0]
+    assert "SparkFailed: ValueError: three" in traces[1]
+    assert all("exception str() failed" not in one for one in traces)
+    assert not any(is_ours(one.value) for one in (of_sql, of_a_task)), "its trace is needed"
 
 
 @pytest.mark.usefixtures("spark")
-def test_a_session_that_runs_is_used(spark: SparkSession) -> None:
+def test_a_running_session_is_used(spark: SparkSession) -> None:
     with spark_session("another") as session:
         assert session is spark
     assert spark.range(2).count() == 2

@@ -25,12 +25,12 @@ RACK, OTHER = "rack-a", "rack-b"
 PARTITIONS = 3
 TIMEOUT_SECONDS = 120
 LITTLE_AT_A_TIME = {"kafka.max.poll.records": "20", "kafka.max.partition.fetch.bytes": "4000"}
-"""So that a consumer has not got all of a small topic after its first request."""
+"""Options with which a consumer needs several requests for a small topic."""
 CHOSEN = "topic", "partition", "offset", "key", "value", "headers", "CAST(timestamp AS DOUBLE) * 1000 AS time_ms"
 
 
 def filled(stack: Stack, kind: str, count: int = 60) -> tuple[str, list[list[Stored]]]:
-    """A topic with records in each partition, and what they are as a reader has them."""
+    """Create a topic with records in each partition; return them in the form of a reader."""
     topic = new_topic(stack, "spark", kind, PARTITIONS)
     return topic, fill(stack, topic, count)
 
@@ -42,7 +42,8 @@ def fill(stack: Stack, topic: str, count: int, first_offset: int = 0) -> list[li
 
 
 def content(frame: DataFrame) -> dict[str, list[list[Stored]]]:
-    """The records of a frame with the source's columns, by topic and partition, in the order of their offsets."""
+    """Return the records of a frame with the source's columns, by topic and partition, in the order of their
+    offsets."""
     found: dict[str, list[list[Stored]]] = {}
     for row in sorted(frame.selectExpr(*CHOSEN).collect(), key=lambda one: one.offset):
         headers = tuple((one.key, None if one.value is None else bytes(one.value)) for one in row.headers or ())
@@ -76,7 +77,7 @@ def test_a_batch_writes_what_a_consumer_reads(stack: Stack, spark: SparkSession)
 
 
 def sent(written: list[list[Stored]]) -> list[list[tuple[Any, ...]]]:
-    """What a sink has to do with: it gives records times of its own."""
+    """Return the columns that a sink uses: it sets the records' times itself."""
     return [[(record.key, record.value, record.headers) for record in one] for one in written]
 
 
@@ -85,7 +86,7 @@ def sunk(stack: Stack, topic: str) -> list[list[tuple[Any, ...]]]:
 
 
 def stream(spark: SparkSession, options: dict[str, str], to: Path, **trigger: Any) -> StreamingQuery:
-    """Every record into files, each once, with a checkpoint beside them."""
+    """Write every record into files, each once, with a checkpoint next to them."""
     frame = spark.readStream.format("kafka").options(**options).load()
     writer = frame.writeStream.format("parquet").option("path", str(to / "records"))
     return writer.option("checkpointLocation", str(to / "checkpoint")).trigger(**trigger).start()
@@ -95,7 +96,7 @@ def end(query: StreamingQuery) -> None:
     assert query.awaitTermination(TIMEOUT_SECONDS), query.lastProgress
 
 
-def test_a_stream_goes_on_from_its_checkpoint(stack: Stack, spark: SparkSession, tmp_path: Path) -> None:
+def test_a_stream_continues_from_its_checkpoint(stack: Stack, spark: SparkSession, tmp_path: Path) -> None:
     written = dict(filled(stack, kind) for kind in KINDS)
     options = reading([stack.bootstrap(OTHER)], RACK, *written, maxOffsetsPerTrigger="300")
     with bytes_stay_in(stack, RACK, KINDS, "fetch"):
@@ -109,7 +110,8 @@ def test_a_stream_goes_on_from_its_checkpoint(stack: Stack, spark: SparkSession,
 
 
 def test_a_proxy_that_is_killed_costs_a_stream_no_record(stack: Stack, spark: SparkSession, tmp_path: Path) -> None:
-    """The only one of the rack: the query goes on by another one's, as it is, and nothing is written twice."""
+    """The proxy is the only one of its rack: the query continues with another rack's, unchanged, and writes nothing
+    twice."""
     written = dict(filled(stack, kind, 200) for kind in KINDS)
     sinks = {topic: f"{topic}-sink" for topic in written}
     for kind, topic in zip(KINDS, sinks.values(), strict=True):

@@ -1,4 +1,4 @@
-"""Which stores jobs work on, and which they refuse."""
+"""Stores that jobs accept, and stores that they reject."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.standard_error import own_lines
 
 @pytest.fixture
 def deployment(light_settings: Settings) -> Settings:
-    """The settings of stores as a proxy leaves them: with an identity in common, and a topic."""
+    """Return the settings of stores as a proxy leaves them: with a common identity, and a topic."""
 
     async def start() -> None:
         client = await connect(light_settings.redis)
@@ -42,7 +42,7 @@ def with_storage(settings: Settings, directory: Path) -> Settings:
     return settings.model_copy(update={"storage": settings.storage.model_copy(update={"url": directory.as_uri()})})
 
 
-async def test_its_own_storage_is_taken(deployment: Settings) -> None:
+async def test_its_own_storage_is_accepted(deployment: Settings) -> None:
     async with opened(deployment) as stores:
         assert [topic.name for topic in stores.topics] == ["orders"]
 
@@ -54,7 +54,7 @@ async def test_its_own_storage_is_taken(deployment: Settings) -> None:
         ("00ff" * 8, "storage.url have 00ff[0-9a-f]*: one URL is wrong"),
     ],
 )
-async def test_storage_of_another_deployment_is_refused(
+async def test_storage_of_another_deployment_is_rejected(
     deployment: Settings, tmp_path: Path, identity: str | None, text: str
 ) -> None:
     elsewhere = tmp_path / "elsewhere"
@@ -67,7 +67,7 @@ async def test_storage_of_another_deployment_is_refused(
             pass
 
 
-async def test_an_emptied_store_is_refused(deployment: Settings) -> None:
+async def test_an_emptied_store_is_rejected(deployment: Settings) -> None:
     await asyncio.to_thread(flush, deployment.redis.url)
     with pytest.raises(StoreUnfit, match=r"redis.url is wrong, or the store has lost all its data"):
         async with opened(deployment):
@@ -75,7 +75,7 @@ async def test_an_emptied_store_is_refused(deployment: Settings) -> None:
 
 
 class TestBeforeSparkStarts:
-    """Spark takes ten seconds: what is plainly wrong is told before."""
+    """Spark takes ten seconds to start, so obvious errors are reported before."""
 
     @pytest.fixture(autouse=True)
     def no_spark(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,13 +85,13 @@ class TestBeforeSparkStarts:
         monkeypatch.setattr(session, "spark_session", started)
 
     @pytest.mark.parametrize("job", ["merge", "compact", "audit"])
-    def test_a_topic_that_is_not_there(self, job: str, light_config: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    def test_a_missing_topic(self, job: str, light_config: Path, capfd: pytest.CaptureFixture[str]) -> None:
         assert run_command([job, "--config", str(light_config), "--topic", "nope"]) == 1
         (line,) = own_lines(capfd.readouterr().err)
         assert line.startswith("error: nope is no diskless topic; `diskless-proxy topics list` names those there are, ")
 
     @pytest.mark.parametrize("job", ["merge", "compact", "audit", "traffic"])
-    def test_a_directory_that_is_not_there(
+    def test_a_missing_directory(
         self, job: str, light_config: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
     ) -> None:
         (tmp_path / "wal").rename(tmp_path / "away")

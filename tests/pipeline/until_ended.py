@@ -1,4 +1,4 @@
-"""Started by test_ends.py: jobs that run until a file is there; not a test itself."""
+"""Jobs that run until a file exists. test_ends.py starts this; it is not a test itself."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CONF = {"spark.driver.memory": "512m", "spark.driver.extraJavaOptions": "-XX:Tie
 
 
 def wait(directory: Path, number: int) -> int:
-    """Tell which processes work here, then wait to be let go."""
+    """Write which processes work here, then wait for the file."""
     (directory / f"worker-{os.getpid()}").write_text(f"{os.getpid()} {os.getppid()}")
     while not (directory / "go-on").exists():
         time.sleep(0.05)
@@ -26,9 +26,9 @@ def wait(directory: Path, number: int) -> int:
 
 
 def main() -> None:
-    """Endless tasks, two at a time, or with a second argument one Spark job that the main thread waits for.
+    """Run endless tasks, two at a time, or with a second argument one Spark job that the main thread waits for.
 
-    Where Spark dies, all begins anew, once.
+    If Spark dies, the program starts over once.
     """
     directory = Path(sys.argv[1])
     with end_signals():
@@ -40,7 +40,7 @@ def main() -> None:
 
 
 def work(directory: Path, *, whole: bool) -> None:
-    """In a session of its own."""
+    """Work in a new session."""
     with spark_session("until ended", master="local[2]", conf=CONF) as spark:
         java = spark.sparkContext._gateway.proc.pid
         (directory / f"java-{java}").write_text(str(java))

@@ -1,4 +1,4 @@
-"""A healthy store, and hands on it."""
+"""A healthy store, and helpers that damage it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A store with everything that is right in it, by way of the real coordinator; and hands on all that it keeps.
+"""A healthy store with every feature, written through the real coordinator, and helpers that change any part of it.
 
-Layouts are those on top of `lua/shard.lua`, written down here a second time.
+The layouts are those at the top of `lua/shard.lua`, repeated here on purpose.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ WHOLE = 1 << 40
 def audited(
     settings: Settings, options: AuditOptions | None = None, *, topics: tuple[str, ...] = (), dry_run: bool = False
 ) -> AuditReport:
-    """As the job, its tasks run here."""
+    """Run the audit like the job, with its tasks in this process."""
     audit = Audit(settings, options or AuditOptions(settle_ms=0), Progress("audit"), topics=topics, dry_run=dry_run)
     with Spill() as spill:
         asyncio.run(audit.gather(spill))
@@ -54,7 +54,7 @@ def kinds(report: AuditReport) -> set[str]:
 
 
 async def merged_row(opened: Stores, old: tuple[Row, ...]) -> Row | None:
-    """Of rows that are put together in one object of format 1, as a merge does it; None where one of them is gone."""
+    """Put rows together in one object of format 1, as a merge does; None if one of their objects is gone."""
     data = bytearray([1])
     for row in old:
         start, end = row.position, row.position + row.length
@@ -79,7 +79,7 @@ async def merged_row(opened: Stores, old: tuple[Row, ...]) -> Row | None:
 
 
 async def merge_rows(settings: Settings, topic: DisklessTopic, partition: int, first: int, last: int) -> None:
-    """Rows `first` to `last` of a log."""
+    """Merge rows `first` to `last` of a log."""
     async with open_stores(settings) as opened:
         (answer,) = await opened.coordinator.find([FindRequest(topic.topic_id, partition, 0, WHOLE)])
         old = answer.rows[first : last + 1]
@@ -90,7 +90,7 @@ async def merge_rows(settings: Settings, topic: DisklessTopic, partition: int, f
 
 
 async def healthy(settings: Settings) -> DisklessTopic:
-    """Two topics, one of them `plain`, which is handed back; rows packed, merged, trimmed, stamped."""
+    """Create two topics with rows packed, merged, trimmed and stamped; return the topic `plain`."""
     plain = await make_topic(settings, "plain", 3)
     stamped = await make_topic(settings, "stamped", 2)
     for topic, stamps in ((plain, False), (stamped, True)):
@@ -102,7 +102,7 @@ async def healthy(settings: Settings) -> DisklessTopic:
 
 
 class Hands:
-    """On what the stores keep of partition 0 of a topic (or of another one), past all that is right."""
+    """Changes the stored data of one partition directly, without the coordinator; partition 0 by default."""
 
     def __init__(self, settings: Settings, topic: DisklessTopic, partition: int = 0) -> None:
         self._settings, self._topic = settings, topic
@@ -114,11 +114,11 @@ class Hands:
         self.index = self.prefix + b"index:" + self.key
 
     def of_partition(self, partition: int) -> Hands:
-        """On another partition of the same topic."""
+        """Return helpers for another partition of the same topic."""
         return Hands(self._settings, self._topic, partition)
 
     def rows(self) -> list[Row]:
-        """None of them packed."""
+        """Return the rows, none of which is packed."""
         members = self.client.zrange(self.index, 0, -1)
         assert isinstance(members, list)
         return [_row(member) for member in members]
@@ -144,7 +144,7 @@ class Hands:
             self.client.zadd(self.index, {packed: new.last_offset})
 
     def change_log(self, **changes: int) -> None:
-        """`start`, `high_watermark`, `end`, `bytes`, `rows`, `maximum`: to be added to what there is."""
+        """Add to `start`, `high_watermark`, `end`, `bytes`, `rows` or `maximum` of the log."""
         names = ("start", "high_watermark", "end", "bytes", "rows", "maximum")
         packed = self.client.hget(self.prefix + b"logs", self.key)
         assert isinstance(packed, bytes)
@@ -154,7 +154,7 @@ class Hands:
         self.client.hset(self.prefix + b"logs", self.key, LOG.pack(*values))
 
     def change_use(self, segment: bytes, size_bytes: int, rows: int) -> None:
-        """Add to what this shard says; nothing is left of it where no rows are."""
+        """Add to the use that this shard records; the entry is removed if no rows are left."""
         key = self.prefix + b"segments"
         packed = self.client.hget(key, segment)
         assert packed is None or isinstance(packed, bytes)

@@ -1,4 +1,4 @@
-"""Every defect is planted in a healthy store, and found by its name alone."""
+"""Plant every defect in a healthy store: the audit finds exactly this defect."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def wrong_running_maximum(hands: Hands) -> None:
 @planted(Defect.OVERLAPPING_ROWS)
 def overlapping_rows(hands: Hands) -> None:
     merged_log = hands.of_partition(1)
-    assert merged_log.rows()[2].offsets_in_place  # so its bytes agree with an earlier beginning
+    assert merged_log.rows()[2].offsets_in_place  # so its bytes fit an earlier beginning
     merged_log.change_row(2, lambda row: row._replace(base_offset=row.base_offset - 1))
 
 
@@ -193,7 +193,7 @@ def _drop_row(hands: Hands, number: int) -> None:
 
 
 @pytest.mark.parametrize("name", PLANTED)
-def test_is_found_by_name_and_nothing_else(name: str, hands: Hands, light_settings: Settings) -> None:
+def test_the_audit_finds_this_defect_and_nothing_else(name: str, hands: Hands, light_settings: Settings) -> None:
     before = audited(light_settings)
     assert not before.findings
     assert before.exit_code == 0
@@ -209,7 +209,7 @@ def test_is_found_by_name_and_nothing_else(name: str, hands: Hands, light_settin
     )
 
 
-def test_findings_say_where(hands: Hands, light_settings: Settings) -> None:
+def test_findings_name_the_place(hands: Hands, light_settings: Settings) -> None:
     row = hands.rows()[3]
     corrupt_batch(hands)
     (finding,) = audited(light_settings).findings
@@ -218,7 +218,7 @@ def test_findings_say_where(hands: Hands, light_settings: Settings) -> None:
     assert f"offsets {row.base_offset} to {row.last_offset}" in finding.text
 
 
-def test_all_of_them_at_once(hands: Hands, light_settings: Settings) -> None:
+def test_all_defects_at_once(hands: Hands, light_settings: Settings) -> None:
     corrupt_batch(hands)
     tombstoned_in_use(hands)
     orphan_object(hands)
@@ -256,7 +256,7 @@ def test_an_object_that_waits_for_its_deletion_is_no_orphan(
 def _in_the_middle(
     settings: Settings, change: Callable[[], None], then: Callable[[], None] = lambda: None
 ) -> AuditReport:
-    """An audit of a store that changes between its first look and what follows, and `then` before the second look."""
+    """Audit a store that `change` modifies after the first look, and `then` before the second look."""
     audit = Audit(settings, AuditOptions(settle_ms=0), Progress("audit"))
     with Spill() as spill:
         asyncio.run(audit.gather(spill))
@@ -272,7 +272,7 @@ def _delete_objects(hands: Hands) -> None:
         path.unlink()
 
 
-def test_records_that_are_deleted_in_the_middle(hands: Hands, light_settings: Settings) -> None:
+def test_records_that_are_deleted_during_the_audit(hands: Hands, light_settings: Settings) -> None:
     async def trim() -> None:
         async with open_stores(light_settings) as opened:
             for topic in opened.topics:
@@ -289,7 +289,7 @@ def test_records_that_are_deleted_in_the_middle(hands: Hands, light_settings: Se
     assert not audited(light_settings).findings
 
 
-def test_topics_that_are_deleted_in_the_middle(hands: Hands, light_settings: Settings) -> None:
+def test_topics_that_are_deleted_during_the_audit(hands: Hands, light_settings: Settings) -> None:
     async def delete() -> None:
         client = await connect(light_settings.redis)
         try:
@@ -313,11 +313,11 @@ def test_rows_that_a_dead_deletion_left_are_only_counted(hands: Hands, light_set
     hands.client.hdel(hands.prefix + b"logs", hands.key)
     hands.path(hands.rows()[3].segment).unlink()
     kinds_found = kinds(audited(light_settings))
-    assert kinds_found == {"missing_object"}  # of the other partitions, which live
+    assert kinds_found == {"missing_object"}  # of the other partitions, which are alive
     assert all(finding.where.startswith(("plain-1", "plain-2")) for finding in audited(light_settings).findings)
 
 
-def test_gaps_of_compacted_topics_are_none(hands: Hands, light_settings: Settings) -> None:
+def test_gaps_in_compacted_topics_are_not_defects(hands: Hands, light_settings: Settings) -> None:
     _drop_row(hands, 3)
     assert kinds(audited(light_settings)) == {"gap"}
 
@@ -330,9 +330,9 @@ def test_gaps_of_compacted_topics_are_none(hands: Hands, light_settings: Setting
     assert not audited(light_settings).findings
 
 
-def test_a_shard_that_is_fenced_in_the_middle(hands: Hands, light_settings: Settings) -> None:
+def test_a_shard_that_is_fenced_during_the_audit(hands: Hands, light_settings: Settings) -> None:
     other = hands
-    while other.shard == hands.shard:  # topic IDs are random, and tell the shard
+    while other.shard == hands.shard:  # topic IDs are random, and determine the shard
         topic = asyncio.run(make_topic(light_settings, f"other-{uuid.uuid4().hex}"))
         other = Hands(light_settings, topic)
     asyncio.run(write_segments(light_settings, topic, 4))
@@ -342,14 +342,14 @@ def test_a_shard_that_is_fenced_in_the_middle(hands: Hands, light_settings: Sett
     assert kinds(report) == {"unreadable", "corrupt_batch"}
 
 
-def test_a_second_look_that_storage_refuses_costs_no_other(hands: Hands, light_settings: Settings) -> None:
+def test_a_second_look_that_storage_rejects_does_not_stop_the_others(hands: Hands, light_settings: Settings) -> None:
     path = hands.path(hands.rows()[3].segment)
     corrupt_batch(hands)
     _drop_row(hands, 5)
 
     def refuse() -> None:
         path.unlink()
-        path.mkdir()  # no file to be read
+        path.mkdir()  # it cannot be read as a file
 
     assert kinds(_in_the_middle(light_settings, lambda: None, refuse)) == {"unreadable", "gap"}
 
@@ -361,7 +361,7 @@ def test_one_topic_alone(hands: Hands, light_settings: Settings) -> None:
 
 
 @pytest.mark.parametrize("plant", [wrong_used_bytes, use_forgotten, use_without_rows])
-def test_use_is_set_right(plant: Plant, hands: Hands, light_settings: Settings) -> None:
+def test_use_is_corrected(plant: Plant, hands: Hands, light_settings: Settings) -> None:
     plant(hands)
     options = AuditOptions(repair_used_bytes=True, settle_ms=0)
     assert kinds(audited(light_settings, options, dry_run=True)) == {"wrong_used_bytes"}

@@ -1,4 +1,4 @@
-"""The command, with its tasks on Spark."""
+"""The audit command, with its tasks on Spark."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ def test_a_healthy_store_and_a_damaged_one(
     assert f"plain-0@{row.base_offset}" in output
 
 
-def test_use_can_not_be_mended_for_one_topic(light_config: Path) -> None:
+def test_use_cannot_be_corrected_for_one_topic(light_config: Path) -> None:
     code, _ = command("--config", str(light_config), "--topic", "plain", "--repair-used-bytes")
     assert code == 2
 
 
-def test_a_topic_that_is_none(spark: SparkSession, light_config: Path) -> None:
+def test_an_unknown_topic(spark: SparkSession, light_config: Path) -> None:
     answer = CliRunner().invoke(app, ["audit", "--config", str(light_config), "--topic", "nowhere"])
     assert answer.exit_code != 0
     assert "nowhere is no diskless topic" in answer.stderr

@@ -1,4 +1,4 @@
-"""Audits of a store that changes all the time: nothing that is right is reported, and what is wrong still is."""
+"""Audit a store that changes all the time: nothing right is reported, and defects are still found."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from tests.support.segments import make_topic, write_segments
 
 AUDITS = 12
 FIRST_ROWS, MOST_ROWS = 20, 120
-"""Of a log: it is written above, and trimmed below."""
+"""Number of rows of a log that is extended and trimmed all the time."""
 QUICK = {"grace_ms": 200, "orphan_age_ms": 60_000}
 
 
 class Changes:
-    """Produces, trims, merges, packing, topics that come and go, and the collection of garbage, in a thread."""
+    """Produces, trims, merges, packs, creates and deletes topics, and collects garbage, in a thread."""
 
     def __init__(self, settings: Settings, topics: list[DisklessTopic]) -> None:
         self._settings = settings
@@ -143,7 +143,7 @@ def changes(busy_settings: Settings, topics: list[DisklessTopic]) -> Iterator[Ch
 
 @pytest.mark.timeout(300)
 def test_no_false_alarm(busy_settings: Settings, changes: Changes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rewriting, "MAX_ROWS_PER_PAGE", 16)  # so that much comes between two pages of one log
+    monkeypatch.setattr(rewriting, "MAX_ROWS_PER_PAGE", 16)  # so that much happens between two pages of one log
     options = AuditOptions(orphan_age_ms=60_000, settle_ms=500)
     reports = [audited(busy_settings, options) for _ in range(AUDITS)]
     changes.end()
@@ -158,7 +158,7 @@ def test_no_false_alarm(busy_settings: Settings, changes: Changes, monkeypatch: 
 
 
 @pytest.mark.timeout(300)
-def test_defects_are_found_all_the_same(busy_settings: Settings, topics: list[DisklessTopic], changes: Changes) -> None:
+def test_defects_are_still_found(busy_settings: Settings, topics: list[DisklessTopic], changes: Changes) -> None:
     still = asyncio.run(make_topic(busy_settings, "still", 1))
     asyncio.run(write_segments(busy_settings, still, 4))
     hands = Hands(busy_settings, still)

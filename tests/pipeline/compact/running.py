@@ -1,4 +1,4 @@
-"""The job, as tests run it beside their own event loop."""
+"""Run the compaction job from tests, next to their own event loop."""
 
 from __future__ import annotations
 
@@ -19,6 +19,6 @@ if TYPE_CHECKING:
 async def compact(
     settings: Settings, spark: SparkSession, *topics: str, dry_run: bool = False, **options: Any
 ) -> JobReport:
-    """`options`: of CompactOptions."""
+    """Run a compaction; `options` are those of CompactOptions."""
     context = JobContext(settings, spark, topics, dry_run, Progress("compact", io.StringIO()))
     return await asyncio.to_thread(run, context, CompactOptions(**options))

@@ -1,4 +1,5 @@
-"""The same batches in a classic topic, cleaned by a real broker, and in a diskless one, compacted by the job."""
+"""Compare the same batches in a classic topic, cleaned by a real broker, and in a diskless one, compacted by the
+job."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ DELETE_HORIZON = 0x40
 
 
 class Batches:
-    """Batches of all codecs by several producers, with tombstones and headers; the same for the same seed."""
+    """Generates batches of all codecs by several producers, with tombstones and headers; the same for the same seed."""
 
     def __init__(self, seed: int) -> None:
         self._chance = random.Random(seed)
@@ -58,8 +59,8 @@ class Batches:
         return Keyed(name, value, (("trace", b"%d" % self._count), ("none", None)) if self._count % 3 == 0 else ())
 
 
-def told(batch: bytes) -> tuple[object, ...]:
-    """Of a batch what has to be the same; not the time of a run, and what codecs make of it."""
+def comparable(batch: bytes) -> tuple[object, ...]:
+    """Return the part of a batch that must be the same; not the time of a run, nor the compressed bytes."""
     header = read_header(batch)
     return (
         int.from_bytes(batch[:8], "big"),
@@ -75,7 +76,7 @@ def told(batch: bytes) -> tuple[object, ...]:
 
 
 async def append(settings: Settings, name: str, batches: Sequence[bytes | bytearray]) -> DisklessTopic:
-    """To the diskless topic, some batches a segment, as proxies would; it takes a proxy 250 ms for each segment."""
+    """Append to the diskless topic, some batches per segment; a real proxy would take 250 ms for each segment."""
     async with open_stores(settings) as stores:
         (topic,) = stores.named([name])
         for first in range(0, len(batches), PER_SEGMENT):
@@ -84,7 +85,9 @@ async def append(settings: Settings, name: str, batches: Sequence[bytes | bytear
     return topic
 
 
-async def test_leaves_what_the_log_cleaner_leaves(stack: Stack, stack_settings: Settings, spark: SparkSession) -> None:
+async def test_compaction_keeps_the_same_as_the_log_cleaner(
+    stack: Stack, stack_settings: Settings, spark: SparkSession
+) -> None:
     seed = int(time.time())
     made = Batches(seed)
     with quick_cleaner(stack):
@@ -103,6 +106,6 @@ async def test_leaves_what_the_log_cleaner_leaves(stack: Stack, stack_settings: 
             left = [one for one in await log_batches(stack_settings, topic) if int.from_bytes(one[:8], "big") < end]
             wanted = [one for one in await asyncio.to_thread(classic.batches) if int.from_bytes(one[:8], "big") < end]
             assert records_of(left) == records_of(wanted), seed
-            assert [told(one) for one in left] == [told(one) for one in wanted], seed
+            assert [comparable(one) for one in left] == [comparable(one) for one in wanted], seed
     seen = await asyncio.to_thread(BatchLog(stack.bootstrap("rack-b"), name).records)
     assert set(records_of(left)) <= set(seen), "through a proxy, which may not have heard of it yet"

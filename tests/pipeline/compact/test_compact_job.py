@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 COMPACT = {"cleanup.policy": "compact", "delete.retention.ms": "60000", "min.cleanable.dirty.ratio": "0.1"}
 SMALL = 400
-"""Bytes of a task, so that there are many."""
+"""Bytes of a task, so that there are many tasks."""
 
 
 async def write_some(settings: Settings, topic: DisklessTopic, *, segments: int = 6, seed: int = 1) -> None:
@@ -59,7 +59,7 @@ async def all_records(settings: Settings, topic: DisklessTopic) -> list[list[Sto
     return [await log_records(settings, topic, partition) for partition in range(topic.partitions)]
 
 
-async def test_leaves_the_last_record_of_each_key(light_settings: Settings, spark: SparkSession) -> None:
+async def test_compaction_keeps_the_last_record_of_each_key(light_settings: Settings, spark: SparkSession) -> None:
     topic = await make_topic(light_settings, "orders", 3, COMPACT)
     other = await make_topic(light_settings, "not-compacted", 1)
     await write_some(light_settings, topic)
@@ -87,7 +87,7 @@ async def test_leaves_the_last_record_of_each_key(light_settings: Settings, spar
     assert (await compact(light_settings, spark)).figures["logs_not_due"] == 3
 
 
-async def test_a_merge_and_produces_in_the_middle(
+async def test_a_merge_and_produces_during_a_compaction(
     light_settings: Settings, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = await make_topic(light_settings, "disturbed", 1, COMPACT)
@@ -122,7 +122,7 @@ async def test_a_merge_and_produces_in_the_middle(
     assert (there[-1].key, there[-1].value) == new[:2]
 
 
-async def test_a_topic_that_is_compacted_no_longer_keeps_what_comes_then(
+async def test_a_topic_whose_policy_changes_keeps_its_new_records(
     light_settings: Settings, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = await make_topic(light_settings, "changed", 1, COMPACT)
@@ -131,7 +131,7 @@ async def test_a_topic_that_is_compacted_no_longer_keeps_what_comes_then(
     swaps = 0
 
     async def change() -> None:
-        """Policy and records; and a merge, so that the log is planned once more, up to these records."""
+        """Change the policy and append records; also merge, so that the log is planned again, up to these records."""
         client = await connect(light_settings.redis)
         registry = RedisTopicRegistry(client, light_settings.redis)
         await registry.configure(topic.name, (await registry.load()).change, {"cleanup.policy": "delete"})
@@ -158,7 +158,7 @@ async def test_a_topic_that_is_compacted_no_longer_keeps_what_comes_then(
     assert [(one.key, one.value) for one in there[-4:]] == [one[:2] for one in since]
 
 
-async def test_a_driver_that_dies_between_swaps_and_another_at_the_same_time(
+async def test_a_driver_that_dies_between_swaps_while_another_one_runs(
     light_settings: Settings, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = await make_topic(light_settings, "interrupted", 2, COMPACT)
@@ -187,7 +187,7 @@ async def test_a_driver_that_dies_between_swaps_and_another_at_the_same_time(
 
 
 @pytest.mark.parametrize("kind", ["missing_object", "short_object", "corrupt_batch"])
-async def test_a_partition_that_cannot_be_read_is_left_as_it_is(
+async def test_a_partition_that_cannot_be_read_stays_unchanged(
     light_settings: Settings, spark: SparkSession, kind: str
 ) -> None:
     topic = await make_topic(light_settings, "broken", 2, COMPACT)
@@ -216,7 +216,7 @@ async def test_a_partition_that_cannot_be_read_is_left_as_it_is(
 
 
 class Losing(Survivors):
-    """Before the first chunk Spark has lost what the keys' tasks left; an object is away while they are done again."""
+    """Loses the output of the key tasks before the first chunk; an object is missing while Spark repeats them."""
 
     unreadable_once: ClassVar[Path]
     _done_again = Event()
@@ -259,7 +259,7 @@ async def test_keys_that_are_lost_and_cannot_be_read_again_lose_no_record(
     assert await all_records(light_settings, topic) == [before[0], last_of_each_key(before[1])]
 
 
-async def test_one_topic_with_a_config_that_nobody_understands_stops_no_other(
+async def test_a_topic_with_an_unknown_config_stops_no_other_topic(
     light_settings: Settings, spark: SparkSession
 ) -> None:
     broken = await make_topic(light_settings, "broken", 1, COMPACT | {"min.cleanable.dirty.ratio": "half"})
@@ -274,7 +274,7 @@ async def test_one_topic_with_a_config_that_nobody_understands_stops_no_other(
     assert report.figures["logs_compacted"] == 1
 
 
-async def test_a_topic_that_leaves_its_policy_to_the_brokers_is_compacted_if_they_say_so(
+async def test_a_topic_without_a_policy_is_compacted_if_the_brokers_default_says_so(
     light_settings: Settings, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = await make_topic(light_settings, "silent", 1)
@@ -283,10 +283,10 @@ async def test_a_topic_that_leaves_its_policy_to_the_brokers_is_compacted_if_the
         await write_some(light_settings, one)
     before = [await log_records(light_settings, one) for one in (topic, deleted_from)]
 
-    async def told(_: Settings) -> str:
+    async def compact_policy(_: Settings) -> str:
         return "compact"
 
-    monkeypatch.setattr(job, "default_cleanup_policy", told)
+    monkeypatch.setattr(job, "default_cleanup_policy", compact_policy)
     report = await compact(light_settings, spark)
 
     assert report.figures["logs_compacted"] == 1
@@ -294,7 +294,7 @@ async def test_a_topic_that_leaves_its_policy_to_the_brokers_is_compacted_if_the
     assert there == [last_of_each_key(before[0]), before[1]]
 
 
-async def test_a_fenced_shard_that_a_task_meets_is_told_as_one(
+async def test_a_fenced_shard_that_a_task_meets_is_reported_as_fenced(
     light_settings: Settings, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = await make_topic(light_settings, "fenced", 1, COMPACT)
@@ -320,12 +320,12 @@ async def test_a_fenced_shard_that_a_task_meets_is_told_as_one(
 
 
 def test_the_command(light_config: Path, light_settings: Settings, spark: SparkSession) -> None:
-    topic = asyncio.run(make_topic(light_settings, "told", 1, COMPACT))
+    topic = asyncio.run(make_topic(light_settings, "chosen", 1, COMPACT))
     asyncio.run(make_topic(light_settings, "plain", 1))
     asyncio.run(write_some(light_settings, topic))
     common = ["compact", "--config", str(light_config), "--json", "--topic"]
 
-    done = CliRunner().invoke(app, [*common, "told"])
+    done = CliRunner().invoke(app, [*common, "chosen"])
     refused = CliRunner().invoke(app, [*common, "plain", "--force"])
 
     assert done.exit_code == 0, done.output

@@ -1,4 +1,4 @@
-"""What tests of merges look at: every batch as readers get it, and the objects."""
+"""Helpers to inspect merges: every batch as readers get it, and the objects."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Answer = TypeVar("Answer")
 
 TARGET = 20_000
 OPTIONS = MergeOptions(target_bytes=TARGET, task_bytes=3 * TARGET, min_age_ms=0)
-"""Of a size at which a few segments of tests are many."""
+"""Options with sizes for which a few segments are many."""
 
 
 def merge(
@@ -35,7 +35,7 @@ def merge(
 
 
 def ask(settings: Settings, question: Callable[[Stores], Any]) -> Any:
-    """The answer of a coroutine function that is given the stores."""
+    """Return the answer of a coroutine function that gets the stores."""
 
     async def asked() -> Any:
         async with stores.opened(settings) as opened:
@@ -45,7 +45,7 @@ def ask(settings: Settings, question: Callable[[Stores], Any]) -> Any:
 
 
 def rows(settings: Settings, topic: DisklessTopic) -> list[list[Row]]:
-    """Of every partition; none of one that is deleted."""
+    """Return the rows of every partition; none of a deleted topic."""
 
     async def found(opened: Stores) -> list[list[Row]]:
         logs = []
@@ -61,7 +61,7 @@ def rows(settings: Settings, topic: DisklessTopic) -> list[list[Row]]:
 
 
 def batches(settings: Settings, topic: DisklessTopic) -> list[list[bytes]]:
-    """Of every partition, as readers get them."""
+    """Return the batches of every partition, as readers get them."""
     logs = rows(settings, topic)
 
     async def read(opened: Stores) -> list[list[bytes]]:
@@ -77,12 +77,12 @@ async def _read(opened: Stores, row: Row) -> Iterator[bytes]:
 
 
 def objects(settings: Settings, topic: DisklessTopic) -> set[bytes]:
-    """Segments that its rows lie in."""
+    """Return the segments that contain its rows."""
     return {row.segment for log in rows(settings, topic) for row in log}
 
 
 def stored(settings: Settings) -> dict[str, int]:
-    """All objects of the storage, and their sizes."""
+    """Return all objects of the storage, with their sizes."""
 
     async def listed(opened: Stores) -> dict[str, int]:
         return {one.key: one.size_bytes async for one in opened.storage.objects()}
@@ -91,7 +91,7 @@ def stored(settings: Settings) -> dict[str, int]:
 
 
 def after_first_task(monkeypatch: Any, action: Callable[[], Any]) -> None:
-    """Have an action happen in the driver of the next merge when objects of a task are there and no row is swapped."""
+    """Run an action in the driver of the next merge when a task's objects exist and no row is swapped yet."""
     original = job.run_tasks
 
     def interrupted(*arguments: Any, **more: Any) -> Iterator[Any]:
@@ -107,7 +107,7 @@ def after_first_task(monkeypatch: Any, action: Callable[[], Any]) -> None:
 
 
 def before_first_task(monkeypatch: Any, action: Callable[[], Any]) -> None:
-    """Have an action happen in the driver of the next merge when it is planned and nothing is read."""
+    """Run an action in the driver of the next merge when it is planned and nothing is read yet."""
     original = job.run_tasks
 
     def delayed(spark: Any, function: Any, tasks: Any, **more: Any) -> Iterator[Any]:

@@ -1,4 +1,4 @@
-"""A storage in which tests can stop or end the process that uploads, wherever that runs."""
+"""A storage in which tests can stop or end an uploading process, on any machine."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def marks_of(settings: Storage) -> Path:
 
 
 def marked(settings: Settings, *marks: str) -> Settings:
-    """The same settings, with that storage, and these marks set."""
+    """Return the same settings with this storage and these marks."""
     folder = marks_of(settings.storage)
     folder.mkdir(exist_ok=True)
     for mark in marks:

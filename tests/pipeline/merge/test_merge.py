@@ -1,4 +1,4 @@
-"""Merges of what is at rest, by Spark: every batch as before, in fewer and larger objects; also of damaged ones."""
+"""Merge data at rest with Spark: every batch stays the same, in fewer and larger objects; some objects are damaged."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_small_segments_become_large_objects_and_nothing_else_changes(spark: Any
     assert stored(light_settings) == now
 
 
-def test_topics_that_are_named_and_empty_ones(spark: Any, light_settings: Settings) -> None:
+def test_named_topics_and_empty_ones(spark: Any, light_settings: Settings) -> None:
     named = asyncio.run(make_topic(light_settings, "named"))
     other = asyncio.run(make_topic(light_settings, "other"))
     asyncio.run(make_topic(light_settings, "empty", 2))
@@ -106,7 +106,7 @@ def test_a_damaged_object_is_named_and_all_others_are_merged(
         assert all(value in values[partition] for value in log.values)
 
 
-def test_old_objects_with_dead_bytes_are_rewritten_for_their_age(spark: Any, light_settings: Settings) -> None:
+def test_old_objects_with_dead_bytes_are_rewritten_because_of_their_age(spark: Any, light_settings: Settings) -> None:
     topic = asyncio.run(make_topic(light_settings, "aged", 2))
     asyncio.run(write_segments(light_settings, topic, 30, value_bytes=400))
     assert merge(spark, light_settings).figures["objects_written"] > 2
@@ -131,13 +131,13 @@ def test_the_command(spark: Any, light_config: Path, light_settings: Settings) -
     topic = asyncio.run(make_topic(light_settings, "topic"))
     asyncio.run(write_segments(light_settings, topic, 5))
     command = ["merge", "--config", str(light_config), "--json", "--min-inputs", "5", "--target-bytes", "4KiB"]
-    told = []
+    reported = []
     for options in (["--min-age", "1h"], ["--min-age", "0s", "--dry-run"], ["--min-age", "0s"]):
         answer = CliRunner().invoke(app, [*command, *options])
         assert answer.exit_code == 0, answer.output
-        told.append(json.loads(answer.stdout)["figures"])
-    assert [figures["objects_planned"] for figures in told] == [0, 1, 1]
-    assert [figures.get("objects_written") for figures in told] == [0, None, 1]
+        reported.append(json.loads(answer.stdout)["figures"])
+    assert [figures["objects_planned"] for figures in reported] == [0, 1, 1]
+    assert [figures.get("objects_written") for figures in reported] == [0, None, 1]
     assert len(objects(light_settings, topic)) == 1
     for wrong in (["--target-bytes", "0"], ["--task-bytes", "1"], ["--min-age", "soon"], ["--topic", "nothing"]):
         assert CliRunner().invoke(app, [*command, *wrong]).exit_code != 0, wrong

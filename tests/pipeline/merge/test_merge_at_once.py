@@ -1,4 +1,4 @@
-"""Merges while everything else goes on, and merges that are ended: whatever comes between reading and swapping."""
+"""Merges while other changes go on, and merges that are stopped, between reading and swapping."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ REPOSITORY = Path(__file__).parents[3]
 
 @pytest.fixture
 def topic(light_settings: Settings) -> DisklessTopic:
-    """With 20 segments, which are worth several objects."""
+    """Create a topic with 20 segments, enough for several objects."""
     made = asyncio.run(make_topic(light_settings, "topic", 2))
     asyncio.run(write_segments(light_settings, made, 20, value_bytes=300))
     return made
@@ -57,14 +57,14 @@ async def delete_before(opened: Stores, topic: DisklessTopic, offset: int) -> No
 
 
 async def collect(opened: Stores) -> None:
-    """Delete all garbage at once, as if the grace period had passed."""
+    """Delete all garbage at once, as if the grace period were over."""
     garbage = await opened.coordinator.garbage(0, 10_000)
     dead = await opened.coordinator.tombstone(garbage)
     await opened.storage.delete([segment_key(segment) for segment in dead])
     await opened.coordinator.release(dead)
 
 
-def test_what_is_produced_meanwhile_follows(
+def test_records_produced_meanwhile_come_after_the_merged_ones(
     spark: Any, light_settings: Settings, topic: DisklessTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = batches(light_settings, topic)
@@ -92,7 +92,7 @@ def test_of_two_merges_at_once_one_swaps_and_the_other_leaves_garbage(
     assert not objects(light_settings, topic) & set(tombstoned)
 
 
-def test_objects_that_another_merge_has_made_garbage_of_are_no_finding(
+def test_objects_that_another_merge_turned_into_garbage_are_not_reported(
     spark: Any, light_settings: Settings, topic: DisklessTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = batches(light_settings, topic)
@@ -108,7 +108,7 @@ def test_objects_that_another_merge_has_made_garbage_of_are_no_finding(
     assert batches(light_settings, topic) == before
 
 
-def test_what_retention_has_let_go_meanwhile_does_not_come_back(
+def test_records_that_retention_deleted_meanwhile_do_not_come_back(
     spark: Any, light_settings: Settings, topic: DisklessTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = batches(light_settings, topic)
@@ -160,7 +160,7 @@ def test_a_fenced_shard_stops_the_merge(
     losses.close()
 
 
-def test_a_task_whose_process_dies_is_done_again(spark: Any, light_settings: Settings, topic: DisklessTopic) -> None:
+def test_a_task_whose_process_dies_is_repeated(spark: Any, light_settings: Settings, topic: DisklessTopic) -> None:
     before = batches(light_settings, topic)
     settings = marked(light_settings, DIE)
     report = merge(spark, settings)
@@ -177,8 +177,8 @@ def test_a_driver_that_is_killed_leaves_nothing_but_orphans(
     written = stored(light_settings)
     settings = marked(light_settings, WAIT)
     config = tmp_path / "marked.yaml"
-    told = yaml.safe_load(light_config.read_text())
-    config.write_text(yaml.safe_dump(told | {"diskless.storage.class.name": settings.diskless_storage_class_name}))
+    content = yaml.safe_load(light_config.read_text())
+    config.write_text(yaml.safe_dump(content | {"diskless.storage.class.name": settings.diskless_storage_class_name}))
     options = ["--target-bytes", "20000", "--task-bytes", "60000", "--min-age", "0s", "--master", "local[1]"]
     marks = marks_of(settings.storage)
     driver = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""Merges of topics of the real stack, with produces going on: what Kafka consumers get through the proxies."""
+"""Merge topics of the real stack while producers write: the records that Kafka consumers get through the proxies."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ def registered(settings: Settings, name: str) -> DisklessTopic:
 
 
 class Produced(threading.Thread):
-    """Small produces of all kinds of records, by way of all racks; what was acknowledged, by partition and offset."""
+    """Small produces of all kinds of records through all racks, with the acknowledged records by partition and
+    offset."""
 
     def __init__(self, stack: Stack, topic: str) -> None:
         super().__init__()
@@ -55,12 +56,12 @@ class Produced(threading.Thread):
         sent = {at: samples(20, f"{self.topic}-{at}-{number}") for at in range(PARTITIONS)}
         codec = COMPRESSIONS[number % len(COMPRESSIONS)]
         offsets = confluent.produce_to(self.stack.bootstrap(rack), self.topic, sent, compression_type=codec, **QUICK)
-        for at, told in offsets.items():
-            self.acknowledged[at].update(zip(told, sent[at], strict=True))
+        for at, acknowledged in offsets.items():
+            self.acknowledged[at].update(zip(acknowledged, sent[at], strict=True))
 
     @property
     def records(self) -> list[list[Stored]]:
-        """As consumers are to get them."""
+        """Return the records as consumers must get them."""
         assert self.error is None, self.error
         return [[Stored(offset, *log[offset]) for offset in sorted(log)] for log in self.acknowledged]
 
@@ -80,7 +81,7 @@ def test_consumers_read_every_record_once_while_and_after_it_is_merged(
     producing = Produced(stack, name)
     producing.start()
     with confluent.consumer(stack.bootstrap("rack-c")) as follower:
-        # A reader that follows while rows are swapped and old segments deleted under it.
+        # A reader that follows while rows are swapped and old segments are deleted.
         follower.assign([TopicPartition(name, at, 0) for at in range(PARTITIONS)])
         producing.halfway.wait(TIMEOUT_SECONDS)
         first = merge(spark, stack_settings, name, stamped, options=options)

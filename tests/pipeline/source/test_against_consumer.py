@@ -1,4 +1,5 @@
-"""The same topics by `format("diskless")`, by a Kafka consumer, and by Spark's own Kafka source: field by field."""
+"""Read the same topics with `format("diskless")`, a Kafka consumer, and Spark's own Kafka source: equal in every
+field."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ TIME_MS = "CAST(timestamp AS DOUBLE) * 1000 AS time_ms"
 
 
 def content(frame: DataFrame) -> dict[str, list[list[Stored]]]:
-    """The records by topic and partition, as they come."""
+    """Return the records by topic and partition, in their order."""
     found: dict[str, list[list[Stored]]] = {}
     columns = ("topic", "partition", "offset", "key", "value", "headers", TIME_MS)
     for row in frame.selectExpr(*columns).collect():
@@ -38,7 +39,7 @@ def as_bytes(value: Any) -> bytes | None:
 
 
 @pytest.mark.parametrize("timestamp_type", ["CreateTime", "LogAppendTime"])
-def test_every_field_is_what_others_read(
+def test_every_field_equals_what_others_read(
     stack: Stack, stack_config: Path, spark: SparkSession, timestamp_type: str
 ) -> None:
     spark.dataSource.register(DisklessDataSource)

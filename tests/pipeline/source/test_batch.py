@@ -1,4 +1,4 @@
-"""Batch queries by `format("diskless")`, on real Spark, a real store and files; brokers are not needed."""
+"""Batch queries with `format("diskless")`, on real Spark, a real store and files, without brokers."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_every_record_once_and_in_order_with_the_columns_of_the_kafka_source(
     assert row.timestamp.timestamp() == 1_700_000_000.001
 
 
-def test_filters_are_handed_down_and_only_what_they_need_is_read(
+def test_filters_are_pushed_down_and_only_necessary_objects_are_read(
     spark: SparkSession, light_config: Path, light_settings: Settings
 ) -> None:
     topic = asyncio.run(make_topic(light_settings, "orders", 3))
@@ -97,7 +97,7 @@ def test_a_schema_of_some_columns_and_headers(
         reader.schema("value STRING").load().collect()
 
 
-def test_errors_are_told_in_a_line(spark: SparkSession, light_config: Path, light_settings: Settings) -> None:
+def test_errors_are_reported_in_one_line(spark: SparkSession, light_config: Path, light_settings: Settings) -> None:
     asyncio.run(make_topic(light_settings, "empty", 2))
     assert read(spark, light_config, subscribe="empty").collect() == []
     topic = asyncio.run(make_topic(light_settings, "orders"))

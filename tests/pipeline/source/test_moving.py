@@ -1,4 +1,4 @@
-"""What a task reads while rows get new objects and the old ones are deleted: with a real coordinator, without Spark."""
+"""A task reads while rows get new objects and the old ones are deleted: with a real coordinator, without Spark."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from proxy.diskless.wal.segment import segment_key
 from tests.support.segments import make_topic, write_segments
 
 SEGMENTS = 60
-"""Many more than a task reads ahead."""
+"""Number of segments, many more than a task reads ahead."""
 
 
 def reader_of(settings: Settings) -> DisklessReader:
@@ -31,7 +31,7 @@ def reader_of(settings: Settings) -> DisklessReader:
 
 
 async def merge(settings: Settings, topic: DisklessTopic, partition: int) -> None:
-    """All rows of a partition become one in a new object; the old objects are deleted at once."""
+    """Merge all rows of a partition into one in a new object; the old objects are deleted at once."""
     async with stores.opened(settings) as opened:
         (found,) = await opened.coordinator.find([FindRequest(topic.topic_id, partition, 0, 1 << 40)])
         data, old = bytearray([1]), found.rows
@@ -55,7 +55,7 @@ def take(batches: Any, found: list[dict[str, Any]]) -> None:
 
 @pytest.fixture
 def record_by_record(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each row's records are given before the next one is looked at."""
+    """Return each row's records before the next row is read."""
     monkeypatch.setattr(decoding, "ARROW_BATCH_RECORDS", 1)
 
 
@@ -74,7 +74,7 @@ def test_a_merge_in_mid_read_costs_no_record(light_settings: Settings) -> None:
 
 
 @pytest.mark.usefixtures("record_by_record")
-def test_objects_that_vanish_are_named_and_what_was_read_stands(light_settings: Settings) -> None:
+def test_vanished_objects_are_named_and_records_read_before_are_kept(light_settings: Settings) -> None:
     topic = asyncio.run(make_topic(light_settings, "orders"))
     written = asyncio.run(write_segments(light_settings, topic, SEGMENTS))
     reader = reader_of(light_settings)

@@ -1,4 +1,4 @@
-"""Streams by `format("diskless")` with checkpoints: every record once, whatever ends and begins in between."""
+"""Streams with `format("diskless")` and checkpoints: every record once, whatever stops and starts in between."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def registered(spark: SparkSession) -> None:
 
 
 class Sink:
-    """A query into Parquet files, and what is in them."""
+    """A query into Parquet files, and the content of these files."""
 
     def __init__(self, spark: SparkSession, config: Path) -> None:
         self._spark = spark
@@ -40,7 +40,7 @@ class Sink:
         self._checkpoint = str(config.parent / "checkpoint")
 
     def run(self, **options: object) -> list[dict[str, Any]]:
-        """To the end of what there is; the progress of each micro-batch."""
+        """Run the query to the end of the data; return the progress of each micro-batch."""
         reader = self._spark.readStream.format("diskless").option("config", str(self._config))
         frame = reader.options(**{name: str(value) for name, value in options.items()}).load()
         query = (
@@ -58,7 +58,7 @@ class Sink:
             query.stop()
 
     def values(self) -> dict[tuple[str, int], list[bytes]]:
-        """By topic and partition, in the order of offsets; each offset has to be there once."""
+        """Return values by topic and partition, in the order of offsets; each offset must exist once."""
         found: dict[tuple[str, int], list[tuple[int, bytes]]] = {}
         for row in self._spark.read.parquet(self._out).collect():
             found.setdefault((row.topic, row.partition), []).append((row.offset, bytes(row.value)))
@@ -73,7 +73,7 @@ def sink(spark: SparkSession, light_config: Path) -> Sink:
     return Sink(spark, light_config)
 
 
-def test_each_run_goes_on_where_the_last_one_ended(sink: Sink, light_settings: Settings) -> None:
+def test_each_run_continues_where_the_last_one_ended(sink: Sink, light_settings: Settings) -> None:
     topic = asyncio.run(make_topic(light_settings, "orders-a", 2))
     first = asyncio.run(write_segments(light_settings, topic, 5))
     options = {"subscribePattern": "orders-.*", "startingOffsets": "earliest", "maxOffsetsPerTrigger": 30}
@@ -91,7 +91,7 @@ def test_each_run_goes_on_where_the_last_one_ended(sink: Sink, light_settings: S
     }
 
 
-def test_a_stream_from_the_end_keeps_where_it_began(
+def test_a_stream_from_the_end_keeps_its_beginning(
     spark: SparkSession, light_config: Path, light_settings: Settings
 ) -> None:
     topic = asyncio.run(make_topic(light_settings, "orders"))
@@ -125,7 +125,7 @@ def test_a_stream_from_the_end_keeps_where_it_began(
     assert seen == written[0].values
 
 
-def test_the_place_of_a_stream_from_the_end_is_kept_before_anything_is_read(light_settings: Settings) -> None:
+def test_a_stream_from_the_end_stores_its_beginning_before_it_reads(light_settings: Settings) -> None:
     topic = asyncio.run(make_topic(light_settings, "orders"))
     options = parse_options({"config": "-", "subscribe": "orders"}, kind="stream")
     reader = DisklessStreamReader(FULL, options, light_settings)
@@ -155,13 +155,13 @@ async def remade(settings: Settings, topic: DisklessTopic) -> DisklessTopic:
     return await make_topic(settings, topic.name)
 
 
-def test_a_topic_that_was_made_anew_is_a_loss_and_not_the_old_one(sink: Sink, light_settings: Settings) -> None:
+def test_a_recreated_topic_is_a_loss_and_is_not_read_as_the_old_one(sink: Sink, light_settings: Settings) -> None:
     topic = asyncio.run(make_topic(light_settings, "orders"))
     asyncio.run(write_segments(light_settings, topic, 2))
     options = {"subscribe": "orders", "startingOffsets": "earliest"}
     sink.run(**options)
-    anew = asyncio.run(remade(light_settings, topic))
-    asyncio.run(write_segments(light_settings, anew, 3))
+    recreated = asyncio.run(remade(light_settings, topic))
+    asyncio.run(write_segments(light_settings, recreated, 3))
     with pytest.raises(StreamingQueryException, match="orders was deleted and made anew"):
         sink.run(**options)
     assert sum(one["numInputRows"] for one in sink.run(**options, failOnDataLoss="false")) == 30

@@ -1,4 +1,4 @@
-"""Where a stream begins: what is asked of the source as Spark asks it, with a real coordinator, without Spark."""
+"""The beginning of a stream: the source's calls in Spark's order, with a real coordinator, without Spark."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def stream(settings: Settings, **options: object) -> Iterator[DisklessStreamRead
 
 
 def offsets(reader: DisklessStreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[int]:
-    """Of the records of a micro-batch."""
+    """Return the offsets of a micro-batch's records."""
     return [
         offset
         for split in reader.partitions(start, end)
@@ -52,7 +52,7 @@ BEGINNINGS: list[dict[str, object]] = [
 
 @pytest.mark.parametrize("options", BEGINNINGS)
 def test_a_first_micro_batch_that_fails_costs_no_record(light_settings: Settings, options: dict[str, object]) -> None:
-    """Spark has its end in the checkpoint, and asks a new reader for its start."""
+    """Spark has the batch's end in the checkpoint, and asks a new reader for its start."""
     topic = asyncio.run(make_topic(light_settings, "orders"))
     asyncio.run(write_segments(light_settings, topic, 2))
     with stream(light_settings, **options) as reader:
@@ -68,7 +68,7 @@ def test_a_first_micro_batch_that_fails_costs_no_record(light_settings: Settings
 
 
 @pytest.mark.parametrize("options", BEGINNINGS)
-def test_what_is_written_while_a_query_begins_is_no_loss(
+def test_records_written_while_a_query_begins_are_not_a_loss(
     light_settings: Settings, options: dict[str, object], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Spark lets `Trigger.AvailableNow` prepare before it asks where the stream begins."""

@@ -1,4 +1,4 @@
-"""The job over rollups that lie in storage: what is good is summed up, what is not is named."""
+"""The job on rollups in storage: good rollups are summed up, bad ones are named."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PUTS = {"direction": "produce", "topic": "", "client_rack": "", "serving_rack": 
 
 
 def put(config: Path, objects: Mapping[str, bytes]) -> None:
-    """Lay objects into the storage beside the settings file."""
+    """Put objects into the storage next to the settings file."""
     for key, data in objects.items():
         path = config.parent / "wal" / key
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -40,7 +40,7 @@ def key(number: int, hour: int = 0) -> str:
 
 
 def traffic(config: Path, *words: str) -> tuple[int, Any]:
-    """Exit code and report of the command."""
+    """Return exit code and report of the command."""
     answer = CliRunner().invoke(app, ["traffic", "--config", str(config), "--json", *words])
     assert answer.stdout, answer.output
     return answer.exit_code, json.loads(answer.stdout)
@@ -91,17 +91,17 @@ def test_one_topic_alone(spark: SparkSession, light_config: Path) -> None:
     assert report["figures"]["model"]["racks"] == 2, "of the fleet in that time, whatever rack the topic is used in"
 
 
-def test_nothing_there_is_told(spark: SparkSession, light_config: Path) -> None:
+def test_missing_rollups_are_reported(spark: SparkSession, light_config: Path) -> None:
     code, report = traffic(light_config, *WORDS)
     assert code == 1
     assert [finding["kind"] for finding in report["findings"]] == ["no_traffic"]
     assert "rollups.enable" in report["findings"][0]["text"]
 
 
-def test_storage_that_fails_in_mid_job_is_told_by_task(
+def test_storage_that_fails_during_a_job_is_reported_by_task(
     spark: SparkSession, light_config: Path, light_settings: Settings, monkeypatch
 ) -> None:
-    """The driver lists, the executors find no store."""
+    """The driver lists the rollups, but the executors find no store."""
     put(light_config, {key(number): rollup(row(1)) for number in range(3)})
     missing = light_settings.model_copy(update={"storage": Storage(url=(light_config.parent / "gone").as_uri())})
     tasks_of = reading.tasks_of
@@ -124,7 +124,7 @@ def test_storage_that_fails_in_mid_job_is_told_by_task(
         (("--replication-factor", "0"), "for '--replication-factor'"),
     ],
 )
-def test_what_is_asked_wrongly_is_told_before_spark_starts(tmp_path: Path, words: tuple[str, ...], text: str) -> None:
+def test_wrong_arguments_are_reported_before_spark_starts(tmp_path: Path, words: tuple[str, ...], text: str) -> None:
     answer = CliRunner().invoke(app, ["traffic", "--config", str(tmp_path / "none.yaml"), *words])
     assert answer.exit_code == 2
     assert text in " ".join(answer.output.replace("│", " ").split())

@@ -1,4 +1,4 @@
-"""What real proxies write down of real clients is what their metrics say, and what the job tells."""
+"""Rollups that real proxies write for real clients equal their metrics, and the job's report."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.support.waiting import wait_for
 
 RACKS = ("rack-a", "rack-b", "rack-c")
 AT_ITS_END = "rack-c"
-"""Its proxy writes nothing before it drains."""
+"""Rack whose proxy writes nothing before it drains."""
 QUICK_MS, NEVER_MS = 300, 3_600_000
 PARTITIONS = 3
 RECORD_LABELS = ("kind", "direction", "client_rack", "serving_rack")
@@ -31,7 +31,7 @@ RECORD_LABELS = ("kind", "direction", "client_rack", "serving_rack")
 
 @contextmanager
 def accounts(stack: Stack) -> Iterator[None]:
-    """Proxies that begin a new account, under names that no test before had."""
+    """Run proxies that begin a new account, under names that no earlier test used."""
     own = {rack: dict(stack.proxies[rack].settings) for rack in RACKS}
     end_proxies(stack)
     for rack in RACKS:
@@ -48,7 +48,7 @@ def accounts(stack: Stack) -> Iterator[None]:
 
 
 def end_proxies(stack: Stack) -> None:
-    """All that run, at the same time."""
+    """Stop all running proxies at the same time."""
     running = [stack.process(f"proxy-{rack}") for rack in RACKS if stack.process(f"proxy-{rack}").running]
     for process in running:
         process.terminate()
@@ -56,8 +56,8 @@ def end_proxies(stack: Stack) -> None:
         process.wait_ended()
 
 
-def told(metrics: Metrics) -> Counter[tuple[str, ...]]:
-    """Record bytes by their labels, and requests to storage, as the metrics have them."""
+def from_metrics(metrics: Metrics) -> Counter[tuple[str, ...]]:
+    """Return record bytes by their labels, and requests to storage, from the metrics."""
     sums = Counter[tuple[str, ...]]()
     for sample in metrics.samples("diskless_proxy_record_bytes_total"):
         sums[("records", *(sample.labels[label] for label in RECORD_LABELS))] += int(sample.value)
@@ -71,7 +71,7 @@ def told(metrics: Metrics) -> Counter[tuple[str, ...]]:
 
 
 def written(stack: Stack, rack: str) -> Counter[tuple[str, ...]]:
-    """The same, as the rollups have them."""
+    """Return the same from the rollups."""
     sums = Counter[tuple[str, ...]]()
     for path in (stack.directory / "wal").glob(f"traffic/date=*/??-account-{rack}-*.parquet"):
         for row in pq.ParquetFile(io.BytesIO(path.read_bytes())).read().to_pylist():
@@ -87,10 +87,10 @@ def written(stack: Stack, rack: str) -> Counter[tuple[str, ...]]:
 
 
 @pytest.mark.timeout(240)
-def test_rollups_are_what_the_metrics_say_and_the_job_tells_them(stack: Stack, spark: SparkSession) -> None:
+def test_rollups_equal_the_metrics_and_the_jobs_report(stack: Stack, spark: SparkSession) -> None:
     topics = {kind: new_topic(stack, f"traffic-{kind}", kind, partitions=PARTITIONS) for kind in (CLASSIC, DISKLESS)}
     with accounts(stack):
-        # A client of a rack that nobody knows, and has no proxy, is elsewhere: all it moves crosses.
+        # A client of an unknown rack without proxies is elsewhere: all its bytes cross.
         for place, rack in (*zip(RACKS, RACKS, strict=True), ("rack-z", "rack-b")):
             client = {"client_id": f"traffic-{place},diskless_rack_id={place}"}
             for topic in topics.values():
@@ -103,13 +103,14 @@ def test_rollups_are_what_the_metrics_say_and_the_job_tells_them(stack: Stack, s
         for rack in RACKS:
             if rack != AT_ITS_END:
                 wait_for(
-                    lambda rack=rack: written(stack, rack) == told(scraped[rack]), f"the account of {rack} is whole"
+                    lambda rack=rack: written(stack, rack) == from_metrics(scraped[rack]),
+                    f"the account of {rack} is whole",
                 )  # type: ignore[misc]
         assert not written(stack, AT_ITS_END)
         stack.kill_proxy("rack-a")
         assert stack.terminate_proxy(AT_ITS_END) == 0
         for rack in RACKS:
-            assert written(stack, rack) == told(scraped[rack]), rack
+            assert written(stack, rack) == from_metrics(scraped[rack]), rack
 
     words = ["--topic", topics[CLASSIC], "--topic", topics[DISKLESS], "--from", "3h", "--json"]
     answer = CliRunner().invoke(app, ["traffic", "--config", str(stack.config_path("rack-a")), *words])
