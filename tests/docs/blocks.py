@@ -19,18 +19,18 @@ DRAWN = set("│─┌┐└┘├┤┬┴┼")
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """What stands between two fences."""
+    """The text between two fences."""
 
     page: str
-    """From the root, with slashes."""
+    """Path from the root, with slashes."""
     line: int
-    """Of the opening fence, from 1."""
+    """Line of the opening fence, from 1."""
     language: str
     text: str
 
     @property
     def first(self) -> str:
-        """The line that the table knows it by: the first one that holds anything."""
+        """Return the first line that is not empty, which identifies the block in the table."""
         return next((line.strip() for line in self.text.splitlines() if line.strip()), "")
 
     @property
@@ -47,7 +47,7 @@ def pages() -> list[Path]:
 
 
 def read(page: Path) -> tuple[str, list[Block]]:
-    """The text outside of fences, with empty lines in their place, and the blocks."""
+    """Return the text outside of fences, with empty lines in their place, and the blocks."""
     outside: list[str] = []
     blocks: list[Block] = []
     inside: list[str] | None = None
@@ -75,20 +75,20 @@ def all_blocks() -> tuple[Block, ...]:
 
 
 def links(page: Path) -> Iterator[str]:
-    """The targets of its links, outside of code."""
+    """Return the targets of the page's links, outside of code."""
     text = INLINE_CODE.sub("", read(page)[0])
     yield from LINK.findall(text)
 
 
 def mentioned(page: Path) -> Iterator[str]:
-    """Commands of ours in the running text."""
+    """Return our own commands in the running text."""
     for command in re.findall(r"`((?:make|diskless-proxy) [a-z][^`]*)`", read(page)[0]):
         yield command.replace("\n", " ")
 
 
 @cache
 def anchors(page: Path) -> frozenset[str]:
-    """Where `#…` may lead, as GitHub and the built site name headings."""
+    """Return the valid targets of `#…`, as GitHub and the built site name headings."""
     found: set[str] = set()
     text = read(page)[0]
     for heading in re.findall(r"^#{1,6} +(.*?) *#*$", text, re.MULTILINE):
@@ -102,13 +102,13 @@ def anchors(page: Path) -> frozenset[str]:
 
 
 def anchor(heading: str) -> str:
-    """A heading's own: lower case, without marks, dashes for blanks."""
+    """Return a heading's anchor: lower case, without marks, with dashes for blanks."""
     plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).replace("`", "").replace("*", "")
     return re.sub(r"[^\w\- ]", "", plain.lower()).replace(" ", "-")
 
 
 def commands(block: Block) -> list[str]:
-    """The commands of a shell block: without comments and prompts, continued lines in one, heredocs left out."""
+    """Return the commands of a shell block, without comments, prompts and heredocs; continued lines are joined."""
     lines: list[str] = []
     heredoc = ""
     for line in block.text.splitlines():

@@ -1,12 +1,12 @@
-"""What is done with each block of the pages: how its commands are checked, which are run, and why others are not.
+"""The checks for each block of the pages: how its commands are checked, which ones run, and why others do not.
 
-A block that no row here covers fails the test: whoever writes one says what keeps it true.
+A block without a row here fails the test: its author must name what keeps it true.
 """
 
 from __future__ import annotations
 
 OWN = {"diskless-proxy", "make"}
-"""Held against the command line and the Makefile, each option of them."""
+"""Programs whose commands are compared with the command line and the Makefile, each option of them."""
 
 LOOKING = [
     "cat",
@@ -73,7 +73,7 @@ NOT_RUN = dict.fromkeys(LOOKING, "looks at the reader's own machine") | {
     "connect-mirror-maker": "tests/conformance/jvm/test_mirror_maker.py runs it",
     "connect-standalone": "tests/docs/test_recipes.py runs it",
 }
-"""Programs whose commands are not run as they stand in a page, by the reason."""
+"""Reasons not to run a program's commands as they stand in a page."""
 
 OTHER_YAML = {
     "deploy/helm/diskless-proxy/README.md": "the least values, as ci/small-values.yaml, which tests/deploy renders",
@@ -82,7 +82,7 @@ OTHER_YAML = {
     "docs/alerts.md": "rules of Prometheus",
     "docs/operations.md": "manifests",
 }
-"""Pages whose YAML may be for other programs, and for which."""
+"""Pages whose YAML may be for other programs, with these programs."""
 
 EXECUTED = {
     ("README.md", 'make demo ARGS="--serve"'): "tests/integration/demo/test_demo_serve.py",
@@ -115,4 +115,4 @@ EXECUTED = {
     ("docs/clients/migration.md", "clusters=classic,target"): "tests/conformance/jvm/test_mirror_maker.py",
     ("docs/pipeline/spark-kafka.md", "kafka = {"): "tests/pipeline/test_spark_kafka.py",
 }
-"""Blocks that are run as they stand, or whose settings are used, by page and first line; and what does it."""
+"""Tests that run a block as it stands, or use its settings, by page and first line."""

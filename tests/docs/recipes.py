@@ -1,4 +1,4 @@
-"""The settings that stand in the pages, with the addresses and racks of a stack in place of the examples'."""
+"""The settings in the pages, with a stack's addresses and racks in place of the examples'."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from proxy.demo.stack import Stack
 from tests.docs.blocks import ROOT, Block, all_blocks
 
 RACKS = {"us-east-1a": "rack-a", "us-east-1b": "rack-b", "us-east-1c": "rack-c"}
-"""Of the pages, and of the stack."""
+"""Racks of the pages, with those of the stack."""
 
 
 def block(page: str, language: str, first: str = "") -> Block:
-    """The block of a page whose first line begins so; the first one in that language where nothing is said."""
+    """Return the block of a page whose first line begins with `first`, or the first one in that language by default."""
     found = [
         one
         for one in all_blocks()
@@ -24,9 +24,9 @@ def block(page: str, language: str, first: str = "") -> Block:
 
 
 def recipe(stack: Stack, page: str, first: str = "", **others: str) -> dict[str, str]:
-    """A `properties` block by name; `others` (dots as `_`) stand over it.
+    """Return a `properties` block by name; `others` (dots as `_`) override it.
 
-    The stack's hosts differ from the page's, so every host is the proxy of a rack, by the rack in its name.
+    The stack's hosts differ from the page's, so every host becomes the proxy of the rack in its name.
     """
     lines = block(page, "properties", first).text.splitlines()
     pairs = (line.partition("=")[::2] for line in lines if "=" in line and not line.startswith("#"))
@@ -35,7 +35,7 @@ def recipe(stack: Stack, page: str, first: str = "", **others: str) -> dict[str,
 
 
 def for_stack(stack: Stack, text: str) -> str:
-    """A text of the pages with the stack's addresses and racks."""
+    """Return a text of the pages with the stack's addresses and racks."""
     text = re.sub(r"kafka-([\w-]+)\.example\.com:9092", lambda host: stack.bootstrap(RACKS[host[1]]), text)
     for shown, real in RACKS.items():
         text = text.replace(shown, real)
@@ -43,11 +43,11 @@ def for_stack(stack: Stack, text: str) -> str:
 
 
 def written(file: Path, settings: dict[str, str]) -> str:
-    """Into a properties file; its path."""
+    """Write settings into a properties file and return its path."""
     file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
     return str(file)
 
 
 def java_source(name: str) -> Path:
-    """A program of the tests' own."""
+    """Return a program of the tests' own."""
     return ROOT / "tests" / "docs" / "programs" / f"{name}.java"

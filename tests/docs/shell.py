@@ -1,4 +1,4 @@
-"""Commands of shell blocks, taken apart, and held against what knows their words: the command line, the Makefile."""
+"""Split the commands of shell blocks, and compare them with the command line and the Makefile."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ PREFIXES = ("sudo", "exec", "time", "nohup", "env")
 
 
 def simple_commands(line: str) -> list[list[str]]:
-    """The words of each command of a line, without assignments before it and redirections behind it.
+    """Return the words of each command of a line, without leading assignments and trailing redirections.
 
-    A synopsis is read as its longest form: `[--quick]` is given, of `FILE|URL` it is the first.
+    A synopsis is read in its longest form: `[--quick]` is given, and of `FILE|URL` the first is used.
     """
     line = SUBSTITUTION.sub("substituted", line)
     line = SYNOPSIS.sub(r"\1", line)
@@ -51,7 +51,7 @@ def _program() -> Any:
 
 
 def parse_own(words: list[str]) -> None:
-    """`diskless-proxy …`: every command, option and argument is one that there is. Raises AssertionError."""
+    """Check that every command, option and argument of `diskless-proxy …` exists. Raises AssertionError."""
     group, arguments = _program(), words[1:]
     context = group.make_context("diskless-proxy", arguments)
     try:
@@ -64,18 +64,19 @@ def parse_own(words: list[str]) -> None:
             context = group.make_context(name, list(arguments), parent=context)
     except Exception as error:
         if type(error).__name__ in ("Exit", "Abort"):
-            return  # --help and its kin
-        told = error.format_message() if hasattr(error, "format_message") else str(error)
-        raise AssertionError(f"{shlex.join(words)}: {told}") from error
+            return  # --help and similar options
+        message = error.format_message() if hasattr(error, "format_message") else str(error)
+        raise AssertionError(f"{shlex.join(words)}: {message}") from error
 
 
 def targets() -> set[str]:
-    """Those of the Makefile."""
+    """Return the targets of the Makefile."""
     return set(re.findall(r"^([a-z][a-z-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 
 
 def parse_make(words: list[str]) -> None:
-    """`make …`: the target exists, and what `ARGS` hand to the demo it knows. Raises AssertionError."""
+    """Check that the target of `make …` exists, and that the demo knows the options in `ARGS`. Raises
+    AssertionError."""
     given = dict(word.split("=", 1) for word in words[1:] if ASSIGNMENT.fullmatch(word))
     named = [word for word in words[1:] if not ASSIGNMENT.fullmatch(word)]
     assert set(named) <= targets(), f"{shlex.join(words)}: make knows {', '.join(sorted(targets()))}"

@@ -1,4 +1,4 @@
-"""Every block of the pages is one that something keeps true."""
+"""Every block of the pages has a check that keeps it true."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FIRST_SETTINGS: dict[str, Any] = {
     "redis": {"url": "redis://redis.example.com:6379"},
     "storage": {"url": "file:///wal"},
 }
-"""What a piece of a settings file is put over."""
+"""Settings under a part of a settings file, to make it complete."""
 
 
 def check_shell(block: Block, _: Path) -> None:
@@ -45,7 +45,7 @@ def check_python(block: Block, _: Path) -> None:
 
 
 def check_yaml(block: Block, directory: Path) -> None:
-    """A settings file, or a part of one, loads; other files are YAML at least."""
+    """Check that a settings file, or a part of one, loads; other files must at least be YAML."""
     documents = [one for one in yaml.safe_load_all(block.text) if one is not None]
     assert documents
     if is_settings(documents[0]):
@@ -61,7 +61,7 @@ def is_settings(document: Any) -> bool:
 
 
 def over(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
-    """Settings over settings, section by section."""
+    """Merge settings over settings, section by section."""
     merged = dict(below)
     for name, value in above.items():
         both = isinstance(value, dict) and isinstance(merged.get(name), dict)
@@ -74,7 +74,7 @@ def check_json(block: Block, _: Path) -> None:
 
 
 def check_properties(block: Block, _: Path) -> None:
-    """Names and values; the recipes' tests use what stands there."""
+    """Check names and values; the recipes' tests use the block itself."""
     for line in block.text.splitlines():
         assert not line.strip() or line.startswith("#") or "=" in line, line
 
@@ -84,7 +84,7 @@ def check_ini(block: Block, _: Path) -> None:
 
 
 def check_nothing(block: Block, _: Path) -> None:
-    """What a program printed, or a language that nothing here can read."""
+    """Check nothing: it is a program's output, or in a language that nothing here can read."""
     assert block.text.strip()
 
 
@@ -110,11 +110,11 @@ CHECKS: dict[str, Callable[[Block, Path], None]] = {
     "text": check_nothing,
     "yaml": check_yaml,
 }
-"""By the language of a block."""
+"""Checks by the language of a block."""
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=str)
-def test_every_block_is_as_it_should_be(block: Block, tmp_path: Path) -> None:
+def test_every_block_passes_its_check(block: Block, tmp_path: Path) -> None:
     assert block.language in CHECKS, f"nobody has said how {block.language} is checked: tests/docs/test_blocks.py"
     try:
         CHECKS[block.language](block, tmp_path)
@@ -123,8 +123,8 @@ def test_every_block_is_as_it_should_be(block: Block, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("page", [page for page in pages() if any(mentioned(page))], ids=lambda page: page.name)
-def test_commands_in_the_text_are_ones_that_there_are(page: Path) -> None:
-    """They may leave out what has to be given, and stand for values by words."""
+def test_commands_in_the_text_exist(page: Path) -> None:
+    """Commands may leave out required arguments, and use words in place of values."""
     for line in mentioned(page):
         try:
             check_shell(Block(page.name, 0, "sh", line), page)
@@ -133,8 +133,8 @@ def test_commands_in_the_text_are_ones_that_there_are(page: Path) -> None:
                 raise
 
 
-def test_what_is_said_to_be_executed_is_there() -> None:
-    """Page, block and test."""
+def test_executed_blocks_and_their_tests_exist() -> None:
+    """Check page, block and test."""
     there = {(block.page, block.first) for block in BLOCKS}
     assert set(EXECUTED) <= there, f"no such block: {set(EXECUTED) - there}"
     assert not [test for test in EXECUTED.values() if not (ROOT / test).exists()]
@@ -166,7 +166,7 @@ def test_wrong_settings_are_found(text: str, tmp_path: Path) -> None:
         check_yaml(Block("README.md", 1, "yaml", text), tmp_path)
 
 
-def test_settings_are_told_from_other_yaml() -> None:
+def test_settings_are_distinguished_from_other_yaml() -> None:
     assert issubclass(Settings, BaseModel)
     assert is_settings({"redis": {}, "diskless.append.commit.interval.ms": 250})
     assert not is_settings({"apiVersion": "v1", "kind": "Pod"})

@@ -64,14 +64,14 @@ def test_the_script_and_the_module_agree() -> None:
     done = subprocess.run(
         [node, "-e", ASK, str(SCRIPT)], input=asked, capture_output=True, text=True, timeout=60, check=True
     )
-    told = json.loads(done.stdout)
-    assert told["USAGE"] == asdict(Usage(told["USAGE"]["produced_mb_per_second"]))
-    assert told["PRICES"] == asdict(MonthlyPrices())
-    for (usage, price), cost in zip(cases, told["costs"], strict=True):
+    results = json.loads(done.stdout)
+    assert results["USAGE"] == asdict(Usage(results["USAGE"]["produced_mb_per_second"]))
+    assert results["PRICES"] == asdict(MonthlyPrices())
+    for (usage, price), cost in zip(cases, results["costs"], strict=True):
         assert cost == pytest.approx(monthly_cost(usage, price), rel=1e-9, abs=1e-9), usage
 
 
-def test_the_examples_of_the_page_are_by_the_formulas() -> None:
+def test_the_examples_of_the_page_follow_the_formulas() -> None:
     page = (ROOT / "docs" / "cost.md").read_text()
     table = page.partition("## Examples")[2].partition("## ")[0]
     rows = re.findall(r"^\| ([\d.]+) \|(.*)\|$", table, re.MULTILINE)
@@ -91,12 +91,12 @@ def test_the_examples_of_the_page_are_by_the_formulas() -> None:
 
 
 def usd(amount: float) -> str:
-    """To the nearest hundred, as sentences have it."""
+    """Round to the nearest hundred, as sentences do."""
     return f"{round(amount, -2):,.0f}"
 
 
-def test_the_figures_in_sentences_are_by_the_formulas() -> None:
-    """The first lines of README and of the page: 20 MB/s, with the defaults, and where it begins to be worth it."""
+def test_the_figures_in_sentences_follow_the_formulas() -> None:
+    """The first lines of README and of the page: 20 MB/s, with the defaults, and from where it pays off."""
     prices = MonthlyPrices()
     cost = monthly_cost(Usage(20.0), prices)
     near = monthly_cost(Usage(20.0, follower_fetching=True), prices)
@@ -121,8 +121,8 @@ def test_a_longer_interval_costs_less_and_full_buffers_more() -> None:
     assert monthly_cost(replace(much, buffer_bytes=much.buffer_bytes / 2), MonthlyPrices())["diskless_put"] > by_size
 
 
-def test_the_bill_of_traffic_has_the_same_model() -> None:
-    """`pipeline traffic` makes it of what was measured."""
+def test_the_cost_report_of_traffic_has_the_same_model() -> None:
+    """`pipeline traffic` uses measured traffic."""
     for racks in range(2, 6):
         for replicas in range(1, 8):
             model, each = Model(racks, replicas), crossings(racks, replicas)

@@ -1,4 +1,4 @@
-"""Blocks of the pages that are run as they stand, at the tests' stack."""
+"""Blocks of the pages that run as they stand, on the tests' stack."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ HELLO = "hello"
 
 @pytest.fixture
 def folder(stack: Stack, tmp_path: Path) -> Path:
-    """A reader's: with the information file, and the settings file that the pages call proxy.yaml."""
+    """Create a reader's folder, with the information file, and the settings file that the pages call proxy.yaml."""
     info.write(tmp_path / "stack.json", info.describe(stack))
     (tmp_path / "proxy.yaml").symlink_to(stack.config_path(RACK))
     return tmp_path
 
 
 def test_the_quick_start_by_hand(stack: Stack, folder: Path) -> None:
-    """The Python of the page, as a script of its own."""
+    """Run the Python of the page as a script of its own."""
     script = folder / "by_hand.py"
     script.write_text(block("docs/quickstart.md", "python").text)
     try:
@@ -46,8 +46,8 @@ def test_the_quick_start_by_hand(stack: Stack, folder: Path) -> None:
         delete_topic(stack, "by-hand")
 
 
-def test_what_is_inside(stack: Stack, folder: Path) -> None:
-    """`topics describe` and `segments describe` of the quick start."""
+def test_the_commands_that_look_inside(stack: Stack, folder: Path) -> None:
+    """Run `topics describe` and `segments describe` of the quick start."""
     create_topic(stack, HELLO, DISKLESS)
     try:
         produce(stack.bootstrap(RACK), HELLO, samples(3, HELLO))

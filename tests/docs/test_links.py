@@ -1,4 +1,4 @@
-"""Links between pages lead somewhere, to a heading too; links to elsewhere are well formed."""
+"""Links between pages have a target, including the heading; links to other sites are well formed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ WITH_RESULTS = [*pages(), *sorted(ROOT.glob("benchmarks/results/*.md"))]
 
 
 @pytest.mark.parametrize("page", WITH_RESULTS, ids=lambda page: str(page.relative_to(ROOT)))
-def test_links_lead_somewhere(page: Path) -> None:
+def test_links_have_a_target(page: Path) -> None:
     wrong = []
     for link in links(page):
         url = urlsplit(link)
@@ -40,5 +40,5 @@ def test_links_lead_somewhere(page: Path) -> None:
         ("[Linked](other.md) here", "linked-here"),
     ],
 )
-def test_headings_are_named_as_readers_name_them(heading: str, name: str) -> None:
+def test_anchors_are_those_of_readers(heading: str, name: str) -> None:
     assert anchor(heading) == name

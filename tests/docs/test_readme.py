@@ -1,4 +1,4 @@
-"""README stays a page that is read in two minutes."""
+"""README stays a page that can be read in two minutes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_a_drawing_is_self_contained_and_follows_the_readers_theme(name: str) ->
     assert not [url for url in re.findall(r"https?://[^\"'\s)]+", text) if url != "http://www.w3.org/2000/svg"]
 
 
-def test_it_says_what_a_reader_decides_by() -> None:
+def test_it_has_the_facts_for_a_readers_decision() -> None:
     headings = re.findall(r"^## (.+)$", README, re.MULTILINE)
     assert headings[:5] == ["What it saves", "What it is not for", "Status", "What it needs", "Try it"]
     rows = re.findall(r"^\| \*\*(\w+)\*\* \|", README, re.MULTILINE)

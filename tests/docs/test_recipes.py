@@ -1,4 +1,4 @@
-"""The recipes of docs/clients, each by its client, with the settings that stand in its page."""
+"""The recipes of docs/clients, each run with its client and the settings in its page."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ pytestmark = pytest.mark.timeout(300)
 
 COUNT = 30
 RACK, OTHER = "rack-a", "rack-b"
-"""Whose the clients are by their hint, and whose proxy they ask first."""
+"""Rack of the clients according to their hint, and rack of the proxy that they contact first."""
 DISKLESS_ONLY = (DISKLESS,)
 WAIT_SECONDS = 90.0
 CONNECT = "org.apache.kafka.connect.cli.ConnectStandalone"
 RETRIES = "2147483647"
-"""The client's default; the tool's own is to give up at the first error."""
+"""Default of the client; the tool itself would give up at the first error."""
 FLINK_JARS = "flink-2.1.1"
 OPENED = tuple(f"--add-opens=java.base/java.{package}=ALL-UNNAMED" for package in ("lang", "util"))
-"""As Flink's own configuration has it."""
+"""JVM options of Flink's own configuration."""
 LINES = [f"line {number}" for number in range(COUNT)]
 
 
@@ -43,17 +43,17 @@ def test_java(stack: Stack, tools: JavaTools, tmp_path: Path) -> None:
     page, shared = "docs/clients/java.md", ["--bootstrap-server", stack.bootstrap(OTHER), "--topic", topic]
     with bytes_stay_in(stack, RACK, DISKLESS_ONLY, "produce"):
         config = written(tmp_path / "producer.properties", recipe(stack, page, "# producer", retries=RETRIES))
-        told = tools.check(
+        printed = tools.check(
             f"{TOOLS}.VerifiableProducer", *shared, "--max-messages", str(COUNT), "--command-config", config
         )
-    assert told.count("producer_send_success") == COUNT
+    assert printed.count("producer_send_success") == COUNT
     with bytes_stay_in(stack, RACK, DISKLESS_ONLY, "fetch"):
         config = written(tmp_path / "consumer.properties", recipe(stack, page, "# consumer"))
-        told = tools.check(
+        printed = tools.check(
             f"{TOOLS}.consumer.ConsoleConsumer", *shared, "--from-beginning", "--max-messages", str(COUNT),
             "--command-config", config,
         )  # fmt: skip
-    assert sorted(map(int, told.split())) == list(range(COUNT))
+    assert sorted(map(int, printed.split())) == list(range(COUNT))
 
 
 def test_librdkafka(stack: Stack) -> None:
@@ -77,7 +77,7 @@ def underscored(settings: dict[str, str]) -> dict[str, str]:
 
 
 def test_go(stack: Stack) -> None:
-    """By the tests' program, which takes the options of the recipe as flags."""
+    """Use the tests' program, which takes the options of the recipe as flags."""
     text = block("docs/clients/go.md", "go").text
     program = "".join(path.read_text() for path in (ROOT / "tests" / "conformance" / "go").glob("*.go"))
     named = set(re.findall(r"kgo\.[A-Z]\w+", text))
@@ -102,12 +102,12 @@ def test_a_client_of_2017_by_its_client_id(stack: Stack, launcher: Path, tmp_pat
     shared = ["--broker-list", stack.bootstrap(OTHER), "--topic", topic, "--max-messages", str(COUNT)]
     with JavaTools(launcher, "client-0.11.0.3") as old, bytes_stay_in(stack, RACK, DISKLESS_ONLY, "produce"):
         config = written(tmp_path / "old.properties", settings)
-        told = old.check(f"{TOOLS}.VerifiableProducer", *shared, "--acks", "-1", "--producer.config", config)
-    assert told.count("producer_send_success") == COUNT
+        printed = old.check(f"{TOOLS}.VerifiableProducer", *shared, "--acks", "-1", "--producer.config", config)
+    assert printed.count("producer_send_success") == COUNT
 
 
 def test_connect(stack: Stack, tmp_path: Path) -> None:
-    """From a file into a diskless topic, and from that into a file, in one worker."""
+    """Copy from a file into a diskless topic, and from the topic into a file, in one worker."""
     page, topic = "docs/clients/connect.md", new_topic(stack, "recipe-connect", DISKLESS)
     source, sink = tmp_path / "input.txt", tmp_path / "output.txt"
     source.write_text("".join(f"{line}\n" for line in LINES))
@@ -137,7 +137,7 @@ def test_connect(stack: Stack, tmp_path: Path) -> None:
 
 
 def test_flink(stack: Stack, tmp_path: Path) -> None:
-    """In a cluster of one process: from each kind of topic to the other."""
+    """Run in a cluster of one process, from each kind of topic to the other."""
     sources = {kind: new_topic(stack, "recipe-flink", kind) for kind in KINDS}
     sinks = {CLASSIC: new_topic(stack, "recipe-flunk", DISKLESS), DISKLESS: new_topic(stack, "recipe-flunk", CLASSIC)}
     now_ms = int(time.time() * 1000)
@@ -161,7 +161,7 @@ def test_flink(stack: Stack, tmp_path: Path) -> None:
 
 
 def test_the_program_of_flink_is_that_of_the_page() -> None:
-    """Every call of the page's block is in the program, but for names of topics and of the group."""
+    """The program has every call of the page's block, except for the names of topics and of the group."""
     calls = re.findall(r"(?:\.\w+|\w+)\((?=[^\n]*)", block("docs/clients/flink.md", "java").text)
     program = java_source("FlinkCopy").read_text()
     assert len(calls) > 10
@@ -169,7 +169,7 @@ def test_the_program_of_flink_is_that_of_the_page() -> None:
 
 
 @pytest.mark.parametrize("page", ["docs/clients/spark.md", "docs/pipeline/spark-kafka.md"])
-def test_the_options_of_spark_are_those_that_its_tests_use(page: str) -> None:
+def test_the_options_of_spark_are_those_of_its_tests(page: str) -> None:
     statement = ast.parse(block(page, "python", "kafka = {").text).body[0]
     assert isinstance(statement, ast.Assign)
     hosts = [f"kafka-us-east-1{letter}.example.com:9092" for letter in "ab"]

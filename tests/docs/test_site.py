@@ -1,4 +1,4 @@
-"""`make docs`: the site is built without a warning, and reads without anything from elsewhere."""
+"""`make docs`: the site is built without a warning, and fetches nothing from other sites."""
 
 from __future__ import annotations
 
