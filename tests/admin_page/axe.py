@@ -1,4 +1,4 @@
-"""What axe finds wrong with a page."""
+"""Accessibility problems that axe finds in a page."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _script() -> str:
 
 
 async def violations(page: Page) -> list[str]:
-    """Each rule that is broken, with the elements that break it; rules of WCAG 2.2 AA and of good practice."""
+    """Return each violated rule with its elements; the rules are WCAG 2.2 AA and best practices."""
     await page.evaluate(_script())
     result: dict[str, Any] = await page.evaluate("() => axe.run(document, {resultTypes: ['violations']})")
     assert len(result["passes"]) > 8, "axe has looked at next to nothing"

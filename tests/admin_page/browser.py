@@ -1,4 +1,4 @@
-"""A headless Chromium, and pages in it that keep what goes wrong."""
+"""A headless Chromium, and pages in it that record problems."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ ARGUMENTS = (
     "--font-render-hinting=none",
 )
 PATIENCE_MS = 30_000
-"""Nothing is waited for longer; what is there at once is gone on with at once."""
+"""Maximum wait; a page that is ready earlier is used at once."""
 expect.set_options(timeout=PATIENCE_MS)
 DESKTOP, PHONE = (1440, 900), (390, 844)
 
 
 @asynccontextmanager
 async def chromium() -> AsyncIterator[Browser]:
-    """The browser. Raises StackError where there is none."""
+    """Start the browser. Raises StackError if there is none."""
     program, environment = servers.chromium()
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(
@@ -43,11 +43,11 @@ async def chromium() -> AsyncIterator[Browser]:
 
 @dataclass
 class Watched:
-    """A page, and what it should not do."""
+    """A page with its problems."""
 
     page: Page
     complaints: list[str] = field(default_factory=list)
-    """Of the console, of scripts, of the content security policy."""
+    """Messages of the console, of scripts, and of the content security policy."""
     foreign: list[str] = field(default_factory=list)
     """Requests to other origins."""
 
@@ -56,7 +56,7 @@ class Watched:
 async def opened(
     browser: Browser, url: str, size: tuple[int, int] = DESKTOP, *, dark: bool = False, **options: Any
 ) -> AsyncIterator[Watched]:
-    """The page at `url`, when it has shown a first answer of each kind; `options` are of Playwright's contexts."""
+    """Open the page at `url` and wait for a first answer of each kind; `options` are of Playwright's contexts."""
     width, height = size
     context = await browser.new_context(
         viewport={"width": width, "height": height},

@@ -1,4 +1,4 @@
-"""An admin port that answers with what a test has put there, beside the real page."""
+"""An admin port with the answers that a test has set, next to the real page."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LONG = "a-name-without-any-place-to-break-" * 7
 
 
 def samples(number: int = 300) -> list[dict[str, Any]]:
-    """Ten minutes, every two seconds; the last value of each is the mean."""
+    """Return ten minutes of samples, one every two seconds; the last value of each is the mean."""
     now = int(time.time() * 1000)
 
     def wave(mean: float, index: int, period: int) -> float:
@@ -88,7 +88,7 @@ def connection(client_id: str | None, rack: str, crossed: int = 0, **more: Any) 
 
 
 def documents() -> dict[str, Any]:
-    """A proxy of rack-a, with one client that says another rack."""
+    """Return the documents of a proxy of rack-a, with one client that names another rack."""
     now = int(time.time() * 1000)
     crosser = connection("billing,diskless_rack_id=rack-b", "rack-b", 900_000_000)
     return {
@@ -162,7 +162,7 @@ def documents() -> dict[str, Any]:
 
 
 class Canned:
-    """What is answered; tests change it while the page is open."""
+    """Answers of the port; tests change them while the page is open."""
 
     def __init__(self) -> None:
         self.documents = documents()
@@ -170,16 +170,16 @@ class Canned:
         self.changes: list[tuple[str, Any]] = []
         self.silent = False
         self.go_on = asyncio.Event()
-        """What is not set holds all answers back."""
+        """Event that lets all answers wait while it is not set."""
         self.go_on.set()
         self.held = asyncio.Event()
-        """An answer is held back, or was."""
+        """Event that is set once an answer has had to wait."""
         self.forbidden = False
         self.underway = 0
         self.most_underway = 0
         self.url = ""
 
-    async def told(self, request: web.Request) -> web.StreamResponse:
+    async def answer_request(self, request: web.Request) -> web.StreamResponse:
         name = request.match_info["name"]
         self.underway += 1
         self.most_underway = max(self.most_underway, self.underway)
@@ -213,10 +213,10 @@ class Canned:
 
 @asynccontextmanager
 async def serving(canned: Canned) -> AsyncIterator[Canned]:
-    """The page and the answers, on a port of 127.0.0.1 that was free."""
+    """Serve the page and the answers on a free port of 127.0.0.1."""
     app = web.Application()
     add_page(app)
-    app.router.add_get("/api/{name}", canned.told)
+    app.router.add_get("/api/{name}", canned.answer_request)
     app.router.add_put("/api/log-level", canned.changed)
     app.router.add_post("/api/drain", canned.changed)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)

@@ -1,4 +1,4 @@
-"""One Chromium for all tests of the page; where it could not be fetched they are skipped."""
+"""One Chromium for all tests of the page; without it they are skipped."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.admin_page.browser import chromium
 
 @pytest_asyncio.fixture(scope="package", loop_scope="package")
 async def browser() -> AsyncIterator[Browser]:
-    """Started on first use."""
+    """Start the browser on first use."""
     try:
         async with chromium() as running:
             yield running
@@ -29,6 +29,6 @@ async def browser() -> AsyncIterator[Browser]:
 
 @pytest_asyncio.fixture(loop_scope="package")
 async def canned() -> AsyncIterator[Canned]:
-    """An admin port with answers that the test can change."""
+    """Return an admin port with answers that the test can change."""
     async with serving(Canned()) as running:
         yield running

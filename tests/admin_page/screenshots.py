@@ -1,7 +1,7 @@
-"""The pictures of docs/admin-page.md: `python -m tests.admin_page.screenshots [--seconds 240] [--to docs/images]`.
+"""Take the pictures of docs/admin-page.md: `python -m tests.admin_page.screenshots [--seconds 240] [--to docs/images]`.
 
-A stack as the demo's, with load in all racks, and one client whose rack is wrong: its client ID says rack-b, while the
-partitions of its classic topic are led, and for this topic also read, in rack-a.
+The stack is like the demo's, with load in all racks, and one client whose rack is wrong: its client ID names rack-b,
+but the partitions of its classic topic are led, and for this topic also read, in rack-a.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ BATCHES_PER_SECOND = 5
 
 
 class Clients:
-    """Threads that produce and consume until they are told to end."""
+    """Threads that produce and consume until they are asked to end."""
 
     def __init__(self) -> None:
         self._ended = threading.Event()
@@ -82,7 +82,7 @@ class Clients:
 
 
 def start_load(stack: Stack, clients: Clients) -> None:
-    """Topics, and clients in all racks."""
+    """Start topics, and clients in all racks."""
     create_topic(stack, ORDERS, "diskless", 12)
     create_topic(stack, EVENTS, "classic", assignment=[[2, 1, 3]] * 3)
     create_topic(stack, LEDGER, "classic", assignment=[[1, 2, 3]] * 3)
@@ -98,7 +98,7 @@ def start_load(stack: Stack, clients: Clients) -> None:
 
 
 async def take(stack: Stack, to: Path, *, whole: bool) -> None:
-    """All pictures, of the proxy that the wrong client goes through."""
+    """Take all pictures, of the proxy that the wrong client uses."""
     url = f"{stack.admin_url('rack-b')}/"
     async with chromium() as browser:
         for name, size, dark, top in (
@@ -125,7 +125,8 @@ async def take(stack: Stack, to: Path, *, whole: bool) -> None:
 
 
 def picture_arguments(description: str | None, seconds: float) -> argparse.Namespace:
-    """What a tool that takes pictures of a stack is told; the directory is there then. `seconds`: by default."""
+    """Parse the arguments of a tool that takes pictures of a stack, and create the directory. `seconds` is a
+    default."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--seconds", type=float, default=seconds, help="of load before a picture is taken")
     parser.add_argument("--to", type=Path, default=ROOT / "docs" / "images", help="directory of the pictures")

@@ -1,4 +1,4 @@
-"""The page on the real admin port, with its headers, refusals and actions, in front of a source that only remembers."""
+"""The page on the real admin port, with its headers, errors and actions, on top of a source that only records."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def test_actions_reach_the_proxy_with_the_token_only(browser: Browser, tmp
             await page.get_by_role("dialog").get_by_role("button", name="Drain").click()
             await expect(outcome).to_have_text("The drain has begun.")
             assert (source.levels, source.drained) == (["warning"], 1)
-            # Chromium itself writes a line for the 401.
+            # Chromium itself logs a line for the 401.
             assert [said for said in seen.complaints if "401" not in said] == []
             assert seen.foreign == []
     finally:

@@ -1,4 +1,4 @@
-"""The page in a real browser, fed by canned answers."""
+"""The page in a real browser, with canned answers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ async def test_axe_finds_nothing_and_nothing_comes_from_elsewhere(
     browser: Browser, canned: Canned, size: tuple[int, int], dark: bool
 ) -> None:
     async with opened(browser, canned.url, size, dark=dark) as seen:
-        # One table of values is like the others, and axe looks at every cell.
+        # All tables of values are alike, and axe looks at every cell, so one is enough.
         for summary in (seen.page.get_by_text("As a table").first, seen.page.get_by_text("How it is reckoned")):
             await summary.click()
         assert await violations(seen.page) == []
@@ -30,7 +30,7 @@ async def test_axe_finds_nothing_and_nothing_comes_from_elsewhere(
         assert (seen.complaints, seen.foreign) == ([], [])
 
 
-async def test_nothing_there_yet(browser: Browser, canned: Canned) -> None:
+async def test_a_page_without_any_data(browser: Browser, canned: Canned) -> None:
     for document in canned.documents.values():
         for key, value in document.items():
             if isinstance(value, list):
@@ -76,7 +76,7 @@ async def test_a_thousand_rows_and_long_and_hostile_names(browser: Browser, cann
         assert (seen.complaints, seen.foreign) == ([], [])
 
 
-async def test_who_crosses_with_rate_price_and_remedy(browser: Browser, canned: Canned) -> None:
+async def test_connections_that_cross_have_rate_price_and_remedy(browser: Browser, canned: Canned) -> None:
     canned.documents["connections"]["connections"] += [
         connection("typo,diskless_rack_id=rack-x", "rack-x", 3),
         connection("web", "rack-a", 2, rack_from="proxy", listener="default broker 3", received_bytes=10**9),
@@ -111,7 +111,7 @@ async def test_who_crosses_with_rate_price_and_remedy(browser: Browser, canned: 
         await expect(row.locator("td").nth(6)).to_have_attribute("title", "0.0864 USD per hour")
 
 
-async def test_a_buffer_that_is_full_says_so_and_a_cache_may_be_full(browser: Browser, canned: Canned) -> None:
+async def test_a_full_buffer_is_flagged_and_a_full_cache_is_not(browser: Browser, canned: Canned) -> None:
     full = canned.documents["overview"]["buffers"][1]
     canned.documents["overview"]["buffers"].append(full | {"name": "cold_cache"})
     async with opened(browser, canned.url) as seen:
@@ -147,9 +147,7 @@ async def test_pause_holds_values(browser: Browser, canned: Canned) -> None:
         await expect(seen.page.locator("#facts")).to_contain_text("9.9.9")
 
 
-async def test_a_round_that_is_under_way_when_values_are_held_shows_nothing_more(
-    browser: Browser, canned: Canned
-) -> None:
+async def test_a_round_in_progress_shows_nothing_after_a_pause(browser: Browser, canned: Canned) -> None:
     async with opened(browser, canned.url) as seen:
         canned.go_on.clear()
         async with asyncio.timeout(60):
@@ -166,7 +164,7 @@ async def test_a_round_that_is_under_way_when_values_are_held_shows_nothing_more
         assert canned.most_underway == 1
 
 
-async def test_what_crosses_two_borders_counts_twice(browser: Browser, canned: Canned) -> None:
+async def test_bytes_that_cross_two_borders_count_twice(browser: Browser, canned: Canned) -> None:
     canned.documents["overview"]["flows"] = [flow("classic", "produce", "rack-b", "rack-c", 1e6, 0.144, borders=2)]
     async with opened(browser, canned.url) as seen:
         await expect(seen.page.locator(".tiles .crossing")).to_contain_text("2.00 MB/s")
@@ -174,7 +172,7 @@ async def test_what_crosses_two_borders_counts_twice(browser: Browser, canned: C
         await expect(seen.page.locator("#flow-table tbody tr")).to_contain_text("600 MB")
 
 
-async def test_by_keyboard_alone(browser: Browser, canned: Canned) -> None:
+async def test_the_page_works_with_the_keyboard_alone(browser: Browser, canned: Canned) -> None:
     async with opened(browser, canned.url) as seen:
         page = seen.page
         focused = page.locator(":focus")
@@ -224,7 +222,7 @@ async def test_the_theme_can_be_chosen(browser: Browser, canned: Canned) -> None
         assert await seen.page.evaluate(ground) != light
 
 
-async def test_actions_by_token(browser: Browser, canned: Canned) -> None:
+async def test_actions_need_the_token(browser: Browser, canned: Canned) -> None:
     async with opened(browser, canned.url) as seen:
         page, outcome = seen.page, seen.page.locator(".outcome")
         await page.get_by_role("button", name="Set log level").click()

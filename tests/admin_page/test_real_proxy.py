@@ -20,7 +20,7 @@ RECORD = b"\x5a" * 100_000
 
 
 def send(producer: Producer, topic: str) -> None:
-    """A few megabytes, all acknowledged."""
+    """Send a few megabytes, and wait until all are acknowledged."""
     failed: list[object] = []
     for _ in range(40):
         producer.produce(
@@ -30,7 +30,7 @@ def send(producer: Producer, topic: str) -> None:
     assert failed == []
 
 
-async def test_a_client_whose_rack_is_wrong_is_shown_with_what_it_costs(stack: Stack, browser: Browser) -> None:
+async def test_a_client_whose_rack_is_wrong_is_shown_with_its_cost(stack: Stack, browser: Browser) -> None:
     topic = await asyncio.to_thread(new_topic, stack, "wrong-rack", DISKLESS)
     client_id = f"billing-{uuid.uuid4().hex[:6]},diskless_rack_id=rack-misspelt"
     producer = Producer(
@@ -49,7 +49,7 @@ async def test_a_client_whose_rack_is_wrong_is_shown_with_what_it_costs(stack: S
         flow = page.locator("#flow-table tr.marked", has_text="unknown").filter(has_text="produce")
         await expect(flow.locator("td").nth(7)).to_have_text(re.compile(r"\$0\.0+[1-9]"))
 
-        # Rates come with the next look of the proxy, while records are on their way.
+        # The proxy computes rates at its next sample, while records are on their way.
         async def keep_sending() -> None:
             while True:
                 await asyncio.to_thread(send, producer, topic)

