@@ -1,4 +1,4 @@
-"""The brokers' own defaults of what a topic may leave unset, asked of a broker (DescribeConfigs, API key 32)."""
+"""The brokers' defaults for configs that a topic may leave unset, read from a broker (DescribeConfigs, API key 32)."""
 
 from __future__ import annotations
 
@@ -33,21 +33,24 @@ class RetentionDefaults(NamedTuple):
 
 
 async def retention_defaults(cluster: Cluster) -> RetentionDefaults:
-    """As the brokers apply them. Raises BrokerUnreachable, and DefaultsRefused where the principal may not ask."""
+    """Return the defaults as the brokers apply them.
+
+    Raises BrokerUnreachable, and DefaultsRefused if the principal may not read them.
+    """
     return read_defaults(await broker_configs(cluster, (*_UNITS_MS, _RETENTION_BYTES, _CLEANUP_POLICY)))
 
 
 async def broker_configs(cluster: Cluster, names: tuple[str, ...]) -> dict[str, str | None]:
-    """Configs of one of the brokers, by name; those that it does not know are missing.
+    """Return configs of one of the brokers by name, without those that it does not know.
 
-    Raises BrokerUnreachable, also where none tells for a reason that may pass, ProtocolError, and DefaultsRefused where
-    the principal may not ask.
+    Raises BrokerUnreachable (also if no broker answers for a reason that may pass), ProtocolError, and DefaultsRefused
+    if the principal may not read them.
     """
     from kio.schema.describe_configs.v4.request import DescribeConfigsRequest
 
     if not cluster.view.brokers:
         raise BrokerUnreachable("no broker is known")
-    # A broker tells of itself only, and the service connection is to any of them: the others' results are errors.
+    # A broker describes only itself, and the service connection is to any broker: results for the others are errors.
     resources = tuple(
         nested(DescribeConfigsRequest, "resources")(
             resource_type=_BROKER, resource_name=str(node_id), configuration_keys=names
@@ -61,10 +64,10 @@ async def broker_configs(cluster: Cluster, names: tuple[str, ...]) -> dict[str, 
         if not result.error_code.value:
             return {str(config.name): config.value for config in result.configs}
     errors = sorted({result.error_code.name for result in response.results})
-    told = f"DescribeConfigs of the brokers answers {', '.join(errors) or 'nothing'}"
+    found = f"DescribeConfigs of the brokers answers {', '.join(errors) or 'nothing'}"
     if any(result.error_code.value == CLUSTER_AUTHORIZATION_FAILED for result in response.results):
-        raise DefaultsRefused(told)
-    raise BrokerUnreachable(f"{told}; the one that was asked may not be among those that it knows")
+        raise DefaultsRefused(found)
+    raise BrokerUnreachable(f"{found}; the broker that was asked may not know itself yet")
 
 
 def read_defaults(configs: Mapping[str, str | None]) -> RetentionDefaults:

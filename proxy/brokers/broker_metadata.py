@@ -48,13 +48,13 @@ class Known(NamedTuple):
 
     cluster_id: str
     topics: dict[bytes, KnownTopic]
-    """By ID."""
+    """Topics by ID."""
     denied: frozenset[bytes]
-    """IDs of which the broker says that it knows no such topic; not those that it does not let the proxy see."""
+    """IDs of topics that the broker does not know. Topics that the proxy may not see are not among them."""
 
 
 async def ask_topics(connection: ServiceConnection, topic_ids: Sequence[bytes] | None) -> Known:
-    """Ask for topics by ID, at most TOPICS_PER_STEP; for all where None. Raises BrokerUnreachable, ProtocolError."""
+    """Request topics by ID, at most TOPICS_PER_STEP, or all if None. Raises BrokerUnreachable and ProtocolError."""
     body = await connection.ask(METADATA, _VERSION, _request(topic_ids))
     known: dict[bytes, KnownTopic] = {}
     denied = set()
@@ -87,7 +87,8 @@ async def ask_leaders(connection: ServiceConnection, topic_ids: Sequence[bytes])
 async def list_offsets(
     broker: ServiceConnection, partitions: Iterable[Partition], timestamp: int, *, replica_id: int = CONSUMER
 ) -> dict[Partition, int]:
-    """Return the offsets of at most PARTITIONS_PER_STEP partitions, without those that the broker answers an error for.
+    """Return the offsets of at most PARTITIONS_PER_STEP partitions, without partitions for which the answer is an
+    error.
 
     Raises BrokerUnreachable and ProtocolError.
     """
@@ -122,9 +123,9 @@ def _request(topic_ids: Sequence[bytes] | None) -> bytes:
 
 
 async def denied_by_all(cluster: Cluster, topic_ids: Sequence[bytes]) -> frozenset[bytes]:
-    """Those of the topics, at most TOPICS_PER_STEP, that not one live broker of the registry's cluster knows.
+    """Return which of the topics, at most TOPICS_PER_STEP, no live broker of the registry's cluster knows.
 
-    Raises BrokerUnreachable where any of the live brokers can't be asked, and ProtocolError.
+    Raises BrokerUnreachable if any of the live brokers can't be asked, and ProtocolError.
     """
     if not cluster.view.brokers:
         raise BrokerUnreachable("no broker is known")

@@ -1,4 +1,4 @@
-"""The brokers behind the proxy: their addresses and racks, learnt from their own Metadata and kept fresh."""
+"""The brokers behind the proxy: their addresses and racks, learned from their own Metadata and kept fresh."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class ClusterView(NamedTuple):
     brokers: dict[int, Broker]
 
     def with_address(self, address_of: Callable[[int], object | None]) -> ClusterView:
-        """Only those that clients can be told of."""
+        """Return only the brokers that may be named to clients."""
         return ClusterView({node: broker for node, broker in self.brokers.items() if address_of(node) is not None})
 
 
@@ -44,7 +44,7 @@ class Cluster:
         self._bootstrap = [parse_address(address) for address in settings.brokers.bootstrap]
         self.view = ClusterView({})
         self.cluster_id = ""
-        """Of the Kafka cluster; empty before the first answer."""
+        """ID of the Kafka cluster; empty before the first answer."""
         self.failure: str | None = "not asked yet"
         """Why the brokers can't be reached, for `/readyz`; None when they can."""
         self.access = BrokerAccess(settings)
@@ -97,7 +97,7 @@ class Cluster:
         self._take_brokers(live.keys())
 
     async def connect(self, node_id: int | None, protocol: BrokerConnection) -> None:
-        """Connect to a broker, or to any live one where `node_id` is None. Raises BrokerUnreachable."""
+        """Connect to a broker, or to any live broker if `node_id` is None. Raises BrokerUnreachable."""
         if node_id is None:
             failures, cause = [], None
             for host, port in self._service_addresses():

@@ -1,6 +1,6 @@
 """The proxy's own authentication to brokers, on its service connections (settings `brokers.sasl`).
 
-Credentials in files are read at each authentication, so that what has been renewed is used from the next one on.
+Credentials in files are read at each authentication, so renewed credentials are used from the next authentication on.
 """
 
 from __future__ import annotations
@@ -71,17 +71,18 @@ class Login:
             answer = await connection.ask(
                 SASL_AUTHENTICATE, AUTHENTICATE_VERSION, build_authenticate(token), self._client_id
             )
-            told = parse_authenticate_response(answer, AUTHENTICATE_VERSION)
-            if told.error_code != NONE:
+            result = parse_authenticate_response(answer, AUTHENTICATE_VERSION)
+            if result.error_code != NONE:
                 raise LoginFailed(
-                    f"brokers.sasl: the broker refuses the proxy's credentials: {told.error_message or told.error_code}"
-                    f"; see username, password or token of mechanism {self._settings.mechanism}"
+                    f"brokers.sasl: the broker rejects the proxy's credentials: "
+                    f"{result.error_message or result.error_code}"
+                    f"; check username, password or token of mechanism {self._settings.mechanism}"
                 )
-            lifetime_ms = told.session_lifetime_ms
-            token = mechanism.respond(told.auth_bytes)
+            lifetime_ms = result.session_lifetime_ms
+            token = mechanism.respond(result.auth_bytes)
             if self._settings.mechanism == "OAUTHBEARER" and token is not None:
-                raise LoginFailed(f"brokers.sasl: the broker refuses the token: {refusal(told.auth_bytes)}; renew it")
-        raise LoginFailed(f"the broker asked for more than {_MAX_ROUNDS} tokens; see brokers.sasl.mechanism")
+                raise LoginFailed(f"brokers.sasl: the broker rejects the token: {refusal(result.auth_bytes)}; renew it")
+        raise LoginFailed(f"the broker asked for more than {_MAX_ROUNDS} tokens; check brokers.sasl.mechanism")
 
     async def _mechanism(self) -> SaslMechanism:
         settings = self._settings

@@ -19,14 +19,14 @@ from proxy.wire.primitives import Buffer
 
 SERVICE_CLIENT_ID = "diskless-proxy"
 _RENEW_AT = 0.85
-"""Of a session's lifetime, as Kafka's own clients."""
+"""Share of a session's lifetime after which the proxy authenticates again, as in Kafka's own clients."""
 
 
 class BrokerAccess:
     """How brokers are reached: with TLS or without, and with which credentials of the proxy's own."""
 
     def __init__(self, settings: Settings) -> None:
-        """Raises TlsError where the files of `brokers.tls` can't be used."""
+        """Raise TlsError if the files of `brokers.tls` can't be used."""
         brokers = settings.brokers
         self._connect_timeout_s = brokers.connect_timeout_ms / 1000
         self._login_timeout_s = brokers.request_timeout_ms / 1000
@@ -102,7 +102,10 @@ class ServiceConnection:
         self._connecting = asyncio.Lock()
 
     async def ask(self, api_key: int, api_version: int, body: list[Buffer] | bytes) -> memoryview:
-        """As `BrokerConnection.ask`, within the request timeout. Raises BrokerUnreachable, with the addresses tried."""
+        """Send a request as `BrokerConnection.ask` does, within the request timeout.
+
+        Raises BrokerUnreachable, with the addresses that were tried.
+        """
         connection = await self._connected()
         try:
             # In the very step in which `_connected` returned: the next one may begin to authenticate again.

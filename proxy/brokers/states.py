@@ -1,4 +1,4 @@
-"""Who has which partition: of one topic, as a broker's Metadata said it last."""
+"""Leaders and replicas of one topic's partitions, as a broker's Metadata last had them."""
 
 from __future__ import annotations
 
@@ -15,4 +15,4 @@ class ClassicTopic(NamedTuple):
     name: str
     topic_id: bytes
     partitions: dict[int, PartitionState]
-    """By index; the first of the replicas is the preferred leader. Not to be changed."""
+    """Partitions by index; the first replica is the preferred leader. Do not change it."""

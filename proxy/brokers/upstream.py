@@ -37,7 +37,7 @@ class BrokerUnreachable(Exception):
 
 
 class Expected(Protocol):
-    """Who waits for the next answer of a broker."""
+    """The receiver of a broker's next answer."""
 
     @property
     def correlation_id(self) -> int | None:
@@ -60,7 +60,7 @@ class Awaiting(Expected, Protocol):
     """Waits for the answer to a question of the proxy's own."""
 
     answer: asyncio.Future[memoryview]
-    """The whole answer; BrokerUnreachable or ConnectionError where none comes."""
+    """The whole answer; BrokerUnreachable or ConnectionError if none comes."""
 
 
 class BrokerConnection(asyncio.Protocol):
@@ -105,7 +105,7 @@ class BrokerConnection(asyncio.Protocol):
         return None
 
     def connection_lost(self, error: Exception | None) -> None:
-        """asyncio: the end, whoever wanted it."""
+        """Handle the end of the connection, whichever side closed it (called by asyncio)."""
         self.lost = True
         self._drop_answers()
         self.expected.clear()
@@ -198,21 +198,22 @@ class BrokerConnection(asyncio.Protocol):
         self.close()
 
     def close(self) -> None:
-        """End the connection; what is open is lost."""
+        """End the connection; open requests are lost."""
         if self.transport is not None and not self.lost:
             self.transport.abort()
 
     def finish(self, within_s: float, memory: MemoryBudget, *, effects: bool) -> bool:
-        """End the connection; the broker has first what it would not have answered (acks=0). Whether that waits.
+        """End the connection after the broker has what it would not have answered (acks=0). Return whether that waits.
 
-        `effects`: whether answers are due to requests that do more than ask; those are let out, too, where they are
-        still here. So are the answers due before, which are dropped: a socket that is closed while the other side still
-        sends throws away what waits in it. All of it is of the memory budget until then, or until time is up.
+        `effects` says whether answers are due to requests that change something; if so, these requests are sent too, if
+        they are still here. The answers due before are read and dropped, because a socket that is closed while the
+        other side still sends discards the data that waits in it. All of it counts against the memory budget until
+        then, or until time is up.
         """
         if self.transport is None or self.lost:
             return False
         unsent_bytes = self.transport.get_write_buffer_size()
-        # A transport with TLS does not tell what waits in the socket's own beneath it.
+        # A TLS transport does not report the data that waits in the socket beneath it.
         all_sent = not unsent_bytes and self.transport.get_extra_info("ssl_object") is None
         answers_due = bool(self.expected) or self._current is not None
         waits = self.wrote_unanswered and (answers_due or not all_sent)
@@ -229,7 +230,7 @@ class BrokerConnection(asyncio.Protocol):
         self._let_go = let_go
         self._drop_answers()
         self._finishing = True
-        self.transport.set_write_buffer_limits(high=0)  # `resume_writing` tells when all is sent
+        self.transport.set_write_buffer_limits(high=0)  # `resume_writing` is called when all is sent
         self.resume_reading()
         self._end_if_finished()
         return True
@@ -240,7 +241,7 @@ class BrokerConnection(asyncio.Protocol):
             self.expected.pop()
 
     def _drop_answers(self) -> None:
-        """Who waits for an answer waits no more; what comes nevertheless is read, and is nobody's."""
+        """Stop waiting for answers; answers that come nevertheless are read and dropped."""
         current, expected = self._current, tuple(self.expected)
         self._current = None if current is None else _Dropped(current.correlation_id)
         self.expected = deque(_Dropped(one.correlation_id) for one in expected)
@@ -261,10 +262,10 @@ class BrokerConnection(asyncio.Protocol):
         client_id: str | None,
         question: Awaiting | None = None,
     ) -> memoryview:
-        """Send a request of the proxy's own; the body of the answer, without its header.
+        """Send a request of the proxy's own; return the body of the answer, without its header.
 
-        `question`: who waits for the answer, where it is not simply to be held. Raises BrokerUnreachable. Cancelling it
-        leaves the answer to be read and dropped.
+        `question` receives the answer if it is not simply to be held. Raises BrokerUnreachable. After a cancellation
+        the answer is read and dropped.
         """
         if question is None:
             question = Question(asyncio.get_running_loop().create_future())
@@ -316,7 +317,7 @@ class Question:
 
 
 class _Dropped:
-    """Takes an answer that nobody waits for any more."""
+    """Receives an answer that nobody waits for any more."""
 
     __slots__ = ("correlation_id",)
 
@@ -331,16 +332,16 @@ class _Dropped:
         """Its holding had begun before."""
 
     def response_part(self, part: memoryview, last: bool) -> None:
-        """Nobody's."""
+        """Drop the part."""
 
     def response_lost(self) -> None:
-        """Nobody minds."""
+        """Do nothing."""
 
 
 async def connect_broker(
     host: str, port: int, protocol: BrokerConnection, timeout_s: float, tls: ssl.SSLContext | None = None
 ) -> BrokerConnection:
-    """Connect `protocol`, with TLS where a context is given. Raises BrokerUnreachable, naming address and cause."""
+    """Connect `protocol`, with TLS if a context is given. Raises BrokerUnreachable, naming address and cause."""
     loop = asyncio.get_running_loop()
     server_name = None if tls is None else host
     handshake_timeout_s = None if tls is None else timeout_s

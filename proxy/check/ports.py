@@ -47,7 +47,7 @@ def check_joined(settings: Settings, brokers: Collection[int], fleet: Collection
                 unlisted.append(node_id)
             except StartError as problem:
                 finding = from_error(Kind.PORTS, "", problem)
-                text = f"{finding.text}, so clients are not told of broker {node_id}"
+                text = f"{finding.text}, so clients do not get the address of broker {node_id}"
                 found.append(error(Kind.PORTS, "", text, finding.remedy))
         if unlisted:
             ids = ", ".join(map(str, unlisted))

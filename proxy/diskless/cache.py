@@ -19,18 +19,18 @@ from proxy.records.batches import BatchBounds, RecordsError, check_offsets, patc
 from proxy.storage.interface import ObjectStorage, StorageError
 
 RUN_BYTES = 500
-"""Memory that a remembered run takes beside its bytes, and each of its batches (`BATCH_BYTES`)."""
+"""Memory that a cached run takes in addition to its bytes and its batches (`BATCH_BYTES` each)."""
 BATCH_BYTES = 200
 _COUNTED: ContextVar[list[None] | None] = ContextVar("counted_gets", default=None)
-"""Of the task that reads, and of those that it starts: one entry for each GET that it caused."""
+"""Counter of the task that reads, and of the tasks that it starts: one entry for each GET that it caused."""
 _LIKELY_DECAY = 8
-"""Each smaller block that is read takes one part in so many off the size that the next one is taken to have."""
+"""Weight of a smaller block: its size moves the expected size of the next block by one part in this many."""
 
 
 def count_gets() -> list[None]:
     """Begin to count what the current task, and tasks that it starts from now on, read from object storage.
 
-    Grows by one for each GET, of any cache; what somebody else is reading already is not counted.
+    The list grows by one for each GET, by any cache. Blocks that are already being read for others are not counted.
     """
     counted: list[None] = []
     _COUNTED.set(counted)
@@ -64,17 +64,20 @@ class _Entry:
 
 
 class BlockCache:
-    """Reads rows by way of blocks of `block_bytes`, and keeps at most `capacity_bytes`: what was used last.
+    """Reads rows by way of blocks of `block_bytes`, and keeps at most `capacity_bytes` of the last used ones.
 
-    A segment smaller than a block is read whole in one GET. No more blocks are read at a time than fit in full. One
-    that is being read counts with the size that blocks had of late: what a storage of small segments is asked for would
-    else push out everything, to make room that it does not take. A run that crosses blocks is joined into an entry of
-    its own; only while that is done may it stand above the capacity. `max_gets`: at a time, where fewer than fit.
-    `merged_block_bytes`: the same for merged objects, in which what is read next lies behind what is read now; less
-    where `max_gets` of them would not fit, and halved while there is no room for two of each segment of which something
-    is here (one that is read, and the one before, with what crosses them): each may be some reader's, who would find
-    that the rest of a block had to go for the others'.
-    `leader_epoch`: the constant partition leader epoch of all batches.
+    A segment smaller than a block is read whole in one GET. No more blocks are read at a time than fit in full. A block
+    that is being read counts with the recent size of blocks: otherwise reads from a storage of small segments would
+    push out everything, to make room that they do not need. A run that crosses blocks is joined into an entry of its
+    own. Only while it is joined may it exceed the capacity. `max_gets` is the maximum number of reads at a time, if
+    fewer than fit.
+
+    `merged_block_bytes` is the block size for merged objects, in which the next read is likely to be after the current
+    one. The size is smaller if `max_gets` blocks would not fit. It is halved as long as there is no room for two blocks
+    of each segment in the cache (the one being read and the one before, with the runs that cross them). Each of these
+    may have its own reader, which would find the rest of its block evicted for other readers.
+
+    `leader_epoch` is the constant partition leader epoch of all batches.
     """
 
     def __init__(
@@ -92,21 +95,22 @@ class BlockCache:
         self._block_bytes = min(block_bytes, capacity_bytes)
         most = max(self._block_bytes, capacity_bytes // (max_gets or 1))
         self._merged_sizes = [self._block_bytes if merged_block_bytes is None else min(merged_block_bytes, most)]
-        """Of blocks of merged objects, from the largest on."""
+        """Sizes of blocks of merged objects, the largest first."""
         while self._merged_sizes[-1] >= 2 * self._block_bytes:
             self._merged_sizes.append(self._merged_sizes[-1] // 2)
         self._likely_bytes = {size: size for size in (self._block_bytes, *self._merged_sizes)}
-        """Of a block that is to be read, by its nominal size: the largest of late, as many segments are smaller."""
+        """Expected bytes of a block, by its nominal size: the largest recent size, because many segments are
+        smaller."""
         self._leader_epoch = leader_epoch
         self._entries: OrderedDict[_Key, _Entry] = OrderedDict()
         self._entries_of = Counter[bytes]()
-        """By segment."""
+        """Number of entries by segment."""
         self._loading: dict[_Key, asyncio.Task[_Entry]] = {}
         self._largest_block_bytes = max(self._likely_bytes)
         self._max_gets = max_gets
         self._block_reads = self._reads_that_fit()
         self.used_bytes = 0
-        """By entries, and reserved for what is being read or joined."""
+        """Bytes of entries, plus those reserved for blocks that are being read or joined."""
         self.hits = 0
         self.misses = 0
         self.get_count = 0
@@ -129,20 +133,20 @@ class BlockCache:
         return run
 
     def block_of(self, row: Row) -> Hashable:
-        """What has to be in memory for the row: rows with the same one come with the same read."""
+        """Return a key of the block that the row needs: rows with the same key come with the same read."""
         return self._key(row)
 
     def likely_bytes(self, row: Row) -> int:
-        """What the row's block takes when it has been read, as far as can be told before."""
+        """Return the expected size of the row's block once it is read."""
         _, position, length, size = self._key(row)
         is_block = length == size and not position % size
         return self._likely_bytes[size] if is_block else self._likely_bytes[size] + length
 
     async def run(self, row: Row) -> PatchedRun:
-        """Return the row's batches, read from object storage where they are not in memory.
+        """Return the row's batches, from object storage if they are not in memory.
 
-        Raises ObjectMissing where the segment is gone (its coordinates are stale), StorageError if it cannot be read
-        or does not hold what the row says. Failures are not remembered. A cancelled reader leaves the others alone.
+        Raises ObjectMissing if the segment is gone (its coordinates are stale), StorageError if it can't be read or
+        does not hold what the row says. Failures are not cached. A cancelled reader does not affect the others.
         """
         run = self.cached(row)
         if run is not None:
@@ -163,9 +167,9 @@ class BlockCache:
             self._keep(key, entry)
 
     def resize(self, capacity_bytes: int) -> None:
-        """Keep at most so much from now on, and at least one block: these stay as large as they are."""
+        """Keep at most this much from now on, and at least one block, because blocks keep their size."""
         self.capacity_bytes = max(capacity_bytes, self._largest_block_bytes)
-        self._block_reads = self._reads_that_fit()  # beside those that are under way
+        self._block_reads = self._reads_that_fit()  # in addition to those under way
         self._make_room(0)
 
     async def close(self) -> None:
@@ -261,7 +265,7 @@ class BlockCache:
     def _patched(self, key: _Key, entry: _Entry, row: Row) -> PatchedRun:
         """Return the row's part of an entry with its offsets set.
 
-        Raises StorageError if it is not what the row says.
+        Raises StorageError if the part does not match the row.
         """
         place = (row.position, row.length)
         known = entry.runs.get(place)
@@ -313,7 +317,7 @@ class BlockCache:
         return kept
 
     def _make_room(self, size: int) -> bool:
-        """Let go of what was used longest ago, until `size` bytes more fit; False if they can't."""
+        """Evict the least recently used entries until `size` bytes more fit; return False if they can't."""
         while self.used_bytes + size > self.capacity_bytes and self._entries:
             self._forget(next(iter(self._entries)))
             self.evictions += 1

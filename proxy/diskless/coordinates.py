@@ -1,14 +1,14 @@
 """Batch coordinates of the tails of diskless logs, kept up to date by announcements, and readers that wait for more.
 
-What is kept here is never the authority on what does *not* exist: offsets outside of it are asked of the coordinator.
-A tail is a range of rows that ends at the high watermark. It grows by announcements that fit to its end; one that does
-not fit, or a lost subscription, throws it away.
+The tails are never the authority on what does *not* exist: for offsets outside of them the coordinator is asked. A tail
+is a range of rows that ends at the high watermark. It grows by announcements that fit to its end. An announcement that
+does not fit, or a lost subscription, discards it.
 
-After some seconds rows are asked for again, as others may have taken their place: nobody announces a merge or a
-compaction. After a merge the old rows lead to the same records; after a compaction whoever went on with them could
-read a record from the old ones, and from the new ones no longer read that it was deleted. While the coordinator can't
-be reached rows are read without its word, for a limited time: this proxy may be the only one that is cut off, and the
-log trimmed, compacted or deleted meanwhile.
+After some seconds rows are requested again, because others may have replaced them: merges and compactions are not
+announced. After a merge the old rows lead to the same records. After a compaction, a reader that continued with the old
+rows could read a record from them and then miss, in the new ones, that the record was deleted. While the coordinator
+can't be reached, rows are read without asking it, for a limited time: this proxy may be the only one that is cut off,
+and the log may be trimmed, compacted or deleted meanwhile.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ _ROWS_TRUSTED_S = 15.0
 """At least; at most three times as long, which is less than the grace of objects that nothing uses (`garbage.grace_ms`)
 by default."""
 _NOT_ASKED_S = 5.0
-"""After a failure of the coordinator it is not asked about old rows for so long: each call may take long to fail."""
+"""Pause after a failure of the coordinator, in which it is not asked about old rows: each call may take long to
+fail."""
 
 
 class _Tail:
@@ -81,12 +82,12 @@ class _Tail:
 
 
 class Coordinates:
-    """Finds rows, from memory where it can be sure of them, else by asking the coordinator."""
+    """Finds rows, from memory if that is certain to be right, otherwise by asking the coordinator."""
 
     def __init__(
         self, coordinator: Coordinator, *, max_age_s: float = 60.0, now_s: Callable[[], float] = time.monotonic
     ) -> None:
-        """`max_age_s`: `fetch.coordinates_max_age_ms`. `now_s`: seconds, of a clock that nobody sets."""
+        """Take `fetch.coordinates_max_age_ms` as `max_age_s`, and a monotonic clock in seconds as `now_s`."""
         self._coordinator = coordinator
         self.max_age_s = max_age_s
         self._now_s = now_s
@@ -99,9 +100,9 @@ class Coordinates:
         self._throttled_log = ThrottledLog(now_s)
 
     async def locate(self, requests: Sequence[FindRequest], *, trust_ends: bool) -> list[LogAnswer]:
-        """Where each request's rows lie; KAFKA_STORAGE_ERROR where only the coordinator knows, and does not answer.
+        """Return the rows for each request; KAFKA_STORAGE_ERROR if only the coordinator knows them and does not answer.
 
-        `trust_ends`: take a remembered high watermark for the end of the log, as a reader may that has asked the
+        With `trust_ends` a cached high watermark counts as the end of the log. A reader may do that if it has asked the
         coordinator in this same request and has been listening since.
         """
         answers: list[LogAnswer | None] = [self._remembered(request, trust_ends) for request in requests]
@@ -153,9 +154,10 @@ class Coordinates:
                 self._take(announcement)
 
     def note(self, topic_id: bytes, partition: int, log_start_offset: int, high_watermark: int = -1) -> None:
-        """What the coordinator has said of a log beside `find`: no reader is told of less from now on.
+        """Take over bounds of a log that the coordinator gave other than by `find`; no later answer goes below them.
 
-        Who was answered by this proxy reads here what it was answered, also before the announcement of it has come.
+        So a client that this proxy has answered can read here what it was answered, even before the announcement has
+        come.
         """
         tail = self._tails.get((topic_id, partition))
         if tail is not None:
@@ -163,7 +165,7 @@ class Coordinates:
             self._raise_log_start(tail, log_start_offset)
 
     def note_committed(self, answers: Iterable[RunAnswer]) -> None:
-        """As `note`, of what commits answer."""
+        """Call `note` with the bounds in the answers of commits."""
         for answer in answers:
             self.note(answer.topic_id, answer.partition, answer.log_start_offset, answer.high_watermark)
 
@@ -200,7 +202,7 @@ class Coordinates:
         return LogAnswer(NONE, tuple(chosen), tail.log_start_offset, tail.high_watermark)
 
     def _learn(self, request: FindRequest, answer: LogAnswer) -> None:
-        """Begin a tail where an answer reaches the end of the log."""
+        """Begin a tail if an answer reaches the end of the log."""
         partition = request.topic_id, request.partition
         if not self._following or answer.error_code != NONE:
             self._tails.pop(partition, None)

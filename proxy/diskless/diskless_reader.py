@@ -1,13 +1,13 @@
 """Reads diskless partitions for a Fetch: coordinates, then the rack-local caches, under Kafka's byte limits.
 
-Partitions are read in the request's order; the first batch of the whole answer is exempt from the limits, every other
-one must fit what is left of the request's and of its partition's (KIP-74).
+Partitions are read in the request's order. The first batch of the whole answer is exempt from the limits. Every other
+batch must fit in what is left of the request's limit and of its partition's (KIP-74).
 
-What is not in memory is read for all partitions at the same time, as much as the answer and the caches can hold, for a
-limited time. A partition's records then end at the first row that is not there, as long as the answer has something:
-the client asks for the rest, and rotates its partitions, so that each is the first at some time.
+Blocks that are not in memory are read for all partitions at the same time, as many as the answer and the caches can
+hold, for a limited time. A partition's records then end at the first row that is missing, as long as the answer has
+something. The client requests the rest, and rotates its partitions, so that each is the first at some time.
 
-A segment that is gone tells that its coordinates are old: the coordinator is asked where the records are now.
+If a segment is gone, its coordinates are old: the coordinator is asked for the new ones.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class ReadRequest(NamedTuple):
 
 
 class PartitionRead(NamedTuple):
-    """What was read: whole batches, the first of which holds the offset asked for."""
+    """Result of a read: whole batches, the first of which holds the requested offset."""
 
     error_code: int
     records: list[Buffer]
@@ -103,7 +103,7 @@ class DisklessReader:
     def _choose(
         self, requests: Sequence[ReadRequest], answers: Sequence[LogAnswer], max_bytes: int, first_exempt: bool
     ) -> HeldRows:
-        """Return the rows that the answer will be made of, as far as their lengths tell."""
+        """Return the rows that the answer will consist of, as far as their lengths show."""
         chosen = HeldRows(self._rows)
         left = max_bytes
         for request, answer in zip(requests, answers, strict=True):
@@ -117,7 +117,7 @@ class DisklessReader:
         return chosen
 
     async def _elsewhere(self, request: ReadRequest, gone: Row, limit: int, first_exempt: bool) -> PartitionRead:
-        """The coordinates that were remembered are old: what the coordinator says now, or
+        """Ask the coordinator again after cached coordinates turned out to be old; return its answer, or
         KAFKA_STORAGE_ERROR."""
         wanted = FindRequest(request.topic_id, request.partition, request.offset, limit)
         for _ in range(_MAX_LOOKS):
@@ -139,14 +139,14 @@ class DisklessReader:
     def _partition(
         self, request: ReadRequest, answer: LogAnswer, rows: HeldRows, limit: int, first_exempt: bool
     ) -> PartitionRead:
-        """Raises _RowGone where the first row's segment is gone. What lies before a later one that is gone is given."""
+        """Return the rows up to the first one whose segment is gone. Raises _RowGone if that is the very first row."""
         if answer.error_code != NONE:
             return PartitionRead(answer.error_code, [], 0, answer.log_start_offset, answer.high_watermark)
         if not answer.rows and request.offset < answer.high_watermark:
             return _gap(request.offset, answer, limit, first_exempt)
         records: list[Buffer] = []
         size, error_code = 0, NONE
-        # The coordinator tells of no more rows than the limit takes, nor of very many.
+        # The coordinator returns no more rows than the limit takes, and not very many.
         more = bool(answer.rows) and answer.rows[-1].last_offset + 1 < answer.high_watermark
         for row in answer.rows:
             if size >= limit and not (first_exempt and not size):
@@ -177,16 +177,15 @@ class DisklessReader:
 
 
 def _is_told(request: ReadRequest, answer: LogAnswer) -> bool:
-    """Return whether a reader is told something of a partition for which no object is read, so that others need not
-    wait."""
+    """Return whether the answer has something although no object is read, so that other partitions need not wait."""
     is_gap = not answer.rows and request.offset < answer.high_watermark
     return answer.error_code == KAFKA_STORAGE_ERROR or (answer.error_code == NONE and is_gap)
 
 
 def _gap(offset: int, answer: LogAnswer, limit: int, first_exempt: bool) -> PartitionRead:
-    """What leads a reader over offsets at the log's end that no record has: they are left when a loss is accepted.
+    """Return a batch that leads a reader over offsets at the log's end without records, which an accepted loss leaves.
 
-    A reader that got nothing would stay where it is until somebody writes, and never reach the end that it is told of.
+    A reader that got nothing would stay at its offset until the next write, and never reach the end that it sees.
     """
     batch = empty_batch(offset, answer.high_watermark, _LEADER_EPOCH)
     records: list[Buffer] = [batch] if first_exempt or len(batch) <= limit else []

@@ -1,6 +1,7 @@
-"""How large the coordinator's indexes are, and which shards take no more rows (`redis.max_index_bytes`).
+"""The size of the coordinator's indexes, and the shards that accept no more rows (`redis.max_index_bytes`).
 
-The coordinator itself refuses commits over the limit. This looks ahead: what would be refused is not even uploaded.
+The coordinator itself rejects commits over the limit. This module looks ahead, so that batches that would be rejected
+are not even uploaded.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ LOOK_INTERVAL_S = 5.0
 FULL_LOOK_INTERVAL_S = 1.0
 """While a shard is full, so that producers soon go on when there is room again."""
 FULL_THROTTLE_MS = 1_000
-"""Told to producers as the throttle time, with a retriable error: they ask again after it."""
+"""Throttle time that producers get with a retriable error; they retry after it."""
 FULL_MESSAGE = "the index of this partition's shard has reached redis.max_index_bytes"
 
 
@@ -29,13 +30,13 @@ class IndexWatch:
 
     def __init__(self, coordinator: Coordinator, settings: config.Redis) -> None:
         self.sizes: Sequence[IndexSize] = ()
-        """By shard; empty before the first look."""
+        """Sizes by shard; empty before the first look."""
         self._coordinator = coordinator
         self._settings = settings
         self._full: frozenset[int] = frozenset()
 
     def is_full(self, topic_id: bytes, partition: int) -> bool:
-        """Return whether a commit to the partition would be refused for want of room."""
+        """Return whether a commit to the partition would be rejected for lack of room."""
         return bool(self._full) and shard_of(partition_key(topic_id, partition), self._settings.shards) in self._full
 
     async def keep_watching(self) -> None:

@@ -1,4 +1,5 @@
-"""What a broker checks of one partition's records in a Produce before it appends them, as far as headers tell it."""
+"""The checks that a broker makes of one partition's records in a Produce before it appends them, as far as headers
+show."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What a topic's configs ask of a produced batch beyond its header, and what brokers make of the batch by them.
+"""The demands of a topic's configs on a produced batch beyond its header, and the changes that brokers make by them.
 
-Follows `LogValidator` of Kafka 4.x: every record's time must lie within `message.timestamp.before.max.ms` and
+This follows `LogValidator` of Kafka 4.x: every record's time must lie within `message.timestamp.before.max.ms` and
 `after.max.ms` of now, every record of a compacted topic must have a key, and a batch of another codec than the topic's
 `compression.type` is compressed again. Producer ID, epoch, sequences, offsets and timestamps stay as they are. Sans-io;
 `prepare_batch` may take long.
@@ -68,10 +68,10 @@ class ProduceRules(NamedTuple):
     compacted: bool = False
     """Whether every record has to have a key (`cleanup.policy`)."""
     partition: str = ""
-    """`topic-partition` of the batch, for what is said of records without a key."""
+    """`topic-partition` of the batch, for the error about records without a key."""
 
     def needs_preparing(self, header: BatchHeader, now_ms: int) -> bool:
-        """Return whether the header alone does not tell that the batch can be taken as it is."""
+        """Return whether the header alone does not show that the batch can be taken as it is."""
         if self.compacted or (self.codec is not None and self.codec != header.compression):
             return True
         if self.log_append_time:
@@ -114,10 +114,10 @@ def prepare_batch(
 ) -> tuple[memoryview, BatchHeader]:
     """Return the batch as a broker would store it, except for its offsets, and its header.
 
-    `header`: as `check_batch` gave it. Raises RecordsError: INVALID_TIMESTAMP and INVALID_RECORD as `newest_time` has
-    it; MESSAGE_TOO_LARGE where the batch has become larger than `max.message.bytes`, its records larger than
-    `max_decompressed_bytes` (or than `max.message.bytes`, where that is more), or there are more than `max_records`;
-    UNKNOWN_SERVER_ERROR (so brokers answer) where they can't be decompressed or compressed.
+    `header` is the result of `check_batch`. Raises RecordsError: INVALID_TIMESTAMP and INVALID_RECORD as `newest_time`
+    does; MESSAGE_TOO_LARGE if the batch has become larger than `max.message.bytes`, if its records are larger than
+    `max_decompressed_bytes` (or than `max.message.bytes`, if that is more), or if there are more than `max_records`;
+    UNKNOWN_SERVER_ERROR (as brokers answer) if they can't be decompressed or compressed.
     """
     if header.record_count > max_records:
         # Java's producer splits such a batch, and sends its halves.
@@ -160,7 +160,7 @@ def prepare_batch(
 
 
 def _newest_time(records: Buffer, header: BatchHeader, rules: ProduceRules, now_ms: int) -> int:
-    """Of records that may all be taken. Raises RecordsError."""
+    """Return the newest time of records that may all be taken. Raises RecordsError."""
     asked = RecordRules(
         now_ms - rules.before_max_ms,
         now_ms + rules.after_max_ms,
@@ -180,7 +180,7 @@ def _compressed_anew(batch: Buffer, records: Buffer, codec: int, level: int | No
 
 
 def _sealed(batch: Buffer, header: BatchHeader, codec: int, newest_ms: int) -> BatchHeader:
-    """Set what has changed in the bytes of a batch, and its CRC; the header as it is now."""
+    """Write the changed fields into the bytes of a batch, and its CRC; return the new header."""
     assert isinstance(batch, bytearray)
     attributes = header.attributes & ~_CODEC_MASK | codec
     _LENGTH.pack_into(batch, _LENGTH_AT, len(batch) - LENGTH_END)

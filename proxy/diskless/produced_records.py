@@ -1,7 +1,7 @@
-"""What brokers ask of each single record of a produced batch: that it can be read, its time, its key. Sans-io.
+"""The demands of brokers on each single record of a produced batch: readable, with a valid time, with a key. Sans-io.
 
-Follows `LogValidator.validateRecord` of Kafka 4.x: a record without a key is refused by a topic that is compacted, one
-whose time is too far from now by every topic with CreateTime. It may take long: about half a microsecond a record.
+This follows `LogValidator.validateRecord` of Kafka 4.x: compacted topics reject a record without a key, and every topic
+with CreateTime rejects a record whose time is too far from now. It may take long: about half a microsecond per record.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ from proxy.records.compression import Buffer
 
 NO_TIMESTAMP = -1
 MOST_RECORD_ERRORS = 100
-"""Records that an answer blames. A batch can hold millions, of a few bytes; nobody reads that many."""
+"""Maximum number of offending records in an answer. A batch can hold millions of a few bytes; nobody reads that
+many."""
 _MOST_IN_TEXT = 3
 
 
 class RecordRules(NamedTuple):
-    """What is asked of the records of one batch."""
+    """The demands on the records of one batch."""
 
     earliest_ms: int
     latest_ms: int
@@ -33,11 +34,10 @@ class RecordRules(NamedTuple):
 
 
 def newest_time(records: Buffer, header: BatchHeader, rules: RecordRules) -> int:
-    """Return the newest time of the records (decompressed) of a batch, in milliseconds; NO_TIMESTAMP where none has
-    one.
+    """Return the newest time of the decompressed records of a batch, in milliseconds; NO_TIMESTAMP if none has one.
 
-    Raises RecordsError: INVALID_RECORD where the records are not what the header says, INVALID_TIMESTAMP or
-    INVALID_RECORD, as brokers have it, with the first records that are to blame (MOST_RECORD_ERRORS).
+    Raises RecordsError: INVALID_RECORD if the records do not match the header, INVALID_TIMESTAMP or INVALID_RECORD as
+    brokers do, with the first offending records (MOST_RECORD_ERRORS).
     """
     data = bytes(records)  # of which single bytes are read faster than of any view
     size, at, newest_ms = len(data), 0, NO_TIMESTAMP
@@ -105,7 +105,7 @@ def _offset(data: bytes, start: int) -> int:
 
 
 def _refused(wrong: list[tuple[int, str]], *, wrong_times: bool) -> RecordsError:
-    """Brokers tell of wrong times first, and show three of other errors."""
+    """Return the error as brokers do: they report wrong times first, and show three of other errors."""
     if wrong_times:
         text = "One or more records have been rejected due to invalid timestamp"
         return RecordsError(INVALID_TIMESTAMP, text, tuple(wrong))

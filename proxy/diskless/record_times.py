@@ -1,8 +1,8 @@
-"""Offsets and timestamps of single records, which a lookup by time has to be exact to. Sans-io; may take long.
+"""Offsets and timestamps of single records, because a lookup by time has to be exact. Sans-io; may take long.
 
-Follows Kafka's `DefaultRecord` (length, attributes, timestamp delta, offset delta, …, each a signed varint but the
-attributes) and `FileRecords.searchForTimestamp`. A batch whose records can't be read, or are too many, is taken as a
-whole, with the offset and maximum timestamp that its header tells: a reader who begins there misses nothing.
+This follows Kafka's `DefaultRecord` (length, attributes, timestamp delta, offset delta, …, each a signed varint except
+the attributes) and `FileRecords.searchForTimestamp`. A batch whose records can't be read, or are too many, counts as a
+whole, with the offset and maximum timestamp of its header: a reader that begins there misses nothing.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from proxy.records.compression import Buffer, CodecError, decompress
 
 _LONGEST_VARINT_BITS = 70
 _RECORDS_BETWEEN_LOOKS = 128
-"""A search looks so often whether it is to end."""
+"""Number of records after which a search checks whether it has to end."""
 MAX_RECORDS = 1_000_000
-"""Of one row, in batches that are searched record by record: a second or so. Four kilobytes may hold 19 million."""
+"""Maximum number of records of one row that are searched one by one: about a second. Four kilobytes may hold 19
+million."""
 
 
 class RecordTime(NamedTuple):
@@ -30,7 +31,7 @@ class RecordTime(NamedTuple):
 
 
 class SearchStopped(Exception):
-    """Nobody waits for what is being searched for."""
+    """No client waits for the result of the search any more."""
 
 
 def _never() -> bool:
@@ -47,8 +48,8 @@ def first_since(
 ) -> RecordTime | None:
     """Return the first record of the run, from the offset on, that has the timestamp or a later one; None if none has.
 
-    `max_batch_bytes`: what the batches that are searched may become, together, when they are decompressed. `stopped`:
-    asked now and then. Raises SearchStopped when that says yes.
+    `max_batch_bytes` limits the total decompressed size of the searched batches. `stopped` is called now and then.
+    Raises SearchStopped if it returns True.
     """
     search = _Search(run, from_offset, max_batch_bytes, stopped)
     for batch, header in _batches(run, from_offset):
@@ -79,7 +80,7 @@ def newest(
 
 
 def is_compressed(run: PatchedRun) -> bool:
-    """Return whether the records of any batch take more bytes than the run tells."""
+    """Return whether the records of any batch take more bytes than the run shows."""
     return any(read_header(run.data, batch.position).compression for batch in run.batches)
 
 
@@ -93,10 +94,10 @@ def record_times(batch: Buffer, max_batch_bytes: int) -> Iterator[RecordTime]:
 
 
 def times_of(records: Buffer, header: BatchHeader, base_offset: int) -> Iterator[RecordTime]:
-    """The records of a batch whose `records` are decompressed.
+    """Yield the records of a batch whose `records` are decompressed.
 
-    Raises RecordsError (CORRUPT_MESSAGE) at the first record that can't be read, and behind the last one where there is
-    more than the header says.
+    Raises RecordsError (CORRUPT_MESSAGE) at the first record that can't be read, and after the last one if there is
+    more data than the header says.
     """
     at = 0
     try:
@@ -130,7 +131,7 @@ def _decompressed(batch: Buffer, header: BatchHeader, max_bytes: int) -> Buffer:
 
 
 class _Search:
-    """The records of a run's batches, as long as what is decompressed for them stays within bounds."""
+    """The records of a run's batches, as long as the decompressed data stays within bounds."""
 
     def __init__(self, run: PatchedRun, from_offset: int, max_bytes: int, stopped: Callable[[], bool]) -> None:
         self._run = run
@@ -140,7 +141,7 @@ class _Search:
         self._stopped = stopped
 
     def records(self, batch: BatchBounds, header: BatchHeader) -> Iterator[RecordTime]:
-        """Those of a batch. Raises SearchStopped."""
+        """Yield the records of a batch. Raises SearchStopped."""
         data = self._run.data[batch.position : batch.position + batch.length]
         try:
             if self._stopped():
@@ -160,7 +161,7 @@ class _Search:
 
 
 def read_varint(data: Buffer, at: int) -> tuple[int, int]:
-    """Return a signed varint and where it ends.
+    """Return a signed varint and the position after it.
 
     Raises IndexError at the end of the data, RecordsError after 64 bits.
     """

@@ -1,7 +1,7 @@
-"""Where the bytes of a row come from: the rack-local cache of the tail, or, for old rows, a small one beside it.
+"""The source of a row's bytes: the rack-local cache of the tail or, for old rows, a small cache next to it.
 
-Readers of old data, however many, share the budget of the small cache (bytes, and GETs at a time) and leave the tail's
-alone: a reader that goes through a whole log would push out of it what all others are about to read.
+All readers of old data share the budget of the small cache (bytes, and GETs at a time) and do not use the tail's cache:
+a reader that goes through a whole log would evict from it what all others are about to read.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from proxy.diskless.cache import BlockCache, PatchedRun
 from proxy.storage.interface import StorageError
 
 _READS_AT_A_TIME = 32
-"""Blocks that one answer asks the caches for. They read as many at a time as they may; who gives up leaves no more
-behind."""
+"""Maximum number of blocks that one answer requests from the caches at a time. It bounds what a cancelled reader leaves
+under way."""
 
 
 class RowReader:
@@ -60,7 +60,7 @@ class HeldRows:
         self._found: dict[Row, PatchedRun | StorageError] = {}
         self._missing: dict[tuple[BlockCache, Hashable], list[Row]] = {}
         self._room: dict[BlockCache, int] = {}
-        """Bytes that may still be read, where any are."""
+        """Bytes that may still be read, if any are left."""
 
     def want(self, row: Row) -> bool:
         """Hold the row, or have `load` read it; False if its cache can't hold all that would be read."""
@@ -88,7 +88,7 @@ class HeldRows:
         return bool(self._missing)
 
     async def load(self, timeout_s: float) -> None:
-        """Read what is missing, in the order in which it was wanted, until time is up."""
+        """Read the missing rows in the order in which they were wanted, until time is up."""
         if not self._missing:
             return
         blocks = iter(self._missing.values())
@@ -104,9 +104,9 @@ class HeldRows:
                     group.create_task(work())
 
     async def any_of(self, rows: Sequence[Row]) -> None:
-        """Wait until one of these is here or can't be read, however long: one that hangs holds up no other.
+        """Wait until one of these rows is read or can't be read, for any time: an unresponsive read holds up no other.
 
-        Beside the first, those are read that are wanted: of others there is no room.
+        In addition to the first row, only wanted rows are read, because there is no room for others.
         """
         if not rows or any(row in self._found or self._reader.cached(row) is not None for row in rows):
             return

@@ -1,11 +1,12 @@
-"""ListOffsets by time, exact to the record: the coordinator names the row, the row's batches tell the record.
+"""ListOffsets by time, exact to the record: the coordinator names the row, the row's batches show the record.
 
-Follows `UnifiedLog.fetchOffsetByTimestamp`: by time, the first record from the log start on that has the timestamp or a
-later one; for MAX_TIMESTAMP the first of those with the highest (of the records that are there: a broker may name one
-that was deleted, as long as the segment that held it stays).
+This follows `UnifiedLog.fetchOffsetByTimestamp`. By time, the result is the first record from the log start on that has
+the timestamp or a later one. For MAX_TIMESTAMP it is the first of the existing records with the highest timestamp. (A
+broker may name a deleted record as long as the segment that held it stays.)
 
-Rows are read as a Fetch reads them, a bounded number at a time however many clients ask. They are searched in threads
-of their own, which rest (`Rests`): a search that nobody waits for any more ends soon, and keeps its thread until then.
+Rows are read as a Fetch reads them, a bounded number at a time for all clients together. They are searched in threads
+of their own, which rest (`Rests`). A search that no client waits for any more ends soon, and keeps its thread until
+then.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from proxy.telemetry.throttled_log import ThrottledLog
 MAX_ATTEMPTS = 3
 """To read a row: it may be trimmed or moved, and its object deleted, while it is being looked for."""
 _INLINE_BYTES = 4096
-"""Rows up to this size are searched on the event loop, where nothing in them is compressed; others in a thread."""
+"""Rows up to this size without compression are searched on the event loop, all others in a thread."""
 _NOTHING = OffsetAnswer(NONE, -1, -1)
 _LONGEST_REST_S = 0.005
 """After one stretch of work, which takes less than a millisecond of a thread that does not wait for the interpreter."""
@@ -85,7 +86,7 @@ class _Search:
         self.answer: OffsetAnswer | None = None
 
     def end(self) -> None:
-        """There is no other row to look at."""
+        """End the search: there is no other row to look at."""
         self.answer = _NOTHING if self.best is None else OffsetAnswer(NONE, *self.best)
 
     def go_on_behind(self, row: Row) -> None:
@@ -94,7 +95,7 @@ class _Search:
 
 
 class _Place(NamedTuple):
-    """A row that may hold what a search is for."""
+    """A row that may hold the record of a search."""
 
     search: _Search
     row: Row
@@ -105,7 +106,10 @@ class _Place(NamedTuple):
 
 
 class TimeLookup:
-    """Answers ListOffsets. `max_rows`: searched at a time; `max_batch_bytes`: what is decompressed for one of them."""
+    """Answers ListOffsets.
+
+    `max_rows` are searched at a time; `max_batch_bytes` are decompressed at most for one of them.
+    """
 
     def __init__(
         self,
@@ -131,9 +135,9 @@ class TimeLookup:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def list_offsets(self, requests: Sequence[ListRequest], timeout_s: float) -> list[OffsetAnswer]:
-        """Offsets in the order of the requests; errors are per request.
+        """Return offsets in the order of the requests; errors are per request.
 
-        REQUEST_TIMED_OUT for those that are not answered in time, KAFKA_STORAGE_ERROR where a row can't be read. Raises
+        REQUEST_TIMED_OUT for those without an answer in time, KAFKA_STORAGE_ERROR if a row can't be read. Raises
         CoordinatorUnavailable.
         """
         searches = [_Search(request) for request in requests]
@@ -194,7 +198,7 @@ class TimeLookup:
         search.go_on_behind(row)
 
     def _count_attempt(self, search: _Search, reason: str, *, gone: bool = False) -> None:
-        """Ask the coordinator again, so many times: what it named has changed since, or can't be read."""
+        """Count a further question to the coordinator: the row that it named has changed since, or can't be read."""
         search.attempts += 1
         if search.attempts >= MAX_ATTEMPTS:
             self._throttled_log.warning(

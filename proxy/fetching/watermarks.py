@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-_MAX_TOLD = 10_000
+_MAX_RECORDED = 10_000
 
 
 class Ends(NamedTuple):
@@ -39,7 +39,7 @@ class Watermarks:
         before = of_topic.get(partition)
         if before is None:
             self._count += 1
-            if self._count > _MAX_TOLD:
+            if self._count > _MAX_RECORDED:
                 self._told, self._count = {topic_id: (of_topic := {})}, 1
         elif before[0] == leader_epoch:
             if before[1].high_watermark >= high_watermark and before[1].last_stable_offset >= last_stable:

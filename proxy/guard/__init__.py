@@ -1,11 +1,11 @@
-"""Watches that the coordinator's store and object storage belong together, and that the store has lost nothing.
+"""Checks that the coordinator's store and object storage belong together, and that the store has lost nothing.
 
 What lives here:
 
-- `identity.py`: the name that store and storage have in common, so that neither is used with another one's;
-- `remembered.py`: what is known of the store's state, kept in object storage for proxies that start again;
-- `watch.py`: the task of every proxy that looks at the store again and again;
-- `verdict.py`, `unfence.py`: what `diskless-proxy coordinator check` and `unfence` tell and do.
+- `identity.py`: the name that store and storage share, so that neither is used with a foreign counterpart;
+- `remembered.py`: the known state of the store, kept in object storage for proxies that restart;
+- `watch.py`: the task of every proxy that checks the store again and again;
+- `verdict.py`, `unfence.py`: what `diskless-proxy coordinator check` reports, and what `unfence` does.
 
-How a loss is found is in `coordinator/lua/fence.lua` and `coordinator/fence.py`.
+Losses are detected in `coordinator/lua/fence.lua` and `coordinator/fence.py`.
 """

@@ -1,10 +1,10 @@
-"""The identity of a deployment: a random name, written once into the coordinator's store and once next to the segments.
+"""The identity of a deployment: a random name, stored once in the coordinator's store and once next to the segments.
 
-A store with another bucket's identity knows nothing of the objects there: it would take them all for orphans. A bucket
+A store with another bucket's identity does not know the objects there, and would take all of them for orphans. A bucket
 with another store's identity has none of the records that the store knows.
 
-Both are written once, the store first and unconfirmed, then storage (where the first one wins), then the confirmation:
-whoever dies in between leaves what the next one goes on from.
+Both are written once: first the store (unconfirmed), then storage (where the first writer wins), then the confirmation.
+If a proxy dies in between, the next proxy continues from there.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from proxy.storage.interface import ObjectMissing, ObjectStorage, StorageError
 IDENTITY_KEY = "coordinator/identity"
 _LONGEST_BYTES = 100
 _FORM = "[0-9a-f]{32}"
-"""Whatever follows this release and needs more than a name, writes what is no such name."""
+"""Form of an identity. A later release that needs more than a name writes a text that does not have this form."""
 
 
 async def settle_identity(client: Redis, storage: ObjectStorage) -> str:
-    """Return the identity that both have, given to both where neither has one.
+    """Return the identity that both have; if neither has one, give both the same new one.
 
     Raises StoreUnfit if they don't belong together, StorageError and CoordinatorUnavailable.
     """
@@ -89,9 +89,9 @@ def strangers(in_store: str | None, in_storage: str | None, *, confirmed: bool) 
 
 
 async def check_identity(client: Redis, storage: ObjectStorage) -> None:
-    """Refuse a store and storage that don't belong together; nothing is written.
+    """Raise StoreUnfit for a store and storage that don't belong together; nothing is written.
 
-    Raises StoreUnfit, StorageError and CoordinatorUnavailable.
+    Raises StorageError and CoordinatorUnavailable too.
     """
     in_storage = await stored_identity(storage)  # first, as it was in the store before
     in_store, _ = await store_identity(client)
@@ -120,14 +120,17 @@ async def adopt_identity(client: Redis, identity: str) -> None:
 
 
 async def store_identity(client: Redis) -> tuple[str | None, bool]:
-    """That of the store, None if it has none, and whether it is confirmed. Raises CoordinatorUnavailable."""
+    """Return the store's identity (None if it has none), and whether it is confirmed. Raises CoordinatorUnavailable."""
     async with store_call(client, "reading the store's identity"):
         identity, confirmed = await client.hmget(STORE_KEY, ["identity", "identity_confirmed"])
     return (identity.decode() if isinstance(identity, bytes) else identity), confirmed is not None
 
 
 async def stored_identity(storage: ObjectStorage) -> str | None:
-    """That of the objects, None if they have none. Raises StorageError, and StoreUnfit for another form."""
+    """Return the identity of the objects, None if they have none.
+
+    Raises StorageError, and StoreUnfit for another form.
+    """
     try:
         found = bytes(await storage.fetch(IDENTITY_KEY, 0, _LONGEST_BYTES)).decode(errors="replace")
     except ObjectMissing:

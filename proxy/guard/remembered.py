@@ -1,10 +1,12 @@
-"""The state of the store that proxies knew, in object storage: it survives them and the store.
+"""The state of the store as the proxies knew it, kept in object storage, so that it survives them and the store.
 
-Each *side* has objects of its own: the proxies that use one server, from its start or promotion on. If two primaries
-are there at once, their lease-holders do not overwrite each other's, and each side reads what the other one knows.
+Each *side* has its own objects. A side is the proxies that use one server, from its start or promotion on. If two
+primaries exist at once, their lease-holders do not overwrite each other's objects, and each side reads what the other
+one knows.
 
-A side has two objects by turns, since objects are never replaced (`ObjectStorage` has no more than KIP-1163's
-operations): the older one is deleted and written again, so that one is always whole. Readers take the highest of both.
+A side writes two objects in turn, because objects are never replaced (`ObjectStorage` has only KIP-1163's operations).
+The older object is deleted and written again, so that one object is always whole. Readers take the highest state of
+both.
 """
 
 from __future__ import annotations
@@ -37,12 +39,12 @@ class Remembered:
     """The newest that was known."""
 
     identity: str = ""
-    """Of the store; empty if nothing is remembered."""
+    """Identity of the store; empty if nothing is kept."""
     shards: Mapping[int, ShardState] = field(default_factory=dict)
     registry_change: RegistryChange = NO_CHANGE
     """Newest change of the registry of diskless topics."""
     number: int = 0
-    """Of the object that was written last."""
+    """Number of the object that was written last."""
 
     def merged(self, other: Remembered) -> Remembered:
         """Return the highest of both, of one identity.
@@ -92,10 +94,10 @@ async def read_remembered(storage: ObjectStorage, identity: str) -> Remembered:
 async def remember(
     storage: ObjectStorage, side: str, known: Remembered, before: Remembered | None = None
 ) -> Remembered:
-    """Keep what is known and what the side remembers already; return both. Raises as `read_sides`.
+    """Keep the known state, merged with what the side keeps already, and return the result. Raises as `read_sides`.
 
-    `before`: what was read just now; it is read if None. Two proxies of one side that do it at once may undo each
-    other's newest word, never what both have read.
+    `before` is the state that was just read; if None, it is read. Two proxies of one side that write at once may undo
+    each other's latest state, but never the state that both have read.
     """
     before = before or (await read_sides(storage, known.identity)).get(side, Remembered(known.identity))
     after = before.merged(known)
@@ -109,7 +111,7 @@ async def remember(
 
 
 def pack(known: Remembered) -> bytes:
-    """As JSON, for people too."""
+    """Return the state as JSON, which people can read too."""
     return json.dumps(
         {
             "format": FORMAT,
@@ -136,9 +138,9 @@ def pack(known: Remembered) -> bytes:
 
 
 def unpack(packed: bytes, key: str = _FOLDER) -> Remembered | None:
-    """None if it is not whole. Raises StoreUnfit if it is of a format that this release does not know.
+    """Return the state, None if it is not whole. Raises StoreUnfit for a format that this release does not know.
 
-    To pass over it would be to forget what a newer release knows of losses.
+    To skip an unknown format would mean to forget what a newer release knows about losses.
     """
     try:
         data = json.loads(packed)

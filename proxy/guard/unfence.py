@@ -1,9 +1,9 @@
-"""What `diskless-proxy coordinator unfence` does: a loss is accepted, and shards go on without giving an offset twice.
+"""The work of `diskless-proxy coordinator unfence`: accept a loss, so that shards continue without reusing an offset.
 
 A shard's counter of offsets bounds what any of its logs can have lost: the offsets given in the lives of the server
-that the store lacks (`lua/fence.lua`). Every log of the shard is raised by that, and by a gap for what nobody is
-left to tell of; readers skip it. Nobody can tell what was lost from object storage: a segment does not say which
-partitions its batches are of.
+that the store lacks (`lua/fence.lua`). Every log of the shard is raised by that number, plus a gap for offsets that no
+live proxy knows about. Readers skip the gap. Object storage cannot show what was lost: a segment does not say which
+partitions its batches belong to.
 """
 
 from __future__ import annotations
@@ -21,25 +21,28 @@ from proxy.guard.verdict import Guarded, Verdict, examine
 from proxy.storage.interface import StorageError
 
 _LOOKS_WAITED_FOR = 2.5
-"""Of `redis.check_interval_ms`, in which every live proxy has said what it knows of a shard that is fenced."""
+"""Number of `redis.check_interval_ms` in which every live proxy has reported what it knows about a fenced shard."""
 
 _REGISTRY_GAP = 1_000_000
-"""Versions beyond those that anybody is known to have seen: whoever has just been cut off may know of a few more."""
+"""Versions added to the highest known one: a proxy that has just been cut off may know a few more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """What was done."""
+    """The result of accepting a loss."""
 
     shards: dict[int, Unfenced]
     registry_version: int
-    """Raised to this; -1 where it was not concerned."""
+    """Version that the registry was raised to; -1 if it was not concerned."""
     identity_given: bool
     """Whether an emptied store was given the identity of the objects."""
 
 
 class NothingToAccept(Exception):
-    """What was asked for is not fenced, or can't be unfenced by this; the text says why and what next."""
+    """The requested shards are not fenced, or can't be unfenced in this way.
+
+    The text gives the reason and the next step.
+    """
 
 
 def chosen(verdict: Verdict, shard: int | None) -> list[int]:
@@ -93,9 +96,10 @@ async def accept_loss(guarded: Guarded, shard: int | None, gap: int) -> Accepted
 
 
 async def _accept_registry(guarded: Guarded, before: Verdict) -> int:
-    """Let the registry go on from behind all versions that anybody has seen, where it went back; -1 where it did not.
+    """Let the registry continue after all versions that anybody has seen, if it went back; return the version, or -1.
 
-    A proxy that has seen a higher one would distrust it forever: they are asked for again, now that each had its say.
+    A proxy that has seen a higher version would distrust the registry forever. So all proxies are asked again, now that
+    each had the chance to report.
     """
     remembered = await read_remembered(guarded.storage, before.storage_identity or "")
     registry = await guarded.registry.load(remembered.registry_change)

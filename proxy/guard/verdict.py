@@ -1,4 +1,4 @@
-"""What `diskless-proxy coordinator check` tells: of the server, of who belongs to whom, and of each shard."""
+"""The findings of `diskless-proxy coordinator check`: the server, the identities, and each shard."""
 
 from __future__ import annotations
 
@@ -51,38 +51,38 @@ async def open_guarded(settings: Settings) -> AsyncIterator[Guarded]:
 
 @dataclass(frozen=True, slots=True)
 class ShardVerdict:
-    """Of one shard."""
+    """The finding about one shard."""
 
     shard: int
     look: ShardLook
     remembered: ShardState
-    """In object storage; NOTHING_KNOWN where nothing is."""
+    """State kept in object storage; NOTHING_KNOWN if there is none."""
 
     @property
     def fenced(self) -> bool:
-        """Return whether it is refused, or will be by the next proxy that asks."""
+        """Return whether the shard is rejected, or will be by the next proxy that uses it."""
         return bool(self.look.why_fenced)
 
     @property
     def offsets_lost(self) -> int:
-        """That are known to have been given and are not there any more."""
+        """Return the number of offsets that were given and are now missing."""
         return self.look.offsets_lost
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Of everything."""
+    """The findings about the whole store."""
 
     unfit: str | None
     """Why the server can't be trusted with commits, or belongs to other objects; None if it can."""
     identity: str | None
-    """Of the store."""
+    """Identity of the store."""
     storage_identity: str | None
     registry_version: int
     registry_version_seen: int
-    """The highest that anybody is known to have seen: by what is remembered, and by what live proxies say."""
+    """Highest version that anybody is known to have seen, from the kept state and from the live proxies."""
     why_registry_fenced: str
-    """Why nobody may change the registry: changes of it are lost. Empty if nobody knows of any."""
+    """Reason why nobody may change the registry: changes of it are lost. Empty if no loss is known."""
     remembered: Remembered
     """The highest of all sides."""
     sides: tuple[Remembered, ...]
@@ -90,7 +90,7 @@ class Verdict:
 
     @property
     def registry_went_back(self) -> bool:
-        """Return whether changes of the registry are lost, and nobody has accepted that."""
+        """Return whether changes of the registry are lost and the loss has not been accepted."""
         return bool(self.why_registry_fenced)
 
     @property

@@ -1,7 +1,7 @@
-"""Every proxy's look at the coordinator's store: is it fit, the same one, and does it have all that was known.
+"""Every proxy's check of the coordinator's store: is it fit, is it the same store, and does it have all known state.
 
-Traffic finds a loss too (each call says what this proxy knows); the watch finds it where there is none, right after a
-server was started or promoted, and before others write to it (`redis.settle_ms`).
+Traffic detects a loss too, because each call says what this proxy knows. The watch detects a loss without traffic:
+right after a server was started or promoted, and before others write to it (`redis.settle_ms`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from proxy.topics.topics import Topics
 log = structlog.get_logger()
 
 SHARDS_PER_LOOK = 64
-"""Of a server that stays the same, one after the other."""
+"""Shards per check of a server that stays the same; the checks go through all shards in turn."""
 _FIRST_RENEWED_AFTER_LOOKS = 30
 """With a shard fenced; connections are renewed then, after twice as many, and so on: readers ask again each time."""
 _LONGEST_KEEP_S = 60.0
@@ -36,7 +36,8 @@ _LONGEST_KEEP_S = 60.0
 
 
 class StoreWatch:
-    """`holds_lease`: whether this proxy is the one that keeps what is known in object storage."""
+    """Checks the store; `holds_lease` says whether this proxy is the one that keeps the known state in object
+    storage."""
 
     def __init__(
         self,
@@ -62,13 +63,13 @@ class StoreWatch:
         self._server = ""
         self._next_shard = 0
         self._looks_fenced = 0
-        """In a row, that found a shard fenced."""
+        """Number of checks in a row that found a fenced shard."""
         self._renewed_after_looks = _FIRST_RENEWED_AFTER_LOOKS
         self._side = ""
         """Half of the replication ID of the server that answered last."""
 
     async def open(self) -> None:
-        """Before the first use of the store: what is remembered of it is held against it from now on.
+        """Load the kept state before the first use of the store, so that the store is compared with it from now on.
 
         Raises StoreUnfit, StorageError and CoordinatorUnavailable.
         """
@@ -87,7 +88,7 @@ class StoreWatch:
             await self._coordinator.shards.touch(range(start, min(start + SHARDS_PER_LOOK, self._settings.shards)))
 
     async def keep_watching(self) -> None:
-        """For ever. What the store does not answer is not said here: heartbeats say it."""
+        """Check forever. A store that does not answer is not reported here, because heartbeats report it."""
         async with asyncio.TaskGroup() as tasks:
             # Object storage may be slow, or away; looks must go on meanwhile.
             tasks.create_task(self._keep_keeping())
@@ -118,9 +119,9 @@ class StoreWatch:
                 )
 
     async def look(self) -> None:
-        """Once. Raises CoordinatorUnavailable.
+        """Check the store once. Raises CoordinatorUnavailable.
 
-        The store of another deployment is not held against what is known of ours: it is healthy, and would be fenced.
+        The store of another deployment is not compared with our known state: it is healthy, and would be fenced.
         """
         try:
             identity, _ = await store_identity(self._client)
@@ -193,9 +194,9 @@ class StoreWatch:
             await self._storage.delete([key for other in superseded for key in keys_of(other)])
 
     async def _ask_for(self, sides: Mapping[str, Remembered]) -> list[str]:
-        """Ask the store for what other sides know: it fences what it lacks. Return the sides of which it lacks nothing.
+        """Ask the store for the state that other sides know; it fences the shards that lack some of it.
 
-        Raises CoordinatorUnavailable.
+        Return the sides whose state it has in full. Raises CoordinatorUnavailable.
         """
         complete = []
         for side, one in sides.items():

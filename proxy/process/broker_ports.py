@@ -55,7 +55,7 @@ class BrokerPorts:
         self.open_missing()
 
     def open_missing(self) -> None:
-        """Open a port for each live broker that has none, also where it failed before."""
+        """Open a port for each live broker that has none, even if opening it failed before."""
         for node_id in sorted(node_id for node_id in self._live if self._missing(node_id)):
             if self._listen is not None:
                 self._open(node_id, self._listen)
@@ -66,7 +66,7 @@ class BrokerPorts:
             self._failures[node_id] = reason
             cause, _, remedy = reason.partition("; ")
             log.error(
-                "broker_without_port", broker=node_id, reason=f"{cause}: clients are not told of it", remedy=remedy
+                "broker_without_port", broker=node_id, reason=f"{cause}: clients do not get its address", remedy=remedy
             )
 
     def node_ids(self, listeners: Listeners) -> str:
@@ -76,7 +76,7 @@ class BrokerPorts:
 
     @property
     def without_port(self) -> dict[int, str]:
-        """Live brokers that clients are not told of, and why; empty while the proxy starts or drains."""
+        """Return the live brokers that are hidden from clients, and why; empty while the proxy starts or drains."""
         if self._listen is None:
             return {}
         missing = sorted(node_id for node_id in self._live if self._missing(node_id))
@@ -93,7 +93,7 @@ class BrokerPorts:
         """Return what someone should see to; None if each live broker has its port, and is in `broker_node_ids`."""
         if dark := self.without_port:
             node_id, reason = next(iter(dark.items()))
-            return f"brokers: clients are not told of {_named(tuple(dark))} ({node_id}: {reason})"
+            return f"brokers: clients do not get the address of {_named(tuple(dark))} ({node_id}: {reason})"
         if unlisted := self.unlisted:
             return f"brokers: {_named(unlisted)} joined outside of listeners.broker_node_ids; {remedy_for(unlisted)}"
         return None

@@ -11,9 +11,9 @@ _INTERVAL_S = 0.25
 
 
 async def measure_loop_lag(lag_seconds: Histogram, interval_s: float = _INTERVAL_S) -> None:
-    """Ask to be woken, and observe how much later it was, forever.
+    """Sleep in short intervals, and observe how much later than asked the loop woke the task, forever.
 
-    Timers count in milliseconds: less than two of them are none.
+    Timers count in milliseconds, so lags below two milliseconds count as none.
     """
     while True:
         began_s = perf_counter()

@@ -22,9 +22,9 @@ class MemoryBudget:
         return bool(self._waiting)
 
     def try_take(self, size: int, granted: Callable[[], bool]) -> bool:
-        """Take `size` bytes if they are free and nobody waits.
+        """Take `size` bytes if they are free and nobody waits; return whether they were taken.
 
-        If not, they are taken later, and `granted` is called, which answers whether they are still wanted. A request
+        If not, they are taken later, and `granted` is called, which returns whether they are still wanted. A request
         larger than the whole budget is let in alone.
         """
         if self._fits(size) and not self._waiting:
@@ -34,16 +34,16 @@ class MemoryBudget:
         return False
 
     def withdraw(self, granted: Callable[[], bool]) -> None:
-        """Wait no longer, where `try_take` was told `granted`; those behind may fit now."""
+        """Stop waiting for the bytes that `try_take` was called for with `granted`; later requests may fit now."""
         self._waiting = deque(one for one in self._waiting if one[1] != granted)
         self.give_back(0)
 
     def take(self, size: int) -> None:
-        """Take `size` bytes that are there already, also above the limit: whoever asks next waits the longer."""
+        """Take `size` bytes that are already in memory, even above the limit; later requests wait longer."""
         self.used_bytes += size
 
     def give_back(self, size: int) -> None:
-        """Return bytes that were taken, and grant those that wait theirs, in their order."""
+        """Return bytes that were taken, and grant waiting requests theirs, in their order."""
         self.used_bytes -= size
         while self._waiting and self._fits(self._waiting[0][0]):
             wanted, granted = self._waiting.popleft()
@@ -52,8 +52,10 @@ class MemoryBudget:
                 self.used_bytes -= wanted
 
     def resize(self, limit_bytes: int) -> None:
-        """Another limit from now on: those that wait and fit are granted; what is above a lower one is given back by
-        those that hold it, and until then nobody is granted any."""
+        """Set another limit: waiting requests that now fit are granted.
+
+        If the new limit is lower than what is taken, no request is granted until enough has been given back.
+        """
         self.limit_bytes = limit_bytes
         self.give_back(0)
 

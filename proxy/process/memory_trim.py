@@ -1,7 +1,7 @@
-"""Memory that is free goes back to the system.
+"""Return free memory to the system.
 
-glibc keeps what was freed between blocks that are still in use, so that a process stays as large as its busiest moment
-made it, and a little larger with each busier one.
+glibc keeps memory that was freed between blocks that are still in use. So a process would stay as large as its busiest
+moment made it, and grow a little with each busier one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _OFF_INTERVAL_S = 60.0
 
 
 async def keep_trimming(interval_ms: Callable[[], int]) -> None:
-    """Give back what is free every so often, forever; 0 for never. Nothing happens where the allocator can't."""
+    """Return free memory at each interval, forever; 0 for never. Does nothing if the allocator has no way to do it."""
     trim = _malloc_trim()
     while True:
         chosen_ms = interval_ms()

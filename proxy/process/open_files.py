@@ -1,9 +1,9 @@
-"""File descriptors: every client connection takes two, its own and the one to its broker; and one to a near replica.
+"""File descriptors: a client connection takes one for itself, one for its broker, and one for a near replica.
 
-A process that runs out of them can neither accept nor connect. So the soft limit is raised to the hard one at the start
-(what it guards against, `select` with high descriptors, is not used here), and the number of connections is kept to
-what it allows: a client over `limits.max_connections` is refused with a log line, where one without a descriptor would
-be dropped by the kernel or the event loop without any.
+A process that runs out of them can neither accept nor connect. So the soft limit is raised to the hard one at the
+start. (The soft limit protects `select` from high descriptors, and `select` is not used here.) The number of
+connections is kept to what the limit allows. A client over `limits.max_connections` is refused with a log line; a
+client without a descriptor would be dropped by the kernel or the event loop silently.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ log = structlog.get_logger()
 
 REMEDY = "raise the limit of open files (ulimit -n, LimitNOFILE of systemd, ulimits of compose)"
 FEW = 1_000
-"""Client connections below which somebody should know, if nobody has set a number."""
+"""Number of client connections below which the log warns if no number is set."""
 MOST_WITHOUT_LIMIT = 1_000_000
 """Client connections if neither a setting nor the system says a number."""
 _DESCRIPTORS_PER_CONNECTION = 2
@@ -30,7 +30,7 @@ _DESCRIPTORS_OF_A_PROCESS = 64
 
 
 def connections_allowed(settings: Settings, open_files: int) -> int:
-    """Return how many client connections so many open files allow; at least one."""
+    """Return how many client connections this many open files allow; at least one."""
     own = _DESCRIPTORS_OF_A_PROCESS + settings.redis.max_connections + settings.storage.max_connections
     own += sum(len(listeners.ports) for listeners in settings.all_listeners)
     each = _DESCRIPTORS_PER_CONNECTION + (_DESCRIPTORS_PER_NEAR_READ if settings.fetch.read_near_replicas else 0)
@@ -38,7 +38,7 @@ def connections_allowed(settings: Settings, open_files: int) -> int:
 
 
 def raise_limit() -> int:
-    """Raise the soft limit of open files to the hard one; what it is then."""
+    """Raise the soft limit of open files to the hard one; return the new limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -48,7 +48,7 @@ def raise_limit() -> int:
 
 
 def max_connections(settings: Settings) -> int:
-    """`limits.max_connections`, or what the limit of open files allows; a log line says so if that is few."""
+    """Return `limits.max_connections`, or what the limit of open files allows; log a line if that is few."""
     wanted, open_files = settings.limits.max_connections, raise_limit()
     if open_files == resource.RLIM_INFINITY:
         return wanted or MOST_WITHOUT_LIMIT
@@ -72,7 +72,7 @@ def max_connections(settings: Settings) -> int:
 def none_left() -> bool:
     """Return whether the process has no descriptor left.
 
-    The event loop accepts and drops new connections then (libuv does, so as not to spin), and tells nobody.
+    The event loop then accepts and drops new connections (libuv does so to avoid spinning) without any notice.
     """
     try:
         os.close(os.dup(2))

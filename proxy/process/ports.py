@@ -1,12 +1,12 @@
-"""The ports of a proxy: bound before anything else, so that a taken one is known at once.
+"""The ports of a proxy: bound before anything else, so that a port that is in use is noticed at once.
 
-A socket has its port from the start on but listens only when clients can be served: who comes too early is refused, and
-tries another proxy.
+A socket has its port from the start, but listens only when clients can be served. A client that comes too early is
+refused, and tries another proxy.
 
 Workers share ports by SO_REUSEPORT (socket(7)), which would let any two proxies of one user share them, unnoticed. So
-their parent binds each port without it first, which fails where anyone listens; and as a port that is bound and not
-yet listened to is no hindrance, it holds a name for each as long as it lives: an abstract Unix socket, which exists
-once in a network namespace and never longer than its process.
+their parent first binds each port without it, which fails if any process listens on it. A port that is bound but not
+listened to is no obstacle to others, so the parent also holds a name for each port as long as it lives: an abstract
+Unix socket, which exists once in a network namespace and never outlives its process.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ class StartError(Exception):
 
 
 class Bound(NamedTuple):
-    """A socket that has its port, and what it stands for."""
+    """A socket that has its port, and the listener it belongs to."""
 
     listeners: Listeners
     node_id: int | None
     """The broker's; None for the bootstrap port."""
     socket: socket.socket
     setting: str
-    """That gives the port."""
+    """Setting that gives the port."""
 
     @property
     def port(self) -> int:
@@ -43,7 +43,7 @@ class Bound(NamedTuple):
         return self.listeners.port_of(self.node_id)
 
     def taken(self, error: OSError) -> StartError:
-        """What to say where it can't listen."""
+        """Return the error for a port that can't be listened on."""
         return _taken(self.listeners.host, self.port, self.setting, error)
 
 
@@ -120,10 +120,10 @@ def _bind(settings: Settings, port: _Port, shared: bool) -> Bound:
 
 
 class HeldPorts:
-    """What the parent of workers holds, so that its ports are its workers' and nobody else's."""
+    """Ports and names that the parent of workers holds, so that only its own workers can use the ports."""
 
     def __init__(self, settings: Settings) -> None:
-        """Raises StartError where anyone has one of the ports."""
+        """Raise StartError if another process has one of the ports."""
         with ExitStack() as opened:
             ports = bind_all(settings)
             for bound in ports:
@@ -161,11 +161,11 @@ class HeldPorts:
 
 
 def _hold_name(bound: Bound) -> socket.socket:
-    """Return the abstract socket that keeps other parents off a port. Raises OSError where somebody has it."""
+    """Return the abstract socket that keeps other parents off a port. Raises OSError if another process has it."""
     name = socket.socket(socket.AF_UNIX)
     try:
         name.bind(f"\0diskless-proxy/{bound.listeners.host}:{bound.port}")
-        # Only now, as with it the port could be bound beside another proxy's.
+        # Set it only now: with this option the port could be bound although another proxy has it.
         bound.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     except OSError:
         name.close()
@@ -174,7 +174,7 @@ def _hold_name(bound: Bound) -> socket.socket:
 
 
 def admin_taken(admin: Admin, error: OSError) -> StartError:
-    """What to say where the admin port can't be listened to."""
+    """Return the error for an admin port that can't be listened on."""
     return _taken(admin.host, admin.port, "admin.port", error)
 
 

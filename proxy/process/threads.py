@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 
 _SWITCH_INTERVAL_S = 0.0005
-"""Tenth of Python's own: so long the loop may wait for a thread each time that it wakes."""
+"""A tenth of Python's own interval. The loop may have to wait this long for a thread each time that it wakes."""
 
 
 def favour_the_event_loop() -> None:
-    """To be called once where a process of the proxy starts."""
+    """Set the switch interval; call it once at the start of a process of the proxy."""
     sys.setswitchinterval(_SWITCH_INTERVAL_S)

@@ -1,4 +1,4 @@
-"""Kafka's API keys, those that several files call by name. `apis.API_TABLE` has them all."""
+"""Kafka's API keys that several files use by name. `apis.API_TABLE` has all of them."""
 
 from __future__ import annotations
 

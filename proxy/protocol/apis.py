@@ -1,9 +1,9 @@
-"""What becomes of each API of Kafka 4.x: the one table that decides for every key and version.
+"""The treatment of each API of Kafka 4.x: the one table that decides for every key and version.
 
 Names, keys and versions are those of the message schemas of Apache Kafka 4.3.1 (`clients/src/main/resources/common/
-message`). What passes begins at version 0, as brokers before KIP-896 may still offer what 4.x no longer does; what the
-proxy reads itself begins with the first version that it can read, which is Kafka 4's. A test fails when the protocol
-libraries know a key or version that is not in here.
+message`). APIs that pass begin at version 0, because brokers before KIP-896 may still offer versions that 4.x has
+dropped. APIs that the proxy reads itself begin with the first version that it can read, which is Kafka 4's. A test
+fails if the protocol libraries know a key or version that is not in this table.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ NEVER_FLEXIBLE = 0x7FFF
 
 
 class Treatment(Enum):
-    """What the proxy does with an API."""
+    """The way in which the proxy treats an API."""
 
     PASS = "pass"
     """Request and response stream through."""
@@ -27,7 +27,7 @@ class Treatment(Enum):
     INTERCEPT = "intercept"
     """A handler decides; it may answer wholly or in part without the broker."""
     HIDE = "hide"
-    """Of brokers and controllers among themselves: not offered to clients."""
+    """An API between brokers and controllers, which is not offered to clients."""
 
 
 class Api(NamedTuple):
@@ -177,14 +177,14 @@ _ROWS = (
 )
 
 API_TABLE: dict[int, Api] = {row[0]: Api(*row) for row in _ROWS}
-"""By API key."""
+"""All APIs by API key."""
 
 PROPOSED_VERSIONS = {3: 14, 75: 1}
-"""By API key the version that KIP-1163 proposes, one above the highest; offered with `kip1163_api` only."""
+"""Version that KIP-1163 proposes, by API key: one above the highest, offered only with `kip1163_api`."""
 
 
 def request_is_flexible(api_key: int, api_version: int) -> bool:
-    """Return whether a request of this version has tagged fields, in header and body; no where the key is unknown."""
+    """Return whether a request of this version has tagged fields, in header and body; False if the key is unknown."""
     api = API_TABLE.get(api_key)
     return api is not None and api_version >= api.flexible_from
 

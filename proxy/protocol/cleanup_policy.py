@@ -9,9 +9,9 @@ CLEANUP_POLICY = "cleanup.policy"
 
 
 def cleanup_policies(configs: Mapping[str, str | None]) -> tuple[str, ...]:
-    """What a topic's configs ask for, as it is written there; Kafka's default where they say nothing.
+    """Return the policies in a topic's configs, in the order in which they are written; Kafka's default if not set.
 
-    An empty list is allowed: everything is kept. What is named twice counts once.
+    An empty list is allowed, and means that everything is kept. Duplicates count once.
     """
     listed = configs.get(CLEANUP_POLICY)
     named = (one.strip() for one in (DELETE if listed is None else listed).split(","))

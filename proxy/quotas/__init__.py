@@ -1,1 +1,1 @@
-"""The brokers' quotas, held for what the proxy serves itself."""
+"""The brokers' quotas, applied to traffic that the proxy serves itself."""

@@ -1,9 +1,10 @@
-"""The brokers' produce and consume quotas, held for diskless traffic as a broker holds them for its own.
+"""The brokers' produce and consume quotas, applied to diskless traffic in the same way as a broker applies them.
 
-Limits are the brokers' (`producer_byte_rate`, `consumer_byte_rate` by user and client ID; KIP-13, KIP-55, KIP-546),
-read with DescribeClientQuotas over the service connection while there are diskless topics. Each proxy process is one
-broker in this: it holds the quota for what it serves itself. A client over its quota is answered at once, told for how
-long it is throttled, and not read from for that time (KIP-219): so do brokers since 2.0, whatever the client's version.
+Limits are the brokers' (`producer_byte_rate`, `consumer_byte_rate` by user and client ID; KIP-13, KIP-55, KIP-546).
+They are read with DescribeClientQuotas over the service connection while diskless topics exist. Each proxy process
+counts as one broker: it applies the quota to what it serves itself. A client over its quota is answered at once, with
+the time for which it is throttled, and is not read from for that time (KIP-219). Brokers do the same since 2.0, for
+clients of any version.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _MS_PER_S = 1000
 
 
 class QuotasRefused(Exception):
-    """The brokers don't tell the proxy their quotas; the text is Kafka's error."""
+    """The brokers don't return their quotas to the proxy; the text is Kafka's error."""
 
 
 class Default(Enum):
@@ -50,14 +51,14 @@ DEFAULT: Final = Default.DEFAULT
 Entity = tuple[str | Default | None, str | Default | None]
 """User and client ID that a limit is set for; None if it names no user, or no client ID."""
 Shares = tuple[str, str]
-"""Who shares one bucket: a user and client ID, a user with all client IDs (""), or a client ID of all users ("")."""
+"""Key of a bucket: a user and client ID, a user with all client IDs (""), or a client ID of all users ("")."""
 
 Ask = Callable[[int, int, "list[Buffer] | bytes"], Awaitable[memoryview]]
 """`ServiceConnection.ask`."""
 
 
 class ClientQuota:
-    """One kind of quota: who is limited to how many bytes per second, and what they may still move."""
+    """One kind of quota: the limits in bytes per second, and the bytes that each client may still move."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self.limits: Mapping[Entity, float] = {}
@@ -72,8 +73,7 @@ class ClientQuota:
         self._buckets = {shares: used for shares, used in self._buckets.items() if not used[0].is_full(used[1], now_s)}
 
     def available_bytes(self, user: str, client_id: str | None) -> float:
-        """Return how much may be answered now, except for a first batch that is larger; infinite if there is no
-        limit."""
+        """Return how many bytes may be answered now (a first batch may be larger); infinite without a limit."""
         bucket, limit = self._bucket(user, client_id)
         return bucket.available(limit, self._now()) if bucket else float("inf")
 
@@ -83,7 +83,8 @@ class ClientQuota:
         return bucket.take(size, limit, self._now()) if bucket else 0.0
 
     def take_if_any(self, user: str, client_id: str | None, size: int) -> float:
-        """As `take`, but where the client is to wait first nothing is counted: the bytes are not to be moved."""
+        """Do the same as `take`, but if the client has to wait first, count nothing, because the bytes must not be
+        moved."""
         bucket, limit = self._bucket(user, client_id)
         return bucket.take_if_any(size, limit, self._now()) if bucket else 0.0
 
@@ -135,7 +136,10 @@ class Quotas:
         return self._throttle(connection, "produce", self.produce.take(user_of(connection), client_id, size))
 
     def throttle_fetch(self, connection: ClientConnection, client_id: str | None, size: int) -> int:
-        """As `throttle_produce`, before `size` bytes are answered; where it is not 0, they must not be."""
+        """Do the same as `throttle_produce` before `size` bytes are answered.
+
+        If the result is not 0, don't answer them.
+        """
         wait_s = self.fetch.take_if_any(user_of(connection), client_id, size) if size else 0.0
         return self._throttle(connection, "fetch", wait_s)
 
@@ -147,7 +151,10 @@ class Quotas:
         return throttle_ms
 
     async def keep_fresh(self, ask: Ask, wanted: Callable[[], bool], refresh_s: float) -> None:
-        """Ask the brokers while limits are `wanted`, forever. What was read last stays; a failure is logged once."""
+        """Read the limits from the brokers while they are `wanted`, forever.
+
+        On failure, keep the last ones and log it once.
+        """
         failing = False
         while True:
             if wanted():
@@ -196,7 +203,7 @@ def _limits_by_key(body: bytes) -> dict[str, dict[Entity, float]]:
 
 
 def _entity(entry: Any) -> Entity | None:
-    """None for what is limited by neither user nor client ID: addresses, which only the brokers see."""
+    """Return None for limits by neither user nor client ID: those are by address, which only the brokers see."""
     names = {one.entity_type: DEFAULT if one.entity_name is None else str(one.entity_name) for one in entry.entity}
     if not names or names.keys() - {"user", "client-id"}:
         return None

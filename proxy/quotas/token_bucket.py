@@ -15,13 +15,13 @@ _SHORTEST_WAIT_S = 0.001
 
 
 class TokenBucket:
-    """What one client, or all that share a quota, may still move. `limit` is in bytes per second."""
+    """The bytes that one client, or all that share a quota, may still move. `limit` is in bytes per second."""
 
     __slots__ = ("_at_s", "_full", "_tokens")
 
     def __init__(self) -> None:
         self._full = True
-        """Nothing was taken yet, so that the level is told by the limit."""
+        """True until something is taken: the level is then the limit's burst."""
         self._tokens = 0.0
         self._at_s = 0.0
 
@@ -36,9 +36,10 @@ class TokenBucket:
         return max(0.0, self._level(limit, now_s))
 
     def take_if_any(self, size: int, limit: float, now_s: float) -> float:
-        """Take `size` bytes, on credit if need be, where any are there; else nothing, and the seconds until some are.
+        """Take `size` bytes, on credit if necessary, if any are available; otherwise return the seconds until some are.
 
-        So a batch is never too large to be read, and who wants much does not wait for what others take in small bits.
+        So no batch is too large to be read, and a client that wants much is not held up by clients that take little at
+        a time.
         """
         level = self._level(limit, now_s)
         if level <= 0:
@@ -47,7 +48,7 @@ class TokenBucket:
         return 0.0
 
     def is_full(self, limit: float, now_s: float) -> bool:
-        """Return whether it is no different from a new one."""
+        """Return whether it is the same as a new bucket."""
         return self._level(limit, now_s) >= limit * BURST_S
 
     def _level(self, limit: float, now_s: float) -> float:

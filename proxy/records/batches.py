@@ -1,8 +1,8 @@
 """Record batch v2 headers: check those that producers send, patch those that readers get. Sans-io, no decompression.
 
-A batch (Kafka's `DefaultRecordBatch`) is 61 bytes of header and then its records, compressed as a whole or not at all.
-Base offset, length and partition leader epoch lie before the bytes that the CRC covers, so they can be set without
-touching anything else. What LogAppendTime sets lies behind it.
+A batch (Kafka's `DefaultRecordBatch`) is 61 bytes of header, followed by its records, compressed as a whole or not at
+all. Base offset, length and partition leader epoch lie before the bytes that the CRC covers, so they can be set without
+touching anything else. The fields that LogAppendTime sets are covered by it.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ _TIMESTAMP = struct.Struct(">q")
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _BOUNDS = struct.Struct(">8xi4xb6xi")
-"""Of a header: length, magic, last offset delta."""
+"""Fields of a header: length, magic, last offset delta."""
 _MAX_LAST_OFFSET_DELTA = 2**31 - 1
 _PLACED = struct.Struct(">qi4xb6xi")
-"""As `_BOUNDS`, with the base offset before it."""
+"""Same as `_BOUNDS`, with the base offset before it."""
 _PATCH = struct.Struct(">qii")
 """The part before magic and CRC: base offset, length, partition leader epoch."""
 
@@ -54,7 +54,7 @@ _PATCH = struct.Struct(">qii")
 class RecordsError(Exception):
     """The bytes are not what a broker would append. `error_code` is Kafka's; the text names the finding.
 
-    `record_errors`: (place in the batch, text) of the records that are to blame, where it is single ones (KIP-467).
+    `record_errors` has (place in the batch, text) of the offending records, if single records are at fault (KIP-467).
     """
 
     def __init__(self, error_code: int, text: str, record_errors: tuple[tuple[int, str], ...] = ()) -> None:
@@ -102,19 +102,19 @@ class BatchHeader(NamedTuple):
 
 
 class BatchBounds(NamedTuple):
-    """Where one batch lies in a run of batches, and the offsets it has there."""
+    """Position and length of one batch in a run of batches, and its offsets there."""
 
     position: int
-    """Of its first byte, in bytes from the run's beginning."""
+    """Position of its first byte, in bytes from the beginning of the run."""
     length: int
     base_offset: int
     last_offset: int
 
 
 def read_header(data: bytes | bytearray | memoryview, position: int = 0) -> BatchHeader:
-    """Return the header of the batch at `position`, whose bytes must all be there. Its CRC is not computed.
+    """Return the header of the batch at `position`, whose bytes must all be present. Its CRC is not computed.
 
-    Raises RecordsError (CORRUPT_MESSAGE, INVALID_RECORD) where no whole v2 batch is.
+    Raises RecordsError (CORRUPT_MESSAGE, INVALID_RECORD) if there is no whole v2 batch.
     """
     remaining = len(data) - position
     if remaining < HEADER_BYTES:
@@ -129,7 +129,7 @@ def read_header(data: bytes | bytearray | memoryview, position: int = 0) -> Batc
 
 
 def producer_id_of(records: memoryview | None) -> int:
-    """Return the producer ID that the first batch claims, checked or not; -1 where there is none."""
+    """Return the producer ID that the first batch claims, checked or not; -1 if there is none."""
     if records is None or len(records) < HEADER_BYTES:
         return -1
     producer_id: int = _HEADER.unpack_from(records)[9]
@@ -141,11 +141,11 @@ def check_batch(records: memoryview, *, max_message_bytes: int) -> BatchHeader:
 
     The checks and codes are those of `ProduceRequest.validateRecords`, `UnifiedLog.analyzeAndValidateRecords` and
     `LogValidator.validateBatch`, in their order, with these differences: nothing is decompressed, so a wrong record
-    count in a compressed batch is not found; bytes behind the batch are refused instead of cut off; a codec that nobody
-    knows is UNSUPPORTED_COMPRESSION_TYPE instead of an unknown server error; a producer that says LogAppendTime is
-    refused whatever the topic is set to.
+    count in a compressed batch is not found; bytes after the batch are rejected instead of cut off; an unknown codec is
+    UNSUPPORTED_COMPRESSION_TYPE instead of an unknown server error; a producer that claims LogAppendTime is rejected,
+    whatever the topic is set to.
 
-    `max_message_bytes`: `max.message.bytes` of the topic. Raises RecordsError.
+    `max_message_bytes` is `max.message.bytes` of the topic. Raises RecordsError.
     """
     available = len(records)
     if available < HEADER_BYTES:
@@ -187,10 +187,10 @@ def patch_offsets(
 ) -> list[BatchBounds]:
     """Give the contiguous batches of `run` their offsets from `base_offset` on, and one partition leader epoch.
 
-    `log_append_time_ms`: also the time of all their records (`message.timestamp.type=LogAppendTime`).
+    `log_append_time_ms`, if given, becomes the time of all their records (`message.timestamp.type=LogAppendTime`).
 
-    `run` must be writable and is changed in place; the CRCs stay true. Raises RecordsError (CORRUPT_MESSAGE) where the
-    bytes are not whole v2 batches; those before that place have been patched by then.
+    `run` must be writable and is changed in place; the CRCs stay true. Raises RecordsError (CORRUPT_MESSAGE) if the
+    bytes are not whole v2 batches; batches before that place have been patched by then.
     """
     bounds: list[BatchBounds] = []
     end = len(run)
@@ -220,8 +220,8 @@ def patch_offsets(
 def check_offsets(run: bytes | bytearray | memoryview, base_offset: int, last_offset: int) -> list[BatchBounds]:
     """Return the batches of `run`, which have their offsets: ascending, none before `base_offset`, up to `last_offset`.
 
-    Offsets may be left out between batches, and before the first one, as compaction leaves them. CRCs are not computed.
-    Raises RecordsError (CORRUPT_MESSAGE) where the bytes are not such batches.
+    Compaction may leave gaps between batches, and before the first one. CRCs are not computed. Raises RecordsError
+    (CORRUPT_MESSAGE) if the bytes are not such batches.
     """
     bounds: list[BatchBounds] = []
     end = len(run)
@@ -249,8 +249,8 @@ def check_offsets(run: bytes | bytearray | memoryview, base_offset: int, last_of
 def empty_batch(base_offset: int, end_offset: int, leader_epoch: int) -> bytes:
     """Return a batch without records that goes up to `end_offset`, or as near to it as one batch can (2**31 offsets).
 
-    Brokers leave such batches where compaction removes records (`DefaultRecordBatch.writeEmptyHeader`): a consumer goes
-    on behind the last offset that the header tells.
+    Brokers leave such batches after compaction has removed records (`DefaultRecordBatch.writeEmptyHeader`): a consumer
+    continues after the last offset of the header.
     """
     last_offset_delta = min(end_offset - base_offset - 1, _MAX_LAST_OFFSET_DELTA)
     length = HEADER_BYTES - LENGTH_END
@@ -263,7 +263,8 @@ def empty_batch(base_offset: int, end_offset: int, leader_epoch: int) -> bytes:
 
 
 def _stamp(run: bytearray | memoryview, position: int, end: int, log_append_time_ms: int) -> None:
-    """As `DefaultRecordBatch.setMaxTimestamp`: that stands for every record; the base timestamp and deltas are left."""
+    """Set the time as `DefaultRecordBatch.setMaxTimestamp` does: for every record, without changing base time and
+    deltas."""
     run[position + _CODEC_POSITION] |= _LOG_APPEND_TIME
     _TIMESTAMP.pack_into(run, position + _MAX_TIMESTAMP_POSITION, log_append_time_ms)
     with memoryview(run) as view:
@@ -290,7 +291,7 @@ def _check_producer(header: BatchHeader) -> None:
 
 
 def _too_short(data: bytes | bytearray | memoryview, position: int, remaining: int) -> RecordsError:
-    """Which of Kafka's codes bytes get that hold no v2 header: an older format's batch may be that short."""
+    """Return Kafka's error code for bytes without a v2 header: a batch of an older format may be that short."""
     if remaining > 16:
         (length,) = struct.unpack_from(">i", data, position + 8)
         magic = struct.unpack_from(">b", data, position + 16)[0]

@@ -1,8 +1,8 @@
-"""The codecs of record batches (KIP-110, KIP-390): compress and decompress what lies behind a batch's header.
+"""The codecs of record batches (KIP-110, KIP-390): compress and decompress the records after a batch's header.
 
-Framing is what Java's and librdkafka's clients read and write: gzip members; snappy in xerial's blocks, which a reader
-takes raw, too; LZ4 frames of independent blocks (KIP-57); zstd frames. Everything is bounded: a few bytes can claim to
-be gigabytes.
+The framing is what Java's and librdkafka's clients read and write: gzip members; snappy in xerial's blocks (a reader
+accepts it raw, too); LZ4 frames of independent blocks (KIP-57); zstd frames. Everything is bounded, because a few bytes
+can claim to be gigabytes.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ Buffer = bytes | bytearray | memoryview
 
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
-"""By their number in a batch's attributes, as `kafka-dump-log` writes them."""
+"""Names of the codecs as `kafka-dump-log` writes them, indexed by their number in a batch's attributes."""
 DEFAULT_LEVELS = {GZIP: -1, LZ4: 9, ZSTD: 3}
-"""Of `compression.gzip.level`, `compression.lz4.level` and `compression.zstd.level`."""
+"""Defaults of `compression.gzip.level`, `compression.lz4.level` and `compression.zstd.level`."""
 LEVELS = {GZIP: (*range(1, 10), -1), LZ4: range(1, 18), ZSTD: range(-131_072, 23)}
-"""That the brokers allow."""
+"""Levels that the brokers allow."""
 
 _FIRST_GUESS_BYTES = 65_536
 _GROWTH = 8
@@ -32,7 +32,7 @@ _TOO_SMALL = "failed to write whole buffer"
 
 
 class CodecError(Exception):
-    """The bytes are not what the codec writes, or no codec has that number."""
+    """The bytes are not what the codec writes, or the codec number is unknown."""
 
 
 class TooLarge(CodecError):
@@ -40,9 +40,9 @@ class TooLarge(CodecError):
 
 
 def decompress(codec: int, data: Buffer, max_bytes: int) -> Buffer:
-    """What `data` holds; `data` itself where `codec` is NONE.
+    """Return the decompressed `data`; `data` itself if `codec` is NONE.
 
-    Raises TooLarge where that is more than `max_bytes`, CodecError where it can't be read to its end.
+    Raises TooLarge if the result has more than `max_bytes`, CodecError if `data` can't be read to its end.
     """
     if codec == NONE:
         if len(data) > max_bytes:
@@ -57,7 +57,10 @@ def decompress(codec: int, data: Buffer, max_bytes: int) -> Buffer:
 
 
 def compress(codec: int, data: Buffer, level: int | None = None) -> Buffer:
-    """`data` compressed; `level` as in the topic config of that codec, its default where None. Raises CodecError."""
+    """Return `data` compressed at `level`, which is as in the topic config of that codec; None for the default.
+
+    Raises CodecError.
+    """
     if codec == NONE:
         return data
     chosen = DEFAULT_LEVELS.get(codec, 0) if level is None else level
@@ -132,7 +135,7 @@ def _snappy_compressed(data: Buffer) -> Buffer:
 
 
 def _lz4_compressed(data: Buffer, level: int) -> Buffer:
-    """As Java's client: the fast compressor at the default level, the high one at any other."""
+    """Compress as Java's client does: the fast compressor at the default level, the high one at any other."""
     if level == DEFAULT_LEVELS[LZ4]:
         level = _FAST_LZ4_LEVEL
     else:

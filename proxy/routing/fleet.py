@@ -1,4 +1,4 @@
-"""Who is alive in which rack: heartbeats of this proxy, and the addresses that clients of any rack are told."""
+"""The live proxies of each rack: heartbeats of this proxy, and the addresses for clients of any rack."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _HEARD_AFTER_HEARTBEATS = 1.5
 """Every other proxy has beaten by then, and with its heartbeat has read ours."""
 
 _EVERYWHERE = ("0.0.0.0", "::", "")
-"""To listen there is to listen on every address; nobody is found by it."""
+"""Hosts that mean every address; they can't be used to find a proxy."""
 _FIRST_LIFELINE, _LIFELINE_IDS = 1_000_000_000, 1 << 24
 
 
@@ -44,7 +44,7 @@ class _Served(NamedTuple):
 
     addresses: tuple[str, ...]
     ports: dict[str, _Ports]
-    """By bootstrap address."""
+    """Ports by bootstrap address."""
     turns: dict[int, int]
     """The place of each node ID among all of them."""
 
@@ -55,7 +55,7 @@ class _Served(NamedTuple):
 
 
 def _admin_address(settings: Settings) -> str:
-    """Where the admin port may be found; empty if the system picks it."""
+    """Return the address of the admin port; empty if the system picks the port."""
     admin = settings.admin
     if not admin.port:
         return ""
@@ -70,8 +70,9 @@ class LeaseLapsed(Exception):
 class Fleet:
     """This proxy's view of all live proxies, and its own lease.
 
-    `registry_change`: the newest that this proxy obeys. `reload`: reads the registry again; done before a lease begins,
-    as nobody waited for this proxy while it had none. `node_ids`: brokers that have a port here.
+    `registry_change` is the newest change that this proxy obeys. `reload` reads the registry again. That is done before
+    a lease begins, because nobody waited for this proxy while it had none. `node_ids` are the brokers that have a port
+    here.
     """
 
     def __init__(
@@ -86,7 +87,8 @@ class Fleet:
     ) -> None:
         self._settings = settings
         self.identity = f"{settings.identity}#{secrets.token_hex(4)}"
-        """Of this very process: proxies may share an address (sidecars), and one that restarts is another one."""
+        """Identity of this very process: proxies may share an address (sidecars), and a restarted proxy has another
+        identity."""
         self._reload = reload
         self._node_ids = node_ids
         self._left = False
@@ -97,7 +99,7 @@ class Fleet:
         self._obeys_the_registry = True
         """Whether the registry has the change that this proxy obeys, as of the last heartbeat."""
         self._served: dict[tuple[str, str], _Served] = {}
-        """By name of the listeners and rack of their clients."""
+        """Addresses by name of the listeners and rack of their clients."""
         self._racks: tuple[str, ...] = ()
         self._beating = asyncio.Lock()
         self.records: dict[str, ProxyRecord] = {}
@@ -118,15 +120,15 @@ class Fleet:
             raise LeaseLapsed("this proxy was out of the fleet meanwhile, and other proxies may have freed the name")
 
     async def begin_serving(self) -> None:
-        """From now on clients may be told of this proxy."""
+        """Let clients learn about this proxy from now on."""
         self._serving = True
         with suppress(CoordinatorUnavailable):  # heartbeats say it later
             await self.beat()
 
     async def end_serving(self) -> None:
-        """Be named to clients no more, wherever there is another proxy; returns when the others have heard of it.
+        """Name this proxy to clients no more if there is another one; return when the other proxies know it.
 
-        The lease runs on: what is still answered here goes by the registry that creators of topics wait for.
+        The lease continues: creators of topics still wait for the registry state that this proxy goes by.
         """
         self._serving = False
         with suppress(CoordinatorUnavailable):
@@ -194,11 +196,12 @@ class Fleet:
         return self._racks
 
     def listener(self, node_id: int, rack: str, client: str, came_by: Listeners) -> tuple[str, int] | None:
-        """Host and port that stand for a broker, for a client of `rack`; None if no proxy has a port for it.
+        """Return host and port that stand for a broker, for a client of `rack`; None if no proxy has a port for it.
 
-        Listeners of the name that the client came in by, of the live proxies that serve its rack; where there are
-        none, those that serve the rack of the port that it came to. Several proxies share a client's brokers out in
-        turn, in the client's own order of the proxies: who loses one proxy still knows another one.
+        They are of listeners with the name that the client came in by, of the live proxies that serve its rack. If
+        there are none, they are of proxies that serve the rack of the port that the client came to. Several proxies
+        share a client's brokers in turn, in the client's own order of the proxies: a client that loses one proxy still
+        knows another one.
         """
         served = self._served.get((came_by.name, rack)) or self._served[came_by.name, self._settings.rack_of(came_by)]
         addresses = served.addresses
@@ -212,10 +215,11 @@ class Fleet:
         return None
 
     def lifelines(self, rack: str, client: str, came_by: Listeners, brokers: Collection[int]) -> list[Broker]:
-        """Bootstrap ports of live proxies that serve other racks only, as brokers of IDs that no broker has.
+        """Return bootstrap ports of live proxies that serve only other racks, as brokers with IDs that no broker has.
 
-        In the client's own order. The IDs follow from the addresses, so that every proxy gives one the same; they are
-        far from brokers' and from what the Java client makes of those for coordinators (2147483647 less the ID).
+        They are in the client's own order. The IDs follow from the addresses, so that every proxy gives the same ones.
+        They are far from brokers' IDs and from those that the Java client derives for coordinators (2147483647 less the
+        ID).
         """
         own = self._served.get((came_by.name, rack))
         others: dict[str, str] = {}

@@ -1,12 +1,12 @@
-"""Who leads diskless partitions: the four values of `leader_choice`.
+"""The leaders of diskless partitions: the four values of `leader_choice`.
 
-The candidates are the live brokers of the client's rack that clients can be told of, or all of those where the rack is
-unknown, empty or has none. Any of them will do, as any proxy serves any diskless partition; what differs is how often
-a client has to change, and how evenly the brokers' ports are used.
+The candidates are the live brokers of the client's rack that may be named to clients. If the rack is unknown, empty or
+has none, they are all such brokers. Any of them will do, because any proxy serves any diskless partition. The values
+differ in how often a client has to change its connection, and how evenly the brokers' ports are used.
 
-The replicas are the leader and a broker of each other rack: assignors that go by racks (KIP-881) are to see that every
-consumer has each diskless partition in its rack. With `round_robin`, which is KAFKA-19257 to the letter, the leader is
-the only replica.
+The replicas are the leader and a broker of each other rack: rack-aware assignors (KIP-881) have to see that every
+consumer has each diskless partition in its rack. With `round_robin`, which is exactly KAFKA-19257, the leader is the
+only replica.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class LeaderChoice:
 class Turns:
     """Round robin over candidates (KAFKA-19257): the turn moves with every response of Metadata.
 
-    Who was named last to a client is remembered, so that DescribeTopicPartitions, which moves nothing and may take
+    The last broker named to a client is cached, so that DescribeTopicPartitions, which moves nothing and may take
     several pages, agrees with that client's last Metadata.
     """
 
@@ -80,7 +80,8 @@ class Turns:
         return chosen
 
     def last(self, client: str, candidates: tuple[int, ...]) -> int:
-        """Whom the client was told last, if that is still a candidate, else whose turn it is; nothing moves."""
+        """Return the broker last named to the client if it is still a candidate, else the one whose turn it is; nothing
+        moves."""
         named = self._named.get(client)
         return named if named in candidates else candidates[self._turns.get(candidates, 0)]
 

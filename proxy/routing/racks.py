@@ -1,8 +1,9 @@
-"""Whose rack is it: the client's, by what it says, what is known of it, and where it came in (KAFKA-19257, KIP-1163).
+"""The rack of a client: from its own hints, from what is known about it, and from its port (KAFKA-19257, KIP-1163).
 
-The first that answers: the RackId of the request itself (Metadata v14, DescribeTopicPartitions v1); a hint in the
-client ID; a rack that the same connection, or the same client (address and client ID) on another one, said in a Fetch
-v11+ or a group heartbeat; the network that it comes from; the rack of the port that it came to; the proxy's own.
+The first of these that gives an answer decides: the RackId of the request itself (Metadata v14, DescribeTopicPartitions
+v1); a hint in the client ID; a rack that the same connection, or the same client (address and client ID) on another
+one, named in a Fetch v11+ or a group heartbeat; the network that the client comes from; the rack of the port that it
+came to; the proxy's own.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ if TYPE_CHECKING:
 RACK_HINT = re.compile(r"(?:^|[ ,|])diskless_rack_id=([^=,| ]*)")
 """The hint in a client ID, as KIP-1163 has it."""
 
-ToldBy = Literal["client ID", "request", "another connection", "network", "listener", "proxy"]
-"""What said whose rack it is."""
+RackSource = Literal["client ID", "request", "another connection", "network", "listener", "proxy"]
+"""Source of a client's rack."""
 
 _LONGEST_CLIENT_ID = 256
-"""Of clients that are remembered apart from their connection: what they send must not fill memory."""
+"""Longest client ID that is cached apart from its connection: clients must not be able to fill memory."""
 _RENEWALS_PER_EXPIRY = 4
-_TOLD, _SAID = "rack", "rack said"
+_FOUND, _SAID = "rack", "rack said"
 """Keys of `ClientConnection.remembered`."""
 
 
@@ -60,9 +61,9 @@ def hinted_rack(
 
 @lru_cache(maxsize=4096)
 def borders(client_rack: str, own_rack: str, serving_rack: str) -> int:
-    """How often records cross racks between a client and who serves it, through the proxy: 0, 1 or 2.
+    """Return how often records cross racks between a client and the broker or store that serves it: 0, 1 or 2.
 
-    `own_rack` is the proxy's. An empty rack is not known, and taken for the one beside it.
+    `own_rack` is the proxy's. An empty rack is unknown, and counts as the rack next to it.
     """
     way = [rack for rack in (client_rack, own_rack, serving_rack) if rack]
     return sum(here != there for here, there in pairwise(way))
@@ -91,7 +92,7 @@ class Networks:
 
 
 class LearnedRacks:
-    """What clients have said of themselves, by address and client ID; the one that was silent longest is forgotten."""
+    """Racks that clients have named, by address and client ID; the client that was silent longest is evicted."""
 
     def __init__(self, max_clients: int, expiry_s: float, now: Callable[[], float]) -> None:
         self._max_clients = max_clients
@@ -103,7 +104,7 @@ class LearnedRacks:
         return len(self._racks)
 
     def learn(self, host: str, client_id: str | None, rack: str) -> bool:
-        """Remember a rack; whether that is news. A client without an ID, or a very long one, is not remembered."""
+        """Cache a rack; return whether it is new. Clients without an ID, or with a very long one, are not cached."""
         if not client_id or len(client_id) > _LONGEST_CLIENT_ID or not self._max_clients:
             return False
         news = self.get(host, client_id) != rack
@@ -130,7 +131,7 @@ class Racks:
         view: Callable[[], ClusterView],
         now: Callable[[], float],
     ) -> None:
-        """`fleet_racks` are those that a live proxy serves; `now` tells monotonic seconds."""
+        """Take `fleet_racks`, the racks that a live proxy serves, and `now`, which returns monotonic seconds."""
         self._settings = settings
         self._fleet_racks = fleet_racks
         self._view = view
@@ -163,15 +164,14 @@ class Racks:
         return self._known
 
     def of(self, connection: ClientConnection, client_id: str | None) -> str:
-        """Return the rack of the client behind a connection; asked for with every request, so the answer is kept
-        there."""
+        """Return the rack of the client behind a connection. It is needed with every request, so it is cached there."""
         self.known()
-        told = connection.remembered.get(_TOLD)
-        if told is not None and told[0] is self._state and told[1] == client_id:
-            rack: str = told[2]
+        known = connection.remembered.get(_FOUND)
+        if known is not None and known[0] is self._state and known[1] == client_id:
+            rack: str = known[2]
             return rack
         rack = self._find(connection, client_id)
-        connection.remembered[_TOLD] = self._state, client_id, rack
+        connection.remembered[_FOUND] = self._state, client_id, rack
         return rack
 
     def counted(self, connection: ClientConnection, client_id: str | None) -> str:
@@ -181,12 +181,11 @@ class Racks:
         return rack if rack in self._known or rack == self._settings.rack else "unknown"
 
     def on_any_proxy(self, connection: ClientConnection, client_id: str | None) -> str | None:
-        """Return the client's rack where every proxy would find the same, whatever port the client came to; else
-        None."""
+        """Return the client's rack if every proxy would find the same, whatever port the client came to; else None."""
         return hinted_rack(client_id, self.known(), self._hints) or self._networks.rack_of(connection.host)
 
     def learn(self, connection: ClientConnection, client_id: str | None, rack: str | None) -> None:
-        """A request said its client's rack; called with every Fetch. One that nobody knows teaches nothing."""
+        """Learn the rack that a request named; called with every Fetch. Unknown racks are ignored."""
         if not rack or not self._learning:
             return
         said = connection.remembered.get(_SAID)
@@ -199,8 +198,8 @@ class Racks:
         if news or said is None or said[0] != rack:
             self._state = object()
 
-    def told_by(self, connection: ClientConnection, client_id: str | None) -> ToldBy:
-        """Which of the rules has said `of`."""
+    def source_of(self, connection: ClientConnection, client_id: str | None) -> RackSource:
+        """Return the rule that `of` took the rack from."""
         self.known()
         if hinted_rack(client_id, self._known, self._hints) is not None:
             return "client ID"
@@ -228,7 +227,7 @@ class Racks:
 
 
 def client_key(host: str, client_id: str | None) -> str:
-    """Return a client as `sticky.sticky_order` tells clients apart: short, whatever it calls itself."""
+    """Return a key by which `sticky.sticky_order` distinguishes clients: short, however long a client's ID is."""
     if client_id is not None and len(client_id) > _LONGEST_CLIENT_ID:
         client_id = blake2b(client_id.encode(), digest_size=16).hexdigest()
     return f"{host}\0{client_id}"

@@ -1,6 +1,6 @@
-"""When an X.509 certificate ends: the one field of it that is read here (RFC 5280, section 4.1.2.5).
+"""The expiry of an X.509 certificate, the only field of it that is read here (RFC 5280, section 4.1.2.5).
 
-The standard library tells it of peers' certificates only, not of one's own.
+The standard library returns it only for peers' certificates, not for one's own.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ _PEM = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re
 
 
 def first_expiry(pem: str) -> datetime | None:
-    """When the first of the certificates in a PEM text to end does so, in UTC; None if there is none.
+    """Return the earliest expiry of the certificates in a PEM text, in UTC; None if there is no certificate.
 
-    Raises ProtocolError for what is no certificate.
+    Raises ProtocolError for a malformed certificate.
     """
     ends = []
     for text in _PEM.findall(pem):

@@ -28,7 +28,7 @@ class ClientCredentials(BaseModel):
 
 
 def read_credentials(path: Path) -> ClientCredentials:
-    """Read the file. Raises SaslError, which names what is wrong and shows nothing of the file."""
+    """Read the file. Raises SaslError, which names the mistake and shows nothing of the file."""
     try:
         credentials = ClientCredentials.model_validate_json(path.read_bytes())
     except OSError as error:
@@ -45,7 +45,10 @@ def read_credentials(path: Path) -> ClientCredentials:
 
 
 async def fetch_token(credentials: ClientCredentials, timeout_s: float) -> str:
-    """Ask for an access token. Raises SaslError, without what the server said beyond its status and error code."""
+    """Request an access token.
+
+    Raises SaslError, which shows nothing of the server's answer except status and error code.
+    """
     form = {"grant_type": "client_credentials"} | ({"scope": credentials.scope} if credentials.scope else {})
     pair = f"{credentials.client_id}:{credentials.client_secret.get_secret_value()}"
     headers = {"Authorization": f"Basic {base64.b64encode(pair.encode()).decode()}"}

@@ -16,7 +16,8 @@ from collections.abc import Callable
 from typing import Protocol
 
 _MIN_ITERATIONS, _MAX_ITERATIONS = 4096, 16_384
-"""Those of Kafka's ScramMechanism: fewer make stolen traffic cheap to search, more would hold the proxy up."""
+"""Bounds of Kafka's ScramMechanism: fewer iterations make stolen traffic cheap to search, more would delay the
+proxy."""
 _OAUTH_ABORT = b"\x01"
 
 
@@ -41,7 +42,7 @@ class Plain:
         self._tokens = [b"\0".join((b"", username.encode(), password.encode()))]
 
     def respond(self, challenge: bytes) -> bytes | None:
-        """As SaslMechanism."""
+        """Return the token, as SaslMechanism."""
         return self._tokens.pop() if self._tokens else None
 
 
@@ -55,7 +56,10 @@ class OAuthBearer:
         self._token: str | None = token
 
     def respond(self, challenge: bytes) -> bytes | None:
-        """As SaslMechanism. A challenge after the token is the server's refusal, which has to be acknowledged."""
+        """Return the token, as SaslMechanism.
+
+        A challenge after it is the server's rejection, which has to be acknowledged.
+        """
         if self._token is not None:
             token, self._token = self._token, None
             return b"n,,\x01auth=Bearer " + token.encode() + b"\x01\x01"
@@ -84,7 +88,7 @@ class Scram:
         self._server_signature = b""
 
     def respond(self, challenge: bytes) -> bytes | None:
-        """As SaslMechanism."""
+        """Answer a challenge, as SaslMechanism."""
         return self._step(challenge)
 
     def _first(self, challenge: bytes) -> bytes | None:
@@ -136,12 +140,12 @@ class Scram:
 
 
 def refusal(challenge: bytes) -> str:
-    """What an OAUTHBEARER refusal (RFC 7628, section 3.2.2) says; it holds no secret."""
+    """Return the text of an OAUTHBEARER rejection (RFC 7628, section 3.2.2); it holds no secret."""
     try:
-        told = json.loads(challenge)
+        answer = json.loads(challenge)
     except ValueError:
         return "no reason given"
-    return str(told.get("status", "no reason given"))[:200] if isinstance(told, dict) else "no reason given"
+    return str(answer.get("status", "no reason given"))[:200] if isinstance(answer, dict) else "no reason given"
 
 
 def _text(challenge: bytes) -> str:

@@ -34,14 +34,14 @@ class TlsError(Exception):
 
 
 class TlsFiles:
-    """The context that a section of the settings asks for, and whether its files have changed since.
+    """The TLS context for a section of the settings, and whether its files have changed since it was built.
 
-    `name` is the section's (`listeners.tls`), `build` makes a context of it or raises TlsError, `files` is what it
-    reads, the certificate first (empty names are left out).
+    `name` is the section's name (`listeners.tls`). `build` creates the context or raises TlsError. `files` are the
+    files that it reads, the certificate first (empty names are left out).
     """
 
     def __init__(self, name: str, files: Sequence[str], build: Callable[[str], ssl.SSLContext]) -> None:
-        """Raises TlsError where the files can't be used."""
+        """Raise TlsError if the files can't be used."""
         self.name = name
         self._certificate = files[0]
         self._files = [Path(file) for file in files if file]
@@ -92,7 +92,7 @@ class TlsFiles:
         )
 
     def _sign(self) -> Signature:
-        """What changes when a file does, also behind the symbolic links of a mounted secret."""
+        """Return a value that changes when a file does, also behind the symbolic links of a mounted secret."""
         signed: list[tuple[int, int, int] | None] = []
         for file in self._files:
             try:
@@ -148,7 +148,7 @@ def broker_tls(settings: BrokerTls) -> TlsFiles:
 
 
 def explain(error: BaseException) -> str:
-    """Return a failed handshake, with the likely cause where OpenSSL's words don't say it."""
+    """Return the text for a failed handshake, with the likely cause if OpenSSL's text does not give it."""
     if not isinstance(error, ssl.SSLError):
         if isinstance(error, (ConnectionError, BrokenPipeError)):
             return "the other side closed the connection during the TLS handshake"

@@ -19,7 +19,7 @@ CLASSES = {
     "gs": "proxy.storage.cloud:CloudStorage",
     "az": "proxy.storage.cloud:CloudStorage",
 }
-"""By the scheme of `storage.url`, and by name in `diskless.storage.class.name`."""
+"""Classes by the scheme of `storage.url`, which is also the name in `diskless.storage.class.name`."""
 
 
 def open_storage(settings: Storage, class_name: str = "") -> ObjectStorage:

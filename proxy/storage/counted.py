@@ -18,20 +18,20 @@ class CountedStorage:
         self._stats = stats
 
     async def open(self, *, try_out: bool = True) -> None:
-        """As the storage itself. Not counted: it is tried again until it works, before there is any client."""
+        """Open the storage. This is not counted: it is retried until it works, before there is any client."""
         await self._storage.open(try_out=try_out)
 
     async def close(self) -> None:
-        """As the storage itself."""
+        """Close the storage."""
         await self._storage.close()
 
     async def upload(self, key: str, data: Buffer, length: int) -> None:
-        """As the storage itself."""
+        """Upload an object, and count it."""
         with self._counting("put"):
             await self._storage.upload(key, data, length)
 
     async def fetch(self, key: str, start: int = 0, end: int | None = None) -> bytes | bytearray:
-        """As the storage itself; timed where it brings something."""
+        """Fetch bytes, and count it; the time is observed if it succeeds."""
         began_s = perf_counter()
         with self._counting("get"):
             data = await self._storage.fetch(key, start, end)
@@ -39,13 +39,13 @@ class CountedStorage:
         return data
 
     async def objects(self, folder: str = "") -> AsyncIterator[StoredObject]:
-        """As the storage itself."""
+        """List objects, and count it."""
         with self._counting("list"):
             async for found in self._storage.objects(folder):
                 yield found
 
     async def delete(self, keys: Sequence[str]) -> None:
-        """As the storage itself."""
+        """Delete objects, and count it."""
         with self._counting("delete"):
             await self._storage.delete(keys)
 

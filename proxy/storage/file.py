@@ -1,7 +1,7 @@
 """Object storage in a directory: of one host, or of a file system that all proxies mount.
 
-An object is a file that was written under another name, made durable, and only then linked to its key. A link, unlike a
-rename, fails where the name is taken, so an object is never replaced.
+An object is written as a file under another name, made durable, and only then linked to its key. Unlike a rename, a
+link fails if the name exists, so an object is never replaced.
 """
 
 from __future__ import annotations
@@ -62,22 +62,22 @@ class FileStorage:
             self._device = self._root.stat().st_dev
 
     async def close(self) -> None:
-        """Let what is under way finish, and end the threads."""
+        """Let running operations finish, and end the threads."""
         await asyncio.get_running_loop().run_in_executor(None, self._threads.shutdown)
 
     async def upload(self, key: str, data: Buffer, length: int) -> None:
-        """As `ObjectStorage.upload`. A cancelled upload ends when its thread is done with `data`."""
+        """Upload an object as `ObjectStorage.upload`. A cancelled upload ends when its thread is done with `data`."""
         if len(data) != length:
             raise StorageError(f"{len(data)} bytes came for {key}, which was to have {length}")
         await self._in_thread(lambda: self._write(self._root / checked_key(key), data))
 
     async def fetch(self, key: str, start: int = 0, end: int | None = None) -> bytearray:
-        """As `ObjectStorage.fetch`."""
+        """Fetch bytes as `ObjectStorage.fetch`."""
         checked_range(key, start, end)
         return await self._in_thread(lambda: _read(self._root / checked_key(key), key, start, end))
 
     async def objects(self, folder: str = "") -> AsyncIterator[StoredObject]:
-        """As `ObjectStorage.objects`: folder by folder."""
+        """List objects as `ObjectStorage.objects`, folder by folder."""
         folders = [self._root / checked_folder(folder)]
         while folders:
             inner, found = await self._in_thread(partial(_list, folders.pop(), self._root))
@@ -86,7 +86,7 @@ class FileStorage:
                 yield stored
 
     async def delete(self, keys: Sequence[str]) -> None:
-        """As `ObjectStorage.delete`."""
+        """Delete objects as `ObjectStorage.delete`."""
         paths = {key: self._root / checked_key(key) for key in keys}
         if left := await self._in_thread(lambda: _remove(paths)):
             raise ObjectsLeft(left)
@@ -142,9 +142,10 @@ class FileStorage:
             self._try_to_write(path, data)
 
     def _recreate_folders(self) -> None:
-        """Make the folder of uploads again if somebody removed it. Raise StorageError if the directory itself is gone.
+        """Recreate the folder of uploads if it was removed. Raise StorageError if the directory itself is gone.
 
-        Without the directory, all objects are away: what is written to a new one is missing once it is back.
+        Without the directory, no object is readable, and objects written to a new directory would be missing once the
+        old one is back.
         """
         if not self._root.exists():
             raise StorageError(f"the directory {self._root} of storage.url is gone; bring it back, or mount it again")
@@ -238,14 +239,14 @@ def _list(folder: Path, root: Path) -> tuple[list[Path], list[StoredObject]]:
                 folders.append(Path(entry.path))
                 continue
             with suppress(FileNotFoundError):
-                told = entry.stat()
+                status = entry.stat()
                 key = Path(entry.path).relative_to(root).as_posix()
-                found.append(StoredObject(key, told.st_size, told.st_mtime_ns // 1_000_000))
+                found.append(StoredObject(key, status.st_size, status.st_mtime_ns // 1_000_000))
     return folders, found
 
 
 def _remove(paths: Mapping[str, Path]) -> dict[str, str]:
-    """Remove the files of keys; those that are still there, and why."""
+    """Remove the files of keys; return the keys whose files are still there, and why."""
     left: dict[str, str] = {}
     for key, path in paths.items():
         try:

@@ -1,4 +1,5 @@
-"""What object storage promises (KIP-1163's StorageBackend): immutable objects, visible only when whole and durable."""
+"""The interface of object storage (KIP-1163's StorageBackend): immutable objects, visible only when whole and
+durable."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ Buffer = bytes | bytearray | memoryview
 
 
 class StorageError(Exception):
-    """The operation failed, or nobody knows whether it took effect."""
+    """The operation failed, or its outcome is unknown."""
 
 
 class ObjectMissing(StorageError):
@@ -17,7 +18,8 @@ class ObjectMissing(StorageError):
 
 
 class ObjectRefused(StorageError):
-    """The storage has the object and gives it to nobody, or not to us: archived, encrypted with a key that is away."""
+    """The storage has the object but does not return it, to anybody or to us: archived, or encrypted with a missing
+    key."""
 
 
 class ObjectsLeft(StorageError):
@@ -31,7 +33,7 @@ class ObjectsLeft(StorageError):
 
 
 class StoredObject(NamedTuple):
-    """What a listing tells of an object."""
+    """An object in a listing."""
 
     key: str
     size_bytes: int
@@ -43,26 +45,26 @@ class ObjectStorage(Protocol):
     """Keys are relative to the prefix of `storage.url`. Every method may raise StorageError."""
 
     async def open(self, *, try_out: bool = True) -> None:
-        """Connect, and try that the bucket or directory can be used; the error names cause and remedy.
+        """Connect, and test that the bucket or directory can be used; the error names cause and remedy.
 
-        Without `try_out` nothing is written: for whoever only reads.
+        Without `try_out` nothing is written: use that for callers that only read.
         """
 
     async def close(self) -> None:
         """Let go of connections."""
 
     async def upload(self, key: str, data: Buffer, length: int) -> None:
-        """Make the object durable, once: fails where the key is taken or other than `length` bytes came.
+        """Make the object durable, once. Fails if the key exists, or if other than `length` bytes came.
 
-        `data` is left alone by the caller until this returns.
+        The caller must not change `data` until this returns.
         """
 
     async def fetch(self, key: str, start: int = 0, end: int | None = None) -> bytes | bytearray:
-        """Bytes `start` to `end` (exclusive; the object's end where None or beyond).
+        """Return the bytes from `start` to `end` (exclusive; the object's end if None or beyond it).
 
-        Raises ObjectMissing, and ObjectRefused where no other try will do.
+        Raises ObjectMissing, and ObjectRefused if no retry can succeed.
 
-        A bytearray is the caller's own, who may write into it; bytes cost a copy then.
+        A bytearray belongs to the caller, which may write into it; bytes cost a copy then.
         """
 
     def objects(self, folder: str = "") -> AsyncIterator[StoredObject]:
@@ -72,7 +74,8 @@ class ObjectStorage(Protocol):
         """
 
     async def delete(self, keys: Sequence[str]) -> None:
-        """Remove objects; those that are missing are no error.
+        """Remove objects; missing objects are no error.
 
-        Raises ObjectsLeft where all were tried and some refused. After any other StorageError each may be there.
+        Raises ObjectsLeft if all were tried and some could not be removed. After any other StorageError each object may
+        still exist.
         """

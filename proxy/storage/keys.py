@@ -1,4 +1,4 @@
-"""What every storage asks of keys and ranges before it touches anything."""
+"""Checks of keys and ranges that every storage makes before it touches anything."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from proxy.storage.interface import StorageError
 
 
 def checked_key(key: str) -> str:
-    """`key` itself, where its parts are plain names.
+    """Return `key` if its parts are plain names.
 
-    Raises StorageError for one that could leave the prefix (`..`, a leading slash), or that begins a part with a dot:
-    such names are kept for what a storage itself needs.
+    Raises StorageError for a key that could leave the prefix (`..`, a leading slash), or with a part that begins with a
+    dot: such names are reserved for the storage itself.
     """
     if not key or "\0" in key or "\\" in key or any(not part or part.startswith(".") for part in key.split("/")):
         raise StorageError(f"{key!r} is not a key: its parts must be plain names, parted by single slashes")
@@ -17,7 +17,7 @@ def checked_key(key: str) -> str:
 
 
 def checked_folder(folder: str) -> str:
-    """`folder` itself, where it is empty or a key and a slash. Raises StorageError."""
+    """Return `folder` if it is empty, or a key and a slash. Raises StorageError."""
     if folder and (not folder.endswith("/") or not checked_key(folder[:-1])):
         raise StorageError(f"{folder!r} is no folder of keys: it must end with a slash")
     return folder

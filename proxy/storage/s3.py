@@ -1,7 +1,7 @@
-"""Object storage in a bucket: Amazon S3, or a store that speaks its API.
+"""Object storage in a bucket: Amazon S3, or a store with the same API.
 
-Checksums are `when_required`, as several stores refuse more: TLS guards the bytes on their way, the CRC of each record
-batch guards them for good.
+Checksums are `when_required`, because several stores reject more. TLS protects the bytes in transit, and the CRC of
+each record batch protects them permanently.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ class S3Storage:
         self._bucket = url.netloc
         self._prefix = f"{url.path.strip('/')}/".lstrip("/")
         self._longest_s = settings.max_attempts * (2 * settings.request_timeout_ms / 1000 + LONGEST_BACKOFF_S)
-        """Of an operation with all its attempts: connecting and answering take a timeout each."""
+        """Longest duration of an operation with all its attempts; connecting and answering take a timeout each."""
         self._closing = AsyncExitStack()
         self._client: Any = None
 
     async def open(self, *, try_out: bool = True) -> None:
-        """Connect, and try an object: write, refused overwrite, read, delete. Raises StorageError with the remedy.
+        """Connect, and try an object: write, rejected overwrite, read, delete. Raises StorageError with the remedy.
 
-        Without `try_out` nothing is asked of the store yet.
+        Without `try_out` no request is sent to the store yet.
         """
         try:
             await self._connect()
@@ -72,15 +72,15 @@ class S3Storage:
             raise StorageError(f"storage.url {self._settings.url}: {self._explain(error)}") from error
 
     async def close(self) -> None:
-        """As `ObjectStorage.close`."""
+        """Close the client, as `ObjectStorage.close`."""
         self._client = None
         await self._closing.aclose()
 
     async def upload(self, key: str, data: Buffer, length: int) -> None:
-        """As `ObjectStorage.upload`.
+        """Upload an object as `ObjectStorage.upload`.
 
-        Whatever goes wrong on the way, the object may be there: success is answered only if it is, has the mark of this
-        very call, and is whole.
+        After any error on the way the object may exist. Success is returned only if the object exists, has the mark of
+        this very call, and is whole.
         """
         if len(data) != length:
             raise StorageError(f"{len(data)} bytes came for {key}, which was to have {length}")
@@ -96,7 +96,7 @@ class S3Storage:
             raise StorageError(f"upload of {key}: {self._explain(error)}") from error
 
     async def fetch(self, key: str, start: int = 0, end: int | None = None) -> bytes | bytearray:
-        """As `ObjectStorage.fetch`."""
+        """Fetch bytes as `ObjectStorage.fetch`."""
         checked_range(key, start, end)
         wanted = {}
         if start or end is not None:
@@ -120,7 +120,7 @@ class S3Storage:
         return data
 
     async def objects(self, folder: str = "") -> AsyncIterator[StoredObject]:
-        """As `ObjectStorage.objects`: a request for each LIST_PAGE."""
+        """List objects as `ObjectStorage.objects`, with one request for each LIST_PAGE."""
         if self._client is None:
             raise self._not_open()
         pages = self._client.get_paginator("list_objects_v2").paginate(
@@ -138,7 +138,7 @@ class S3Storage:
             raise StorageError(f"listing of bucket {self._bucket}: {self._explain(error)}") from error
 
     async def delete(self, keys: Sequence[str]) -> None:
-        """As `ObjectStorage.delete`."""
+        """Delete objects as `ObjectStorage.delete`."""
         objects = [{"Key": self._prefix + checked_key(key)} for key in keys]
         if self._client is None:
             raise self._not_open()

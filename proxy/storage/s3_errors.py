@@ -1,4 +1,4 @@
-"""What a person is told when a bucket can't be used: the likely cause, and what to do."""
+"""Texts for people when a bucket can't be used: the likely cause, and the remedy."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _REFUSED_OBJECT = {"AccessDenied", "InvalidObjectState", "403"}
 
 
 class S3Error(Exception):
-    """The store's own error answer. `code` is S3's name of it, or the HTTP status where the answer names none."""
+    """The store's own error answer. `code` is S3's name of it, or the HTTP status if the answer has no name."""
 
     def __init__(self, status: int, code: str, message: str) -> None:
         super().__init__(f"{status} {code} {message}".rstrip())
@@ -36,7 +36,8 @@ class S3Error(Exception):
 
 
 def is_refusal(error: S3Error) -> bool:
-    """Return whether a GET of this object can't succeed, whatever becomes of others: KMS tells of its key."""
+    """Return whether a GET of this object can't succeed, regardless of other objects, such as an error of its KMS
+    key."""
     return error.code in _REFUSED_OBJECT or error.code.startswith("KMS.")
 
 
@@ -47,7 +48,7 @@ NO_CREDENTIALS = (
 
 
 _UNREADABLE = (FileNotFoundError, IsADirectoryError, PermissionError, ssl.SSLError)
-"""What reading the CAs' file may raise, before any connection is made."""
+"""Errors that reading the file of CAs may raise before any connection is made."""
 
 
 def explain(error: Exception, settings: Storage, bucket: str) -> str:
@@ -74,7 +75,7 @@ def explain(error: Exception, settings: Storage, bucket: str) -> str:
 
 
 def _cause(error: Exception) -> object:
-    """What lies below the S3 client's error, whose own text has the URL of the one object in it."""
+    """Return the cause of the S3 client's error, whose own text contains the URL of the object."""
     below = error.kwargs.get("error", error) if isinstance(error, BotoCoreError) else error
     return below.__cause__ or below
 

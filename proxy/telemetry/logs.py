@@ -11,12 +11,13 @@ import structlog
 from proxy.telemetry.recent import LEVELS as NOTED_LEVELS
 from proxy.telemetry.recent import RECENT_ERRORS
 
-# Traces tell no values of variables: passwords and records are among them.
+# Traces show no values of variables, because passwords and records are among them.
 _TRACE = structlog.processors.ExceptionRenderer(structlog.tracebacks.ExceptionDictTransformer(show_locals=False))
 
 
 class _Lines(structlog.PrintLogger):
-    """Lines that can't be written are lost, and counted: nothing else ends when a disk is full or nobody reads."""
+    """Logger that drops and counts lines that can't be written, so that a full disk or a closed pipe ends nothing
+    else."""
 
     lost = 0
 
@@ -32,7 +33,10 @@ class _Lines(structlog.PrintLogger):
 
 
 class _Level:
-    """The level below which nothing is written: of the process, as loggers are made where modules are imported."""
+    """Level below which nothing is written.
+
+    It is per process, because loggers are created when modules are imported.
+    """
 
     name = "info"
     number = logging.INFO
@@ -85,7 +89,8 @@ def _processors(log_format: str) -> list[Any]:
 
 
 def _note_and_filter(logger: Any, method: str, values: Any) -> Any:
-    """A processor: keeps warnings and errors for the admin port, whatever the level; drops what is below that."""
+    """Keep warnings and errors for the admin port at any level, and drop lines below the level (a structlog
+    processor)."""
     level = "error" if method == "exception" else method
     if level in NOTED_LEVELS:
         RECENT_ERRORS.note(level, values)

@@ -1,8 +1,8 @@
-"""The last warnings and errors of the log, kept for whoever looks at the proxy from outside: equal ones folded.
+"""The last warnings and errors of the log, for the admin port; equal ones are folded.
 
-A processor of structlog (`logs`): it sees every line before the log's level is applied, so that a log which tells
-errors only still leaves warnings to be seen here. What it keeps is what the log would have said: no secrets are logged.
-Words lose what stands before their `@` all the same, and values whose names sound secret are left out.
+This is a processor of structlog (`logs`). It sees every line before the log's level is applied, so a log at level error
+still leaves warnings to be seen here. It keeps what the log would contain: no secrets are logged. As a precaution,
+words lose the part before their `@`, and values whose names sound secret are left out.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _LONGEST_TEXT = 500
 _LONGEST_LOOKED_AT = 4 * _LONGEST_TEXT
 """A text is cut after it is masked: else one could end between a password and its `@`."""
 _MOST_VALUES = 12
-_NOT_TOLD = frozenset({"event", "level", "timestamp", "remedy", "more_like_it", "worker", "exc_info", "stack_info"})
+_NOT_SHOWN = frozenset({"event", "level", "timestamp", "remedy", "more_like_it", "worker", "exc_info", "stack_info"})
 _SECRETIVE = ("secret", "password", "token", "credential")
 _DEFAULT_MAX = 200
 
@@ -31,7 +31,7 @@ class RecentError:
     """Lines of the log that said the same."""
 
     time_ms: int
-    """Of the last one, since 1970."""
+    """Time of the last such line, in milliseconds since 1970."""
     level: str
     event: str
     text: str
@@ -67,7 +67,7 @@ class RecentErrors:
             self._errors.popitem(last=False)
 
     def newest(self, limit: int) -> list[RecentError]:
-        """So many of them, the newest first."""
+        """Return at most `limit` errors, the newest first."""
         return list(reversed(self._errors.values()))[:limit]
 
     def clear(self) -> None:
@@ -76,10 +76,10 @@ class RecentErrors:
 
 
 def _text(values: Mapping[str, Any]) -> str:
-    """What is said next to the event: the reason first, then names and values."""
+    """Return the text next to the event: the reason first, then names and values."""
     parts = [_shown(values["reason"])] if "reason" in values else []
-    told = (name for name in values if name not in _NOT_TOLD and name != "reason")
-    open_names = [name for name in told if not any(word in name.lower() for word in _SECRETIVE)]
+    shown = (name for name in values if name not in _NOT_SHOWN and name != "reason")
+    open_names = [name for name in shown if not any(word in name.lower() for word in _SECRETIVE)]
     parts += [f"{name}={_shown(values[name])}" for name in open_names[:_MOST_VALUES]]
     if (raised := _raised(values.get("exc_info"))) is not None:
         parts.append(_shown(f"{type(raised).__name__}: {raised}"))
@@ -100,4 +100,4 @@ def _shown(value: Any) -> str:
 
 
 RECENT_ERRORS = RecentErrors()
-"""Of this process, as its log is."""
+"""Recent errors of this process; the log is per process too."""

@@ -1,4 +1,4 @@
-"""What the proxy counts, as plain numbers that cost the hot path next to nothing; `admin.metrics` gives them names."""
+"""The proxy's counters, as plain numbers that cost the hot path next to nothing; `admin.metrics` gives them names."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CUT_OFF_REASONS = ("slow_request", "slow_broker", "reads_nothing", "unread_answe
 STORAGE_OPERATIONS = ("put", "get", "list", "delete")
 SIZE_BOUNDS_BYTES = (1024, 16_384, 65_536, 262_144, 1_048_576, 2_097_152, 4_194_304, 8_388_608, 67_108_864)
 OTHER_TOPICS = "(others)"
-"""In the place of a topic's name: those beyond a limit."""
+"""Name that stands for the topics beyond the limit."""
 UNKNOWN_TOPIC = "(unknown)"
 """Stands for a topic's name: what no topic can be called, and names and IDs that the brokers don't know."""
 _LONGEST_TOPIC_NAME = 249
@@ -98,11 +98,11 @@ class PacedHistogram:
 
 
 class Ledger:
-    """What things have cost, or saved, at the prices of their time: sums that don't fall where a price is lowered."""
+    """Costs, or savings, at the prices of their time: sums that don't fall when a price is lowered."""
 
     def __init__(self) -> None:
         self._seen: dict[str, tuple[float, float]] = {}
-        """By what it is: the quantity that was seen last, and the sum so far."""
+        """Last seen quantity and sum so far, by kind of cost."""
 
     def total(self, what: str, quantity: float, price: float) -> float:
         """Return the sum so far, with what came since the last call at today's `price` for one; `quantity` never
@@ -117,13 +117,13 @@ class Stats:
     """All counters of one proxy."""
 
     def __init__(self, max_counted_topics: int = 200, commit_interval_ms: int = 250) -> None:
-        """`max_counted_topics`: so many topics' record bytes are counted by their names, the others' in one sum."""
+        """Count the record bytes of `max_counted_topics` topics by name, and those of all others in one sum."""
         self._commit_interval_ms = commit_interval_ms
         self.requests: defaultdict[int, int] = defaultdict(int)
-        """By API key."""
+        """Number of requests by API key."""
         self.api_seconds: dict[int, Histogram | PacedHistogram] = {}
-        """By API key, paced for PACED_APIS: from a request's frame to its answer's last byte, waits that clients ask
-        for included."""
+        """Time from a request's frame to its answer's last byte, by API key, paced for PACED_APIS. It includes waits
+        that clients ask for."""
         self.loop_lag_seconds = Histogram(LOOP_LAG_BOUNDS_S)
         """How much later than asked for the event loop woke someone."""
         self.ledger = Ledger()
@@ -136,8 +136,8 @@ class Stats:
         self.tls_handshakes_failed = 0
         self.upstream_failures = 0
         self.record_bytes: defaultdict[RecordKey, int] = defaultdict(int)
-        """Of record batches, without what frames have around them; counted by `count_records`. A topic's bytes come
-        here when it is settled which topic it is."""
+        """Bytes of record batches without the frames around them, counted by `count_records`. A topic's bytes are added
+        when it is settled which topic it is."""
         self.stored_bytes: defaultdict[str, int] = defaultdict(int)
         """Part of the produced record bytes of diskless topics: of batches that were stored, each once, however often
         they came. By the client's rack."""
@@ -159,17 +159,20 @@ class Stats:
         self.commit_seconds = Histogram(LATENCY_BOUNDS_S)
         self.segment_bytes = Histogram(SIZE_BOUNDS_BYTES)
         self.fetch_storage_gets = Histogram(GETS_BOUNDS)
-        """GETs that a Fetch with diskless topics caused itself; what others had under way or in the cache are none."""
+        """GETs that a Fetch with diskless topics caused itself. Data in the cache, or already being read for others,
+        does not count."""
         self.storage_get_seconds = Histogram(LATENCY_BOUNDS_S)
         self.storage_errors = dict.fromkeys(STORAGE_OPERATIONS, 0)
-        """Operations that failed, after the client library's own retries. A missing object is no error."""
+        """Operations that failed, after the client library's own retries. A missing object does not count as a
+        failure."""
         self.upload_failures = 0
         self.commit_failures = 0
         self.duplicate_batches = 0
         self.index_full_batches = 0
-        """Batches that were refused because the index of their shard is full."""
+        """Batches that were rejected because the index of their shard is full."""
         self.refused_unseen_batches = 0
-        """Batches that were refused because their shard is fenced, or their segment's object is given up."""
+        """Batches that were rejected because their shard is fenced, or because their segment's object has been
+        abandoned."""
         self.segments_deleted = 0
         self.throttled_seconds = {"produce": 0.0, "fetch": 0.0}
         """For which clients of diskless topics were muted by the brokers' quotas, by direction."""
@@ -197,7 +200,7 @@ class Stats:
             self.record_bytes[kind, direction, client_rack, serving_rack, name] += size
 
     def settle(self, topic: str | bytes, name: str | None) -> None:
-        """Count what has come of a topic so far, and what comes, under its name; None if brokers don't know it."""
+        """Count a topic's bytes so far, and later ones, under its name; None if brokers don't know it."""
         bytes_by_way = self.unsettled_bytes.pop(topic, None)
         if name is None:
             counted = UNKNOWN_TOPIC
@@ -217,13 +220,14 @@ class Stats:
             self.settle(topic, None)
 
     def all_record_bytes(self) -> list[tuple[Way, str | None, int]]:
-        """All that was counted; without the topic's name where it is not settled."""
+        """Return everything that was counted; the topic's name is None if it is not settled."""
         settled = [(key[:4], key[4], size) for key, size in self.record_bytes.items()]
         unsettled = ((way, None, size) for ways in self.unsettled_bytes.values() for way, size in ways.items())
         return [*settled, *unsettled]
 
     def _unsettled(self, topic: str | bytes, way: Way, size: int) -> str | None:
-        """Put bytes aside until their topic is settled; what they are counted under where that is not to come."""
+        """Put bytes aside until their topic is settled; if it never will be, return the name that they are counted
+        under."""
         if topic in self._denied:
             return UNKNOWN_TOPIC
         ways = self.unsettled_bytes.get(topic)
@@ -249,7 +253,7 @@ class Stats:
         self.requests[api_key] += 1
 
     def count_answer(self, api_key: int, seconds: float) -> None:
-        """One answer, all of which went to the client, so long after its request."""
+        """Count one answer that went to the client completely, this many seconds after its request."""
         counted = self.api_seconds.get(api_key)
         if counted is None:
             paced = api_key in PACED_APIS

@@ -12,25 +12,25 @@ import structlog
 log = structlog.get_logger()
 _INTERVAL_S = 1.0
 NAMES_SHOWN = 10
-"""In a line, of those that a client has named: it may name thousands."""
+"""Maximum number of client-supplied names in a line, because a client may name thousands."""
 
 
 class ThrottledLog:
-    """Tells of each event at most once a second; `more_like_it` counts what was left out since the line before."""
+    """Logs each event at most once a second; `more_like_it` counts the lines that were left out since the last one."""
 
     def __init__(self, now_s: Callable[[], float]) -> None:
-        """`now_s`: seconds, of a clock that nobody sets."""
+        """Take `now_s`, which returns the seconds of a monotonic clock."""
         self._now_s = now_s
         self._last_s: dict[str, float] = {}
         self._left_out: Counter[str] = Counter()
 
     def warning(self, event: str, **values: Any) -> None:
-        """A line, or one more that is left out; `event` is of a fixed set, as each is remembered."""
+        """Log a line, or count it as left out. `event` has to be from a fixed set, because each one is kept."""
         if self._is_due(event):
             log.warning(event, more_like_it=self._left_out.pop(event, 0), **values)
 
     def error(self, event: str, **values: Any) -> None:
-        """As `warning`, of what somebody must look after."""
+        """Do the same as `warning`, for an event that somebody must look after."""
         if self._is_due(event):
             log.error(event, more_like_it=self._left_out.pop(event, 0), **values)
 

@@ -1,4 +1,5 @@
-"""Topic configs of diskless topics: which of them govern data and live in the registry, and what the shadow gets."""
+"""Configs of diskless topics: which of them govern data and live in the registry, and which the placeholder topic
+gets."""
 
 from __future__ import annotations
 
@@ -30,11 +31,11 @@ _GOVERN_DATA = (
     "local.retention.",
 )
 SHADOW_CONFIGS = {CLEANUP_POLICY: DELETE, "retention.ms": "-1", "retention.bytes": "-1"}
-"""What a shadow topic is given, so that transaction markers are still there when they are read."""
+"""Configs of a placeholder topic, which keep transaction markers until they are read."""
 _ONLY = {
     "remote.storage.enable": {"false"},
 }
-"""Values that this release can honour; others are refused rather than ignored."""
+"""Values that this release supports; others are rejected rather than ignored."""
 _ONE_OF = {
     "compression.type": {"producer", *CODECS},
     "message.timestamp.type": {"CreateTime", "LogAppendTime"},
@@ -71,11 +72,10 @@ def diskless_by_name(name: str, patterns: Iterable[str]) -> bool:
 
 
 def wants_diskless(configs: Mapping[str, str | None], *, default: bool) -> bool:
-    """Return whether `diskless.enable` is on, or left to `default`. Raises ConfigRefused where it is neither true nor
-    false.
+    """Return whether `diskless.enable` is on, or `default` if it is not set. Raises ConfigRefused for an invalid value.
 
-    A topic that is to be compacted is classic by default: tools make such topics for themselves, under names that a
-    pattern may match (Streams' changelogs, Connect's and MirrorMaker's own).
+    A topic with compaction is classic by default: tools create such topics for themselves, under names that a pattern
+    may match (Streams' changelogs, Connect's and MirrorMaker's own).
     """
     if configs.get(DISKLESS_ENABLE) is None and is_compacted(configs):
         return False
@@ -115,13 +115,13 @@ def _refusal(name: str, value: str) -> str:
 
 
 def java_double(value: str) -> float:
-    """As Java's `Double.parseDouble` takes it, in decimal; not a number where it does not."""
+    """Return a decimal number as Java's `Double.parseDouble` reads it; not a number if it is invalid."""
     found = re.fullmatch(r"\s*([-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]{1,3})?)[fFdD]?\s*", value)
     return float(found[1]) if found else math.nan
 
 
 def _check_together(configs: Mapping[str, str]) -> None:
-    """What `LogConfig.validateValues` asks of several configs. Raises ConfigRefused."""
+    """Check several configs together as `LogConfig.validateValues` does. Raises ConfigRefused."""
     least, most = "min.compaction.lag.ms", "max.compaction.lag.ms"
     least_ms, most_ms = int(configs.get(least, 0)), int(configs.get(most, _LONGEST))
     if least_ms > most_ms:
@@ -143,5 +143,5 @@ def as_described(name: str, value: str) -> str:
 
 
 def shadow_configs(configs: Mapping[str, str | None]) -> dict[str, str | None]:
-    """What the shadow topic is created with: the brokers' own affairs, and unlimited retention."""
+    """Return the configs for the placeholder topic: those that are the brokers' own affair, and unlimited retention."""
     return {name: value for name, value in configs.items() if not governs_data(name)} | SHADOW_CONFIGS

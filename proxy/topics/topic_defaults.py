@@ -1,7 +1,7 @@
-"""What the brokers' own configs say of topics that leave a config unset, as far as produces go by it.
+"""The brokers' configs that apply to topics that leave a config unset, as far as produces depend on them.
 
-Every proxy asks for them now and again, as brokers' configs may be changed while they run; DescribeConfigs of a topic
-shows the same. Until a broker has told them, and where the proxy may not ask, they are Kafka's own.
+Every proxy reads them now and again, because brokers' configs may change while they run; DescribeConfigs of a topic
+shows the same. Until a broker has answered, and if the proxy may not read them, Kafka's own defaults are used.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class TopicDefaults:
         self._rules: dict[bytes, tuple[Mapping[str, str], ProduceRules]] = {}
 
     def rules(self, entry: DisklessTopic) -> ProduceRules:
-        """What the topic's configs ask of a produced batch."""
+        """Return the demands of the topic's configs on a produced batch."""
         known = self._rules.get(entry.topic_id)
         if known is not None and known[0] is entry.configs:
             return known[1]
@@ -64,10 +64,13 @@ class TopicDefaults:
         return rules
 
     async def load(self) -> None:
-        """Ask a broker. Raises BrokerUnreachable, ProtocolError and DefaultsRefused; what was known stays then."""
-        told = await broker_configs(self._cluster, (*OF_BROKERS, _REPLICATION_FACTOR))
-        self.replication_factor = int(told.get(_REPLICATION_FACTOR) or 0)
-        defaults = {OF_BROKERS[name]: value for name, value in told.items() if name in OF_BROKERS and value is not None}
+        """Read them from a broker.
+
+        Raises BrokerUnreachable, ProtocolError and DefaultsRefused, and then changes nothing.
+        """
+        values = await broker_configs(self._cluster, (*OF_BROKERS, _REPLICATION_FACTOR))
+        self.replication_factor = int(values.get(_REPLICATION_FACTOR) or 0)
+        defaults = {OF_BROKERS[name]: one for name, one in values.items() if name in OF_BROKERS and one is not None}
         # Brokers that don't know it (before KIP-937) have no such bound.
         defaults.setdefault(_AFTER_MAX, str(NO_BOUND_MS))
         rules_of(defaults)
@@ -76,7 +79,7 @@ class TopicDefaults:
             self._rules.clear()
 
     async def refresh(self) -> None:
-        """Load, or keep what was known. Failures are logged once until they end."""
+        """Load them, or keep the last ones. Failures are logged once until they end."""
         try:
             await self.load()
             self._failing = False

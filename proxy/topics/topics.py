@@ -1,8 +1,8 @@
-"""Which topic is diskless: this proxy's copy of the registry, by name and by topic ID.
+"""The diskless topics: this proxy's copy of the registry, by name and by topic ID.
 
-Names are never judged on a guess: while the lease in the fleet runs, every name that is not in this copy is classic,
-because a creator waits for this proxy before a diskless topic's shadow exists. When the lease has run out, only topics
-that were seen to be classic while it ran are taken for classic.
+Names are never judged by a guess: while the lease in the fleet runs, every name that is not in this copy is classic,
+because a creator waits for this proxy before a diskless topic's placeholder topic exists. When the lease has run out,
+only topics that were seen to be classic while it ran count as classic.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Topics:
         self._streams[stream] = self.change
 
     def end_stream(self, stream: object) -> None:
-        """All of it is with the broker, or never will be; what has no beginning is ignored."""
+        """Note that all of it is with the broker, or never will be; a stream without a noted beginning is ignored."""
         self._streams.pop(stream, None)
 
     @property
@@ -76,7 +76,7 @@ class Topics:
 
     @property
     def obeyed(self) -> RegistryChange:
-        """Return the newest change by which all is judged that is under way: what a creator of a diskless topic waits
+        """Return the newest change that all requests under way have seen, which creators of diskless topics wait
         for."""
         return min([self.change, *self._streams.values()], key=lambda change: change.version)
 
@@ -100,9 +100,10 @@ class Topics:
         return not self.gone_back and self._lease_runs()
 
     def is_diskless(self, name: str | None, topic_id: bytes | None) -> bool:
-        """By either; a name of which the brokers have another topic ID belongs to a newer topic.
+        """Return whether the name or the ID is diskless; a name for which the brokers have another ID is of a newer
+        topic.
 
-        This proxy has not heard of that topic, nor can it say that it is diskless.
+        This proxy has not heard of that topic, and can't say that it is diskless.
         """
         if name is None:
             return topic_id in self._by_id
@@ -114,8 +115,8 @@ class Topics:
     def surely_classic(self, topic: TopicReference) -> bool:
         """Return whether records of a topic that `find` does not know may go to the brokers.
 
-        A topic ID that comes up first while a name is reserved may be that very shadow's: not sure. Of a registry that
-        has gone back no name is: whoever made it again may have made it diskless.
+        A topic ID that comes up first while a name is reserved may be that very placeholder topic's: not sure. If the
+        registry has gone back, no name is sure: a topic may have been recreated as diskless.
         """
         if (self.gone_back and isinstance(topic, str)) or self.may_be_a_shadow(topic):
             return False
@@ -170,7 +171,8 @@ class Topics:
             self._unconfirmed.popitem(last=False)
 
     def passed(self, topic: TopicReference) -> None:
-        """A request of a topic went to the brokers while every topic was classic: if so still, it is remembered."""
+        """Note that a request of a topic went to the brokers while every topic was classic, and keep it if that still
+        holds."""
         if topic not in self._by_name and topic not in self._by_id:
             self.is_read_as_classic(topic)
 
@@ -211,8 +213,8 @@ class Topics:
             self._take(snapshot)
 
     async def look_again(self) -> None:
-        """Load what is newer than this, where the store answers: another proxy may have answered a creation or a
-        deletion already that this one has not heard of. Never raises; costs next to nothing if nothing is newer."""
+        """Load newer changes, if the store answers: another proxy may already have answered a creation or a deletion
+        that this proxy does not know. Never raises; costs next to nothing if nothing is newer."""
         try:
             if await self.registry.newest_change() != self.change:
                 await self.load()
@@ -220,7 +222,7 @@ class Topics:
             self._throttled_log.warning("registry_unreadable", reason=str(error))
 
     async def follow(self, acknowledge: Callable[[], Awaitable[None]]) -> None:
-        """Load each change as it comes, forever, and tell the fleet at once."""
+        """Load each change as it comes, forever, and acknowledge it to the fleet at once."""
         async for change in self.registry.changes():
             while change != self.change:
                 try:

@@ -1,8 +1,8 @@
-"""ApiVersions (API key 18), v0 to v4: what a client is offered is what broker and proxy both know.
+"""ApiVersions (API key 18), v0 to v4: clients are offered the versions that both broker and proxy know.
 
-Passing a broker's answer on unclamped breaks with each Kafka release, as clients then use versions that the proxy can't
-read. Behaviour: hidden and unknown APIs are left out, ranges are cut, everything else (error code, throttle time,
-features) stays. Produce stays listed from the broker's own lowest version: librdkafka turns compression off otherwise.
+An unclamped answer breaks with each Kafka release, because clients then use versions that the proxy can't read.
+Behaviour: hidden and unknown APIs are left out, ranges are cut, everything else (error code, throttle time, features)
+stays. Produce stays listed from the broker's own lowest version, because librdkafka turns compression off otherwise.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _RANGE = struct.Struct(">hhh")
 def clamp_api_versions(body: Buffer, version: int, *, kip1163_api: bool = False) -> list[Buffer]:
     """Return the body of a broker's response with the ranges that the table of APIs shares. Raises ProtocolError.
 
-    With `kip1163_api` the proposed versions are offered too, where the broker has the ones below, to which they are
-    translated. An answer UNSUPPORTED_VERSION is read as v0, whatever was asked.
+    With `kip1163_api` the proposed versions are offered too, if the broker has the versions below, to which they are
+    translated. An answer UNSUPPORTED_VERSION is read as v0, whatever version was requested.
     """
     if not 0 <= version <= _HIGHEST_VERSION:
         raise ProtocolError(f"ApiVersions v{version} is not parsed here")
@@ -63,9 +63,9 @@ def clamp_api_versions(body: Buffer, version: int, *, kip1163_api: bool = False)
 
 
 def client_software(body: Buffer, version: int) -> str:
-    """Name and version of the client's software as a request says them (KIP-511), with a blank between.
+    """Return name and version of the client's software as a request gives them (KIP-511), separated by a blank.
 
-    Empty before v3. What is no such request is the broker's to refuse: empty.
+    Empty before v3, and for a body that is not such a request, because the broker will reject it.
     """
     if version < _FIRST_FLEXIBLE:
         return ""

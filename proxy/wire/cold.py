@@ -1,8 +1,8 @@
-"""Messages of APIs that are rarely called, as kio's entities.
+"""Messages of rarely called APIs, as kio's entities.
 
 kio knows every API and version by name, at a cost that does not matter here. An entity is a frozen dataclass; handlers
-change it with `dataclasses.replace`. A message that kio can't read (an error code or tagged field newer than it) raises
-ProtocolError: whoever can, forwards it as it is.
+change it with `dataclasses.replace`. A message that kio can't read (an error code or tagged field newer than kio)
+raises ProtocolError. A caller that can do so then forwards the message unchanged.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ def encode(entity: Any) -> bytes:
 
 
 def at_version(entity: Any, api_version: int, *, response: bool) -> Any:
-    """The same message in another version: what that one lacks is dropped, what it has more gets its default."""
+    """Return the same message in another version: fields that it lacks are dropped, fields that it adds get
+    defaults."""
     load = load_response_schema if response else load_request_schema
     return _reshape(entity, load(entity.__api_key__, api_version))
 

@@ -1,8 +1,8 @@
-"""Walk over a message by kio's schema, before kio reads it: whether all that its lengths claim is there.
+"""Walk over a message by kio's schema before kio reads it, to check that everything its lengths claim is present.
 
-kio's reader is native, and makes room for as many elements as an array claims before it has seen one: a request of a
-few bytes that claims two billion of them would end the process. What has been walked to its end claims nothing untrue.
-Nor is a request walked that has more elements than `MAX_ELEMENTS`.
+kio's reader is native, and allocates as many elements as an array claims before it has seen one. A request of a few
+bytes that claims two billion elements would end the process. A message that was walked to its end makes no false
+claims. Requests with more than `MAX_ELEMENTS` elements are not walked.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Walk:
         """`most` is the maximum number of elements of a client's message, by default MAX_ELEMENTS."""
         self._data, self._of_client, self._most = data, of_client, most
         self.elements = 0
-        """Of all arrays that were met, of a client's message."""
+        """Number of elements of all arrays seen so far, for a client's message."""
 
     def skip_entity(self, at: int, entity_type: Any) -> int:
         """Return the position after an entity."""
@@ -117,7 +117,7 @@ class Walk:
         return count, at
 
     def skip_value(self, at: int, field: Field, flexible: bool) -> int:
-        """Return the position after a value, or behind an element of an array."""
+        """Return the position after a value, or after an element of an array."""
         data = self._data
         if field.kind == STRUCT:
             if field.nullable and not field.is_array:

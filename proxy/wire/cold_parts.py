@@ -165,9 +165,9 @@ class AnswerPart(NamedTuple):
     first: int
     array_end: int
     throttle_at: int
-    """Position of the throttle time, -1 where the version has none."""
+    """Position of the throttle time, -1 if the version has none."""
     failed: bool
-    """Whether an error of the whole request is told."""
+    """True if the answer has an error of the whole request."""
 
 
 @parsing

@@ -27,12 +27,12 @@ FIRST_RACK_ID = 1
 _LAYOUT = PartitionLayout(flexible=True, leader_epoch=True, node_arrays=5)
 """Replicas, ISR, eligible leader replicas, last known eligible leader replicas (KIP-966), offline replicas."""
 _NULL = 0xFF
-"""In place of a nullable structure (int8 -1)."""
+"""Null of a nullable structure (int8 -1)."""
 
 
 @parsing
 def build_lower_request(body: Buffer) -> tuple[bytes, str | None]:
-    """Of a request v1 the body as v0, and the client's rack. Raises ProtocolError."""
+    """Return the body of a v1 request as v0, and the client's rack. Raises ProtocolError."""
     data = memoryview(body)
     topics, at = read_count(data, 0, True)
     check_elements(topics, MAX_WHOLE_ELEMENTS)

@@ -81,7 +81,7 @@ def rewrite_find_coordinator(body: Buffer, version: int, address_of: AddressOf) 
 
 
 def _rewrite_coordinator(data: memoryview, at: int, flexible: bool, address_of: AddressOf) -> tuple[bytes | None, int]:
-    """Node ID, host and port again, and the position after them; None: keep them, empty: there is no address."""
+    """Return node ID, host and port rewritten, and the position after them. None keeps them; empty means no address."""
     (node_id,) = INT32.unpack_from(data, at)
     host, end = read_nullable_string(data, at + 4, flexible)
     check_end(data, end + 4)
@@ -114,9 +114,9 @@ def rewrite_describe_cluster(body: Buffer, version: int, address_of: AddressOf) 
 
 @parsing
 def hide_controller_listeners(body: Buffer, version: int) -> list[Buffer]:
-    """DescribeQuorum v2: the controllers' listeners are left out, as no client connects to them; v0 and v1 have none.
+    """Leave the controllers' listeners out of DescribeQuorum v2, as no client connects to them; v0 and v1 have none.
 
-    Who leads, who votes, how far, and the directory IDs (KIP-853) stay.
+    Leader, voters, their progress and the directory IDs (KIP-853) stay.
     """
     if not 0 <= version <= 2:
         raise ProtocolError(f"DescribeQuorum v{version} is not parsed here")
@@ -153,8 +153,8 @@ def hide_controller_listeners(body: Buffer, version: int) -> list[Buffer]:
 def rewrite_node_endpoints(api_key: int, body: Buffer, version: int, address_of: AddressOf) -> list[Buffer]:
     """Return the node endpoints of Produce v10+, ShareFetch and ShareAcknowledge; older versions have none.
 
-    Those of Fetch are rewritten as they stream through, or by `rewrite_endpoint_section` behind a walk. A node whose
-    `address_of` is None is left out: the client then asks for metadata.
+    The endpoints of Fetch are rewritten as they stream through, or by `rewrite_endpoint_section` after a walk. A node
+    whose `address_of` is None is left out: the client then asks for metadata.
     """
     if api_key in (SHARE_FETCH, _SHARE_ACKNOWLEDGE):
         return rewrite_share_endpoints(api_key, body, version, address_of)
@@ -184,7 +184,7 @@ def rewrite_share_endpoints(api_key: int, body: Buffer, version: int, address_of
 
 @parsing
 def rewrite_endpoint_section(section: Buffer, address_of: AddressOf) -> bytes:
-    """As `rewrite_endpoint_fields`, of the whole section of a response's tagged fields."""
+    """Do the same as `rewrite_endpoint_fields` for the whole section of a response's tagged fields."""
     data = memoryview(section)
     fields, at = read_tags(data, 0)
     check_end(data, at)

@@ -1,4 +1,4 @@
-"""The one exception for bytes that are not what the Kafka protocol says."""
+"""The exceptions for bytes that violate the Kafka protocol."""
 
 from __future__ import annotations
 
@@ -11,4 +11,4 @@ class ProtocolError(Exception):
 
 
 class TooManyElements(ProtocolError):
-    """A request is whole, and larger than any client may send: it is for nobody to pass on."""
+    """A request is whole, but larger than any client may send: it must not be passed on."""

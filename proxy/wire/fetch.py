@@ -53,7 +53,7 @@ _SESSION = struct.Struct(">ii")
 
 
 class PartitionFetch(NamedTuple):
-    """What is asked of one partition; `tagged` is the raw section of tagged fields."""
+    """Fields of one partition in a request; `tagged` is the raw section of tagged fields."""
 
     index: int  # type: ignore[assignment]  # Kafka's name; hides tuple.index
     current_leader_epoch: int
@@ -66,7 +66,7 @@ class PartitionFetch(NamedTuple):
 
 
 class TopicFetch(NamedTuple):
-    """What is asked of one topic: by name, from v13 on by its 16-byte ID."""
+    """Partitions of one topic in a request: by name, from v13 on by its 16-byte ID."""
 
     topic: str | bytes
     partitions: list[PartitionFetch]

@@ -1,7 +1,7 @@
 """Fetch responses (API key 1), v4 to v18: build and parse.
 
-Behaviour: records are never copied: a response is a list of buffers, and a parsed one holds memoryviews. What is put
-together of several answers is made of their pieces: see `fetch_walk`.
+Behaviour: records are never copied: a response is a list of buffers, and a parsed one holds memoryviews. A response
+that combines several answers is made of their pieces: see `fetch_walk`.
 
 Version notes: v5 log start offset, v7 error code and session ID, v11 preferred read replica (KIP-392), v12 flexible,
 v13 topic IDs for names, v16 node endpoints as a tagged field (KIP-951).
@@ -41,11 +41,12 @@ _PARTITION = struct.Struct(">ihqq")
 _PARTITION_WITH_LOG_START = struct.Struct(">ihqqq")
 _ABORTED = struct.Struct(">qq")
 _SCAN = struct.Struct(">4xh24xB4xBBBB")
-"""Of a partition: error code, compact number of aborted transactions, four bytes from the length of the records on."""
+"""Fields of a partition: error code, compact number of aborted transactions, four bytes that begin with the length of
+the records."""
 
 
 class PartitionFetched(NamedTuple):
-    """The answer for one partition; what a version does not have is not written."""
+    """The answer for one partition; fields that a version does not have are not written."""
 
     index: int  # type: ignore[assignment]  # Kafka's name; hides tuple.index
     error_code: int
@@ -243,9 +244,10 @@ def read_partition(
 
 
 def locate_records(data: Buffer, at: int) -> tuple[int, int]:
-    """Start and length of the records of a partition, v12 and later, that begins at `at`; -1 where null.
+    """Return start and length of the records of a partition, v12 and later, that begins at `at`; length -1 is null.
 
-    Start 0 says that it has aborted transactions, or a length of five bytes, and must be looked at field by field.
+    Start 0 means that the partition has aborted transactions or a length of five bytes, and must be read field by
+    field.
     """
     _, aborted, first, second, third, fourth = _SCAN.unpack_from(data, at)
     if aborted > 1:

@@ -1,17 +1,17 @@
 """Fetch responses that stream through: rewrite their node endpoints (KIP-951, v16+) without holding records.
 
-All versions are looked through, for the bytes of records that each topic has.
+All versions are scanned to count the bytes of records of each topic.
 
-The frame's size goes out before the tagged fields that hold the endpoints are seen, so what is written in their place
-must have their length. Everything up to them is given on at once; only they are held (most often the one byte that says
-there are none). Then, the simplest that is always right:
+The frame's size goes out before the tagged fields that hold the endpoints are seen, so their replacement must have the
+same length. Everything before them is passed on at once; only they are held (usually the single byte that says that
+there are none). Then the proxy does the simplest thing that is always right:
 
-- The rewritten endpoints are put in, where they take the same room or leave enough of it for a filler.
-- Else they are left out, and a filler takes their room. The client then asks for metadata, as clients do that are too
-  old for KIP-951, and as every client does that finds no endpoint for the leader that is named.
+- The rewritten endpoints are put in, if they have the same length or leave enough room for a filler.
+- Otherwise they are left out, and a filler takes their room. The client then asks for metadata, as clients do that are
+  too old for KIP-951, and as every client does that finds no endpoint for the new leader.
 
-The filler is a tagged field of zeros under a number that Kafka does not use; KIP-482 has clients skip what they don't
-know. Sizes are never written as overlong varints, which some readers refuse.
+The filler is a tagged field of zeros under a number that Kafka does not use; by KIP-482, clients skip fields that they
+don't know. Sizes are never written as overlong varints, because some readers reject those.
 """
 
 from __future__ import annotations
@@ -34,13 +34,14 @@ from proxy.wire.topic_walk import CountTopic, Locate, TopicWalk, count_single, c
 
 FIRST_NODE_ENDPOINTS = 16
 HELD_BYTES_MAX = 1 << 20
-"""Of aborted transactions or tagged fields; more is refused. A thousand endpoints take 60 KB."""
+"""Longest array of aborted transactions or section of tagged fields; more is rejected. A thousand endpoints take 60
+KB."""
 _NODE_ENDPOINTS_TAG = 0
 _LAST_FILLER_TAG = 127
 
 
 def _locate_plain(version: int) -> Locate:
-    """As `locate_records` before v12."""
+    """Return what `locate_records` is for versions before v12."""
     log_start_offset = "8x" if version >= 5 else ""
     preferred_read_replica = "4x" if version >= FIRST_RACK else ""
     aborted_length = struct.Struct(f">22x{log_start_offset}i{preferred_read_replica}i")
@@ -60,12 +61,12 @@ _LOCATE = {
 
 
 class FetchEndpointStream(TopicWalk):
-    """Takes the *body* of one Fetch response in chunks of any size and gives out the same number of bytes.
+    """Takes the *body* of one Fetch response in chunks of any size, and returns the same number of bytes.
 
-    `count` is told the record bytes of each topic. What `feed` has given out in all is as long as what it got, except
-    for tagged fields that are not whole yet. `feed` raises ProtocolError for what is no Fetch response; what was given
-    out before stands. Versions before 16 have no endpoints: they pass as they are, also what can't be read, which is
-    then not counted.
+    `count` is called with each topic and its record bytes. In total, `feed` returns as many bytes as it got, except for
+    tagged fields that are not whole yet. `feed` raises ProtocolError if the body is not a Fetch response; earlier
+    output stands. Versions before 16 have no endpoints: they pass unchanged, even if they can't be read, and are then
+    not counted.
     """
 
     held_bytes_max = HELD_BYTES_MAX
@@ -122,7 +123,7 @@ class FetchEndpointStream(TopicWalk):
         return at
 
     def _end(self, held: bytes) -> list[Buffer]:
-        """Behind the topics: `held` is all that has come of it."""
+        """Handle the bytes after the topics: `held` is all of them that has come."""
         try:
             fields, at = read_tags(held, 0)
         except IndexError:
@@ -139,10 +140,10 @@ class FetchEndpointStream(TopicWalk):
 
 
 def count_plain(head: memoryview, size: int, version: int, count: CountTopic) -> bool:
-    """Count a response's body of `size` bytes of which `head` has come, where it is plain; whether it is.
+    """Count a response's body of `size` bytes of which `head` has come, if it is plain; return whether it is.
 
-    A plain one has no endpoints, and may pass as it is: it has records of one partition, or is whole, and has no tagged
-    fields.
+    A plain body has no endpoints and may pass unchanged: it has records of one partition, or is whole, and has no
+    tagged fields.
     """
     topics_at = 10 if version >= FIRST_SESSION else 4
     flexible, locate = version >= FIRST_FLEXIBLE, _LOCATE[version]

@@ -1,8 +1,8 @@
-"""A walk over a Fetch response that tells where each partition's answer lies, so that answers can be put together
-again.
+"""A walk over a Fetch response that finds the position of each partition's answer, so that answers can be recombined.
 
-Behaviour: nothing is copied and records are not looked at. A partition's answer is one piece of the body, and may stand
-in any other response of the same version; `lowered` makes one that names topics by ID (KIP-516) into older ones.
+Behaviour: nothing is copied and records are not looked at. A partition's answer is one piece of the body, and fits in
+any other response of the same version. `lowered` converts a response that names topics by ID (KIP-516) to an older
+version.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ LOWERED_FROM = FIRST_TOPIC_ID
 FIRST_LOG_START = 5
 
 _FLEXIBLE = struct.Struct(">ihqq8xBiBBBB")
-"""Of a partition from v12 on: index, error code, high watermark, last stable offset, compact number of aborted
-transactions, preferred replica, four bytes from the length of the records on. The smallest last partition has so many
-bytes behind it."""
+"""Fields of a partition from v12 on: index, error code, high watermark, last stable offset, compact number of aborted
+transactions, preferred replica, and four bytes that begin with the length of the records. Even the smallest last
+partition is followed by that many bytes."""
 _V11 = struct.Struct(">ihqq8xiii")
-"""Of a partition of v11: index, error code, high watermark, last stable offset, number of aborted transactions,
+"""Fields of a partition of v11: index, error code, high watermark, last stable offset, number of aborted transactions,
 preferred replica, length of the records."""
 _HIGH_WATERMARK_AT = 6
 _ENDS = struct.Struct(">qq")
@@ -32,10 +32,10 @@ _ENDS = struct.Struct(">qq")
 _NO_REPLICA = -1
 _ABORTED = struct.Struct(">qq")
 _FIXED = struct.Struct(">ihqqqB")
-"""Of a partition from v12 on: up to the log start, and the first byte of the number of aborted transactions."""
+"""Fields of a partition from v12 on, up to the log start, and the first byte of the number of aborted transactions."""
 _V4_HEAD = struct.Struct(">ihqq")
 _V11_HEAD = struct.Struct(">ihqqqiii")
-"""Of a partition: what stands before its records, where no transaction is aborted."""
+"""Fields of a partition before its records, without aborted transactions."""
 
 
 class PartitionAt(NamedTuple):
@@ -49,7 +49,7 @@ class PartitionAt(NamedTuple):
     """It names no preferred replica and has no tagged fields."""
     start: int
     records: int
-    """Where they begin."""
+    """Position of the records."""
     record_bytes: int
     end: int
 
@@ -62,7 +62,7 @@ class TopicAt(NamedTuple):
 
 
 class FetchWalk(NamedTuple):
-    """Where everything lies."""
+    """The positions of all answers in a body."""
 
     version: int
     body: memoryview
@@ -71,7 +71,7 @@ class FetchWalk(NamedTuple):
     session_id: int
     topics: list[TopicAt]
     tail: int
-    """Where the topics end."""
+    """Position of the end of the topics."""
 
 
 @parsing
@@ -158,8 +158,8 @@ def _walk_any(data: memoryview, at: int, version: int, into: list[PartitionAt]) 
 def piece(walk: FetchWalk, partition: PartitionAt, version: int, ends: tuple[int, int]) -> list[Buffer]:
     """Return a partition's answer with those ends, as it stands in a response of `version`.
 
-    `ends`: high watermark and last stable offset. `version` is the walk's own or, where that is LOWERED_FROM or newer,
-    any lower one.
+    `ends` is high watermark and last stable offset. `version` is the walk's own or, if that is LOWERED_FROM or newer,
+    any lower version.
     """
     data = walk.body
     if version == walk.version or version >= FIRST_FLEXIBLE:
@@ -177,9 +177,9 @@ def piece(walk: FetchWalk, partition: PartitionAt, version: int, ends: tuple[int
 
 
 def _lower_head(data: memoryview, partition: PartitionAt, version: int, ends: tuple[int, int], into: bytearray) -> None:
-    """What stands before the records in v4 to v11, whose lengths are not compact and which have no tagged fields."""
+    """Write the fields before the records in v4 to v11, which have no compact lengths and no tagged fields."""
     index, error_code, _, _, log_start, aborted = _FIXED.unpack_from(data, partition.start)
-    # Compact numbers are one more; of no records, as of no transactions, a single byte tells whether they are null.
+    # Compact numbers are one more. Without records, or without transactions, a single byte shows whether they are null.
     length = partition.record_bytes or data[partition.records - 1] - 1
     if version >= FIRST_RACK and aborted <= 1:
         into += _V11_HEAD.pack(index, error_code, *ends, log_start, aborted - 1, _NO_REPLICA, length)
@@ -234,18 +234,18 @@ def lowered(walk: FetchWalk, version: int) -> list[Buffer]:
 
 
 def response_head(version: int, throttle_ms: int, error_code: int) -> bytes:
-    """What comes before the number of topics, with session 0."""
+    """Return the bytes before the number of topics, with session 0."""
     if version < FIRST_SESSION:
         return INT32.pack(throttle_ms)
     return struct.pack(">ihi", throttle_ms, error_code, 0)
 
 
 def response_tail(walk: FetchWalk) -> memoryview | bytes:
-    """What comes behind the topics."""
+    """Return the bytes after the topics."""
     return walk.body[walk.tail :] if walk.version >= FIRST_FLEXIBLE else b""
 
 
 def has_no_tail(walk: FetchWalk) -> bool:
-    """Return whether nothing comes behind the topics but, from v12 on, an empty section of tagged fields."""
+    """Return whether the topics are followed by nothing or, from v12 on, by an empty section of tagged fields."""
     tail = walk.body[walk.tail :]
     return tail == NO_TAGS if walk.version >= FIRST_FLEXIBLE else not tail

@@ -1,7 +1,7 @@
-"""Splitting a byte stream into Kafka frames: a 4-byte big-endian size, then so many bytes. Sans-io.
+"""Split a byte stream into Kafka frames: a 4-byte big-endian size, then that many bytes. Sans-io.
 
-A frame is either *held* until it is whole, or *streamed*: its bytes are given on as they come. Who listens decides from
-the frame's first bytes, so nothing large is ever held that needs no change.
+A frame is either *held* until it is whole, or *streamed*: its bytes are passed on as they come. The listener decides
+from the frame's first bytes, so a large frame that needs no change is never held.
 """
 
 from __future__ import annotations
@@ -14,15 +14,16 @@ from proxy.wire.errors import ProtocolError
 
 _SIZE = struct.Struct(">i")
 _MAX_HELD_PARTS = 4096
-"""Of a frame that is being held; more are joined, as a sender of single bytes would make each cost fifty."""
+"""Maximum number of parts of a held frame; further parts are joined, because single bytes would cost fifty bytes
+each."""
 _IN_PLACE_BYTES = 65_536
 """Frames from this size on are worth a buffer of their own that they are received into."""
 _MOST_PINNED_TIMES = 16
-"""A smaller part of what was received is copied when it is to be held: memory is counted by frames."""
+"""Parts smaller than 1/16 of the received buffer are copied if they are held, because memory is counted by frames."""
 
 
 class Decision(Enum):
-    """What becomes of a frame that begins."""
+    """The decision on a frame that begins."""
 
     HOLD = 1
     STREAM = 2
@@ -33,10 +34,10 @@ class Decision(Enum):
 
 
 class FrameListener(Protocol):
-    """Who is told about frames."""
+    """The receiver of frames."""
 
     def frame_begins(self, size: int, head: memoryview) -> Decision:
-        """`head` is what has come of the frame so far, without its size; at least `head_bytes` of it, or all."""
+        """Decide on a frame; `head` is what has come of it without its size: at least `head_bytes` of it, or all."""
 
     def frame_held(self, frame: memoryview) -> None:
         """A whole frame, without its size."""
@@ -88,8 +89,7 @@ class FrameReader:
 
     @property
     def partial(self) -> bool:
-        """Return whether a frame is not whole yet, decided or not: also where its first bytes say too little to
-        decide."""
+        """Return whether a frame has begun and is not whole, decided or not, even if it is too short to decide."""
         return bool(self._stream_left or self._begun or self._rest)
 
     @property
@@ -102,7 +102,7 @@ class FrameReader:
         self._stopped = True
 
     def resume(self) -> None:
-        """Give out what was kept back. May raise ProtocolError as `feed`."""
+        """Hand out the bytes that were kept back. May raise ProtocolError as `feed`."""
         if self._stopped:
             self._stopped = False
             if not self._feeding:
@@ -131,9 +131,10 @@ class FrameReader:
             self._rest = data[taken:] if taken else data
 
     def room(self) -> memoryview | None:
-        """Where the rest of a large frame that is being held may be written, to be told by `filled` instead of `feed`.
+        """Return the place for the rest of a large held frame. Report the bytes written there with `filled` instead of
+        `feed`.
 
-        None if no such frame is under way. Who has once written to it goes on so to the frame's end.
+        None if no such frame is under way. A caller that has written to it once has to continue to the frame's end.
         """
         if self._begun < _IN_PLACE_BYTES:
             return None
@@ -144,7 +145,7 @@ class FrameReader:
         return memoryview(self._whole)[self._held_bytes :]
 
     def filled(self, size: int) -> None:
-        """So many bytes have been written to `room`."""
+        """Take `size` bytes that were written to `room`."""
         self._held_bytes += size
         if self._held_bytes < self._begun:
             return

@@ -25,7 +25,7 @@ from proxy.wire.primitives import (
 
 _REQUEST = struct.Struct(">hhi")
 _LONGEST_CLIENT_ID = 0x7FFF
-"""In bytes."""
+"""Longest client ID, in bytes."""
 
 
 class RequestHeader(NamedTuple):
@@ -42,8 +42,8 @@ class RequestHeader(NamedTuple):
 def parse_request_header(frame: Buffer) -> RequestHeader:
     """Return the header of a request frame (without its size). Raises ProtocolError.
 
-    Where the API key is unknown everything but `body_offset` is right all the same. A client ID that is not UTF-8 is
-    read as brokers do, with U+FFFD in its place, and no longer than fits when it is sent on: it only names the client.
+    If the API key is unknown, everything except `body_offset` is right. A client ID that is not UTF-8 is read as
+    brokers read it, with U+FFFD as replacement, and is cut to what fits when it is sent on: it only names the client.
     """
     api_key, api_version, correlation_id = _REQUEST.unpack_from(frame)
     try:
@@ -66,7 +66,7 @@ def request_header(api_key: int, api_version: int, correlation_id: int, client_i
 
 @parsing
 def response_header_length(api_key: int, api_version: int, frame: Buffer) -> int:
-    """Where the body begins in a response frame (without its size). Raises ProtocolError."""
+    """Return the position of the body in a response frame (without its size). Raises ProtocolError."""
     check_end(frame, 4)
     if not response_is_flexible(api_key, api_version):
         return 4

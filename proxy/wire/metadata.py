@@ -68,7 +68,7 @@ class MetadataRequest(NamedTuple):
     include_cluster_authorized_operations: bool = False
     include_topic_authorized_operations: bool = False
     rack_id: str | None = None
-    """Of the client, from v14 on; empty or null if it has none."""
+    """Rack of the client, from v14 on; empty or null if it has none."""
     tagged: Buffer = NO_TAGS
 
 
@@ -90,7 +90,7 @@ class MetadataTopic(NamedTuple):
     """None before v10."""
     partition_count: int
     authorized_operations: int
-    """A bit per AclOperation; -2147483648 where it was not asked for."""
+    """A bit per AclOperation; -2147483648 if it was not requested."""
 
 
 def _check_version(version: int) -> None:
@@ -187,7 +187,7 @@ def encode_metadata_request(request: MetadataRequest) -> Steps[bytes]:
 
 
 def build_lower_metadata_request(body: Buffer, version: int) -> tuple[bytes, str | None]:
-    """Of a request with RackId the body in the version below, and the rack. Raises ProtocolError."""
+    """Return the body of a request with RackId in the version below, and the rack. Raises ProtocolError."""
     request = parse_metadata_request(body, version)
     return encode_metadata_request(request._replace(version=FIRST_RACK_ID - 1)), request.rack_id or None
 
@@ -221,7 +221,7 @@ def rewrite_metadata_response(
 
 @parsing
 def metadata_brokers(body: Buffer, version: int) -> list[Broker]:
-    """Return the brokers of a response; v0 tells no racks. Raises ProtocolError."""
+    """Return the brokers of a response; v0 has no racks. Raises ProtocolError."""
     _check_version(version)
     flexible = version >= FIRST_FLEXIBLE
     data = memoryview(body)

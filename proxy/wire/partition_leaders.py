@@ -28,12 +28,12 @@ from proxy.wire.steps import Pace, Steps
 _FEWEST_FOR_COLUMNS = 3
 _NO_ERROR = b"\0\0"
 _INDEX, _LEADER, _EPOCH = 2, 6, 10
-"""Where a partition has its index, leader and leader epoch."""
+"""Positions of index, leader and leader epoch in a partition."""
 HASH_SLOTS = 256
 _MOST_AT_ONCE, _AS_ONE = 1024, 8
 """Partitions that are handled without a pause, and how many of them take as long as another element."""
 _MOST_PIECES = 4096
-"""Topics that are unlike each other, of which `HashedLeaders` keeps what it has put together."""
+"""Maximum number of different topics whose results `HashedLeaders` caches."""
 
 
 class SoleLeader(NamedTuple):
@@ -54,7 +54,7 @@ class SoleLeader(NamedTuple):
 
 
 class HashedLeaders:
-    """As `SoleLeader`, but each partition has its own, by the hash of its topic's name and its index."""
+    """Like `SoleLeader`, but each partition has its own leader, by the hash of its topic's name and its index."""
 
     def __init__(self, leaders: tuple[int, ...], others: Mapping[int, tuple[int, ...]] | None = None) -> None:
         """`leaders` are HASH_SLOTS node IDs, `others` the replicas after each of them."""
@@ -78,9 +78,10 @@ class HashedLeaders:
     def pieces(
         self, topic: str | None, indexes: bytes, behind: Callable[[int], bytes]
     ) -> tuple[list[bytes], list[bytes]]:
-        """Leaders of partitions, of whose indexes the last bytes are given, and what stands `behind` each leader's.
+        """Return the leaders of partitions, given the last bytes of their indexes, and what stands `behind` each
+        leader.
 
-        Remembered, as most topics are like another one.
+        The result is cached, because most topics look alike.
         """
         first = crc32((topic or "").encode()) % HASH_SLOTS
         # What stands behind depends on the version: that of one node stands for it.
@@ -100,7 +101,7 @@ class ReplicaLeaders(NamedTuple):
 
     order: tuple[int, ...]
     preferred: int
-    """Whom PreferredProduceBrokers names, where the version has it."""
+    """Broker that PreferredProduceBrokers names, if the version has it."""
 
     def leader_of(self, replicas: frozenset[int]) -> int | None:
         """Return the leader of a partition with these replicas; None if it stays."""
@@ -118,7 +119,7 @@ class PartitionLayout(NamedTuple):
     node_arrays: int
     """Replicas, ISR, and whatever else of node IDs follows."""
     add_preferred: bool = False
-    """Write PreferredProduceBrokers (KIP-1163) behind these arrays, which what is read does not have."""
+    """Write PreferredProduceBrokers (KIP-1163) after these arrays; the input does not have it."""
 
 
 class PartitionWalker:
@@ -130,12 +131,13 @@ class PartitionWalker:
         self._fixed = 14 if layout.leader_epoch else 10
         self._columnar = layout.flexible and layout.leader_epoch
         self._columns: list[tuple[int, int]] = []
-        """Of the last topic's partitions: where the length of each array and of the tagged fields is, and how much."""
+        """Shape of the last topic's partitions: position and value of the length of each array and of the tagged
+        fields."""
         self._stride = 0
         self._tails: dict[int, bytes] = {}
-        """By leader: the arrays of node IDs of a partition."""
+        """Encoded arrays of node IDs of a partition, by leader."""
         self._sole: list[bytes] = []
-        """One partition of a SoleLeader: index, leader, epoch, what is behind; the first and third are filled in."""
+        """One partition of a SoleLeader: index, leader, epoch, and the rest; the first and third are filled in."""
         if isinstance(leaders, SoleLeader):
             self._sole = [b"", INT32.pack(leaders.leader), b"", self._behind(leaders.leader)]
         self._chosen = _Chosen(leaders, layout.flexible) if isinstance(leaders, ReplicaLeaders) else None
@@ -189,10 +191,10 @@ class PartitionWalker:
         return at
 
     def lead(self, data: memoryview, at: int, count: int, out: bytearray, topic: str | None) -> int:
-        """Append `count` partitions of the topic to `out` with their leaders; the position after them.
+        """Append `count` partitions of the topic to `out` with their leaders; return the position after them.
 
-        Index, leader epoch and tagged fields stay. Under a SoleLeader or HashedLeaders the first two arrays of node IDs
-        are the leader and the others with it, the further arrays are empty, and there is no error.
+        Index, leader epoch and tagged fields stay. With a SoleLeader or HashedLeaders the first two arrays of node IDs
+        are the leader and its other replicas, the further arrays are empty, and there is no error.
         """
         alike = self._alike(data, at, count)
         if alike is not None:
@@ -220,7 +222,7 @@ class PartitionWalker:
         return at
 
     def _finish(self, data: memoryview, at: int, out: bytearray, preferred: bytes) -> int:
-        """Append preferred brokers, where they are written, and the tagged fields; the position after those."""
+        """Append preferred brokers, if they are written, and the tagged fields; return the position after those."""
         if self._layout.add_preferred:
             out += preferred
         if self._layout.flexible:
@@ -253,7 +255,7 @@ class PartitionWalker:
         return self._tail(leader) + NO_TAGS + _NO_ERROR
 
     def _lead_alike(self, alike: bytes, count: int, out: bytearray, topic: str | None) -> None:
-        """As `lead`, for partitions of `_stride` bytes each."""
+        """Do the same as `lead`, for partitions of `_stride` bytes each."""
         leaders, stride = self._leaders, self._stride
         if isinstance(leaders, ReplicaLeaders):
             out += self._lead_replicas(alike, count, leaders)
@@ -283,7 +285,7 @@ class PartitionWalker:
         return self._with_preferred(b"".join(pieces), count, _alone(leaders.preferred, True))
 
     def _with_preferred(self, partitions: bytes, count: int, preferred: bytes) -> bytes:
-        """Partitions of `_stride` bytes without tagged fields, with preferred brokers where they are written."""
+        """Return partitions of `_stride` bytes without tagged fields, with preferred brokers if they are written."""
         if not self._layout.add_preferred:
             return partitions
         behind = preferred + NO_TAGS
@@ -298,8 +300,7 @@ class PartitionWalker:
         return at
 
     def _alike(self, data: memoryview, at: int, count: int) -> bytes | None:
-        """Return the bytes of all partitions where they have the first one's shape, and no tagged fields; sets
-        `_stride`."""
+        """Return the bytes of all partitions if they have the first one's shape and no tagged fields; set `_stride`."""
         if count < _FEWEST_FOR_COLUMNS or not self._columnar:
             return None
         alike = self._fits(data, at, count) if self._stride else None
@@ -361,7 +362,8 @@ def _index_and_epoch(stride: int, count: int) -> struct.Struct:
 
 @lru_cache(maxsize=1024)
 def _head_leader_rest(stride: int, count: int) -> struct.Struct:
-    """Reads `count` partitions, the leader apart from what is before and behind it."""
+    """Return a reader of `count` partitions that splits each into the part before the leader, the leader, and the
+    rest."""
     return struct.Struct(">" + f"6s4s{stride - 10}s" * count)
 
 

@@ -1,7 +1,7 @@
 """Leaders, replicas and ISR of topics, from a Metadata response (API key 3) of v12, in two steps.
 
-Most answers say what was said before. So a response is first cut into topics, whose bytes can be compared with the
-last ones, and only a topic that differs is read, partition by partition.
+Most answers repeat the last one. So a response is first cut into topics, whose bytes can be compared with the last
+ones. Only a topic that differs is read partition by partition.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class PartitionState(NamedTuple):
     leader_epoch: int
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
-    """Without offline replicas."""
+    """ISR without offline replicas."""
 
 
 class TopicPartitions(NamedTuple):
@@ -81,9 +81,9 @@ def split_topics(body: Buffer) -> list[TopicPartitions]:
 
 @parsing
 def read_partitions(encoded: bytes) -> dict[int, PartitionState]:
-    """Of `TopicPartitions.encoded`, the partitions by index. Raises ProtocolError.
+    """Return the partitions in `TopicPartitions.encoded` by index. Raises ProtocolError.
 
-    An error of a partition (no leader, a replica offline) shows in what is said of it, and is not kept itself.
+    An error of a partition (no leader, a replica offline) shows in its state, and is not kept itself.
     """
     data = memoryview(encoded)
     same: dict[tuple[int, ...], tuple[int, ...]] = {}

@@ -1,11 +1,13 @@
 """The primitive types of the Kafka protocol: read at a position, or encode.
 
-Readers take the data and a position and return the value and the position after it. They raise ProtocolError for what
-no sender may write (a varint that doesn't end, a negative length) and leave running off the end to IndexError and
-struct.error, which `parsing` turns into ProtocolError once per message: a check per field would cost more than it.
+Readers take the data and a position, and return the value and the position after it. They raise ProtocolError for
+encodings that no sender may write (a varint that doesn't end, a negative length). If they run off the end, they raise
+IndexError or struct.error, which `parsing` turns into ProtocolError once per message: a check per field would cost more
+than it.
 
-Slices of a memoryview are cut short silently at its end, so whoever slices by a claimed length compares first.
-Functions that skip may return a position beyond the end: the next read fails, and after the last comes `check_end`.
+Slices of a memoryview are cut short silently at its end, so a caller that slices by a claimed length has to compare
+first. Functions that skip may return a position beyond the end: the next read fails, and after the last one comes
+`check_end`.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from typing import ParamSpec, TypeVar
 from proxy.wire.errors import ProtocolError, TooManyElements
 
 Buffer = bytes | memoryview
-"""What goes in and out of here. A memoryview is of bytes (format B), one-dimensional and contiguous."""
+"""Input and output type of this module. A memoryview is of bytes (format B), one-dimensional and contiguous."""
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
@@ -28,8 +30,8 @@ INT32 = struct.Struct(">i")
 INT64 = struct.Struct(">q")
 
 MAX_ELEMENTS = 250_000
-"""Of all arrays of one request together: an element of three bytes costs microseconds of the one loop that serves
-everybody, and memory that nobody has been charged for."""
+"""Maximum number of elements of all arrays of one request together. An element of three bytes costs microseconds of the
+one loop that serves all clients, and memory that no client has been charged for."""
 MAX_DECODED_ELEMENTS = 50_000
 """The same for a Fetch, Metadata or Produce request, which is decoded whole: to free more takes too long."""
 MAX_WHOLE_ELEMENTS = 2_000
@@ -37,7 +39,7 @@ MAX_WHOLE_ELEMENTS = 2_000
 MAX_REJECTED_ELEMENTS = 1_000
 """Elements of a request that a diskless topic is not served for, and that names one."""
 _MAX_TAGS = 127
-"""Of one section: no message that Kafka knows has more than a handful."""
+"""Maximum number of fields in one section: no message of Kafka has more than a handful."""
 
 NO_TAGS = b"\0"
 """An empty section of tagged fields (KIP-482)."""
@@ -98,7 +100,7 @@ def read_length(data: Buffer, at: int) -> tuple[int, int]:
 
 
 def read_count(data: Buffer, at: int, flexible: bool) -> tuple[int, int]:
-    """Return how many elements an array has; -1 is null. Raises ProtocolError if the data can't hold so many."""
+    """Return the number of elements of an array; -1 is null. Raises ProtocolError if the data can't hold that many."""
     if flexible:
         count, at = read_length(data, at)
     else:

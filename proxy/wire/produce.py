@@ -73,7 +73,7 @@ class ProduceRequest(NamedTuple):
 
 
 class PartitionProduced(NamedTuple):
-    """The answer for one partition; what a version does not have is not written."""
+    """The answer for one partition; fields that a version does not have are not written."""
 
     index: int  # type: ignore[assignment]  # Kafka's name; hides tuple.index
     error_code: int
@@ -140,9 +140,9 @@ def parse_produce_request(body: Buffer, version: int) -> ProduceRequest:
 
 
 def _read_flexible_partitions(data: memoryview, at: int, count: int, into: list[PartitionProduce]) -> int:
-    """The hot loop: index, compact records, tagged fields.
+    """Read partitions in the hot loop: index, compact records, tagged fields.
 
-    Varints are read in line from four bytes at once: even the smallest last partition has so many behind its index,
+    Varints are read in line from four bytes at once: even the smallest last partition has four bytes after its index,
     with the tagged fields of topic and request.
     """
     unpack, new, append, end = _INDEX_VARINT.unpack_from, tuple.__new__, into.append, len(data)
@@ -248,7 +248,10 @@ def merge_produce_response(
 
 @parsing
 def skip_topic_responses(data: Buffer, version: int) -> int:
-    """Where the array of topics of a response's body ends, and the throttle time begins. Raises ProtocolError."""
+    """Return the position after the topics of a response's body, where the throttle time begins.
+
+    Raises ProtocolError.
+    """
     flexible = version >= FIRST_FLEXIBLE
     fixed = 22 + (8 if version >= 5 else 0)
     topics, at = read_count(data, 0, flexible)

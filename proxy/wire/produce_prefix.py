@@ -1,4 +1,4 @@
-"""What the first bytes of a Produce request say, so that a Produce for classic topics can be streamed."""
+"""The first bytes of a Produce request, which decide whether a Produce for classic topics can be streamed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class ProducePrefix(NamedTuple):
 
     acks: int
     topics_at: int
-    """Where in the frame (without its size) the array of topics begins."""
+    """Position of the array of topics in the frame (without its size)."""
 
 
 def read_produce_prefix(frame: memoryview, api_version: int) -> ProducePrefix | None:

@@ -1,6 +1,6 @@
-"""Produce requests of every version that stream through: how many bytes of records each topic has.
+"""Produce requests of every version that stream through: count the bytes of records of each topic.
 
-Nothing is changed and nothing held: a request that can't be read is the broker's to refuse.
+Nothing is changed and nothing held: a request that can't be read is left for the broker to reject.
 """
 
 from __future__ import annotations
@@ -17,16 +17,17 @@ _INDEX_LENGTH = struct.Struct(">4xi")
 
 
 class ProduceStream(TopicWalk):
-    """Takes one Produce request from its topics on, in chunks of any size; `count` is told of each topic."""
+    """Takes one Produce request from its topics on, in chunks of any size; calls `count` with each topic and its
+    bytes."""
 
     __slots__ = ("ended",)
 
     def __init__(self, version: int, count: CountTopic, *, begins_at: int = 0) -> None:
-        """`begins_at`: so many bytes of what will be fed come before the topics."""
+        """Skip `begins_at` bytes, which come before the topics."""
         flexible = version >= FIRST_FLEXIBLE
         super().__init__(version, locate_records if flexible else locate_plain_records, count, flexible=flexible)
         self.ended = False
-        """Nothing more needs to be looked at: the topics have come, or what is no Produce request."""
+        """True if nothing more needs to be looked at: the topics have come, or the request is not a Produce request."""
         self._skip = begins_at
 
     def feed(self, part: memoryview) -> None:
@@ -45,9 +46,9 @@ class ProduceStream(TopicWalk):
 
 
 def locate_records(data: memoryview, at: int) -> tuple[int, int]:
-    """Start and length of the records, -1 where null, of a partition, v9 and later, that begins at `at`.
+    """Return start and length of the records (-1 for null) of a partition, v9 and later, that begins at `at`.
 
-    Start 0 says that the length takes five bytes, and must be read as any varint.
+    Start 0 means that the length takes five bytes, and must be read as any varint.
     """
     first, second, third, fourth = _INDEX_VARINT.unpack_from(data, at)
     if first < 0x80:
@@ -62,12 +63,12 @@ def locate_records(data: memoryview, at: int) -> tuple[int, int]:
 
 
 def locate_plain_records(data: memoryview, at: int) -> tuple[int, int]:
-    """The same before v9; -1 where null."""
+    """Return start and length of the records before v9; length -1 is null."""
     return at + _INDEX_LENGTH.size, _INDEX_LENGTH.unpack_from(data, at)[0]
 
 
 def count_produced(frame: memoryview, topics_at: int, version: int, count: CountTopic) -> None:
-    """Tell `count` of each topic of a request frame that is whole; what can't be read is not counted."""
+    """Call `count` with each topic of a request frame that is whole; unreadable topics are not counted."""
     flexible = version >= FIRST_FLEXIBLE
     locate = locate_records if flexible else locate_plain_records
     if count_single(frame, len(frame), topics_at, version, locate, count, flexible=flexible):

@@ -19,7 +19,7 @@ from proxy.wire.primitives import (
 
 HANDSHAKE_VERSION = 1
 AUTHENTICATE_VERSION = 1
-"""Those that the proxy itself sends: not flexible, and with the session's lifetime (KIP-368)."""
+"""Version that the proxy itself sends: not flexible, and with the session's lifetime (KIP-368)."""
 TOKENS_OF_CLIENT = {"PLAIN": 1, "OAUTHBEARER": 1, "SCRAM-SHA-256": 2, "SCRAM-SHA-512": 2}
 """How many tokens of the client each mechanism takes until success; of others only the broker knows."""
 _FIRST_FLEXIBLE_VERSION = 2
@@ -31,7 +31,7 @@ class HandshakeAnswer(NamedTuple):
 
     error_code: int
     mechanisms: tuple[str, ...]
-    """Those that the listener offers."""
+    """Mechanisms that the listener offers."""
 
 
 class AuthenticateAnswer(NamedTuple):
@@ -41,7 +41,7 @@ class AuthenticateAnswer(NamedTuple):
     error_message: str | None
     auth_bytes: bytes
     session_lifetime_ms: int
-    """0 if the session does not end, is not begun yet, or the version does not tell."""
+    """Lifetime of the session; 0 if the session does not expire, has not begun, or the version lacks the field."""
 
 
 def build_handshake(mechanism: str) -> bytes:

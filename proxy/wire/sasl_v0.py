@@ -1,17 +1,17 @@
 """SaslHandshake v0 (Kafka 0.10): the tokens that follow it have a size before them, and no header. Sans-io.
 
-Nothing says which frame is the last token, so it is told by the mechanism (Kafka's SaslServerAuthenticator knows by its
-SaslServer, which is not ours):
+No frame is marked as the last token, so the mechanism decides (Kafka's SaslServerAuthenticator asks its SaslServer,
+which the proxy does not have):
 
 - PLAIN: one token.
 - SCRAM: two.
-- OAUTHBEARER: one; where the broker answers it with anything, that is why it refuses (RFC 7628), and the client
-  acknowledges with one more token before the broker closes the connection.
-- GSSAPI: as many as Kerberos wants, so the first request is known by its bytes. A client's GSSAPI token is empty, or
-  begins with 0x60 (RFC 2743, section 3.1: the first token, and those of RFC 1964) or 0x05 (RFC 4121, section 4.2.6:
+- OAUTHBEARER: one. If the broker's answer is not empty, it is the reason of a rejection (RFC 7628), and the client
+  acknowledges it with one more token before the broker closes the connection.
+- GSSAPI: as many as Kerberos wants, so the first request is recognised by its bytes. A client's GSSAPI token is empty,
+  or begins with 0x60 (RFC 2743, section 3.1: the first token, and those of RFC 1964) or 0x05 (RFC 4121, section 4.2.6:
   those that wrap). A request begins with the high byte of its API key, and there is no API key from 0x0500 on.
 
-Other mechanisms came after v1 and are refused.
+Other mechanisms came after v1 and are rejected.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class RawTokens:
     """The tokens of one authentication after a SaslHandshake v0."""
 
     def __init__(self, mechanism: str) -> None:
-        """Raises ProtocolError for a mechanism whose end can't be told."""
+        """Raise ProtocolError for a mechanism whose last token can't be recognised."""
         if mechanism not in _TOKENS:
             raise ProtocolError(
                 f"SaslHandshake v0 with mechanism {mechanism[:40]!r} is not served; use a client of Kafka 1.0 or newer"

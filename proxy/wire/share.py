@@ -25,7 +25,7 @@ def share_error_and_topics(api_key: int, body: Buffer, version: int) -> tuple[in
 
 @parsing
 def add_share_topics(api_key: int, body: Buffer, version: int, added: Sequence[bytes]) -> bytes:
-    """Return the body with more topics, as they are encoded, before those that it has. Raises ProtocolError."""
+    """Return the body with the encoded topics `added` before its own. Raises ProtocolError."""
     data = memoryview(body)
     start = _topics_at(api_key, data, version)
     count, at = read_count(data, start, True)
@@ -34,7 +34,7 @@ def add_share_topics(api_key: int, body: Buffer, version: int, added: Sequence[b
 
 
 def _topics_at(api_key: int, data: memoryview, version: int) -> int:
-    """Where the array of topics begins."""
+    """Return the position of the array of topics."""
     if version not in (1, 2):
         raise ProtocolError(f"API key {api_key} v{version} is not parsed here")
     at = skip_string(data, _ERROR_CODE + 2, True)

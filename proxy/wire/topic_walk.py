@@ -15,16 +15,16 @@ from proxy.wire.primitives import INT16, INT32, Buffer, read_length, skip_string
 
 _SMALL_WINDOW_BYTES = 512
 _FIRST_TOPIC_ID = 13
-"""Of Produce and of Fetch (KIP-516)."""
+"""First version of Produce and of Fetch with topic IDs (KIP-516)."""
 _FEW_TOPICS = 100
 _TOPICS_NAME = struct.Struct(">ih")
 _COMPACT_ONE = 2
 _EMPTY_TAGS = 3
 CountTopic = Callable[[str | bytes, int], None]
-"""Told of each topic, by name or ID as in the message, and the bytes of its records; nothing of those without any."""
+"""Called with each topic that has records, by name or ID as in the message, and the bytes of its records."""
 Locate = Callable[[memoryview, int], tuple[int, int]]
-"""Start and length of the records of the partition that begins at a position, -1 where null; start 0 if only
-looking at every field tells. Raises IndexError or struct.error if too little has come."""
+"""Start and length of the records of the partition that begins at a position; length -1 is null. Start 0 means that the
+partition must be read field by field. Raises IndexError or struct.error if too little has come."""
 
 
 class TopicWalk:
@@ -35,7 +35,7 @@ class TopicWalk:
     """
 
     held_bytes_max = 65_536
-    """Of a piece that is not whole; more is refused."""
+    """Longest piece that is held until it is whole; more is rejected."""
 
     __slots__ = (
         "_carry",
@@ -55,7 +55,7 @@ class TopicWalk:
 
     def __init__(self, version: int, locate: Locate, count: CountTopic, *, flexible: bool) -> None:
         self.record_bytes = 0
-        """Bytes of records that have come, behind the first topic's name."""
+        """Bytes of records that have come since the first topic's name."""
         self.walked = False
         """The end of the topics was reached."""
         self._count_topic = count
@@ -71,7 +71,7 @@ class TopicWalk:
         self._topic_began = 0
 
     def count(self) -> None:
-        """Count what has come of the present topic: where the message ends before its end."""
+        """Count what has come of the present topic, for a message that ends too early."""
         if self._topic is not None and (size := self.record_bytes - self._topic_began):
             self._topic_began = self.record_bytes
             self._count_topic(self._topic if self._topic_ids else str(self._topic, "utf-8", "replace"), size)
@@ -85,7 +85,7 @@ class TopicWalk:
         return True
 
     def walk(self, view: memoryview) -> int:
-        """Take the next bytes; where in them the topics end, -1 where they go on. Raises ProtocolError."""
+        """Take the next bytes; return the position of the end of the topics, -1 if they go on. Raises ProtocolError."""
         start = self._walk_carry(view) if self._carry else 0
         if start < 0:
             return -1
@@ -97,7 +97,7 @@ class TopicWalk:
         return -1
 
     def _walk_carry(self, view: memoryview) -> int:
-        """Walk over the piece that an earlier chunk began; where it ends in `view`, -1 where that is further on."""
+        """Walk over the piece that an earlier chunk began; return its end in `view`, -1 if it is not in there."""
         carry = self._carry
         window = _SMALL_WINDOW_BYTES
         while True:
@@ -236,7 +236,7 @@ class TopicWalk:
 
 
 def whole_tags(data: Buffer, at: int) -> int:
-    """As `skip_tags`; IndexError if they are not whole."""
+    """Do the same as `skip_tags`; raise IndexError if the section is not whole."""
     at = skip_tags(data, at)
     if at > len(data):
         raise IndexError
@@ -246,10 +246,10 @@ def whole_tags(data: Buffer, at: int) -> int:
 def count_single(
     head: memoryview, size: int, at: int, version: int, locate: Locate, count: CountTopic, *, flexible: bool
 ) -> bool:
-    """Count a message of `size` bytes of which `head` has come, where it has records of one partition and nothing else.
+    """Count a message of `size` bytes of which `head` has come, if all it has is records of one partition.
 
-    Whether it has: then lengths add up to its size, with an empty section of tagged fields behind partition, topic and
-    topics. `at` is where the array of topics begins.
+    Return whether that is so: then the lengths add up to its size, with an empty section of tagged fields after
+    partition, topic and topics. `at` is the position of the array of topics.
     """
     try:
         if flexible:
@@ -281,7 +281,7 @@ def count_single(
 def count_whole(data: memoryview, at: int, version: int, locate: Locate, count: CountTopic, *, flexible: bool) -> bool:
     """Count a message that is whole, from its array of topics on, without the steps of a walk.
 
-    Whether it was plain: few topics, no tagged fields, nothing behind them. Where it was not, nothing is counted.
+    Return whether it was plain: few topics, no tagged fields, nothing after them. If it was not, nothing is counted.
     """
     found = []
     try:

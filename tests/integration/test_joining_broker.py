@@ -76,11 +76,13 @@ def test_its_port_is_bound_while_the_proxy_runs(
         wait_for(lambda: named() == {1: start + 1, 2: start + 2}, "two brokers are named")
         status, text = readiness(admin_url)
         assert status == 200
-        assert text.startswith(f"ready, but brokers: clients are not told of broker 3 (3: can't listen on {HOST}:")
+        assert text.startswith(
+            f"ready, but brokers: clients do not get the address of broker 3 (3: can't listen on {HOST}:"
+        )
         assert gauges(admin_url) == {"brokers": 3, "brokers_without_port": 1, "brokers_unlisted": 1}
         # This happens as soon as a heartbeat has reported the proxy's ports.
         wait_for(lambda: port_findings(path) == ["error", "warning"], "check finds one port taken, and one unlisted")
-        assert readiness(admin_url, "api/overview")[1].count("clients are not told of broker 3") == 1
+        assert readiness(admin_url, "api/overview")[1].count("clients do not get the address of broker 3") == 1
         holder.close()
         wait_for(lambda: named() == {1: start + 1, 2: start + 2, 3: start + 3}, "all brokers are named")
         # Each worker answers for itself.

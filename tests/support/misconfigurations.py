@@ -193,8 +193,8 @@ MISCONFIGURATIONS = (
     Misconfiguration(
         "broker_port_taken",
         "the port of a broker outside of `broker_node_ids` is taken",
-        "can't listen on 127.0.0.1:… (listeners.broker_port_start + 3): Address already in use, so clients are not "
-        "told of broker 3; end the process that holds the port, or choose another one",
+        "can't listen on 127.0.0.1:… (listeners.broker_port_start + 3): Address already in use, so clients do not "
+        "get the address of broker 3; end the process that holds the port, or choose another one",
     ),
     Misconfiguration(
         "broker_address",
@@ -377,8 +377,8 @@ MISCONFIGURATIONS = (
     Misconfiguration(
         "sasl_password",
         "a wrong SASL password",
-        "brokers.bootstrap: 127.0.0.1:9093: brokers.sasl: the broker refuses the proxy's credentials: …; see username, "
-        "password or token of mechanism SCRAM-SHA-512",
+        "brokers.bootstrap: 127.0.0.1:9093: brokers.sasl: the broker rejects the proxy's credentials: …; check "
+        "username, password or token of mechanism SCRAM-SHA-512",
         _SECURE,
     ),
     Misconfiguration(
@@ -398,7 +398,7 @@ MISCONFIGURATIONS = (
     Misconfiguration(
         "token_expired",
         "a token that has expired",
-        "brokers.bootstrap: 127.0.0.1:9093: brokers.sasl: the broker refuses the token: invalid_token; renew it",
+        "brokers.bootstrap: 127.0.0.1:9093: brokers.sasl: the broker rejects the token: invalid_token; renew it",
         _SECURE,
     ),
     Misconfiguration(

@@ -69,7 +69,7 @@ def _row(racks: Racks, connection: ClientConnection) -> dict[str, Any]:
         "client_id": shown(client_id),
         "software": shown(connection.software) or None,
         "rack": shown(racks.of(connection, client_id)),
-        "rack_from": racks.told_by(connection, client_id),
+        "rack_from": racks.source_of(connection, client_id),
         "listener": _listener(connection),
         "principal": shown(user_of(connection)) or None,
         "opened_ms": connection.opened_ms,

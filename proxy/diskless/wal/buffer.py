@@ -1,15 +1,15 @@
 """The WAL buffer: batches wait here for their segment; a segment is uploaded, then committed, then answered.
 
-PUT, then commit, then answer (KIP-1163). Uploads run in parallel; commits keep the order of arrival per partition, so a
-slow PUT delays only the partitions that it shares. A failed upload leaves at most garbage in the bucket.
+The order is PUT, commit, answer (KIP-1163). Uploads run in parallel. Commits keep the order of arrival per partition,
+so a slow PUT delays only the partitions of its segment. A failed upload leaves at most garbage in the bucket.
 
-Whoever appends gets an `Outcome` per batch, through the callback that came with it:
+The caller gets an `Outcome` per batch, through the callback that came with it:
 
 - the coordinator's answer, which may itself be an error of Kafka's producer rules;
-- KAFKA_STORAGE_ERROR where the batch surely was not committed. The later batches of that partition that are already
-  here then fail at once: committed, they would leave a hole in a producer's sequence that its retry could not fill.
-  So do those of the same producer that come before the retry (`failures.py`);
-- REQUEST_TIMED_OUT where nobody knows.
+- KAFKA_STORAGE_ERROR if the batch surely was not committed. The later batches of that partition that are already
+  here then fail at once: if committed, they would leave a hole in a producer's sequence that its retry could not fill.
+  Batches of the same producer that come before the retry fail too (`failures.py`);
+- REQUEST_TIMED_OUT if the outcome is unknown.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from proxy.coordinator.lateness import no_later
 from proxy.diskless.cache import BlockCache
 from proxy.diskless.wal.failures import FailedBatches
 from proxy.diskless.wal.holds import Holds
-from proxy.diskless.wal.outcome import Outcome, Settle, tell, told_code
+from proxy.diskless.wal.outcome import Outcome, Settle, producer_error, report
 from proxy.diskless.wal.recent import RecentSegments
 from proxy.diskless.wal.segment import BuiltSegment, SegmentBuilder, segment_key
 from proxy.protocol.errors import KAFKA_STORAGE_ERROR, NONE, REQUEST_TIMED_OUT, THROTTLING_QUOTA_EXCEEDED
@@ -42,6 +42,7 @@ from proxy.telemetry.throttled_log import ThrottledLog
 
 log = structlog.get_logger()
 
+_RETRIABLE = "producers get a retriable error"
 _RETRY_FIRST_S = 0.02
 _RETRY_LONGEST_S = 1.0
 
@@ -49,7 +50,7 @@ _Partition = tuple[bytes, int]
 
 
 class _Segment:
-    """Batches that travel together; `waiting` holds whom to tell, in the order of each partition's run."""
+    """Batches that travel together; `waiting` holds the callbacks, in the order of each partition's run."""
 
     __slots__ = ("builder", "first", "not_after_ms", "number", "task", "waiting")
 
@@ -58,25 +59,25 @@ class _Segment:
         self.builder = SegmentBuilder()
         self.waiting: dict[_Partition, list[Settle]] = {}
         self.first: dict[_Partition, dict[tuple[int, int], int]] = {}
-        """Of each idempotent producer (ID and epoch) the first sequence."""
+        """First sequence of each idempotent producer (ID and epoch), by partition."""
         self.task: asyncio.Task[None] | None = None
         self.not_after_ms = 0
-        """By the coordinator's clock: its object may be taken for one that nobody commits later on."""
+        """Time by the coordinator's clock after which its object may count as one that nobody will commit."""
 
 
 class WalBuffer:
     """Collects batches into segments and sees them through.
 
-    `interval_s` and `max_bytes`: whichever is reached first ends a segment (`diskless.append.commit.interval.ms`,
-    `diskless.append.buffer.max.bytes`), as do MAX_BATCHES_PER_RUN batches of one partition. `max_uploads` run at a
-    time. A commit that gets no answer is tried again for `commit_timeout_s`. `out_of_order_hold_s` and
-    `max_held_batches`: see `Holds`.
+    A segment ends with `interval_s` or `max_bytes`, whichever is reached first (`diskless.append.commit.interval.ms`,
+    `diskless.append.buffer.max.bytes`), or with MAX_BATCHES_PER_RUN batches of one partition. `max_uploads` run at a
+    time. A commit without an answer is retried for `commit_timeout_s`. `out_of_order_hold_s` and `max_held_batches`:
+    see `Holds`.
 
-    However long this process stood still, a segment is not committed any more `max_age_s` after its upload began, as
-    its object may have been deleted as one that nobody commits; nor `grace_s` after the first try, as what that
-    committed may be freed again, and the object deleted for it; 0 for no limit.
+    However long this process stood still, a segment is no longer committed after `max_age_s` since its upload began,
+    because its object may have been deleted as one that nobody commits. Nor is it committed after `grace_s` since the
+    first try, because what that try committed may have been freed again, and the object deleted. 0 means no limit.
 
-    `heard` is called with what commits answer, before anyone is told.
+    `heard` is called with the answers of commits before any callback.
     """
 
     def __init__(
@@ -119,12 +120,12 @@ class WalBuffer:
         self._throttled_log = ThrottledLog(lambda: asyncio.get_running_loop().time())
 
     def allow_uploads(self, most: int) -> None:
-        """So many at a time from now on, beside those that are under way."""
+        """Allow this many uploads at a time from now on, in addition to those under way."""
         self._uploads = asyncio.Semaphore(most)
 
     @property
     def buffered_bytes(self) -> int:
-        """Of the segment that is being filled."""
+        """Return the bytes of the segment that is being filled."""
         return self._open.builder.bytes_buffered if self._open else 0
 
     @property
@@ -150,7 +151,7 @@ class WalBuffer:
         """
         producer = header.producer_id, header.producer_epoch
         if self.failures.comes_too_early(topic_id, partition, *producer, header.base_sequence):
-            tell([(settle, Outcome(KAFKA_STORAGE_ERROR))])
+            report([(settle, Outcome(KAFKA_STORAGE_ERROR))])
             return
         segment = self._open
         if segment is None:
@@ -185,7 +186,7 @@ class WalBuffer:
         await self.holds.drain()
 
     async def close(self) -> None:
-        """Give up on what is under way."""
+        """Abandon everything that is under way."""
         if self._timer is not None:
             self._timer.cancel()
         tasks = [segment.task for segment in self._underway.values() if segment.task is not None]
@@ -207,13 +208,13 @@ class WalBuffer:
                 await self._commit(segment, built)
         except StorageError as error:
             self._stats.upload_failures += 1
-            log.error("upload_failed", reason=str(error), remedy="producers are told to retry; see the bucket")
+            log.error("upload_failed", reason=str(error), effect=_RETRIABLE, remedy="check the bucket")
         except CoordinatorUnavailable as error:
             self._stats.commit_failures += 1
-            log.error("commit_failed", reason=str(error), remedy="producers are told to retry; see the coordinator")
+            log.error("commit_failed", reason=str(error), effect=_RETRIABLE, remedy="check the coordinator's store")
         except Exception:
             self._stats.commit_failures += 1
-            log.exception("segment_failed", remedy="producers are told to retry; report this error")
+            log.exception("segment_failed", effect=_RETRIABLE, remedy="report this error")
         finally:
             self._underway.pop(segment.number, None)
             self._fail(segment, error_code)
@@ -232,7 +233,7 @@ class WalBuffer:
         self._told.clear()
 
     async def _upload(self, segment: _Segment) -> BuiltSegment | None:
-        """None if nobody waits for it any more when its turn comes."""
+        """Upload a segment; None if nobody waits for it any more when its turn comes."""
         async with self._uploads:
             if not segment.waiting:
                 return None
@@ -248,10 +249,10 @@ class WalBuffer:
             return built
 
     async def _commit(self, segment: _Segment, built: BuiltSegment) -> None:
-        """Commit what still has someone waiting, and report the outcomes; retry as long as nobody knows of some.
+        """Commit everything that somebody still waits for, and report the outcomes; retry as long as some are unknown.
 
-        Each shard answers for itself: only the runs of shards that did not answer are tried again. A run that is
-        refused unseen, as by a shard that is fenced or was asked too late, may have taken effect in an earlier try.
+        Each shard answers for itself: only the runs of shards that did not answer are retried. A run that is rejected
+        unseen, for example by a fenced shard or one that was asked too late, may have taken effect in an earlier try.
         """
         loop = asyncio.get_running_loop()
         began_s, pause_s = loop.time(), _RETRY_FIRST_S
@@ -284,8 +285,9 @@ class WalBuffer:
         self.recent.committed(built.segment, loop.time() - began_s)
 
     def _settle(self, segment: _Segment, built: BuiltSegment, answers: list[RunAnswer]) -> None:
-        """Tell the outcomes, but of what is held; and of runs that may be committed later, which `_fail` does."""
-        told: list[tuple[Settle, Outcome]] = []
+        """Report the outcomes, except for held batches, and for runs that may be committed later, which `_fail`
+        reports."""
+        reports: list[tuple[Settle, Outcome]] = []
         proposed = {(run.topic_id, run.partition): run for run in built.runs}
         unseen_batches = 0
         try:
@@ -298,9 +300,9 @@ class WalBuffer:
                 elif run.error_code == KAFKA_STORAGE_ERROR:
                     unseen_batches += len(segment.waiting[run.topic_id, run.partition])
                 else:
-                    told += self._outcomes(segment, built.segment, proposed[run.topic_id, run.partition], run)
+                    reports += self._outcomes(segment, built.segment, proposed[run.topic_id, run.partition], run)
         finally:
-            tell(told)
+            report(reports)
         self._stats.refused_unseen_batches += unseen_batches
         now_ms = self._coordinator.store_time_ms()
         if unseen_batches and segment.not_after_ms and now_ms is not None and now_ms > segment.not_after_ms:
@@ -308,24 +310,25 @@ class WalBuffer:
                 "commit_too_late",
                 batches=unseen_batches,
                 reason="their object may be deleted: this process, or the coordinator's store, stood still for long",
-                remedy="producers are told to retry; see event_loop_lag_seconds, and whether the store answers",
+                effect=_RETRIABLE,
+                remedy="check event_loop_lag_seconds, and whether the store answers",
             )
 
     def _outcomes(
         self, segment: _Segment, name: bytes, proposed: PartitionRun, run: RunAnswer
     ) -> list[tuple[Settle, Outcome]]:
-        """Of one run that was looked at: whom to tell what. They wait no more, but where this raises."""
+        """Return the reports for one run that was looked at. Its batches wait no more, unless this raises."""
         waiting = segment.waiting[run.topic_id, run.partition]
         if run.error_code != NONE:
-            told = [(settle, Outcome(run.error_code)) for settle in waiting]
+            reports = [(settle, Outcome(run.error_code)) for settle in waiting]
         else:
             pairs = list(zip(waiting, run.batches, strict=True))
             held = self.holds.take(name, proposed, run, waiting, not_after_ms=segment.not_after_ms)
-            told = []
+            reports = []
             for place, (settle, batch) in enumerate(pairs):
                 if place not in held:
                     self._stats.duplicate_batches += batch.duplicate
-                    error_code = told_code(batch.error_code)
+                    error_code = producer_error(batch.error_code)
                     outcome = Outcome(
                         error_code,
                         batch.base_offset,
@@ -333,20 +336,21 @@ class WalBuffer:
                         run.log_start_offset,
                         duplicate=batch.duplicate,
                     )
-                    told.append((settle, outcome))
+                    reports.append((settle, outcome))
         del segment.waiting[run.topic_id, run.partition]
-        return told
+        return reports
 
     def _fail(self, segment: _Segment, error_code: int, partitions: Collection[_Partition] | None = None) -> None:
-        """Tell those that still wait, and the later batches of their partitions, which can't be committed any more.
+        """Report the error to those that still wait, and to the later batches of their partitions, which can't be
+        committed.
 
-        `partitions`: those that failed; all if None.
-        All of them are taken out before anyone is told: whoever is told may append again.
+        `partitions` are those that failed; all if None. All are taken out before any callback, because a callback may
+        append again.
         """
         failed = {
             one: segment.waiting.pop(one) for one in (list(segment.waiting) if partitions is None else partitions)
         }
-        told = [(settle, Outcome(error_code)) for waiting in failed.values() for settle in waiting]
+        reports = [(settle, Outcome(error_code)) for waiting in failed.values() for settle in waiting]
         later = [one for one in self._underway.values() if one.number > segment.number]
         if self._open is not None:
             later.append(self._open)
@@ -355,10 +359,10 @@ class WalBuffer:
             for one in later:
                 if partition in one.waiting:
                     self._note_failed(one, partition)
-                told += [(settle, Outcome(KAFKA_STORAGE_ERROR)) for settle in one.waiting.pop(partition, ())]
+                reports += [(settle, Outcome(KAFKA_STORAGE_ERROR)) for settle in one.waiting.pop(partition, ())]
                 # What was charged for them is given back now. One that is being uploaded has a copy.
                 one.builder.discard(*partition)
-        tell(told)
+        report(reports)
 
     def _note_failed(self, segment: _Segment, partition: _Partition) -> None:
         for (producer_id, epoch), sequence in segment.first.get(partition, {}).items():

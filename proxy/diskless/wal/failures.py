@@ -10,8 +10,8 @@ import asyncio
 from collections import OrderedDict
 
 KEPT_S = 5.0
-"""How long a failure counts. What is in flight behind a failed batch arrives much earlier; a producer that goes on
-through another proxy, or gives the batch up, must not wait for long."""
+"""How long a failure counts. Requests in flight after a failed batch arrive much earlier. A producer that continues
+through another proxy, or abandons the batch, must not wait for long."""
 _MAX_FAILURES = 10_000
 """Producers in partitions; the oldest failures make room."""
 _SEQUENCES = 1 << 31
@@ -27,7 +27,7 @@ class FailedBatches:
         """Base sequence, and when it failed."""
 
     def note(self, topic_id: bytes, partition: int, producer_id: int, epoch: int, base_sequence: int) -> None:
-        """Remember that a batch failed, and that its producer was told to retry."""
+        """Keep that a batch failed with a retriable error."""
         if producer_id < 0:
             return
         producer = topic_id, partition, producer_id, epoch

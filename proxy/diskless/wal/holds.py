@@ -1,12 +1,13 @@
-"""Batches whose sequence is beyond the one expected wait here, for what comes between.
+"""Batches whose sequence is beyond the expected one wait here for the batches between.
 
-A producer that moves to another proxy may be heard there before the first one has committed what it sent to that. Its
-batch is uploaded and refused, but not answered: the same run of the same segment is committed again until the batch is
-accepted, or the hold is over and the answer is OUT_OF_ORDER_SEQUENCE_NUMBER after all. Nothing is stored of a hold, and
-order is kept by what the coordinator expects: of several that wait, each is accepted in its turn only.
+A producer that moves to another proxy may be heard there before the first proxy has committed what it was sent. The
+early batch is uploaded and rejected, but not answered. The same run of the same segment is committed again until the
+batch is accepted, or the hold is over and the answer is OUT_OF_ORDER_SEQUENCE_NUMBER after all. Nothing is stored for a
+hold. The coordinator's expected sequence keeps the order: each of several waiting batches is accepted only in its turn.
 
-Where this proxy itself has just refused a batch of that producer, what comes behind is not held: nothing is on its way.
-Nor are then the early batches of others in the same run, which is committed as a whole.
+If this proxy itself has just rejected a batch of that producer, its later batches are not held, because nothing is on
+its way. Then the early batches of other producers in the same run are not held either, because a run is committed as a
+whole.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from collections.abc import Callable, Sequence
 import structlog
 
 from proxy.coordinator.interface import Coordinator, CoordinatorUnavailable, PartitionRun, RunAnswer
-from proxy.diskless.wal.outcome import Outcome, Settle, tell, told_code
+from proxy.diskless.wal.outcome import Outcome, Settle, producer_error, report
 from proxy.protocol.errors import KAFKA_STORAGE_ERROR, NONE, OUT_OF_ORDER_SEQUENCE_NUMBER, REQUEST_TIMED_OUT
 
 log = structlog.get_logger()
@@ -31,9 +32,9 @@ _Producer = tuple[bytes, int, int]
 
 
 class Holds:
-    """Keeps batches for `hold_s` at most, 0 holds none; and no more than `max_batches` at a time.
+    """Keeps batches for `hold_s` at most (0 holds none), and no more than `max_batches` at a time.
 
-    `heard` is called with what commits answer, before anyone is told.
+    `heard` is called with the answers of commits before any callback.
     """
 
     def __init__(
@@ -49,13 +50,13 @@ class Holds:
         self.max_batches = max_batches
         self.hold_s = hold_s
         self._tasks: dict[asyncio.Task[None], dict[int, Settle]] = {}
-        """With whom each has still to tell."""
+        """The callbacks that each task has still to call."""
         self._refused_at_s: OrderedDict[_Producer, float] = OrderedDict()
         self.held_batches = 0
         """Waiting now."""
 
     def refused(self, topic_id: bytes, partition: int, producer_id: int) -> None:
-        """This proxy has refused a batch of the producer."""
+        """Note that this proxy has rejected a batch of the producer."""
         producer = topic_id, partition, producer_id
         self._refused_at_s[producer] = asyncio.get_running_loop().time()
         self._refused_at_s.move_to_end(producer)
@@ -65,12 +66,13 @@ class Holds:
     def take(
         self, segment: bytes, run: PartitionRun, answer: RunAnswer, waiting: list[Settle], *, not_after_ms: int = 0
     ) -> set[int]:
-        """Hold the early batches of a run that was committed; their places in it, the others are the caller's to tell.
+        """Hold the early batches of a run that was committed; return their places. The caller reports the other
+        batches.
 
-        All of them or none: a hold commits the whole run again, so an early batch whose producer was told that it is
-        out of order could be stored after all, next to the one that is sent again in its place.
+        Either all of them are held or none. A hold commits the whole run again, so an early batch whose producer got an
+        out-of-order error could be stored after all, next to its retry.
 
-        `waiting`: whom to tell, for each batch of the run. `not_after_ms`: see `Coordinator.commit`.
+        `waiting` has the callback of each batch of the run. `not_after_ms`: see `Coordinator.commit`.
         """
         early = [place for place, batch in enumerate(answer.batches) if batch.early]
         full = self.held_batches + len(early) > self.max_batches
@@ -103,7 +105,7 @@ class Holds:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         for held in tasks.values():  # of a task that had not begun
-            self._tell(held, dict.fromkeys(held, Outcome(KAFKA_STORAGE_ERROR)))
+            self._report(held, dict.fromkeys(held, Outcome(KAFKA_STORAGE_ERROR)))
 
     async def _wait(self, segment: bytes, run: PartitionRun, held: dict[int, Settle], not_after_ms: int) -> None:
         loop = asyncio.get_running_loop()
@@ -131,25 +133,25 @@ class Holds:
                 self._tell_settled(answer, held)
             if_ended = last_error
         finally:
-            self._tell(held, dict.fromkeys(held, Outcome(if_ended)))
+            self._report(held, dict.fromkeys(held, Outcome(if_ended)))
 
     def _tell_settled(self, answer: RunAnswer, held: dict[int, Settle]) -> None:
         if answer.error_code != NONE:
-            self._tell(held, dict.fromkeys(held, Outcome(told_code(answer.error_code))))
+            self._report(held, dict.fromkeys(held, Outcome(producer_error(answer.error_code))))
             return
         outcomes = {}
         for place in held:
             batch = answer.batches[place]
             if not batch.early:
                 outcomes[place] = Outcome(
-                    told_code(batch.error_code),
+                    producer_error(batch.error_code),
                     batch.base_offset,
                     batch.append_time_ms,
                     answer.log_start_offset,
                     duplicate=batch.duplicate,
                 )
-        self._tell(held, outcomes)
+        self._report(held, outcomes)
 
-    def _tell(self, held: dict[int, Settle], outcomes: dict[int, Outcome]) -> None:
+    def _report(self, held: dict[int, Settle], outcomes: dict[int, Outcome]) -> None:
         self.held_batches -= len(outcomes)
-        tell([(held.pop(place), outcome) for place, outcome in outcomes.items()])
+        report([(held.pop(place), outcome) for place, outcome in outcomes.items()])

@@ -1,9 +1,9 @@
-"""The way of a checked batch into the WAL buffer: at once, or by way of a thread where work on it takes long.
+"""The way of a checked batch into the WAL buffer: at once, or by way of a thread if work on it takes long.
 
-Work is what `produce_rules.prepare_batch` does: decompress, look at each record's time, compress again. While a batch
-of a partition is being worked on, those that come after it wait behind it, so the order of arrival stays. Topics take
-turns at the threads, so many slow batches of one delay another's by little. What a batch has become is charged to the
-memory budget; above that, only one is worked on, and only while none of what was made waits for its commit.
+The work is `produce_rules.prepare_batch`: decompress, look at each record's time, compress again. While a batch of a
+partition is being worked on, later batches of the partition wait, so the order of arrival stays. Topics take turns at
+the threads, so many slow batches of one topic hardly delay another topic's. The size of the new batch is charged to the
+memory budget. Above the budget, only one batch is worked on, and only while no new batch waits for its commit.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import structlog
 
 from proxy.diskless.produce_rules import ProduceRules, prepare_batch
 from proxy.diskless.wal.buffer import WalBuffer
-from proxy.diskless.wal.outcome import Outcome, Settle, tell
+from proxy.diskless.wal.outcome import Outcome, Settle, report
 from proxy.process.memory import MemoryBudget
 from proxy.protocol.errors import KAFKA_STORAGE_ERROR
 from proxy.records.batches import BatchHeader, RecordsError
@@ -34,7 +34,7 @@ QUICK_BYTES, QUICK_RECORDS = 8_192, 100
 
 
 class _Charge:
-    """Settles a batch, and gives back what was charged for what it has become: its request holds the one that came."""
+    """Settles a batch, and returns the memory charged for its new form; its request holds that of the original."""
 
     __slots__ = ("_intake", "_settle", "size")
 
@@ -42,7 +42,7 @@ class _Charge:
         self._intake = intake
         self._settle = settle
         self.size = 0
-        """In bytes, 0 if nothing new was made."""
+        """Size in bytes, 0 if nothing new was made."""
 
     def __call__(self, outcome: Outcome) -> None:
         try:
@@ -52,7 +52,7 @@ class _Charge:
 
 
 class _Work(NamedTuple):
-    """A batch that a thread is to work on, and where the result goes."""
+    """A batch that a thread is to work on, and the place for the result."""
 
     prepared: asyncio.Future[_Prepared]
     charge: _Charge
@@ -63,7 +63,7 @@ class _Work(NamedTuple):
 
 
 class _Waiting(NamedTuple):
-    """A batch that is being worked on, or waits behind one."""
+    """A batch that is being worked on, or waits for an earlier one."""
 
     prepared: asyncio.Future[_Prepared]
     log_append_time: bool
@@ -88,9 +88,9 @@ class Intake:
         self._most_threads = threads
         self._busy_threads = 0
         self._made_bytes = 0
-        """Of batches that were made by way of the threads and are not settled yet."""
+        """Bytes of batches that the threads made and that are not settled yet."""
         self._undone: dict[bytes, deque[_Work]] = {}
-        """By topic ID; the first has its turn."""
+        """Work by topic ID; the first topic has its turn."""
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="intake")
         self._queues: dict[_Partition, deque[_Waiting]] = {}
         self._empty = asyncio.Event()
@@ -98,7 +98,7 @@ class Intake:
 
     @property
     def waiting_batches(self) -> int:
-        """Being worked on, or waiting behind such a one."""
+        """Return the number of batches that are being worked on or wait for an earlier one."""
         return sum(map(len, self._queues.values()))
 
     def append(
@@ -146,7 +146,7 @@ class Intake:
             prepared.set_result((batch, header))
 
     async def drain(self) -> None:
-        """Wait until all are in the buffer, or refused."""
+        """Wait until all batches are in the buffer, or rejected."""
         await self._empty.wait()
 
     async def close(self) -> None:
@@ -158,7 +158,7 @@ class Intake:
         for queue in queues.values():
             for waiting in queue:
                 waiting.prepared.cancel()
-                tell([(waiting.settle, Outcome(KAFKA_STORAGE_ERROR))])
+                report([(waiting.settle, Outcome(KAFKA_STORAGE_ERROR))])
 
     def _start_work(self) -> None:
         """Give free threads batches, a topic's first one each in turn, as far as memory allows."""
@@ -179,7 +179,7 @@ class Intake:
     def _work_done(self, work: _Work, done: asyncio.Future[_Prepared]) -> None:
         self._busy_threads -= 1
         if done.cancelled():
-            return  # by `close`, which has told everyone
+            return  # by `close`, which has reported to everyone
         error = done.exception()
         if work.prepared.done():
             return
@@ -219,10 +219,10 @@ class Intake:
             log.error("batch_not_prepared", partition=partition[1], exc_info=error)
             self._wal.failures.note(*partition, header.producer_id, header.producer_epoch, header.base_sequence)
             outcome = Outcome(KAFKA_STORAGE_ERROR)
-        tell([(settle, outcome)])
+        report([(settle, outcome)])
 
     def _move_on(self, partition: _Partition) -> None:
-        """Give the buffer what is ready and has nothing before it any more."""
+        """Give the buffer the batches that are ready and have nothing before them any more."""
         queue = self._queues.get(partition)
         try:
             while queue and queue[0].prepared.done():
@@ -232,7 +232,7 @@ class Intake:
                 self._empty.set()
 
     def _hand_over(self, partition: _Partition, waiting: _Waiting) -> None:
-        """One batch, or its refusal; whatever goes wrong is its own affair, and not that of those behind it."""
+        """Hand over one batch, or report its rejection; an error concerns only this batch, not the later ones."""
         error = waiting.prepared.exception()
         if error is not None:
             self._refuse(partition, waiting.header, error, waiting.settle)

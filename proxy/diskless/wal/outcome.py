@@ -1,4 +1,4 @@
-"""What became of a produced batch, and telling it to whoever appended."""
+"""The outcome of a produced batch, and its report to the appender."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ log = structlog.get_logger()
 
 
 class Outcome(NamedTuple):
-    """What became of one batch."""
+    """The outcome of one batch."""
 
     error_code: int
     base_offset: int = -1
@@ -29,14 +29,15 @@ class Outcome(NamedTuple):
 Settle = Callable[[Outcome], None]
 
 
-def told_code(error_code: int) -> int:
-    """What a producer is told where the coordinator answers this: librdkafka gives up at THROTTLING_QUOTA_EXCEEDED."""
+def producer_error(error_code: int) -> int:
+    """Return the error for a producer if the coordinator answers this: librdkafka gives up at
+    THROTTLING_QUOTA_EXCEEDED."""
     return KAFKA_STORAGE_ERROR if error_code == THROTTLING_QUOTA_EXCEEDED else error_code
 
 
-def tell(told: Iterable[tuple[Settle, Outcome]]) -> None:
-    """Each in its turn; one that fails is no reason not to tell the next."""
-    for settle, outcome in told:
+def report(outcomes: Iterable[tuple[Settle, Outcome]]) -> None:
+    """Report each outcome in its turn; if one report fails, the next ones are still made."""
+    for settle, outcome in outcomes:
         try:
             settle(outcome)
         except Exception:

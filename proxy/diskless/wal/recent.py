@@ -1,4 +1,4 @@
-"""The last WAL segments of this process, for whoever looks at the proxy from outside."""
+"""The last WAL segments of this process, for the admin port."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class RecentSegment:
     upload_ms: float
     """How long it took."""
     commit_ms: float | None = None
-    """The same of the commit that was answered; None before, and where none was."""
+    """The same for the commit that was answered; None before, and if no commit was answered."""
 
 
 class RecentSegments:
@@ -54,5 +54,5 @@ class RecentSegments:
             recent.commit_ms = took_s * _MS_PER_S
 
     def newest(self, limit: int) -> list[RecentSegment]:
-        """So many of them, the newest first."""
+        """Return at most `limit` segments, the newest first."""
         return list(reversed(self._segments.values()))[:limit]

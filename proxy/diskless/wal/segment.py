@@ -1,12 +1,12 @@
 """WAL segments (KIP-1163): build one from produced batches, read one for a dump or an audit. Sans-io.
 
-Format: one byte with the format version; then record batches v2, those of one partition beside each other. Nothing in a
-segment says which partition a batch is of: the coordinator knows.
+Format: one byte with the format version, followed by record batches v2, with those of one partition next to each other.
+A segment does not say which partition a batch belongs to: the coordinator knows.
 
-- 0x00, what proxies upload: batches exactly as producers sent them (offsets unset), in the order in which they arrived.
-- 0x01, a *merged object*, what merges and compactions leave: batches as readers get them, with base offset, partition
-  leader epoch (0) and, under LogAppendTime, time and CRC in place; offsets ascend, and may leave some out. Its rows say
-  so, too (`Row.offsets_in_place`).
+- 0x00, what proxies upload: batches exactly as producers sent them (offsets unset), in the order of arrival.
+- 0x01, a *merged object*, the result of merges and compactions: batches as readers get them, with base offset,
+  partition leader epoch (0) and, under LogAppendTime, time and CRC in place; offsets ascend, with possible gaps.
+  Its rows say so, too (`Row.offsets_in_place`).
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _MERGED_PREAMBLE = bytes([MERGED_FORMAT_VERSION])
 MAX_OBJECT_BYTES = 2**32 - 1
 """Positions in it are kept in four bytes."""
 SEGMENT_OVERHEAD_BYTES = len(_PREAMBLE)
-"""Of every segment, beside its batches."""
+"""Bytes of every segment in addition to its batches."""
 SEGMENT_KEY = "[0-9a-f]{2}/([0-9a-f]{32})"
-"""What the keys of segments look like, as a regular expression; its group is the UUID."""
+"""Regular expression for the keys of segments; its group is the UUID."""
 
 
 class SegmentError(Exception):
@@ -35,7 +35,7 @@ class SegmentError(Exception):
 
 
 class BuiltSegment(NamedTuple):
-    """A segment that is ready for its upload, and what to tell the coordinator after it."""
+    """A segment that is ready for its upload, and the runs to commit after it."""
 
     segment: bytes
     """16 bytes: its UUID."""
@@ -47,7 +47,7 @@ class SegmentBatch(NamedTuple):
     """One batch of a segment that is read."""
 
     position: int
-    """Of its first byte, in bytes from the segment's beginning."""
+    """Position of its first byte, in bytes from the segment's beginning."""
     header: BatchHeader
 
 
@@ -109,9 +109,9 @@ class SegmentBuilder:
             self.batch_count -= 1
 
     def build(self, segment: bytes | None = None) -> BuiltSegment:
-        """All batches as one segment, partitions ascending: who merges some of many finds them together.
+        """Return all batches as one segment, partitions ascending, so that merges find a partition's batches together.
 
-        `segment`: its 16-byte UUID; a random one where None. The builder stays as it is, so the same batches can be
+        `segment` is its 16-byte UUID; a random one if None. The builder stays as it is, so the same batches can be
         built again under a second name.
         """
         pieces: list[bytes | memoryview] = [_PREAMBLE]
@@ -126,9 +126,9 @@ class SegmentBuilder:
 
 
 class MergedBuilder:
-    """Collects what merged objects are made of: the rows of one partition after the other, each copied once.
+    """Collects the content of a merged object: the rows of one partition after the other, each copied once.
 
-    `segment`: the object's 16-byte UUID, a random one where None. Another attempt needs another one: objects are
+    `segment` is the object's 16-byte UUID, a random one if None. Another attempt needs another UUID: objects are
     immutable, and of two attempts one is garbage.
     """
 
@@ -143,7 +143,7 @@ class MergedBuilder:
 
     @property
     def size_bytes(self) -> int:
-        """Of the object as it is."""
+        """Return the bytes of the object so far."""
         return len(self.data)
 
     def add(
@@ -155,11 +155,11 @@ class MergedBuilder:
         max_timestamp_ms: int,
         append_time_ms: int,
     ) -> Row:
-        """Append whole batches with offsets, leader epoch and time in place; the row that stands for them.
+        """Append whole batches with offsets, leader epoch and time in place; return their row.
 
-        `base_offset`: of what they replace, at or before their first; `last_offset`: of the last batch. Raises
-        RecordsError (CORRUPT_MESSAGE) where the batches are not within these, or do not ascend, with nothing added, and
-        ValueError if the object would have more than MAX_OBJECT_BYTES.
+        `base_offset` is that of the batches they replace, at or before their first. `last_offset` is that of the last
+        batch. Raises RecordsError (CORRUPT_MESSAGE) if the batches are not within these, or do not ascend, with nothing
+        added, and ValueError if the object would have more than MAX_OBJECT_BYTES.
         """
         run = batches if isinstance(batches, bytes | bytearray | memoryview) else b"".join(batches)
         check_offsets(run, base_offset, last_offset)
@@ -191,9 +191,9 @@ def segment_key(segment: bytes) -> str:
 
 
 def check_preamble(data: bytes | bytearray | memoryview) -> int:
-    """Return the format version of an object, `data` being its first bytes.
+    """Return the format version of an object, given its first bytes as `data`.
 
-    Raises SegmentError where it is none we know.
+    Raises SegmentError if the version is unknown.
     """
     if not data:
         raise SegmentError("the object is empty: its upload was cut off, or it is no WAL segment")
@@ -206,9 +206,9 @@ def check_preamble(data: bytes | bytearray | memoryview) -> int:
 
 
 def read_segment(data: bytes | bytearray | memoryview) -> Iterator[SegmentBatch]:
-    """The batches of a segment in the order in which they lie there, CRCs not computed.
+    """Yield the batches of a segment in their order in it; CRCs are not computed.
 
-    Raises SegmentError where the format version is not known, and RecordsError at the first bytes that are no batch.
+    Raises SegmentError for an unknown format version, and RecordsError at the first bytes that are not a batch.
     """
     check_preamble(data)
     position = len(_PREAMBLE)

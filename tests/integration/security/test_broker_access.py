@@ -78,7 +78,7 @@ async def test_tokens_from_a_file(secure: Stack, tmp_path: Path) -> None:
     file.write_text(unsecured_token(SERVICE))
     await ask(secure, sasl=sasl)
     file.write_text(unsecured_token(SERVICE, lifetime_s=-3600))
-    assert "refuses the token: invalid_token; renew it" in await refusal(secure, sasl=sasl)
+    assert "rejects the token: invalid_token; renew it" in await refusal(secure, sasl=sasl)
 
 
 @asynccontextmanager

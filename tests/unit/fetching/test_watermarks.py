@@ -31,7 +31,7 @@ def test_none_goes_back_while_the_leader_stays(reads):
 
 
 def test_a_client_that_reads_very_many_partitions_is_forgotten_now_and_then(monkeypatch):
-    monkeypatch.setattr(watermarks, "_MAX_TOLD", 3)
+    monkeypatch.setattr(watermarks, "_MAX_RECORDED", 3)
     told = Watermarks()
     for partition in range(3):
         assert told.told(b"t", partition, 1, 5, 5) == (5, 5)

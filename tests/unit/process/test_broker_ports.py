@@ -83,7 +83,10 @@ def test_a_port_that_cant_be_bound_is_told_of_and_tried_again() -> None:
     assert ports.without_port == server.taken
     assert ports.unlisted == ()
     assert ports.node_ids(settings.listeners) == "1"
-    assert ports.remark == f"brokers: clients are not told of broker {OUTSIDE} ({OUTSIDE}: {server.taken[OUTSIDE]})"
+    assert (
+        ports.remark
+        == f"brokers: clients do not get the address of broker {OUTSIDE} ({OUTSIDE}: {server.taken[OUTSIDE]})"
+    )
     (line,) = [line for line in logged if line["event"] == "broker_without_port"]
     assert (line["log_level"], line["broker"], line["remedy"]) == ("error", OUTSIDE, "end the process")
     server.taken = {}
@@ -176,7 +179,7 @@ def test_check_says_what_becomes_of_brokers_that_are_left_out(taken: tuple[Setti
     assert [one.level for one in check_joined(settings, {listed}, ())] == [Level.OK]
     (dark,) = check_joined(settings, {listed, node_id}, ())
     assert (dark.level, dark.remedy) == (Level.ERROR, "end the process that holds the port, or choose another one")
-    assert dark.text.endswith(f"Address already in use, so clients are not told of broker {node_id}")
+    assert dark.text.endswith(f"Address already in use, so clients do not get the address of broker {node_id}")
     here = settings.listeners
     told = ListenersRecord(
         "default", "rack-a", here.client_host, here.bootstrap_port, here.broker_port_start, str(node_id)

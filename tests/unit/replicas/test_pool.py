@@ -371,7 +371,7 @@ async def test_a_connection_whose_session_has_ended_authenticates_before_it_is_u
         for _ in range(3):
             assert await pool.read() == fetched()
         assert (access.again, len(server.connections)) == (3, 1)  # the first one as it connected
-        access.failure = BrokerUnreachable("the broker refuses the proxy's credentials")
+        access.failure = BrokerUnreachable("the broker rejects the proxy's credentials")
         assert await pool.refused() is LeaderReason.UNREACHABLE
         assert len(pool.connections) == 0
         access.failure = None

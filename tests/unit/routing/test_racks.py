@@ -198,13 +198,13 @@ def test_the_first_that_answers():
 def test_who_told_the_rack_is_told():
     racks = racks_of(by_network={"10.1.0.0/16": "rack-b"})
     elsewhere, here = connection("10.1.0.1"), connection("10.1.0.1", "rack-b")
-    assert racks.told_by(connection(), "app") == "proxy"
-    assert racks.told_by(connection(rack="rack-a"), "app") == "listener"
-    assert racks.told_by(here, "app") == "network"
+    assert racks.source_of(connection(), "app") == "proxy"
+    assert racks.source_of(connection(rack="rack-a"), "app") == "listener"
+    assert racks.source_of(here, "app") == "network"
     racks.learn(elsewhere, "app", "rack-a-north")
-    assert racks.told_by(here, "app") == "another connection"
-    assert racks.told_by(elsewhere, "app") == "request"
-    assert racks.told_by(elsewhere, "app,diskless_rack_id=rack-a") == "client ID"
+    assert racks.source_of(here, "app") == "another connection"
+    assert racks.source_of(elsewhere, "app") == "request"
+    assert racks.source_of(elsewhere, "app,diskless_rack_id=rack-a") == "client ID"
 
 
 def test_a_rack_that_nobody_knows_teaches_nothing():

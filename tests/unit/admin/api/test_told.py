@@ -37,7 +37,7 @@ class OneRack:
     def of(self, *_: Any) -> str:
         return "rack-a"
 
-    def told_by(self, *_: Any) -> str:
+    def source_of(self, *_: Any) -> str:
         return "client ID"
 
 

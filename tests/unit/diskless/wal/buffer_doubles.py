@@ -88,9 +88,9 @@ class Producer:
         if idempotent:
             batch = memoryview(make_batch(producer_id=7, producer_epoch=0, base_sequence=number))
         header = check_batch(batch, max_message_bytes=LARGE)
-        self.wal.append(TOPIC, partition, batch, header, partial(self._tell, partition, number))
+        self.wal.append(TOPIC, partition, batch, header, partial(self._report, partition, number))
 
-    def _tell(self, partition: int, number: int, outcome: Outcome) -> None:
+    def _report(self, partition: int, number: int, outcome: Outcome) -> None:
         self.outcomes.append((partition, number, outcome))
         self.told.set()
 
