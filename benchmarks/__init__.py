@@ -1,1 +1,1 @@
-"""Benchmarks: what is compared is measured in one run, as machines differ and are noisy."""
+"""Benchmarks. Compared figures are measured in one run, because machines differ and are noisy."""

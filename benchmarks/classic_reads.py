@@ -1,10 +1,11 @@
-"""Classic topics read in the reader's own rack, beside the leader's: `python -m benchmarks.classic_reads`.
+"""Compare reads of classic topics in the reader's own rack with reads from the leader: `python -m
+benchmarks.classic_reads`.
 
-Two racks of two brokers. All partitions are led in rack-b and read in rack-a, whose proxy reads them from the replicas
-of its own rack (`rerouted`), or passes the requests on to the leader (`plain`, with `fetch.read_near_replicas` off); or
-the reader asks the leader itself (`direct`) or the follower itself (`follower`). The proxy is started anew for each
-way, the ways alternate, and each figure is the median of the rounds with its extremes. Writes
-`classic_reads.json` and `.md` in `benchmarks/results`; `make bench` includes it.
+There are two racks of two brokers. All partitions are led in rack-b and read in rack-a. The proxy of rack-a reads them
+from the replicas of its own rack (`rerouted`), or passes the requests on to the leader (`plain`, with
+`fetch.read_near_replicas` off). Or the reader contacts the leader itself (`direct`) or the follower itself
+(`follower`). The proxy restarts for each way, the ways alternate, and each figure is the median of the rounds with its
+extremes. Writes `classic_reads.json` and `.md` in `benchmarks/results`; `make bench` includes it.
 """
 
 from __future__ import annotations
@@ -40,14 +41,14 @@ VERSIONS = {"v4": 4, "v12": 12}
 IDLE_CONNECTIONS = 100
 WARM_UP_MEGABYTES = 20
 PER_SECOND = 200
-SELDOM = 5
-"""Records per second where each comes alone: followers hear of a new high watermark by a round of their own."""
+RARE = 5
+"""Records per second at which each record comes alone: followers learn of a new high watermark by a separate round."""
 
 Figures = dict[str, list[float]]
 
 
 def main() -> None:
-    """Parse the arguments, run, write, print."""
+    """Parse the arguments, run, write the results and print them."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--megabytes", type=int, default=1500, help="per throughput run")
@@ -73,7 +74,7 @@ def main() -> None:
 
 
 def measure(figures: Figures, rounds: int, megabytes: int, seconds: float) -> None:
-    """Add all figures, on a stack of its own."""
+    """Add all figures, on a new stack."""
     options = StackOptions(racks=RACKS, brokers_per_rack=2)
     with Stack(options, progress=lambda part: say(f"waiting for {part}")) as stack:
         prepare(stack, megabytes // 4)
@@ -86,7 +87,7 @@ def measure(figures: Figures, rounds: int, megabytes: int, seconds: float) -> No
 
 
 def prepare(stack: Stack, megabytes: int) -> None:
-    """The topics, and the records that are read again and again."""
+    """Create the topics, and the records that are read again and again."""
     admin = AdminClient({"bootstrap.servers": stack.direct_bootstrap})
     assignments = {
         READ: [ONE_SOURCE] * PARTITIONS,
@@ -102,7 +103,7 @@ def prepare(stack: Stack, megabytes: int) -> None:
 
 
 def start(stack: Stack, way: str) -> None:
-    """The proxy anew, so that both ways begin alike; it is warm when it reads where it should."""
+    """Restart the proxy, so that both ways begin equal; return when it is warm and reads from the right brokers."""
     stack.terminate_proxy(RACK)
     stack.configure_proxy(RACK, {"fetch": {"read_near_replicas": way == "rerouted"}})
     stack.start_proxy(RACK)
@@ -117,7 +118,7 @@ def start(stack: Stack, way: str) -> None:
 
 
 def through_proxy(stack: Stack, figures: Figures, way: str, megabytes: int, seconds: float) -> None:
-    """What the proxy's way gives its readers, and what it costs the proxy."""
+    """Measure the throughput and latency of the proxy's way, and its CPU cost."""
     pid = stack.pid(f"proxy-{RACK}")
     for label, version in VERSIONS.items():
         cpu = cpu_seconds([pid])
@@ -140,7 +141,7 @@ def through_proxy(stack: Stack, figures: Figures, way: str, megabytes: int, seco
 
 
 def directly(stack: Stack, figures: Figures, megabytes: int, seconds: float) -> None:
-    """The same past the proxies."""
+    """Measure the same without the proxies."""
     leader = stack.kafka.address(LEADER)
     at = {"topic": READ, "partitions": PARTITIONS, "megabytes": megabytes}
     for label, version in VERSIONS.items():
@@ -153,21 +154,21 @@ def directly(stack: Stack, figures: Figures, megabytes: int, seconds: float) -> 
 
 
 def read_raw(stack: Stack, version: int, megabytes: int) -> dict[str, float]:
-    """A reader in rack-a."""
+    """Run a reader in rack-a."""
     at = {"topic": READ, "partitions": PARTITIONS, "megabytes": megabytes, "version": version}
     return client("read_raw", address=listener(stack), **at)
 
 
 def listener(stack: Stack) -> str:
-    """Where the proxy of rack-a stands for the leader."""
+    """Return the address where the proxy of rack-a stands for the leader."""
     return f"127.0.0.1:{stack.ports.broker_port_start(RACKS.index(RACK)) + LEADER}"
 
 
 def served(stack: Stack) -> dict[str, float]:
-    """Classic record bytes that the proxy has given readers so far, by the rack that they came from."""
+    """Return the classic record bytes that the proxy has sent to readers so far, by the rack that served them."""
     status, text = get(stack.admin_url(RACK), "/metrics", 10)
     if status != 200:
-        raise RuntimeError(f"the proxy tells no figures: {status} {text}")
+        raise RuntimeError(f"the proxy reports no figures: {status} {text}")
     found: dict[str, float] = defaultdict(float)
     for sample in (sample for family in text_string_to_metric_families(text) for sample in family.samples):
         if sample.name == "diskless_proxy_record_bytes_total" and sample.labels["direction"] == "fetch":
@@ -176,16 +177,16 @@ def served(stack: Stack) -> dict[str, float]:
 
 
 def add_read(figures: Figures, name: str, run: dict[str, float], proxy_cpu_seconds: float) -> None:
-    """Throughput, and the proxy's CPU time per gigabyte."""
+    """Add throughput, and the proxy's CPU time per gigabyte."""
     figures[f"{name}_mb_s"].append(run["bytes"] / run["seconds"] / 1e6)
     figures[f"{name}_cpu_s_gb"].append(proxy_cpu_seconds / run["bytes"] * 1e9)
     say(f"{name}: {figures[f'{name}_mb_s'][-1]:.0f} MB/s, proxy {figures[f'{name}_cpu_s_gb'][-1]:.2f} CPU s/GB")
 
 
 def add_latency(stack: Stack, figures: Figures, way: str, address: str, seconds: float) -> None:
-    """From a produce to the leader itself until the record is at a reader that waits for it."""
+    """Add the time from a produce to the leader until the record reaches a reader that waits for it."""
     addresses = {"produce_address": stack.kafka.address(LEADER), "fetch_address": address}
-    for label, per_second in (("e2e", PER_SECOND), ("seldom", SELDOM)):
+    for label, per_second in (("e2e", PER_SECOND), ("rare", RARE)):
         run = client("end_to_end", **addresses, topic=LATENCY, partition=0, per_second=per_second, seconds=seconds)
         for percentile in ("p50_ms", "p99_ms"):
             figures[f"{label}_{way}_{percentile}"].append(run[percentile])
@@ -193,7 +194,7 @@ def add_latency(stack: Stack, figures: Figures, way: str, address: str, seconds:
 
 
 def ratios(figures: Figures) -> None:
-    """CPU time of the rerouted way to that of the plain one, pair by pair."""
+    """Add the ratio of the rerouted way's CPU time to the plain one's, pair by pair."""
     for label in (*VERSIONS, "librdkafka"):
         pairs = zip(figures[f"{label}_rerouted_cpu_s_gb"], figures[f"{label}_plain_cpu_s_gb"], strict=True)
         figures[f"{label}_cpu_ratio"] = [rerouted / plain for rerouted, plain in pairs]
@@ -201,7 +202,7 @@ def ratios(figures: Figures) -> None:
 
 
 def say(text: str) -> None:
-    """Progress."""
+    """Print progress."""
     print(f"  {text}", flush=True)
 
 

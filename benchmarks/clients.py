@@ -1,4 +1,4 @@
-"""What one benchmark client process does: `python -m benchmarks.clients JOB JSON-ARGUMENTS` prints a line of JSON."""
+"""The jobs of a benchmark client process: `python -m benchmarks.clients JOB JSON-ARGUMENTS` prints a line of JSON."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from benchmarks.raw_client import RawClient, one_record
 def produce(
     bootstrap: str, topic: str, partitions: int, megabytes: int, value_bytes: int, producers: int, batch_bytes: int
 ) -> dict[str, float]:
-    """Throughput of idempotent librdkafka producers, each with connections of its own."""
+    """Measure the throughput of idempotent librdkafka producers, each with its own connections."""
     running = [
         Producer(
             {
@@ -61,7 +61,7 @@ def produce(
 
 
 def consume(bootstrap: str, topic: str, partitions: int, records: int, value_bytes: int) -> dict[str, float]:
-    """Throughput of one librdkafka consumer from the beginning of the topic."""
+    """Measure the throughput of one librdkafka consumer from the beginning of the topic."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -69,7 +69,7 @@ def consume(bootstrap: str, topic: str, partitions: int, records: int, value_byt
             "enable.auto.commit": False,
             "fetch.message.max.bytes": 4_194_304,
             "queued.max.messages.kbytes": 131_072,
-            # By default librdkafka pauses for a second when its queue is full; that would be all that is measured.
+            # By default librdkafka pauses for a second when its queue is full; that pause would dominate the result.
             "fetch.queue.backoff.ms": 5,
             "check.crcs": False,
         }
@@ -79,7 +79,7 @@ def consume(bootstrap: str, topic: str, partitions: int, records: int, value_byt
     while seen < records and time.perf_counter() < deadline:
         messages = consumer.consume(5000, 0.5)
         if messages and not began:
-            # From the first records on: connecting is not what is measured.
+            # The measurement starts at the first records, so that it does not include the connect.
             began, seen = time.perf_counter(), -len(messages)
         seen += len(messages)
         if began and seen <= 0:
@@ -94,7 +94,7 @@ def consume(bootstrap: str, topic: str, partitions: int, records: int, value_byt
 def produce_latency(
     address: str, topic: str, partition: int, per_second: float, seconds: float, acks: int
 ) -> dict[str, float]:
-    """Milliseconds from a produce request to its answer, at a fixed low rate on one connection."""
+    """Return the milliseconds from a produce request to its answer, at a fixed low rate on one connection."""
     client = RawClient(address)
     batch = one_record(b"x" * 200)
     client.produce(topic, partition, batch, acks)
@@ -106,7 +106,7 @@ def produce_latency(
 def end_to_end(
     produce_address: str, fetch_address: str, topic: str, partition: int, per_second: float, seconds: float
 ) -> dict[str, float]:
-    """Milliseconds from before a produce to the record's arrival at a consumer that waits for it."""
+    """Return the milliseconds from before a produce to the record's arrival at a consumer that waits for it."""
     producer, consumer = RawClient(produce_address), RawClient(fetch_address)
     offset = producer.produce(topic, partition, one_record(b"first")) + 1
     sent: dict[int, float] = {}
@@ -119,7 +119,7 @@ def end_to_end(
             end, _ = consumer.fetch(topic, partition, at)
             now = time.perf_counter()
             while at < end:
-                # A record may arrive before the producer is told its offset.
+                # A record may arrive before the producer gets its offset.
                 while at not in sent:
                     time.sleep(0)
                 taken.append((now - sent[at]) * 1000)
@@ -145,14 +145,14 @@ def end_to_end(
 
 
 def read_raw(address: str, topic: str, partitions: int, megabytes: int, version: int) -> dict[str, float]:
-    """Throughput of one reader that is too simple to cost much, of all partitions at once, again and again."""
+    """Measure the throughput of one very simple, cheap reader that reads all partitions at once, again and again."""
     client, offsets, size = RawClient(address), dict.fromkeys(((topic, index) for index in range(partitions)), 0), 0
     client.fetch_all(offsets, version, 1)
     began = time.perf_counter()
     while size < megabytes * 1_000_000:
         came = client.fetch_all(offsets, version)
         size += sum(part for _, part in came.values())
-        # Those that are not answered, as there is no room for them, come first in the next one.
+        # Partitions without an answer, because there was no room for them, come first in the next one.
         keys = sorted(offsets, key=lambda key: came.get(key, (0, 0))[1])
         offsets = {key: came.get(key, (offsets[key], 0))[0] for key in keys}
         if not any(part for _, part in came.values()):
@@ -163,7 +163,7 @@ def read_raw(address: str, topic: str, partitions: int, megabytes: int, version:
 
 
 def wait_for_nothing(address: str, topics: list[str], connections: int, seconds: float) -> dict[str, float]:
-    """Readers that wait at the ends of the topics' first partitions, each with a connection, and get nothing."""
+    """Run readers that wait at the ends of the topics' first partitions, each with a connection, and get nothing."""
     answers = 0
 
     def wait() -> None:
@@ -188,7 +188,7 @@ def wait_for_nothing(address: str, topics: list[str], connections: int, seconds:
 
 
 def _at_rate(per_second: float, seconds: float, work: Callable[[], None]) -> list[float]:
-    """Milliseconds that each call took; a late call does not make the next ones early."""
+    """Return the milliseconds that each call took; a late call does not make the next ones early."""
     taken = []
     end = time.perf_counter() + seconds
     while (began := time.perf_counter()) < end:

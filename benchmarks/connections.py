@@ -1,8 +1,8 @@
-"""What connections that do nothing cost: resident memory and CPU of a proxy that holds thousands of them.
+"""Measure the cost of idle connections: resident memory and CPU of a proxy that holds thousands of them.
 
-Each connects, asks for Metadata as clients do, and then rests. The proxy's connections to the broker are part of the
-cost. The first ones live partly in memory that the start has left free, so what further ones cost is told too. Writes
-`benchmarks/results/connections.json`.
+Each one connects, requests Metadata as clients do, and then rests. The proxy's connections to the broker are part of
+the cost. The first ones partly use memory that the start has left free, so the cost of further ones is reported too.
+Writes `benchmarks/results/connections.json`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SETTLE_SECONDS = 2.0
 
 
 def main() -> None:
-    """Parse the arguments, run, write, print."""
+    """Parse the arguments, run, write the results and print them."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--connections", type=int, default=2000)
     parser.add_argument("--rounds", type=int, default=3)
@@ -37,7 +37,7 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard_limit, hard_limit))
     rounds = []
     for _ in range(arguments.rounds):
-        # A proxy of its own for each round: memory that an earlier round has freed would hide what this one takes.
+        # Each round has a new proxy: memory that an earlier round has freed would hide the memory of this one.
         with Stack(StackOptions(racks=(RACK,))) as stack:
             rounds.append(measure(stack, arguments.connections, arguments.idle_seconds))
             print(json.dumps(rounds[-1]), flush=True)
@@ -55,10 +55,10 @@ def main() -> None:
 
 
 def measure(stack: Stack, connections: int, idle_seconds: float) -> dict[str, float]:
-    """Hold so many connections to one broker's listener, then thrice as many, and let go of them."""
+    """Hold `connections` connections to one broker's listener, then three times as many, and close them."""
     pid = stack.pid(f"proxy-{RACK}")
     (address,) = RawClient(stack.bootstrap(RACK)).brokers().values()
-    let_go(hold(address, WARM_UP))
+    close_all(hold(address, WARM_UP))
     time.sleep(SETTLE_SECONDS)
     before_mib = memory_mib(pid)
     began = time.perf_counter()
@@ -71,7 +71,7 @@ def measure(stack: Stack, connections: int, idle_seconds: float) -> dict[str, fl
     held += hold(address, 2 * connections)
     time.sleep(SETTLE_SECONDS)
     thrice_mib = memory_mib(pid)
-    let_go(held)
+    close_all(held)
     time.sleep(SETTLE_SECONDS)
     return {
         "kib_per_connection": (during_mib - before_mib) * 1024 / connections,
@@ -86,7 +86,7 @@ def measure(stack: Stack, connections: int, idle_seconds: float) -> dict[str, fl
 
 
 def hold(address: str, connections: int) -> list[RawClient]:
-    """Connections that have asked what every client asks first."""
+    """Open connections that have sent the first requests of every client."""
     held = []
     for _ in range(connections):
         held.append(RawClient(address))
@@ -94,8 +94,8 @@ def hold(address: str, connections: int) -> list[RawClient]:
     return held
 
 
-def let_go(held: list[RawClient]) -> None:
-    """Close them."""
+def close_all(held: list[RawClient]) -> None:
+    """Close the connections."""
     for client in held:
         client.close()
 

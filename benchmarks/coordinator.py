@@ -1,10 +1,10 @@
-"""What the coordinator costs: `python -m benchmarks.coordinator`.
+"""Measure the cost of the coordinator: `python -m benchmarks.coordinator`.
 
-Starts a Redis-compatible server of its own (append-only file on, `appendfsync everysec`). Measures commits of 1, 50
-and 200 partition runs, lookups in indexes of 10³ and 10⁶ rows, fresh and packed, packing, swaps of rows, and the memory
-of rows and of what else a commit leaves behind. Then commits that wait for a replica, or for the disk. Times are the
-server's own for the script call (the fastest is what other load on the machine blurs least) and the caller's round
-trip.
+Starts a new Redis-compatible server (append-only file on, `appendfsync everysec`). Measures commits of 1, 50 and 200
+partition runs, lookups in indexes of 10³ and 10⁶ rows, fresh and packed, packing, swaps of rows, and the memory of rows
+and of everything else that a commit leaves behind. Then it measures commits that wait for a replica, or for the disk.
+Times are the server's own for the script call (the fastest, which other load on the machine affects least) and the
+caller's round trip.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ NO_PRODUCER = (-1, -1, -1)
 FIRST_TIMESTAMP, INTERVAL_MS = 1_700_000_000_000, 250
 ROUNDS = 300
 GROUP = 10
-"""Calls whose server time is read, and averaged, together: reading it cools the server's caches."""
+"""Calls whose server time is read and averaged together, because reading it cools the server's caches."""
 LONG_COMMIT_RUNS = 50
-"""From so many on it is read for each commit: other load is more of a disturbance than a cool cache."""
+"""Number of runs from which the time is read for each commit: other load then disturbs more than a cool cache."""
 ROWS = (1_000, 1_000_000)
 SEGMENTS_FOR_MEMORY = 2_000
 RUNS_FOR_MEMORY = 10
@@ -126,13 +126,13 @@ class Bench:
         await self.measure(f"list_offsets by time, {rows} rows, {kind}", ROUNDS, by_time)
 
     async def pack(self, partition: int, rows: int) -> float:
-        """Server µs per row that is packed."""
+        """Measure the server's µs per packed row."""
         before = await self._script_us()
         await self.coordinator.pack_rows([(TOPIC, partition)], 0)
         return round((await self._script_us() - before) / rows, 2)
 
     async def swaps(self, first: int, kind: str) -> None:
-        """Of as many rows as one may have, each in a segment of its own, for one: what a merge does."""
+        """Swap the maximum number of rows, each in its own segment, for one row, as a merge does."""
         partitions = range(first, first + SWAPS)
         await self.coordinator.create_logs(TOPIC, partitions)
         for number in range(MAX_ROWS_PER_SWAP):
@@ -154,12 +154,13 @@ class Bench:
         await self.measure(f"swap, {MAX_ROWS_PER_SWAP} rows, {kind}", SWAPS, swap, 1)
 
     async def index_bytes(self, partition: int, rows: int) -> float:
-        """Memory of a row, in the index of one partition."""
+        """Measure the memory of a row in the index of one partition."""
         key = f"{shard_prefix(0)}index:".encode() + partition_key(TOPIC, partition)
         return round((await self.client.memory_usage(key, samples=0) or 0) / rows, 1)
 
     async def memory_of_commits(self, first: int) -> dict[str, float]:
-        """Bytes per commit, or per run of one, by what it leaves; idempotent producers, one per partition."""
+        """Measure bytes per commit, or per run of a commit, by kind of data; producers are idempotent, one per
+        partition."""
         partitions = range(first, first + RUNS_FOR_MEMORY)
         await self.coordinator.create_logs(TOPIC, partitions)
         for number in range(SEGMENTS_FOR_MEMORY):
@@ -181,7 +182,8 @@ class Bench:
 
 
 async def wait_for(server: subprocess.Popen[bytes], client: Redis) -> None:
-    """Until it answers. Raises RuntimeError where it has ended, or another one answers: that one's data is not ours."""
+    """Wait until the server answers. Raises RuntimeError if it has ended, or if another server answers, whose data is
+    not ours."""
     while server.poll() is None:
         try:
             found = await client.info("server")
@@ -299,7 +301,7 @@ async def run(server: subprocess.Popen[bytes], port: int) -> None:
 
 
 def judge(measured: list[Measured], memory: dict[str, float]) -> dict[str, dict[str, float | bool]]:
-    """The figures that the index is to keep, and whether it does; times are the fastest."""
+    """Return the required figures of the index, and whether they are met; times are the fastest."""
     fastest = {one.what: one.server_us_fastest for one in measured}
     few, many = ROWS
     figures = {

@@ -1,4 +1,4 @@
-"""Measuring processes from outside, and the numbers of repeated runs."""
+"""Measure processes from outside, and summarize repeated runs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
 def client(job: str, timeout: float = 300.0, **arguments: Any) -> dict[str, float]:
-    """Run a job of `benchmarks.clients` in a process of its own."""
+    """Run a job of `benchmarks.clients` in its own process."""
     command = [sys.executable, "-m", "benchmarks.clients", job, json.dumps(arguments)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
     if done.returncode:
@@ -25,7 +25,7 @@ def client(job: str, timeout: float = 300.0, **arguments: Any) -> dict[str, floa
 
 
 def cpu_seconds(pids: Sequence[int]) -> float:
-    """User and system time that processes have used so far."""
+    """Return the user and system time that processes have used so far."""
     total = 0
     for pid in pids:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -34,7 +34,7 @@ def cpu_seconds(pids: Sequence[int]) -> float:
 
 
 def memory_mib(pid: int, field: str = "VmRSS") -> float:
-    """Resident memory of a process; its peak with `VmHWM`."""
+    """Return the resident memory of a process; its peak with `VmHWM`."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith(field + ":"):
             return int(line.split()[1]) / 1024
@@ -42,5 +42,5 @@ def memory_mib(pid: int, field: str = "VmRSS") -> float:
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:
-    """Median and extremes of repeated runs."""
+    """Return median and extremes of repeated runs."""
     return {"median": median(values), "min": min(values), "max": max(values), "runs": len(values)}

@@ -1,4 +1,4 @@
-"""A Kafka client of a few system calls per request, to measure latency without a client's own threads and timers."""
+"""A Kafka client with a few system calls per request, to measure latency without a library's threads and timers."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from proxy.wire.produce import PartitionProduce, ProduceRequest, TopicProduce, b
 
 _SIZE = struct.Struct(">i")
 _BATCH = struct.Struct(">qi11xi")
-"""Base offset, length, and the last offset's distance."""
+"""Base offset, length, and last offset delta."""
 _METADATA, _METADATA_VERSION = 3, 9
 _PRODUCE, _PRODUCE_VERSION = 0, 9
 _FETCH, _FETCH_VERSION = 1, 12
 
 
 def one_record(value: bytes) -> bytes:
-    """A record batch v2 with one record."""
+    """Build a record batch v2 with one record."""
     builder = DefaultRecordBatchBuilder(2, 0, 0, -1, -1, -1, 1 << 30)
     builder.append(0, timestamp=None, key=None, value=value, headers=[])
     return bytes(builder.build())
 
 
 def _read(records: Sequence[Buffer], offset: int) -> tuple[int, int]:
-    """The offset behind the last whole batch, and the bytes up to there."""
+    """Return the offset after the last complete batch, and the number of bytes up to there."""
     size = 0
     for buffer in records:
         at = 0
@@ -46,7 +46,7 @@ def _read(records: Sequence[Buffer], offset: int) -> tuple[int, int]:
 
 
 class RawClient:
-    """One connection, one request at a time."""
+    """One connection that sends one request at a time."""
 
     def __init__(self, address: str) -> None:
         host, _, port = address.rpartition(":")
@@ -59,12 +59,12 @@ class RawClient:
         self._socket.close()
 
     def brokers(self) -> dict[int, str]:
-        """Addresses by node ID, as this address tells them."""
+        """Return addresses by node ID, from this address's Metadata."""
         answer = self._ask(_METADATA, _METADATA_VERSION, build_metadata_request(9, []))
         return {broker.node_id: f"{broker.host}:{broker.port}" for broker in metadata_brokers(answer, 9)}
 
     def produce(self, topic: str, partition: int, batch: bytes, acks: int = -1) -> int:
-        """One batch; its first offset, when it is acknowledged."""
+        """Produce one batch; return its first offset when it is acknowledged."""
         records = [TopicProduce(topic, [PartitionProduce(partition, memoryview(batch))])]
         request = ProduceRequest(_PRODUCE_VERSION, None, acks, 30_000, records)
         answer = self._ask(_PRODUCE, _PRODUCE_VERSION, b"".join(map(bytes, build_produce_request(request))))
@@ -74,14 +74,16 @@ class RawClient:
         return int(base_offset)
 
     def fetch(self, topic: str, partition: int, offset: int) -> tuple[int, int]:
-        """Records from `offset` on, waited for up to 500 ms; the offset behind them and their number of bytes."""
+        """Fetch records from `offset` on, with a wait of up to 500 ms; return the next offset and the number of
+        bytes."""
         (read,) = self.fetch_all({(topic, partition): offset}, _FETCH_VERSION).values()
         return read
 
     def fetch_all(
         self, offsets: Mapping[tuple[str, int], int], version: int, max_bytes: int = 1 << 24
     ) -> dict[tuple[str, int], tuple[int, int]]:
-        """The same of several partitions at once, by (topic, partition), in their order; up to 1 MiB of each."""
+        """Fetch several partitions at once, up to 1 MiB of each; return the same by (topic, partition), in their
+        order."""
         wanted: dict[str, list[PartitionFetch]] = {}
         for (topic, partition), offset in offsets.items():
             wanted.setdefault(topic, []).append(PartitionFetch(partition, -1, offset, -1, -1, 1 << 20))

@@ -1,6 +1,7 @@
-"""`make bench`: what the proxy costs beside direct brokers, and what diskless topics give; everything in one go.
+"""Run `make bench`: the cost of the proxy compared with direct brokers, and the performance of diskless topics, in one
+go.
 
-Direct and proxied runs alternate, each figure is the median of the rounds with its extremes. Writes
+Direct and proxied runs alternate, and each figure is the median of the rounds with its extremes. Writes
 `benchmarks/results/bench.json` and `bench.md`, and prints the table.
 """
 
@@ -30,15 +31,16 @@ VALUE_BYTES = 4096
 RACK = "rack-a"
 CLASSIC_PRODUCER = {"producers": 1, "batch_bytes": 262_144}
 DISKLESS_PRODUCERS = {"producers": 4, "batch_bytes": 1_000_000}
-"""Each request is a round trip to object storage, so throughput wants larger batches and more than one connection."""
+"""Options of diskless producers. Each request is a round trip to object storage, so throughput needs larger batches and
+more than one connection."""
 CLASSIC_READ_ROUNDS = 3
-"""At most: a round takes more than a minute."""
+"""Maximum number of rounds: a round takes more than a minute."""
 
 Figures = dict[str, list[float]]
 
 
 def main() -> None:
-    """Parse the arguments, run, write, print."""
+    """Parse the arguments, run, write the results and print them."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--megabytes", type=int, default=400, help="per throughput run")
@@ -70,7 +72,8 @@ def main() -> None:
 
 
 def classic(stack: Stack, figures: Figures, arguments: argparse.Namespace) -> None:
-    """Direct and proxied in turn, on topics with one replica, so that replication does not hide the difference."""
+    """Measure direct and proxied runs in turns, on topics with one replica, so that replication does not hide the
+    difference."""
     ways = {"direct": stack.direct_bootstrap, "proxied": stack.bootstrap(RACK)}
     proxies = [stack.pid(f"proxy-{rack}") for rack in stack.options.racks]
     for number in range(arguments.rounds):
@@ -148,32 +151,32 @@ def create(
 
 
 def delete(stack: Stack, topic: str) -> None:
-    """Free the disk for the next run."""
+    """Delete a topic, to free the disk for the next run."""
     admin = AdminClient({"bootstrap.servers": stack.bootstrap(RACK)})
     admin.delete_topics([topic])[topic].result(60)
 
 
 def record(figures: Figures, name: str, run: dict[str, float], proxy_cpu_seconds: float) -> None:
-    """Throughput and the proxies' CPU time per gigabyte."""
+    """Add throughput and the proxies' CPU time per gigabyte."""
     figures[f"{name}_mb_s"].append(run["bytes"] / run["seconds"] / 1e6)
     figures[f"{name}_proxy_cpu_s_gb"].append(proxy_cpu_seconds / run["bytes"] * 1e9)
     say(f"{name}: {figures[f'{name}_mb_s'][-1]:.0f} MB/s, proxies {figures[f'{name}_proxy_cpu_s_gb'][-1]:.2f} CPU s/GB")
 
 
 def add_latency(figures: Figures, name: str, run: dict[str, float]) -> None:
-    """p50 and p99 of one run."""
+    """Add p50 and p99 of one run."""
     for percentile in ("p50_ms", "p99_ms"):
         figures[f"{name}_{percentile}"].append(run[percentile])
     say(f"{name}: p50 {run['p50_ms']:.3f} ms, p99 {run['p99_ms']:.3f} ms")
 
 
 def say(text: str) -> None:
-    """Progress."""
+    """Print progress."""
     print(f"  {text}", flush=True)
 
 
 def _in_turn(ways: dict[str, Any], number: int) -> list[str]:
-    """Who goes first changes, as caches and the disk favour one place."""
+    """Rotate the order of the ways, because caches and the disk favour one position."""
     return list(ways) if number % 2 == 0 else list(ways)[::-1]
 
 

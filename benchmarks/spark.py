@@ -1,8 +1,8 @@
-"""`make bench-spark`: the pipeline on Spark beside what it is to be measured by; everything in one go.
+"""Run `make bench-spark`: the pipeline on Spark compared with its references, in one go.
 
-Ratios, pair by pair in one run, as everything shares the machine: merging beside copying, `format("diskless")` beside
-Spark's own Kafka source, compacting more keys than fit the executors' memory. Writes `spark.json` and `spark.md` into
-`benchmarks/results`, and prints the table.
+Figures are ratios, pair by pair in one run, because everything shares the machine. Merging is compared with copying,
+and `format("diskless")` with Spark's own Kafka source; compaction gets more keys than fit the executors' memory. Writes
+`spark.json` and `spark.md` into `benchmarks/results`, and prints the table.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from benchmarks.measure import spread
 
 JSON = Path(__file__).parent / "results" / "spark.json"
 PARTS = {"merge": spark_merge, "source": spark_source, "compact": spark_compact}
-"""Each has `measure(figures, rounds, megabytes)` and `table(spreads)`."""
+"""Parts, each with `measure(figures, rounds, megabytes)` and `table(spreads)`."""
 
 Figures = dict[str, list[float]]
 
 
 def main() -> None:
-    """Parse the arguments, run, write, print. What parts that do not run have told before stays."""
+    """Parse the arguments, run, write the results and print them. Earlier results of parts that do not run stay."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--megabytes", type=int, default=400, help="of records; twice as many once more")
@@ -58,7 +58,7 @@ def _measured(name: str, rounds: int, megabytes: int) -> dict[str, Any]:
 
 
 def markdown(results: dict[str, Any]) -> str:
-    """Everything of `spark.json` for a reader."""
+    """Format everything of `spark.json` for a reader."""
     lines = ["# Benchmark of the pipeline", ""]
     for name in PARTS:
         if name in results:

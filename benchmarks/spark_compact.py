@@ -1,7 +1,7 @@
-"""`pipeline compact` of more keys than fit the executors' memory: how fast, what it spills, what the driver needs.
+"""Run `pipeline compact` with more keys than fit the executors' memory: speed, spilled bytes, the driver's memory.
 
-Small records of mostly different keys, in a JVM of little memory; once more with twice as many. Each run's outcome is
-checked: as many records are left as there are keys.
+There are small records of mostly different keys, in a JVM with little memory; a last run has twice as many. Each run's
+result is checked: as many records are left as there are keys.
 """
 
 from __future__ import annotations
@@ -44,9 +44,10 @@ BATCHES_PER_SEGMENT = 40
 UPDATES = 0.25
 """Share of the records whose key came before."""
 TASK_BYTES = 32 << 20
-"""A quarter of what is usual, as the data of a run has to make several tasks for each process."""
+"""Bytes of a task, a quarter of the default, because the data of a run must make several tasks for each process."""
 HEAP_MIB, RESERVED_MIB, FRACTION = 512, 300, 0.08
-"""Of the JVM; what Spark leaves to itself; and of the rest, what keys may take before they are spilled."""
+"""Heap of the JVM, the memory that Spark reserves, and the share of the rest that keys may use before they are
+spilled."""
 CONF = {
     "spark.driver.memory": f"{HEAP_MIB}m",
     "spark.memory.fraction": str(FRACTION),
@@ -58,8 +59,8 @@ Figures = dict[str, list[float]]
 
 
 def measure(figures: Figures, rounds: int, megabytes: int) -> None:
-    """Adds `compact_…` to the figures: MB/s and records/s, keys and spilled bytes in MiB, that of twice the data, and
-    the driver's memory. A quarter of `megabytes` is used, as records are small."""
+    """Add `compact_…` to the figures: MB/s and records/s, keys and spilled bytes in MiB, the same for twice the data,
+    and the driver's memory. It uses a quarter of `megabytes`, because records are small."""
     size = max(1, megabytes // 4)
     with spark_session("bench-compact", master="local[2]", conf=CONF) as spark, stores("file") as settings:
         _round(spark, settings, defaultdict(list), 8, "")  # the first tasks load modules
@@ -92,7 +93,7 @@ def _round(spark: SparkSession, settings: Settings, figures: Figures, megabytes:
 
 
 async def _filled(settings: Settings, megabytes: int) -> tuple[DisklessTopic, int, int, int]:
-    """A topic, its keys, records and bytes. Keys are different in each partition."""
+    """Create a topic; return its keys, records and bytes. Keys are different in each partition."""
     topic_id, name = uuid.uuid4().bytes, f"topic-{uuid.uuid4().hex}"
     chance = random.Random(megabytes)
     keys: list[list[bytes]] = [[] for _ in range(PARTITIONS)]
@@ -151,7 +152,7 @@ def _compact(spark: SparkSession, settings: Settings, topic: DisklessTopic) -> J
 
 
 def table(figures: dict[str, dict[str, float]]) -> list[str]:
-    """Lines of Markdown."""
+    """Return lines of Markdown."""
 
     def cell(name: str, digits: int = 0) -> str:
         one = figures[f"compact_{name}"]
@@ -177,7 +178,7 @@ def table(figures: dict[str, dict[str, float]]) -> list[str]:
 
 
 def main() -> None:
-    """Run alone, and print."""
+    """Run alone, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--megabytes", type=int, default=400)

@@ -1,6 +1,7 @@
-"""`pipeline merge` beside merely copying the same objects with the same storage client on as many processes.
+"""Compare `pipeline merge` with copying the same objects with the same storage client on as many processes.
 
-In turns, in one session; once more with twice the data. And what cold readers ask of the storage before and after.
+They run in turns, in one session; a last run has twice the data. The GETs of cold readers are counted before and after
+the merge.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ PARTITIONS = 6
 SEGMENT_BYTES = 4 << 20
 BATCH_BYTES = 65_536
 TASK_BYTES = 128 << 20
-"""Half of what is usual, as the data of a run has to make several tasks for each process."""
+"""Bytes of a task, half of the default, because the data of a run must make several tasks for each process."""
 MAX_ROUNDS = 3
 MEGABYTES_PER_PARTITION = 80
 START_SECONDS = 60.0
@@ -65,10 +66,10 @@ Figures = dict[str, list[float]]
 
 
 def measure(figures: Figures, rounds: int, megabytes: int, storages: Sequence[str] = ("file", "s3")) -> None:
-    """Adds `merge_…` to the figures: MB/s of merge and copy, pair by pair their ratio, that of twice the data, the
+    """Add `merge_…` to the figures: MB/s of merge and copy, their ratio pair by pair, that of twice the data, the
     driver's memory, GETs per GB of a cold scan, and the smallest object.
 
-    At most MAX_ROUNDS, and not less data than gives every partition an object of its own.
+    There are at most MAX_ROUNDS rounds. The data is large enough that every partition gets its own object.
     """
     rounds, megabytes = min(rounds, MAX_ROUNDS), max(megabytes, PARTITIONS * MEGABYTES_PER_PARTITION)
     with spark_session("bench-merge", master="local[2]", conf=CONF) as spark:
@@ -96,7 +97,8 @@ def _round(
     scans: bool = False,
     twice: str = "",
 ) -> None:
-    """`scans`: count what readers ask for, which is the same in every round; `twice`: merge only, told by that name."""
+    """Run one round. `scans` counts the GETs of readers, which are the same in every round; `twice` runs the merge
+    only, under that name."""
     topic = asyncio.run(_filled(settings, megabytes))
     segments = asyncio.run(_segments(settings, topic))
     name = f"merge_{storage}"
@@ -138,7 +140,7 @@ def _round(
 
 @contextmanager
 def stores(storage: str) -> Iterator[Settings]:
-    """A Redis-compatible server, and a directory or an S3 server, without brokers and proxies."""
+    """Start a Redis-compatible server, and a directory or an S3 server, without brokers and proxies."""
     with tempfile.TemporaryDirectory(prefix="diskless-proxy-bench-") as name:
         directory = Path(name)
         for folder in ("config", "logs", "data", "wal"):
@@ -149,13 +151,13 @@ def stores(storage: str) -> Iterator[Settings]:
         try:
             redis.prepare()
             redis.process.start()
-            told = {"url": (directory / "wal").as_uri()}
+            storage_settings = {"url": (directory / "wal").as_uri()}
             if server:
                 server.prepare()
                 server.process.start()
                 server.wait_ready(START_SECONDS, Event())
                 keys = {"access_key_id": ACCESS_KEY_ID, "secret_access_key": SECRET_ACCESS_KEY}
-                told = {
+                storage_settings = {
                     "url": f"s3://{BUCKET}/wal",
                     "endpoint_url": server.endpoint_url,
                     "region": REGION,
@@ -167,7 +169,7 @@ def stores(storage: str) -> Iterator[Settings]:
                     "rack": "rack-a",
                     "brokers": {"bootstrap": ["127.0.0.1:1"]},
                     "redis": {"url": redis.url},
-                    "storage": told,
+                    "storage": storage_settings,
                 }
             )
             asyncio.run(_try_out(settings))
@@ -187,7 +189,7 @@ async def _try_out(settings: Settings) -> None:
 
 
 async def _filled(settings: Settings, megabytes: int) -> DisklessTopic:
-    """A topic of so much random data, in segments that have batches of all partitions."""
+    """Create a topic with that much random data, in segments that have batches of all partitions."""
     topic_id, name = uuid.uuid4().bytes, f"topic-{uuid.uuid4().hex}"
     batch = batch_of(BATCH_BYTES)
     header = read_header(batch)
@@ -196,7 +198,7 @@ async def _filled(settings: Settings, megabytes: int) -> DisklessTopic:
         for _ in range(max(1, megabytes * 1_000_000 // SEGMENT_BYTES)):
             builder = SegmentBuilder()
             for number in range(SEGMENT_BYTES // BATCH_BYTES):
-                plain = bytearray(batch)  # of no producer: there is no sequence to keep
+                plain = bytearray(batch)  # without a producer, so that there is no sequence to keep
                 builder.add(topic_id, number % PARTITIONS, memoryview(plain), header._replace(producer_id=-1))
             built = builder.build()
             await stores.storage.upload(segment_key(built.segment), built.data, len(built.data))
@@ -223,7 +225,7 @@ async def _emptied(settings: Settings, topic: DisklessTopic) -> None:
         await client.aclose()
 
 
-# What is compared
+# The compared jobs
 
 
 def _merge(spark: SparkSession, settings: Settings, topic: DisklessTopic) -> JobReport:
@@ -233,7 +235,7 @@ def _merge(spark: SparkSession, settings: Settings, topic: DisklessTopic) -> Job
 
 
 def _copy(spark: SparkSession, settings: Settings, segments: Sequence[bytes]) -> None:
-    """Every object read whole and written under another name, by tasks of the same size."""
+    """Read every object completely and write it under another name, in tasks of the same size."""
     left = iter(segments)
     per_task = TASK_BYTES // SEGMENT_BYTES
     tasks = iter(lambda: list(islice(left, per_task)), [])
@@ -242,7 +244,7 @@ def _copy(spark: SparkSession, settings: Settings, segments: Sequence[bytes]) ->
 
 
 def copy_objects(settings: Settings, segments: Sequence[bytes]) -> int:
-    """In a process of Spark's; the bytes."""
+    """Copy the objects in a Spark process; return the bytes."""
     return asyncio.run(_copy_objects(settings, segments))
 
 
@@ -260,7 +262,7 @@ async def _copy_objects(settings: Settings, segments: Sequence[bytes]) -> int:
 
 
 class DriverMemory:
-    """The most that the driver's Python and JVM have in memory while it is entered, looked at all the time."""
+    """Measures the peak memory of the driver's Python and JVM during the context."""
 
     def __init__(self, spark: SparkSession) -> None:
         assert spark.sparkContext._jvm is not None
@@ -285,7 +287,7 @@ class DriverMemory:
                 return
 
 
-# What readers ask for
+# The GETs of readers
 
 
 async def _logs(stores: Stores, topic: DisklessTopic) -> list[list[Row]]:
@@ -301,7 +303,7 @@ async def _segments(settings: Settings, topic: DisklessTopic) -> list[bytes]:
 
 
 async def _job_gets(settings: Settings, topic: DisklessTopic) -> float:
-    """GETs per GB of jobs that read each partition from beginning to end."""
+    """Return GETs per GB of jobs that read each partition from beginning to end."""
     async with opened(settings) as stores:
         logs = await _logs(stores, topic)
     size = sum(row.length for log in logs for row in log)
@@ -309,7 +311,7 @@ async def _job_gets(settings: Settings, topic: DisklessTopic) -> float:
 
 
 async def _proxy_gets(settings: Settings, topic: DisklessTopic) -> float:
-    """GETs per GB of a proxy whose clients read one partition after the other, none of it being in memory."""
+    """Return GETs per GB of a proxy with cold caches whose clients read one partition after the other."""
     async with opened(settings) as stores:
         logs = await _logs(stores, topic)
         cache = BlockCache(
@@ -334,12 +336,12 @@ async def _smallest_object_mib(settings: Settings, topic: DisklessTopic) -> floa
 
 
 def table(figures: dict[str, dict[str, float]], storages: Sequence[str] = ("file", "s3")) -> list[str]:
-    """Lines of Markdown."""
+    """Return lines of Markdown."""
 
     def cells(name: str, digits: int) -> str:
-        told = [figures[f"merge_{storage}_{name}"] for storage in storages]
+        spreads = [figures[f"merge_{storage}_{name}"] for storage in storages]
         return " | ".join(
-            f"{one['median']:.{digits}f} ({one['min']:.{digits}f}–{one['max']:.{digits}f})" for one in told
+            f"{one['median']:.{digits}f} ({one['min']:.{digits}f}–{one['max']:.{digits}f})" for one in spreads
         )
 
     rows = {
@@ -361,16 +363,16 @@ def table(figures: dict[str, dict[str, float]], storages: Sequence[str] = ("file
         f"| merge of {SEGMENT_BYTES >> 20} MiB segments of {PARTITIONS} partitions | {' | '.join(storages)} |",
         "|---|" + "---|" * len(storages),
     ]
-    return lines + [f"| {name} | {told} |" for name, told in rows.items()]
+    return lines + [f"| {name} | {spreads} |" for name, spreads in rows.items()]
 
 
 def say(text: str) -> None:
-    """Progress."""
+    """Print progress."""
     print(f"  {text}", flush=True)
 
 
 def main() -> None:
-    """Run alone, and print."""
+    """Run alone, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--megabytes", type=int, default=600)

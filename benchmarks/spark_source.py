@@ -1,7 +1,7 @@
-"""`format("diskless")` beside Spark's own Kafka source on the same records, through the proxy of the same rack.
+"""Compare `format("diskless")` with Spark's own Kafka source on the same records, through the proxy of the same rack.
 
-Both read whole topics and throw them away (`noop`), in one session, in turns; once more with twice the data. The Kafka
-source is read with the options that it is fastest with, and once more with its own.
+Both read whole topics and discard them (`noop`), in one session, in turns; a last run has twice the data. The Kafka
+source runs with its fastest options, and once more with its defaults.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ CONF = {
 }
 
 TUNED = {"kafka.max.poll.records": "50000", "kafka.max.partition.fetch.bytes": "8388608"}
-"""From docs/pipeline/spark-kafka.md: large polls are what the Kafka source is fastest with."""
+"""Options from docs/pipeline/spark-kafka.md: the Kafka source is fastest with large polls."""
 WARM_UP = 3
-"""Reads of each way before it is measured: until then the JVM mostly compiles."""
+"""Number of reads of each way before the measurement: until then the JVM mostly compiles."""
 
 Figures = dict[str, list[float]]
 
 
 def measure(figures: Figures, rounds: int, megabytes: int) -> None:
-    """Adds `source_…` to the figures: MB/s of both sources, pair by pair their ratio, and that of twice the data."""
+    """Add `source_…` to the figures: MB/s of both sources, their ratio pair by pair, and that of twice the data."""
     jars = Path(servers.class_path("spark-4.2.0")).parent.glob("*.jar")
     conf = CONF | {"spark.jars": ",".join(str(jar) for jar in sorted(jars))}
     with (
@@ -118,13 +118,13 @@ def _read(frame: DataFrame) -> float:
 
 
 def _jvm(spark: SparkSession) -> int:
-    """The process that is driver and executor here."""
+    """Return the process that is driver and executor here."""
     assert spark.sparkContext._jvm is not None
     return int(spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid())
 
 
 def _cpu_seconds(spark: SparkSession, stack: Stack) -> float:
-    """Of the JVM, its Python workers, and the proxies."""
+    """Return CPU seconds of the JVM, its Python workers, and the proxies."""
     parents = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):  # it has ended meanwhile
@@ -137,7 +137,7 @@ def _cpu_seconds(spark: SparkSession, stack: Stack) -> float:
 
 
 def table(figures: dict[str, dict[str, float]]) -> list[str]:
-    """Lines of Markdown."""
+    """Return lines of Markdown."""
 
     def cell(name: str, digits: int) -> str:
         one = figures[name]
@@ -161,12 +161,12 @@ def table(figures: dict[str, dict[str, float]]) -> list[str]:
 
 
 def say(text: str) -> None:
-    """Progress."""
+    """Print progress."""
     print(f"  {text}", flush=True)
 
 
 def main() -> None:
-    """Run alone, and print."""
+    """Run alone, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--megabytes", type=int, default=200)

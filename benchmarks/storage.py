@@ -1,6 +1,6 @@
-"""What records, segments and object storage cost: `python -m benchmarks.storage`.
+"""Measure the cost of records, segments and object storage: `python -m benchmarks.storage`.
 
-Microseconds of CPU per operation, and wall time where a server or disk answers; a table, and
+Figures are microseconds of CPU per operation, and wall time if a server or disk answers. Prints a table and writes
 `benchmarks/results/storage.json`. Figures are of one machine on which client and server share the cores.
 """
 
@@ -44,7 +44,7 @@ Figure = dict[str, float | None]
 
 
 def batch_of(size: int) -> bytearray:
-    """A batch of one uncompressed record, `size` bytes in all."""
+    """Build a batch of one uncompressed record, `size` bytes in all."""
     value_bytes = size - 61
     while True:
         builder = DefaultRecordBatchBuilder(2, 0, 0, 5, 0, 0, 2 * size)
@@ -56,7 +56,7 @@ def batch_of(size: int) -> bytearray:
 
 
 def cpu_us(operation: Callable[[], Any], repetitions: int) -> Figure:
-    """The best of some rounds, as noise only adds."""
+    """Return the best of some rounds, because noise only adds."""
     rounds = []
     for _ in range(ROUNDS):
         began = time.process_time_ns()
@@ -67,7 +67,7 @@ def cpu_us(operation: Callable[[], Any], repetitions: int) -> Figure:
 
 
 async def cpu_and_wall_us(operation: Callable[[int], Awaitable[Any]], repetitions: int) -> Figure:
-    """The median of each repetition's wall time, and the mean CPU of this process, all threads."""
+    """Return the median wall time of the repetitions, and the mean CPU of this process, all threads."""
     walls = []
     began_cpu = time.process_time_ns()
     for number in range(repetitions):

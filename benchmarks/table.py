@@ -1,4 +1,4 @@
-"""The figures of a run as a Markdown table, beside what was measured of others."""
+"""Format the figures of a run as a Markdown table, next to the figures of others."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ GB than passing a classic one through: segments are read, and their bytes copied
 
 
 WAYS = ("direct", "follower", "plain", "rerouted")
-"""At the leader, at the follower, through the proxy to the leader, through the proxy to the follower."""
+"""From the leader, from the follower, through the proxy to the leader, through the proxy to the follower."""
 
 
 def classic_reads(figures: dict[str, Any]) -> list[str]:
-    """Classic topics that are read by a replica in the reader's rack, beside the leader in another."""
+    """Compare classic topics read from a replica in the reader's rack with reads from the leader in another rack."""
 
     def cell(name: str, digits: int) -> str:
         if name not in figures:
@@ -38,7 +38,7 @@ def classic_reads(figures: dict[str, Any]) -> list[str]:
     readers = {"librdkafka": "librdkafka", "v12": "Fetch v12, simplest reader", "v4": "Fetch v4, simplest reader"}
     rows = [(f"{title}, MB/s", f"{reader}_{{way}}_mb_s", 0) for reader, title in readers.items()]
     rows += [(f"proxy's CPU s/GB, {title}", f"{reader}_{{way}}_cpu_s_gb", 2) for reader, title in readers.items()]
-    for label, title in (("e2e", "end to end at 200/s"), ("seldom", "end to end at 5/s")):
+    for label, title in (("e2e", "end to end at 200/s"), ("rare", "end to end at 5/s")):
         rows += [(f"{title}, {percentile}, ms", f"{label}_{{way}}_{percentile}_ms", 2) for percentile in ("p50", "p99")]
     rows += [
         (f"CPU of 100 readers that wait, {count} near {sources}", f"idle_{count}_{{way}}_cpu_share", 3)
@@ -53,7 +53,7 @@ def classic_reads(figures: dict[str, Any]) -> list[str]:
 
 
 def markdown(result: dict[str, Any]) -> str:
-    """Everything of `bench.json` for a reader."""
+    """Format everything of `bench.json` for a reader."""
     figures = result["figures"]
 
     def cell(name: str, digits: int = 0) -> str:

@@ -1,8 +1,8 @@
-"""What walking over messages costs: `python -m benchmarks.wire`.
+"""Measure the cost of parsing messages: `python -m benchmarks.wire`.
 
-Microseconds of CPU per call, the fastest of many (which other load on the machine blurs least) and the median; a table,
-and `benchmarks/results/wire.json`. Beside them kio, which decodes the same bytes in native code, where it is what one
-would use instead.
+Figures are microseconds of CPU per call, the fastest of many (which other load on the machine affects least) and the
+median. Prints a table and writes `benchmarks/results/wire.json`. If kio is the alternative, its native decoder of the
+same bytes is measured too.
 """
 
 from __future__ import annotations
@@ -58,29 +58,29 @@ RECORDS = bytes(16_384)
 CHUNK_BYTES = 65_536
 CALLS = 300
 PRODUCE_TOPICS_AT = 7
-"""Behind a null transactional ID, acks and timeout."""
+"""Position after a null transactional ID, acks and timeout."""
 COUNTED = partial(Stats().count_records, "classic", "produce", "rack-a", "rack-b")
 
 
-def told(node_id: int) -> tuple[str, int]:
+def proxy_address(node_id: int) -> tuple[str, int]:
     return "127.0.0.1", 19100 + node_id
 
 
 def produce_body(count: int = 50) -> bytes:
-    """Produce v9 with batches of 16 KiB."""
+    """Build Produce v9 with batches of 16 KiB."""
     partitions = [PartitionProduce(index, memoryview(RECORDS)) for index in range(count)]
     request = ProduceRequest(9, None, -1, 30_000, [TopicProduce("orders", partitions)])
     return b"".join(build_produce_request(request))
 
 
 def fetch_topics() -> list[TopicFetched]:
-    """A hundred partitions with 16 KiB each."""
+    """Build a hundred partitions with 16 KiB each."""
     partitions = [PartitionFetched(index, 0, 5, 5, 0, (RECORDS,), len(RECORDS)) for index in range(100)]
     return [TopicFetched(bytes(range(16)), partitions)]
 
 
 def metadata_body() -> bytes:
-    """Metadata v12 of three brokers and 1,000 topics of 12 partitions with three replicas."""
+    """Build Metadata v12 of three brokers and 1,000 topics of 12 partitions with three replicas."""
     out = bytearray(4) + b"\x04"
     for node_id in (1, 2, 3):
         out += node_id.to_bytes(4, "big") + b"\x0ebroker.local." + (9092).to_bytes(4, "big") + b"\x00\x00"
@@ -103,7 +103,7 @@ def metadata_body() -> bytes:
 
 
 class Asking:
-    """A connection that hands its answer to the handler of Metadata, with the real parts that it looks things up in."""
+    """A connection that passes its answer to the handler of Metadata, with the real parts that the handler uses."""
 
     def __init__(self, body: bytes, diskless: int, leader_choice: str) -> None:
         settings = Settings(
@@ -143,15 +143,15 @@ class Asking:
 
 
 def stream(body: bytes) -> None:
-    """A response in chunks as a socket gives them."""
-    through, view = FetchEndpointStream(17, told), memoryview(body)
+    """Process a response in chunks as a socket delivers them."""
+    through, view = FetchEndpointStream(17, proxy_address), memoryview(body)
     for at in range(0, len(body), CHUNK_BYTES):
         through.feed(view[at : at + CHUNK_BYTES])
     through.finish()
 
 
 def count_streamed(body: bytes) -> None:
-    """The topics of a request in chunks as a socket gives them."""
+    """Count the topics of a request in chunks as a socket delivers them."""
     through, view = ProduceStream(9, COUNTED, begins_at=PRODUCE_TOPICS_AT), memoryview(body)
     for at in range(0, len(body), CHUNK_BYTES):
         through.feed(view[at : at + CHUNK_BYTES])
@@ -167,7 +167,7 @@ def cases() -> dict[str, Callable[[], object]]:
     def rewrite(
         is_diskless: Callable[[str | None, bytes | None], bool] | None, leaders: Leaders = SoleLeader(2)
     ) -> object:
-        return rewrite_metadata_response(answer, 12, address_of=told, is_diskless=is_diskless, leaders=leaders)
+        return rewrite_metadata_response(answer, 12, address_of=proxy_address, is_diskless=is_diskless, leaders=leaders)
 
     def all_led(leaders: Leaders) -> Callable[[], object]:
         return lambda: rewrite(lambda name, topic_id: name in names, leaders)
@@ -208,7 +208,7 @@ def cases() -> dict[str, Callable[[], object]]:
 
 
 def measure(call: Callable[[], object]) -> dict[str, float]:
-    """Microseconds, fastest and median; calls of milliseconds are repeated less."""
+    """Return microseconds, fastest and median; calls of milliseconds are repeated less."""
     times: list[float] = []
     deadline_s = time.perf_counter() + 3
     gc.collect()
@@ -220,7 +220,7 @@ def measure(call: Callable[[], object]) -> dict[str, float]:
 
 
 def main() -> None:
-    """Measure, write, print."""
+    """Measure, write the results and print them."""
     figures = {name: measure(call) for name, call in cases().items()}
     machine = {"python": platform.python_version(), "machine": platform.machine(), "cpus": os.cpu_count()}
     RESULTS.parent.mkdir(exist_ok=True)
