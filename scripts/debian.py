@@ -1,4 +1,4 @@
-"""Packages of Debian, unpacked into a directory: nothing is installed, nobody is root."""
+"""Unpack packages of Debian into a directory, without installing them and without root."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from pathlib import Path
 
 
 def why_not() -> str:
-    """Why nothing can be unpacked on this system; nothing where it can."""
+    """Return why nothing can be unpacked on this system; empty if it can."""
     if shutil.which("apt-get") and shutil.which("dpkg-deb"):
         return ""
     return "this system has no apt-get and dpkg-deb"
 
 
 def unpack(packages: Sequence[str], into: Path) -> str:
-    """Download the packages, `name` or `name=version`, and unpack them; why that failed, or nothing."""
-    # Lists of our own: the system's may be empty or old, and renewing those takes root.
+    """Download the packages, `name` or `name=version`, and unpack them; return why that failed, or an empty string."""
+    # Use separate package lists: the system's may be empty or old, and updating them takes root.
     lists = into / "apt"
     options = ["-o", f"Dir::State::lists={lists}/lists", "-o", f"Dir::Cache={lists}/cache", "-o", "Debug::NoLocking=1"]
     reason = ""
@@ -41,7 +41,7 @@ def unpack(packages: Sequence[str], into: Path) -> str:
 
 
 def _run(command: list[str], directory: Path) -> str:
-    """The last line of what a failed command wrote; nothing where it succeeded."""
+    """Return the last line that a failed command wrote; empty if it succeeded."""
     environment = os.environ | {"LC_ALL": "C"}
     done = subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True, check=False)
     written = (done.stderr.strip() or done.stdout.strip() or f"exit code {done.returncode}").splitlines()

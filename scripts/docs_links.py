@@ -1,7 +1,7 @@
-"""Hooks of mkdocs (`make docs`): the navigation of what has no place of its own, and links that leave `docs/`.
+"""Hooks of mkdocs (`make docs`): the navigation for pages without a place, and links that leave `docs/`.
 
-README is the landing page of the site, too. Read as files, the pages link to anything in this folder. In the built
-site, results of benchmarks come along as pages; links to other files become plain text.
+README is the landing page of the site, too. As files, the pages link to anything in this folder. In the built site,
+results of benchmarks are included as pages; links to other files become plain text.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LINK = re.compile(r"\[([^\]\[]*)\]\(([^)\s]+)\)")
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Decisions by their number; and pages that nobody gave a place come last, rather than be left out."""
+    """Order decisions by their number; pages without a place come last, so that none is left out."""
     nav: list[Any] = list(config.nav or [])
     named = set(_pages(nav))
     decisions = sorted(f"{DECISIONS}/{path.name}" for path in (DOCS / DECISIONS).glob("[0-9]*.md"))
@@ -38,7 +38,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages that come along, and README as the first one."""
+    """Add the included pages, and README as the first one."""
     files.append(File.generated(config, LANDING, abs_src_path=str(ROOT / "README.md")))
     for path in sorted(ROOT.glob(BROUGHT_ALONG)):
         files.append(File.generated(config, str(path.relative_to(ROOT)), abs_src_path=str(path)))
@@ -46,7 +46,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Turn links that leave `docs/` to pages that came along, or into plain text."""
+    """Turn links that leave `docs/` into links to included pages, or into plain text."""
     here = PurePosixPath(page.file.src_uri).parent
     if page.file.src_uri == LANDING:
         markdown = LINK.sub(_from_docs, markdown)
@@ -75,7 +75,7 @@ def _from_docs(link: re.Match[str]) -> str:
 
 
 def _pages(nav: Any) -> list[str]:
-    """All pages that a navigation names."""
+    """Return all pages that a navigation names."""
     if isinstance(nav, str):
         return [nav]
     inner = nav.values() if isinstance(nav, dict) else nav

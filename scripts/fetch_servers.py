@@ -3,9 +3,9 @@
     fetch_servers.py [--demo]               only what `diskless-proxy demo` needs
     fetch_servers.py --lock                 renew the jars.lock files after a change of a pom.xml
 
-The jars come by Maven where `mvn` is there (so that mirrors in its settings are obeyed), else by jgo, which needs no
-Java. Either way each is checked against the SHA-256 in its `jars.lock`; see `proxy/demo/jars.py`. For programs in Go
-see `go_programs.py`, for kcat and Prometheus `kcat.py` and `prometheus.py`, for a browser `chromium.py`.
+Maven fetches the jars if there is `mvn` (so that mirrors in its settings are used); otherwise jgo does, which needs no
+Java. Each jar is checked against the SHA-256 in its `jars.lock`; see `proxy/demo/jars.py`. For programs in Go see
+`go_programs.py`, for kcat and Prometheus `kcat.py` and `prometheus.py`, for a browser `chromium.py`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from proxy.demo.errors import StackError
 
 
 def main() -> None:
-    """Fetch what is missing, at the same time."""
+    """Fetch what is missing, in parallel."""
     SERVERS.mkdir(parents=True, exist_ok=True)
     if "--lock" in sys.argv:
         for jar_set in (jars.BROKERS, *jars.for_tests()):
@@ -47,7 +47,7 @@ def main() -> None:
 
 
 def check_wheels() -> None:
-    """See that Java, the Redis-compatible server and the S3 server are where the stack looks for them."""
+    """Check that Java, the Redis-compatible server and the S3 server are where the stack looks for them."""
     stamp = SERVERS / ".wheels"
     found = "\n".join((servers.java(), servers.valkey(), servers.seaweedfs()))
     if not stamp.exists() or stamp.read_text() != found:

@@ -1,6 +1,6 @@
 """Write the files that follow from the code: pages of `docs/`, schemas of the settings and of the chart's values.
 
-`python scripts/generate_docs.py`; with `--check` nothing is written, and the exit code is 1 if a file is old.
+Run `python scripts/generate_docs.py`. With `--check` it writes nothing, and the exit code is 1 if a file is old.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ stream through. *rewrite*: the broker answers, the answer is changed. *intercept
 
 
 def apis() -> str:
-    """The page of all APIs."""
+    """Return the page of all APIs."""
     rows = [
         f"| {api.key} | {api.name} | "
         f"{'–' if api.treatment is Treatment.HIDE else f'{api.lowest_version}–{api.highest_version}'} | "
@@ -60,7 +60,7 @@ def _without_text(part: Any) -> Any:
 
 
 def main() -> int:
-    """Write, or check."""
+    """Write the files, or check them."""
     stale = []
     for path, text in (
         (DOCS / "configuration.md", configuration_page.page()),

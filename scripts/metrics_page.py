@@ -134,7 +134,7 @@ diskless topics. Object merging is a [job of the pipeline](pipeline/merge.md), w
 
 
 def page() -> str:
-    """All of it."""
+    """Return the whole page."""
     rows = [
         f"| `{family.name.removeprefix('diskless_proxy_')}` | {family.kind} | {family.unit} "
         f"| {', '.join(family.labels) or '–'} | {family.text} |\n"

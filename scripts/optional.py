@@ -1,4 +1,4 @@
-"""What set-up goes on without where it can't be had: made beside its place, and moved there when it is whole."""
+"""Parts of the set-up that may be missing: each is built in a temporary place, and moved when it is complete."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from jars import SERVERS, say
 
 
 def make_once(name: str, wanted: str, make: Callable[[Path], str], *, what: str, skipped: str) -> None:
-    """Have `.servers/<name>` made from `wanted`, unless it is. `make` fills a directory, and returns why it can't.
+    """Build `.servers/<name>` from `wanted`, unless it exists. `make` fills a directory, or returns why it cannot.
 
-    A line says so, with what is `skipped` for want of `what`.
+    If it fails, a line names the tests that are `skipped` without `what`.
     """
     stamp = SERVERS / name / "made-from"
     if stamp.exists() and stamp.read_text() == wanted:

@@ -1,7 +1,7 @@
-"""Prometheus and promtool, from Debian's package, into `.servers/prometheus`: only tests need them.
+"""Fetch Prometheus and promtool from Debian's package into `.servers/prometheus`; only tests need them.
 
-Whichever version the archive has is taken, as rules and queries are the same for all. Where there is no apt, set-up
-goes on without it, and the tests that need it are skipped.
+Any version in the archive is fine, because rules and queries are the same for all. Without apt, set-up continues, and
+the tests that need it are skipped.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ PROGRAMS = ("prometheus", "promtool")
 
 
 def fetch_prometheus() -> None:
-    """Fetch it unless it is there; a line says so where that can't be done."""
+    """Fetch it if it is missing; print a line if that is impossible."""
     make_once("prometheus", PACKAGE, _unpack, what="prometheus", skipped="tests that need it")
 
 
 def _unpack(into: Path) -> str:
-    """Download the package and keep its programs; why that failed, or nothing."""
+    """Download the package and keep its programs; return why that failed, or an empty string."""
     if reason := debian.why_not():
         return reason
     say("fetching prometheus")

@@ -1,8 +1,8 @@
-"""Make `.venv` and fetch the servers: `python3 scripts/setup.py [--demo]`, from nothing but Python 3.11.
+"""Create `.venv` and fetch the servers: `python3 scripts/setup.py [--demo]`. It needs only Python 3.11.
 
-Packages come from a lock, checked by hash: through uv where it is there, else through venv and pip. With `--demo` it is
-`requirements.lock`, which is without Spark, unless `.venv` has Spark already. Nothing is done twice: a stamp in `.venv`
-tells which lock it was made from, and `fetch_servers.py` keeps its own.
+Packages come from a lock and are checked by hash, with uv if it exists, otherwise with venv and pip. `--demo` uses
+`requirements.lock`, which has no Spark, unless `.venv` has Spark already. Nothing is done twice: a stamp in `.venv`
+names the lock that it was created from, and `fetch_servers.py` keeps its own stamps.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def main() -> None:
 
 
 def trust_system_certificates() -> None:
-    """Tell pip and requests of the certificate file that OpenSSL, uv and Go are told of by SSL_CERT_FILE."""
+    """Point pip and requests to the certificate file that SSL_CERT_FILE names, which OpenSSL, uv and Go use already."""
     bundle = os.environ.get("SSL_CERT_FILE") or os.environ.get("REQUESTS_CA_BUNDLE")
     if bundle:
         for name in ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "PIP_CERT"):
@@ -47,7 +47,7 @@ def trust_system_certificates() -> None:
 
 
 def make_venv(*, demo_only: bool) -> None:
-    """`.venv` with the locked packages, and the project in it, editable."""
+    """Create `.venv` with the locked packages, and the project in it, editable."""
     made = STAMP.read_text() if STAMP.exists() else ""
     lock = wanted_lock(made, demo_only=demo_only)
     wanted = stamp(lock)
@@ -80,18 +80,18 @@ def make_venv(*, demo_only: bool) -> None:
 
 
 def wanted_lock(made: str, *, demo_only: bool) -> str:
-    """What `.venv` is to be made from, by what it was made from: Spark is not taken out again for a demo."""
+    """Return the lock for `.venv`, given its present lock: Spark is not removed for a demo."""
     return DEMO if demo_only and not made.startswith(PIPELINE) else PIPELINE
 
 
 def stamp(lock: str) -> str:
-    """What tells that `.venv` is made from the lock as it is now."""
+    """Return a stamp that identifies the lock's present content."""
     content = (ROOT / lock).read_bytes() + (ROOT / "pyproject.toml").read_bytes()
     return f"{lock} {hashlib.sha256(content).hexdigest()}"
 
 
 def works(command: list[str]) -> bool:
-    """Whether the command can be run and succeeds."""
+    """True if the command can be run and succeeds."""
     try:
         return subprocess.run(command, capture_output=True, check=False).returncode == 0
     except OSError:
@@ -99,13 +99,13 @@ def works(command: list[str]) -> bool:
 
 
 def run(command: list[str], failed: str) -> None:
-    """Run a command, or end with the message."""
+    """Run a command, or exit with the message."""
     if subprocess.run(command, check=False).returncode:
         sys.exit(f"setup: {failed}")
 
 
 def say(text: str) -> None:
-    """Tell what is being done."""
+    """Print the current step."""
     print(f"setup: {text}", flush=True)
 
 
