@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import re
 
 import pytest
-from playwright.async_api import Browser, expect
+from playwright.async_api import Browser, Page, expect
 
 from tests.admin_page.axe import violations
 from tests.admin_page.browser import DESKTOP, PHONE, opened
@@ -14,7 +15,14 @@ from tests.admin_page.canned import HOSTILE, LONG, TOKEN, Canned, connection, fl
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
 
+
 OVERFLOW = "() => document.documentElement.scrollWidth - document.documentElement.clientWidth"
+
+
+async def unfold(page: Page) -> None:
+    """Open the sections that are closed at first."""
+    for heading in await page.locator(".fold").all():
+        await heading.click()
 
 
 @pytest.mark.parametrize(("size", "dark"), [(DESKTOP, False), (DESKTOP, True), (PHONE, False)])
@@ -22,6 +30,7 @@ async def test_axe_finds_nothing_and_nothing_comes_from_elsewhere(
     browser: Browser, canned: Canned, size: tuple[int, int], dark: bool
 ) -> None:
     async with opened(browser, canned.url, size, dark=dark) as seen:
+        await unfold(seen.page)
         # All tables of values are alike, and axe looks at every cell, so one is enough.
         for summary in (seen.page.get_by_text("As a table").first, seen.page.get_by_text("How it is reckoned")):
             await summary.click()
@@ -44,6 +53,7 @@ async def test_a_page_without_any_data(browser: Browser, canned: Canned) -> None
     async with opened(browser, canned.url, PHONE) as seen:
         await expect(seen.page.locator("#state")).to_have_text("not ready")
         await expect(seen.page.locator("#reason")).to_have_text("Not all clients are served: no broker answers")
+        await unfold(seen.page)
         await expect(seen.page.locator("#connections .empty")).to_be_visible()
         await expect(seen.page.locator("#action-body")).to_contain_text("admin.token_file")
         assert await violations(seen.page) == []
@@ -62,6 +72,7 @@ async def test_a_thousand_rows_and_long_and_hostile_names(browser: Browser, cann
     canned.documents["overview"] |= {"proxy": HOSTILE, "remark": HOSTILE}
     canned.documents["errors"]["errors"][0] |= {"event": HOSTILE, "text": HOSTILE, "remedy": LONG}
     async with opened(browser, canned.url, PHONE) as seen:
+        await unfold(seen.page)
         rows = seen.page.locator("#connection-table tbody tr")
         await expect(rows).to_have_count(100)
         await seen.page.get_by_role("button", name="Show up to 1,000").first.click()
@@ -99,12 +110,13 @@ async def test_connections_that_cross_have_rate_price_and_remedy(browser: Browse
             "or, if it does run in rack-c, correct racks.by_network of this proxy."
         )
         await expect(seen.page.locator(".tiles .crossing")).to_contain_text("1.50 MB/s")
-        await expect(seen.page.locator(".tiles .crossing")).to_contain_text("$0.11/h")
+        await expect(seen.page.locator(".tiles .crossing")).to_contain_text("$78.84/month")
         labels = seen.page.locator(".pill-text.crossing")
-        await expect(labels).to_have_text(["1.20 MB/s · $0.086/h", "300 kB/s · $0.022/h"])
+        await expect(labels).to_have_text(["1.20 MB/s · $63.07/month", "300 kB/s · $15.77/month"])
         picture = seen.page.get_by_role("img", name="Racks and flows. 2 flows cross racks.")
-        assert "this proxy in rack-a → clients in rack-b (fetch): 1.20 MB/s; crosses racks, $0.086/h" in (
-            await picture.get_attribute("aria-label") or ""
+        assert (
+            "this proxy in rack-a → clients in rack-b (fetch): 1.20 MB/s; crosses racks, $63.07/month at this rate"
+            in (await picture.get_attribute("aria-label") or "")
         )
         row = seen.page.locator("#flow-table tbody tr", has_text="rack-b")
         await expect(row).to_contain_text("crosses")
@@ -217,9 +229,56 @@ async def test_the_theme_can_be_chosen(browser: Browser, canned: Canned) -> None
     async with opened(browser, canned.url) as seen:
         ground = "() => getComputedStyle(document.body).backgroundColor"
         light = await seen.page.evaluate(ground)
-        await seen.page.get_by_role("button", name="Dark").click()
-        await expect(seen.page.get_by_role("button", name="Dark")).to_have_attribute("aria-pressed", "true")
-        assert await seen.page.evaluate(ground) != light
+        await seen.page.get_by_role("button", name="Switch to dark").click()
+        dark = await seen.page.evaluate(ground)
+        assert dark != light
+        await seen.page.get_by_role("button", name="Switch to light").click()
+        await seen.page.emulate_media(color_scheme="dark")
+        await expect(seen.page.get_by_role("button", name="Switch to light")).to_be_visible()
+        assert await seen.page.evaluate(ground) == dark, "the system's own colours again"
+
+
+async def test_long_sections_are_closed_at_first_on_a_phone(browser: Browser, canned: Canned) -> None:
+    async with opened(browser, canned.url, PHONE) as seen:
+        topics = seen.page.locator("#topics .fold")
+        await expect(topics).to_have_attribute("aria-expanded", "false")
+        await expect(seen.page.locator("#topic-table")).to_be_hidden()
+        await topics.press("Enter")
+        await expect(seen.page.locator("#topic-table")).to_be_visible()
+        await seen.page.locator(".sections a", has_text="Segments").click()
+        await expect(seen.page.locator("#segment-table")).to_be_visible()
+    async with opened(browser, canned.url) as seen:
+        await expect(seen.page.locator("#topic-table")).to_be_visible()
+        await expect(seen.page.locator("#topics .fold")).to_have_count(0)
+
+
+@pytest.mark.parametrize("size", [DESKTOP, PHONE])
+async def test_labels_of_arrows_cover_no_other_label(browser: Browser, canned: Canned, size: tuple[int, int]) -> None:
+    racks = ("rack-a", "rack-b", "rack-c")
+    canned.documents["overview"]["flows"] = [
+        flow(kind, direction, client, serving, 10.0 ** (3 + place % 4), 0.05 * (len({client, serving, "rack-a"}) > 1))
+        for place, (kind, direction, client, serving) in enumerate(
+            itertools.product(("classic", "diskless"), ("produce", "fetch"), racks, racks)
+        )
+    ]
+    async with opened(browser, canned.url, size) as seen:
+        labels = seen.page.locator("#flow-picture .pill")
+        await expect(labels).not_to_have_count(0)
+        boxes = [await label.bounding_box() for label in await labels.all()]
+        assert len(boxes) >= 8
+        for one, other in itertools.combinations(filter(None, boxes), 2):
+            apart_x = one["x"] + one["width"] <= other["x"] + 1 or other["x"] + other["width"] <= one["x"] + 1
+            apart_y = one["y"] + one["height"] <= other["y"] + 1 or other["y"] + other["height"] <= one["y"] + 1
+            assert apart_x or apart_y, (one, other)
+
+
+async def test_each_proxy_of_the_fleet_has_a_link_to_its_page(browser: Browser, canned: Canned) -> None:
+    first, second = canned.documents["fleet"]["proxies"][:2]
+    first["admin"], second["admin"] = "10.0.0.5:19080", None
+    async with opened(browser, canned.url) as seen:
+        link = seen.page.locator("#proxies tbody tr").nth(0).get_by_role("link")
+        await expect(link).to_have_attribute("href", "//10.0.0.5:19080/")
+        await expect(seen.page.locator("#proxies tbody tr").nth(1).get_by_role("link")).to_have_count(0)
 
 
 async def test_actions_need_the_token(browser: Browser, canned: Canned) -> None:

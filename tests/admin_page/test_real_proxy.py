@@ -56,7 +56,7 @@ async def test_a_client_whose_rack_is_wrong_is_shown_with_its_cost(stack: Stack,
 
         sending = asyncio.create_task(keep_sending())
         try:
-            label = page.locator(".pill-text.crossing", has_text=re.compile(r"[\d.]+ [kM]?B/s · \$[\d.]+/h"))
+            label = page.locator(".pill-text.crossing", has_text=re.compile(r"[\d.]+ [kM]?B/s · \$[\d.,]+/month"))
             await expect(label.first).to_be_visible(timeout=2 * PATIENCE_MS)
         finally:
             sending.cancel()

@@ -73,6 +73,7 @@ def proxy_row(record: ProxyRecord, age_ms: int | None, *, this: bool) -> dict[st
         "proxy": shown(name_of(record)),
         "rack": shown(record.rack),
         "address": shown(address, 1_000),
+        "admin": shown(record.admin) or None,
         "serving": record.serving,
         "this": this,
         "version": shown(record.version) or None,

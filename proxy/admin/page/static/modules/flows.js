@@ -2,7 +2,7 @@
 // storage on the right. An arrow that leaves its band crosses racks: dashed, in the warning colour, with its price.
 
 import { h, s, setAttribute } from "./dom.js";
-import { rate, usdPerHour } from "./format.js";
+import { rate, usdPerMonth } from "./format.js";
 import { legsOf, racksOf } from "./legs.js";
 
 const NARROW = 620;
@@ -11,6 +11,10 @@ const PHONE = { name: 0, box: 74, bandHeight: 104, pad: 8, font: 5.9, top: 24, g
 const LEAST_WIDTH = 2;
 const MOST_WIDTH = 13;
 const MAX_BANDS = 12;
+const SHARES = [0.4, 0.5, 0.3, 0.6, 0.22, 0.7];
+/** Parts of the way from the far end, where arrows have parted, to the proxy: where a label may be, best first. */
+const SHIFTS = [0, -20, 20, -40, 40, -60, 60, -80, 80, -100, 100];
+/** Pixels that a label may be above or below its arrow. */
 
 export class FlowPicture {
   constructor(place) {
@@ -151,6 +155,7 @@ function arrowsOf(layout, legs) {
   for (const leg of inOrder) atProxy[leg.side === "clients" ? "clients" : "brokers"].push(leg);
   const proxy = layout.span(layout.own, "whole");
   const { box } = layout.size;
+  const taken = [];
   return inOrder.map((leg) => {
     const left = leg.side === "clients";
     const column = left ? "clients" : "brokers";
@@ -166,7 +171,7 @@ function arrowsOf(layout, legs) {
     // A produce goes to the right, a fetch comes back.
     const toFar = left ? leg.direction === "fetch" : leg.direction === "produce";
     const [from, to] = toFar ? [near, end] : [end, near];
-    return arrow(leg, from, to, LEAST_WIDTH + ((MOST_WIDTH - LEAST_WIDTH) * leg.rate) / largest, layout, leg.crosses ? pair.indexOf(leg) : mates.indexOf(leg), toFar);
+    return arrow(leg, from, to, LEAST_WIDTH + ((MOST_WIDTH - LEAST_WIDTH) * leg.rate) / largest, layout, toFar, taken);
   });
 }
 
@@ -174,7 +179,8 @@ function storageLast(leg) {
   return Number(leg.side === "storage");
 }
 
-function arrow(leg, from, to, width, layout, place, toFar) {
+/** One arrow and its label, whose place is added to those that are `taken`. */
+function arrow(leg, from, to, width, layout, toFar, taken) {
   const kind = leg.rate <= 0 ? "idle" : leg.crosses ? "crossing" : "";
   const forward = to.x > from.x ? 1 : -1;
   const head = Math.max(6, width * 0.9);
@@ -191,13 +197,32 @@ function arrow(leg, from, to, width, layout, place, toFar) {
     s("path", { class: `flow ${kind}`, d: path, "stroke-width": kind === "idle" ? null : width.toFixed(1) }),
     s("path", { class: `head ${kind}`, d: point }),
   );
-  // Nearer to the far end, where arrows have parted; neighbours' labels are not below each other.
-  const odd = place % 2;
-  const share = leg.crosses ? (layout.narrow ? 0.34 : 0.27) + odd * 0.22 : 0.4 + odd * 0.2;
-  const middle = onCurve(from, end, bend, toFar ? 1 - share : share);
   // Between the boxes of a phone there is room for the prices only; the table has the rest.
-  const labelled = leg.crosses || !layout.narrow;
-  return { line, label: labelled ? label(leg, middle, kind, layout) : "" };
+  if (!leg.crosses && layout.narrow) return { line, label: "" };
+  const rows = labelRows(leg, layout);
+  const size = { width: Math.max(...rows.map((row) => row.length)) * (layout.size.font - 0.4) + 12, height: rows.length * 13 + 4 };
+  const place = freePlace((share) => onCurve(from, end, bend, toFar ? 1 - share : share), size, layout, taken);
+  taken.push(place);
+  return { line, label: label(leg, place, rows, kind, layout) };
+}
+
+/** Where a label covers no other one: on its arrow if there is room, else above or below it. */
+function freePlace(pointAt, size, layout, taken) {
+  const at = (share, shift) => {
+    const { x, y } = pointAt(share);
+    return { x: x - size.width / 2, y: y - size.height / 2 + shift, ...size };
+  };
+  const inside = ({ y, height }) => y >= 0 && y + height <= layout.height;
+  const free = (place) => inside(place) && taken.every((other) => !overlap(place, other));
+  for (const shift of SHIFTS) {
+    const found = SHARES.map((share) => at(share, shift)).find(free);
+    if (found) return found;
+  }
+  return at(SHARES[0], 0);
+}
+
+function overlap(one, other) {
+  return one.x < other.x + other.width && other.x < one.x + one.width && one.y < other.y + other.height && other.y < one.y + one.height;
 }
 
 /** The point of an arrow's curve at `t`, 0 at its start and 1 at its end. */
@@ -210,20 +235,20 @@ function onCurve(from, end, bend, t) {
   };
 }
 
-function label(leg, at, kind, layout) {
+function labelRows(leg, layout) {
   const lines = [rate(leg.rate)];
-  if (leg.crosses) lines.push(usdPerHour(leg.usdPerHour));
-  const rows = leg.crosses && layout.narrow ? lines : [lines.join(" · ")];
-  const width = Math.max(...rows.map((row) => row.length)) * (layout.size.font - 0.4) + 12;
-  const height = rows.length * 13 + 4;
-  const { y } = at;
+  if (leg.crosses) lines.push(usdPerMonth(leg.usdPerHour));
+  return leg.crosses && layout.narrow ? lines : [lines.join(" · ")];
+}
+
+function label(leg, { x, y, width, height }, rows, kind, layout) {
   return s(
     "g",
     {},
     s("title", {}, legInWords(leg, layout.own)),
-    s("rect", { class: `pill ${kind}`, x: at.x - width / 2, y: y - height / 2, width, height, rx: 8 }),
+    s("rect", { class: `pill ${kind}`, x, y, width, height, rx: 8 }),
     ...rows.map((row, index) =>
-      s("text", { class: `pill-text ${kind}`, x: at.x, y: y - height / 2 + 12.5 + index * 13, "text-anchor": "middle" }, row),
+      s("text", { class: `pill-text ${kind}`, x: x + width / 2, y: y + 12.5 + index * 13, "text-anchor": "middle" }, row),
     ),
   );
 }
@@ -234,7 +259,7 @@ export function legInWords(leg, own) {
   const there = leg.side === "storage" ? "object storage" : `${leg.side} in ${leg.rack || "no rack"}`;
   const inward = (leg.side === "clients") === (leg.direction === "produce");
   const ends = inward ? `${there} → ${here}` : `${here} → ${there}`;
-  const price = leg.crosses ? `; crosses racks, ${usdPerHour(leg.usdPerHour)}` : "; inside the rack";
+  const price = leg.crosses ? `; crosses racks, ${usdPerMonth(leg.usdPerHour)} at this rate` : "; inside the rack";
   return `${ends} (${leg.direction}): ${rate(leg.rate)}${price}`;
 }
 

@@ -62,9 +62,12 @@ export function usd(value) {
   return `${sign}$${size.toLocaleString("en", { minimumFractionDigits: 2, maximumFractionDigits: 2 })}`;
 }
 
-/** US dollars by the hour. */
-export function usdPerHour(value) {
-  return value === null || value === undefined ? UNKNOWN : `${usd(value)}/h`;
+/** Hours of a month, as clouds count them in their prices. */
+export const HOURS_PER_MONTH = 730;
+
+/** US dollars a month at a rate of US dollars an hour. */
+export function usdPerMonth(perHour) {
+  return perHour === null || perHour === undefined ? UNKNOWN : `${usd(perHour * HOURS_PER_MONTH)}/month`;
 }
 
 /** How long, in its two largest units. */

@@ -5,6 +5,7 @@ import { get } from "./api.js";
 import { showCrossers } from "./crossers.js";
 import { announce, byId, setAttribute, setText } from "./dom.js";
 import { FlowPicture } from "./flows.js";
+import { foldSections } from "./fold.js";
 import { makePlots } from "./plots.js";
 import { showBuffers, showErrors, showMoney } from "./sections.js";
 import { showFresh, showStale, showState } from "./state.js";
@@ -43,6 +44,7 @@ class Page {
     document.addEventListener("visibilitychange", () => {
       if (!document.hidden && !this.paused) this.now();
     });
+    foldSections();
     followSections();
     this.now();
   }

@@ -5,8 +5,8 @@ import { h, s, setAttribute, setText } from "./dom.js";
 import { clock } from "./format.js";
 
 const HEIGHT = 128;
-const MARGIN = { top: 16, right: 8, bottom: 18, left: 8 };
-const GRID_LINES = 3;
+const MARGIN = { top: 8, right: 8, bottom: 18, left: 66 };
+const GRID_LINES = 2;
 const SPAN_MS = 600_000;
 const TABLE_EVERY = 5;
 
@@ -17,9 +17,9 @@ const TABLE_EVERY = 5;
 export class Plot {
   /**
    * @param {HTMLElement} place
-   * @param {{name: string, series: Series[], format: function, top?: number, least?: number,
-   *   wide?: boolean}} options `top` is a fixed
-   *   end of the scale, `least` the smallest one
+   * @param {{name: string, note?: string, series: Series[], format: function, times?: number, top?: number,
+   *   least?: number, wide?: boolean}} options values are multiplied by `times`; `top` is a fixed end of the scale,
+   *   `least` the smallest one
    */
   constructor(place, options) {
     this.options = options;
@@ -50,7 +50,7 @@ export class Plot {
     );
     this.details = h("details", { ontoggle: () => this.fillTable() }, h("summary", {}, "As a table"));
     place.append(
-      h("figure", { class: options.wide ? "plot wide" : "plot" }, h("figcaption", {}, h("h3", {}, options.name), this.at), this.legend, this.frame, this.details),
+      h("figure", { class: options.wide ? "plot wide" : "plot" }, h("figcaption", {}, h("h3", { title: options.note ?? null }, options.name), this.at), this.legend, this.frame, this.details),
     );
     new ResizeObserver(() => this.draw()).observe(this.frame);
   }
@@ -81,6 +81,12 @@ export class Plot {
     return this.samples.reduce((best, sample, index) => (distance(sample) < distance(this.samples[best]) ? index : best), 0);
   }
 
+  /** The value of a sample as it is drawn; null if it is not known. */
+  value(sample, key) {
+    const value = sample?.[key] ?? null;
+    return value === null ? null : value * (this.options.times ?? 1);
+  }
+
   across(time) {
     const end = this.samples.at(-1)?.time_ms ?? 0;
     const width = this.width - MARGIN.left - MARGIN.right;
@@ -96,7 +102,7 @@ export class Plot {
     this.width = this.frame.clientWidth;
     if (!this.width) return;
     const { series, format, name, top, least = 0 } = this.options;
-    const values = this.samples.flatMap((sample) => series.map(({ key }) => sample[key] ?? 0));
+    const values = this.samples.flatMap((sample) => series.map(({ key }) => this.value(sample, key) ?? 0));
     this.scaleTop = top ?? rounded(Math.max(least, ...values)) ?? 1;
     setAttribute(this.drawing, "viewBox", `0 0 ${this.width} ${HEIGHT}`);
     this.drawing.replaceChildren(...this.grid(format), ...series.flatMap(({ key }, tone) => this.line(key, tone)), ...this.cursor());
@@ -110,12 +116,12 @@ export class Plot {
       const value = (this.scaleTop * line) / GRID_LINES;
       const y = this.down(value);
       parts.push(s("line", { class: "grid-line", x1: MARGIN.left, x2: this.width - MARGIN.right, y1: y, y2: y }));
-      if (line === GRID_LINES) parts.push(s("text", { class: "axis", x: MARGIN.left, y: y - 4 }, format(value)));
+      parts.push(s("text", { class: "axis", x: MARGIN.left - 6, y: y + 3.5, "text-anchor": "end" }, format(value)));
     }
     const base = HEIGHT - 5;
     parts.push(
       s("text", { class: "axis", x: MARGIN.left, y: base }, "−10 min"),
-      s("text", { class: "axis", x: this.width / 2, y: base, "text-anchor": "middle" }, "−5 min"),
+      s("text", { class: "axis", x: (MARGIN.left + this.width - MARGIN.right) / 2, y: base, "text-anchor": "middle" }, "−5 min"),
       s("text", { class: "axis", x: this.width - MARGIN.right, y: base, "text-anchor": "end" }, "now"),
     );
     return parts;
@@ -125,8 +131,8 @@ export class Plot {
     const runs = [];
     let run = null;
     for (const sample of this.samples) {
-      const value = sample[key];
-      if (value === null || value === undefined) run = null;
+      const value = this.value(sample, key);
+      if (value === null) run = null;
       else {
         if (!run) runs.push((run = []));
         run.push(`${this.across(sample.time_ms).toFixed(1)},${this.down(Math.min(value, this.scaleTop)).toFixed(1)}`);
@@ -144,8 +150,8 @@ export class Plot {
     if (!sample) return [];
     const x = this.across(sample.time_ms);
     const dots = this.options.series
-      .map(({ key }, tone) => ({ value: sample[key], tone }))
-      .filter(({ value }) => value !== null && value !== undefined)
+      .map(({ key }, tone) => ({ value: this.value(sample, key), tone }))
+      .filter(({ value }) => value !== null)
       .map(({ value, tone }) => s("circle", { class: `dot tone-${tone}`, cx: x, cy: this.down(value), r: 3.5 }));
     return [s("line", { class: "cursor", x1: x, x2: x, y1: MARGIN.top, y2: HEIGHT - MARGIN.bottom }), ...dots];
   }
@@ -153,7 +159,7 @@ export class Plot {
   tellValues() {
     const sample = this.samples[this.pointed ?? this.samples.length - 1];
     const { series, format } = this.options;
-    const told = series.map(({ key }) => format(sample?.[key] ?? null));
+    const told = series.map(({ key }) => format(this.value(sample, key)));
     told.forEach((text, index) => setText(this.legend.children[index].lastElementChild, text));
     setText(this.at, this.pointed === null ? "now" : clock(sample.time_ms));
     const spoken = series.map(({ name }, index) => `${name} ${told[index]}`).join(", ");
@@ -189,7 +195,7 @@ export class Plot {
           "tr",
           {},
           h("th", { scope: "row" }, clock(sample.time_ms)),
-          ...series.map(({ key }) => h("td", { class: "of-numbers", title: sample[key] ?? "not known" }, format(sample[key]))),
+          ...series.map(({ key }) => h("td", { class: "of-numbers", title: this.value(sample, key) ?? "not known" }, format(this.value(sample, key)))),
         ),
       );
     this.tableBody.replaceChildren(...rows);

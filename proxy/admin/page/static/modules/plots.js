@@ -1,6 +1,6 @@
 // Which plots there are.
 
-import { count, milliseconds, percent, perSecond, rate, usdPerHour } from "./format.js";
+import { count, milliseconds, percent, perSecond, rate, usd, HOURS_PER_MONTH } from "./format.js";
 import { Plot } from "./plot.js";
 
 const PLOTS = [
@@ -15,15 +15,22 @@ const PLOTS = [
     ],
   },
   {
-    name: "Latency of produce and fetch",
+    name: "Latency of produce",
     format: milliseconds,
     least: 1,
-    wide: true,
     series: [
-      { name: "produce p50", key: "produce_p50_ms" },
-      { name: "produce p99", key: "produce_p99_ms" },
-      { name: "fetch p50", key: "fetch_p50_ms" },
-      { name: "fetch p99", key: "fetch_p99_ms" },
+      { name: "p50", key: "produce_p50_ms" },
+      { name: "p99", key: "produce_p99_ms" },
+    ],
+  },
+  {
+    name: "Latency of fetch",
+    note: "A Fetch waits for new records, as long as its client allows.",
+    format: milliseconds,
+    least: 1,
+    series: [
+      { name: "p50", key: "fetch_p50_ms" },
+      { name: "p99", key: "fetch_p99_ms" },
     ],
   },
   {
@@ -42,8 +49,9 @@ const PLOTS = [
     series: [{ name: "crossing", key: "cross_rack_bytes_per_second" }],
   },
   {
-    name: "Money per hour",
-    format: usdPerHour,
+    name: "Dollars a month at this rate",
+    format: usd,
+    times: HOURS_PER_MONTH,
     series: [
       { name: "crossings cost", key: "cross_rack_usd_per_hour" },
       { name: "saved", key: "saved_usd_per_hour" },

@@ -1,7 +1,7 @@
 // Money, errors and buffers.
 
 import { byId, h, setAttribute, setPairs, setText } from "./dom.js";
-import { bytes, clock, count, exact, moment, percent, usd, usdPerHour } from "./format.js";
+import { bytes, clock, count, exact, moment, percent, usd, usdPerMonth } from "./format.js";
 import { crossings } from "./legs.js";
 
 const SAVINGS = {
@@ -26,12 +26,13 @@ export function showMoney(overview, history) {
   const savings = Object.entries(overview.savings ?? {});
   const sum = savings.reduce((total, [, value]) => total + value, 0);
   const stored = overview.storage_cost_usd ?? {};
-  fill(cost, usdPerHour(crossing.usdPerHour), exact(crossing.usdPerHour, "USD per hour"), [
+  fill(cost, usdPerMonth(crossing.usdPerHour), exact(crossing.usdPerHour, "USD per hour"), [
     { term: "so far", value: usd(crossing.usd), title: exact(crossing.usd, "USD") },
     { term: "bytes that crossed so far", value: bytes(crossing.bytes), title: exact(crossing.bytes, "bytes") },
   ]);
-  fill(saved, `${usd(sum)} so far`, exact(sum, "USD"), [
-    { term: "at the present rate", value: usdPerHour(history.samples?.at(-1)?.saved_usd_per_hour ?? null) },
+  const savedPerHour = history.samples?.at(-1)?.saved_usd_per_hour ?? null;
+  fill(saved, usdPerMonth(savedPerHour), exact(savedPerHour, "USD per hour"), [
+    { term: "so far", value: usd(sum), title: exact(sum, "USD") },
     ...savings.map(([name, value]) => ({ term: SAVINGS[name] ?? name, value: usd(value), title: exact(value, "USD") })),
   ]);
   const requests = Object.values(stored).reduce((total, value) => total + value, 0);

@@ -1,7 +1,7 @@
 // The state of the proxy: the badge, facts, figures at a glance, and whether it answers at all.
 
 import { announce, byId, setAttribute, setPairs, setText } from "./dom.js";
-import { clock, duration, exact, milliseconds, moment, percent, perSecond, rate, usd, usdPerHour } from "./format.js";
+import { clock, duration, exact, milliseconds, moment, percent, perSecond, rate, usd, usdPerMonth } from "./format.js";
 import { crossings } from "./legs.js";
 
 const STATES = { ready: "ready", not_ready: "not ready", draining: "draining" };
@@ -32,18 +32,18 @@ function tiles(overview, now) {
   const crossing = crossings(overview.flows);
   const saved = Object.values(overview.savings ?? {}).reduce((sum, value) => sum + value, 0);
   return [
+    {
+      term: "Crossing racks",
+      value: crossing.rate > 0 ? usdPerMonth(crossing.usdPerHour) : "$0/month",
+      note: crossing.rate > 0 ? `⚠ ${rate(crossing.rate)} cross racks` : "nothing crosses now",
+      title: exact(crossing.usdPerHour, "USD per hour"),
+      kind: crossing.rate > 0 ? "crossing" : "",
+    },
+    { term: "Saved", value: usdPerMonth(now.saved_usd_per_hour), note: `${usd(saved)} so far`, title: exact(now.saved_usd_per_hour, "USD per hour") },
     { term: "Produced", value: rate(now.produce_bytes_per_second), note: `p99 ${milliseconds(now.produce_p99_ms)}`, title: exact(now.produce_bytes_per_second, "bytes/s") },
     { term: "Fetched", value: rate(now.fetch_bytes_per_second), note: `p99 ${milliseconds(now.fetch_p99_ms)}`, title: exact(now.fetch_bytes_per_second, "bytes/s") },
     { term: "Requests", value: perSecond(now.requests_per_second), note: `${now.connections ?? "–"} connections`, title: exact(now.requests_per_second, "requests/s") },
     { term: "Cache hits", value: percent(now.cache_hit_ratio), note: `loop lag p99 ${milliseconds(now.loop_lag_p99_ms)}` },
-    {
-      term: "Crossing racks",
-      value: rate(crossing.rate),
-      note: crossing.rate > 0 ? `⚠ ${usdPerHour(crossing.usdPerHour)}` : "nothing crosses now",
-      title: exact(crossing.rate, "bytes/s"),
-      kind: crossing.rate > 0 ? "crossing" : "",
-    },
-    { term: "Saved so far", value: usd(saved), note: `${usdPerHour(now.saved_usd_per_hour)} now`, title: exact(saved, "USD") },
   ];
 }
 

@@ -6,9 +6,10 @@ import { count } from "./format.js";
 const FILTER_AFTER_MS = 300;
 
 /**
- * One column. `text` is shown, `exact` is the title, `order` is what to sort by (`text` where left out).
+ * One column. `text` is shown, `exact` is the title, `order` is what to sort by (`text` if left out),
+ * `link` the address of a page, or null.
  * @typedef {{name: string, text: function, exact?: function, order?: function, numeric?: boolean, kind?: string,
- *   tag?: function}} Column
+ *   tag?: function, link?: function}} Column
  */
 
 export class Table {
@@ -135,8 +136,12 @@ export class Table {
 
 function fill(cell, column, row) {
   const tag = column.tag?.(row) ?? null;
+  const link = column.link?.(row) ?? null;
   const text = String(column.text(row) ?? "–");
-  if (tag === null) {
+  if (link !== null) {
+    if (cell.firstElementChild === null || cell.textContent !== text) cell.replaceChildren(h("a", {}, text));
+    setAttribute(cell.firstElementChild, "href", link);
+  } else if (tag === null) {
     setText(cell, text);
   } else {
     if (cell.firstElementChild === null || cell.textContent !== text) cell.replaceChildren(h("span", {}, text));

@@ -1,7 +1,7 @@
 // The columns of all tables.
 
 import { byId } from "./dom.js";
-import { bytes, clock, count, duration, exact, milliseconds, moment, rate, usd, usdPerHour } from "./format.js";
+import { bytes, clock, count, duration, exact, milliseconds, moment, rate, usd, usdPerMonth } from "./format.js";
 import { Table } from "./table.js";
 
 const MOST_ROWS = 1000;
@@ -38,7 +38,7 @@ export function makeTables(changed) {
         { name: "crosses", text: (row) => (row.crosses ? "crosses" : "no"), tag: (row) => (row.crosses ? "warn" : "calm") },
         { name: "now", text: (row) => rate(row.bytes_per_second), exact: (row) => exact(row.bytes_per_second, "bytes/s"), order: (row) => row.bytes_per_second, numeric: true },
         bytesColumn("so far", "bytes"),
-        { name: "USD per hour", text: (row) => usdPerHour(row.usd_per_hour), exact: (row) => exact(row.usd_per_hour, "USD per hour"), order: (row) => row.usd_per_hour, numeric: true },
+        { name: "USD a month", text: (row) => usdPerMonth(row.usd_per_hour), exact: (row) => exact(row.usd_per_hour, "USD per hour"), order: (row) => row.usd_per_hour, numeric: true },
         { name: "USD so far", text: (row) => usd(row.cost_usd), exact: (row) => exact(row.cost_usd, "USD"), order: (row) => row.cost_usd, numeric: true },
       ],
     }),
@@ -47,7 +47,7 @@ export function makeTables(changed) {
       heading: true,
       empty: "No proxy is known: the fleet has not been read yet.",
       columns: [
-        { name: "proxy", text: (row) => `${row.proxy}${row.this ? " (this one)" : ""}`, kind: "name" },
+        { name: "proxy", text: (row) => `${row.proxy}${row.this ? " (this one)" : ""}`, kind: "name", link: (row) => (row.admin ? `//${row.admin}/` : null) },
         { name: "rack", text: (row) => row.rack ?? "–" },
         { name: "address", text: (row) => row.address ?? "–" },
         { name: "serving", text: (row) => (row.serving ? "serving" : "not serving"), tag: (row) => (row.serving ? "good" : "warn") },
