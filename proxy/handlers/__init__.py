@@ -40,6 +40,7 @@ Handler = Callable[["ClientConnection", "Request"], Coroutine[Any, Any, None] | 
 _DESCRIBED = Spread(("resources",), "results", cuts_elements=False, small_bytes=256, max_elements=16)
 """The answer tells some forty configs of each resource."""
 
+_ALTERED = Spread(("resources",), "responses", cuts_elements=False, once=True)
 _SHARED = Names(("topic_id",), is_not_diskless, with_addresses)
 
 HANDLERS: dict[int, Handler] = {
@@ -50,18 +51,18 @@ HANDLERS: dict[int, Handler] = {
     10: rewrite_metadata.find_coordinator,
     17: sasl_handshake,
     18: api_versions,
-    19: in_parts(create_topics, Spread(("topics",), "topics", cuts_elements=False)),
-    20: in_parts(delete_topics, Spread(("topics", "topic_names"), "responses")),
+    19: in_parts(create_topics, Spread(("topics",), "topics", cuts_elements=False, once=True)),
+    20: in_parts(delete_topics, Spread(("topics", "topic_names"), "responses", once=True)),
     21: in_parts(delete_records, Spread(("topics",), "topics")),
     23: in_parts(offset_for_leader_epoch, Spread(("topics",), "topics")),
     24: names_first(add_partitions_to_txn, Names(("name",), is_classic)),
     27: write_txn_markers,
     32: in_parts(describe_configs, _DESCRIBED),
-    33: in_parts(alter_configs, Spread(("resources",), "responses", cuts_elements=False)),
+    33: in_parts(alter_configs, _ALTERED),
     35: describe_log_dirs,
     36: sasl_authenticate,
-    37: in_parts(create_partitions, Spread(("topics",), "results", cuts_elements=False)),
-    44: in_parts(alter_configs, Spread(("resources",), "responses", cuts_elements=False)),
+    37: in_parts(create_partitions, Spread(("topics",), "results", cuts_elements=False, once=True)),
+    44: in_parts(alter_configs, _ALTERED),
     45: in_parts(alter_partition_reassignments, Spread(("topics",), "responses")),
     55: describe_quorum,
     60: rewrite_metadata.describe_cluster,

@@ -2,7 +2,8 @@
 
 Each part goes through the API's own handler as if the client had sent it alone, and the answers are joined. So however
 much a request names, no step of the event loop handles more than one part, and no more than one part of it is decoded
-at a time. Two elements that name the same thing may be in different parts: they are answered as in two requests.
+at a time. Two elements that name the same thing may be in different parts: they are answered as in two requests. If
+brokers reject them in one request, a request with such elements is not cut.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ class Spread(NamedTuple):
     """The array of the response."""
     cuts_elements: bool = True
     """Whether an element of the array may be cut itself, at its first array."""
+    once: bool = False
+    """Whether brokers reject an element that is named twice in one request."""
     small_bytes: int = 4096
     """A request body of this size is handled whole."""
     max_elements: int = 256
@@ -52,7 +55,13 @@ async def _answer(connection: Any, request: Request, slot: Any, handler: Handler
     turns = connection.context.turns
     key, version = request.api_key, request.api_version
     cutting = request_parts(
-        key, version, request.body, spread.arrays, max_elements=spread.max_elements, cuts_elements=spread.cuts_elements
+        key,
+        version,
+        request.body,
+        spread.arrays,
+        max_elements=spread.max_elements,
+        cuts_elements=spread.cuts_elements,
+        once=spread.once,
     )
     bodies = await turns.run(cutting)
     if len(bodies) <= 1:

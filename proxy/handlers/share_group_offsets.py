@@ -20,18 +20,15 @@ from kio.schema.errors import ErrorCode
 from proxy.client.rights import ANY_ID, READ, rights_of
 from proxy.handlers.share_fetch import NOT_FOR_SHARE_GROUPS
 from proxy.protocol.errors import INVALID_TOPIC_EXCEPTION, NONE
-from proxy.topics.topics import Topics
 from proxy.wire.cold import encode, milliseconds, nested, read_request, read_response
-from proxy.wire.errors import ProtocolError
+from proxy.wire.share import without_lag
 
 if TYPE_CHECKING:
     from proxy.client.request import Request
     from proxy.client.slots import Slot
     from proxy.connection.connection import ClientConnection
-    from proxy.wire.primitives import Buffer
 
 _WITH_LAG = 1
-_NO_LAG = -1
 
 
 def describe_share_group_offsets(connection: ClientConnection, request: Request) -> None:
@@ -40,25 +37,7 @@ def describe_share_group_offsets(connection: ClientConnection, request: Request)
     if request.api_version < _WITH_LAG or not topics.all():
         connection.forward(request)
         return
-    connection.forward(request, lambda body: _without_lag(request, body, topics))
-
-
-def _without_lag(request: Request, body: memoryview, topics: Topics) -> list[Buffer]:
-    try:
-        response = read_response(request.api_key, request.api_version, body)
-    except ProtocolError:
-        return [body]  # an error code of a newer broker, for example
-    groups = tuple(
-        replace(group, topics=tuple(_topic_without_lag(topic, topics) for topic in group.topics))
-        for group in response.groups
-    )
-    return [encode(replace(response, groups=groups))]
-
-
-def _topic_without_lag(topic: Any, topics: Topics) -> Any:
-    if topics.find(str(topic.topic_name)) is None:
-        return topic
-    return replace(topic, partitions=tuple(replace(one, lag=_NO_LAG) for one in topic.partitions))
+    connection.forward(request, lambda body: without_lag.steps(body, lambda name: topics.find(name) is not None))
 
 
 def alter_share_group_offsets(connection: ClientConnection, request: Request) -> Coroutine[Any, Any, None] | None:

@@ -15,7 +15,16 @@ from kio.index import load_request_schema, load_response_schema
 
 from proxy.wire.cold_lengths import FIXED_BYTES, STRUCT, Field, Walk, layout
 from proxy.wire.errors import ProtocolError, TooManyElements
-from proxy.wire.primitives import INT16, INT32, MAX_WHOLE_ELEMENTS, Buffer, check_end, parsing, write_count
+from proxy.wire.primitives import (
+    INT16,
+    INT32,
+    MAX_WHOLE_ELEMENTS,
+    Buffer,
+    check_elements,
+    check_end,
+    parsing,
+    write_count,
+)
 
 
 class _Cut(NamedTuple):
@@ -33,6 +42,8 @@ class _Element(NamedTuple):
     array_start: int
     """Position where its first array begins; the array ends with the last cut."""
     cuts: list[_Cut]
+    name_end: int
+    """Position after its name, or ID."""
 
 
 class _Part(NamedTuple):
@@ -41,14 +52,23 @@ class _Part(NamedTuple):
 
 
 def request_parts(
-    api_key: int, api_version: int, body: Buffer, arrays: Collection[str], *, max_elements: int, cuts_elements: bool
+    api_key: int,
+    api_version: int,
+    body: Buffer,
+    arrays: Collection[str],
+    *,
+    max_elements: int,
+    cuts_elements: bool,
+    once: bool = False,
 ) -> Generator[None, None, list[list[Buffer]]]:
     """Cut a request: the bodies of the parts, each with about `max_elements` elements of all its arrays at most.
 
     `arrays` are the names that the array to be spread has in one version or another. Without `cuts_elements` its
     elements stay whole, and one that holds more than MAX_WHOLE_ELEMENTS raises TooManyElements. Raises ProtocolError.
+
+    `once`: brokers reject an element that is named twice. A request with such an element is not cut; there is no part.
     """
-    cutter = _Cutter(load_request_schema(api_key, api_version), body, arrays, max_elements, cuts_elements)
+    cutter = _Cutter(load_request_schema(api_key, api_version), body, arrays, max_elements, cuts_elements, once)
     try:
         return (yield from cutter.cut())
     except (IndexError, struct.error) as error:
@@ -59,7 +79,13 @@ class _Cutter:
     """Cuts one request."""
 
     def __init__(
-        self, entity_type: Any, body: Buffer, arrays: Collection[str], max_elements: int, cuts_elements: bool
+        self,
+        entity_type: Any,
+        body: Buffer,
+        arrays: Collection[str],
+        max_elements: int,
+        cuts_elements: bool,
+        once: bool,
     ) -> None:
         self._layout = layout(entity_type)
         self._array = next(field for field in self._layout.fields if field.name in arrays)
@@ -67,6 +93,11 @@ class _Cutter:
         self._walk = Walk(self._data, True)
         self._max_elements = max_elements
         self._cuts_elements = cuts_elements
+        self._once = once
+        self._named: set[int] = set()
+        """Hashes of the names so far."""
+        self._twice = False
+        """Whether an element was named before."""
 
     def cut(self) -> Generator[None, None, list[list[Buffer]]]:
         at, head_end, flexible = 0, 0, self._layout.flexible
@@ -82,6 +113,9 @@ class _Cutter:
         if flexible:
             at = self._walk.skip_tagged(at, self._layout)
         check_end(self._data, at)
+        if self._twice:
+            check_elements(self._walk.elements, MAX_WHOLE_ELEMENTS)
+            return []
         head, tail = self._data[:head_end], self._data[tail_start:at]
         return [[head, write_count(count, flexible), *buffers, tail] for count, buffers in parts]
 
@@ -94,6 +128,8 @@ class _Cutter:
             start, before = at, walk.elements
             element = yield from self._element(at)
             at = element.end
+            if self._once:
+                self._note(data[start : element.name_end])
             of_this = 1 + walk.elements - before
             if taken and size + of_this > most:
                 parts.append(_Part(taken, [data[first:start]]))
@@ -115,18 +151,24 @@ class _Cutter:
             parts.append(_Part(taken, [data[first:at]]))
         return at
 
+    def _note(self, name: memoryview) -> None:
+        key = hash(bytes(name))
+        self._twice |= key in self._named
+        self._named.add(key)
+
     def _element(self, at: int) -> Generator[None, None, _Element]:
         walk, field, flexible = self._walk, self._array, self._layout.flexible
         yield
         if field.kind != STRUCT:
             at = walk.skip_value(at, field, flexible)
             check_end(self._data, at)
-            return _Element(at, at, [])
+            return _Element(at, at, [], at)
         found = layout(field.entity)
-        array_start, cuts = at, list[_Cut]()
+        array_start, cuts, name_end = at, list[_Cut](), at
         for inner in found.fields:
             if not inner.is_array:
                 at = walk.skip_field(at, inner, flexible)
+                name_end = at if inner.kind in ("string", "uuid") else name_end
                 continue
             start = at
             of_inner = list[_Cut]()
@@ -136,7 +178,7 @@ class _Cutter:
         if flexible:
             at = walk.skip_tagged(at, found)
         check_end(self._data, at)
-        return _Element(at, array_start, cuts)
+        return _Element(at, array_start, cuts, name_end)
 
     def _inner_array(self, at: int, field: Field, cuts: list[_Cut]) -> Generator[None, None, int]:
         """Add the cuts of an array within an element; the position after it."""

@@ -1,17 +1,34 @@
 """The topics of ShareFetch and ShareAcknowledge responses (API keys 78, 79, KIP-932), v1 and v2: look, and add some.
 
+Also the lag in DescribeShareGroupOffsets responses (90, KIP-1226), v1.
+
 Version notes: ShareAcknowledge v2 has the acquisition lock timeout that ShareFetch has had from v1 on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from proxy.protocol.api_keys import SHARE_FETCH
 from proxy.wire.errors import ProtocolError
-from proxy.wire.primitives import INT16, Buffer, check_end, parsing, read_count, skip_string, write_count
+from proxy.wire.primitives import (
+    INT16,
+    INT64,
+    Buffer,
+    check_end,
+    parsing,
+    read_count,
+    read_string,
+    skip_string,
+    skip_tags,
+    write_count,
+)
+from proxy.wire.steps import Pace, Pausing, Steps
 
 _ERROR_CODE = 4
+_LAG, _AFTER_LAG = 16, 26
+"""Of a partition in DescribeShareGroupOffsets v1: after index, start offset and epoch; before the error message."""
+_NO_LAG = -1
 
 
 @parsing
@@ -31,6 +48,31 @@ def add_share_topics(api_key: int, body: Buffer, version: int, added: Sequence[b
     count, at = read_count(data, start, True)
     check_end(data, at)
     return b"".join((data[:start], write_count(max(count, 0) + len(added), True), *added, data[at:]))
+
+
+@Pausing
+def without_lag(body: Buffer, is_diskless: Callable[[str], bool]) -> Steps[list[Buffer]]:
+    """Return a DescribeShareGroupOffsets v1 body with no lag of diskless topics. Raises ProtocolError."""
+    data, out, pace = memoryview(body), bytearray(body), Pace()
+    groups, at = read_count(data, 4, True)
+    for _ in range(groups):
+        topics, at = read_count(data, skip_string(data, at, True), True)
+        for _ in range(topics):
+            name, at = read_string(data, at, True)
+            diskless = is_diskless(name)
+            partitions, at = read_count(data, at + 16, True)
+            if pace.pauses(1):
+                yield
+            for _ in range(partitions):
+                if diskless:
+                    INT64.pack_into(out, at + _LAG, _NO_LAG)
+                at = skip_tags(data, skip_string(data, at + _AFTER_LAG, True))
+                if pace.pauses(1):
+                    yield
+            at = skip_tags(data, at)
+        at = skip_tags(data, skip_string(data, at + 2, True))
+    check_end(data, skip_tags(data, at))
+    return [bytes(out)]
 
 
 def _topics_at(api_key: int, data: memoryview, version: int) -> int:

@@ -180,6 +180,11 @@ LARGE: dict[str, tuple[int, int, Callable[[], bytes]]] = {
         1,
         lambda: b"\2g\2m" + bytes(4) + ids(count(1) + bytes(4) + count(0) + b"\0\0") + b"\0",
     ),
+    "DescribeShareGroupOffsets": (
+        90,
+        1,
+        lambda: count(1) + b"\2g" + names(count(1) + bytes(4) + b"\0") + b"\0\0",
+    ),
     "AlterShareGroupOffsets": (91, 0, lambda: b"\2g" + one_topic(indexes(8)) + b"\0"),
 }
 """Requests by name: API key, version, and body."""

@@ -100,6 +100,28 @@ def test_elements_that_are_not_cut_stay_whole_up_to_a_bound() -> None:
         parts(CREATE_TOPICS, 7, created(MAX_WHOLE_ELEMENTS + 1), "topics", cuts=False)
 
 
+def altered(*names: str) -> bytes:
+    """An IncrementalAlterConfigs v1 of topics, without configs."""
+    resources = b"".join(b"\2" + bytes([len(name) + 1]) + name.encode() + b"\1\0" for name in names)
+    return write_count(len(names), True) + resources + b"\0\0"
+
+
+def altered_parts(*names: str) -> list[Any]:
+    cutting = request_parts(44, 1, altered(*names), ("resources",), max_elements=MOST, cuts_elements=False, once=True)
+    return at_once(cutting)
+
+
+def test_a_request_that_names_something_twice_is_not_cut() -> None:
+    """Brokers reject both elements, which they can't if these are in different parts."""
+    names = [f"t{number}" for number in range(30)]
+    assert len(altered_parts(*names)) > 1
+    assert altered_parts(*names, "t0") == []
+    many = [f"t{number}" for number in range(MAX_WHOLE_ELEMENTS)]
+    assert altered_parts(*many)
+    with pytest.raises(TooManyElements):
+        altered_parts(*many, "t0")
+
+
 @pytest.mark.parametrize("kept", range(0, 300, 7))
 def test_a_message_that_is_cut_off_is_a_protocol_error(kept: int) -> None:
     body = list_offsets(3, 30)
