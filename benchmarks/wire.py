@@ -25,7 +25,9 @@ from rich.console import Console
 from rich.table import Table
 
 from proxy.brokers.cluster import Cluster
+from proxy.client.authentication import Authentication
 from proxy.client.request import Request
+from proxy.client.session import Session
 from proxy.config import Settings
 from proxy.coordinator.interface_registry import DisklessTopic, RegistrySnapshot
 from proxy.rewrite_metadata import metadata
@@ -113,10 +115,12 @@ class Asking:
             redis={"url": "redis://127.0.0.1:6379/0"},
             storage={"url": "file:///nowhere"},
         )
-        self.host, self.listeners, self.remembered = "10.0.0.1", settings.listeners, dict[Any, Any]()
+        authentication = Authentication(False, time.monotonic, max_bytes=1 << 20, max_requests=100)
+        self.session = Session(settings.listeners, 1, authentication)
+        self.session.host = "10.0.0.1"
         store: Any = None
         topics = Topics(store, lease_runs=lambda: True)
-        fleet = Fleet(settings, store, registry_version=lambda: 1, reload=lambda: topics.load())
+        fleet = Fleet(settings, store, registry_change=lambda: topics.obeyed, reload=topics.load)
         every = range(0, 1000, 1000 // diskless)
         entries = (DisklessTopic(f"topic-{n:04}", n.to_bytes(16, "big"), 12, "live") for n in every)
         topics._take(RegistrySnapshot(1, tuple(entries)))
@@ -138,8 +142,8 @@ class Asking:
         rewrite(self._body)
 
     def __call__(self) -> None:
-        connection: Any = self
-        metadata(connection, Request(3, 12, 1, "app,diskless_rack_id=rack-a", memoryview(b""), memoryview(b"")))
+        client: Any = self
+        metadata(client, Request(3, 12, 1, "app,diskless_rack_id=rack-a", memoryview(b""), memoryview(b"")))
 
 
 def stream(body: bytes) -> None:

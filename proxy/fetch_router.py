@@ -30,9 +30,9 @@ from proxy.wire.fetch_response import PartitionFetched, TopicFetched, build_fetc
 from proxy.wire.steps import AT_A_TIME, LARGE_BYTES, Steps
 
 if TYPE_CHECKING:
+    from proxy.client.client import Client
     from proxy.client.request import Request
     from proxy.client.slots import Slot
-    from proxy.connection.connection import ClientConnection
     from proxy.wire.primitives import Buffer
 
 _FIRST_EPOCH = 0
@@ -47,18 +47,18 @@ class _Judged(NamedTuple):
     """Whether a session that begins with one of them would go on with a shadow when the topic is live."""
 
 
-def fetch(connection: ClientConnection, request: Request) -> Coroutine[Any, Any, None] | None:
+def fetch(client: Client, request: Request) -> Coroutine[Any, Any, None] | None:
     """Fetch (API key 1)."""
     if len(request.body) > LARGE_BYTES:
-        return _large(connection, request, connection.open_slot(request))
+        return _large(client, request, client.open_slot(request))
     parsed = parse_fetch_request(request.body, request.api_version)
-    judged = _judge_some(connection.context.topics, parsed.topics)
-    if _is_forwarded(connection, request, parsed, judged, None):
+    judged = _judge_some(client.context.topics, parsed.topics)
+    if _is_forwarded(client, request, parsed, judged, None):
         return None
-    known, mine, topics = connection.context.topics, judged.mine, each_once(parsed.topics)
+    known, mine, topics = client.context.topics, judged.mine, each_once(parsed.topics)
     diskless = [DisklessAsked(asked, known.find(asked.topic)) for asked in topics if asked.topic in mine]
     classic = [asked for asked in topics if asked.topic not in mine] if mine else topics
-    return _answer(connection, FetchAsked(request, parsed, topics, diskless, classic), None)
+    return _answer(client, FetchAsked(request, parsed, topics, diskless, classic), None)
 
 
 def _failed(parsed: FetchRequest, error_code: int) -> list[Buffer]:
@@ -73,18 +73,18 @@ def _failed(parsed: FetchRequest, error_code: int) -> list[Buffer]:
     return build_fetch_response(parsed.version, 0, topics, error_code=error_code)
 
 
-async def _large(connection: ClientConnection, request: Request, slot: Slot) -> None:
+async def _large(client: Client, request: Request, slot: Slot) -> None:
     """Do `fetch` in turns with other work. Raises BrokerUnreachable and ProtocolError."""
-    turns, topics = connection.context.turns, connection.context.topics
+    turns, topics = client.context.turns, client.context.topics
     parsed = await turns.run(fetch_request_steps(request.body, request.api_version))
     version = None
     while version != topics.version:
         # A topic may become diskless between two turns.
         version = topics.version
         judged = await turns.run(_judge(topics, parsed.topics))
-    if _is_forwarded(connection, request, parsed, judged, slot):
+    if _is_forwarded(client, request, parsed, judged, slot):
         return
-    answer = _answer(connection, await turns.run(_split(connection, request, parsed, judged)), slot)
+    answer = _answer(client, await turns.run(_split(client, request, parsed, judged)), slot)
     if answer is not None:
         await answer
 
@@ -109,32 +109,30 @@ def _judge_some(known: Topics, topics: list[TopicFetch]) -> _Judged:
     return _Judged(mine, any(known.may_be_a_shadow(asked.topic) for asked in topics))
 
 
-def _is_forwarded(
-    connection: ClientConnection, request: Request, parsed: FetchRequest, judged: _Judged, slot: Slot | None
-) -> bool:
+def _is_forwarded(client: Client, request: Request, parsed: FetchRequest, judged: _Judged, slot: Slot | None) -> bool:
     """Forward what is all the broker's, and end sessions that can't go on; whether that answers the Fetch."""
     if parsed.rack_id:
-        connection.context.racks.learn(connection, request.client_id, parsed.rack_id)
-    routed = is_routed(connection, parsed)
+        client.context.racks.learn(client.session, request.client_id, parsed.rack_id)
+    routed = is_routed(client, parsed)
     if not judged.mine and not routed and not judged.fresh:
-        forward(connection, request, {}, never_near(connection), slot)
+        forward(client, request, {}, never_near(client), slot)
         return True
     if parsed.session_epoch > _FIRST_EPOCH:
         body = build_fetch_response(parsed.version, 0, [], error_code=FETCH_SESSION_ID_NOT_FOUND)
-        (slot or connection.open_slot(request)).fill(body)
+        (slot or client.open_slot(request)).fill(body)
         return True
     if judged.mine and parsed.isolation_level not in ISOLATION_LEVELS:
-        (slot or connection.open_slot(request)).fill(_failed(parsed, UNKNOWN_SERVER_ERROR))
+        (slot or client.open_slot(request)).fill(_failed(parsed, UNKNOWN_SERVER_ERROR))
         return True
     if not judged.mine and not routed:
-        forward(connection, without_session(request, parsed), {}, never_near(connection), slot)
+        forward(client, without_session(request, parsed), {}, never_near(client), slot)
         return True
     return False
 
 
-def _split(connection: ClientConnection, request: Request, parsed: FetchRequest, judged: _Judged) -> Steps[FetchAsked]:
+def _split(client: Client, request: Request, parsed: FetchRequest, judged: _Judged) -> Steps[FetchAsked]:
     """The diskless half and the classic one."""
-    known, mine = connection.context.topics, judged.mine
+    known, mine = client.context.topics, judged.mine
     topics = yield from each_once_in_steps(parsed.topics)
     diskless: list[DisklessAsked] = []
     classic: list[TopicFetch] = [] if mine else topics
@@ -146,29 +144,29 @@ def _split(connection: ClientConnection, request: Request, parsed: FetchRequest,
     return FetchAsked(request, parsed, topics, diskless, classic)
 
 
-def _answer(connection: ClientConnection, asked: FetchAsked, slot: Slot | None) -> Coroutine[Any, Any, None] | None:
-    if not is_routed(connection, asked.parsed):
+def _answer(client: Client, asked: FetchAsked, slot: Slot | None) -> Coroutine[Any, Any, None] | None:
+    if not is_routed(client, asked.parsed):
         route = NOWHERE_NEAR._replace(leader=asked.classic)
-        return Fetching(connection, asked, route).answer(slot or connection.open_slot(asked.request))
+        return Fetching(client, asked, route).answer(slot or client.open_slot(asked.request))
     # Brokers are not to redirect what is routed here.
     asked = asked._replace(parsed=asked.parsed._replace(rack_id=""))
-    if router_of(connection).knows(asked.classic):
-        return _routed(connection, asked, slot)
-    return _learn_first(connection, asked, slot)
+    if router_of(client).knows(asked.classic):
+        return _routed(client, asked, slot)
+    return _learn_first(client, asked, slot)
 
 
-async def _learn_first(connection: ClientConnection, asked: FetchAsked, slot: Slot | None) -> None:
+async def _learn_first(client: Client, asked: FetchAsked, slot: Slot | None) -> None:
     """As `_routed`, of topics of which something is to be asked first. Raises BrokerUnreachable and ProtocolError."""
-    await router_of(connection).learn(asked.request, asked.classic)
-    answer = _routed(connection, asked, slot)
+    await router_of(client).learn(asked.request, asked.classic)
+    answer = _routed(client, asked, slot)
     if answer is not None:
         await answer
 
 
-def _routed(connection: ClientConnection, asked: FetchAsked, slot: Slot | None) -> Coroutine[Any, Any, None] | None:
+def _routed(client: Client, asked: FetchAsked, slot: Slot | None) -> Coroutine[Any, Any, None] | None:
     """Read from near replicas what can be; where that is nothing, the leader's answer streams through."""
-    route = router_of(connection).route(asked.classic, asked.request.client_id)
+    route = router_of(client).route(asked.classic, asked.request.client_id)
     if route.near or asked.diskless:
-        return Fetching(connection, asked, route).answer(slot or connection.open_slot(asked.request))
-    forward(connection, without_session(asked.request, asked.parsed), route.reasons, slot=slot)
+        return Fetching(client, asked, route).answer(slot or client.open_slot(asked.request))
+    forward(client, without_session(asked.request, asked.parsed), route.reasons, slot=slot)
     return None

@@ -60,8 +60,8 @@ from proxy.wire.produce_prefix import client_id_of_prefix, read_produce_prefix
 from proxy.wire.produce_stream import ProduceStream, count_produced
 
 if TYPE_CHECKING:
+    from proxy.client.client import Client
     from proxy.client.request import Request
-    from proxy.connection.connection import ClientConnection
     from proxy.diskless.wal.outcome import Outcome
     from proxy.wire.primitives import Buffer
     from proxy.wire.topic_walk import CountTopic
@@ -88,7 +88,7 @@ class _DisklessPart(NamedTuple):
     partitions: list[PartitionProduce]
 
 
-def begin_classic_produce(connection: ClientConnection, size: int, head: memoryview) -> Decision:
+def begin_classic_produce(client: Client, size: int, head: memoryview) -> Decision:
     """A Produce begins while every topic is classic: stream it. `head` is what has come of its `size` bytes."""
     _, version, correlation_id = _HEAD.unpack_from(head)
     prefix = read_produce_prefix(head, version)
@@ -97,7 +97,7 @@ def begin_classic_produce(connection: ClientConnection, size: int, head: memoryv
             return Decision.NEED_MORE
         raise ProtocolError("a Produce request ends before its acks, or has an endless client or transactional ID")
     client_id = client_id_of_prefix(head)
-    count = _count_passing(connection, client_id)
+    count = _count_passing(client, client_id)
     stream = None
     if len(head) == size:
         count_produced(head, prefix.topics_at, version, count)
@@ -105,15 +105,15 @@ def begin_classic_produce(connection: ClientConnection, size: int, head: memoryv
         stream = ProduceStream(version, count, begins_at=_SIZE_BYTES + prefix.topics_at)
     slot = None
     if prefix.acks != 0:
-        slot = BrokerSlot(connection, PRODUCE, version, correlation_id, _rewriter(connection, client_id, version))
-    connection.begin_stream(PRODUCE, slot, stream)
+        slot = BrokerSlot(client.answers, PRODUCE, version, correlation_id, _rewriter(client, client_id, version))
+    client.begin_stream(PRODUCE, slot, stream)
     return Decision.STREAM
 
 
-def produce(connection: ClientConnection, request: Request) -> Coroutine[Any, Any, None] | None:
+def produce(client: Client, request: Request) -> Coroutine[Any, Any, None] | None:
     """Produce (API key 0) while diskless topics exist, or may."""
     parsed = parse_produce_request(request.body, request.api_version)
-    _, diskless = _split(connection, parsed)
+    _, diskless = _split(client, parsed)
     if diskless and request.api_version < LOWEST_VERSION:
         # An older broker than 4.0 (KIP-896) would put the records into a shadow's log.
         named = ", ".join(str(part.topic) for part in diskless[:NAMES_SHOWN])
@@ -121,18 +121,18 @@ def produce(connection: ClientConnection, request: Request) -> Coroutine[Any, An
             f"Produce v{request.api_version} to {named}: diskless topics take records of clients of Kafka 0.11 or newer"
         )
     if not diskless:
-        _count_produced(connection, request.client_id, parsed)
-        rewriter = _rewriter(connection, request.client_id, request.api_version)
-        connection.forward(request, rewriter, answered=parsed.acks != 0)
+        _count_produced(client, request.client_id, parsed)
+        rewriter = _rewriter(client, request.client_id, request.api_version)
+        client.forward(request, rewriter, answered=parsed.acks != 0)
         return None
-    slot = connection.open_slot(request, answered=parsed.acks != 0)
-    pending = _PendingProduce(connection, request, slot, parsed)
+    slot = client.open_slot(request, answered=parsed.acks != 0)
+    pending = _PendingProduce(client, request, slot, parsed)
     unasked = pending.accept()
     return pending.ask_then_accept(unasked) if unasked else None
 
 
-def _split(connection: ClientConnection, parsed: ProduceRequest) -> tuple[ProduceRequest, list[_DisklessPart]]:
-    topics = connection.context.topics
+def _split(client: Client, parsed: ProduceRequest) -> tuple[ProduceRequest, list[_DisklessPart]]:
+    topics = client.context.topics
     classic, diskless = [], []
     for produced in parsed.topics:
         entry = topics.find(produced.topic)
@@ -152,8 +152,8 @@ def _split(connection: ClientConnection, parsed: ProduceRequest) -> tuple[Produc
 class _PendingProduce:
     """One Produce request whose outcomes come in one by one."""
 
-    def __init__(self, connection: ClientConnection, request: Request, slot: Slot, parsed: ProduceRequest) -> None:
-        self._connection = connection
+    def __init__(self, client: Client, request: Request, slot: Slot, parsed: ProduceRequest) -> None:
+        self._client = client
         self._request = request
         self._slot = slot
         self._parsed = parsed
@@ -167,14 +167,14 @@ class _PendingProduce:
         self._kept_bytes = 0
         self._throttle_ms = 0
         self._timeout: asyncio.TimerHandle | None = None
-        self._began_s = connection.context.now()
+        self._began_s = client.context.now()
 
     async def ask_then_accept(self, unasked: dict[str, bytes]) -> None:
         """Let the brokers say what the client may write, then accept. Raises BrokerUnreachable."""
         self._start_timer()
         asked: set[str] = set()
         while unasked:
-            await rights_of(self._connection).ask(self._connection, self._request, unasked)
+            await rights_of(self._client).ask(self._client, self._request, unasked)
             if self._timed_out:
                 return
             asked.update(unasked)
@@ -188,8 +188,8 @@ class _PendingProduce:
         is classic is judged here, in the same step that forwards it: an earlier judgement may be older than a registry
         version that this proxy has acknowledged since.
         """
-        classic, diskless = _split(self._connection, self._parsed)
-        rights = rights_of(self._connection)
+        classic, diskless = _split(self._client, self._parsed)
+        rights = rights_of(self._client)
         unasked = rights.unasked({part.entry.name: part.entry.topic_id for part in diskless if part.entry is not None})
         if not set(unasked) <= set(asked):
             return unasked
@@ -199,8 +199,10 @@ class _PendingProduce:
             size -= self._forward(classic)
         if diskless:
             # Counted when it comes, not when it is answered as on brokers: what is pipelined is throttled in time.
-            quotas = self._connection.context.quotas
-            self._throttle_ms = quotas.throttle_produce(self._connection, self._request.client_id, size)
+            quotas, user = self._client.context.quotas, self._client.session.user
+            self._throttle_ms = quotas.throttle_produce(user, self._request.client_id, size)
+            if self._throttle_ms:
+                self._client.mute(self._throttle_ms / 1000)
         named: set[tuple[str | bytes, int]] = set()
         for part in diskless:
             error_code = part.error_code
@@ -234,7 +236,7 @@ class _PendingProduce:
     ) -> None:
         """A partition that the request has named before."""
         if entry is not None:
-            holds = self._connection.context.wal.holds
+            holds = self._client.context.wal.holds
             holds.refused(entry.topic_id, partition.index, producer_id_of(partition.records))
         answers[place] = PartitionProduced(partition.index, INVALID_REQUEST, error_message=_TWICE)
 
@@ -242,7 +244,7 @@ class _PendingProduce:
         self, entry: DisklessTopic, partition: PartitionProduce, answers: list[PartitionProduced], place: int
     ) -> None:
         """Check one partition's batch and give it to the WAL buffer, or answer why not."""
-        context = self._connection.context
+        context = self._client.context
         acks, version = self._parsed.acks, self._parsed.version
         try:
             rules = context.topic_defaults.rules(entry)
@@ -267,7 +269,7 @@ class _PendingProduce:
             answers[place] = PartitionProduced(partition.index, KAFKA_STORAGE_ERROR, error_message=FULL_MESSAGE)
             self._throttle_ms = max(self._throttle_ms, FULL_THROTTLE_MS)
             return
-        count_diskless(self._connection, self._request.client_id, "produce")(entry.name, header.length)
+        count_diskless(self._client, self._request.client_id, "produce")(entry.name, header.length)
         self._open += 1
         settle = partial(self._settle, answers, place, size=header.length)
         now_ms = context.wall_clock_ms()
@@ -278,21 +280,21 @@ class _PendingProduce:
         header_length = len(self._request.frame) - len(self._request.body)
         buffers: list[Buffer] = [self._request.frame[:header_length], *build_produce_request(classic)]
         size = sum(map(len, buffers))
-        _count_produced(self._connection, self._request.client_id, classic)
+        _count_produced(self._client, self._request.client_id, classic)
         expected = None
         if classic.acks != 0:
             self._open += 1
             self._classic_awaited = True
             expected = _ClassicHalf(self._request, self)
-        self._connection.send_upstream(buffers, expected)
+        self._client.send_upstream(buffers, expected)
         return size
 
     def _settle(self, answers: list[PartitionProduced], place: int, outcome: Outcome, *, size: int) -> None:
         """What became of a batch of `size` bytes."""
         error_code = outcome.error_code
         if error_code == NONE and not outcome.duplicate:
-            context = self._connection.context
-            context.stats.stored_bytes[context.racks.counted(self._connection, self._request.client_id)] += size
+            context = self._client.context
+            context.stats.stored_bytes[context.racks.counted(self._client.session, self._request.client_id)] += size
         if error_code == UNKNOWN_TOPIC_OR_PARTITION and self._parsed.version >= FIRST_TOPIC_ID:
             error_code = UNKNOWN_TOPIC_ID  # deleted meanwhile; the name may have another ID by now
         answers[place] = PartitionProduced(
@@ -324,7 +326,7 @@ class _PendingProduce:
         self._open -= 1
         if not self._open:
             self._answer()
-            self._connection.context.memory.give_back(self._kept_bytes)
+            self._client.context.memory.give_back(self._kept_bytes)
             self._kept_bytes = 0
 
     def _time_out(self) -> None:
@@ -353,7 +355,7 @@ class _PendingProduce:
             self._timeout.cancel()
         if self._slot.done:
             return
-        context = self._connection.context
+        context = self._client.context
         context.stats.produce_seconds.observe(context.now() - self._began_s)
         failed = False
         for topic in self._topics:
@@ -363,7 +365,7 @@ class _PendingProduce:
                     failed = True
         if failed and self._parsed.acks == 0:
             # As brokers do: it is all that tells the client to look where its topics are led now.
-            self._connection.close()
+            self._client.close()
         if self._parsed.acks == 0:
             self._slot.finish()
             return
@@ -372,7 +374,7 @@ class _PendingProduce:
             self._slot.fill([build_produce_response(version, self._topics, self._throttle_ms)])
             return
         body: list[Buffer] = merge_produce_response(self._classic_body, version, self._topics, self._throttle_ms)
-        rewriter = _rewriter(self._connection, self._request.client_id, version)
+        rewriter = _rewriter(self._client, self._request.client_id, version)
         self._slot.fill(rewriter(memoryview(b"".join(body))) if rewriter else body)
 
 
@@ -403,16 +405,16 @@ class _ClassicHalf:
         self._pending.classic_lost()
 
 
-def _rewriter(connection: ClientConnection, client_id: str | None, version: int) -> _Rewrite | None:
+def _rewriter(client: Client, client_id: str | None, version: int) -> _Rewrite | None:
     """New leaders come with their addresses from v10 on (KIP-951)."""
     if version < _FIRST_NODE_ENDPOINTS_VERSION:
         return None
-    return lambda body: rewrite_node_endpoints(PRODUCE, body, version, address_of(connection, client_id))
+    return lambda body: rewrite_node_endpoints(PRODUCE, body, version, address_of(client, client_id))
 
 
-def _count_passing(connection: ClientConnection, client_id: str | None) -> CountTopic:
+def _count_passing(client: Client, client_id: str | None) -> CountTopic:
     """Counts records that stream through while every topic is classic, and remembers which topics those are."""
-    count, remember = count_classic(connection, client_id, "produce"), connection.context.topics.passed
+    count, remember = count_classic(client, client_id, "produce"), client.context.topics.passed
 
     def counted(topic: str | bytes, size: int) -> None:
         remember(topic)
@@ -421,8 +423,8 @@ def _count_passing(connection: ClientConnection, client_id: str | None) -> Count
     return counted
 
 
-def _count_produced(connection: ClientConnection, client_id: str | None, classic: ProduceRequest) -> None:
+def _count_produced(client: Client, client_id: str | None, classic: ProduceRequest) -> None:
     """Records of classic topics, by topic, between the client's rack and the broker's."""
-    count = count_classic(connection, client_id, "produce")
+    count = count_classic(client, client_id, "produce")
     for topic, partitions, _ in classic.topics:
         count(topic, sum(len(partition.records) for partition in partitions if partition.records is not None))

@@ -36,47 +36,50 @@ from proxy.wire.metadata import (
 from proxy.wire.steps import Rewrite, Steps, at_once, begin
 
 if TYPE_CHECKING:
+    from proxy.client.client import Client
     from proxy.client.slots import Slot
-    from proxy.connection.connection import ClientConnection
+    from proxy.routing.fleet import Fleet
+    from proxy.routing.leaders import LeaderChoice
     from proxy.wire.partition_leaders import Leaders
     from proxy.wire.primitives import Buffer
 
 AddressOf = Callable[[int], "tuple[str, int] | None"]
 
 
-def address_of(connection: ClientConnection, client_id: str | None, rack: str | None = None) -> AddressOf:
+def address_of(client: Client, client_id: str | None, rack: str | None = None) -> AddressOf:
     """What a client is told as the address of each broker; None for one that no listener stands for.
 
     `rack` is what the request itself says.
     """
-    context = connection.context
-    listener, listeners = context.fleet.listener, connection.listeners
-    rack = rack or context.racks.of(connection, client_id)
-    client = client_key(connection.host, client_id)
-    return lambda node_id: listener(node_id, rack, client, listeners)
+    context = client.context
+    listener, listeners = context.fleet.listener, client.session.listeners
+    rack = rack or context.racks.of(client.session, client_id)
+    key = client_key(client.session.host, client_id)
+    return lambda node_id: listener(node_id, rack, key, listeners)
 
 
 def diskless_leaders(
-    connection: ClientConnection, client_id: str | None, rack: str | None = None, *, metadata: bool
+    client: Client, client_id: str | None, rack: str | None = None, *, metadata: bool
 ) -> Leaders | None:
     """Who leads diskless partitions for this client (`LeaderChoice.leaders`); None where no broker lives."""
-    context = connection.context
-    view = context.cluster.view.with_address(address_of(connection, client_id, rack))
+    context = client.context
+    view = context.cluster.view.with_address(address_of(client, client_id, rack))
     live = tuple(sorted(view.brokers))
-    rack = rack or context.racks.of(connection, client_id)
+    rack = rack or context.racks.of(client.session, client_id)
     in_rack = tuple(node for node in live if view.brokers[node].rack == rack)
     racks = tuple(view.brokers[node].rack for node in live)
-    client = client_key(connection.host, client_id)
-    return context.leader_choice.leaders(client, live, in_rack, metadata=metadata, racks=racks)
+    key = client_key(client.session.host, client_id)
+    choice: LeaderChoice = context.leader_choice
+    return choice.leaders(key, live, in_rack, metadata=metadata, racks=racks)
 
 
-def metadata(connection: ClientConnection, request: Request) -> Coroutine[Any, Any, None] | None:
+def metadata(client: Client, request: Request) -> Coroutine[Any, Any, None] | None:
     """Metadata (API key 3), all versions. What it would create on the way may have to be diskless: `auto_creation`."""
-    context, version, client_id = connection.context, request.api_version, request.client_id
+    context, version, client_id = client.context, request.api_version, request.client_id
     proposed, rack = version >= FIRST_RACK_ID, None
     if proposed:
         body, rack = build_lower_metadata_request(request.body, version)
-        context.racks.learn(connection, client_id, rack)
+        context.racks.learn(client.session, client_id, rack)
 
     def rewrite(answer: memoryview) -> Steps[list[Buffer]]:
         if version >= 1:
@@ -84,51 +87,51 @@ def metadata(connection: ClientConnection, request: Request) -> Coroutine[Any, A
         return rewrite_metadata_response.steps(
             answer,
             version,
-            address_of=address_of(connection, client_id, rack),
-            is_diskless=_is_diskless(connection),
-            leaders=diskless_leaders(connection, client_id, rack, metadata=True),
-            lifelines=_lifelines(connection, client_id, rack),
+            address_of=address_of(client, client_id, rack),
+            is_diskless=_is_diskless(client),
+            leaders=diskless_leaders(client, client_id, rack, metadata=True),
+            lifelines=_lifelines(client, client_id, rack),
         )
 
     looking = begin(auto_creation.creating_request.steps(context, request.body, version))
     if isinstance(looking, Generator) and not proposed:
-        return _create_or_forward(connection, request, connection.open_slot(request), looking, rewrite)
+        return _create_or_forward(client, request, client.open_slot(request), looking, rewrite)
     creating = at_once(looking) if isinstance(looking, Generator) else looking
     if creating is not None and (
         version < auto_creation.FIRST_FLAG_VERSION or not auto_creation.is_all_known(context, creating)
     ):
-        return auto_creation.answer(connection, request, connection.open_slot(request), creating, rewrite)
+        return auto_creation.answer(client, request, client.open_slot(request), creating, rewrite)
     if creating is not None:
         body = auto_creation.without_creation(creating)
     if proposed:
-        _forward_lower(connection, request, body, rewrite)
+        _forward_lower(client, request, body, rewrite)
     elif creating is not None:
-        connection.forward(request.with_body(body), rewrite)
+        client.forward(request.with_body(body), rewrite)
     else:
-        connection.forward(request, rewrite)
+        client.forward(request, rewrite)
     return None
 
 
 async def _create_or_forward(
-    connection: ClientConnection,
+    client: Client,
     request: Request,
     slot: Slot,
     looking: Steps[MetadataRequest | None],
     rewrite: Rewrite,
 ) -> None:
     """Answer a Metadata that names very much, in turns with other work. Raises BrokerUnreachable and ProtocolError."""
-    context, version = connection.context, request.api_version
+    context, version = client.context, request.api_version
     creating = await context.turns.run(looking)
     if creating is not None:
         known = await context.turns.run(auto_creation.is_all_known.steps(context, creating))
         if version < auto_creation.FIRST_FLAG_VERSION or not known:
-            await auto_creation.answer(connection, request, slot, creating, rewrite)
+            await auto_creation.answer(client, request, slot, creating, rewrite)
             return
         request = request.with_body(await context.turns.run(auto_creation.without_creation.steps(creating)))
-    connection.forward_opened(request, slot, rewrite)
+    client.forward_opened(request, slot, rewrite)
 
 
-def describe_topic_partitions(connection: ClientConnection, request: Request) -> None:
+def describe_topic_partitions(client: Client, request: Request) -> None:
     """DescribeTopicPartitions (API key 75): the same leaders as Metadata; it carries no address.
 
     Limits and cursor are the broker's, and so are the partitions of each page.
@@ -136,62 +139,63 @@ def describe_topic_partitions(connection: ClientConnection, request: Request) ->
     version, client_id, rack = request.api_version, request.client_id, None
     if version >= topic_partitions.FIRST_RACK_ID:
         body, rack = topic_partitions.build_lower_request(request.body)
-        connection.context.racks.learn(connection, client_id, rack)
+        client.context.racks.learn(client.session, client_id, rack)
 
     def rewrite(answer: memoryview) -> list[Buffer] | Steps[list[Buffer]]:
-        leaders = diskless_leaders(connection, client_id, rack, metadata=False)
-        is_diskless = _is_diskless(connection)
+        leaders = diskless_leaders(client, client_id, rack, metadata=False)
+        is_diskless = _is_diskless(client)
         if leaders is None or is_diskless is None:
             return [answer]
         return topic_partitions.rewrite_response.steps(answer, version, is_diskless, leaders)
 
     if version >= topic_partitions.FIRST_RACK_ID:
-        _forward_lower(connection, request, body, rewrite)
+        _forward_lower(client, request, body, rewrite)
     else:
-        connection.forward(request, rewrite)
+        client.forward(request, rewrite)
 
 
-def find_coordinator(connection: ClientConnection, request: Request) -> None:
+def find_coordinator(client: Client, request: Request) -> None:
     """FindCoordinator (API key 10): group and transaction coordinators are the brokers' own, behind our addresses."""
-    connection.forward(request, _addresses(endpoints.rewrite_find_coordinator.steps, connection, request))
+    client.forward(request, _addresses(endpoints.rewrite_find_coordinator.steps, client, request))
 
 
-def describe_cluster(connection: ClientConnection, request: Request) -> None:
+def describe_cluster(client: Client, request: Request) -> None:
     """DescribeCluster (API key 60)."""
-    connection.forward(request, _addresses(endpoints.rewrite_describe_cluster, connection, request))
+    client.forward(request, _addresses(endpoints.rewrite_describe_cluster, client, request))
 
 
 def _addresses(
     walk: Callable[[memoryview, int, AddressOf], list[Buffer] | Steps[list[Buffer]]],
-    connection: ClientConnection,
+    client: Client,
     request: Request,
 ) -> Rewrite:
-    return lambda body: walk(body, request.api_version, address_of(connection, request.client_id))
+    return lambda body: walk(body, request.api_version, address_of(client, request.client_id))
 
 
-def _is_diskless(connection: ClientConnection) -> IsDiskless | None:
+def _is_diskless(client: Client) -> IsDiskless | None:
     """None where no topic is."""
-    topics = connection.context.topics
+    topics = client.context.topics
     return topics.is_diskless if topics.all() else None
 
 
-def _lifelines(connection: ClientConnection, client_id: str | None, rack: str | None) -> list[Broker]:
+def _lifelines(client: Client, client_id: str | None, rack: str | None) -> list[Broker]:
     """Proxies of other racks that the client is to know as further brokers."""
-    context = connection.context
+    context = client.context
     count = context.settings.fleet.lifelines
     if not count:
         return []
     # Any proxy must find the client's rack by what it says, or a client that asks a lifeline would move to its rack.
-    rack = rack or context.racks.on_any_proxy(connection, client_id)
+    rack = rack or context.racks.on_any_proxy(client.session, client_id)
     if rack is None:
         return []
-    client = client_key(connection.host, client_id)
-    return context.fleet.lifelines(rack, client, connection.listeners, context.cluster.view.brokers)[:count]
+    key = client_key(client.session.host, client_id)
+    fleet: Fleet = context.fleet
+    return fleet.lifelines(rack, key, client.session.listeners, context.cluster.view.brokers)[:count]
 
 
-def _forward_lower(connection: ClientConnection, request: Request, body: bytes, rewrite: Rewrite) -> None:
+def _forward_lower(client: Client, request: Request, body: bytes, rewrite: Rewrite) -> None:
     """Ask the broker with another body, in the highest version that brokers know."""
     frame, version = request.frame, API_TABLE[request.api_key].highest_version
     header = frame[:2].tobytes() + version.to_bytes(2, "big") + frame[4 : len(frame) - len(request.body)].tobytes()
-    slot = BrokerSlot(connection, request.api_key, request.api_version, request.correlation_id, rewrite)
-    connection.forward_slot(request._replace(frame=memoryview(header + body)), slot)
+    slot = BrokerSlot(client.answers, request.api_key, request.api_version, request.correlation_id, rewrite)
+    client.forward_slot(request._replace(frame=memoryview(header + body)), slot)

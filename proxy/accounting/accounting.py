@@ -11,34 +11,32 @@ from typing import TYPE_CHECKING, Literal
 from proxy.routing.racks import borders
 
 if TYPE_CHECKING:
-    from proxy.connection.connection import ClientConnection
+    from proxy.client.client import Client
     from proxy.wire.topic_walk import CountTopic
 
 Kind = Literal["classic", "diskless"]
 Direction = Literal["produce", "fetch"]
 
 
-def count_classic(connection: ClientConnection, client_id: str | None, direction: Direction) -> CountTopic:
+def count_classic(client: Client, client_id: str | None, direction: Direction) -> CountTopic:
     """Counts records of classic topics that go between a client and the broker that its listener stands for."""
-    serving_rack = connection.context.cluster.rack_of(connection.node_id)
-    return _count(connection, client_id, "classic", direction, serving_rack)
+    serving_rack = client.context.cluster.rack_of(client.session.node_id)
+    return _count(client, client_id, "classic", direction, serving_rack)
 
 
-def count_diskless(connection: ClientConnection, client_id: str | None, direction: Direction) -> CountTopic:
+def count_diskless(client: Client, client_id: str | None, direction: Direction) -> CountTopic:
     """Counts records of diskless topics: this proxy's rack serves them."""
-    return _count(connection, client_id, "diskless", direction, connection.context.settings.rack)
+    return _count(client, client_id, "diskless", direction, client.context.settings.rack)
 
 
-def count_fetched(connection: ClientConnection, client_id: str | None, kind: Kind, serving_rack: str) -> CountTopic:
+def count_fetched(client: Client, client_id: str | None, kind: Kind, serving_rack: str) -> CountTopic:
     """Counts records of an answer that the proxy has put together; `serving_rack` is where it had them from."""
-    return _count(connection, client_id, kind, "fetch", serving_rack)
+    return _count(client, client_id, kind, "fetch", serving_rack)
 
 
-def _count(
-    connection: ClientConnection, client_id: str | None, kind: Kind, direction: Direction, serving_rack: str
-) -> CountTopic:
-    context = connection.context
-    client_rack = context.racks.counted(connection, client_id)
+def _count(client: Client, client_id: str | None, kind: Kind, direction: Direction, serving_rack: str) -> CountTopic:
+    context = client.context
+    client_rack = context.racks.counted(client.session, client_id)
     count = partial(context.stats.count_records, kind, direction, client_rack, serving_rack)
     own_rack = context.settings.rack
     if client_rack == serving_rack == own_rack:
@@ -48,7 +46,7 @@ def _count(
         return count
 
     def counted(topic: str | bytes, size: int) -> None:
-        connection.crossed_bytes += times * size
+        client.session.crossed_bytes += times * size
         count(topic, size)
 
     return counted

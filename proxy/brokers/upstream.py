@@ -12,7 +12,7 @@ import ssl
 import struct
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, cast
 
 import structlog
 
@@ -23,6 +23,7 @@ from proxy.wire.header import request_header, response_header_length
 from proxy.wire.primitives import Buffer
 
 if TYPE_CHECKING:
+    from proxy.client.expected import Awaiting, Expected
     from proxy.process.memory import MemoryBudget
 
 log = structlog.get_logger()
@@ -34,33 +35,6 @@ _OWN_CORRELATION_ID = 0x6B696F
 
 class BrokerUnreachable(Exception):
     """The broker did not accept the connection, or ended it before it answered."""
-
-
-class Expected(Protocol):
-    """The receiver of a broker's next answer."""
-
-    @property
-    def correlation_id(self) -> int | None:
-        """None if the answer has no header (a SASL token of the oldest clients)."""
-
-    def response_begins(self, size: int) -> Decision:
-        """Hold it whole, stream it, or wait until the reader is resumed."""
-
-    def response_held(self, frame: memoryview) -> None:
-        """The whole answer, from its correlation ID on."""
-
-    def response_part(self, part: memoryview, last: bool) -> None:
-        """The next bytes of a streamed answer; the first part begins with the frame's size."""
-
-    def response_lost(self) -> None:
-        """The connection ended first."""
-
-
-class Awaiting(Expected, Protocol):
-    """Waits for the answer to a question of the proxy's own."""
-
-    answer: asyncio.Future[memoryview]
-    """The whole answer; BrokerUnreachable or ConnectionError if none comes."""
 
 
 class BrokerConnection(asyncio.Protocol):

@@ -15,13 +15,9 @@ import base64
 import json
 import re
 from collections import deque
-from typing import TYPE_CHECKING
 
 from proxy.protocol.errors import NONE
 from proxy.wire.sasl import TOKENS_OF_CLIENT
-
-if TYPE_CHECKING:
-    from proxy.connection.connection import ClientConnection
 
 ANONYMOUS = "ANONYMOUS"
 """The user of a client that does not authenticate (KafkaPrincipal.ANONYMOUS)."""
@@ -98,19 +94,3 @@ class SaslObserver:
         claims = json.loads(base64.urlsafe_b64decode(parts[1] + b"=" * (-len(parts[1]) % 4)))
         subject = claims.get(self._sub_claim_name) if isinstance(claims, dict) else None
         return subject if isinstance(subject, str) else UNKNOWN_USER
-
-
-def observer_of(connection: ClientConnection) -> SaslObserver:
-    """The observer of a connection that authenticates."""
-    observer = connection.remembered.get(SaslObserver)
-    if observer is None:
-        observer = SaslObserver(connection.context.settings.sasl_oauthbearer_sub_claim_name)
-        connection.remembered[SaslObserver] = observer
-    assert isinstance(observer, SaslObserver)
-    return observer
-
-
-def user_of(connection: ClientConnection) -> str:
-    """The user of the client behind a connection, as the brokers' quotas name it."""
-    observer = connection.remembered.get(SaslObserver)
-    return observer.user if isinstance(observer, SaslObserver) else ANONYMOUS

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
+from proxy.client.session import SessionKey
 from proxy.coordinator.interface_registry import NO_TOPIC_ID
 from proxy.protocol.api_keys import METADATA
 from proxy.protocol.errors import NONE, TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_OR_PARTITION
@@ -17,8 +18,8 @@ from proxy.wire.errors import ProtocolError
 from proxy.wire.metadata import build_metadata_request, metadata_topics
 
 if TYPE_CHECKING:
+    from proxy.client.client import Client
     from proxy.client.request import Request
-    from proxy.connection.connection import ClientConnection
 
 READ = 1 << 3
 WRITE = 1 << 4
@@ -93,7 +94,7 @@ class Rights:
         """Whether the brokers should have been asked again so long ago."""
         return self._now() >= self._known.get(topic, _NEVER).until_s + for_s
 
-    async def ask(self, connection: ClientConnection, request: Request, topics: Mapping[str, bytes]) -> None:
+    async def ask(self, client: Client, request: Request, topics: Mapping[str, bytes]) -> None:
         """Let the brokers say it of topics, IDs by name. Raises BrokerUnreachable and ProtocolError.
 
         The client's broker may be the last one to hear of a topic that has just been created. It is given a moment:
@@ -103,7 +104,7 @@ class Rights:
         until_s, pause_s = self._now() + _HEARD_OF_WITHIN_S, _HEARD_OF_POLL_S
         missing = dict(topics)
         while True:
-            await self._ask(connection, request, missing)
+            await self._ask(client, request, missing)
             missing = {name: topic_id for name, topic_id in missing.items() if self._is_missing(name, topic_id)}
             now_s = self._now()
             if not missing or now_s >= until_s:
@@ -113,9 +114,9 @@ class Rights:
         for name, topic_id in missing.items():
             self._known[name] = _Known(now_s + _MISSING_KEPT_S, UNKNOWN_TOPIC_OR_PARTITION, 0, topic_id)
 
-    async def _ask(self, connection: ClientConnection, request: Request, topics: Mapping[str, bytes]) -> None:
+    async def _ask(self, client: Client, request: Request, topics: Mapping[str, bytes]) -> None:
         body = build_metadata_request(_VERSION, list(topics), topic_authorized_operations=True)
-        answer = await connection.ask(request, METADATA, _VERSION, body)
+        answer = await client.ask(request, METADATA, _VERSION, body)
         now_s = self._now()
         for name, topic_id in topics.items():
             self._known[name] = _Known(now_s, UNKNOWN_TOPIC_OR_PARTITION, 0, topic_id)
@@ -141,14 +142,14 @@ class Rights:
         self._limit = max(_MAX_KNOWN, 2 * len(self._known))
 
 
-async def confirmed(connection: ClientConnection, request: Request, topic: str, operation: int) -> bool:
+async def confirmed(client: Client, request: Request, topic: str, operation: int) -> bool:
     """Ask the brokers now, also about a topic that they don't have; True if they confirm the right.
 
     Brokers tell the operations of every name that the client may describe, whether there is such a topic or not
     (`KafkaApis.handleTopicMetadataRequest`). Raises BrokerUnreachable.
     """
     body = build_metadata_request(_VERSION, [topic], topic_authorized_operations=True)
-    answer = await connection.ask(request, METADATA, _VERSION, body)
+    answer = await client.ask(request, METADATA, _VERSION, body)
     try:
         return any(
             one.name == topic and one.authorized_operations & operation for one in metadata_topics(answer, _VERSION)
@@ -157,12 +158,14 @@ async def confirmed(connection: ClientConnection, request: Request, topic: str, 
         return False
 
 
-def rights_of(connection: ClientConnection) -> Rights:
-    """The rights that a connection remembers."""
-    rights = connection.remembered.get(Rights)
+RIGHTS = SessionKey[Rights]("rights")
+
+
+def rights_of(client: Client) -> Rights:
+    """Return the rights that a client's session keeps."""
+    rights = client.session.get(RIGHTS)
     if rights is None:
-        context = connection.context
+        context = client.context
         rights = Rights(context.settings.authorization_cache_ms / 1000, context.now)
-        connection.remembered[Rights] = rights
-    assert isinstance(rights, Rights)
+        client.session[RIGHTS] = rights
     return rights

@@ -7,9 +7,9 @@ a connection's answers keep Kafka's order whoever gives them, and diskless produ
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Coroutine, Generator
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from proxy.protocol.apis import response_is_flexible
 from proxy.wire.errors import ProtocolError
@@ -17,10 +17,9 @@ from proxy.wire.fetch_stream import FetchEndpointStream, count_plain
 from proxy.wire.frames import Decision
 from proxy.wire.header import response_header, response_header_length
 from proxy.wire.primitives import Buffer
-from proxy.wire.steps import Rewrite, Steps, begin
+from proxy.wire.steps import Result, Rewrite, Steps, begin
 
 if TYPE_CHECKING:
-    from proxy.connection.connection import ClientConnection
     from proxy.wire.metadata import AddressOf
     from proxy.wire.topic_walk import CountTopic
 
@@ -32,24 +31,52 @@ _TAGGED_HEAD_BYTES = 9
 """The same with the empty tagged fields of response header v1."""
 
 
+class AnswerQueue(Protocol):
+    """The answers of one client in the order of its requests, as the slots in the queue see it."""
+
+    def is_head(self, slot: Slot) -> bool:
+        """Return whether no earlier answer is due."""
+
+    def may_hold_response(self, size: int) -> bool:
+        """Return whether one more answer may wait for earlier ones."""
+
+    def hold_response(self, slot: Slot) -> None:
+        """Count a whole answer that waits for its turn."""
+
+    def write(self, part: Buffer) -> None:
+        """Write bytes of the head's answer at once."""
+
+    def slot_finished(self, slot: Slot) -> None:
+        """Flush: a slot has all of its answer, or never will have it."""
+
+    def go_on(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do work for an answer until it ends, or the client's connection does. The work raises nothing."""
+
+    async def in_turns(self, steps: Steps[Result]) -> Result:
+        """Do long work in turns with other work, and return its result."""
+
+    def broker_answer_unreadable(self, slot: Slot, error: Exception) -> None:
+        """End the client: the broker's answer can't be rewritten, and must not pass as it is."""
+
+
 class Slot:
     """The place of one answer. `charge_bytes` of the memory budget are given back when it is finished."""
 
     __slots__ = (
+        "answers",
         "api_key",
         "api_version",
         "began_s",
         "buffers",
         "charge_bytes",
-        "connection",
         "correlation_id",
         "done",
         "let_go",
         "lost",
     )
 
-    def __init__(self, connection: ClientConnection, api_key: int, api_version: int, correlation_id: int) -> None:
-        self.connection = connection
+    def __init__(self, answers: AnswerQueue, api_key: int, api_version: int, correlation_id: int) -> None:
+        self.answers = answers
         self.api_key = api_key
         self.api_version = api_version
         self.correlation_id = correlation_id
@@ -69,20 +96,20 @@ class Slot:
         header = response_header(self.api_key, self.api_version, self.correlation_id)
         size = len(header) + sum(map(len, body))
         self.buffers = [_SIZE.pack(size) + header, *body]
-        self.connection.hold_response(self)
+        self.answers.hold_response(self)
         self.finish()
 
     def fill_frame(self, frame: Buffer) -> None:
         """An answer of the broker's that has no header (a SASL token of the oldest clients)."""
         self.buffers = [_SIZE.pack(len(frame)), frame]
-        self.connection.hold_response(self)
+        self.answers.hold_response(self)
         self.finish()
 
     def finish(self) -> None:
         """Nothing more comes; give memory back and flush."""
         if not self.done:
             self.done = True
-            self.connection.slot_finished(self)
+            self.answers.slot_finished(self)
 
     def lose(self) -> None:
         """There will be no answer: the connection ends when it is this slot's turn."""
@@ -92,7 +119,7 @@ class Slot:
 
 
 class BrokerSlot(Slot):
-    """A slot that the broker fills; it is also what the broker connection expects (`upstream.Expected`).
+    """A slot that the broker fills; it is also what the broker connection expects (`expected.Expected`).
 
     `rewrite`, where given, turns the answer's body into what the client gets; such an answer is held whole.
     """
@@ -101,24 +128,24 @@ class BrokerSlot(Slot):
 
     def __init__(
         self,
-        connection: ClientConnection,
+        answers: AnswerQueue,
         api_key: int,
         api_version: int,
         correlation_id: int,
         rewrite: Rewrite | None = None,
     ) -> None:
-        super().__init__(connection, api_key, api_version, correlation_id)
+        super().__init__(answers, api_key, api_version, correlation_id)
         self._rewrite = rewrite
 
     def response_begins(self, size: int) -> Decision:
         """Streamed when nothing is ahead of it."""
-        if self.connection.is_head(self):
+        if self.answers.is_head(self):
             return Decision.STREAM if self._rewrite is None else Decision.HOLD
-        return Decision.HOLD if self.connection.may_hold_response(size) else Decision.WAIT
+        return Decision.HOLD if self.answers.may_hold_response(size) else Decision.WAIT
 
     def response_part(self, part: memoryview, last: bool) -> None:
         """Bytes for the client, at once."""
-        self.connection.write(part)
+        self.answers.write(part)
         if last:
             self.finish()
 
@@ -133,23 +160,23 @@ class BrokerSlot(Slot):
                 if isinstance(body, Generator):
                     body = begin(body)
             except Exception as error:
-                self.connection.broker_answer_unreadable(self, error)
+                self.answers.broker_answer_unreadable(self, error)
                 return
             if isinstance(body, Generator):
-                self.connection.go_on(self._rewrite_in_turns(frame[:at], body))
+                self.answers.go_on(self._rewrite_in_turns(frame[:at], body))
                 return
             self.buffers = [_SIZE.pack(at + sum(map(len, body))), frame[:at], *body]
-        self.connection.hold_response(self)
+        self.answers.hold_response(self)
         self.finish()
 
     async def _rewrite_in_turns(self, header: memoryview, steps: Steps[list[Buffer]]) -> None:
         try:
-            body = await self.connection.context.turns.run(steps)
+            body = await self.answers.in_turns(steps)
         except Exception as error:
-            self.connection.broker_answer_unreadable(self, error)
+            self.answers.broker_answer_unreadable(self, error)
             return
         self.buffers = [_SIZE.pack(len(header) + sum(map(len, body))), header, *body]
-        self.connection.hold_response(self)
+        self.answers.hold_response(self)
         self.finish()
 
     def response_lost(self) -> None:
@@ -167,14 +194,14 @@ class StreamedFetchSlot(BrokerSlot):
 
     def __init__(
         self,
-        connection: ClientConnection,
+        answers: AnswerQueue,
         api_key: int,
         api_version: int,
         correlation_id: int,
         address_of: AddressOf,
         count: CountTopic,
     ) -> None:
-        super().__init__(connection, api_key, api_version, correlation_id)
+        super().__init__(answers, api_key, api_version, correlation_id)
         self._address_of = address_of
         self._count = count
         self._stream: FetchEndpointStream | None = None
@@ -195,17 +222,17 @@ class StreamedFetchSlot(BrokerSlot):
         else:
             passes = not last and stream.is_within_records(part)
         if passes:
-            self.connection.write(part)
+            self.answers.write(part)
             if last:
                 self.finish()
             return
         try:
             for buffer in self._through(part):
-                self.connection.write(buffer)
+                self.answers.write(buffer)
             if last:
                 self._end()
         except ProtocolError as error:
-            self.connection.broker_answer_unreadable(self, error)
+            self.answers.broker_answer_unreadable(self, error)
             return
         if last:
             self.finish()
@@ -219,9 +246,9 @@ class StreamedFetchSlot(BrokerSlot):
                 self.buffers = [*self._through(memoryview(_SIZE.pack(len(frame)))), *self._through(frame)]
                 self._end()
             except ProtocolError as error:
-                self.connection.broker_answer_unreadable(self, error)
+                self.answers.broker_answer_unreadable(self, error)
                 return
-        self.connection.hold_response(self)
+        self.answers.hold_response(self)
         self.finish()
 
     def finish(self) -> None:

@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 import structlog
 
-from proxy.brokers.upstream import Awaiting, BrokerConnection, BrokerUnreachable, Expected
+from proxy.brokers.upstream import BrokerConnection, BrokerUnreachable
 from proxy.client.authentication import Authentication
 from proxy.client.request import Request
-from proxy.client.slots import BrokerSlot, Slot
+from proxy.client.session import Session
+from proxy.client.slots import AnswerQueue, BrokerSlot, Slot
 from proxy.connection.charges import Charges
 from proxy.connection.gate import (
     ANSWERS_WAIT,
@@ -44,10 +45,11 @@ from proxy.wire.errors import ProtocolError
 from proxy.wire.frames import Decision, FrameReader
 from proxy.wire.header import parse_request_header
 from proxy.wire.primitives import Buffer
-from proxy.wire.steps import Rewrite
+from proxy.wire.steps import Result, Rewrite, Steps
 
 if TYPE_CHECKING:
     from proxy.assembly.context import Context
+    from proxy.client.expected import Awaiting, Expected
     from proxy.config import Listeners
     from proxy.wire.produce_stream import ProduceStream
 
@@ -69,26 +71,25 @@ lost where nobody hears of the answer. The newer heartbeats may be a leave."""
 class ClientConnection(asyncio.Protocol):
     """A client, its requests, and its one connection to the broker that the listener stands for.
 
-    `listeners` is the range of ports that it came in by, `node_id` the broker's that its port stands for; None on the
-    bootstrap port, where any live one serves.
+    It is the `Client` of the handlers, and the `AnswerQueue` of their slots.
     """
 
     def __init__(self, context: Context, listeners: Listeners, node_id: int | None) -> None:
         self.context = context
-        self.listeners = listeners
-        self.node_id = node_id
-        self.host = ""
-        self.client_id: str | None = None
-        """Of the last request that was held; clients begin with such a one."""
-        self.software = ""
-        """Name and version, as an ApiVersions v3 or newer said them."""
+        limits = context.settings.limits
+        self._authentication = Authentication(
+            context.settings.brokers.with_sasl,
+            context.now,
+            max_bytes=limits.max_unauthenticated_request_bytes,
+            max_requests=limits.max_unauthenticated_requests,
+        )
+        self.session = Session(listeners, node_id, self._authentication)
+        self.answers: AnswerQueue = self
         self.opened_ms = 0
         """Since 1970; 0 before there is a client."""
         self.requests = 0
         self.received_bytes = 0
         self.sent_bytes = 0
-        self.crossed_bytes = 0
-        """Of its records, for each time that they cross racks; counted by `accounting`."""
         self.upstream: BrokerConnection | None = None
         self.stands_in = False
         """Whether `upstream` leads to another broker than the listener's, which is down (`stand_in`)."""
@@ -99,17 +100,8 @@ class ClientConnection(asyncio.Protocol):
         self._tried_own_s = float("-inf")
         """Time of the last attempt to return from a broker that stands in."""
         self.last_active_s = context.now()
-        self.remembered: dict[Any, Any] = {}
-        """What handlers keep for the life of the connection, under keys of their own."""
         self._looked_through: ProduceStream | None = None
         """The request that streams, where its records are counted as they pass."""
-        limits = context.settings.limits
-        self.authentication = Authentication(
-            context.settings.brokers.with_sasl,
-            context.now,
-            max_bytes=limits.max_unauthenticated_request_bytes,
-            max_requests=limits.max_unauthenticated_requests,
-        )
         self._max_in_flight = limits.max_in_flight_requests
         self._max_held_response_bytes = limits.max_response_bytes_per_connection
         self._transport: asyncio.Transport | None = None
@@ -151,7 +143,7 @@ class ClientConnection(asyncio.Protocol):
             # What comes while reading is paused stays with the system: TLS that hears of the end forgets what it holds.
             cast(Any, transport).set_read_buffer_limits(high=1)
         peer = transport.get_extra_info("peername")
-        self.host = str(peer[0]) if isinstance(peer, tuple) else ""
+        self.session.host = str(peer[0]) if isinstance(peer, tuple) else ""
         self.opened_ms = time.time_ns() // 1_000_000
         self._admitted = self.context.connections.admit(self)
         if self._admitted:
@@ -235,7 +227,7 @@ class ClientConnection(asyncio.Protocol):
         """A request begins: hold it for its handler, or stream it to the broker."""
         self.frame_began_s = self.context.now()
         # A frame that waited for memory begins a second time.
-        self._token = (self._charges.granted and self._token) or self.authentication.takes_token(size, head)
+        self._token = (self._charges.granted and self._token) or self._authentication.takes_token(size, head)
         if self._token:
             return self._hold(size)
         if size < _HEAD_BYTES:
@@ -253,7 +245,7 @@ class ClientConnection(asyncio.Protocol):
             raise ProtocolError(
                 f"{api.name} v{api_version} was not offered, only v{api.lowest_version} to v{api.highest_version}"
             )
-        self.authentication.admit(api_key, size)
+        self._authentication.admit(api_key, size)
         if self.stands_in:
             if api_key not in ANY_BROKER:
                 self.drain()
@@ -284,7 +276,7 @@ class ClientConnection(asyncio.Protocol):
         request = Request(header.api_key, header.api_version, header.correlation_id, header.client_id, frame, body)
         self.context.stats.count_request(request.api_key)
         self.requests += 1
-        self.client_id = header.client_id
+        self.session.client_id = header.client_id
         self._opened = None
         waiting = self.context.handlers[request.api_key](self, request)
         slot = self._opened
@@ -410,7 +402,7 @@ class ClientConnection(asyncio.Protocol):
             raise BrokerUnreachable("the client's broker is down, and another one must not answer for it")
         if self.upstream is None:
             raise BrokerUnreachable("the client's connection is ending")
-        if self.authentication.under_way:
+        if self._authentication.under_way:
             # The broker would take it for a token, and close the connection.
             raise BrokerUnreachable("the client is authenticating")
         upstream = self.upstream
@@ -426,6 +418,22 @@ class ClientConnection(asyncio.Protocol):
                 if self.upstream is upstream:
                     raise
             upstream = self.upstream
+
+    async def exchange_token(self, token: bytes) -> memoryview:
+        """Send a SASL token without header to the broker, and return its answer. Raises BrokerUnreachable."""
+        if self.upstream is None:
+            raise BrokerUnreachable("the client's connection is ending")
+        return await self.upstream.exchange_token(token)
+
+    @property
+    def upstream_bytes(self) -> int:
+        """Bytes received from the client's broker so far; 0 without a broker connection."""
+        return 0 if self.upstream is None else self.upstream.bytes_received
+
+    def resume_upstream(self) -> None:
+        """Go on reading from the client's broker, after an answer had to wait for memory."""
+        if self.upstream is not None:
+            self.upstream.resume_reading()
 
     def mute(self, seconds: float) -> None:
         """Look at no further request for so long (KIP-219); what is answered goes out, and a drain does not wait."""
@@ -479,6 +487,10 @@ class ClientConnection(asyncio.Protocol):
         """Do work for an answer until it ends, or the connection does. It raises nothing."""
         self._start(work)
 
+    async def in_turns(self, steps: Steps[Result]) -> Result:
+        """Do long work in turns with other work, and return its result."""
+        return await self.context.turns.run(steps)
+
     def broker_answer_unreadable(self, slot: Slot, error: Exception) -> None:
         """The broker's answer can't be rewritten, and may not pass as it is: end the connection."""
         api = apis.API_TABLE[slot.api_key]
@@ -499,6 +511,11 @@ class ClientConnection(asyncio.Protocol):
         """The client's, as `host:port`."""
         peer = self._transport.get_extra_info("peername") if self._transport is not None else None
         return f"{self.host}:{peer[1]}" if isinstance(peer, tuple) else self.host
+
+    @property
+    def host(self) -> str:
+        """The client's IP address."""
+        return self.session.host
 
     @property
     def busy(self) -> bool:
@@ -592,7 +609,7 @@ class ClientConnection(asyncio.Protocol):
         try:
             others, own = bool(self.context.topics.all()), not self._was_just_made_again
             upstream, failure = await reach(
-                self.context.cluster, self.node_id, self._new_upstream, others=others, own=own
+                self.context.cluster, self.session.node_id, self._new_upstream, others=others, own=own
             )
         except BrokerUnreachable as error:
             self.context.connections.broker_unreachable(self, error)
@@ -625,7 +642,7 @@ class ClientConnection(asyncio.Protocol):
         A client that authenticated (SASL) has to do so with its own broker, on its next connection.
         """
         left = self.upstream
-        own = await reach_again(self.context.cluster, self.node_id, self._new_upstream)
+        own = await reach_again(self.context.cluster, self.session.node_id, self._new_upstream)
         if own is None:
             return
         if left is None or left is not self.upstream or not left.is_idle or self.gate.causes & (CONNECTING | ENDING):
@@ -775,7 +792,7 @@ class ClientConnection(asyncio.Protocol):
         others = bool(context.topics.all())
         if self._was_just_made_again:
             # A broker that is killed may still take a connection before its port is closed: then another is asked.
-            return others and self.node_id is not None and not self.stands_in
+            return others and self.session.node_id is not None and not self.stands_in
         return others or self._reads_near
 
     @property
@@ -784,7 +801,9 @@ class ClientConnection(asyncio.Protocol):
 
     @property
     def _reads_near(self) -> bool:
-        return self.context.settings.fetch.read_near_replicas and self.context.near_brokers.is_foreign(self.node_id)
+        return self.context.settings.fetch.read_near_replicas and self.context.near_brokers.is_foreign(
+            self.session.node_id
+        )
 
     def _resume_broker(self) -> None:
         if self.upstream is not None and not self.gate.causes & CLIENT_FULL:

@@ -161,7 +161,7 @@ class Connections:
         """There is no broker for a client; at most one log line a second."""
         self._stats.upstream_failures += 1
         remedy = open_files.REMEDY if open_files.are_exhausted(error.__cause__) else "start the broker"
-        self._log("broker_unreachable", connection, broker=connection.node_id, reason=str(error), remedy=remedy)
+        self._log("broker_unreachable", connection, broker=connection.session.node_id, reason=str(error), remedy=remedy)
 
     def end_slowest(self, connection: ClientConnection, unread_bytes: int) -> None:
         """End a client that reads too slowly for the memory that there is; at most one log line a second."""
@@ -180,7 +180,7 @@ class Connections:
         self._log(
             "broker_stood_in",
             connection,
-            broker=connection.node_id,
+            broker=connection.session.node_id,
             reason=failure,
             effect="diskless topics are served on; what only that broker can answer ends the connection",
             remedy="start the broker",
@@ -235,10 +235,10 @@ class Connections:
         that stay; the bootstrap port's come last. Who loses all at once may have nobody left to ask.
         """
         self._emptied = asyncio.Event()
-        brokers = sorted({one.node_id for one in self._open}, key=lambda node: (node is None, node))
+        brokers = sorted({one.session.node_id for one in self._open}, key=lambda node: (node is None, node))
         pause_s = min(1, _MOST_PAUSES / max(1, len(brokers))) * self._limits.drain_pause_ms / 1000
         for node_id in brokers:
-            for connection in [one for one in self._open if one.node_id == node_id]:
+            for connection in [one for one in self._open if one.session.node_id == node_id]:
                 connection.drain()
             if self._open and node_id != brokers[-1]:
                 await asyncio.sleep(pause_s)

@@ -40,9 +40,9 @@ from proxy.wire.steps import Pausing, Rewrite, Steps, in_slices
 
 if TYPE_CHECKING:
     from proxy.assembly.context import Context
+    from proxy.client.client import Client
     from proxy.client.request import Request
     from proxy.client.slots import Slot
-    from proxy.connection.connection import ClientConnection
     from proxy.wire.primitives import Buffer
 
 log = structlog.get_logger()
@@ -98,22 +98,20 @@ def without_creation(asked: MetadataRequest) -> Steps[bytes]:
     )
 
 
-async def answer(
-    connection: ClientConnection, request: Request, slot: Slot, asked: MetadataRequest, rewrite: Rewrite
-) -> None:
+async def answer(client: Client, request: Request, slot: Slot, asked: MetadataRequest, rewrite: Rewrite) -> None:
     """Create what is missing, and fill the slot as the brokers then answer. Raises BrokerUnreachable, ProtocolError."""
-    version, turns = _version(asked), connection.context.turns
+    version, turns = _version(asked), client.context.turns
     if asked.version < _SAME_AS_FLAG_VERSION and len(asked.topics or ()) > MAX_WHOLE_ELEMENTS:
         raise TooManyElements(f"Metadata v{asked.version} names more than {MAX_WHOLE_ELEMENTS} topics to be created")
     asking = await turns.do(without_creation.steps(asked))
-    body = await connection.ask(request, METADATA, version, asking)
+    body = await client.ask(request, METADATA, version, asking)
     missing = await turns.do(_missing(body, version))
     if missing:
         errors: dict[str, int] = {}
         for some in in_slices(missing):
-            errors |= await _create(connection, request, asked, some)
+            errors |= await _create(client, request, asked, some)
             await turns.next()
-        body = await connection.ask(request, METADATA, version, asking)
+        body = await client.ask(request, METADATA, version, asking)
         body = memoryview(await turns.do(with_topic_errors.steps(body, version, errors)))
     if asked.version < _SAME_AS_FLAG_VERSION:
         older = at_version(read_response(METADATA, version, body), asked.version, response=True)
@@ -130,16 +128,14 @@ def _missing(body: Buffer, version: int) -> Steps[list[str]]:
     return missing
 
 
-async def _create(
-    connection: ClientConnection, request: Request, asked: MetadataRequest, missing: Sequence[str]
-) -> dict[str, int]:
+async def _create(client: Client, request: Request, asked: MetadataRequest, missing: Sequence[str]) -> dict[str, int]:
     """Let the brokers create what is theirs, and create the others; Kafka's errors that the client is to hear of."""
-    context, version = connection.context, _version(asked)
+    context, version = client.context, _version(asked)
     errors: dict[str, int] = {}
     theirs = [name for name in missing if not _is_mine(context, name)]
     if theirs:
         again = asked._replace(version=version, topics=[MetadataRequestTopic(name) for name in theirs])
-        body = await connection.ask(request, METADATA, version, encode_metadata_request(again))
+        body = await client.ask(request, METADATA, version, encode_metadata_request(again))
         told = {topic.name: topic.error_code for topic in metadata_topics(body, version) if topic.name is not None}
         errors = {name: error_code for name, error_code in told.items() if error_code not in _MAY_BE_OVER}
     mine = [name for name in missing if _is_mine(context, name) and context.topics.find(name) is None]
@@ -149,7 +145,7 @@ async def _create(
         if defaults is None:
             refused = mine
         else:
-            results = await _create_as_client(connection, request, mine, defaults)
+            results = await _create_as_client(client, request, mine, defaults)
             refused = [name for name, error_code in results.items() if error_code != TOPIC_AUTHORIZATION_FAILED]
             errors |= {name: error_code for name, error_code in results.items() if name not in refused}
     finally:
@@ -158,7 +154,7 @@ async def _create(
 
 
 async def _create_as_client(
-    connection: ClientConnection, request: Request, names: list[str], defaults: Mapping[str, str | None]
+    client: Client, request: Request, names: list[str], defaults: Mapping[str, str | None]
 ) -> dict[str, int]:
     """Kafka's errors, of those that are not there now. As brokers do it: with their own numbers of partitions and of
     replicas, for those that a request leaves out are the controllers', which may have others."""
@@ -166,7 +162,7 @@ async def _create_as_client(
 
     errors = {}
     results = await create_by_name(
-        connection,
+        client,
         request,
         names,
         partitions=_number(defaults.get(NUM_PARTITIONS)),
@@ -177,7 +173,7 @@ async def _create_as_client(
         if error_code in (NONE, TOPIC_ALREADY_EXISTS):
             continue
         errors[name] = error_code
-        if error_code != TOPIC_AUTHORIZATION_FAILED and connection.context.on_demand.warns(name):
+        if error_code != TOPIC_AUTHORIZATION_FAILED and client.context.on_demand.warns(name):
             log.warning(
                 "topic_not_auto_created",
                 topic=name,

@@ -24,8 +24,8 @@ from proxy.wire.primitives import Buffer
 from proxy.wire.steps import AT_A_TIME, Steps, in_slices
 
 if TYPE_CHECKING:
+    from proxy.client.client import Client
     from proxy.client.request import Request
-    from proxy.connection.connection import ClientConnection
 
 
 class DisklessSource:
@@ -33,15 +33,15 @@ class DisklessSource:
 
     def __init__(
         self,
-        connection: ClientConnection,
+        client: Client,
         topics: Sequence[DisklessAsked],
         parsed: FetchRequest,
         *,
         large: bool = False,
     ) -> None:
         """`large`: the work is done in turns with other work."""
-        self._connection = connection
-        self._context = connection.context
+        self._client = client
+        self._context = client.context
         self._topics = topics
         self._parsed = parsed
         self._large = large
@@ -60,14 +60,14 @@ class DisklessSource:
 
     async def check(self, request: Request) -> None:
         """The client's right to read, and partitions that are not there. Raises BrokerUnreachable."""
-        rights = rights_of(self._connection)
+        rights = rights_of(self._client)
         turns = self._context.turns
         if self._large:
             unasked = rights.unasked(await turns.run(self._entries()))
         else:
             unasked = rights.unasked({entry.name: entry.topic_id for _, entry in self._topics if entry is not None})
         if unasked:
-            await rights.ask(self._connection, request, unasked)
+            await rights.ask(self._client, request, unasked)
         if self._large:
             await turns.run(self._judge(rights))
             return

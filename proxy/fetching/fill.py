@@ -19,7 +19,7 @@ from proxy.wire.primitives import Buffer
 from proxy.wire.steps import Steps, in_slices
 
 if TYPE_CHECKING:
-    from proxy.connection.connection import ClientConnection
+    from proxy.client.client import Client
 
 _MS_PER_S = 1000
 
@@ -29,15 +29,15 @@ class Filling:
 
     def __init__(
         self,
-        connection: ClientConnection,
+        client: Client,
         client_id: str | None,
         version: int,
         topics: list[TopicFetch],
         diskless: list[DisklessAsked],
         max_bytes: int,
     ) -> None:
-        self._connection = connection
-        self._context = connection.context
+        self._client = client
+        self._context = client.context
         self._client_id = client_id
         self._version = version
         self._topics = topics
@@ -46,7 +46,7 @@ class Filling:
 
     def throttled(self, slot: Slot) -> bool:
         """Answer a client that is over its quota already; whether it is."""
-        throttle_ms = self._context.quotas.throttle_fetch(self._connection, self._client_id, 1)
+        throttle_ms = self._throttle(1)
         if throttle_ms:
             slot.fill(empty_response(self._version, throttle_ms))
         return throttle_ms > 0
@@ -121,7 +121,7 @@ class Filling:
         told_ms = max((reply.throttle_ms for reply in replies), default=0)
         if told_ms:
             # As the replica's broker would do with a connection of the client's own (KIP-219).
-            self._connection.mute(told_ms / _MS_PER_S)
+            self._client.mute(told_ms / _MS_PER_S)
             slot.fill(empty_response(self._version, told_ms))
             return None
         if len(replies) == 1 and not answers and (whole := replies[0].whole(self._version)) is not None:
@@ -131,16 +131,23 @@ class Filling:
 
     def _fill_whole(self, slot: Slot, reply: ReplicaReply, whole: list[Buffer]) -> None:
         """The usual case: one replica had all of it."""
-        throttle_ms = self._context.quotas.throttle_fetch(self._connection, self._client_id, reply.record_bytes)
+        throttle_ms = self._throttle(reply.record_bytes)
         if throttle_ms:
             slot.fill(empty_response(self._version, throttle_ms))
             return
-        rack = self._context.racks.counted(self._connection, self._client_id)
-        count = count_fetched(self._connection, self._client_id, CLASSIC, reply.serving)
+        rack = self._context.racks.counted(self._client.session, self._client_id)
+        count = count_fetched(self._client, self._client_id, CLASSIC, reply.serving)
         for topic, size in reply.by_topic:
             count(topic, size)
         self._context.stats.near_read_bytes[rack, reply.serving] += reply.record_bytes
         slot.fill(whole)
+
+    def _throttle(self, size: int) -> int:
+        """Return the throttle time of the client's own quota; if it is not 0, the client is muted."""
+        throttle_ms: int = self._context.quotas.throttle_fetch(self._client.session.user, self._client_id, size)
+        if throttle_ms:
+            self._client.mute(throttle_ms / _MS_PER_S)
+        return throttle_ms
 
     def _cut(self, answers: list[Answer], pieces: dict[Key, Piece]) -> dict[Key, Piece]:
         free_bytes = self._context.unread.free_bytes
@@ -154,7 +161,7 @@ class Filling:
 
     def _throttle_ms(self, slot: Slot, answers: list[Answer], own_bytes: int) -> int | None:
         """Return the brokers' throttle time; None if the slot is filled, as the client is over a quota."""
-        throttle_ms = self._context.quotas.throttle_fetch(self._connection, self._client_id, own_bytes)
+        throttle_ms = self._throttle(own_bytes)
         brokers_ms = max((answer.throttle_ms for answer in answers), default=0)
         if throttle_ms or (brokers_ms and not all(answer.pieces for answer in answers)):
             # Over a quota nothing is answered, as on brokers: the client asks for the same again.
@@ -176,9 +183,9 @@ class Filling:
             elif key in reasons and not answer.own:
                 stats.leader_reads[reasons[key]] += 1
                 stats.leader_read_bytes[reasons[key]] += piece.record_bytes
-        count = count_fetched(self._connection, self._client_id, answer.kind, answer.serving)
+        count = count_fetched(self._client, self._client_id, answer.kind, answer.serving)
         for topic, size in sizes.items():
             count(self._names.get(topic, topic), size)
         if answer.own and answer.kind == CLASSIC:
-            rack = self._context.racks.counted(self._connection, self._client_id)
+            rack = self._context.racks.counted(self._client.session, self._client_id)
             stats.near_read_bytes[rack, answer.serving] += sum(sizes.values())

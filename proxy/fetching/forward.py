@@ -11,13 +11,13 @@ from proxy.replicas.choice import LeaderReason
 from proxy.rewrite_metadata import address_of
 
 if TYPE_CHECKING:
+    from proxy.client.client import Client
     from proxy.client.request import Request
-    from proxy.connection.connection import ClientConnection
     from proxy.wire.topic_walk import CountTopic
 
 
 def forward(
-    connection: ClientConnection,
+    client: Client,
     request: Request,
     reasons: dict[Key, LeaderReason],
     otherwise: LeaderReason | None = None,
@@ -28,21 +28,21 @@ def forward(
     `slot` is the answer's place where one was opened already.
     """
     for reason in reasons.values():
-        connection.context.stats.leader_reads[reason] += 1
+        client.context.stats.leader_reads[reason] += 1
     key, version, correlation_id = request.api_key, request.api_version, request.correlation_id
-    count = count_classic(connection, request.client_id, "fetch")
+    count = count_classic(client, request.client_id, "fetch")
     if reasons or otherwise is not None:
-        count = _counting_reasons(connection, count, reasons, otherwise)
-    told = address_of(connection, request.client_id)
-    streamed = StreamedFetchSlot(connection, key, version, correlation_id, told, count)
+        count = _counting_reasons(client, count, reasons, otherwise)
+    told = address_of(client, request.client_id)
+    streamed = StreamedFetchSlot(client.answers, key, version, correlation_id, told, count)
     if slot is None:
-        connection.forward_slot(request, streamed)
+        client.forward_slot(request, streamed)
     else:
-        connection.forward_in_place(request, slot, streamed)
+        client.forward_in_place(request, slot, streamed)
 
 
 def _counting_reasons(
-    connection: ClientConnection, count: CountTopic, reasons: dict[Key, LeaderReason], otherwise: LeaderReason | None
+    client: Client, count: CountTopic, reasons: dict[Key, LeaderReason], otherwise: LeaderReason | None
 ) -> CountTopic:
     """Counts also why; a topic's bytes under the reason of the first of its partitions."""
     of_topic: dict[str | bytes, LeaderReason] = {}
@@ -53,6 +53,6 @@ def _counting_reasons(
         count(topic, size)
         reason = of_topic.get(topic, otherwise)
         if reason is not None:
-            connection.context.stats.leader_read_bytes[reason] += size
+            client.context.stats.leader_read_bytes[reason] += size
 
     return counted

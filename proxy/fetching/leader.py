@@ -29,8 +29,8 @@ from proxy.wire.fetch_walk import response_tail, walk_fetch_response
 from proxy.wire.primitives import INT32, NO_TAGS
 
 if TYPE_CHECKING:
+    from proxy.client.client import Client
     from proxy.client.request import Request
-    from proxy.connection.connection import ClientConnection
 
 FIRST_NODE_ENDPOINTS_VERSION = 16
 _SESSION = struct.Struct(">ii")
@@ -52,7 +52,7 @@ class LeaderSource:
 
     def __init__(
         self,
-        connection: ClientConnection,
+        client: Client,
         request: Request,
         parsed: FetchRequest,
         told: Callable[[str | bytes, int, int, int], None],
@@ -69,10 +69,10 @@ class LeaderSource:
         self._told = told
         self._last_told = last_told
         self._silence = silence
-        self._connection = connection
+        self._client = client
         self._request = request
         self._parsed = parsed
-        self._serving = connection.context.cluster.rack_of(connection.node_id)
+        self._serving = client.context.cluster.rack_of(client.session.node_id)
 
     async def ask(
         self,
@@ -115,48 +115,37 @@ class LeaderSource:
                 )
         tail = response_tail(walk)
         if version >= FIRST_NODE_ENDPOINTS_VERSION and tail != NO_TAGS:
-            tail = rewrite_endpoint_section(tail, address_of(self._connection, self._request.client_id))
+            tail = rewrite_endpoint_section(tail, address_of(self._client, self._request.client_id))
         return Answer(
             CLASSIC, self._serving, False, pieces, size, settled, walk.throttle_ms, walk.error_code, tail or NO_TAGS
         )
 
     async def _answer(self, body: bytes, wait_s: float, patience_s: float | None) -> ReplicaAnswer | None:
         """None if it does not come within `patience_s`; one that has begun may take its time."""
-        context, silence = self._connection.context, self._silence
-        if silence.received_bytes != self._bytes_received:
+        context, silence = self._client.context, self._silence
+        if silence.received_bytes != self._client.upstream_bytes:
             silence.since_s = None
         asked_s = context.now() if silence.since_s is None else silence.since_s
         limit_s = asked_s + wait_s + context.settings.brokers.request_timeout_ms / 1000 - context.now()
         pause_s = limit_s if patience_s is None else min(limit_s, patience_s)
-        awaited = AwaitedAnswer(context.replica_memory, self._resume)
-        question = asyncio.ensure_future(
-            self._connection.ask(self._request, FETCH, self._parsed.version, body, awaited)
-        )
+        awaited = AwaitedAnswer(context.replica_memory, self._client.resume_upstream)
+        question = asyncio.ensure_future(self._client.ask(self._request, FETCH, self._parsed.version, body, awaited))
         try:
             while True:
-                seen_bytes = self._bytes_received
+                seen_bytes = self._client.upstream_bytes
                 await asyncio.wait([question], timeout=max(pause_s, 0.0))
                 if question.done():
                     silence.since_s = None
                     return ReplicaAnswer(question.result(), context.replica_memory, awaited.take())
-                if self._bytes_received == seen_bytes:
+                if self._client.upstream_bytes == seen_bytes:
                     break
         finally:
             question.cancel()
             awaited.give_up()
-        silence.since_s, silence.received_bytes = asked_s, self._bytes_received
+        silence.since_s, silence.received_bytes = asked_s, self._client.upstream_bytes
         if patience_s is None or patience_s >= limit_s:
             raise BrokerUnreachable("the broker does not answer a Fetch")
         return None
-
-    def _resume(self) -> None:
-        if self._connection.upstream is not None:
-            self._connection.upstream.resume_reading()
-
-    @property
-    def _bytes_received(self) -> int:
-        upstream = self._connection.upstream
-        return 0 if upstream is None else upstream.bytes_received
 
     def _no_news(self, topic: str | bytes, partition: int) -> Piece:
         aborted = () if self._parsed.isolation_level else None

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import structlog
 
 from proxy.brokers.states import ClassicTopic
-from proxy.client.principal import user_of
 from proxy.fetching.answer import CLASSIC, Answer, Piece, piece_of
 from proxy.fetching.asked import Key, keys_of
 from proxy.fetching.watermarks import Ends, Watermarks
@@ -52,7 +51,7 @@ from proxy.wire.fetch_walk import LOWERED_FROM, FetchWalk, TopicAt, has_no_tail,
 from proxy.wire.primitives import NO_TAGS, Buffer
 
 if TYPE_CHECKING:
-    from proxy.connection.connection import ClientConnection
+    from proxy.client.client import Client
 
 log = structlog.get_logger()
 
@@ -143,7 +142,7 @@ class ReplicaSource:
 
     def __init__(
         self,
-        connection: ClientConnection,
+        client: Client,
         client_id: str | None,
         parsed: FetchRequest,
         broker: int,
@@ -151,13 +150,13 @@ class ReplicaSource:
         watermarks: Watermarks,
         hold: Callable[[ReplicaAnswer], None],
     ) -> None:
-        self._context = connection.context
+        self._context = client.context
         self._client_id = client_id
-        self._user = user_of(connection)
+        self._user = client.session.user
         self._parsed = parsed
         self._version = max(parsed.version, LOWERED_FROM)
         self._broker = broker
-        self._leader = connection.node_id
+        self._leader = client.session.node_id
         self._known = known
         self._watermarks = watermarks
         self._hold = hold

@@ -17,7 +17,6 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from proxy.client.principal import user_of
 from proxy.client.slots import Slot
 from proxy.diskless.cache import count_gets
 from proxy.fetching.answer import Answer
@@ -35,7 +34,7 @@ from proxy.wire.fetch import NO_SESSION, build_fetch_request
 from proxy.wire.steps import AT_A_TIME, LARGE_BYTES, Steps
 
 if TYPE_CHECKING:
-    from proxy.connection.connection import ClientConnection
+    from proxy.client.client import Client
 
 _FIRST_WAIT_S = 0.005
 _UNAVAILABLE_WAIT_S = 0.25
@@ -49,15 +48,15 @@ _LEADER = "leader"
 class Fetching:
     """One Fetch, until it is answered."""
 
-    def __init__(self, connection: ClientConnection, asked: FetchAsked, route: Route) -> None:
+    def __init__(self, client: Client, asked: FetchAsked, route: Route) -> None:
         """`route` is that of the classic topics."""
         request, parsed, topics, diskless = asked.request, asked.parsed, asked.topics, asked.diskless
-        self._connection = connection
-        self._context = connection.context
+        self._client = client
+        self._context = client.context
         self._request = request
         self._parsed = parsed
         self._topics = topics
-        self._router = router_of(connection)
+        self._router = router_of(client)
         self._known = route.known
         self._near = dict(route.near)
         self._leader_topics = route.leader
@@ -65,12 +64,12 @@ class Fetching:
         self._large = len(request.body) > LARGE_BYTES
         self._diskless: DisklessSource | None = None
         if diskless:
-            self._diskless = DisklessSource(connection, diskless, parsed, large=self._large)
+            self._diskless = DisklessSource(client, diskless, parsed, large=self._large)
         self._held: list[ReplicaAnswer] = []
         """Answers whose memory is to be given back."""
         self._diskless_first = bool(diskless) and topics[0].topic == diskless[0].asked.topic
         self._leader = LeaderSource(
-            connection,
+            client,
             request,
             parsed,
             self._leader_told,
@@ -80,12 +79,12 @@ class Fetching:
         )
         self._replicas: dict[int, ReplicaSource] = {}
         settings = self._context.settings
-        self._available_bytes = self._context.quotas.fetch.available_bytes(user_of(connection), request.client_id)
+        self._available_bytes = self._context.quotas.fetch.available_bytes(client.session.user, request.client_id)
         limit = min(parsed.max_bytes, settings.fetch.max_bytes, settings.limits.max_response_bytes_per_connection)
         self._max_bytes = int(min(limit, self._available_bytes))
         # Nothing is not enough, even over a quota: the client waits for records, and is throttled when they come.
         self._min_bytes = min(parsed.min_bytes, limit, max(self._max_bytes, 1))
-        self._filling = Filling(connection, request.client_id, parsed.version, topics, diskless, self._max_bytes)
+        self._filling = Filling(client, request.client_id, parsed.version, topics, diskless, self._max_bytes)
         self._sizes: dict[str | int, int] = {}
         """Record bytes that each source had in the last round."""
         self._due_s = self._context.now() + parsed.max_wait_ms / 1000
@@ -225,14 +224,15 @@ class Fetching:
     @property
     def _patience_s(self) -> float:
         """How long a leader that hangs may hold up what others have."""
-        grace_s = self._context.settings.fetch.replica_grace_ms / 1000
-        return max(self._due_s - self._context.now(), 0.0) + grace_s
+        grace_s: float = self._context.settings.fetch.replica_grace_ms / 1000
+        left_s: float = self._due_s - self._context.now()
+        return max(left_s, 0.0) + grace_s
 
     def _replica(self, broker: int) -> ReplicaSource:
         source = self._replicas.get(broker)
         if source is None:
             source = self._replicas[broker] = ReplicaSource(
-                self._connection,
+                self._client,
                 self._request.client_id,
                 self._parsed,
                 broker,
@@ -289,7 +289,7 @@ class Fetching:
         left_ms = max(int((self._due_s - self._context.now()) * 1000), 0)
         parsed = self._parsed._replace(max_wait_ms=left_ms, session_id=0, session_epoch=NO_SESSION, forgotten=[])
         request = self._request.with_body(build_fetch_request(parsed))
-        forward(self._connection, request, self._reasons, slot=slot)
+        forward(self._client, request, self._reasons, slot=slot)
 
     async def _fill(self, slot: Slot, answers: list[Answer], replies: list[ReplicaReply]) -> None:
         held, self._held[:] = list(self._held), []

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from proxy.brokers.states import ClassicTopic
 from proxy.client.rights import ANY_ID, READ, rights_of
+from proxy.client.session import SessionKey
 from proxy.fetching.asked import Key, only
 from proxy.fetching.leader import LeaderSilence
 from proxy.fetching.watermarks import Watermarks
@@ -24,8 +25,8 @@ from proxy.routing.racks import client_key
 from proxy.wire.fetch import CONSUMER_REPLICA_ID, FIRST_RACK, FetchRequest, TopicFetch
 
 if TYPE_CHECKING:
+    from proxy.client.client import Client
     from proxy.client.request import Request
-    from proxy.connection.connection import ClientConnection
 
 _MAX_TOPICS = 10_000
 _NOT_KNOWN = Choice(None, LeaderReason.NOT_KNOWN)
@@ -60,9 +61,9 @@ class _TopicChoices(NamedTuple):
 class Router:
     """Chooses for one connection, and remembers what its client was told of high watermarks."""
 
-    def __init__(self, connection: ClientConnection) -> None:
-        self._connection = connection
-        self._context = connection.context
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._context = client.context
         self.watermarks = Watermarks()
         self.leader_silence = LeaderSilence()
         self.idle = False
@@ -88,7 +89,7 @@ class Router:
             self._rights_again_s = self._context.now() + _RIGHTS_AGAIN_S
             with suppress(TimeoutError):
                 async with asyncio.timeout(_RIGHTS_WAIT_S):
-                    await rights_of(self._connection).ask(self._connection, request, unasked)
+                    await rights_of(self._client).ask(self._client, request, unasked)
                     self._rights_again_s = float("-inf")
 
     def route(self, topics: list[TopicFetch], client_id: str | None) -> Route:
@@ -96,7 +97,7 @@ class Router:
         self._forget_old()
         near, reasons = dict[int, set[Key]](), dict[Key, LeaderReason]()
         known_topics = dict[str | bytes, ClassicTopic]()
-        client = client_key(self._connection.host, client_id)
+        key = client_key(self._client.session.host, client_id)
         for asked in topics:
             topic = asked.topic
             known = self._context.replicas.topic(topic)
@@ -108,7 +109,7 @@ class Router:
             choices = self._choices_of(topic, known)
             for partition in asked.partitions:
                 index = partition.index
-                choice = choices.get(index) or self._choose(known, index, client, choices)
+                choice = choices.get(index) or self._choose(known, index, key, choices)
                 if choice.broker is not None:
                     near.setdefault(choice.broker, set()).add((topic, index))
                 else:
@@ -127,7 +128,7 @@ class Router:
         if not self._context.settings.brokers.with_sasl or self._context.now() < self._rights_again_s:
             return {}
         found = (self._context.replicas.topic(asked.topic) for asked in topics)
-        return rights_of(self._connection).unasked({known.name: ANY_ID for known in found if known is not None})
+        return rights_of(self._client).unasked({known.name: ANY_ID for known in found if known is not None})
 
     def _forget_old(self) -> None:
         context = self._context
@@ -143,7 +144,7 @@ class Router:
             return False
         if not self._context.settings.brokers.with_sasl:
             return True
-        rights, grace_ms = rights_of(self._connection), self._context.settings.fetch.replica_rights_grace_ms
+        rights, grace_ms = rights_of(self._client), self._context.settings.fetch.replica_rights_grace_ms
         return rights.error(topic, READ) == NONE and not rights.is_outdated(topic, grace_ms / 1000)
 
     def _choices_of(self, topic: str | bytes, known: ClassicTopic) -> dict[int, Choice]:
@@ -152,7 +153,7 @@ class Router:
             choices = self._choices[topic] = _TopicChoices(known, {})
         return choices.of_partition
 
-    def _choose(self, known: ClassicTopic, partition: int, client: str, choices: dict[int, Choice]) -> Choice:
+    def _choose(self, known: ClassicTopic, partition: int, key: str, choices: dict[int, Choice]) -> Choice:
         state = known.partitions.get(partition)
         if state is None:
             return _NOT_KNOWN
@@ -164,41 +165,40 @@ class Router:
             if equals(state, near.live):
                 log_ends.watch(known.name, partition)
             behind = log_ends.behind(known.name, partition)
-            choice = near_replica(
-                state, near.live, shunned, client, known.name, partition, down=near.down, behind=behind
-            )
+            choice = near_replica(state, near.live, shunned, key, known.name, partition, down=near.down, behind=behind)
         choices[partition] = choice
         return choice
 
 
-def router_of(connection: ClientConnection) -> Router:
+ROUTER = SessionKey[Router]("router")
+
+
+def router_of(client: Client) -> Router:
     """Return the router of a connection."""
-    router = connection.remembered.get(Router)
+    router = client.session.get(ROUTER)
     if router is None:
-        router = connection.remembered[Router] = Router(connection)
-    assert isinstance(router, Router)
+        router = client.session[ROUTER] = Router(client)
     return router
 
 
-def is_routed(connection: ClientConnection, parsed: FetchRequest) -> bool:
-    """Return whether classic partitions of this Fetch may be read from near replicas instead of the client's own
-    broker.
+def is_routed(client: Client, parsed: FetchRequest) -> bool:
+    """Whether classic partitions of this Fetch may be read from near replicas instead of the client's own broker.
 
     Not where that is near, or the proxy's rack has no broker at all; nor where the client names its rack and the
     brokers redirect it (KIP-392 as it is), nor where it says that it is a replica itself.
     """
-    context = connection.context
-    if not context.settings.fetch.read_near_replicas or not context.near_brokers.is_foreign(connection.node_id):
+    context = client.context
+    if not context.settings.fetch.read_near_replicas or not context.near_brokers.is_foreign(client.session.node_id):
         return False
     if parsed.replica_id != CONSUMER_REPLICA_ID or not any(context.near_brokers.now()):
         return False
     return parsed.version < FIRST_RACK or not parsed.rack_id or not context.replica_selector.redirects
 
 
-def never_near(connection: ClientConnection) -> LeaderReason | None:
+def never_near(client: Client) -> LeaderReason | None:
     """Why no Fetch on a foreign listener is read from near replicas; None if some are."""
-    context = connection.context
-    if not context.near_brokers.is_foreign(connection.node_id):
+    context = client.context
+    if not context.near_brokers.is_foreign(client.session.node_id):
         return None
     if not context.settings.fetch.read_near_replicas:
         return LeaderReason.SWITCHED_OFF

@@ -32,10 +32,10 @@ from proxy.handlers.transactions import add_partitions_to_txn, is_classic, write
 from proxy.protocol.apis import API_TABLE, Treatment
 
 if TYPE_CHECKING:
+    from proxy.client.client import Client
     from proxy.client.request import Request
-    from proxy.connection.connection import ClientConnection
 
-Handler = Callable[["ClientConnection", "Request"], Coroutine[Any, Any, None] | None]
+Handler = Callable[["Client", "Request"], Coroutine[Any, Any, None] | None]
 
 _DESCRIBED = Spread(("resources",), "results", cuts_elements=False, small_bytes=256, max_elements=16)
 """The answer tells some forty configs of each resource."""

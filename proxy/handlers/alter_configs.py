@@ -31,9 +31,9 @@ from proxy.topics.topic_resources import TOPIC, being_made, diskless_topics_of
 from proxy.wire.cold import encode, nested, read_request, read_response
 
 if TYPE_CHECKING:
+    from proxy.client.client import Client
     from proxy.client.request import Request
     from proxy.client.slots import Slot
-    from proxy.connection.connection import ClientConnection
 
 log = structlog.get_logger()
 
@@ -47,38 +47,36 @@ _LONGEST_PAUSE_S = 0.2
 """Between two of them, at random: many who change topics at once would else be in each other's way again."""
 
 
-def alter_configs(connection: ClientConnection, request: Request) -> Coroutine[Any, Any, None] | None:
+def alter_configs(client: Client, request: Request) -> Coroutine[Any, Any, None] | None:
     """Forward a request that is about no diskless topic, and would make none of a classic one."""
-    topics = connection.context.topics
+    topics = client.context.topics
     names_enable = DISKLESS_ENABLE.encode() in bytes(request.body)
     if not topics.all() and not names_enable:
-        connection.forward(request)
+        client.forward(request)
         return None
     asked = read_request(request.api_key, request.api_version, request.body)
     if being_made(asked.resources, topics):
-        return _look_again(connection, request, asked, connection.open_slot(request))
+        return _look_again(client, request, asked, client.open_slot(request))
     diskless = diskless_topics_of(asked.resources, topics)
     if not diskless and not any(_names_enable(one) for one in asked.resources):
-        connection.forward(request)
+        client.forward(request)
         return None
-    return _Altering(connection, request, asked, diskless).answer(connection.open_slot(request))
+    return _Altering(client, request, asked, diskless).answer(client.open_slot(request))
 
 
-async def _look_again(connection: ClientConnection, request: Request, asked: Any, slot: Slot) -> None:
+async def _look_again(client: Client, request: Request, asked: Any, slot: Slot) -> None:
     """Another proxy may have answered the creation already: what is asked for must not go to the shadow."""
-    topics = connection.context.topics
+    topics = client.context.topics
     await topics.look_again()
-    await _Altering(connection, request, asked, diskless_topics_of(asked.resources, topics)).answer(slot)
+    await _Altering(client, request, asked, diskless_topics_of(asked.resources, topics)).answer(slot)
 
 
 class _Altering:
     """One request with diskless topics."""
 
-    def __init__(
-        self, connection: ClientConnection, request: Request, asked: Any, diskless: Mapping[str, DisklessTopic]
-    ) -> None:
-        self._connection = connection
-        self._context = connection.context
+    def __init__(self, client: Client, request: Request, asked: Any, diskless: Mapping[str, DisklessTopic]) -> None:
+        self._client = client
+        self._context = client.context
         self._request = request
         self._asked = asked
         self._diskless = diskless
@@ -115,7 +113,7 @@ class _Altering:
         """The brokers' results by resource. Raises BrokerUnreachable and ProtocolError."""
         key, version = self._request.api_key, self._request.api_version
         asked = replace(self._asked, resources=tuple(resources), validate_only=validate_only)
-        body = await self._connection.ask(self._request, key, version, encode(asked))
+        body = await self._client.ask(self._request, key, version, encode(asked))
         self._response: Any = read_response(key, version, body)
         return {_key(result): result for result in self._response.responses}
 

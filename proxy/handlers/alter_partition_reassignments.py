@@ -25,9 +25,9 @@ from proxy.wire.partition_leaders import HashedLeaders, SoleLeader
 
 if TYPE_CHECKING:
     from proxy.assembly.context import Context
+    from proxy.client.client import Client
     from proxy.client.request import Request
     from proxy.client.slots import Slot
-    from proxy.connection.connection import ClientConnection
 
 _METADATA_VERSION = 12
 _REFUSED = (
@@ -36,11 +36,11 @@ _REFUSED = (
 )
 
 
-def alter_partition_reassignments(connection: ClientConnection, request: Request) -> Coroutine[Any, Any, None] | None:
+def alter_partition_reassignments(client: Client, request: Request) -> Coroutine[Any, Any, None] | None:
     """Forward what moves no diskless topic."""
-    topics = connection.context.topics
-    if not topics.all() or connection.context.settings.leader_choice == "replica":
-        connection.forward(request)
+    topics = client.context.topics
+    if not topics.all() or client.context.settings.leader_choice == "replica":
+        client.forward(request)
         return None
     asked = read_request(request.api_key, request.api_version, request.body)
     moved = {
@@ -49,15 +49,15 @@ def alter_partition_reassignments(connection: ClientConnection, request: Request
         if topics.find(str(topic.name)) is not None and any(one.replicas is not None for one in topic.partitions)
     }
     if not moved:
-        connection.forward(request)
+        client.forward(request)
         return None
-    return _alter(connection, request, connection.open_slot(request), asked, moved)
+    return _alter(client, request, client.open_slot(request), asked, moved)
 
 
-async def _alter(connection: ClientConnection, request: Request, slot: Slot, asked: Any, moved: Iterable[str]) -> None:
+async def _alter(client: Client, request: Request, slot: Slot, asked: Any, moved: Iterable[str]) -> None:
     """Raises BrokerUnreachable and ProtocolError."""
-    replicas = await _replica_counts(connection.context, moved)
-    leaders = diskless_leaders(connection, request.client_id, metadata=False)
+    replicas = await _replica_counts(client.context, moved)
+    leaders = diskless_leaders(client, request.client_id, metadata=False)
     seen = leaders.replica_count if isinstance(leaders, SoleLeader | HashedLeaders) else 1
     refused: dict[str, list[tuple[int, str]]] = {}
     kept = []
@@ -72,7 +72,7 @@ async def _alter(connection: ClientConnection, request: Request, slot: Slot, ask
                 partitions.append(one)
         kept.append(replace(topic, partitions=tuple(partitions)))
     theirs = replace(asked, topics=tuple(topic for topic in kept if topic.partitions))
-    body = await connection.ask(request, request.api_key, request.api_version, encode(theirs))
+    body = await client.ask(request, request.api_key, request.api_version, encode(theirs))
     if not refused:
         slot.fill([body])
         return

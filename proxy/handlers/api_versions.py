@@ -22,9 +22,9 @@ from proxy.wire.primitives import INT16, INT32, Buffer
 
 if TYPE_CHECKING:
     from proxy.assembly.context import Context
+    from proxy.client.client import Client
     from proxy.client.request import Request
     from proxy.client.slots import Slot
-    from proxy.connection.connection import ClientConnection
 
 _CORRELATION_BYTES = 4
 _LONGEST_SOFTWARE = 100
@@ -33,33 +33,31 @@ _FIRST_THROTTLE_VERSION = 1
 """From here on a throttle time follows the ranges."""
 
 
-def api_versions(connection: ClientConnection, request: Request) -> Coroutine[Any, Any, None] | None:
+def api_versions(client: Client, request: Request) -> Coroutine[Any, Any, None] | None:
     """Answer or rewrite."""
-    context, version = connection.context, request.api_version
+    context, version = client.context, request.api_version
     api = API_TABLE[request.api_key]
     if not api.lowest_version <= version <= api.highest_version:
-        connection.open_slot(request).fill(
-            [unsupported_api_versions_response(request.correlation_id)[_CORRELATION_BYTES:]]
-        )
+        client.open_slot(request).fill([unsupported_api_versions_response(request.correlation_id)[_CORRELATION_BYTES:]])
         return None
-    connection.software = client_software(request.body, version)[:_LONGEST_SOFTWARE]
+    client.session.software = client_software(request.body, version)[:_LONGEST_SOFTWARE]
     fetch = context.settings.fetch
     learnt = context.api_versions_learnt.get(version)
-    if learnt is not None and fetch.read_near_replicas and context.near_brokers.is_foreign(connection.node_id):
-        return _in_time(connection, request, connection.open_slot(request), learnt, fetch.api_versions_wait_ms / 1000)
-    connection.forward(request, lambda body: _clamp(context, body, version))
+    if learnt is not None and fetch.read_near_replicas and context.near_brokers.is_foreign(client.session.node_id):
+        return _in_time(client, request, client.open_slot(request), learnt, fetch.api_versions_wait_ms / 1000)
+    client.forward(request, lambda body: _clamp(context, body, version))
     return None
 
 
-async def _in_time(connection: ClientConnection, request: Request, slot: Slot, learnt: bytes, wait_s: float) -> None:
+async def _in_time(client: Client, request: Request, slot: Slot, learnt: bytes, wait_s: float) -> None:
     """The broker's answer, or what was learnt. Raises BrokerUnreachable and ProtocolError."""
     try:
         async with asyncio.timeout(wait_s):
-            body = await connection.ask(request, request.api_key, request.api_version, [request.body])
+            body = await client.ask(request, request.api_key, request.api_version, [request.body])
     except TimeoutError:
         slot.fill([learnt])
     else:
-        slot.fill(_clamp(connection.context, body, request.api_version))
+        slot.fill(_clamp(client.context, body, request.api_version))
 
 
 def _clamp(context: Context, body: memoryview, version: int) -> list[Buffer]:

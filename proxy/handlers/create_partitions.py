@@ -22,31 +22,31 @@ from proxy.wire.cold import encode, read_request, read_response
 from proxy.wire.errors import ProtocolError
 
 if TYPE_CHECKING:
+    from proxy.client.client import Client
     from proxy.client.request import Request
     from proxy.client.slots import Slot
-    from proxy.connection.connection import ClientConnection
     from proxy.topics.topics import Topics
 
 log = structlog.get_logger()
 
 
-def create_partitions(connection: ClientConnection, request: Request) -> Coroutine[Any, Any, None] | None:
+def create_partitions(client: Client, request: Request) -> Coroutine[Any, Any, None] | None:
     """Forward what is about no diskless topic, where new partitions are never made with fewer replicas (KIP-409)."""
-    topics, may_lack_replicas = connection.context.topics, connection.context.under_replicated.enabled
+    topics, may_lack_replicas = client.context.topics, client.context.under_replicated.enabled
     if not topics.all() and not may_lack_replicas:
-        connection.forward(request)
+        client.forward(request)
         return None
     try:
         asked = read_request(request.api_key, request.api_version, request.body)
     except ProtocolError:
         if topics.all():
             raise
-        connection.forward(request)
+        client.forward(request)
         return None
     if not _diskless(asked, topics) and not may_lack_replicas:
-        connection.forward(request)
+        client.forward(request)
         return None
-    return _grow(connection, request, connection.open_slot(request), asked)
+    return _grow(client, request, client.open_slot(request), asked)
 
 
 def _diskless(asked: Any, topics: Topics) -> dict[str, DisklessTopic]:
@@ -55,15 +55,15 @@ def _diskless(asked: Any, topics: Topics) -> dict[str, DisklessTopic]:
     return {entry.name: entry for entry in found if entry is not None and entry.state != "deleting"}
 
 
-async def _grow(connection: ClientConnection, request: Request, slot: Slot, asked: Any) -> None:
+async def _grow(client: Client, request: Request, slot: Slot, asked: Any) -> None:
     """Raises BrokerUnreachable and ProtocolError."""
-    topics = connection.context.topics
+    topics = client.context.topics
     diskless = _diskless(asked, topics)
     if any(entry.state != "live" for entry in diskless.values()):
         await topics.look_again()  # another proxy may have answered the creation already
         diskless = _diskless(asked, topics)
     diskless = {name: entry for name, entry in diskless.items() if entry.state == "live"}
-    body = await connection.ask(request, request.api_key, request.api_version, [request.body])
+    body = await client.ask(request, request.api_key, request.api_version, [request.body])
     try:
         told = read_response(request.api_key, request.api_version, body)
     except ProtocolError:
@@ -71,7 +71,7 @@ async def _grow(connection: ClientConnection, request: Request, slot: Slot, aske
             raise
         slot.fill([body])
         return
-    response = await PartitionGrowth(connection, request, asked).make(told)
+    response = await PartitionGrowth(client, request, asked).make(told)
     if not diskless and response is told:
         slot.fill([body])
         return
@@ -81,12 +81,12 @@ async def _grow(connection: ClientConnection, request: Request, slot: Slot, aske
         entry = diskless.get(str(result.name))
         if entry is not None and result.error_code.value == NONE:
             try:
-                await connection.context.reservations.open(entry.name, entry.topic_id, counts[entry.name])
+                await client.context.reservations.open(entry.name, entry.topic_id, counts[entry.name])
                 log.info("diskless_topic_grown", topic=entry.name, partitions=counts[entry.name])
             except TopicNotReserved as error:  # deleted meanwhile
                 result = replace(result, error_code=ErrorCode(UNKNOWN_TOPIC_OR_PARTITION), error_message=str(error))
             except CoordinatorUnavailable as error:
-                connection.context.reservations.leave(entry.name)
+                client.context.reservations.leave(entry.name)
                 log.error("diskless_topic_not_grown", topic=entry.name, reason=str(error), remedy="none: it is later")
                 result = replace(result, error_code=ErrorCode(REQUEST_TIMED_OUT), error_message=str(error))
         results.append(result)

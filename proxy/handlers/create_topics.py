@@ -60,9 +60,9 @@ from proxy.wire.cold import at_version, encode, milliseconds, nested, read_reque
 from proxy.wire.errors import ProtocolError, TooManyElements
 
 if TYPE_CHECKING:
+    from proxy.client.client import Client
     from proxy.client.request import Request
     from proxy.client.slots import Slot
-    from proxy.connection.connection import ClientConnection
 
 log = structlog.get_logger()
 _DELETE_TOPICS, _DELETE_TOPICS_VERSION = 20, 6
@@ -74,7 +74,7 @@ _SHADOW_WAIT_S = 5.0
 """For a shadow to show up in the brokers' metadata."""
 
 
-def create_topics(connection: ClientConnection, request: Request) -> Coroutine[Any, Any, None] | None:
+def create_topics(client: Client, request: Request) -> Coroutine[Any, Any, None] | None:
     """Forward what is all classic and needs no more brokers than live."""
     try:
         parsed = read_request(request.api_key, request.api_version, request.body)
@@ -83,32 +83,32 @@ def create_topics(connection: ClientConnection, request: Request) -> Coroutine[A
     except ProtocolError:
         if DISKLESS_ENABLE.encode() in bytes(request.body):
             raise
-        connection.forward(request)
+        client.forward(request)
         return None
-    topics, patterns = connection.context.topics, connection.context.settings.default_diskless_topics
+    topics, patterns = client.context.topics, client.context.settings.default_diskless_topics
     concerned = any(
         any(config.name == DISKLESS_ENABLE for config in topic.configs)
         or diskless_by_name(str(topic.name), patterns)
         or topics.find(str(topic.name)) is not None
         for topic in parsed.topics
     )
-    under_replicated = connection.context.under_replicated
+    under_replicated = client.context.under_replicated
     if not concerned and under_replicated.enabled and any(map(under_replicated.may_be_refused, parsed.topics)):
-        return _create_classic(connection, request, connection.open_slot(request), parsed)
+        return _create_classic(client, request, client.open_slot(request), parsed)
     if not concerned:
         made = under_replicated.enabled and not parsed.validate_only
-        connection.forward(request, under_replicated.looking_at(request) if made else None)
+        client.forward(request, under_replicated.looking_at(request) if made else None)
         return None
-    return _Creating(connection, request, parsed).answer(connection.open_slot(request))
+    return _Creating(client, request, parsed).answer(client.open_slot(request))
 
 
-async def _create_classic(connection: ClientConnection, request: Request, slot: Slot, parsed: Any) -> None:
+async def _create_classic(client: Client, request: Request, slot: Slot, parsed: Any) -> None:
     """Raises BrokerUnreachable."""
-    slot.fill([await connection.context.under_replicated.create(connection, request, parsed)])
+    slot.fill([await client.context.under_replicated.create(client, request, parsed)])
 
 
 async def create_by_name(
-    connection: ClientConnection, request: Request, names: Iterable[str], *, partitions: int, replication_factor: int
+    client: Client, request: Request, names: Iterable[str], *, partitions: int, replication_factor: int
 ) -> dict[str, Any]:
     """Create topics as the client; diskless where the name says so. The results, by name.
 
@@ -126,15 +126,15 @@ async def create_by_name(
     )
     asked = CreateTopicsRequest(topics=topics, timeout=milliseconds(_TIMEOUT_MS), validate_only=False)
     asking = request._replace(api_key=CREATE_TOPICS, api_version=_ASKED_VERSION)
-    return {str(result.name): result for result in await _Creating(connection, asking, asked).results()}
+    return {str(result.name): result for result in await _Creating(client, asking, asked).results()}
 
 
 class _Creating:
     """One CreateTopics with diskless topics; everything in v7."""
 
-    def __init__(self, connection: ClientConnection, request: Request, parsed: Any) -> None:
-        self._connection = connection
-        self._context = connection.context
+    def __init__(self, client: Client, request: Request, parsed: Any) -> None:
+        self._client = client
+        self._context = client.context
         self._request = request
         self._parsed = at_version(parsed, _ASKED_VERSION, response=False)
         self._order = [str(topic.name) for topic in self._parsed.topics]
@@ -365,7 +365,7 @@ class _Creating:
         named = nested(request_type, "topics")(name=None, topic_id=topic_id)
         asked = request_type(topics=(named,), timeout=milliseconds(_TIMEOUT_MS))
         try:
-            body = await self._connection.ask(self._request, _DELETE_TOPICS, _DELETE_TOPICS_VERSION, encode(asked))
+            body = await self._client.ask(self._request, _DELETE_TOPICS, _DELETE_TOPICS_VERSION, encode(asked))
             response: Any = read_response(_DELETE_TOPICS, _DELETE_TOPICS_VERSION, body)
             outcome = response.responses[0].error_code.name
         except (BrokerUnreachable, ProtocolError) as error:
@@ -397,8 +397,9 @@ class _Creating:
         """The brokers' results by name. Raises BrokerUnreachable, and what `check` raises: then nothing was made."""
         asked = self._asking(topics, validate_only=validate_only)
         results = await self._ask_once(asked, check)
+        made: dict[str, Any]
         made, throttle_time = await self._context.under_replicated.make(
-            self._connection, self._request, asked, results, shadows=self._wanted, check=check
+            self._client, self._request, asked, results, shadows=self._wanted, check=check
         )
         self._throttle_time = max(self._throttle_time, throttle_time)
         return made
@@ -412,7 +413,7 @@ class _Creating:
     async def _ask_once(self, asked: Any, check: Callable[[], None] | None = None) -> dict[str, Any]:
         """Without what is tried again with the brokers that live."""
         api_key = self._request.api_key
-        body = await self._connection.ask(self._request, api_key, _ASKED_VERSION, encode(asked), check=check)
+        body = await self._client.ask(self._request, api_key, _ASKED_VERSION, encode(asked), check=check)
         try:
             response: Any = read_response(self._request.api_key, _ASKED_VERSION, body)
         except ProtocolError as error:

@@ -22,16 +22,16 @@ from proxy.protocol.errors import KAFKA_STORAGE_ERROR, NONE, POLICY_VIOLATION, U
 from proxy.wire.cold import nested
 
 if TYPE_CHECKING:
+    from proxy.client.client import Client
     from proxy.client.request import Request
-    from proxy.connection.connection import ClientConnection
 
 
-def delete_records(connection: ClientConnection, request: Request) -> Coroutine[Any, Any, None] | None:
+def delete_records(client: Client, request: Request) -> Coroutine[Any, Any, None] | None:
     """Split and answer."""
-    return answer_in_halves(connection, request, lambda asked: str(asked.name), DELETE, _answer_mine)
+    return answer_in_halves(client, request, lambda asked: str(asked.name), DELETE, _answer_mine)
 
 
-async def _answer_mine(connection: ClientConnection, response_type: Any, mine: Mine) -> list[Any]:
+async def _answer_mine(client: Client, response_type: Any, mine: Mine) -> list[Any]:
     # Of what is named more than once the last offset counts, as on brokers.
     places = {
         (entry.topic_id, asked.partition_index): asked.offset
@@ -41,13 +41,13 @@ async def _answer_mine(connection: ClientConnection, response_type: Any, mine: M
     }
     wanted = [DeleteRequest(topic_id, index, offset) for (topic_id, index), offset in places.items()]
     try:
-        found = await connection.context.coordinator.delete_records(wanted) if wanted else []
+        found = await client.context.coordinator.delete_records(wanted) if wanted else []
     except CoordinatorUnavailable as error:
-        connection.context.throttled_log.warning("records_not_deleted", reason=str(error))
+        client.context.throttled_log.warning("records_not_deleted", reason=str(error))
         found = [LogStart(KAFKA_STORAGE_ERROR, -1)] * len(wanted)
     for request, told in zip(wanted, found, strict=True):
         if told.error_code == NONE:
-            connection.context.reader.coordinates.note(request.topic_id, request.partition, told.log_start_offset)
+            client.context.reader.coordinates.note(request.topic_id, request.partition, told.log_start_offset)
     answers = dict(zip(((one.topic_id, one.partition) for one in wanted), found, strict=True))
     topic_type = nested(response_type, "topics")
     partition_type = nested(topic_type, "partitions")

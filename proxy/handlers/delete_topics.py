@@ -32,25 +32,25 @@ from proxy.wire.cold import encode, read_request, read_response
 from proxy.wire.errors import ProtocolError
 
 if TYPE_CHECKING:
+    from proxy.client.client import Client
     from proxy.client.request import Request
     from proxy.client.slots import Slot
-    from proxy.connection.connection import ClientConnection
 
 log = structlog.get_logger()
 
 
-def delete_topics(connection: ClientConnection, request: Request) -> Coroutine[Any, Any, None] | None:
+def delete_topics(client: Client, request: Request) -> Coroutine[Any, Any, None] | None:
     """Forward what is all classic."""
-    topics = connection.context.topics
+    topics = client.context.topics
     if not topics.all():
-        connection.forward(request)
+        client.forward(request)
         return None
     parsed = read_request(request.api_key, request.api_version, request.body)
     found = _found(topics, parsed)
     if not found:
-        connection.forward(request)
+        client.forward(request)
         return None
-    return _delete(connection, request, connection.open_slot(request), parsed)
+    return _delete(client, request, client.open_slot(request), parsed)
 
 
 def _found(topics: Topics, parsed: Any) -> list[DisklessTopic]:
@@ -65,12 +65,12 @@ def _found(topics: Topics, parsed: Any) -> list[DisklessTopic]:
     return found
 
 
-async def _delete(connection: ClientConnection, request: Request, slot: Slot, parsed: Any) -> None:
-    topics = connection.context.topics
+async def _delete(client: Client, request: Request, slot: Slot, parsed: Any) -> None:
+    topics = client.context.topics
     if any(entry.state == "reserved" for entry in _found(topics, parsed)):
         await topics.look_again()
     diskless = {entry.name: entry for entry in _found(topics, parsed) if entry.state != "reserved"}
-    body = await connection.ask(request, request.api_key, request.api_version, [request.body])
+    body = await client.ask(request, request.api_key, request.api_version, [request.body])
     try:
         response = read_response(request.api_key, request.api_version, body)
     except ProtocolError:
@@ -81,15 +81,15 @@ async def _delete(connection: ClientConnection, request: Request, slot: Slot, pa
     decides: bool | None = None
     for result in response.responses:
         entry = diskless.get(str(result.name)) if result.name is not None else by_id.get(result.topic_id.bytes)
-        if entry is not None and await _is_gone(connection, entry, result.error_code.value):
+        if entry is not None and await _is_gone(client, entry, result.error_code.value):
             if decides is None:
-                decides = await _decides(connection)
+                decides = await _decides(client)
             if not decides:
                 error_code = REQUEST_TIMED_OUT
-            elif not await _is_allowed(connection, request, entry, result.error_code.value):
+            elif not await _is_allowed(client, request, entry, result.error_code.value):
                 error_code = TOPIC_AUTHORIZATION_FAILED
             else:
-                error_code = await _forget(connection, entry)
+                error_code = await _forget(client, entry)
             result = replace(result, error_code=ErrorCode(error_code))
             if error_code == NONE and hasattr(result, "error_message"):
                 result = replace(result, error_message=None)
@@ -97,17 +97,17 @@ async def _delete(connection: ClientConnection, request: Request, slot: Slot, pa
     slot.fill([encode(replace(response, responses=tuple(results)))])
 
 
-async def _decides(connection: ClientConnection) -> bool:
+async def _decides(client: Client) -> bool:
     """Whether what these brokers say of their topics is said of the diskless ones."""
-    context = connection.context
+    context = client.context
     try:
-        return await context.housekeeper.shadows.decides(context.cluster.cluster_id)
+        return bool(await context.housekeeper.shadows.decides(context.cluster.cluster_id))
     except CoordinatorUnavailable as error:
         context.throttled_log.warning("diskless_topics_not_deleted", reason=str(error), remedy="delete them again")
         return False
 
 
-async def _is_gone(connection: ClientConnection, entry: DisklessTopic, error_code: int) -> bool:
+async def _is_gone(client: Client, entry: DisklessTopic, error_code: int) -> bool:
     """True if the shadow is gone: just deleted for this client, or known to no live broker.
 
     Brokers check no rights for an ID that they don't know, as rights go by names: then only a deletion that was allowed
@@ -119,14 +119,14 @@ async def _is_gone(connection: ClientConnection, entry: DisklessTopic, error_cod
         return error_code == NONE
     try:
         # Of every broker: one may not have heard yet of a topic that was just made.
-        shadow = await connection.context.reservations.shadow_anywhere(entry.name)
+        shadow = await client.context.reservations.shadow_anywhere(entry.name)
     except (BrokerUnreachable, ProtocolError) as error:
         log.warning("shadow_not_looked_up", topic=entry.name, reason=str(error))
         return False
     return shadow is None or shadow.topic_id != entry.topic_id
 
 
-async def _is_allowed(connection: ClientConnection, request: Request, entry: DisklessTopic, error_code: int) -> bool:
+async def _is_allowed(client: Client, request: Request, entry: DisklessTopic, error_code: int) -> bool:
     """True if the brokers have confirmed the client's right to delete the topic.
 
     They confirm it when they delete the shadow, and did so before when a deletion is under way. But to a client that
@@ -135,12 +135,12 @@ async def _is_allowed(connection: ClientConnection, request: Request, entry: Dis
     """
     if error_code == NONE or entry.state == "deleting":
         return True
-    return await confirmed(connection, request, entry.name, DELETE)
+    return await confirmed(client, request, entry.name, DELETE)
 
 
-async def _forget(connection: ClientConnection, entry: DisklessTopic) -> int:
+async def _forget(client: Client, entry: DisklessTopic) -> int:
     """Logs and registry entry; NONE, or a retriable error where the coordinator can't be reached."""
-    context = connection.context
+    context = client.context
     try:
         await context.reservations.forget(entry)
     except CoordinatorUnavailable as error:

@@ -24,9 +24,9 @@ from proxy.wire.cold import encode, nested, read_request, read_response
 from proxy.wire.errors import ProtocolError
 
 if TYPE_CHECKING:
+    from proxy.client.client import Client
     from proxy.client.request import Request
     from proxy.client.slots import Slot
-    from proxy.connection.connection import ClientConnection
     from proxy.coordinator.interface_registry import DisklessTopic
 
 _NOT_CURRENT = (
@@ -40,22 +40,22 @@ _WITH_SYNONYMS = 1
 """The first version that tells where a value comes from; v0 only says whether it is a default."""
 
 
-def describe_configs(connection: ClientConnection, request: Request) -> Coroutine[Any, Any, None] | None:
+def describe_configs(client: Client, request: Request) -> Coroutine[Any, Any, None] | None:
     """Forward what is about no diskless topic."""
-    topics = connection.context.topics
+    topics = client.context.topics
     if not topics.all():
-        connection.forward(request)
+        client.forward(request)
         return None
     asked = read_request(request.api_key, request.api_version, request.body)
     if not diskless_topics_of(asked.resources, topics) and not being_made(asked.resources, topics):
-        connection.forward(request)
+        client.forward(request)
         return None
-    return _describe(connection, request, connection.open_slot(request), asked)
+    return _describe(client, request, client.open_slot(request), asked)
 
 
-async def _describe(connection: ClientConnection, request: Request, slot: Slot, asked: Any) -> None:
+async def _describe(client: Client, request: Request, slot: Slot, asked: Any) -> None:
     """Put in what the registry knows. Raises BrokerUnreachable."""
-    topics = connection.context.topics
+    topics = client.context.topics
     if being_made(asked.resources, topics):
         await topics.look_again()  # another proxy may have answered the creation already
     diskless = diskless_topics_of(asked.resources, topics)
@@ -63,13 +63,13 @@ async def _describe(connection: ClientConnection, request: Request, slot: Slot, 
     tells_sources = request.api_version >= _WITH_SYNONYMS
     # Synonyms tell what a config would be that only the shadow has.
     wider = replace(asked, include_synonyms=True) if tells_sources else asked
-    body = await connection.ask(request, request.api_key, request.api_version, encode(wider))
+    body = await client.ask(request, request.api_key, request.api_version, encode(wider))
     try:
         response = read_response(request.api_key, request.api_version, body)
     except ProtocolError:
         slot.fill([body])  # an error code of a newer broker, for example
         return
-    defaults, is_current = await _defaults(connection), topics.is_current
+    defaults, is_current = await _defaults(client), topics.is_current
 
     def merged(result: Any) -> Any:
         name = str(result.resource_name)
@@ -86,9 +86,9 @@ async def _describe(connection: ClientConnection, request: Request, slot: Slot, 
     slot.fill([encode(replace(response, results=results))])
 
 
-async def _defaults(connection: ClientConnection) -> dict[str, str]:
+async def _defaults(client: Client) -> dict[str, str]:
     """What the shadow has of its own, as it would be without; brokers name no synonym of their retention by time."""
-    context = connection.context
+    context = client.context
     try:
         known = await retention_defaults(context.cluster)
     except (BrokerUnreachable, ProtocolError, DefaultsRefused):

@@ -27,9 +27,9 @@ from proxy.wire.cold import encode, nested, read_request, read_response
 from proxy.wire.partition_leaders import Leaders, ReplicaLeaders, SoleLeader
 
 if TYPE_CHECKING:
+    from proxy.client.client import Client
     from proxy.client.request import Request
     from proxy.client.slots import Slot
-    from proxy.connection.connection import ClientConnection
 
 _LOWEST_SCHEMA = 1
 _UNKNOWN_BYTES = -1
@@ -38,18 +38,18 @@ Wanted = Mapping[str, tuple[DisklessTopic, tuple[int, ...]]]
 """Diskless topics by name, and which of their partitions."""
 
 
-def describe_log_dirs(connection: ClientConnection, request: Request) -> Coroutine[Any, Any, None] | None:
+def describe_log_dirs(client: Client, request: Request) -> Coroutine[Any, Any, None] | None:
     """Forward what is about no diskless topic."""
-    topics = connection.context.topics
+    topics = client.context.topics
     if not topics.all():
-        connection.forward(request)
+        client.forward(request)
         return None
     asked = read_request(request.api_key, max(request.api_version, _LOWEST_SCHEMA), request.body)
     wanted = _wanted(asked, topics)
     if not wanted:
-        connection.forward(request)
+        client.forward(request)
         return None
-    return _describe(connection, request, connection.open_slot(request), wanted)
+    return _describe(client, request, client.open_slot(request), wanted)
 
 
 def _wanted(asked: Any, topics: Topics) -> Wanted:
@@ -64,10 +64,10 @@ def _wanted(asked: Any, topics: Topics) -> Wanted:
     }
 
 
-async def _describe(connection: ClientConnection, request: Request, slot: Slot, wanted: Wanted) -> None:
+async def _describe(client: Client, request: Request, slot: Slot, wanted: Wanted) -> None:
     """The broker's directories, then the object storage. Raises BrokerUnreachable and ProtocolError."""
     version = max(request.api_version, _LOWEST_SCHEMA)
-    body = await connection.ask(request, request.api_key, request.api_version, [request.body])
+    body = await client.ask(request, request.api_key, request.api_version, [request.body])
     response = read_response(request.api_key, version, body)
     # An administrator without the right to describe the cluster is told of no directory (before v3), or of the error.
     if not response.results or getattr(response, "error_code", ErrorCode(NONE)).value != NONE:
@@ -78,20 +78,20 @@ async def _describe(connection: ClientConnection, request: Request, slot: Slot, 
         for result in response.results
     ]
     result_type = nested(load_response_schema(request.api_key, version), "results")
-    results += await _object_storage(connection, result_type, _led_here(connection, request, wanted))
+    results += await _object_storage(client, result_type, _led_here(client, request, wanted))
     slot.fill([encode(replace(response, results=tuple(results)))])
 
 
-def _led_here(connection: ClientConnection, request: Request, wanted: Wanted) -> Wanted:
+def _led_here(client: Client, request: Request, wanted: Wanted) -> Wanted:
     """What of it the broker of this port leads, as this client is told; all of it on the bootstrap port."""
     live = {name: one for name, one in wanted.items() if one[0].state == "live" and one[1]}
-    if connection.node_id is None:
+    if client.session.node_id is None:
         return live
-    leaders = diskless_leaders(connection, request.client_id, metadata=False)
+    leaders = diskless_leaders(client, request.client_id, metadata=False)
     if leaders is None:
         return {}
     led = {
-        name: (entry, tuple(index for index in indexes if _leader_of(leaders, name, index) == connection.node_id))
+        name: (entry, tuple(index for index in indexes if _leader_of(leaders, name, index) == client.session.node_id))
         for name, (entry, indexes) in live.items()
     }
     return {name: one for name, one in led.items() if one[1]}
@@ -104,7 +104,7 @@ def _leader_of(leaders: Leaders, topic: str, partition: int) -> int:
     return leaders.preferred if isinstance(leaders, ReplicaLeaders) else leaders.leader_of(topic, partition)
 
 
-async def _object_storage(connection: ClientConnection, result_type: Any, led: Wanted) -> list[Any]:
+async def _object_storage(client: Client, result_type: Any, led: Wanted) -> list[Any]:
     """The log directory that object storage is; none where there is nothing in it to tell of."""
     if not led:
         return []
@@ -113,7 +113,7 @@ async def _object_storage(connection: ClientConnection, result_type: Any, led: W
     partition_type = nested(topic_type, "partitions")
     try:
         for name, (entry, indexes) in led.items():
-            described = await connection.context.coordinator.describe(entry.topic_id, indexes)
+            described = await client.context.coordinator.describe(entry.topic_id, indexes)
             partitions = tuple(
                 partition_type(partition_index=index, partition_size=one.size_bytes, offset_lag=0, is_future_key=False)
                 for index, one in zip(indexes, described, strict=True)
@@ -121,11 +121,11 @@ async def _object_storage(connection: ClientConnection, result_type: Any, led: W
             )
             topics.append(topic_type(name=name, partitions=partitions))
     except CoordinatorUnavailable as error:
-        connection.context.throttled_log.warning("sizes_unavailable", reason=str(error))
+        client.context.throttled_log.warning("sizes_unavailable", reason=str(error))
         error_code, topics = KAFKA_STORAGE_ERROR, []
     values = {
         "error_code": ErrorCode(error_code),
-        "log_dir": connection.context.settings.storage.url,
+        "log_dir": client.context.settings.storage.url,
         "topics": tuple(topics),
         "total_bytes": _UNKNOWN_BYTES,
         "usable_bytes": _UNKNOWN_BYTES,

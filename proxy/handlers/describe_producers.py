@@ -19,19 +19,19 @@ from proxy.protocol.errors import KAFKA_STORAGE_ERROR, NONE, UNKNOWN_TOPIC_OR_PA
 from proxy.wire.cold import nested
 
 if TYPE_CHECKING:
+    from proxy.client.client import Client
     from proxy.client.request import Request
-    from proxy.connection.connection import ClientConnection
 
 _NO_COORDINATOR_EPOCH = -1
 _NO_TRANSACTION = -1
 
 
-def describe_producers(connection: ClientConnection, request: Request) -> Coroutine[Any, Any, None] | None:
+def describe_producers(client: Client, request: Request) -> Coroutine[Any, Any, None] | None:
     """Split and answer."""
-    return answer_in_halves(connection, request, lambda asked: str(asked.name), READ, _answer_mine)
+    return answer_in_halves(client, request, lambda asked: str(asked.name), READ, _answer_mine)
 
 
-async def _answer_mine(connection: ClientConnection, response_type: Any, mine: Mine) -> list[Any]:
+async def _answer_mine(client: Client, response_type: Any, mine: Mine) -> list[Any]:
     topic_type = nested(response_type, "topics")
     partition_type = nested(topic_type, "partitions")
     answers = []
@@ -44,18 +44,18 @@ async def _answer_mine(connection: ClientConnection, response_type: Any, mine: M
                 partitions.append(_failed(partition_type, index, refused, None))
             elif (entry.topic_id, index) not in asked:
                 asked.add((entry.topic_id, index))
-                partitions.append(await _partition(connection, partition_type, entry, index))
+                partitions.append(await _partition(client, partition_type, entry, index))
         answers.append(topic_type(name=topic.name, partitions=tuple(partitions)))
     return answers
 
 
-async def _partition(connection: ClientConnection, partition_type: Any, entry: DisklessTopic, index: int) -> Any:
+async def _partition(client: Client, partition_type: Any, entry: DisklessTopic, index: int) -> Any:
     if entry.state != "live" or not 0 <= index < entry.partitions:
         return _failed(partition_type, index, UNKNOWN_TOPIC_OR_PARTITION, None)
     try:
-        found = await connection.context.coordinator.producers(entry.topic_id, index)
+        found = await client.context.coordinator.producers(entry.topic_id, index)
     except CoordinatorUnavailable as error:
-        connection.context.throttled_log.warning(
+        client.context.throttled_log.warning(
             "producers_unavailable", topic=entry.name, partition=index, reason=str(error)
         )
         return _failed(partition_type, index, KAFKA_STORAGE_ERROR, "the diskless coordinator can't be reached")

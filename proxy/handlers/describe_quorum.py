@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from proxy.wire.endpoints import hide_controller_listeners
 
 if TYPE_CHECKING:
+    from proxy.client.client import Client
     from proxy.client.request import Request
-    from proxy.connection.connection import ClientConnection
 
 
-def describe_quorum(connection: ClientConnection, request: Request) -> None:
+def describe_quorum(client: Client, request: Request) -> None:
     """Rewrite the answer."""
-    connection.forward(request, lambda body: hide_controller_listeners(body, request.api_version))
+    client.forward(request, lambda body: hide_controller_listeners(body, request.api_version))

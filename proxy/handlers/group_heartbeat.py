@@ -23,6 +23,7 @@ from kio.index import load_response_schema
 from kio.schema.errors import ErrorCode
 
 from proxy.client.rights import DESCRIBE, rights_of
+from proxy.client.session import SessionKey
 from proxy.protocol.errors import INVALID_TOPIC_EXCEPTION, NONE
 from proxy.telemetry.throttled_log import NAMES_SHOWN
 from proxy.topics.topic_configs import diskless_by_name
@@ -32,9 +33,9 @@ from proxy.wire.group_heartbeat import heartbeat_rack
 from proxy.wire.primitives import MAX_WHOLE_ELEMENTS
 
 if TYPE_CHECKING:
+    from proxy.client.client import Client
     from proxy.client.request import Request
     from proxy.client.slots import Slot
-    from proxy.connection.connection import ClientConnection
 
 _STREAMS_GROUP_HEARTBEAT = 88
 _MOST_MEMBERS = 100
@@ -42,27 +43,27 @@ _MOST_MEMBERS = 100
 _ADVICE = "Read them with a consumer group, or let the share group subscribe to classic topics only."
 
 
-def group_heartbeat(connection: ClientConnection, request: Request) -> None:
+def group_heartbeat(client: Client, request: Request) -> None:
     """Learn and forward; what can't be read is the broker's to refuse."""
     try:
         rack = heartbeat_rack(request.api_key, request.body)
     except ProtocolError:
         rack = None
-    connection.context.racks.learn(connection, request.client_id, rack)
-    patterns = connection.context.settings.default_diskless_topics
+    client.context.racks.learn(client.session, request.client_id, rack)
+    patterns = client.context.settings.default_diskless_topics
     if patterns and request.api_key == _STREAMS_GROUP_HEARTBEAT:
-        _tell_of_classic_topics(connection, request, patterns)
-    connection.forward(request)
+        _tell_of_classic_topics(client, request, patterns)
+    client.forward(request)
 
 
-def _tell_of_classic_topics(connection: ClientConnection, request: Request, patterns: tuple[str, ...]) -> None:
+def _tell_of_classic_topics(client: Client, request: Request, patterns: tuple[str, ...]) -> None:
     try:
         asked: Any = read_request(request.api_key, request.api_version, request.body, most=MAX_WHOLE_ELEMENTS)
     except ProtocolError:
         return
     names = [name for name in internal_topics(asked.topology) if diskless_by_name(name, patterns)]
     if names:
-        connection.context.throttled_log.warning(
+        client.context.throttled_log.warning(
             "streams_topics_are_classic",
             topics=names[:NAMES_SHOWN],
             group=asked.group_id,
@@ -86,24 +87,29 @@ class _Subscriptions(dict[str, tuple[str, ...]]):
     """Remembered with a connection: the topics of each member, by the member's ID."""
 
 
-def share_group_heartbeat(connection: ClientConnection, request: Request) -> Coroutine[Any, Any, None] | None:
+SUBSCRIPTIONS = SessionKey[_Subscriptions]("subscriptions of share groups")
+
+
+def share_group_heartbeat(client: Client, request: Request) -> Coroutine[Any, Any, None] | None:
     """Forward it if no topic of the member is diskless. What can't be read is the broker's to reject."""
     try:
         asked = read_request(request.api_key, request.api_version, request.body, most=MAX_WHOLE_ELEMENTS)
     except ProtocolError:
-        group_heartbeat(connection, request)
+        group_heartbeat(client, request)
         return None
-    find = connection.context.topics.find
-    diskless = {name: entry.topic_id for name in _subscribed(connection, asked) if (entry := find(name)) is not None}
+    find = client.context.topics.find
+    diskless = {name: entry.topic_id for name in _subscribed(client, asked) if (entry := find(name)) is not None}
     if not diskless:
-        group_heartbeat(connection, request)
+        group_heartbeat(client, request)
         return None
-    return _answer(connection, request, connection.open_slot(request), asked, diskless)
+    return _answer(client, request, client.open_slot(request), asked, diskless)
 
 
-def _subscribed(connection: ClientConnection, asked: Any) -> tuple[str, ...]:
+def _subscribed(client: Client, asked: Any) -> tuple[str, ...]:
     """The topics of the member; none of one that leaves."""
-    known: _Subscriptions = connection.remembered.setdefault(_Subscriptions, _Subscriptions())
+    known = client.session.get(SUBSCRIPTIONS)
+    if known is None:
+        known = client.session[SUBSCRIPTIONS] = _Subscriptions()
     member = str(asked.member_id)
     if asked.member_epoch < 0:
         known.pop(member, None)
@@ -116,23 +122,21 @@ def _subscribed(connection: ClientConnection, asked: Any) -> tuple[str, ...]:
     return known.get(member, ())
 
 
-async def _answer(
-    connection: ClientConnection, request: Request, slot: Slot, asked: Any, diskless: Mapping[str, bytes]
-) -> None:
+async def _answer(client: Client, request: Request, slot: Slot, asked: Any, diskless: Mapping[str, bytes]) -> None:
     """Reject it, unless the client may not describe the topics. Raises BrokerUnreachable and ProtocolError."""
-    rights = rights_of(connection)
+    rights = rights_of(client)
     unasked = rights.unasked(diskless)
     if unasked:
-        await rights.ask(connection, request, unasked)
+        await rights.ask(client, request, unasked)
     named = [name for name, topic_id in diskless.items() if rights.error(name, DESCRIBE, topic_id) == NONE]
     if not named:
-        slot.fill([await connection.ask(request, request.api_key, request.api_version, [request.body])])
+        slot.fill([await client.ask(request, request.api_key, request.api_version, [request.body])])
         return
-    connection.context.throttled_log.warning(
+    client.context.throttled_log.warning(
         "share_group_refused",
         topics=named[:NAMES_SHOWN],
         group=str(asked.group_id),
-        client=connection.host,
+        client=client.session.host,
         client_id=request.client_id,
         reason="share groups can't read diskless topics",
         remedy="read them with a consumer group, or let the share group subscribe to classic topics only",

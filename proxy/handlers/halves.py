@@ -17,9 +17,9 @@ from proxy.protocol.errors import KAFKA_STORAGE_ERROR
 from proxy.wire.cold import encode, milliseconds, read_request, read_response
 
 if TYPE_CHECKING:
+    from proxy.client.client import Client
     from proxy.client.request import Request
     from proxy.client.slots import Slot
-    from proxy.connection.connection import ClientConnection
 
 
 class MyTopic(NamedTuple):
@@ -33,12 +33,12 @@ class MyTopic(NamedTuple):
 
 
 Mine = Sequence[MyTopic]
-AnswerMine = Callable[["ClientConnection", Any, Mine], Awaitable[list[Any]]]
+AnswerMine = Callable[["Client", Any, Mine], Awaitable[list[Any]]]
 """The proxy's half of the response's `topics`; gets the response type of the request's version."""
 
 
 def answer_in_halves(
-    connection: ClientConnection,
+    client: Client,
     request: Request,
     name_of: Callable[[Any], str],
     operation: int,
@@ -49,9 +49,9 @@ def answer_in_halves(
     Forwarding that would let a shadow topic's offsets pass for a diskless topic's. `operation` is what the client needs
     the right to; a topic of which it is not sure what it is gets a retriable error, as in a Produce.
     """
-    topics = connection.context.topics
+    topics = client.context.topics
     if topics.nothing_diskless:
-        connection.forward(request)
+        client.forward(request)
         return None
     parsed = read_request(request.api_key, request.api_version, request.body)
     mine: list[tuple[Any, DisklessTopic]] = []
@@ -66,15 +66,15 @@ def answer_in_halves(
         else:
             unsure.append(MyTopic(asked, DisklessTopic(name, b"", 0, UNKNOWN_STATE), KAFKA_STORAGE_ERROR))
     if not (mine or unsure):
-        connection.forward(request)
+        client.forward(request)
         return None
 
     half = replace(parsed, topics=tuple(theirs))
-    return _answer(connection, request, connection.open_slot(request), half, mine, unsure, operation, answer_mine)
+    return _answer(client, request, client.open_slot(request), half, mine, unsure, operation, answer_mine)
 
 
 async def _answer(
-    connection: ClientConnection,
+    client: Client,
     request: Request,
     slot: Slot,
     theirs: Any,
@@ -84,14 +84,14 @@ async def _answer(
     answer_mine: AnswerMine,
 ) -> None:
     response_type: Any = load_response_schema(request.api_key, request.api_version)
-    rights = rights_of(connection)
+    rights = rights_of(client)
     unasked = rights.unasked({entry.name: entry.topic_id for _, entry in mine})
     if unasked:
-        await rights.ask(connection, request, unasked)
+        await rights.ask(client, request, unasked)
     judged = [MyTopic(asked, entry, rights.error(entry.name, operation, entry.topic_id)) for asked, entry in mine]
-    answered = await answer_mine(connection, response_type, [*judged, *unsure])
+    answered = await answer_mine(client, response_type, [*judged, *unsure])
     if theirs.topics:
-        body = await connection.ask(request, request.api_key, request.api_version, encode(theirs))
+        body = await client.ask(request, request.api_key, request.api_version, encode(theirs))
         response = read_response(request.api_key, request.api_version, body)
         response = replace(response, topics=(*response.topics, *answered))
     else:

@@ -19,7 +19,7 @@ from proxy.wire.primitives import Buffer
 from proxy.wire.steps import Rewrite
 
 Handler = Callable[[Any, Request], Coroutine[Any, Any, None] | None]
-"""Gets a `ClientConnection`, which this module only passes on."""
+"""Gets a `Client`, which this module only passes on."""
 
 
 class Spread(NamedTuple):
@@ -42,17 +42,17 @@ class Spread(NamedTuple):
 def in_parts(handler: Handler, spread: Spread) -> Handler:
     """The handler, for requests of any size."""
 
-    def handle(connection: Any, request: Request) -> Coroutine[Any, Any, None] | None:
+    def handle(client: Any, request: Request) -> Coroutine[Any, Any, None] | None:
         if len(request.body) <= spread.small_bytes:
-            return handler(connection, request)
-        return _answer(connection, request, connection.open_slot(request), handler, spread)
+            return handler(client, request)
+        return _answer(client, request, client.open_slot(request), handler, spread)
 
     return handle
 
 
-async def _answer(connection: Any, request: Request, slot: Any, handler: Handler, spread: Spread) -> None:
+async def _answer(client: Any, request: Request, slot: Any, handler: Handler, spread: Spread) -> None:
     """Raises BrokerUnreachable and ProtocolError."""
-    turns = connection.context.turns
+    turns = client.context.turns
     key, version = request.api_key, request.api_version
     cutting = request_parts(
         key,
@@ -67,10 +67,10 @@ async def _answer(connection: Any, request: Request, slot: Any, handler: Handler
     if len(bodies) <= 1:
         bodies = [[request.body]]
     answers: list[AnswerPart] = []
-    most_bytes, size = connection.context.settings.limits.max_response_bytes_per_connection, 0
+    most_bytes, size = client.context.settings.limits.max_response_bytes_per_connection, 0
     for body in bodies:
         await turns.next()
-        answer = await Part(connection, request.with_body(b"".join(body))).answer(handler)
+        answer = await Part(client, request.with_body(b"".join(body))).answer(handler)
         answers.append(answer_part(key, version, answer, spread.answered))
         size += len(answer)
         if size > most_bytes:
@@ -81,14 +81,14 @@ async def _answer(connection: Any, request: Request, slot: Any, handler: Handler
 class Part:
     """One part's stand-in for the client's connection: its answer comes here."""
 
-    def __init__(self, connection: Any, request: Request) -> None:
-        self._connection = connection
+    def __init__(self, client: Any, request: Request) -> None:
+        self._client = client
         self._request = request
         self._slot: _PartSlot | None = None
         self._forwarded: tuple[Request, Rewrite | None] | None = None
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._connection, name)
+        return getattr(self._client, name)
 
     async def answer(self, handler: Handler) -> Buffer:
         """The body of the answer. Raises BrokerUnreachable and ProtocolError."""
@@ -97,19 +97,19 @@ class Part:
             await waiting
         if self._forwarded is not None:
             request, rewrite = self._forwarded
-            body: memoryview = await self._connection.ask(request, request.api_key, request.api_version, [request.body])
-            return b"".join(await self._connection.context.turns.rewritten(rewrite(body))) if rewrite else body
+            body: memoryview = await self._client.ask(request, request.api_key, request.api_version, [request.body])
+            return b"".join(await self._client.context.turns.rewritten(rewrite(body))) if rewrite else body
         if self._slot is None or self._slot.body is None:
             raise BrokerUnreachable("a part of the request has no answer")
         return self._slot.body
 
     def open_slot(self, request: Request) -> _PartSlot:
-        """Does what `ClientConnection` does."""
+        """Does what `Client` does."""
         self._slot = _PartSlot()
         return self._slot
 
     def forward(self, request: Request, rewrite: Rewrite | None = None) -> None:
-        """Does what `ClientConnection` does."""
+        """Does what `Client` does."""
         self._forwarded = request, rewrite
 
 

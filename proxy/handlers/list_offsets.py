@@ -41,8 +41,8 @@ from proxy.wire.cold import nested, read_request
 from proxy.wire.fetch import CONSUMER_REPLICA_ID, ISOLATION_LEVELS
 
 if TYPE_CHECKING:
+    from proxy.client.client import Client
     from proxy.client.request import Request
-    from proxy.connection.connection import ClientConnection
 
 EARLIEST_LOCAL_TIMESTAMP, LATEST_TIERED_TIMESTAMP, EARLIEST_PENDING_UPLOAD_TIMESTAMP = -4, -5, -6
 _FIRST_VERSIONS = {
@@ -61,14 +61,12 @@ _LEADER_EPOCH = 0
 _NOWHERE = OffsetAnswer(NONE, -1, -1)
 
 
-def list_offsets(connection: ClientConnection, request: Request) -> Coroutine[Any, Any, None] | None:
+def list_offsets(client: Client, request: Request) -> Coroutine[Any, Any, None] | None:
     """Split and answer."""
-    return answer_in_halves(
-        connection, request, lambda asked: str(asked.name), DESCRIBE, partial(_answer_mine, request)
-    )
+    return answer_in_halves(client, request, lambda asked: str(asked.name), DESCRIBE, partial(_answer_mine, request))
 
 
-async def _answer_mine(request: Request, connection: ClientConnection, response_type: Any, mine: Mine) -> list[Any]:
+async def _answer_mine(request: Request, client: Client, response_type: Any, mine: Mine) -> list[Any]:
     asked_for = Counter((entry.name, asked.partition_index) for topic, entry, _ in mine for asked in topic.partitions)
     failed = NONE if _is_isolated(request) else UNKNOWN_SERVER_ERROR
     answers: dict[tuple[str, int], OffsetAnswer] = {}
@@ -84,7 +82,7 @@ async def _answer_mine(request: Request, connection: ClientConnection, response_
             else:
                 wanted[key] = ListRequest(entry.topic_id, asked.partition_index, _timestamp(asked.timestamp))
     by_time = any(one.timestamp_ms not in (EARLIEST_TIMESTAMP, LATEST_TIMESTAMP) for one in wanted.values())
-    found = await listed_offsets(connection, list(wanted.values()), _timeout_s(request) if by_time else None)
+    found = await listed_offsets(client, list(wanted.values()), _timeout_s(request) if by_time else None)
     answers.update(zip(wanted, found, strict=True))
 
     topic_type = nested(response_type, "topics")

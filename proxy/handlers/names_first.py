@@ -31,17 +31,17 @@ class Names(NamedTuple):
 def names_first(handler: Handler, names: Names) -> Handler:
     """Return the handler for requests of any size."""
 
-    def handle(connection: Any, request: Request) -> Coroutine[Any, Any, None] | None:
+    def handle(client: Any, request: Request) -> Coroutine[Any, Any, None] | None:
         if len(request.body) <= LARGE_BYTES:
-            return handler(connection, request)
-        return _look(connection, request, connection.open_slot(request), handler, names)
+            return handler(client, request)
+        return _look(client, request, client.open_slot(request), handler, names)
 
     return handle
 
 
-async def _look(connection: Any, request: Request, slot: Any, handler: Handler, names: Names) -> None:
+async def _look(client: Any, request: Request, slot: Any, handler: Handler, names: Names) -> None:
     """Raises BrokerUnreachable and ProtocolError."""
-    turns, topics = connection.context.turns, connection.context.topics
+    turns, topics = client.context.turns, client.context.topics
     reading = names_in.steps(request.api_key, request.api_version, request.body, names.fields)
     named = await turns.run(reading)
     known = None
@@ -50,11 +50,11 @@ async def _look(connection: Any, request: Request, slot: Any, handler: Handler, 
         known = topics.version
         all_pass = await turns.run(_all_pass(topics, named.topics, names))
     if all_pass:
-        rewrite = names.rewrite(connection, request) if names.rewrite is not None else None
-        connection.forward_opened(request, slot, rewrite)
+        rewrite = names.rewrite(client, request) if names.rewrite is not None else None
+        client.forward_opened(request, slot, rewrite)
         return
     check_elements(named.elements, MAX_REJECTED_ELEMENTS)
-    slot.fill([await Part(connection, request).answer(handler)])
+    slot.fill([await Part(client, request).answer(handler)])
 
 
 def _all_pass(topics: Topics, named: list[str | bytes], names: Names) -> Steps[bool]:

@@ -21,23 +21,23 @@ from proxy.protocol.errors import NONE, UNKNOWN_TOPIC_OR_PARTITION
 from proxy.wire.cold import nested
 
 if TYPE_CHECKING:
+    from proxy.client.client import Client
     from proxy.client.request import Request
-    from proxy.connection.connection import ClientConnection
 
 
-def offset_for_leader_epoch(connection: ClientConnection, request: Request) -> Coroutine[Any, Any, None] | None:
+def offset_for_leader_epoch(client: Client, request: Request) -> Coroutine[Any, Any, None] | None:
     """Split and answer."""
-    return answer_in_halves(connection, request, lambda asked: str(asked.topic), DESCRIBE, _answer_mine)
+    return answer_in_halves(client, request, lambda asked: str(asked.topic), DESCRIBE, _answer_mine)
 
 
-async def _answer_mine(connection: ClientConnection, response_type: Any, mine: Mine) -> list[Any]:
+async def _answer_mine(client: Client, response_type: Any, mine: Mine) -> list[Any]:
     wanted = {
         (entry.topic_id, asked.partition): ListRequest(entry.topic_id, asked.partition, LATEST_TIMESTAMP)
         for topic, entry, refused in mine
         for asked in topic.partitions
         if refused == NONE and 0 <= asked.partition < entry.partitions
     }
-    answers = dict(zip(wanted, await listed_offsets(connection, list(wanted.values())), strict=True))
+    answers = dict(zip(wanted, await listed_offsets(client, list(wanted.values())), strict=True))
     topic_type = nested(response_type, "topics")
     partition_type = nested(topic_type, "partitions")
     return [

@@ -10,11 +10,12 @@ from proxy.coordinator.patience import patiently
 from proxy.protocol.errors import KAFKA_STORAGE_ERROR
 
 if TYPE_CHECKING:
-    from proxy.connection.connection import ClientConnection
+    from proxy.client.client import Client
+    from proxy.diskless.time_lookup import TimeLookup
 
 
 async def listed_offsets(
-    connection: ClientConnection, wanted: Sequence[ListRequest], timeout_s: float | None = None
+    client: Client, wanted: Sequence[ListRequest], timeout_s: float | None = None
 ) -> list[OffsetAnswer]:
     """In the order of `wanted`; KAFKA_STORAGE_ERROR, retriable, for all of them where the coordinator is away.
 
@@ -25,7 +26,7 @@ async def listed_offsets(
     """
     if not wanted:
         return []
-    context = connection.context
+    context = client.context
     longest_s = context.settings.fetch.time_lookup_timeout_ms / 1000
     if timeout_s is not None:
         longest_s = min(timeout_s, longest_s)
@@ -34,7 +35,8 @@ async def listed_offsets(
     patient_s = context.settings.redis.timeout_ms / 1000 - (began_s - away_since_s)
 
     async def ask() -> list[OffsetAnswer]:
-        return await context.time_lookup.list_offsets(wanted, max(0.0, began_s + longest_s - context.now()))
+        lookup: TimeLookup = context.time_lookup
+        return await lookup.list_offsets(wanted, max(0.0, began_s + longest_s - context.now()))
 
     try:
         answers = await patiently(ask, within_s=min(patient_s, longest_s))

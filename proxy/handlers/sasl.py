@@ -15,9 +15,9 @@ import asyncio
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
-from proxy.brokers.upstream import BrokerUnreachable
-from proxy.client.principal import observer_of
-from proxy.client.rights import Rights
+from proxy.client.principal import SaslObserver
+from proxy.client.rights import RIGHTS
+from proxy.client.session import SessionKey
 from proxy.protocol.errors import NONE
 from proxy.wire.sasl import (
     parse_authenticate_request,
@@ -27,60 +27,74 @@ from proxy.wire.sasl import (
 )
 
 if TYPE_CHECKING:
+    from proxy.client.client import Client
     from proxy.client.request import Request
     from proxy.client.slots import Slot
-    from proxy.connection.connection import ClientConnection
     from proxy.wire.primitives import Buffer
 
 
-def sasl_handshake(connection: ClientConnection, request: Request) -> Coroutine[Any, Any, None]:
+_OBSERVER = SessionKey[SaslObserver]("SASL observer")
+
+
+def sasl_handshake(client: Client, request: Request) -> Coroutine[Any, Any, None]:
     """SaslHandshake, all versions. Raises ProtocolError."""
     mechanism = parse_handshake_request(request.body)
-    connection.authentication.handshake_begins(mechanism, request.api_version)
-    observer_of(connection).observe_handshake(mechanism)
+    client.session.authentication.handshake_begins(mechanism, request.api_version)
+    _observer_of(client).observe_handshake(mechanism)
     answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def rewrite(body: memoryview) -> list[Buffer]:
-        connection.authentication.handshake_answered(parse_handshake_response(body).error_code)
+        client.session.authentication.handshake_answered(parse_handshake_response(body).error_code)
         _settle(answered)
         return [body]
 
-    connection.forward(request, rewrite)
+    client.forward(request, rewrite)
     return _until(answered)
 
 
-def sasl_authenticate(connection: ClientConnection, request: Request) -> Coroutine[Any, Any, None]:
+def sasl_authenticate(client: Client, request: Request) -> Coroutine[Any, Any, None]:
     """SaslAuthenticate, all versions. Raises ProtocolError."""
-    observer = observer_of(connection)
+    observer = _observer_of(client)
     token = parse_authenticate_request(request.body, request.api_version)
-    if connection.authentication.under_way:
+    if client.session.authentication.under_way:
         # Outside of an exchange brokers answer an error and nothing changes: neither does the user.
         observer.observe_token(token)
     answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def rewrite(body: memoryview) -> list[Buffer]:
         answer = parse_authenticate_response(body, request.api_version)
-        observer.observe_outcome(answer.error_code)
-        if connection.authentication.authenticate_answered(answer):
-            connection.remembered.pop(Rights, None)
+        _observe_outcome(client, observer, answer.error_code)
+        if client.session.authentication.authenticate_answered(answer):
+            client.session.forget(RIGHTS)
         _settle(answered)
         return [body]
 
-    connection.forward(request, rewrite)
+    client.forward(request, rewrite)
     return _until(answered)
 
 
-async def pass_token(connection: ClientConnection, token: bytes, slot: Slot) -> None:
+async def pass_token(client: Client, token: bytes, slot: Slot) -> None:
     """A token without header, and its answer. Raises BrokerUnreachable: brokers close where they refuse."""
-    observer = observer_of(connection)
+    observer = _observer_of(client)
     observer.observe_token(token)
-    if connection.upstream is None:
-        raise BrokerUnreachable("the client's connection is ending")
-    answer = await connection.upstream.exchange_token(token)
-    observer.observe_outcome(NONE)
-    if connection.authentication.token_answered(answer):
-        connection.remembered.pop(Rights, None)
+    answer = await client.exchange_token(token)
+    _observe_outcome(client, observer, NONE)
+    if client.session.authentication.token_answered(answer):
+        client.session.forget(RIGHTS)
     slot.fill_frame(answer)
+
+
+def _observer_of(client: Client) -> SaslObserver:
+    observer = client.session.get(_OBSERVER)
+    if observer is None:
+        observer = SaslObserver(client.context.settings.sasl_oauthbearer_sub_claim_name)
+        client.session[_OBSERVER] = observer
+    return observer
+
+
+def _observe_outcome(client: Client, observer: SaslObserver, error_code: int) -> None:
+    observer.observe_outcome(error_code)
+    client.session.user = observer.user
 
 
 async def _until(answered: asyncio.Future[None]) -> None:

@@ -23,6 +23,7 @@ from kio.index import load_response_schema
 from kio.schema.errors import ErrorCode
 
 from proxy.client.rights import READ, rights_of
+from proxy.client.session import SessionKey
 from proxy.coordinator.interface_registry import DisklessTopic
 from proxy.protocol.api_keys import SHARE_FETCH
 from proxy.protocol.errors import INVALID_TOPIC_EXCEPTION, NONE, UNKNOWN_TOPIC_ID
@@ -35,9 +36,9 @@ from proxy.wire.share import add_share_topics, share_error_and_topics
 from proxy.wire.steps import Rewrite
 
 if TYPE_CHECKING:
+    from proxy.client.client import Client
     from proxy.client.request import Request
     from proxy.client.slots import Slot
-    from proxy.connection.connection import ClientConnection
     from proxy.wire.primitives import Buffer
 
 NOT_FOR_SHARE_GROUPS = "The records of a diskless topic are not on the brokers: share groups can't read it."
@@ -47,42 +48,42 @@ Mine = list[tuple[Any, DisklessTopic]]
 """Diskless topics of a request, each with its entry in the registry."""
 
 
-class _Session:
-    """Remembered on a connection: partitions of a share session of it were taken out."""
+_SHARE_SESSION = SessionKey[bool]("share session")
+"""True if partitions of a share session of the client were taken out."""
 
 
-def share_fetch(connection: ClientConnection, request: Request) -> Coroutine[Any, Any, None] | None:
+def share_fetch(client: Client, request: Request) -> Coroutine[Any, Any, None] | None:
     """ShareFetch (API key 78)."""
-    topics = connection.context.topics
-    if not topics.all() and _Session not in connection.remembered:
-        _forward(connection, request)
+    topics = client.context.topics
+    if not topics.all() and _SHARE_SESSION not in client.session:
+        _forward(client, request)
         return None
     asked = read_request(request.api_key, request.api_version, request.body)
     mine = _mine(asked, topics)
     forgotten = tuple(one for one in asked.forgotten_topics_data if _find(one, topics) is None)
     if mine:
-        connection.remembered[_Session] = True
-    elif _Session not in connection.remembered and len(forgotten) == len(asked.forgotten_topics_data):
-        _forward(connection, request)
+        client.session[_SHARE_SESSION] = True
+    elif _SHARE_SESSION not in client.session and len(forgotten) == len(asked.forgotten_topics_data):
+        _forward(client, request)
         return None
     theirs = replace(asked, topics=_theirs(asked, topics), forgotten_topics_data=forgotten)
     max_wait_s = asked.max_wait.total_seconds()
-    return _answer(connection, request, connection.open_slot(request), theirs, mine, max_wait_s)
+    return _answer(client, request, client.open_slot(request), theirs, mine, max_wait_s)
 
 
-def share_acknowledge(connection: ClientConnection, request: Request) -> Coroutine[Any, Any, None] | None:
+def share_acknowledge(client: Client, request: Request) -> Coroutine[Any, Any, None] | None:
     """ShareAcknowledge (API key 79)."""
-    topics = connection.context.topics
+    topics = client.context.topics
     if not topics.all():
-        _forward(connection, request)
+        _forward(client, request)
         return None
     asked = read_request(request.api_key, request.api_version, request.body)
     mine = _mine(asked, topics)
     if not mine:
-        _forward(connection, request)
+        _forward(client, request)
         return None
     theirs = replace(asked, topics=_theirs(asked, topics))
-    return _answer(connection, request, connection.open_slot(request), theirs, mine, 0.0)
+    return _answer(client, request, client.open_slot(request), theirs, mine, 0.0)
 
 
 def _find(topic: Any, topics: Topics) -> DisklessTopic | None:
@@ -102,48 +103,46 @@ def is_not_diskless(topics: Topics, topic_id: str | bytes) -> bool:
     return topics.find(topic_id) is None
 
 
-def with_addresses(connection: ClientConnection, request: Request) -> Rewrite:
+def with_addresses(client: Client, request: Request) -> Rewrite:
     """Return the rewrite of the broker's answer: new leaders come with their addresses (KIP-951)."""
     return lambda body: rewrite_share_endpoints.steps(
-        request.api_key, body, request.api_version, address_of(connection, request.client_id)
+        request.api_key, body, request.api_version, address_of(client, request.client_id)
     )
 
 
-def _forward(connection: ClientConnection, request: Request) -> None:
-    connection.forward(request, with_addresses(connection, request))
+def _forward(client: Client, request: Request) -> None:
+    client.forward(request, with_addresses(client, request))
 
 
-async def _answer(
-    connection: ClientConnection, request: Request, slot: Slot, theirs: Any, mine: Mine, max_wait_s: float
-) -> None:
+async def _answer(client: Client, request: Request, slot: Slot, theirs: Any, mine: Mine, max_wait_s: float) -> None:
     """The broker's half, then what was taken out. Raises BrokerUnreachable and ProtocolError."""
-    began_s = connection.context.now()
-    refused = await _refused(connection, request, mine)
-    body: Buffer = await connection.ask(request, request.api_key, request.api_version, encode(theirs))
+    began_s = client.context.now()
+    refused = await _refused(client, request, mine)
+    body: Buffer = await client.ask(request, request.api_key, request.api_version, encode(theirs))
     error_code, topic_count = share_error_and_topics(request.api_key, body, request.api_version)
     if error_code == NONE and mine:
         topic_type = nested(load_response_schema(request.api_key, request.api_version), "responses")
         added = [encode(_topic(topic_type, topic, refused[entry.name])) for topic, entry in mine]
         body = add_share_topics(request.api_key, body, request.api_version, added)
     elif error_code == NONE and topic_count <= 0:
-        await asyncio.sleep(max(0.0, began_s + max_wait_s - connection.context.now()))
-    rewrite = with_addresses(connection, request)
-    slot.fill(await connection.context.turns.rewritten(rewrite(memoryview(body))))
+        await asyncio.sleep(max(0.0, began_s + max_wait_s - client.context.now()))
+    rewrite = with_addresses(client, request)
+    slot.fill(await client.context.turns.rewritten(rewrite(memoryview(body))))
 
 
-async def _refused(connection: ClientConnection, request: Request, mine: Mine) -> dict[str, int]:
+async def _refused(client: Client, request: Request, mine: Mine) -> dict[str, int]:
     """Kafka's error codes by topic: who may not read it is told that."""
-    rights = rights_of(connection)
+    rights = rights_of(client)
     unasked = rights.unasked({entry.name: entry.topic_id for _, entry in mine})
     if unasked:
-        await rights.ask(connection, request, unasked)
+        await rights.ask(client, request, unasked)
     refused = {entry.name: rights.error(entry.name, READ) or INVALID_TOPIC_EXCEPTION for _, entry in mine}
     named = [name for name, error_code in refused.items() if error_code == INVALID_TOPIC_EXCEPTION]
     if named:
-        connection.context.throttled_log.warning(
+        client.context.throttled_log.warning(
             "share_fetch_refused",
             topics=named[:NAMES_SHOWN],
-            client=connection.host,
+            client=client.session.host,
             client_id=request.client_id,
             reason="share groups can't read diskless topics",
             remedy="read them with a consumer group, or let the share group subscribe to classic topics only",

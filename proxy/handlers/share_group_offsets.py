@@ -24,49 +24,49 @@ from proxy.wire.cold import encode, milliseconds, nested, read_request, read_res
 from proxy.wire.share import without_lag
 
 if TYPE_CHECKING:
+    from proxy.client.client import Client
     from proxy.client.request import Request
     from proxy.client.slots import Slot
-    from proxy.connection.connection import ClientConnection
 
 _WITH_LAG = 1
 
 
-def describe_share_group_offsets(connection: ClientConnection, request: Request) -> None:
+def describe_share_group_offsets(client: Client, request: Request) -> None:
     """Rewrite the answer."""
-    topics = connection.context.topics
+    topics = client.context.topics
     if request.api_version < _WITH_LAG or not topics.all():
-        connection.forward(request)
+        client.forward(request)
         return
-    connection.forward(request, lambda body: without_lag.steps(body, lambda name: topics.find(name) is not None))
+    client.forward(request, lambda body: without_lag.steps(body, lambda name: topics.find(name) is not None))
 
 
-def alter_share_group_offsets(connection: ClientConnection, request: Request) -> Coroutine[Any, Any, None] | None:
+def alter_share_group_offsets(client: Client, request: Request) -> Coroutine[Any, Any, None] | None:
     """Forward what is about no diskless topic."""
-    topics = connection.context.topics
+    topics = client.context.topics
     if not topics.all():
-        connection.forward(request)
+        client.forward(request)
         return None
     asked = read_request(request.api_key, request.api_version, request.body)
     mine = [topic for topic in asked.topics if topics.find(str(topic.topic_name)) is not None]
     if not mine:
-        connection.forward(request)
+        client.forward(request)
         return None
     theirs = replace(asked, topics=tuple(one for one in asked.topics if topics.find(str(one.topic_name)) is None))
-    return _alter(connection, request, connection.open_slot(request), theirs, mine)
+    return _alter(client, request, client.open_slot(request), theirs, mine)
 
 
-async def _alter(connection: ClientConnection, request: Request, slot: Slot, theirs: Any, mine: list[Any]) -> None:
+async def _alter(client: Client, request: Request, slot: Slot, theirs: Any, mine: list[Any]) -> None:
     """The broker's half, then what is refused. Raises BrokerUnreachable and ProtocolError."""
-    rights = rights_of(connection)
+    rights = rights_of(client)
     unasked = rights.unasked(dict.fromkeys((str(topic.topic_name) for topic in mine), ANY_ID))
     if unasked:
-        await rights.ask(connection, request, unasked)
+        await rights.ask(client, request, unasked)
     response_type: Any = load_response_schema(request.api_key, request.api_version)
     refused = tuple(
         _refused(nested(response_type, "responses"), topic, rights.error(str(topic.topic_name), READ)) for topic in mine
     )
     if theirs.topics:
-        body = await connection.ask(request, request.api_key, request.api_version, encode(theirs))
+        body = await client.ask(request, request.api_key, request.api_version, encode(theirs))
         response = read_response(request.api_key, request.api_version, body)
         response = replace(response, responses=(*response.responses, *refused))
     else:

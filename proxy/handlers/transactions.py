@@ -33,34 +33,34 @@ from proxy.wire.cold import encode, milliseconds, nested, read_request, read_res
 from proxy.wire.primitives import MAX_REJECTED_ELEMENTS
 
 if TYPE_CHECKING:
+    from proxy.client.client import Client
     from proxy.client.request import Request
     from proxy.client.slots import Slot
-    from proxy.connection.connection import ClientConnection
 
 _SEVERAL_TRANSACTIONS = 4
 """The first version of AddPartitionsToTxn with an array of transactions."""
 
 
-def add_partitions_to_txn(connection: ClientConnection, request: Request) -> Coroutine[Any, Any, None] | None:
+def add_partitions_to_txn(client: Client, request: Request) -> Coroutine[Any, Any, None] | None:
     """Forward the request if all of its topics are classic. Raises ProtocolError."""
     asked = read_request(request.api_key, request.api_version, request.body)
     if request.api_version < _SEVERAL_TRANSACTIONS:
         named = _names(asked.v3_and_below_topics)
     else:
         named = {name for one in asked.transactions for name in _names(one.topics)}
-    if not _not_classic(connection.context.topics, named):
-        connection.forward(request)
+    if not _not_classic(client.context.topics, named):
+        client.forward(request)
         return None
-    return _reject_transactions(connection, request, asked, connection.open_slot(request))
+    return _reject_transactions(client, request, asked, client.open_slot(request))
 
 
-def write_txn_markers(connection: ClientConnection, request: Request) -> Coroutine[Any, Any, None] | None:
+def write_txn_markers(client: Client, request: Request) -> Coroutine[Any, Any, None] | None:
     """Forward the request if all of its topics are classic. Raises ProtocolError."""
     asked = read_request(request.api_key, request.api_version, request.body, most=MAX_REJECTED_ELEMENTS)
-    if not _not_classic(connection.context.topics, {name for one in asked.markers for name in _names(one.topics)}):
-        connection.forward(request)
+    if not _not_classic(client.context.topics, {name for one in asked.markers for name in _names(one.topics)}):
+        client.forward(request)
         return None
-    return _reject_markers(connection, request, asked, connection.open_slot(request))
+    return _reject_markers(client, request, asked, client.open_slot(request))
 
 
 def _names(topics: Iterable[Any]) -> set[str]:
@@ -77,27 +77,27 @@ def _not_classic(topics: Topics, names: Iterable[str]) -> list[str]:
     return sorted(name for name in names if not is_classic(topics, name))
 
 
-async def _errors(connection: ClientConnection, request: Request, names: Iterable[str], unsure: int) -> dict[str, int]:
+async def _errors(client: Client, request: Request, names: Iterable[str], unsure: int) -> dict[str, int]:
     """Return the error of each topic that the broker must not be asked about. Raises BrokerUnreachable, ProtocolError.
 
     `unsure` is the error of a topic that may be classic. A client without the right to write learns nothing else.
     """
-    topics, rights = connection.context.topics, rights_of(connection)
+    topics, rights = client.context.topics, rights_of(client)
     found = _not_classic(topics, names)
     diskless = {name: entry.topic_id for name in found if (entry := topics.find(name)) is not None}
     unasked = rights.unasked(diskless)
     if unasked:
-        await rights.ask(connection, request, unasked)
+        await rights.ask(client, request, unasked)
     errors = dict.fromkeys(found, unsure)
     errors.update(
         (name, rights.error(name, WRITE, topic_id) or INVALID_TOPIC_EXCEPTION) for name, topic_id in diskless.items()
     )
     named = [name for name, error_code in errors.items() if error_code == INVALID_TOPIC_EXCEPTION]
     if named:
-        connection.context.throttled_log.warning(
+        client.context.throttled_log.warning(
             "transaction_refused",
             topics=named[:NAMES_SHOWN],
-            client=connection.host,
+            client=client.session.host,
             client_id=request.client_id,
             reason="transactions on diskless topics are not supported yet",
             remedy="produce without transactional.id, or to a classic topic",
@@ -105,23 +105,21 @@ async def _errors(connection: ClientConnection, request: Request, names: Iterabl
     return errors
 
 
-async def _reject_transactions(connection: ClientConnection, request: Request, asked: Any, slot: Slot) -> None:
+async def _reject_transactions(client: Client, request: Request, asked: Any, slot: Slot) -> None:
     """Answer AddPartitionsToTxn. Raises BrokerUnreachable and ProtocolError."""
     response_type: Any = load_response_schema(request.api_key, request.api_version)
     unsure = COORDINATOR_LOAD_IN_PROGRESS
     if request.api_version < _SEVERAL_TRANSACTIONS:
         topics = asked.v3_and_below_topics
-        errors = await _errors(connection, request, _names(topics), unsure)
+        errors = await _errors(client, request, _names(topics), unsure)
         results = _results(nested(response_type, "results_by_topic_v3_and_below"), topics, errors)
         slot.fill([encode(response_type(throttle_time=milliseconds(0), results_by_topic_v3_and_below=results))])
         return
-    errors = await _errors(
-        connection, request, {name for one in asked.transactions for name in _names(one.topics)}, unsure
-    )
+    errors = await _errors(client, request, {name for one in asked.transactions for name in _names(one.topics)}, unsure)
     theirs = tuple(one for one in asked.transactions if errors.keys().isdisjoint(_names(one.topics)))
     response = response_type(throttle_time=milliseconds(0), error_code=ErrorCode(NONE), results_by_transaction=())
     if theirs:
-        body = await connection.ask(
+        body = await client.ask(
             request, request.api_key, request.api_version, encode(replace(asked, transactions=theirs))
         )
         response = read_response(request.api_key, request.api_version, body)
@@ -155,14 +153,14 @@ def _results(topic_type: Any, topics: Sequence[Any], errors: Mapping[str, int]) 
     )
 
 
-async def _reject_markers(connection: ClientConnection, request: Request, asked: Any, slot: Slot) -> None:
+async def _reject_markers(client: Client, request: Request, asked: Any, slot: Slot) -> None:
     """Answer WriteTxnMarkers. Raises BrokerUnreachable and ProtocolError."""
     response_type: Any = load_response_schema(request.api_key, request.api_version)
     marker_type = nested(response_type, "markers")
     topic_type = nested(marker_type, "topics")
     partition_type = nested(topic_type, "partitions")
     names = {name for one in asked.markers for name in _names(one.topics)}
-    errors = await _errors(connection, request, names, NOT_LEADER_OR_FOLLOWER)
+    errors = await _errors(client, request, names, NOT_LEADER_OR_FOLLOWER)
     theirs = [
         replace(one, topics=tuple(topic for topic in one.topics if str(topic.name) not in errors))
         for one in asked.markers
@@ -170,7 +168,7 @@ async def _reject_markers(connection: ClientConnection, request: Request, asked:
     theirs = [one for one in theirs if one.topics]
     results: dict[int, tuple[Any, ...]] = {}
     if theirs:
-        body = await connection.ask(
+        body = await client.ask(
             request, request.api_key, request.api_version, encode(replace(asked, markers=tuple(theirs)))
         )
         response = read_response(request.api_key, request.api_version, body)

@@ -12,20 +12,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import structlog
 
 from proxy.brokers.upstream import BrokerUnreachable
-from proxy.client.principal import user_of
 from proxy.protocol.errors import NONE
 from proxy.quotas.token_bucket import TokenBucket
 from proxy.wire.cold import read_response
 from proxy.wire.errors import ProtocolError
 from proxy.wire.primitives import Buffer
-
-if TYPE_CHECKING:
-    from proxy.connection.connection import ClientConnection
 
 log = structlog.get_logger()
 
@@ -130,24 +126,22 @@ class Quotas:
         self._throttled_seconds = throttled_seconds
         self._described = b""
 
-    def throttle_produce(self, connection: ClientConnection, client_id: str | None, size: int) -> int:
-        """Return a diskless Produce of `size` bytes came: mute its connection if need be; throttle time in
-        milliseconds."""
-        return self._throttle(connection, "produce", self.produce.take(user_of(connection), client_id, size))
+    def throttle_produce(self, user: str, client_id: str | None, size: int) -> int:
+        """Count a diskless Produce of `size` bytes, and return the throttle time in milliseconds.
 
-    def throttle_fetch(self, connection: ClientConnection, client_id: str | None, size: int) -> int:
-        """Do the same as `throttle_produce` before `size` bytes are answered.
-
-        If the result is not 0, don't answer them.
+        If the time is not 0, the caller mutes the client for it.
         """
-        wait_s = self.fetch.take_if_any(user_of(connection), client_id, size) if size else 0.0
-        return self._throttle(connection, "fetch", wait_s)
+        return self._throttle("produce", self.produce.take(user, client_id, size))
 
-    def _throttle(self, connection: ClientConnection, direction: str, wait_s: float) -> int:
+    def throttle_fetch(self, user: str, client_id: str | None, size: int) -> int:
+        """Do the same before `size` bytes are answered; if the time is not 0, they must not be answered."""
+        wait_s = self.fetch.take_if_any(user, client_id, size) if size else 0.0
+        return self._throttle("fetch", wait_s)
+
+    def _throttle(self, direction: str, wait_s: float) -> int:
         throttle_ms = min(round(wait_s * _MS_PER_S), 2**31 - 1)
         if throttle_ms:
             self._throttled_seconds[direction] += throttle_ms / _MS_PER_S
-            connection.mute(throttle_ms / _MS_PER_S)
         return throttle_ms
 
     async def keep_fresh(self, ask: Ask, wanted: Callable[[], bool], refresh_s: float) -> None:

@@ -17,10 +17,11 @@ from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_netw
 from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
 
+from proxy.client.session import Session, SessionKey
+
 if TYPE_CHECKING:
     from proxy.brokers.cluster import ClusterView
     from proxy.config import Settings
-    from proxy.connection.connection import ClientConnection
 
 RACK_HINT = re.compile(r"(?:^|[ ,|])diskless_rack_id=([^=,| ]*)")
 """The hint in a client ID, as KIP-1163 has it."""
@@ -31,8 +32,10 @@ RackSource = Literal["client ID", "request", "another connection", "network", "l
 _LONGEST_CLIENT_ID = 256
 """Longest client ID that is cached apart from its connection: clients must not be able to fill memory."""
 _RENEWALS_PER_EXPIRY = 4
-_FOUND, _SAID = "rack", "rack said"
-"""Keys of `ClientConnection.remembered`."""
+_FOUND = SessionKey[tuple[object, "str | None", str]]("rack found")
+"""The last answer: the state of `Racks` when it was found, the client ID, and the rack."""
+_SAID = SessionKey[tuple[str, "str | None", float]]("rack said")
+"""The rack that a request named, with which client ID, and the time until which it is not learnt again."""
 
 
 def alias_hint(key: str) -> re.Pattern[str]:
@@ -163,66 +166,64 @@ class Racks:
             self._state = object()
         return self._known
 
-    def of(self, connection: ClientConnection, client_id: str | None) -> str:
+    def of(self, session: Session, client_id: str | None) -> str:
         """Return the rack of the client behind a connection. It is needed with every request, so it is cached there."""
         self.known()
-        known = connection.remembered.get(_FOUND)
+        known = session.get(_FOUND)
         if known is not None and known[0] is self._state and known[1] == client_id:
-            rack: str = known[2]
-            return rack
-        rack = self._find(connection, client_id)
-        connection.remembered[_FOUND] = self._state, client_id, rack
+            return known[2]
+        rack = self._find(session, client_id)
+        session[_FOUND] = self._state, client_id, rack
         return rack
 
-    def counted(self, connection: ClientConnection, client_id: str | None) -> str:
+    def counted(self, session: Session, client_id: str | None) -> str:
         """Return the rack under which the client's bytes are counted: what clients make up is `unknown`: labels stay
         few."""
-        rack = self.of(connection, client_id)
+        rack = self.of(session, client_id)
         return rack if rack in self._known or rack == self._settings.rack else "unknown"
 
-    def on_any_proxy(self, connection: ClientConnection, client_id: str | None) -> str | None:
+    def on_any_proxy(self, session: Session, client_id: str | None) -> str | None:
         """Return the client's rack if every proxy would find the same, whatever port the client came to; else None."""
-        return hinted_rack(client_id, self.known(), self._hints) or self._networks.rack_of(connection.host)
+        return hinted_rack(client_id, self.known(), self._hints) or self._networks.rack_of(session.host)
 
-    def learn(self, connection: ClientConnection, client_id: str | None, rack: str | None) -> None:
+    def learn(self, session: Session, client_id: str | None, rack: str | None) -> None:
         """Learn the rack that a request named; called with every Fetch. Unknown racks are ignored."""
         if not rack or not self._learning:
             return
-        said = connection.remembered.get(_SAID)
+        said = session.get(_SAID)
         if said is not None and said[0] == rack and said[1] == client_id and self._now() < said[2]:
             return
         if rack not in self.known():
             return
-        connection.remembered[_SAID] = rack, client_id, self._now() + self._renew_after_s
-        news = self.learned.learn(connection.host, client_id, rack)
+        session[_SAID] = rack, client_id, self._now() + self._renew_after_s
+        news = self.learned.learn(session.host, client_id, rack)
         if news or said is None or said[0] != rack:
             self._state = object()
 
-    def source_of(self, connection: ClientConnection, client_id: str | None) -> RackSource:
+    def source_of(self, session: Session, client_id: str | None) -> RackSource:
         """Return the rule that `of` took the rack from."""
         self.known()
         if hinted_rack(client_id, self._known, self._hints) is not None:
             return "client ID"
-        if _SAID in connection.remembered:
+        if _SAID in session:
             return "request"
-        if self.learned.get(connection.host, client_id):
+        if self.learned.get(session.host, client_id):
             return "another connection"
-        if self._networks.rack_of(connection.host):
+        if self._networks.rack_of(session.host):
             return "network"
-        return "listener" if connection.listeners.rack else "proxy"
+        return "listener" if session.listeners.rack else "proxy"
 
-    def _find(self, connection: ClientConnection, client_id: str | None) -> str:
+    def _find(self, session: Session, client_id: str | None) -> str:
         hint = hinted_rack(client_id, self._known, self._hints)
         if hint is not None:
             return hint
-        said = connection.remembered.get(_SAID)
+        said = session.get(_SAID)
         if said is not None:
-            rack: str = said[0]
-            return rack
+            return said[0]
         return (
-            self.learned.get(connection.host, client_id)
-            or self._networks.rack_of(connection.host)
-            or self._settings.rack_of(connection.listeners)
+            self.learned.get(session.host, client_id)
+            or self._networks.rack_of(session.host)
+            or self._settings.rack_of(session.listeners)
         )
 
 

@@ -25,7 +25,8 @@ from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as StoreConnectionError
 
 from proxy.assembly.parts import Parts
-from proxy.brokers.upstream import Awaiting, BrokerConnection, BrokerUnreachable
+from proxy.brokers.upstream import BrokerConnection, BrokerUnreachable
+from proxy.client.expected import Awaiting
 from proxy.config import Settings, load_settings
 from proxy.connection.connection import ClientConnection
 from proxy.coordinator import scripts

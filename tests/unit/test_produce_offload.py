@@ -166,6 +166,16 @@ async def test_what_a_full_index_would_refuse_is_not_taken_and_the_producer_is_t
     assert sent.memory.used_bytes == 0
 
 
+async def test_a_client_over_its_quota_gets_the_time_and_is_not_read_from() -> None:
+    sent, _ = await diskless(timeout_ms=60_000, version=9)
+    sent.context.quotas = SimpleNamespace(throttle_produce=lambda *_: 60_000)
+    allow(sent)
+    await turns()
+    assert answered(sent, 9)[1] == 60_000
+    assert not sent.client.reading
+    sent.client.close()
+
+
 @pytest.mark.parametrize("error_code", [NONE, KAFKA_STORAGE_ERROR])
 async def test_what_nobody_waits_for_leaves_no_answer_behind(error_code: int) -> None:
     """It would count as one that waits for its turn, and one day the client would not be read from any more."""

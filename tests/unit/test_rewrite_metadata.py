@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Generator
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,12 +10,15 @@ import pytest
 
 from proxy.brokers.cluster import ClusterView
 from proxy.client.request import Request
-from proxy.config import Listeners, Settings
+from proxy.config import Settings
 from proxy.rewrite_metadata import describe_topic_partitions, metadata
 from proxy.routing.leaders import LeaderChoice
 from proxy.wire.header import parse_request_header, request_header
 from proxy.wire.metadata import Broker
+from proxy.wire.primitives import Buffer
+from proxy.wire.steps import Rewrite, at_once
 from tests.support.questions import filled
+from tests.unit.sessions import session
 from tests.unit.wire.proposed import DESCRIBE_TOPIC_PARTITIONS_REQUEST, METADATA_REQUEST, METADATA_RESPONSE
 from tests.unit.wire.trees import decode, decode_joined, encode, request_type, response_type
 
@@ -27,7 +31,8 @@ class Asked:
     """A client's connection, in place of one with sockets; remembers what is forwarded."""
 
     def __init__(self, leader_choice: str = "sticky", brokers: dict[int, Broker] = BROKERS) -> None:
-        self.host, self.listeners, self.remembered = "10.0.0.1", Listeners(), dict[Any, Any]()
+        self.answers: Any = self
+        self.session = session()
         self.learned: list[tuple[str | None, str | None]] = []
         self.forwarded: Request | None = None
         self.rewrite: Any = None
@@ -54,10 +59,18 @@ class Asked:
         )
 
     def forward(self, request: Request, rewrite: Any) -> None:
-        self.forwarded, self.rewrite = request, rewrite
+        self.forwarded, self.rewrite = request, _without_pauses(rewrite)
 
     def forward_slot(self, request: Request, slot: Any) -> None:
-        self.forwarded, self.rewrite = request, slot._rewrite
+        self.forwarded, self.rewrite = request, _without_pauses(slot._rewrite)
+
+
+def _without_pauses(rewrite: Rewrite) -> Callable[[memoryview], list[Buffer]]:
+    def rewritten(answer: memoryview) -> list[Buffer]:
+        body = rewrite(answer)
+        return at_once(body) if isinstance(body, Generator) else body
+
+    return rewritten
 
 
 def request(key: int, version: int, body: bytes) -> Request:

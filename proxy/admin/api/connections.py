@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from proxy.admin.api.question import LONGEST_CONTAINS, Question, Told, shown
-from proxy.client.principal import user_of
 from proxy.routing.racks import Racks
 
 if TYPE_CHECKING:
@@ -31,7 +30,11 @@ async def told(
         if wanted and not _matches(racks, connection, wanted):
             continue
         count += 1
-        entry = ((connection.crossed_bytes, connection.sent_bytes + connection.received_bytes), number, connection)
+        entry = (
+            (connection.session.crossed_bytes, connection.sent_bytes + connection.received_bytes),
+            number,
+            connection,
+        )
         if len(first) < question.limit:
             heapq.heappush(first, entry)
         elif first and entry > first[0]:
@@ -52,34 +55,34 @@ def document(told: Iterable[Told], question: Question) -> dict[str, Any]:
 
 def _matches(racks: Racks, connection: ClientConnection, wanted: str) -> bool:
     names = (
-        connection.host,
-        (connection.client_id or "")[:LONGEST_CONTAINS],
-        connection.software,
-        user_of(connection),
-        racks.of(connection, connection.client_id),
+        connection.session.host,
+        (connection.session.client_id or "")[:LONGEST_CONTAINS],
+        connection.session.software,
+        connection.session.user,
+        racks.of(connection.session, connection.session.client_id),
         _listener(connection),
     )
     return any(wanted in name.lower() for name in names)
 
 
 def _row(racks: Racks, connection: ClientConnection) -> dict[str, Any]:
-    client_id = connection.client_id
+    client_id = connection.session.client_id
     return {
         "client": connection.address,
         "client_id": shown(client_id),
-        "software": shown(connection.software) or None,
-        "rack": shown(racks.of(connection, client_id)),
-        "rack_from": racks.source_of(connection, client_id),
+        "software": shown(connection.session.software) or None,
+        "rack": shown(racks.of(connection.session, client_id)),
+        "rack_from": racks.source_of(connection.session, client_id),
         "listener": _listener(connection),
-        "principal": shown(user_of(connection)) or None,
+        "principal": shown(connection.session.user) or None,
         "opened_ms": connection.opened_ms,
         "requests": connection.requests,
         "received_bytes": connection.received_bytes,
         "sent_bytes": connection.sent_bytes,
-        "crossed_bytes": connection.crossed_bytes,
+        "crossed_bytes": connection.session.crossed_bytes,
     }
 
 
 def _listener(connection: ClientConnection) -> str:
-    node = "bootstrap" if connection.node_id is None else f"broker {connection.node_id}"
-    return f"{connection.listeners.name} {node}"
+    node = "bootstrap" if connection.session.node_id is None else f"broker {connection.session.node_id}"
+    return f"{connection.session.listeners.name} {node}"

@@ -43,8 +43,8 @@ from proxy.wire.errors import ProtocolError
 from proxy.wire.steps import Rewrite
 
 if TYPE_CHECKING:
+    from proxy.client.client import Client
     from proxy.client.request import Request
-    from proxy.connection.connection import ClientConnection
     from proxy.wire.primitives import Buffer
 
 log = structlog.get_logger()
@@ -93,12 +93,12 @@ class UnderReplicatedTopics:
         wanted = int(topic.replication_factor)
         return wanted == _LIVE_DEFAULT or wanted > len(live)
 
-    async def create(self, connection: ClientConnection, request: Request, asked: Any) -> Buffer:
+    async def create(self, client: Client, request: Request, asked: Any) -> Buffer:
         """The answer to a CreateTopics, asked as it came, in its version. Raises BrokerUnreachable.
 
         An answer that has nothing to do with missing brokers is passed on as it is.
         """
-        body = await connection.ask(request, request.api_key, request.api_version, [request.body])
+        body = await client.ask(request, request.api_key, request.api_version, [request.body])
         try:
             response: Any = read_response(request.api_key, request.api_version, body)
         except ProtocolError:
@@ -109,7 +109,7 @@ class UnderReplicatedTopics:
             return body
         newer = at_version(response, _VERSION, response=True)
         results = {str(result.name): result for result in newer.topics}
-        made, throttle_time = await self.make(connection, request, asked, results)
+        made, throttle_time = await self.make(client, request, asked, results)
         answered = replace(
             newer,
             topics=tuple(made[str(result.name)] for result in newer.topics),
@@ -132,7 +132,7 @@ class UnderReplicatedTopics:
 
     async def make(
         self,
-        connection: ClientConnection,
+        client: Client,
         request: Request,
         asked: Any,
         results: Mapping[str, Any],
@@ -143,7 +143,7 @@ class UnderReplicatedTopics:
         """The results of a CreateTopics, both v7, with those of topics that could be made after all in place of theirs.
 
         Also for how long the brokers throttle the client for that. With `validate_only`: that could be made. `shadows`:
-        which of the topics are those of diskless ones. `check`: see `ClientConnection.ask`; if it raises LeaseLapsed,
+        which of the topics are those of diskless ones. `check`: see `Client.ask`; if it raises LeaseLapsed,
         the brokers' refusals stand. Raises BrokerUnreachable where the brokers were asked for
         something and nobody knows what became of it.
         """
@@ -162,7 +162,7 @@ class UnderReplicatedTopics:
             return answered, throttle_time
         topics = {name: _with_assignment(refused[name], plan) for name, plan in plans.items()}
         try:
-            again, throttle_time = await _ask(connection, request, asked, topics, _VERSION, check)
+            again, throttle_time = await _ask(client, request, asked, topics, _VERSION, check)
         except LeaseLapsed:
             await self.forget([wish for of_one in wishes.values() for wish in of_one])
             return answered, throttle_time
@@ -172,7 +172,7 @@ class UnderReplicatedTopics:
             if result.error_code.value == THROTTLING_QUOTA_EXCEEDED and name not in shadows  # of which the ID is needed
         }
         if throttled and request.api_version < _FIRST_STRICT_VERSION:
-            permitted, longer = await _ask(connection, request, asked, throttled, request.api_version)
+            permitted, longer = await _ask(client, request, asked, throttled, request.api_version)
             again, throttle_time = again | permitted, max(throttle_time, longer)
         over: list[Pending] = []
         for name, result in again.items():
@@ -297,7 +297,7 @@ class UnderReplicatedTopics:
 
 
 async def _ask(
-    connection: ClientConnection,
+    client: Client,
     request: Request,
     asked: Any,
     topics: Mapping[str, Any],
@@ -306,7 +306,7 @@ async def _ask(
 ) -> tuple[dict[str, Any], Any]:
     """The results for those topics by name, as of v7, and the throttle time. Raises BrokerUnreachable."""
     changed = at_version(replace(asked, topics=tuple(topics.values())), version, response=False)
-    body = await connection.ask(request, CREATE_TOPICS, version, encode(changed), check=check)
+    body = await client.ask(request, CREATE_TOPICS, version, encode(changed), check=check)
     try:
         response: Any = at_version(read_response(CREATE_TOPICS, version, body), _VERSION, response=True)
     except ProtocolError as error:

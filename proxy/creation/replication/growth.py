@@ -33,8 +33,8 @@ from proxy.wire.cold import encode, milliseconds, nested, read_response
 from proxy.wire.errors import ProtocolError
 
 if TYPE_CHECKING:
+    from proxy.client.client import Client
     from proxy.client.request import Request
-    from proxy.connection.connection import ClientConnection
     from proxy.wire.primitives import Buffer
 
 log = structlog.get_logger()
@@ -53,9 +53,9 @@ class _NotMade(Exception):
 class PartitionGrowth:
     """One CreatePartitions whose answer refuses some topics."""
 
-    def __init__(self, connection: ClientConnection, request: Request, asked: Any) -> None:
-        self._connection = connection
-        self._context = connection.context
+    def __init__(self, client: Client, request: Request, asked: Any) -> None:
+        self._client = client
+        self._context = client.context
         self._request = request
         self._asked = asked
         self._throttle_time = milliseconds(0)
@@ -63,7 +63,7 @@ class PartitionGrowth:
 
     async def ask(self, api_key: int, api_version: int, body: list[Buffer] | bytes) -> memoryview:
         """As the client, on its own connection. Raises BrokerUnreachable."""
-        return await self._connection.ask(self._request, api_key, api_version, body)
+        return await self._client.ask(self._request, api_key, api_version, body)
 
     async def make(self, response: Any) -> Any:
         """The response with the results of topics that could be grown after all in place of theirs.

@@ -10,6 +10,7 @@ import pytest
 from proxy.accounting.accounting import count_classic, count_diskless, count_fetched
 from proxy.telemetry.stats import Stats
 from tests.unit.connection_double import METADATA, connected, produce, request, response
+from tests.unit.sessions import session
 
 
 async def test_requests_and_bytes_are_the_connections_own() -> None:
@@ -18,7 +19,7 @@ async def test_requests_and_bytes_are_the_connections_own() -> None:
     sent.send(asked)
     sent.answer(answered)
     connection = sent.connection
-    assert (connection.requests, connection.client_id) == (1, "app")
+    assert (connection.requests, connection.session.client_id) == (1, "app")
     assert (connection.received_bytes, connection.sent_bytes) == (len(asked), len(answered))
     assert connection.address == "10.0.0.1:50000"
     assert connection.opened_ms > 0
@@ -50,14 +51,14 @@ def test_records_count_for_each_time_that_they_cross(client_rack: str, broker_ra
         cluster=SimpleNamespace(rack_of=lambda _: broker_rack),
         settings=SimpleNamespace(rack="rack-a"),
     )
-    connection: Any = SimpleNamespace(context=context, node_id=1, crossed_bytes=0)
-    count = count_classic(connection, "app", "produce")
+    client: Any = SimpleNamespace(context=context, session=session())
+    count = count_classic(client, "app", "produce")
     count("orders", 10)
     count("payments", 1)
-    assert connection.crossed_bytes == 11 * crossed_times
-    count_fetched(connection, "app", "classic", broker_rack)("orders", 100)
-    assert connection.crossed_bytes == 111 * crossed_times
-    count_diskless(connection, "app", "fetch")("events", 1_000)
+    assert client.session.crossed_bytes == 11 * crossed_times
+    count_fetched(client, "app", "classic", broker_rack)("orders", 100)
+    assert client.session.crossed_bytes == 111 * crossed_times
+    count_diskless(client, "app", "fetch")("events", 1_000)
     in_other_rack = client_rack not in ("rack-a", "")
-    assert connection.crossed_bytes == 111 * crossed_times + 1_000 * in_other_rack
+    assert client.session.crossed_bytes == 111 * crossed_times + 1_000 * in_other_rack
     assert sum(size for _, _, size in stats.all_record_bytes()) == 1_111

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from proxy.brokers.upstream import BrokerUnreachable
-from proxy.client.principal import user_of
-from proxy.client.rights import Rights
+from proxy.client.rights import RIGHTS
 from proxy.handlers.sasl import sasl_authenticate, sasl_handshake
 from proxy.wire.sasl import build_authenticate, build_handshake
 from tests.unit.connection_double import METADATA, Sent, connected, frame, request, response, turns
@@ -62,7 +61,7 @@ async def test_nothing_reaches_the_broker_before_authentication() -> None:
 async def test_after_it_everything_passes() -> None:
     sent = await client()
     await log_in(sent)
-    assert user_of(sent.connection) == "alice"
+    assert sent.connection.session.user == "alice"
     sent.broker.taken()
     assert await exchange(sent, request(LIST_GROUPS, 3), response(3, b"groups"))
     assert sent.broker.taken() == request(LIST_GROUPS, 3)
@@ -95,9 +94,9 @@ async def test_nothing_is_asked_as_the_client_while_it_authenticates() -> None:
 async def test_rights_are_forgotten_when_it_authenticates_again() -> None:
     sent = await client()
     await log_in(sent)
-    sent.connection.remembered[Rights] = "what was known"
+    sent.connection.session[RIGHTS] = "what was known"
     await log_in(sent)
-    assert Rights not in sent.connection.remembered
+    assert RIGHTS not in sent.connection.session
 
 
 async def test_a_token_outside_of_an_exchange_changes_nothing() -> None:
@@ -105,7 +104,7 @@ async def test_a_token_outside_of_an_exchange_changes_nothing() -> None:
     await log_in(sent)
     token = request(AUTHENTICATE, 3, build_authenticate(b"\0root\0hush"), version=1)
     assert await exchange(sent, token, response(3, authenticated(34)))
-    assert user_of(sent.connection) == "alice"
+    assert sent.connection.session.user == "alice"
 
 
 async def test_the_end_of_a_session(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,7 +132,7 @@ async def test_tokens_without_header() -> None:
     await turns()
     assert sent.client.taken() == frame(b"")
     assert sent.broker.taken() == request(LIST_GROUPS, 3)
-    assert user_of(sent.connection) == "alice"
+    assert sent.connection.session.user == "alice"
     assert sent.memory.used_bytes == 0
 
 

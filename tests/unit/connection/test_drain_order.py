@@ -7,21 +7,21 @@ import asyncio
 from proxy.config import Limits
 from proxy.connection.connections import Connections
 from proxy.telemetry.stats import Stats
+from tests.unit.sessions import session
 
 
 class Client:
     """A connection that has nothing to answer."""
 
-    host = "127.0.0.1"
-
     def __init__(self, connections, node_id, closed):
         self.connections = connections
-        self.node_id = node_id
+        self.session = session(node_id=node_id)
+        self.host = self.session.host
         self.closed = closed
 
     def drain(self):
         if self in self.connections._open:
-            self.closed.append((self.node_id, asyncio.get_running_loop().time()))
+            self.closed.append((self.session.node_id, asyncio.get_running_loop().time()))
             self.connections.forget(self)
 
 

@@ -34,6 +34,7 @@ from proxy.wire.header import request_header, response_header
 from proxy.wire.metadata import Broker
 from proxy.wire.partition_states import PartitionState
 from tests.support.questions import filled
+from tests.unit.sessions import session
 from tests.unit.wire.trees import decode, encode, request_type, response_type
 
 LEADER, NEAR, ALSO_NEAR = 1, 2, 3
@@ -187,9 +188,9 @@ class Proxied:
                 fetch=SimpleNamespace(available_bytes=lambda *_: float("inf")), throttle_fetch=lambda *_: 0
             ),
         )
-        self.remembered: dict[Any, Any] = {}
-        self.host, self.node_id, self.listeners = "10.0.0.1", LEADER, None
-        self.upstream = SimpleNamespace(bytes_received=0)
+        self.answers: Any = self
+        self.session = session(node_id=LEADER)
+        self.upstream_bytes = 0
         self.frozen = False
         """Whether the leader never answers."""
 
@@ -254,6 +255,9 @@ class Proxied:
 
     def mute(self, seconds: float) -> None:
         self.muted_s = seconds
+
+    def resume_upstream(self) -> None:
+        """Nothing is stopped here."""
 
     def forward_in_place(self, request: Request, slot: Any, into: Any) -> None:
         self.forward_slot(request, into)

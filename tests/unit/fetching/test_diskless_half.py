@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from proxy.client.rights import ANY_ID, READ, Rights, _Known
+from proxy.client.rights import ANY_ID, READ, RIGHTS, Rights, _Known
 from proxy.coordinator.interface import CoordinatorUnavailable, FindRequest, LogAnswer
 from proxy.coordinator.interface_registry import DisklessTopic
 from proxy.protocol.errors import KAFKA_STORAGE_ERROR, NONE, OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION
@@ -56,7 +56,7 @@ class Reader:
         proxied.context.reader = log.reader
         rights = Rights(1e9, proxied.context.now)
         rights._known["d"] = _Known(float("inf"), 0, READ, ANY_ID)
-        proxied.remembered[Rights] = rights
+        proxied.session[RIGHTS] = rights
         self.trusted: list[bool] = []
         """Of each round, whether it trusted in what is remembered of the log's end."""
         read = log.reader.read

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from proxy.brokers.upstream import BrokerUnreachable
-from proxy.client.rights import ANY_ID, READ, Rights, _Known
+from proxy.client.rights import ANY_ID, READ, RIGHTS, Rights, _Known
 from proxy.coordinator.interface_registry import DisklessTopic
 from proxy.diskless.diskless_reader import PartitionRead
 from proxy.fetching.asked import FetchAsked
 from proxy.fetching.rounds import Fetching
-from proxy.fetching.route import NOWHERE_NEAR, Router
+from proxy.fetching.route import NOWHERE_NEAR, ROUTER
 from proxy.process.memory import MemoryBudget
 from proxy.protocol.errors import NOT_LEADER_OR_FOLLOWER
 from proxy.replicas.choice import LeaderReason
@@ -141,7 +141,7 @@ async def test_a_diskless_half_beside_a_near_replica(order: tuple[str, str], dis
     proxied.context.topics.find = {"d": entry}.get
     rights = Rights(1e9, proxied.context.now)
     rights._known["d"] = _Known(float("inf"), 0, READ, ANY_ID)
-    proxied.remembered[Rights] = rights
+    proxied.session[RIGHTS] = rights
     waiting = asyncio.create_task(proxied.fetch(asked(12, *((name, 0, 0) for name in order), max_wait_ms=LONG_MS)))
     await until_asked(proxied, NEAR, 3)
     assert not waiting.done()
@@ -174,11 +174,11 @@ async def test_a_leader_that_hangs_holds_up_the_others_for_a_grace_only() -> Non
         assert [size for _, _, size in lengths(response)] == [0, 100]
         of_leader = response.topics[0].partitions[0]
         assert (of_leader.error_code, of_leader.high_watermark, of_leader.last_stable_offset) == (0, 3, 3)
-    assert proxied.remembered[Router].leader_silence.since_s is not None
+    assert proxied.session[ROUTER].leader_silence.since_s is not None
     proxied.frozen, short = False, settings.fetch
     settings.fetch = short.model_copy(update={"replica_grace_ms": 60_000})
     assert lengths(await proxied.fetch(asked(12, *names))) == [("t", 2, 50), ("t", 0, 100)]
-    assert proxied.remembered[Router].leader_silence.since_s is None
+    assert proxied.session[ROUTER].leader_silence.since_s is None
     proxied.frozen, settings.fetch = True, short
     settings.brokers.request_timeout_ms = 0
     with pytest.raises(BrokerUnreachable):
@@ -198,8 +198,8 @@ async def test_a_leader_that_was_silent_long_ago_may_have_spoken_since(has_spoke
     assert of_leader.error_code == NOT_LEADER_OR_FOLLOWER, (
         "no high watermark is known, and none is the end to librdkafka"
     )
-    proxied.remembered[Router].leader_silence.since_s -= 1e6
-    proxied.upstream.bytes_received += has_spoken
+    proxied.session[ROUTER].leader_silence.since_s -= 1e6
+    proxied.upstream_bytes += has_spoken
     if has_spoken:
         assert lengths(await proxied.fetch(asked(12, *names))) == [("t", 2, 0), ("t", 0, 0)]
     else:
@@ -216,7 +216,7 @@ async def test_a_slow_answer_of_the_leader_is_waited_for_as_long_as_it_comes() -
     async def ask(request: Any, api_key: int, version: int, body: bytes, question: Any) -> memoryview:
         for _ in range(800):
             await asyncio.sleep(0.001)
-            proxied.upstream.bytes_received += 1
+            proxied.upstream_bytes += 1
         return memoryview(proxied.brokers[LEADER].answer(version, body))
 
     proxied.ask = ask  # type: ignore[method-assign]

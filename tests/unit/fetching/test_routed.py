@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import structlog
 
-from proxy.client.rights import ANY_ID, READ, Rights, _Known
+from proxy.client.rights import ANY_ID, READ, RIGHTS, Rights, _Known
+from proxy.fetching.route import ROUTER
 from proxy.replicas.choice import LeaderReason
 from proxy.replicas.near import NearBrokers
 from proxy.wire.fetch import FetchRequest, PartitionFetch, TopicFetch, parse_fetch_request
@@ -79,8 +80,8 @@ async def test_every_client_reads_from_the_most_caught_up_replica(lagging: int) 
     async def read_from() -> set[int]:
         """The near brokers that some of many clients read from."""
         for number in range(30):
-            proxied.host = f"10.0.0.{number}"
-            proxied.remembered.clear()
+            proxied.session.host = f"10.0.0.{number}"
+            proxied.session.forget(ROUTER)
             only_partition(await proxied.fetch(asked(12, ("t", 0, 0))))
         found = {node for node in (NEAR, ALSO_NEAR) if proxied.brokers[node].asked}
         for broker in proxied.brokers.values():
@@ -245,7 +246,7 @@ async def test_a_topic_that_the_proxy_may_not_read_is_left_to_its_leader_for_a_w
     proxied.context.settings.brokers.with_sasl = True
     rights = Rights(1e9, proxied.context.now)
     rights._known["t"] = _Known(float("inf"), 0, READ, ANY_ID)
-    proxied.remembered[Rights] = rights
+    proxied.session[RIGHTS] = rights
     follower.error_code = TOPIC_AUTHORIZATION_FAILED
     with structlog.testing.capture_logs() as logged:
         for number in range(1, 4):
@@ -319,7 +320,7 @@ async def test_a_topic_that_may_be_a_shadow_is_asked_of_no_broker() -> None:
 
 async def test_a_session_does_not_begin_with_what_may_become_a_shadow() -> None:
     proxied, _, _ = one_partition()
-    proxied.node_id = NEAR  # where nothing is read from elsewhere
+    proxied.session.node_id = NEAR  # where nothing is read from elsewhere
     (topic_id,) = proxied.fresh = {b"t".ljust(16, b"\0")}
     response = await proxied.fetch(asked(13, ("t", 0, 0), session_id=77, session_epoch=1))
     assert response is not None
@@ -374,9 +375,9 @@ async def test_a_client_that_the_brokers_redirect_is_left_to_them() -> None:
 
 async def test_near_listeners_and_switched_off_reads_pass_as_they_are() -> None:
     proxied, _, _ = one_partition()
-    proxied.node_id = NEAR
+    proxied.session.node_id = NEAR
     assert await proxied.fetch(asked(12, ("t", 0, 5), session_id=5, session_epoch=3)) is None
-    proxied.node_id = LEADER
+    proxied.session.node_id = LEADER
     proxied.context.settings.fetch = proxied.context.settings.fetch.model_copy(update={"read_near_replicas": False})
     assert await proxied.fetch(asked(12, ("t", 0, 5), session_id=5, session_epoch=3)) is None
     assert len(proxied.forwarded) == 2
@@ -438,7 +439,7 @@ async def test_over_its_quota_nothing_is_read_for_a_client() -> None:
     proxied.context.quotas.throttle_fetch = lambda connection, client_id, size: 200
     response = await proxied.fetch(asked(12, ("t", 0, 5)))
     assert response is not None
-    assert (response.throttle_ms, response.topics) == (200, [])
+    assert (response.throttle_ms, response.topics, proxied.muted_s) == (200, [], 0.2)
     assert not proxied.brokers[NEAR].asked
 
 

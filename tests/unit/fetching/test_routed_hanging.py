@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from proxy.client.rights import ANY_ID, READ, Rights, _Known
+from proxy.client.rights import ANY_ID, READ, RIGHTS, Rights, _Known
 from proxy.fetching import route
 from proxy.replicas.choice import LeaderReason
 from tests.unit.fetching.broker_model import NEAR, leader_reads
@@ -36,7 +36,7 @@ async def test_a_right_is_not_believed_for_ever_while_the_leader_hangs(
     proxied.context.now = lambda: now_s
     rights = Rights(5.0, proxied.context.now)
     rights._known["t"] = _Known(5.0, 0, READ, ANY_ID)
-    proxied.remembered[Rights] = rights
+    proxied.session[RIGHTS] = rights
     questions = []
 
     async def ask(*question: Any) -> memoryview:

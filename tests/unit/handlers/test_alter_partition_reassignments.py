@@ -9,12 +9,12 @@ import pytest
 
 from proxy.brokers.cluster import ClusterView
 from proxy.client.request import Request
-from proxy.config import Listeners
 from proxy.handlers.alter_partition_reassignments import alter_partition_reassignments
 from proxy.protocol.errors import INVALID_REPLICATION_FACTOR, NONE
 from proxy.routing.leaders import LeaderChoice
 from proxy.wire.metadata import Broker
 from tests.support.questions import filled
+from tests.unit.sessions import session
 from tests.unit.wire.trees import decode, encode, request_type, response_type
 
 METADATA, METADATA_VERSION, REASSIGN = 3, 12, 45
@@ -26,7 +26,7 @@ class Asked:
     """A client of one of two racks. The shadow has three replicas, and the broker does as it is asked."""
 
     def __init__(self, choice: str) -> None:
-        self.host, self.listeners = "10.0.0.1", Listeners()
+        self.session = session()
         self.moved: list[tuple[int, int]] = []
         self.answer: dict[str, Any] = {}
         self.context = SimpleNamespace(

@@ -13,6 +13,7 @@ from proxy.client.request import Request
 from proxy.config import FetchSettings
 from proxy.handlers.api_versions import api_versions
 from tests.support.questions import filled
+from tests.unit.sessions import session
 from tests.unit.wire.trees import encode, response_type
 
 API_VERSIONS, FETCH = 18, 1
@@ -32,7 +33,7 @@ class Client:
             near_brokers=SimpleNamespace(is_foreign=lambda node_id: foreign),
             api_versions_learnt={},
         )
-        self.node_id = 1
+        self.session = session()
         self.broker_answers: bytes | None = ANSWER
         self.told: bytes | None = None
 

@@ -124,7 +124,7 @@ async def test_a_shadow_whose_reservation_is_gone_is_deleted_by_its_id() -> None
         result = DeletableTopicResult(name=None, topic_id=SHADOW, error_code=ErrorCode.none, error_message=None)
         return memoryview(encode(DeleteTopicsResponse(throttle_time=milliseconds(0), responses=(result,))))
 
-    made._connection.ask = ask  # type: ignore[method-assign,assignment]
+    made._client.ask = ask  # type: ignore[method-assign,assignment]
     result = await made._open("a", answered(ErrorCode.none, SHADOW, 2))
     assert result.error_code is ErrorCode.request_timed_out
     assert [(topic.name, topic.topic_id) for topic in deleted] == [(None, SHADOW)]
@@ -198,7 +198,7 @@ async def test_the_longest_throttle_time_of_all_that_was_asked_is_told() -> None
 
     settings = SimpleNamespace(fleet=SimpleNamespace(create_topic_timeout_ms=1))
     made = creating(Reservations(), settings=settings, under_replicated=SimpleNamespace(make=make))
-    made._connection.ask = ask  # type: ignore[method-assign,assignment]
+    made._client.ask = ask  # type: ignore[method-assign,assignment]
     await made._ask(list(made._asked.values()), validate_only=True)
     waits_ms.append(1)
     await made._ask(list(made._asked.values()), validate_only=False)

@@ -9,7 +9,6 @@ import pytest
 
 from proxy.brokers.cluster import ClusterView
 from proxy.client.request import Request
-from proxy.config import Listeners
 from proxy.coordinator.interface import CoordinatorUnavailable, LogDescription
 from proxy.coordinator.interface_registry import DisklessTopic
 from proxy.handlers.describe_log_dirs import describe_log_dirs
@@ -17,6 +16,7 @@ from proxy.routing.leaders import LeaderChoice
 from proxy.telemetry.throttled_log import ThrottledLog
 from proxy.wire.metadata import Broker
 from tests.support.questions import filled
+from tests.unit.sessions import session
 from tests.unit.wire.trees import decode, encode, request_type, response_type
 
 KEY = 35
@@ -33,7 +33,7 @@ class Asked:
     def __init__(
         self, node_id: int | None, choice: str = "sticky", *, allowed: bool = True, away: bool = False
     ) -> None:
-        self.node_id, self.host, self.listeners, self.remembered = node_id, "10.0.0.1", Listeners(), dict[Any, Any]()
+        self.session = session(node_id=node_id)
         self.filled: list[Any] = []
         self._allowed, self._away = allowed, away
         self.context = SimpleNamespace(

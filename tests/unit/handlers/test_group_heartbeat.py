@@ -12,6 +12,7 @@ from proxy.client.request import Request
 from proxy.handlers.group_heartbeat import group_heartbeat
 from proxy.telemetry.throttled_log import ThrottledLog
 from tests.support.questions import filled
+from tests.unit.sessions import session
 from tests.unit.wire.trees import encode, request_type
 
 STREAMS = 88
@@ -35,7 +36,7 @@ def sent(body: bytes, *patterns: str) -> tuple[list[Any], list[Request]]:
         settings=SimpleNamespace(default_diskless_topics=patterns),
         throttled_log=ThrottledLog(lambda: 0.0),
     )
-    connection: Any = SimpleNamespace(context=context, forward=forwarded.append)
+    connection: Any = SimpleNamespace(context=context, session=session(), forward=forwarded.append)
     request = Request(STREAMS, 0, 1, "app", memoryview(body), memoryview(body))
     with structlog.testing.capture_logs() as logged:
         group_heartbeat(connection, request)

@@ -11,13 +11,14 @@ from kio.schema.list_offsets.v9 import request as v9
 from kio.schema.list_offsets.v9 import response as v9_response
 
 from proxy.client.request import Request
-from proxy.client.rights import Rights
+from proxy.client.rights import RIGHTS, Rights
 from proxy.coordinator.interface import LATEST_TIMESTAMP
 from proxy.handlers.list_offsets import list_offsets
 from proxy.protocol.errors import KAFKA_STORAGE_ERROR, NONE
 from proxy.topics.topics import Topics
 from proxy.wire.cold import encode, milliseconds, read_request, read_response
 from tests.registry_model import ModelTopicRegistry
+from tests.unit.sessions import session
 
 LIST_OFFSETS, VERSION = 2, 9
 
@@ -35,7 +36,8 @@ class Client:
             settings=SimpleNamespace(fetch=SimpleNamespace(time_lookup_timeout_ms=1_000)),
             time_lookup=SimpleNamespace(list_offsets=found),
         )
-        self.remembered: dict[Any, Any] = {Rights: Rights(1.0, lambda: 0.0)}
+        self.session = session()
+        self.session[RIGHTS] = Rights(1.0, lambda: 0.0)
         self.forwarded = 0
         self.broker_was_asked: list[str] = []
         self.answer = b""

@@ -10,11 +10,12 @@ import pytest
 import structlog
 
 from proxy.client.request import Request
-from proxy.client.rights import DESCRIBE, Rights
-from proxy.handlers.group_heartbeat import share_group_heartbeat
+from proxy.client.rights import DESCRIBE, RIGHTS, Rights
+from proxy.handlers.group_heartbeat import SUBSCRIPTIONS, share_group_heartbeat
 from proxy.protocol.errors import INVALID_TOPIC_EXCEPTION
 from proxy.telemetry.throttled_log import ThrottledLog
 from tests.support.questions import filled
+from tests.unit.sessions import session
 from tests.unit.wire.trees import decode, encode, request_type, response_type
 
 HEARTBEAT, VERSION = 76, 1
@@ -43,8 +44,8 @@ class Client:
         self.diskless: set[str] = {"diskless", "secret"}
         self.forwarded = 0
         self.answer: Any = None
-        self.host = "10.0.0.1"
-        self.remembered: dict[Any, Any] = {Rights: Described("diskless", "later")}
+        self.session = session()
+        self.session[RIGHTS] = Described("diskless", "later")
         self.context = SimpleNamespace(
             topics=SimpleNamespace(
                 find=lambda name: SimpleNamespace(topic_id=b"i" * 16) if name in self.diskless else None
@@ -111,7 +112,7 @@ async def test_a_topic_that_the_client_may_not_describe_is_the_brokers(client: C
 async def test_the_members_of_one_connection_that_are_remembered_are_bounded(client: Client) -> None:
     for number in range(300):
         assert await client.beat(["classic"], member=f"m{number}") is None
-    assert sorted(map(len, (known for kind, known in client.remembered.items() if kind is not Rights))) == [100]
+    assert len(client.session[SUBSCRIPTIONS]) == 100
 
 
 def test_what_cannot_be_read_goes_to_the_broker(client: Client) -> None:

@@ -9,7 +9,7 @@ import pytest
 import structlog
 
 from proxy.client.request import Request
-from proxy.client.rights import ANY_ID, DESCRIBE, WRITE, Rights, _Known
+from proxy.client.rights import ANY_ID, DESCRIBE, RIGHTS, WRITE, Rights, _Known
 from proxy.handlers.transactions import add_partitions_to_txn, write_txn_markers
 from proxy.protocol.errors import (
     COORDINATOR_LOAD_IN_PROGRESS,
@@ -24,6 +24,7 @@ from proxy.topics.topics import Topics
 from proxy.wire.cold import read_response
 from tests.registry_model import ModelTopicRegistry
 from tests.support.questions import filled
+from tests.unit.sessions import session
 from tests.unit.wire.trees import decode, encode, request_type, response_type
 
 ADD_PARTITIONS, WRITE_MARKERS = 24, 27
@@ -40,8 +41,8 @@ class Client:
             FORBIDDEN: _Known(60.0, NONE, DESCRIBE, ANY_ID),
         }
         self.context = SimpleNamespace(topics=topics, throttled_log=ThrottledLog(lambda: 0.0))
-        self.remembered = {Rights: rights}
-        self.host = "10.0.0.1"
+        self.session = session()
+        self.session[RIGHTS] = rights
         self.forwarded = 0
         self.broker_heard_of: list[str] = []
         self.answer: dict[str, Any] = {}

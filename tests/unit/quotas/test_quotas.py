@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from proxy.brokers.upstream import BrokerUnreachable
-from proxy.client.principal import SaslObserver
+from proxy.client.principal import ANONYMOUS
 from proxy.quotas import quotas as quotas_module
 from proxy.quotas.quotas import DEFAULT, ClientQuota, Quotas, QuotasRefused
 from proxy.wire.errors import ProtocolError
@@ -37,20 +37,6 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now_s
-
-
-class Connection:
-    """Remembers for how long it was muted."""
-
-    def __init__(self, user: str | None = None) -> None:
-        self.muted_s: list[float] = []
-        self.remembered = {}
-        if user is not None:
-            self.remembered[SaslObserver] = observer = SaslObserver()
-            observer.user = user
-
-    def mute(self, seconds: float) -> None:
-        self.muted_s.append(seconds)
 
 
 def described(*entries, error_code=0):
@@ -161,19 +147,17 @@ def test_an_error_changes_nothing():
     assert quotas.produce.limits == {(None, "app"): 3.0}
 
 
-def test_a_client_over_its_quota_is_muted_and_told():
+def test_throttle_times_of_a_client_over_its_quotas():
     seconds = {"produce": 0.0, "fetch": 0.0}
     quotas = Quotas(Clock(), seconds)
     quotas.learn(described(({"user": "alice"}, {"producer_byte_rate": 100.0, "consumer_byte_rate": 100.0})))
-    alice, other = Connection("alice"), Connection()
+    alice, other = "alice", ANONYMOUS
     assert quotas.throttle_produce(alice, "app", 1000) == 0
     assert quotas.throttle_produce(alice, "app", 150) == 1500
     assert quotas.throttle_fetch(alice, "app", 1050) == 0
     assert quotas.throttle_fetch(alice, "app", 150) == 500
     assert quotas.throttle_fetch(alice, "app", 0) == 0
     assert quotas.throttle_produce(other, "app", 1_000_000) == 0
-    assert alice.muted_s == [1.5, 0.5]
-    assert other.muted_s == []
     assert seconds == {"produce": 1.5, "fetch": 0.5}
 
 

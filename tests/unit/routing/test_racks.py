@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.brokers.cluster import ClusterView
-from proxy.config import Listeners, Settings
+from proxy.config import Settings
 from proxy.routing.racks import LearnedRacks, Networks, Racks, alias_hint, client_key, hinted_rack
 from proxy.wire.metadata import Broker
+from tests.unit.sessions import session
 
 RACKS = ("rack-a", "rack-a-north", "rack-b")
 
@@ -172,7 +173,7 @@ def racks_of(fleet=("rack-a", "rack-a-north", "rack-b", "rack-p"), clock=None, b
 
 
 def connection(host="10.9.9.9", rack=""):
-    return SimpleNamespace(host=host, remembered={}, listeners=Listeners(rack=rack))
+    return session(host, rack=rack)
 
 
 def test_the_first_that_answers():

@@ -15,20 +15,21 @@ from proxy.coordinator.interface_registry import DisklessTopic
 from proxy.diskless.wal.recent import SEGMENTS_REMEMBERED, RecentSegments
 from proxy.diskless.wal.segment import BuiltSegment
 from proxy.telemetry.stats import Stats
+from tests.unit.sessions import session
 
 
 class Client:
     """As much of a connection as is told."""
 
-    software, node_id, opened_ms, requests = "librdkafka 2.12", 3, 5, 7
+    opened_ms, requests = 5, 7
 
     def __init__(self, number: int, *, crossed: int = 0, client_id: str | None = "app") -> None:
-        self.host, self.address = "10.0.0.1", f"10.0.0.1:{number}"
-        self.client_id = client_id
-        self.crossed_bytes = crossed
+        self.address = f"10.0.0.1:{number}"
+        self.session = session(node_id=3)
+        self.session.software = "librdkafka 2.12"
+        self.session.client_id = client_id
+        self.session.crossed_bytes = crossed
         self.received_bytes, self.sent_bytes = number, 0
-        self.remembered: dict[Any, Any] = {}
-        self.listeners = SimpleNamespace(name="default")
 
 
 class OneRack:
@@ -60,7 +61,7 @@ async def test_those_that_cross_come_first_then_those_that_moved_most() -> None:
 async def test_many_are_looked_at_and_few_are_told() -> None:
     clients = [Client(number, crossed=number % 7) for number in range(3_000)]
     answer = await told(clients, limit=10)
-    expected = sorted(clients, key=lambda one: (one.crossed_bytes, one.received_bytes), reverse=True)[:10]
+    expected = sorted(clients, key=lambda one: (one.session.crossed_bytes, one.received_bytes), reverse=True)[:10]
     assert [row["client"] for row in answer["connections"]] == [one.address for one in expected]
     assert answer["total"] == 3_000
 
