@@ -34,7 +34,7 @@ from proxy.coordinator.connect import connect
 from proxy.coordinator.interface import FindRequest, ListRequest, PartitionRun, ProposedBatch
 from proxy.coordinator.interface_rewriting import MAX_ROWS_PER_SWAP, Swap, SwapAnswer
 from proxy.coordinator.redis import RedisCoordinator
-from proxy.coordinator.shards import partition_key, shard_prefix
+from proxy.coordinator.shards import shard_prefix
 
 RESULTS = Path(__file__).parent / "results" / "coordinator.json"
 TOPIC = bytes(range(16))
@@ -153,10 +153,9 @@ class Bench:
 
         await self.measure(f"swap, {MAX_ROWS_PER_SWAP} rows, {kind}", SWAPS, swap, 1)
 
-    async def index_bytes(self, partition: int, rows: int) -> float:
-        """Measure the memory of a row in the index of one partition."""
-        key = f"{shard_prefix(0)}index:".encode() + partition_key(TOPIC, partition)
-        return round((await self.client.memory_usage(key, samples=0) or 0) / rows, 1)
+    async def index_bytes(self) -> int:
+        """Return the memory of the rows of all partitions."""
+        return await self.client.memory_usage(f"{shard_prefix(0)}rows", samples=0) or 0
 
     async def memory_of_commits(self, first: int) -> dict[str, float]:
         """Measure bytes per commit, or per run of a commit, by kind of data; producers are idempotent, one per
@@ -168,13 +167,14 @@ class Bench:
             runs = [PartitionRun(TOPIC, partition, 1, (batch,)) for partition in partitions]
             await self.coordinator.commit(number.to_bytes(16, "big"), runs)
         answers = f"{shard_prefix(0)}answers:".encode() + bytes(16)
-        producers = f"{shard_prefix(0)}producers:".encode() + partition_key(TOPIC, first)
+        producers, ids = f"{shard_prefix(0)}producers", f"{shard_prefix(0)}producer_ids"
         logs, segments = f"{shard_prefix(0)}logs", f"{shard_prefix(0)}segments"
         return {
             f"answers_kept_of_a_commit_of_{RUNS_FOR_MEMORY}_runs": float(await self.client.memory_usage(answers) or 0),
             "segment_in_use": await self._mean_bytes(segments, await self.client.hlen(segments)),
             "log": await self._mean_bytes(logs, await self.client.hlen(logs)),
-            "first_producer_of_a_partition": float(await self.client.memory_usage(producers) or 0),
+            "producer_of_a_partition": await self._mean_bytes(producers, await self.client.hlen(producers))
+            + await self._mean_bytes(ids, await self.client.zcard(ids)),
         }
 
     async def _mean_bytes(self, key: str, entries: int) -> float:
@@ -264,12 +264,13 @@ async def run(server: subprocess.Popen[bytes], port: int) -> None:
     memory: dict[str, float] = {}
     for number, rows in enumerate(ROWS):
         partition = 8_000_000 + number
+        before = await bench.index_bytes()
         await bench.fill(partition, rows)
         await bench.lookups(partition, rows, "fresh")
-        memory["fresh_row"] = await bench.index_bytes(partition, rows)
+        memory["fresh_row"] = round((await bench.index_bytes() - before) / rows, 1)
         pack_us = await bench.pack(partition, rows)
         await bench.lookups(partition, rows, "packed")
-        memory["packed_row"] = await bench.index_bytes(partition, rows)
+        memory["packed_row"] = round((await bench.index_bytes() - before) / rows, 1)
     for number, kind in enumerate(("fresh", "packed")):
         await bench.swaps(8_100_000 + number * SWAPS, kind)
     memory |= await bench.memory_of_commits(9_000_000)

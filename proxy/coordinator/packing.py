@@ -5,7 +5,9 @@ The layouts are those on top of each script in `lua/`. Numbers are big-endian.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from operator import itemgetter
 from struct import Struct
 from struct import error as StructError
 from typing import Any
@@ -46,7 +48,8 @@ _RUN_ANSWER = Struct(">hqq")
 _BATCH_ANSWER = Struct(">hqqB")
 _FIND = Struct(">20sqq")
 _LOG_ANSWER = Struct(">hqqI")
-_ROW = Struct(">Bqq16sIIqq8x")
+_ROW = Struct(">q8xBq16sIIqq8x")
+"""Last offset, format with flags, base offset, segment, position, length, maximum timestamp, append time."""
 ROW_IS_LOG_APPEND_TIME, ROW_HAS_OFFSETS_IN_PLACE = 0x10, 0x20
 """In a row's first byte, beside its format."""
 _DUPLICATE, _EARLY = 1, 2
@@ -64,7 +67,8 @@ _PRODUCERS_LIMITS = Struct(">IQ")
 _PRODUCER = Struct(">qhIq")
 _FORGET = Struct(">20sQ")
 _FORGOTTEN = Struct(">?QI")
-_ANNOUNCEMENT = Struct(">20sqqI")
+_ANNOUNCED = Struct(">20sqqBq16sIIqq8x")
+"""Topic ID and partition, last offset, log start, then as in a row; without a row, the format is 0."""
 
 _NO_OFFSET = -2
 _NO_RETENTION = -1
@@ -238,9 +242,9 @@ def unpack_producers(reply: bytes) -> tuple[bool, bytes, list[ProducerDescriptio
     return bool(lives), reply[at - length : at], found
 
 
-def pack_forget(key: bytes, cursor: int) -> bytes:
-    """One request for `forget_producers.lua`."""
-    return pack_checked(_FORGET, key, cursor)
+def pack_forget(key: bytes, from_id: int) -> bytes:
+    """Return one request for `forget_producers.lua`, for producer IDs from that one on."""
+    return pack_checked(_FORGET, key, from_id)
 
 
 def pack_forget_limits(most: int, producer_id_expiration_ms: int) -> bytes:
@@ -249,7 +253,7 @@ def pack_forget_limits(most: int, producer_id_expiration_ms: int) -> bytes:
 
 
 def unpack_forgotten(reply: bytes) -> Iterator[tuple[bool, int, int]]:
-    """The reply of `forget_producers.lua`: whether there is more, the cursor to go on with, how many were forgotten."""
+    """The reply of `forget_producers.lua`: whether there is more, the ID to go on with, how many were forgotten."""
     return _FORGOTTEN.iter_unpack(reply[REPLY_HEADER_BYTES:])
 
 
@@ -260,12 +264,13 @@ def unpack_partition_keys(reply: bytes) -> list[bytes]:
 
 
 def unpack_announcements(message: bytes) -> Iterator[Announcement]:
-    """What `commit.lua` publishes, behind the shard's state: one entry per partition with new rows."""
-    at = REPLY_HEADER_BYTES
-    while at < len(message):
-        key, log_start_offset, high_watermark, row_count = _ANNOUNCEMENT.unpack_from(message, at)
-        rows, at = _unpack_rows(message, at + _ANNOUNCEMENT.size, row_count)
-        yield Announcement(*split_partition_key(key), rows, log_start_offset, high_watermark)
+    """Return what scripts publish, after the shard's state: the new rows of each partition, or none."""
+    entries = _ANNOUNCED.iter_unpack(message[REPLY_HEADER_BYTES:])
+    for key, of_partition in groupby(entries, key=itemgetter(0)):
+        entries_of_log = list(of_partition)
+        _, last_offset, log_start_offset, *_ = entries_of_log[-1]
+        rows = [row_of(flags, base, last, fields) for _, last, _, flags, base, *fields in entries_of_log if flags]
+        yield Announcement(*split_partition_key(key), tuple(rows), log_start_offset, last_offset + 1)
 
 
 def unpack_strings(packed: bytes, at: int = 0) -> Iterator[bytes]:
@@ -276,22 +281,16 @@ def unpack_strings(packed: bytes, at: int = 0) -> Iterator[bytes]:
         at = end
 
 
-def row_of(fields: tuple[Any, ...]) -> Row:
-    """Of the fields of one as it is packed: its format with flags comes first."""
-    flags = fields[0]
-    return Row._make(
-        (*fields[1:8], bool(flags & ROW_IS_LOG_APPEND_TIME), bool(flags & ROW_HAS_OFFSETS_IN_PLACE)),
-    )
+def row_of(flags: int, base_offset: int, last_offset: int, fields: Iterable[Any]) -> Row:
+    """Return a row of its fields as the store packs them: those of `Row` from the segment on are `fields`."""
+    stamped, in_place = flags & ROW_IS_LOG_APPEND_TIME != 0, flags & ROW_HAS_OFFSETS_IN_PLACE != 0
+    return tuple.__new__(Row, (base_offset, last_offset, *fields, stamped, in_place))
 
 
 def _unpack_rows(packed: bytes, at: int, count: int) -> tuple[tuple[Row, ...], int]:
     end = at + count * _ROW.size
-    new, stamped, in_place = tuple.__new__, ROW_IS_LOG_APPEND_TIME, ROW_HAS_OFFSETS_IN_PLACE
     return tuple(
-        [
-            new(Row, (*fields, flags & stamped != 0, flags & in_place != 0))
-            for flags, *fields in _ROW.iter_unpack(packed[at:end])
-        ]
+        [row_of(flags, base, last, fields) for last, flags, base, *fields in _ROW.iter_unpack(packed[at:end])]
     ), end
 
 

@@ -18,7 +18,7 @@ from proxy.coordinator.shards import partition_key
 
 _SWAP = Struct(">20sI?")
 _TOLD_ROW = Struct(">Bqq16sIIqq")
-_INDEXED_ROW = Struct(">Bqq16sIIqqq")
+_INDEXED_ROW = Struct(">q8xBq16sIIqqq")
 _ROW_FORMAT = 1
 _OFFSET = Struct(">q")
 _MARK = Struct(">20sq")
@@ -59,9 +59,10 @@ def pack_page(key: bytes, from_offset: int, max_rows: int) -> bytes:
 def unpack_page(reply: bytes) -> IndexPage:
     """The reply of `index_page.lua`."""
     lives, *figures, next_offset = _LOG_STATE.unpack_from(reply, REPLY_HEADER_BYTES)
+    packed_rows = _INDEXED_ROW.iter_unpack(reply[REPLY_HEADER_BYTES + _LOG_STATE.size :])
     rows = tuple(
-        IndexedRow(row_of(row), row[-1])
-        for row in _INDEXED_ROW.iter_unpack(reply[REPLY_HEADER_BYTES + _LOG_STATE.size :])
+        IndexedRow(row_of(flags, base, last, fields), running_maximum)
+        for last, flags, base, *fields, running_maximum in packed_rows
     )
     return IndexPage(LogState._make(figures) if lives else None, rows, next_offset)
 

@@ -303,10 +303,10 @@ class RedisCoordinator:
                 packed = [packing.pack_forget(key, left[key]) for key in keys]
                 replies = await self._run("forget_producers", keys, packed, limits)
                 told = merge(keys, replies, lambda reply, _: packing.unpack_forgotten(reply))
-                for key, (more, cursor, count) in zip(keys, told, strict=True):
+                for key, (more, next_id, count) in zip(keys, told, strict=True):
                     forgotten += count
                     if more:
-                        left[key] = cursor
+                        left[key] = next_id
                     else:
                         del left[key]
         return forgotten

@@ -20,7 +20,8 @@ _PREAMBLES = {
     "registry": ("marks.lua", "registry.lua"),
     "fleet": ("marks.lua",),
     "try": (),
-    "shard": ("shard.lua", "fence.lua", "rows.lua"),
+    "commit": ("shard.lua", "fence.lua", "members.lua"),
+    "shard": ("shard.lua", "fence.lua", "members.lua", "rows.lua"),
 }
 
 MAX_CALLS_PER_PIPELINE = 16

@@ -1,6 +1,6 @@
-"""Forget idempotent producers that have expired, also of partitions that nobody writes to any more.
+"""Forget idempotent producers that have expired, every `producer.id.expiration.check.interval.ms` as brokers do.
 
-A commit looks at a few producers of its own partition; this is the brokers' `producer.id.expiration.check.interval.ms`.
+Commits ignore a producer that has expired, and leave its removal to this.
 """
 
 from __future__ import annotations

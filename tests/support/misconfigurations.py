@@ -253,7 +253,7 @@ MISCONFIGURATIONS = (
     Misconfiguration(
         "redis_commands",
         "a user of Redis that may not run every command, or a server that has renamed one",
-        "redis.url 127.0.0.1:6379: the store rejects HRANDFIELD (…), so a script could stop halfway; let the user of "
+        "redis.url 127.0.0.1:6379: the store rejects HSCAN (…), so a script could stop halfway; let the user of "
         "redis.url run all commands of docs/operations.md, Which Redis, on keys and channels that begin with "
         "`diskless:`, and rename none",
         _STORE,

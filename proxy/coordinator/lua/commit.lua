@@ -11,6 +11,9 @@
 -- A retry gets the answers of the first time, but what was EARLY then is judged again: a batch whose sequence is beyond the
 -- one expected, as its producer sent what comes between to another proxy. Where it can't be judged, it is answered why.
 --
+-- A commit costs the server a bounded number of calls, however many runs it has: each of them reads or writes what all runs
+-- need. A new row is packed once: the same bytes are in the index and in the announcement.
+--
 -- Producer rules: ProducerAppendInfo, ProducerStateEntry of Kafka 4.x, and KAFKA-15591 for a log that never held a record.
 -- Sequences are only ever compared, so they stay bytes.
 
@@ -18,46 +21,78 @@ local OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, KAFKA_STORAGE_ERROR,
 local THROTTLING_QUOTA_EXCEEDED = 89
 local FIRST_SEQUENCE = '\0\0\0\0'
 local ANSWERS_KEPT_MS, KEPT_BEYOND_MS = 3600000, 600000 -- without a time after which it is too late, and beyond it
-local MOST_PRODUCERS_SAMPLED = 16
-local MOST_FIELDS_PER_WRITE = 1000
+local MOST_FIELDS_PER_CALL = 1000
 
-local RUN = '>c20I4I4B'
-local BATCH, BATCH_BYTES = '>I4I4i8c8i2c8', 34
+local RUN_KEY, RUN_REST, RUN_BYTES = '>c20xxxxI4', '>I4I4B', 29
+local BATCH, BATCH_BYTES, ID_AT, ID_BYTES = '>I4I4i8c8i2c4c4', 34, 16, 8
+local ANSWER_HEAD_BYTES = 18 -- i16 error, i64 log start, i64 high watermark
 local BATCH_ANSWER, BATCH_ANSWER_BYTES = '>i2i8i8B', 19 -- error, base offset, append time (or -1), what it is
+local ONE_ANSWER = '>i2i8i8i2i8i8B' -- a head and one BATCH_ANSWER
 local DUPLICATE, EARLY = 1, 2
-local NO_TIME = string.rep('\255', 8)
+local MEMBER = '>c20i8i8Bi8c16I4I4i8i8i8' -- topic ID and partition, then a ROW
 local PRODUCER, PRODUCER_BYTES = '>i2i8', 10 -- epoch, time of the last append; then REMEMBERED
 local REMEMBERED_BYTES = 24 -- first sequence and the one after the last (4 bytes each), base offset, timestamp (i64)
+local STATE_OF_PRODUCER = '>i2i8c0c4c4i8i8' -- PRODUCER, what is remembered by then, the newest REMEMBERED
 local SEQUENCES, FARTHEST_AHEAD = 2 ^ 31, 2 ^ 30
-local LOG_APPEND_TIME = 0x10 -- in the first byte of a ROW
+local LOG_APPEND_TIME = 0x10 -- in the format of a ROW
 
+local byte, find = string.byte, string.find
 local request = ARGV[2]
 local most_remembered, expires_after, segment, most_index_bytes = parse('>I4I8c16I8', ARGV[3])
-local most_remembered_bytes = most_remembered * REMEMBERED_BYTES
+local most_kept_bytes = (most_remembered - 1) * REMEMBERED_BYTES -- in front of the newest
 local now = clock()
-local packed_now = pack('>i8', now)
+local answers_key, producers_key = prefix .. 'answers:' .. segment, prefix .. 'producers'
 
-local partitions, positions, counts, append_times, batches_at = {}, {}, {}, {}, {}
-local at, run_count = 1, 0
-while at <= #request do
-  run_count = run_count + 1
-  partitions[run_count], positions[run_count], counts[run_count], append_times[run_count], at = parse(RUN, request, at)
-  batches_at[run_count] = at
-  at = at + counts[run_count] * BATCH_BYTES
+-- The logs and producers of all runs.
+local partitions, starts, run_count = {}, {}, 0 -- where the rest of each run starts
+local producers, fields = {}, {} -- states by field of the producers' hash, false where there is none or it has expired; the fields
+do
+  local at, end_of_request = 1, #request
+  while at <= end_of_request do
+    local partition, count = parse(RUN_KEY, request, at)
+    run_count = run_count + 1
+    partitions[run_count], starts[run_count] = partition, at + 20
+    local id_at = at + RUN_BYTES + ID_AT
+    at = at + RUN_BYTES + count * BATCH_BYTES
+    while id_at < at do
+      if byte(request, id_at) < 128 then -- not negative: the producer is idempotent
+        local field = partition .. sub(request, id_at, id_at + ID_BYTES - 1)
+        if producers[field] == nil then
+          producers[field] = false
+          fields[#fields + 1] = field
+        end
+      end
+      id_at = id_at + BATCH_BYTES
+    end
+  end
 end
-local answers_key = prefix .. 'answers:' .. segment
-local index_prefix, producers_prefix = prefix .. 'index:', prefix .. 'producers:'
-local logs = call('HMGET', prefix .. 'logs', unpack(partitions))
+local logs = call('HMGET', logs_key, unpack(partitions))
+local has_state = {} -- of the producers that are in the store, expired or not
+for at = 1, #fields, MOST_FIELDS_PER_CALL do
+  local last = math.min(at + MOST_FIELDS_PER_CALL - 1, #fields)
+  local states = call('HMGET', producers_key, unpack(fields, at, last))
+  for index = at, last do
+    local state = states[index - at + 1]
+    if state then
+      local field = fields[index]
+      local _, last_append = parse(PRODUCER, state)
+      has_state[field] = true
+      producers[field] = now - last_append < expires_after and state
+    end
+  end
+end
 
 -- What an earlier try of this commit answered, by topic ID and partition. There rarely was one, so this is a string that
 -- is quick to append to rather than a hash.
 local answered = {}
 local stored = call('GET', answers_key) or ''
-at = 1
-while at <= #stored do
-  local key, length, from = parse('>c20I4', stored, at)
-  at = from + length
-  answered[key] = sub(stored, from, at - 1)
+do
+  local at = 1
+  while at <= #stored do
+    local key, length, from = parse('>c20I4', stored, at)
+    at = from + length
+    answered[key] = sub(stored, from + ANSWER_HEAD_BYTES, at - 1)
+  end
 end
 
 -- Its object is about to be deleted: the collector took it for one that was never committed.
@@ -65,11 +100,13 @@ local tombstoned = call('ZSCORE', prefix .. 'tombstones', segment)
 -- Room comes back by retention, DeleteRecords, deleted topics and packing.
 local full = most_index_bytes > 0 and index_bytes >= most_index_bytes
 
+-- What is to be written and answered, of all runs.
+local members, scored, new_logs, new_answers, parts = {}, {}, {}, {}, {}
+local changed_fields, is_changed, new_ids = {}, {}, {}
+local more_bytes, more_offsets = 0, 0
+
 -- The run that is being worked out.
-local partition, log_start, log_end, bytes, row_count, maximum, created
-local rows, row_ends, answers
-local producers, changed_producers, new_producers -- by ID: state, or false where there is none; IDs; how many of them
-local row_format, append_time -- by whether the run is under LogAppendTime; the time as it is answered
+local partition, log_start, log_end, bytes, row_count, maximum, row_format
 local row_base, row_position, row_length, row_maximum -- of the row that is open; row_base is nil where none is
 
 local function end_row()
@@ -77,45 +114,20 @@ local function end_row()
     if row_maximum > maximum then
       maximum = row_maximum
     end
-    rows[#rows + 1] = pack(ROW, row_format, row_base, log_end - 1, segment, row_position, row_length, row_maximum, now, maximum)
-    row_ends[#row_ends + 1] = log_end - 1
+    local member = pack(MEMBER, partition, log_end - 1, log_start, row_format, row_base, segment, row_position, row_length,
+      row_maximum, now, maximum)
+    members[#members + 1] = member
+    local count = #scored
+    scored[count + 1], scored[count + 2] = NO_SCORE, member
     bytes, row_count, row_base = bytes + row_length, row_count + 1, nil
   end
-end
-
-local function accept(position, length, records, batch_maximum)
-  answers[#answers + 1] = '\0\0' .. pack('>i8', log_end) .. append_time .. '\0'
-  if row_base then
-    row_length = row_length + length
-    if batch_maximum > row_maximum then
-      row_maximum = batch_maximum
-    end
-  else
-    row_base, row_position, row_length, row_maximum = log_end, position, length, batch_maximum
-  end
-  log_end = log_end + records
-end
-
-local function refuse(error_code, what)
-  end_row()
-  answers[#answers + 1] = pack(BATCH_ANSWER, error_code, -1, -1, what or 0)
-end
-
--- The producer's state, false where there is none or it has expired.
-local function load_producer(id)
-  local state = call('HGET', producers_prefix .. partition, id)
-  if state and now - parse('>i8', state, 3) >= expires_after then
-    state = false
-  end
-  producers[id] = state
-  return state
 end
 
 -- Where in the state the batch of exactly these sequences is remembered; nil where it is not.
 local function find_duplicate(state, sequences)
   local from = PRODUCER_BYTES + 1
   while true do
-    from = string.find(state, sequences, from, true)
+    from = find(state, sequences, from, true)
     if not from or (from - PRODUCER_BYTES - 1) % REMEMBERED_BYTES == 0 then
       return from
     end
@@ -131,10 +143,9 @@ end
 
 -- Kafka's error code for a batch that is no duplicate, 0 where it goes on where its producer stopped; whether it is EARLY.
 -- `was_early`: it was before; so a log that was empty then may hold others' records, and still waits for the producer's first.
-local function check_sequence(state, epoch, first, was_early)
+local function check_sequence(state, known_epoch, epoch, first, was_early)
   local expected = FIRST_SEQUENCE
   if state then
-    local known_epoch = parse('>i2', state)
     if epoch < known_epoch then
       return INVALID_PRODUCER_EPOCH
     elseif epoch == known_epoch then
@@ -153,43 +164,50 @@ local function check_sequence(state, epoch, first, was_early)
   return OUT_OF_ORDER_SEQUENCE_NUMBER, is_ahead and EARLY or nil
 end
 
-local function judge_idempotent(id, epoch, sequences, position, length, records, batch_maximum, was_early)
-  if string.byte(sequences) >= 128 then -- negative
-    return refuse(INVALID_RECORD)
+local function refusal(error_code, what)
+  return pack(BATCH_ANSWER, error_code, -1, -1, what or 0)
+end
+
+-- The answer to an idempotent batch that is not accepted; nil if it is: then its producer's state has it.
+local function judge(id, epoch, first, after, batch_maximum, was_early)
+  if byte(first) >= 128 then -- negative
+    return refusal(INVALID_RECORD)
   elseif epoch < 0 then
-    return refuse(INVALID_PRODUCER_EPOCH)
+    return refusal(INVALID_PRODUCER_EPOCH)
   end
-  local state = producers[id]
-  if state == nil then
-    state = load_producer(id)
+  local field = partition .. id
+  local state, kept, known_epoch = producers[field], '', nil
+  if state then
+    known_epoch = parse('>i2', state)
+    if known_epoch == epoch then
+      local remembered_at = find_duplicate(state, first .. after)
+      if remembered_at then
+        return '\0\0' .. sub(state, remembered_at + 8, remembered_at + 23) .. string.char(DUPLICATE)
+      end
+    end
   end
-  local same_epoch = state and parse('>i2', state) == epoch
-  local remembered_at = same_epoch and find_duplicate(state, sequences)
-  if remembered_at then
-    end_row()
-    answers[#answers + 1] = '\0\0' .. sub(state, remembered_at + 8, remembered_at + 23) .. string.char(DUPLICATE)
-    return
-  end
-  local error_code, what = check_sequence(state, epoch, sub(sequences, 1, 4), was_early)
+  local error_code, what = check_sequence(state, known_epoch, epoch, first, was_early)
   if error_code ~= 0 then
-    return refuse(error_code, what)
+    return refusal(error_code, what)
   end
-  local remembered = sequences .. pack('>i8i8', log_end, batch_maximum)
-  if same_epoch then
-    remembered = sub(sub(state, PRODUCER_BYTES + 1) .. remembered, -most_remembered_bytes)
+  if known_epoch == epoch and most_kept_bytes > 0 then
+    kept = sub(state, math.max(PRODUCER_BYTES + 1, #state - most_kept_bytes + 1))
   end
-  if not state then
-    new_producers = new_producers + 1
+  producers[field] = pack(STATE_OF_PRODUCER, epoch, now, kept, first, after, log_end, batch_maximum)
+  if not is_changed[field] then
+    is_changed[field] = true
+    changed_fields[#changed_fields + 1] = field
+    if not has_state[field] then
+      new_ids[#new_ids + 1], new_ids[#new_ids + 2] = NO_SCORE, field
+    end
   end
-  producers[id] = pack('>i2', epoch) .. packed_now .. remembered
-  changed_producers[id] = true
-  accept(position, length, records, batch_maximum)
+  return nil
 end
 
 -- Whether an answer, or any of several, is EARLY.
 local function any_early(batch_answers)
   for at = BATCH_ANSWER_BYTES, #batch_answers, BATCH_ANSWER_BYTES do
-    if string.byte(batch_answers, at) == EARLY then
+    if byte(batch_answers, at) == EARLY then
       return true
     end
   end
@@ -198,46 +216,67 @@ end
 
 -- Work out one run: what to answer, and what to write. `known`: what was answered the last time, if it is not the first.
 local function work_out(index, log, known)
-  local _
+  local high_watermark, created, last_append, stable, changed, _
   partition = partitions[index]
-  log_start, _, log_end, bytes, row_count, maximum, created = parse(LOG, log)
-  rows, row_ends, answers, producers, changed_producers, new_producers = {}, {}, {}, {}, {}, 0
-  local bytes_before, log_end_before, position, from = bytes, log_end, positions[index], batches_at[index]
-  local by_append_time = append_times[index] == 1
-  row_format, append_time = FORMAT, NO_TIME
-  if by_append_time then
-    row_format, append_time = FORMAT + LOG_APPEND_TIME, packed_now
+  log_start, high_watermark, log_end, bytes, row_count, maximum, created, last_append, stable, changed = parse(LOG, log)
+  local position, count, by_append_time, at = parse(RUN_REST, request, starts[index])
+  local append_time, bytes_before, rows_before, end_before = -1, bytes, row_count, log_end
+  row_format = FORMAT
+  if by_append_time == 1 then
+    row_format, append_time = FORMAT + LOG_APPEND_TIME, now
   end
-  for number = 1, counts[index] do
-    local length, records, batch_maximum, id, epoch, sequences, next_at = parse(BATCH, request, from)
-    if by_append_time then
+  local answers, part = {}, nil
+  for number = 1, count do
+    local length, records, batch_maximum, id, epoch, first, after, next_at = parse(BATCH, request, at)
+    if by_append_time == 1 then
       batch_maximum = now
     end
     local answer = known and sub(known, (number - 1) * BATCH_ANSWER_BYTES + 1, number * BATCH_ANSWER_BYTES)
-    if answer and not any_early(answer) then
-      end_row()
-      answers[number] = answer
-    elseif string.byte(id) >= 128 then -- negative: the producer is not idempotent
-      accept(position, length, records, batch_maximum)
-    else
-      judge_idempotent(id, epoch, sequences, position, length, records, batch_maximum, answer ~= nil)
+    local was_early = answer and any_early(answer)
+    if was_early then
+      answer = nil
     end
-    position, from = position + length, next_at
+    if not answer and byte(id) < 128 then
+      answer = judge(id, epoch, first, after, batch_maximum, was_early)
+    end
+    if answer then
+      end_row()
+    else
+      if count == 1 then
+        part = pack(ONE_ANSWER, 0, log_start, log_end + records, 0, log_end, append_time, 0)
+      else
+        answer = pack(BATCH_ANSWER, 0, log_end, append_time, 0)
+      end
+      if row_base then
+        row_length = row_length + length
+        if batch_maximum > row_maximum then
+          row_maximum = batch_maximum
+        end
+      else
+        row_base, row_position, row_length, row_maximum = log_end, position, length, batch_maximum
+      end
+      log_end = log_end + records
+    end
+    answers[number] = answer
+    position, at = position + length, next_at
   end
   end_row()
-  return {
-    partition = partition,
-    -- Without a journal a commit confirms itself: the high watermark follows the log end at once.
-    log = pack(LOG, log_start, log_end, log_end, bytes, row_count, maximum, created, now, FORMAT),
-    more_bytes = bytes - bytes_before,
-    more_offsets = log_end - log_end_before,
-    answers = #answers == 1 and answers[1] or table.concat(answers),
-    rows = rows,
-    row_ends = row_ends,
-    producers = producers,
-    changed_producers = changed_producers,
-    new_producers = new_producers,
-  }
+  if row_count > rows_before then
+    -- A commit confirms itself: the high watermark and the last stable offset follow the log end at once.
+    local count_of_logs = #new_logs
+    new_logs[count_of_logs + 1] = partition
+    new_logs[count_of_logs + 2] =
+      pack(LOG, log_start, log_end, log_end, bytes, row_count, maximum, created, now, log_end, changed, LOG_FORMAT)
+    high_watermark = log_end
+    more_bytes, more_offsets = more_bytes + bytes - bytes_before, more_offsets + log_end - end_before
+  end
+  part = part or pack('>i2i8i8', 0, log_start, high_watermark) .. table.concat(answers)
+  parts[index] = part
+  if row_count > rows_before or not known then
+    local count_of_answers = #new_answers
+    new_answers[count_of_answers + 1], new_answers[count_of_answers + 2], new_answers[count_of_answers + 3] =
+      partition, pack('>I4', #part), part
+  end
 end
 
 -- What was answered the last time, but for what was EARLY, which is answered the error.
@@ -245,19 +284,11 @@ local function with_early_as(error_code, known)
   local changed = {}
   for at = 1, #known, BATCH_ANSWER_BYTES do
     local answer = sub(known, at, at + BATCH_ANSWER_BYTES - 1)
-    changed[#changed + 1] = any_early(answer) and pack(BATCH_ANSWER, error_code, -1, -1, 0) or answer
+    changed[#changed + 1] = any_early(answer) and refusal(error_code) or answer
   end
   return table.concat(changed)
 end
 
--- Whether rows lie where the next batch would: a commit of an older release stopped halfway, or somebody wrote past the scripts.
-local function has_rows_beyond(key, log)
-  local _, _, end_offset = parse(LOG, log)
-  return call('ZCOUNT', index_prefix .. key, end_offset, '+inf') > 0, end_offset
-end
-
-local parts, accepted = {}, {}
-local more_rows, more_bytes, more_offsets = 0, 0, 0
 for index = 1, run_count do
   local log, known = logs[index], answered[partitions[index]]
   if not log then
@@ -272,30 +303,20 @@ for index = 1, run_count do
   elseif full then
     parts[index] = pack('>i2', THROTTLING_QUOTA_EXCEEDED) .. sub(log, 1, 16)
   else
-    local beyond, end_offset = has_rows_beyond(partitions[index], log)
-    if beyond then
-      return fence(string.format('the index of one of its logs has rows at or beyond its log end offset %d', end_offset))
-    end
-    local run = work_out(index, log, known)
-    if #run.rows > 0 or not known then
-      accepted[#accepted + 1] = run
-    end
-    more_rows, more_bytes = more_rows + #run.rows, more_bytes + run.more_bytes
-    more_offsets = more_offsets + run.more_offsets
-    parts[index] = '\0\0' .. sub(run.log, 1, 16) .. run.answers
+    work_out(index, log, known)
   end
 end
 -- Asked again after `not_after` it is refused before it looks here.
-local kept_ms = not_after > 0 and not_after - now + KEPT_BEYOND_MS or ANSWERS_KEPT_MS
-if #accepted == 0 then
+local kept_ms = string.format('%d', not_after > 0 and not_after - now + KEPT_BEYOND_MS or ANSWERS_KEPT_MS)
+if #new_answers == 0 then
   if stored ~= '' then
     -- A write, so that a caller on another connection who waits for replicas waits for the writes of the first time.
-    call('PEXPIRE', answers_key, string.format('%d', kept_ms))
+    call('PEXPIRE', answers_key, kept_ms)
   end
   return reply(parts)
 end
 
-local use = more_rows > 0 and call('HGET', prefix .. 'segments', segment)
+local use = #members > 0 and call('HGET', prefix .. 'segments', segment)
 local used_bytes, used_rows = 0, 0
 if use then
   used_bytes, used_rows = parse(USE, use)
@@ -304,65 +325,31 @@ end
 -- From here on only writes. The first is one that the server refuses when memory is short; after it none is refused.
 -- The segment's use comes before its rows, and the log ends come after all that belongs to them: whatever is found after a
 -- script that stopped halfway, no object that rows name is taken for an orphan.
-note_change(more_rows, more_rows * ROW_MEMBER_BYTES, more_offsets)
-if more_rows > 0 then
-  call('HSET', prefix .. 'segments', segment, pack(USE, used_bytes + more_bytes, used_rows + more_rows))
+note_change(#members, #members * ROW_MEMBER_BYTES, more_offsets)
+if #members > 0 then
+  call('HSET', prefix .. 'segments', segment, pack(USE, used_bytes + more_bytes, used_rows + #members))
   if not use then
     call('ZREM', prefix .. 'garbage', segment)
   end
-end
-
-local function write_producers(run)
-  local key = producers_prefix .. run.partition
-  local fields, count = {}, 0
-  for id in pairs(run.changed_producers) do
-    fields[count + 1], fields[count + 2] = id, run.producers[id]
-    count = count + 2
-    if count == MOST_FIELDS_PER_WRITE then
-      call('HSET', key, unpack(fields))
-      fields, count = {}, 0
+  add_members(rows_key, scored)
+  add_members(prefix .. 'producer_ids', new_ids)
+  for at = 1, #changed_fields, MOST_FIELDS_PER_CALL do
+    local changed = {}
+    for index = at, math.min(at + MOST_FIELDS_PER_CALL - 1, #changed_fields) do
+      local field = changed_fields[index]
+      changed[#changed + 1], changed[#changed + 2] = field, producers[field]
     end
-  end
-  if count > 0 then
-    call('HSET', key, unpack(fields))
-  end
-  if run.new_producers == 0 then
-    return
-  end
-  -- Two are looked at for each that is added, so that those which expired never make up more than half for long.
-  local sample = call('HRANDFIELD', key, math.min(2 * run.new_producers, MOST_PRODUCERS_SAMPLED), 'WITHVALUES')
-  for index = 1, #sample, 2 do
-    local _, last_append = parse(PRODUCER, sample[index + 1])
-    if now - last_append >= expires_after then
-      call('HDEL', key, sample[index])
-    end
+    call('HSET', producers_key, unpack(changed))
   end
 end
-
-local new_logs, new_answers, announcement = {}, {}, {}
-for index = 1, #accepted do
-  local run = accepted[index]
-  local key, new_rows, row_ends_of_run = run.partition, run.rows, run.row_ends
-  local row_total = #new_rows
-  new_answers[index] = key .. pack('>I4', #run.answers) .. run.answers
-  if row_total > 0 then
-    new_logs[#new_logs + 1] = key
-    new_logs[#new_logs + 1] = run.log
-    local index_key = index_prefix .. key
-    for number = 1, row_total do
-      call('ZADD', index_key, row_ends_of_run[number], new_rows[number])
-    end
-    if next(run.changed_producers) then
-      write_producers(run)
-    end
-    local packed_rows = row_total == 1 and new_rows[1] or table.concat(new_rows)
-    announcement[#announcement + 1] = key .. sub(run.log, 1, 16) .. pack('>I4', row_total) .. packed_rows
-  end
+if stored == '' then
+  call('SET', answers_key, table.concat(new_answers), 'PX', kept_ms)
+else
+  call('APPEND', answers_key, table.concat(new_answers))
+  call('PEXPIRE', answers_key, kept_ms)
 end
-call('APPEND', answers_key, table.concat(new_answers))
-call('PEXPIRE', answers_key, string.format('%d', kept_ms))
-if more_rows > 0 then
-  call('HSET', prefix .. 'logs', unpack(new_logs))
-  announce(announcement)
+if #members > 0 then
+  call('HSET', logs_key, unpack(new_logs))
+  announce(members)
 end
 return reply(parts)

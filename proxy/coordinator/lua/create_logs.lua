@@ -13,12 +13,12 @@ local request, growing = ARGV[2], ARGV[3] == '\1'
 local first = growing and tonumber(call('HGET', meta_key, 'floor') or 0) or 0
 
 local now = clock()
-local empty = pack(LOG, first, first, first, 0, 0, LOWEST_TIMESTAMP, now, -1, FORMAT)
+local empty = pack(LOG, first, first, first, 0, 0, LOWEST_TIMESTAMP, now, -1, first, NO_POSITION, LOG_FORMAT)
 local made, left_over = {}, {}
 for at = 1, #request, 20 do
   local partition = sub(request, at, at + 19)
-  if call('HEXISTS', prefix .. 'logs', partition) == 0 then
-    if call('EXISTS', prefix .. 'index:' .. partition) == 1 then
+  if call('HEXISTS', logs_key, partition) == 0 then
+    if is_left(partition) then
       left_over[#left_over + 1] = partition
     else
       made[#made + 1] = partition
@@ -28,6 +28,6 @@ for at = 1, #request, 20 do
 end
 if #made > 0 then
   note_change(0, 0, 0, true)
-  call('HSET', prefix .. 'logs', unpack(made))
+  call('HSET', logs_key, unpack(made))
 end
 return reply(left_over)

@@ -1,55 +1,65 @@
--- End logs, a bounded number of rows per call. They are dead from the first call on, whatever happens to later ones.
+-- End logs, a bounded number of rows and producers per call. They are dead from the first call on, whatever happens to later ones.
 --
 -- ARGV[2]  topic IDs and partitions (20 bytes each)
--- ARGV[3]  u32: most rows; u8: whether this call goes on with an earlier one (and so leaves alone what lives again)
--- Answers the ones that have rows left; call again with those.
+-- ARGV[3]  u32: most rows and producers; u8: whether this call goes on with an earlier one (and so leaves alone what lives again)
+-- Answers the ones that have rows or producers left; call again with those.
 
 local PAGE = 16
+local MOST_PRODUCERS = 1000
 
 local request = ARGV[2]
+local producers_key, ids_key = prefix .. 'producers', prefix .. 'producer_ids'
 local budget, goes_on = parse('>I4B', ARGV[3])
 
 local left, bytes_freed, rows_freed = {}, {}, {}
 local removed, fewer_bytes, changed = 0, 0, false
 
--- Count what the first members of an index leave free; how many members. The last one may take more than the budget.
-local function free_page(index_key)
-  local page = call('ZRANGE', index_key, 0, math.min(budget, PAGE) - 1)
-  for index, member in ipairs(page) do
+-- Remove the first members of an index and count what they leave free; whether there were any. The last one may take more than
+-- the budget.
+local function free_page(partition)
+  local page, last = members_from(partition, 0, nil, math.min(budget, PAGE)), nil
+  for _, member in ipairs(page) do
     for _, _, _, segment, _, length in each_row(member) do
       bytes_freed[segment] = (bytes_freed[segment] or 0) + length
       rows_freed[segment] = (rows_freed[segment] or 0) + 1
     end
     fewer_bytes = fewer_bytes + member_bytes(member)
-    removed, budget = removed + rows_in(member), budget - rows_in(member)
+    removed, budget, last = removed + rows_in(member), budget - rows_in(member), parse('>i8', member, LAST_AT)
     if budget <= 0 then
-      return index
+      break
     end
   end
-  return #page
+  if last then
+    remove_members(partition, 0, last)
+  end
+  return last ~= nil
+end
+
+-- Remove producers of a log, within the budget.
+local function free_producers(partition)
+  local ids = call('ZRANGEBYLEX', ids_key, '[' .. partition, end_of(partition), 'LIMIT', '0', math.min(budget, MOST_PRODUCERS))
+  if #ids > 0 then
+    call('HDEL', producers_key, unpack(ids))
+    call('ZREM', ids_key, unpack(ids))
+  end
+  budget = budget - #ids
+  return #ids > 0
 end
 
 for at = 1, #request, 20 do
   local partition = sub(request, at, at + 19)
-  local index_key = prefix .. 'index:' .. partition
-  if goes_on == 0 or call('HEXISTS', prefix .. 'logs', partition) == 0 then
+  if goes_on == 0 or call('HEXISTS', logs_key, partition) == 0 then
     -- Removals come first: the server allows them when memory is short, and then also the writes after them.
     begin_change()
-    local ended = call('HDEL', prefix .. 'logs', partition)
-    ended = ended + call('UNLINK', prefix .. 'producers:' .. partition)
+    local ended = call('HDEL', logs_key, partition)
     ended = ended + call('HDEL', prefix .. 'packed', partition)
     ended = ended + call('HDEL', prefix .. 'compacted', partition)
     ended = ended + call('HDEL', prefix .. 'raised', partition)
     changed = changed or ended > 0
-    while budget > 0 do
-      local members = free_page(index_key)
-      if members == 0 then
-        break
-      end
-      call('ZREMRANGEBYRANK', index_key, 0, members - 1)
+    while budget > 0 and (free_page(partition) or free_producers(partition)) do
       changed = true
     end
-    if call('EXISTS', index_key) == 1 then
+    if is_left(partition) then
       left[#left + 1] = partition
     end
   end

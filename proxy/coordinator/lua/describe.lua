@@ -7,7 +7,7 @@ local request = ARGV[2]
 
 local parts = {}
 for at = 1, #request, 20 do
-  local log = call('HGET', prefix .. 'logs', sub(request, at, at + 19))
+  local log = call('HGET', logs_key, sub(request, at, at + 19))
   if log then
     parts[#parts + 1] = '\1' .. sub(log, 1, 40)
   else

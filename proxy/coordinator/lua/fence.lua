@@ -18,33 +18,39 @@
 -- much was written here since. If none of it must last, only bookkeeping is lost: the shard goes on by itself, once it may be
 -- written to, as if unfence.lua had been run.
 --
--- <prefix>meta   fenced: why; lost: LOST, one per life, of all callers who knew more than is here; accepted: ACCEPTED, one per
+-- <prefix>meta   identity: of the store (16 bytes; touch.lua); fenced: why; lost: LOST, one per life, of all callers who knew more than is here; accepted: ACCEPTED, one per
 --                life, of what unfence.lua has given up; lives: LIFE, oldest first; settling: a replication ID, i64 since when
 
-local meta_key = prefix .. 'meta'
 local not_after -- see above
 local all_lost, why_fenced = '', nil -- of a fenced shard: LOST of all callers; the text
-local sum_lost, fence, give_up
+local sum_lost, give_up -- for scripts that look
+local mode, settle_ms, known_life, known_sequence, known_offsets, known_must_last, known_identity, wants_lives
+local MAY_WRITE, LOOKS, WANTS_LIVES = 0, 2, 16
+local here -- the life of this server, of a script that may write; nil if the server does not say
+mode, settle_ms, not_after, known_life, known_sequence, known_offsets, known_must_last, known_identity =
+  parse('>BI4I8c48I8I8I8c16', ARGV[1], 13)
+wants_lives = mode >= WANTS_LIVES
+mode = mode % WANTS_LIVES
 
--- A block, as the server allows 200 local names outside of blocks.
-do
-  local MAY_WRITE, LOOKS, WANTS_LIVES = 0, 2, 16
+local function server_here()
+  local told = redis.pcall('INFO', 'replication')
+  return type(told) == 'string' and string.match(told, 'master_replid:(%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x)') or nil
+end
+
+if mode == MAY_WRITE then
+  here = server_here()
+end
+local is_of_life = not here or here == sub(life, 9, LIFE_ID_BYTES)
+local has_known = sub(known_life, 1, 8) == NO_INCARNATION or (known_life == life and sequence >= known_sequence)
+
+-- Nearly all calls find nothing wrong, and make none of these functions.
+if mode == LOOKS or meta[2] or meta[3] or not has_known or not is_of_life then
   local LOST, LOST_BYTES = '>c24I8I8I8I8', 56 -- ID of a life; sequence and offsets given from which, and to which, it is lost
   local ACCEPTED, ACCEPTED_BYTES = '>c24I8I8', 40 -- ID of a life; sequence and offsets given up to which it may be lost
   local SKIPPED = string.rep('-', 16) -- in place of a replication ID: sequences and offsets that unfence.lua passed over
   local MOST_LIVES, MOST_LOST, MOST_ACCEPTED = 256, 1024, 1024
 
-  local mode, settle_ms, after, known_life, known_sequence, known_offsets, known_must_last, known_identity =
-    parse('>BI4I8c48I8I8I8c16', ARGV[1], 13)
-  not_after = after
   local known_lives = sub(ARGV[1], 114)
-  local wants_lives = mode >= WANTS_LIVES
-  mode = mode % WANTS_LIVES
-
-  local function server_here()
-    local told = redis.pcall('INFO', 'replication')
-    return type(told) == 'string' and string.match(told, 'master_replid:(%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x)') or nil
-  end
 
   -- Where the entry of a life begins in a list of entries of that size; nil if it is not there.
   local function find_life(list, id, entry_bytes)
@@ -58,7 +64,7 @@ do
 
   -- LOST of what the caller knows and what is not here any more, newest first; why that may be, nil if only bookkeeping is lost.
   local function find_lost()
-    if sub(known_life, 1, 8) == NO_INCARNATION or (known_life == life and sequence >= known_sequence) then
+    if has_known then
       return {}, nil
     end
     local lives, accepted = call('HGET', meta_key, 'lives') or '', call('HGET', meta_key, 'accepted') or ''
@@ -92,7 +98,7 @@ do
     end
     if #lost == 0 or known_must_last == 0 or (here and known_must_last <= had_until) then
       return lost, nil
-    elseif not meta[1] then
+    elseif is_new then
       return lost, 'it is empty and was not (emptied, or another store)'
     end
     return lost, here and 'it went back (restored, or a failover that lost writes)'
@@ -133,14 +139,12 @@ do
   -- Whether this is the store of another deployment: what the caller knows is not held against that. One without an identity
   -- was emptied.
   local function is_foreign()
-    local identity = known_identity ~= NO_SERVER and call('HGET', 'diskless:{registry}:store', 'identity')
-    return identity and identity ~= string.gsub(known_identity, '.', function(byte)
-      return string.format('%02x', string.byte(byte))
-    end)
+    local identity = known_identity ~= NO_SERVER and call('HGET', meta_key, 'identity')
+    return identity and identity ~= known_identity
   end
 
   -- Refuse this shard to everyone from now on. A replica can't note that.
-  function fence(why)
+  local function fence(why)
     finish_change()
     redis.pcall('HDEL', meta_key, 'settling') -- a removal comes first: the server allows it when memory is short
     redis.pcall('HSETNX', meta_key, 'fenced', why)
@@ -175,11 +179,10 @@ do
 
   -- See that the life of this server is written down; how many ms to wait before that may be done, nil where it is.
   local function enter_life()
-    local here = server_here()
-    if not here or here == sub(life, 9, LIFE_ID_BYTES) then
+    if is_of_life then
       return nil
     end
-    if meta[1] and settle_ms > 0 then
+    if not is_new and settle_ms > 0 then
       local settling, now = call('HGET', meta_key, 'settling'), clock()
       local left = settle_ms
       local since = settling and sub(settling, 1, 16) == here and parse('>i8', settling, 17)
@@ -195,9 +198,8 @@ do
     end
     life = pack(LIFE, incarnation .. here, sequence, offsets_given, written)
     call('HDEL', meta_key, 'settling') -- a removal comes first: see above
-    call('HSET', meta_key, 'life', sub(life, 9))
-    if meta[1] then
-      call('HSET', meta_key, 'lives', shortened((call('HGET', meta_key, 'lives') or '') .. life))
+    if not is_new then
+      call('HSET', meta_key, 'state', packed_state(), 'lives', shortened((call('HGET', meta_key, 'lives') or '') .. life))
     end
     return nil
   end
@@ -225,15 +227,15 @@ do
     -- This is the first write of the life: it began with one less.
     life = pack(LIFE, incarnation .. (server_here() or NO_SERVER), highest_sequence, offsets_given, written)
     note_time()
-    call('HSET', meta_key, 'incarnation', incarnation, 'sequence', sequence, 'shards', expected_shards, 'rows', index_rows,
-      'index_bytes', index_bytes, 'offsets', offsets_given, 'written', written, 'life', sub(life, 9),
-      'lives', shortened(lives .. life), 'accepted', sub(accepted, -MOST_ACCEPTED * ACCEPTED_BYTES))
+    call('HSET', meta_key, 'state', packed_state(), 'lives', shortened(lives .. life),
+      'accepted', sub(accepted, -MOST_ACCEPTED * ACCEPTED_BYTES))
+    is_new = false
   end
 
   local lost, why_lost = find_lost()
-  local half_done = meta[9] and meta[9] .. ' stopped halfway in it, as the store rejected a command (see the rights of '
+  local half_done = meta[3] and meta[3] .. ' stopped halfway in it, as the store rejected a command (see the rights of '
     .. "redis.url's user in docs/operations.md)"
-  why_fenced = meta[8] or why_lost or half_done
+  why_fenced = meta[2] or why_lost or half_done
   if why_fenced then
     all_lost = with_lost(call('HGET', meta_key, 'lost') or '', why_lost and lost or {})
   end
@@ -250,7 +252,7 @@ do
     if why_lost then
       note_loss(why_lost, all_lost)
     end
-    if meta[8] or why_lost then
+    if meta[2] or why_lost then
       return redis.error_reply('FENCED ' .. why_fenced)
     elseif half_done then
       return fence(half_done)
@@ -266,7 +268,9 @@ do
       give_up(table.concat(lost), 0)
     end
   end
-  if wants_lives or known_life ~= life then
-    lives_told = call('HGET', meta_key, 'lives') or ''
-  end
+elseif not_after > 0 and clock() > not_after then
+  return redis.error_reply('LATE')
+end
+if wants_lives or known_life ~= life then
+  lives_told = call('HGET', meta_key, 'lives') or ''
 end

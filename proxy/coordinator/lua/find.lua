@@ -22,12 +22,12 @@ local function collect(partition, from, high_watermark, most_bytes)
     return bytes >= most_bytes or #rows >= row_limit
   end
 
-  -- The running maximum is not told: a reader has no use for it.
+  -- A reader uses neither the log start nor the running maximum of a row.
   local function add_pack(member)
-    local format = string.byte(member) - PACK_FORMAT + FORMAT
+    local format = string.byte(member, FORMAT_AT) - PACK_FORMAT + FORMAT
     local first = row_of_offset(member, from)
     for _, base, last, segment, position, length, maximum, append_time in each_row(member, first) do
-      if add(pack(ROW, format, base, last, segment, position, length, maximum, append_time, maximum), length) then
+      if add(pack(ROW, last, 0, format, base, segment, position, length, maximum, append_time, maximum), length) then
         return true
       end
     end
@@ -35,13 +35,13 @@ local function collect(partition, from, high_watermark, most_bytes)
   end
 
   while from < high_watermark do
-    local found = call('ZRANGEBYSCORE', prefix .. 'index:' .. partition, from, high_watermark - 1, 'LIMIT', 0, page)
+    local found = members_from(partition, from, high_watermark, page)
     for _, member in ipairs(found) do
       local enough
       if is_pack(member) then
         enough = add_pack(member)
       else
-        enough = add(member, parse('>I4', member, ROW_LENGTH_AT))
+        enough = add(sub(member, PARTITION_BYTES + 1), parse('>I4', member, LENGTH_AT))
       end
       if enough then
         return rows
@@ -50,7 +50,7 @@ local function collect(partition, from, high_watermark, most_bytes)
     if #found < page then
       return rows
     end
-    from, page = parse('>i8', found[#found], ROW_LAST_AT) + 1, math.min(page * PAGE_GROWTH, LARGEST_PAGE)
+    from, page = parse('>i8', found[#found], LAST_AT) + 1, math.min(page * PAGE_GROWTH, LARGEST_PAGE)
   end
   return rows
 end
@@ -58,7 +58,7 @@ end
 local parts = {}
 for at = 1, #request, REQUEST_BYTES do
   local partition, offset, most_bytes = parse(REQUEST, request, at)
-  local log = call('HGET', prefix .. 'logs', partition)
+  local log = call('HGET', logs_key, partition)
   if not log then
     parts[#parts + 1] = pack('>i2i8i8I4', UNKNOWN_TOPIC_OR_PARTITION, -1, -1, 0)
   else

@@ -1,38 +1,52 @@
 -- Drop the state of producers that have expired, a bounded number looked at per call.
 --
--- ARGV[2]  requests: topic ID and partition (20 bytes), u64 cursor (0 to begin with)
--- ARGV[3]  u32: producers to look at, about, in all logs together; u64: expiry of producers in ms
--- Answers, per request: u8 whether there is more to look at, u64 cursor to go on with then, u32 how many were dropped.
+-- ARGV[2]  requests: topic ID and partition (20 bytes), u64 producer ID to begin with
+-- ARGV[3]  u32: most producers to look at, in all logs together; u64: expiry of producers in ms
+-- Answers, per request: u8 whether there is more to look at, u64 producer ID to go on with, u32 how many were dropped.
 
-local REQUEST, REQUEST_BYTES = '>c20I8', 28
-local PRODUCER = '>i2i8' -- epoch, time of the last append
+local REQUEST, REQUEST_BYTES = '>c20c8', 28
+local LAST_APPEND_AT, ID_AT = 3, PARTITION_BYTES + 1 -- in a PRODUCER; in a field of the producers' hash
 
 local request = ARGV[2]
 local budget, expires_after = parse('>I4I8', ARGV[3])
 local now = clock()
+local producers_key, ids_key = prefix .. 'producers', prefix .. 'producer_ids'
+
+-- The next producer ID; a number could not tell it from its neighbours.
+local function after(id)
+  local high, low = parse('>I4I4', id)
+  if low < 2 ^ 32 - 1 then
+    return pack('>I4I4', high, low + 1)
+  end
+  return pack('>I4I4', high + 1, 0)
+end
 
 local parts, expired = {}, {}
 for at = 1, #request, REQUEST_BYTES do
-  local partition, cursor = parse(REQUEST, request, at)
-  local key, dropped, more = prefix .. 'producers:' .. partition, 0, true
+  local partition, id = parse(REQUEST, request, at)
+  local dropped, more = 0, true
   if budget > 0 then
-    local scanned = call('HSCAN', key, string.format('%.0f', cursor), 'COUNT', budget)
-    for index = 1, #scanned[2], 2 do
-      local _, last_append = parse(PRODUCER, scanned[2][index + 1])
-      if now - last_append >= expires_after then
-        expired[#expired + 1] = { key, scanned[2][index] }
+    local ids = call('ZRANGEBYLEX', ids_key, '[' .. partition .. id, end_of(partition), 'LIMIT', '0', budget)
+    local states = #ids > 0 and call('HMGET', producers_key, unpack(ids)) or {}
+    for index, field in ipairs(ids) do
+      local state = states[index]
+      if not state or now - parse('>i8', state, LAST_APPEND_AT) >= expires_after then
+        expired[#expired + 1] = field
         dropped = dropped + 1
       end
     end
-    budget, cursor = budget - #scanned[2] / 2, tonumber(scanned[1])
-    more = cursor ~= 0
+    more = #ids == budget
+    budget = budget - #ids
+    id = more and after(sub(ids[#ids], ID_AT)) or id
   end
-  parts[#parts + 1] = pack('>BI8I4', more and 1 or 0, cursor, dropped)
+  parts[#parts + 1] = pack('>Bc8I4', more and 1 or 0, id, dropped)
 end
 if #expired > 0 then
   begin_change()
-  for _, one in ipairs(expired) do
-    call('HDEL', one[1], one[2])
+  for at = 1, #expired, 1000 do
+    local last = math.min(at + 999, #expired)
+    call('HDEL', producers_key, unpack(expired, at, last))
+    call('ZREM', ids_key, unpack(expired, at, last))
   end
   note_change(0, 0)
 end

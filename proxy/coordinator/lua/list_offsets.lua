@@ -15,19 +15,20 @@ local MOST_ROWS_SEARCHED, PAGE = 500, 16
 
 local request = ARGV[2]
 
-local function running_maximum_at(key, rank)
-  return parse('>i8', call('ZRANGE', key, rank, rank)[1], ROW_RUNNING_MAXIMUM_AT)
+-- Ranks are those among the members of a log, whose first has rank `first` among the members of the shard.
+local function running_maximum_at(first, rank)
+  return parse('>i8', call('ZRANGE', rows_key, first + rank, first + rank)[1], RUNNING_MAXIMUM_AT)
 end
 
 -- The rank of the first of `count` members whose running maximum reaches the timestamp; `count` where none does.
 --
 -- Times mostly rise evenly with ranks. So two of three steps guess from the maxima at both ends, and the third halves.
-local function rank_of_timestamp(key, count, timestamp)
-  local above = count > 0 and running_maximum_at(key, count - 1)
+local function rank_of_timestamp(first, count, timestamp)
+  local above = count > 0 and running_maximum_at(first, count - 1)
   if not above or above < timestamp then
     return count
   end
-  local below = running_maximum_at(key, 0)
+  local below = running_maximum_at(first, 0)
   if below >= timestamp then
     return 0
   end
@@ -36,7 +37,7 @@ local function rank_of_timestamp(key, count, timestamp)
     step = step + 1
     local share = step % 3 == 0 and 0.5 or (timestamp - below) / (above - below)
     local middle = math.max(low + 1, math.min(low + math.floor((high - low) * share), high - 1))
-    local found = running_maximum_at(key, middle)
+    local found = running_maximum_at(first, middle)
     if found >= timestamp then
       high, above = middle, found
     else
@@ -49,10 +50,10 @@ end
 -- Give the rows whose maximum timestamp reaches a threshold, from that of the offset `from` on and not before the member of
 -- `rank`, to `look` (base, maximum timestamp), which returns the threshold of the next, or nil at the end. Returns where to go
 -- on when it would take too long, else ALL.
-local function look_at_rows(key, rank, count, from, threshold, look)
+local function look_at_rows(first_rank, rank, count, from, threshold, look)
   local searched, at, page = 0, rank, 1
   while at < count do
-    for _, member in ipairs(call('ZRANGE', key, at, math.min(at + page, count) - 1)) do
+    for _, member in ipairs(call('ZRANGE', rows_key, first_rank + at, first_rank + math.min(at + page, count) - 1)) do
       local first = row_of_timestamp(member, threshold)
       if first then
         for _, base, _, _, _, _, maximum in each_row(member, math.max(first, row_of_offset(member, from))) do
@@ -66,7 +67,7 @@ local function look_at_rows(key, rank, count, from, threshold, look)
       end
       at, searched = at + 1, searched + rows_in(member)
       if searched >= MOST_ROWS_SEARCHED and at < count then
-        return parse('>i8', member, ROW_LAST_AT) + 1
+        return parse('>i8', member, LAST_AT) + 1
       end
     end
     page = PAGE
@@ -74,41 +75,35 @@ local function look_at_rows(key, rank, count, from, threshold, look)
   return ALL
 end
 
--- How many members lie wholly before an offset.
-local function rank_of_offset(key, offset)
-  return offset > 0 and call('ZCOUNT', key, '-inf', offset - 1) or 0
-end
-
 -- The first row whose own maximum reaches the timestamp.
-local function first_row_from(key, count, timestamp, from)
+local function first_row_from(partition, first, count, timestamp, from)
   local offset, found = -1, -1
-  local rank = math.max(rank_of_timestamp(key, count, timestamp), rank_of_offset(key, from))
-  local again = look_at_rows(key, rank, count, from, timestamp, function(base, maximum)
+  local rank = math.max(rank_of_timestamp(first, count, timestamp), count_before(partition, from))
+  local again = look_at_rows(first, rank, count, from, timestamp, function(base, maximum)
     offset, found = math.max(base, from), maximum
   end)
   return 0, offset, found, again
 end
 
 -- The first row of the highest maximum.
-local function first_newest_row(key, count, from)
+local function first_newest_row(partition, first, count, from)
   if count == 0 then
     return 0, -1, -1, ALL
   end
-  local newest = call('ZRANGE', key, count - 1, count - 1)[1]
-  local highest = parse('>i8', newest, ROW_RUNNING_MAXIMUM_AT)
-  local rank, first_rank = rank_of_timestamp(key, count, highest), rank_of_offset(key, from)
+  local highest = running_maximum_at(first, count - 1)
+  local rank, lowest_rank = rank_of_timestamp(first, count, highest), count_before(partition, from)
   local offset, found = -1, -1
   local function look(base, maximum)
     offset, found = math.max(base, from), maximum
     return maximum < highest and maximum + 1 or nil
   end
-  if rank >= first_rank then
-    look_at_rows(key, rank, rank + 1, from, highest, look)
+  if rank >= lowest_rank then
+    look_at_rows(first, rank, rank + 1, from, highest, look)
     if offset >= 0 then
       return 0, offset, found, ALL
     end
   end
-  local again = look_at_rows(key, first_rank, count, from, LOWEST, look)
+  local again = look_at_rows(first, lowest_rank, count, from, LOWEST, look)
   return 0, offset, found, again
 end
 
@@ -119,19 +114,18 @@ local function look_up(partition, log, timestamp, from)
   elseif timestamp == LATEST_TIMESTAMP then
     return 0, high_watermark, -1, ALL
   end
-  local key = prefix .. 'index:' .. partition
-  local confirmed = call('ZCOUNT', key, '-inf', high_watermark - 1)
+  local first, confirmed = call('ZLEXCOUNT', rows_key, '-', '(' .. partition), count_before(partition, high_watermark)
   from = math.max(from, log_start)
   if timestamp == MAX_TIMESTAMP then
-    return first_newest_row(key, confirmed, from)
+    return first_newest_row(partition, first, confirmed, from)
   end
-  return first_row_from(key, confirmed, timestamp, from)
+  return first_row_from(partition, first, confirmed, timestamp, from)
 end
 
 local parts = {}
 for at = 1, #request, REQUEST_BYTES do
   local partition, timestamp, from = parse(REQUEST, request, at)
-  local log = call('HGET', prefix .. 'logs', partition)
+  local log = call('HGET', logs_key, partition)
   if log then
     parts[#parts + 1] = pack(ANSWER, look_up(partition, log, timestamp, from))
   else

@@ -8,7 +8,7 @@ local request = ARGV[2]
 local raised = {}
 for at = 1, #request, MARK_BYTES do
   local partition, offset = parse(MARK, request, at)
-  local log = call('HGET', prefix .. 'logs', partition)
+  local log = call('HGET', logs_key, partition)
   if log then
     local _, high_watermark = parse(LOG, log)
     local known = call('HGET', prefix .. 'compacted', partition)

@@ -42,7 +42,7 @@ end
 
 local function add(group, row, last, position, length, maximum, append_time)
   group.rows[#group.rows + 1] = row
-  group.last, group.maximum = last, parse('>i8', row, ROW_RUNNING_MAXIMUM_AT)
+  group.last, group.maximum = last, parse('>i8', row, RUNNING_MAXIMUM_AT)
   group.lowest_timestamp = math.min(group.lowest_timestamp, maximum)
   group.highest_timestamp = math.max(group.highest_timestamp, maximum)
   group.lowest_time = math.min(group.lowest_time, append_time)
@@ -51,17 +51,17 @@ local function add(group, row, last, position, length, maximum, append_time)
   group.highest_length = math.max(group.highest_length, length)
 end
 
-local function build(group)
+local function build(partition, group)
   local a, b, c = bytes_for(group.last - group.base), bytes_for(group.highest_position), bytes_for(group.highest_length)
   local d = bytes_for(group.highest_timestamp - group.lowest_timestamp)
   local e = bytes_for(group.highest_time - group.lowest_time)
   local layout = '>I' .. a .. 'c16I' .. b .. 'I' .. c .. 'I' .. d .. 'I' .. e
   local parts = {
-    pack(PACK, group.flags + PACK_FORMAT, group.base, group.last, group.base, group.lowest_timestamp, group.lowest_time,
-      #group.rows, a, b, c, d, e, group.maximum),
+    pack(PACK, partition, group.last, group.base, group.flags + PACK_FORMAT, group.base, group.lowest_timestamp,
+      group.lowest_time, #group.rows, a, b, c, d, e, group.maximum),
   }
   for index, row in ipairs(group.rows) do
-    local _, _, last, segment, position, length, maximum, append_time = parse(ROW, row)
+    local last, _, _, _, segment, position, length, maximum, append_time = parse_row(row)
     parts[index + 1] = pack(layout, last - group.base, segment, position, length, maximum - group.lowest_timestamp,
       append_time - group.lowest_time)
   end
@@ -72,26 +72,26 @@ local more_bytes, changed = 0, false
 
 -- Put a pack in the place of its rows. Removals come first: the server allows them when memory is short, and then also the
 -- writes after them.
-local function replace(index_key, group)
-  local member = build(group)
+local function replace(partition, group)
+  local member = build(partition, group)
   begin_change()
-  call('ZREMRANGEBYSCORE', index_key, group.base, group.last)
-  call('ZADD', index_key, group.last, member)
+  remove_members(partition, group.base, group.last)
+  add_members(rows_key, { NO_SCORE, member })
   more_bytes = more_bytes + member_bytes(member) - #group.rows * member_bytes(group.rows[1])
   changed = true
 end
 
 -- Where the next call goes on, and whether one is due.
 local function pack_log(partition, from, high_watermark)
-  local index_key, group, done = prefix .. 'index:' .. partition, nil, from
-  local found = call('ZRANGEBYSCORE', index_key, from, high_watermark - 1, 'LIMIT', 0, budget)
+  local group, done = nil, from
+  local found = members_from(partition, from, high_watermark, budget)
   budget = budget - #found
 
   -- The rows of a group that is too small stay as they are for good: a neighbour does not fit.
   local function end_group()
     if group then
       if #group.rows >= fewest then
-        replace(index_key, group)
+        replace(partition, group)
       end
       done, group = group.last + 1, nil
     end
@@ -100,9 +100,9 @@ local function pack_log(partition, from, high_watermark)
   for _, row in ipairs(found) do
     if is_pack(row) then
       end_group()
-      done = parse('>i8', row, ROW_LAST_AT) + 1
+      done = parse('>i8', row, LAST_AT) + 1
     else
-      local format, base, last, _, position, length, maximum, append_time = parse(ROW, row)
+      local last, _, format, base, _, position, length, maximum, append_time = parse_row(row)
       if append_time > appended_until then
         budget = budget + 1 -- it was looked at in vain
         if group and #group.rows >= fewest then
@@ -126,7 +126,7 @@ end
 local parts, cursors = {}, {}
 for at = 1, #request, 20 do
   local partition = sub(request, at, at + 19)
-  local log = call('HGET', prefix .. 'logs', partition)
+  local log = call('HGET', logs_key, partition)
   local more = false
   if log and budget >= most then
     local _, high_watermark = parse(LOG, log)

@@ -22,14 +22,10 @@ local more_rows, more_bytes, cursors = 0, 0, {}
 
 -- For a loop over the rows of a member as they are told, from the given one on: its number, and the row.
 local function each_told(member, first)
-  if not is_pack(member) then
-    return function(_, number)
-      if number < 1 then
-        return 1, sub(member, 1, TOLD_BYTES)
-      end
-    end, nil, first - 1
+  local format, rows = string.byte(member, FORMAT_AT), each_row(member, first)
+  if is_pack(member) then
+    format = format - PACK_FORMAT + FORMAT
   end
-  local format, rows = string.byte(member) - PACK_FORMAT + FORMAT, each_row(member, first)
   return function()
     local number, base, last, segment, position, length, maximum, append_time = rows()
     if number then
@@ -39,8 +35,8 @@ local function each_told(member, first)
 end
 
 -- Whether the first row that ends at an offset or behind it is the told one.
-local function is_there(index_key, told, last)
-  local member = call('ZRANGEBYSCORE', index_key, last, '+inf', 'LIMIT', 0, 1)[1]
+local function is_there(partition, told, last)
+  local member = members_from(partition, last, nil, 1)[1]
   if not member then
     return false
   end
@@ -50,8 +46,8 @@ end
 
 -- Whether no row has an offset of a range any more, as the swap of them left it: a row that ends at the log start or behind
 -- it was not trimmed.
-local function is_empty(index_key, base, last, log_start)
-  local member = call('ZRANGEBYSCORE', index_key, base, '+inf', 'LIMIT', 0, 1)[1]
+local function is_empty(partition, base, last, log_start)
+  local member = members_from(partition, base, nil, 1)[1]
   local first_base
   if member then
     local _, row_base = each_row(member, row_of_offset(member, base))()
@@ -62,10 +58,10 @@ end
 
 -- The members that hold the old rows; how many rows of the first lie before these, and how many of the last up to their end.
 -- Nil where they are not there, one behind the other.
-local function find_members(index_key, at, count, first_last)
+local function find_members(partition, at, count, first_last)
   local members, before, matched, from, page_size = {}, nil, 0, first_last, FIRST_PAGE
   while true do
-    local page = call('ZRANGEBYSCORE', index_key, from, '+inf', 'LIMIT', 0, page_size)
+    local page = members_from(partition, from, nil, page_size)
     for _, member in ipairs(page) do
       local first = before and 1 or row_of_offset(member, first_last)
       before = before or first - 1
@@ -84,7 +80,7 @@ local function find_members(index_key, at, count, first_last)
     if #page < page_size then
       return nil
     end
-    from, page_size = parse('>i8', page[#page], ROW_LAST_AT) + 1, math.min(page_size * PAGE_GROWTH, LARGEST_PAGE)
+    from, page_size = parse('>i8', page[#page], LAST_AT) + 1, math.min(page_size * PAGE_GROWTH, LARGEST_PAGE)
   end
 end
 
@@ -93,16 +89,15 @@ local function only_first(member, kept, maximum)
   local open = open_pack(member)
   local kept_until = PACK_BYTES + kept * open.row_bytes
   local last = open.origin + parse('>I' .. open.offset_bytes, member, kept_until - open.row_bytes + 1)
-  return pack(PACK, open.flags, open.base, last, open.origin, open.origin_timestamp, open.origin_time, kept,
+  return pack(PACK, open.partition, last, open.origin, open.flags, open.base, open.origin_timestamp, open.origin_time, kept,
     open.offset_bytes, open.position_bytes, open.length_bytes, open.timestamp_bytes, open.time_bytes, maximum)
     .. sub(member, PACK_BYTES + 1, kept_until)
 end
 
 -- The running maximum up to the first so many rows of a member; nil where nothing lies before.
-local function maximum_before(index_key, member, rows)
-  local base = parse('>i8', member, 2)
-  local previous = call('ZREVRANGEBYSCORE', index_key, base - 1, '-inf', 'LIMIT', 0, 1)[1]
-  local highest = previous and parse('>i8', previous, ROW_RUNNING_MAXIMUM_AT)
+local function maximum_before(partition, member, rows)
+  local previous = member_before(partition, parse('>i8', member, BASE_AT))
+  local highest = previous and parse('>i8', previous, RUNNING_MAXIMUM_AT)
   for number, _, _, _, _, _, maximum in each_row(member) do
     if number > rows then
       break
@@ -112,24 +107,28 @@ local function maximum_before(index_key, member, rows)
   return highest
 end
 
+-- A row as it is told, as a member.
+local function as_member(partition, told, log_start, maximum)
+  local format, base, last, segment, position, length, own_maximum, append_time = parse(TOLD, told)
+  return partition .. pack(ROW, last, log_start, format, base, segment, position, length, own_maximum, append_time, maximum)
+end
+
 -- What takes the place of the members: score and member, in turns.
-local function built(index_key, members, before, until_row, new, new_last, new_maximum)
+local function built(partition, members, before, until_row, new, new_maximum, log_start)
   local result, first, last = {}, members[1], members[#members]
-  local function add(score, member)
-    result[#result + 1], result[#result + 2] = score, member
+  local function add(member)
+    result[#result + 1], result[#result + 2] = NO_SCORE, member
     more_bytes = more_bytes + member_bytes(member)
   end
-  local highest = maximum_before(index_key, first, before)
+  local highest = maximum_before(partition, first, before)
   if before > 0 then
-    local head = only_first(first, before, highest)
-    add(parse('>i8', head, ROW_LAST_AT), head)
+    add(only_first(first, before, highest))
   end
   if new then
-    add(new_last, new .. pack('>i8', math.max(highest or new_maximum, new_maximum)))
+    add(as_member(partition, new, log_start, math.max(highest or new_maximum, new_maximum)))
   end
   if until_row < rows_in(last) then
-    local tail = without_first(last, until_row)
-    add(parse('>i8', tail, ROW_LAST_AT), tail)
+    add(without_first(last, until_row))
   end
   return result
 end
@@ -147,15 +146,14 @@ local function free(at, count)
 end
 
 local function swap(partition, at, count, new)
-  local packed_log = call('HGET', prefix .. 'logs', partition)
+  local packed_log = call('HGET', logs_key, partition)
   if not packed_log then
     return GONE
   end
-  local start, high_watermark, log_end, bytes, rows, maximum, created, last_append = parse(LOG, packed_log)
-  local index_key = prefix .. 'index:' .. partition
+  local start, high_watermark, log_end, bytes, rows, maximum, created, last_append, stable, changed = parse(LOG, packed_log)
   local _, base, first_last = parse(TOLD, request, at)
   local _, _, last = parse(TOLD, request, at + (count - 1) * TOLD_BYTES)
-  local members, before, until_row = find_members(index_key, at, count, first_last)
+  local members, before, until_row = find_members(partition, at, count, first_last)
   local new_last, new_segment, new_length, new_maximum
   if new then
     _, _, new_last, new_segment, _, new_length, new_maximum = parse(TOLD, new)
@@ -166,9 +164,9 @@ local function swap(partition, at, count, new)
   if not members then
     local done
     if new then
-      done = is_there(index_key, new, new_last)
+      done = is_there(partition, new, new_last)
     else
-      done = is_empty(index_key, base, last, start)
+      done = is_empty(partition, base, last, start)
     end
     return done and REPLACED or CHANGED
   elseif last >= high_watermark then
@@ -180,15 +178,13 @@ local function swap(partition, at, count, new)
   -- From here on nothing is refused. Removals come first: the server allows them when memory is short, and then also the
   -- writes after them.
   begin_change()
-  local first_score, last_score = parse('>i8', members[1], ROW_LAST_AT), parse('>i8', members[#members], ROW_LAST_AT)
-  local added = built(index_key, members, before, until_row, new, new_last, new_maximum)
+  local first_end, last_end = parse('>i8', members[1], LAST_AT), parse('>i8', members[#members], LAST_AT)
+  local added = built(partition, members, before, until_row, new, new_maximum, start)
   for _, member in ipairs(members) do
     more_bytes = more_bytes - member_bytes(member)
   end
-  call('ZREMRANGEBYSCORE', index_key, first_score, last_score)
-  if #added > 0 then
-    call('ZADD', index_key, unpack(added))
-  end
+  remove_members(partition, first_end, last_end)
+  add_members(rows_key, added)
   bytes, rows, more_rows = bytes - free(at, count), rows - count, more_rows - count
   if new then
     bytes, rows, more_rows = bytes + new_length, rows + 1, more_rows + 1
@@ -196,8 +192,8 @@ local function swap(partition, at, count, new)
     used_rows[new_segment] = (used_rows[new_segment] or 0) + 1
     cursors[partition] = math.min(cursors[partition] or base, base)
   end
-  call('HSET', prefix .. 'logs', partition,
-    pack(LOG, start, high_watermark, log_end, bytes, rows, maximum, created, last_append, FORMAT))
+  call('HSET', logs_key, partition,
+    pack(LOG, start, high_watermark, log_end, bytes, rows, maximum, created, last_append, stable, changed, LOG_FORMAT))
   return REPLACED
 end
 

@@ -1,26 +1,55 @@
--- Members of an index, shared by the scripts of one shard; the loader puts it behind shard.lua.
---
--- A member is a ROW, or a pack: the rows of old batches, without gaps between them, in a quarter of the memory. Its score is
--- the last offset of its (last) row. Both have 65 bytes in front in which format, base offset, last offset and running
--- maximum timestamp (each of the whole member) have the same places: ROW_LAST_AT and ROW_RUNNING_MAXIMUM_AT hold for both.
---
--- Behind the 65 bytes of a pack its rows follow, each as long as the others: last offset, segment, position, length,
--- maximum timestamp and append time, all but the segment as differences in as few bytes as the largest of the pack needs.
--- A row's base offset is the one behind the last offset of the row before.
---
--- Whoever reads an index uses: is_pack, row_of_offset, row_of_timestamp, each_row. Whoever changes one: rows_in, without_first,
--- member_bytes.
+-- What scripts need that read or change an index (members.lua); the loader puts it after that. Commits do without: each function
+-- takes its time in each call, as it is made again.
 
--- Format and flags; base and last offset; what last offsets, maximum timestamps and append times are told from; rows; bytes
--- of each of the five differences; the running maximum of the last row.
-local PACK, PACK_BYTES = '>Bi8i8i8i8i8I8BBBBBxxxi8', 65
-local PACK_FORMAT, FORMATS = 2, 16 -- the flags of a member are in the four bits above its format
-local PACK_ROWS_AT = 42
-local MEMBER_OVERHEAD_BYTES = 66 -- of the server, for each member of a sorted set
-local ROW_MEMBER_BYTES = 65 + MEMBER_OVERHEAD_BYTES
+local function parse_row(member)
+  return parse(ROW, member, PARTITION_BYTES + 1)
+end
+
+-- The smallest member of a log that ends at an offset or after it, as the server takes a bound.
+local function bound(partition, offset, sign)
+  return (sign or '[') .. partition .. pack('>i8', offset)
+end
+
+-- After the last member of a log.
+local function end_of(partition)
+  return '(' .. partition .. string.rep('\255', 8)
+end
+
+-- The entry of a log in an announcement is its new rows, each as a member. Without new rows it is this, of as many bytes: no
+-- format, and as the last offset the one before the high watermark.
+local function announcement_without_rows(partition, log_start, high_watermark)
+  return partition .. pack(ROW, high_watermark - 1, log_start, 0, 0, NO_SERVER, 0, 0, 0, 0, 0)
+end
+
+-- Some members of a log in order: those that end at `from` or after it, and before `until_offset` (nil: all).
+local function members_from(partition, from, until_offset, limit)
+  local last = until_offset and bound(partition, until_offset, '(') or end_of(partition)
+  return call('ZRANGEBYLEX', rows_key, bound(partition, from), last, 'LIMIT', '0', limit)
+end
+
+-- The last member of a log that ends before an offset; nil if there is none.
+local function member_before(partition, offset)
+  return call('ZREVRANGEBYLEX', rows_key, bound(partition, offset, '('), '[' .. partition, 'LIMIT', '0', '1')[1]
+end
+
+-- How many members of a log end before an offset.
+local function count_before(partition, offset)
+  return offset > 0 and call('ZLEXCOUNT', rows_key, '[' .. partition, bound(partition, offset, '(')) or 0
+end
+
+-- Whether a deletion of a log has left members or producers of it.
+local function is_left(partition)
+  return members_from(partition, 0, nil, 1)[1] ~= nil
+    or call('ZRANGEBYLEX', prefix .. 'producer_ids', '[' .. partition, end_of(partition), 'LIMIT', '0', '1')[1] ~= nil
+end
+
+-- Remove the members of a log that end between two offsets, both included.
+local function remove_members(partition, first_last, last_last)
+  call('ZREMRANGEBYLEX', rows_key, bound(partition, first_last), bound(partition, last_last + 1, '('))
+end
 
 local function is_pack(member)
-  return string.byte(member) % FORMATS == PACK_FORMAT
+  return string.byte(member, FORMAT_AT) % FORMATS == PACK_FORMAT
 end
 
 local function rows_in(member)
@@ -38,10 +67,10 @@ local function open_pack(member)
   if opened_member == member then
     return opened
   end
-  local flags, base, last, origin, origin_timestamp, origin_time, count, a, b, c, d, e, maximum =
+  local partition, last, origin, flags, base, origin_timestamp, origin_time, count, a, b, c, d, e, maximum =
     parse(PACK, member)
   opened_member, opened = member, {
-    flags = flags, base = base, last = last, origin = origin, origin_timestamp = origin_timestamp,
+    partition = partition, flags = flags, base = base, last = last, origin = origin, origin_timestamp = origin_timestamp,
     origin_time = origin_time, count = count, maximum = maximum,
     offset_bytes = a, position_bytes = b, length_bytes = c, timestamp_bytes = d, time_bytes = e,
     row_bytes = 16 + a + b + c + d + e,
@@ -71,7 +100,7 @@ end
 -- Which row of a member is the first whose own maximum timestamp is `timestamp` or later; nil where none is.
 local function row_of_timestamp(member, timestamp)
   if not is_pack(member) then
-    local _, _, _, _, _, _, maximum = parse(ROW, member)
+    local _, _, _, _, _, _, _, maximum = parse_row(member)
     return maximum >= timestamp and 1 or nil
   end
   local open = open_pack(member)
@@ -94,7 +123,7 @@ local function each_row(member, first)
     return function()
       number = number + 1
       if number == 1 then
-        local _, base, last, segment, position, length, maximum, append_time = parse(ROW, member)
+        local last, _, _, base, segment, position, length, maximum, append_time = parse_row(member)
         return 1, base, last, segment, position, length, maximum, append_time
       end
     end
@@ -120,7 +149,7 @@ end
 local function without_first(member, dropped)
   local open = open_pack(member)
   local _, base = each_row(member, dropped + 1)()
-  return pack(PACK, open.flags, base, open.last, open.origin, open.origin_timestamp, open.origin_time, open.count - dropped,
-    open.offset_bytes, open.position_bytes, open.length_bytes, open.timestamp_bytes, open.time_bytes, open.maximum)
+  return pack(PACK, open.partition, open.last, open.origin, open.flags, base, open.origin_timestamp, open.origin_time,
+    open.count - dropped, open.offset_bytes, open.position_bytes, open.length_bytes, open.timestamp_bytes, open.time_bytes, open.maximum)
     .. sub(member, PACK_BYTES + 1 + dropped * open.row_bytes)
 end

@@ -5,17 +5,19 @@
 -- ARGV[1]  8 bytes: incarnation to give a shard that has none; u32: number of shards the caller counts with; then what
 --          fence.lua goes by
 --
--- <prefix>meta               hash: incarnation, sequence (of writes), shards, rows and index_bytes (of all indexes), offsets
---                            (given so far, in all logs), life (a LIFE without its incarnation), written (time of the newest
---                            write), must_last (time of the newest write that must not be lost), unfinished (the script that
---                            writes; nobody sees it unless that script stopped halfway), and what fence.lua keeps
+-- <prefix>meta               hash: state (a STATE), unfinished (the script that writes; nobody sees it unless that script stopped
+--                            halfway), and what fence.lua keeps
 -- <prefix>logs               hash: topic ID and partition (20 bytes) -> LOG
--- <prefix>index:<20 bytes>   sorted set by last offset: ROW, or many of them packed (rows.lua)
+-- <prefix>rows               sorted set, all scores 0: topic ID and partition, then ROW or many rows packed (rows.lua). So the
+--                            rows of a log are neighbours, in the order of their last offsets: the index of the log
 -- <prefix>packed             hash: topic ID and partition -> i64 offset up to which its index was packed
 -- <prefix>compacted          hash: topic ID and partition -> i64 offset up to which it was compacted
 -- <prefix>raised             hash: topic ID and partition -> i64 log end to which unfence.lua raised it
--- <prefix>producers:<20>     hash: producer ID (8 bytes) -> PRODUCER, then one REMEMBERED per batch, oldest first
--- <prefix>answers:<segment>  string that grows: 20 bytes, u32 length, one BATCH_ANSWER per batch, and so on; expires
+-- <prefix>producers          hash: topic ID and partition, producer ID (8 bytes) -> PRODUCER, then one REMEMBERED per batch,
+--                            oldest first
+-- <prefix>producer_ids       sorted set, all scores 0: the fields of that hash, so that those of one log are neighbours
+-- <prefix>answers:<segment>  string that grows: 20 bytes, u32 length, the answer to the run as commit.lua gave it, and so on;
+--                            expires
 -- <prefix>segments           hash: segment -> USE
 -- <prefix>garbage            sorted set by time in ms since when nothing in this shard uses it: segment
 -- <prefix>tombstones         sorted set by time in ms since when commits of it are refused: segment
@@ -25,33 +27,43 @@
 
 local call, pack, parse, sub = redis.call, struct.pack, struct.unpack, string.sub
 
--- LOG and ROW have 65 bytes for a reason: up to 64 the server keeps hashes and sets of a few hundred entries as lists,
--- where each access looks at every entry.
-local FORMAT = 1
--- Log start, high watermark, log end, bytes, rows, maximum timestamp of all rows, creation, last append, format.
-local LOG = '>i8i8i8i8i8i8i8i8B'
--- Format, base, last, segment, position, length, maximum timestamp, append time, running maximum timestamp.
-local ROW = '>Bi8i8c16I4I4i8i8i8'
-local ROW_LAST_AT, ROW_LENGTH_AT, ROW_RUNNING_MAXIMUM_AT = 10, 38, 58
+-- LOG has more than 64 bytes, as the rows have, for a reason: up to 64 the server keeps hashes and sets of a few hundred
+-- entries as lists, where each access looks at every entry.
+local FORMAT, LOG_FORMAT = 1, 2
+-- Log start, high watermark, log end, bytes, rows, maximum timestamp of all rows, creation, last append, last stable offset,
+-- journal position of the last change (-1 without one), format.
+local LOG = '>i8i8i8i8i8i8i8i8i8i8B'
+local NO_POSITION = -1
+-- Last offset, log start when it was made, format, base, segment, position, length, maximum timestamp, append time, running
+-- maximum timestamp.
+local ROW, ROW_BYTES = '>i8i8Bi8c16I4I4i8i8i8', 73
+local PARTITION_BYTES = 20 -- topic ID and partition
 local USE = '>i8I4' -- bytes, rows
 -- The ID of a life is the incarnation and half of the server's replication ID. Then the sequence, the offsets given, and the
 -- time of the newest write, with which it began.
 local LIFE, LIFE_BYTES, LIFE_ID_BYTES = '>c24I8I8I8', 48, 24
+-- Incarnation, sequence (of writes), shards, rows and bytes of all indexes, offsets (given so far, in all logs), time of the
+-- newest write, time of the newest write that must not be lost, a LIFE without its incarnation.
+local STATE = '>c8I8I4I8I8I8I8I8c40'
 local UNKNOWN_TOPIC_OR_PARTITION = 3
 
 local prefix = KEYS[1]
+local meta_key, logs_key, rows_key = prefix .. 'meta', prefix .. 'logs', prefix .. 'rows'
 local NO_INCARNATION, NO_SERVER = string.rep('\0', 8), string.rep('\0', 16)
 local new_incarnation, expected_shards = parse('>c8I4', ARGV[1])
-local meta = call('HMGET', prefix .. 'meta', 'incarnation', 'sequence', 'shards', 'rows', 'index_bytes', 'offsets', 'life',
-  'fenced', 'unfinished', 'written', 'must_last')
-local incarnation, sequence = meta[1] or NO_INCARNATION, tonumber(meta[2] or 0)
-local index_rows, index_bytes = tonumber(meta[4] or 0), tonumber(meta[5] or 0)
-local offsets_given = tonumber(meta[6] or 0)
-local written, must_last = tonumber(meta[10] or 0), tonumber(meta[11] or 0)
-local life = incarnation .. (meta[7] or NO_SERVER .. pack('>I8I8I8', 0, 0, 0))
+local meta = call('HMGET', meta_key, 'state', 'fenced', 'unfinished')
+local is_new = not meta[1] -- nothing was ever written to this shard
+local incarnation, sequence, shards, index_rows, index_bytes, offsets_given, written, must_last, life_here
+if is_new then
+  incarnation, sequence, shards, index_rows, index_bytes = NO_INCARNATION, 0, expected_shards, 0, 0
+  offsets_given, written, must_last, life_here = 0, 0, 0, NO_SERVER .. string.rep('\0', 24)
+else
+  incarnation, sequence, shards, index_rows, index_bytes, offsets_given, written, must_last, life_here = parse(STATE, meta[1])
+end
+local life = incarnation .. life_here
 local lives_told = '' -- fence.lua sets it
-if meta[3] and tonumber(meta[3]) ~= expected_shards then
-  return redis.error_reply('SHARDS ' .. meta[3])
+if shards ~= expected_shards then
+  return redis.error_reply(string.format('SHARDS %d', shards))
 end
 
 -- A script whose command is rejected keeps what it has written before. So the first write of each script is its own name, and
@@ -63,15 +75,19 @@ local writing = false
 local function begin_change()
   if not writing then
     writing = true
-    call('HDEL', prefix .. 'meta', 'unfinished')
-    call('HSET', prefix .. 'meta', 'unfinished', SCRIPT)
+    call('HDEL', meta_key, 'unfinished')
+    call('HSET', meta_key, 'unfinished', SCRIPT)
   end
 end
 
--- In milliseconds since 1970.
+-- In milliseconds since 1970; one time for the whole script. No script asks for the time in another way.
+local now_ms
 local function clock()
-  local time = call('TIME')
-  return time[1] * 1000 + math.floor(time[2] / 1000)
+  if not now_ms then
+    local time = call('TIME')
+    now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
+  end
+  return now_ms
 end
 
 -- The time of a write is later than that of every write before, whatever the server's clock does.
@@ -79,7 +95,12 @@ local function note_time()
   written = math.max(clock(), written + 1)
 end
 
--- To be called once by whatever writes. `more_bytes`: of the members of indexes, as member_bytes counts them;
+local function packed_state()
+  return pack(STATE, incarnation, sequence, expected_shards, index_rows, index_bytes, offsets_given, written, must_last,
+    sub(life, 9))
+end
+
+-- To be called once by each script that writes. `more_bytes`: of the members of indexes, as member_bytes counts them;
 -- `more_offsets`: that were given to batches; `lasts`: the time of the newest write that must not be lost, or true for this one.
 -- A write that gives offsets is one. Bookkeeping is none: it is done again.
 local function note_change(more_rows, more_bytes, more_offsets, lasts)
@@ -90,15 +111,15 @@ local function note_change(more_rows, more_bytes, more_offsets, lasts)
   else
     must_last = math.max(must_last, lasts or 0)
   end
-  if not meta[1] then
+  if is_new then
     incarnation, life = new_incarnation, new_incarnation .. sub(life, 9)
   end
-  call('HSET', prefix .. 'meta', 'incarnation', incarnation, 'sequence', sequence, 'shards', expected_shards,
-    'rows', index_rows + more_rows, 'index_bytes', index_bytes + (more_bytes or 0), 'offsets', offsets_given,
-    'written', written, 'must_last', must_last, 'unfinished', SCRIPT)
+  index_rows, index_bytes = index_rows + more_rows, index_bytes + (more_bytes or 0)
+  call('HSET', meta_key, 'state', packed_state(), 'unfinished', SCRIPT)
   writing = true
-  if not meta[1] then
-    call('HSET', prefix .. 'meta', 'lives', life)
+  if is_new then
+    is_new = false
+    call('HSET', meta_key, 'lives', life)
   end
 end
 
@@ -110,7 +131,7 @@ end
 local function finish_change()
   if writing then
     writing = false
-    call('HDEL', prefix .. 'meta', 'unfinished')
+    call('HDEL', meta_key, 'unfinished')
   end
 end
 

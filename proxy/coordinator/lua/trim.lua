@@ -49,14 +49,14 @@ end
 
 -- How many rows went, and whether more may have to. A pack is never left half done for want of budget.
 local function free_rows(partition, log, ...)
-  local index_key, count, members, split, ended = prefix .. 'index:' .. partition, 0, 0, nil, false
+  local count, from, split, ended = 0, 0, nil, false
   while not ended and count < budget do
-    local page = call('ZRANGE', index_key, members, members + PAGE - 1)
+    local page = members_from(partition, from, nil, PAGE)
     ended = #page == 0
     for _, member in ipairs(page) do
       local freed = free_from(member, log, ...)
       if freed > 0 then
-        count, members, more_bytes = count + freed, members + 1, more_bytes - member_bytes(member)
+        count, from, more_bytes = count + freed, parse('>i8', member, LAST_AT) + 1, more_bytes - member_bytes(member)
       end
       if freed < rows_in(member) then
         split, ended = freed > 0 and without_first(member, freed), true
@@ -67,12 +67,12 @@ local function free_rows(partition, log, ...)
     end
   end
   -- Removals come first: the server allows them when memory is short, and then also the writes after them.
-  if members > 0 then
+  if from > 0 then
     begin_change()
-    call('ZREMRANGEBYRANK', index_key, 0, members - 1)
+    remove_members(partition, 0, from - 1)
   end
   if split then
-    call('ZADD', index_key, parse('>i8', split, ROW_LAST_AT), split)
+    add_members(rows_key, { NO_SCORE, split })
     more_bytes = more_bytes + member_bytes(split)
   end
   budget, removed = budget - count, removed + count
@@ -81,11 +81,11 @@ end
 
 for at = 1, #request, REQUEST_BYTES do
   local partition, before, retention_ms, retention_bytes, by_append_time = parse(REQUEST, request, at)
-  local packed_log = call('HGET', prefix .. 'logs', partition)
+  local packed_log = call('HGET', logs_key, partition)
   if not packed_log then
     parts[#parts + 1] = pack('>i2i8B', UNKNOWN_TOPIC_OR_PARTITION, -1, 0)
   else
-    local start, high_watermark, log_end, bytes, rows, maximum, created, last_append = parse(LOG, packed_log)
+    local start, high_watermark, log_end, bytes, rows, maximum, created, last_append, stable, position = parse(LOG, packed_log)
     local log = { start = start, high_watermark = high_watermark, bytes = bytes }
     if before == HIGH_WATERMARK then
       before = high_watermark
@@ -97,13 +97,14 @@ for at = 1, #request, REQUEST_BYTES do
       local count, more = free_rows(partition, log, retention_ms, retention_bytes, by_append_time)
       if log.start > start or count > 0 then
         changed, on_request = true, on_request or before > start
-        local packed = pack(LOG, log.start, high_watermark, log_end, log.bytes, rows - count, maximum, created, last_append, FORMAT)
+        local packed = pack(LOG, log.start, high_watermark, log_end, log.bytes, rows - count, maximum, created, last_append,
+          stable, position, LOG_FORMAT)
         begin_change()
         if count == 0 then
-          call('HDEL', prefix .. 'logs', partition) -- a removal comes first, here too
+          call('HDEL', logs_key, partition) -- a removal comes first, here too
         end
-        call('HSET', prefix .. 'logs', partition, packed)
-        trimmed[#trimmed + 1] = partition .. sub(packed, 1, 16) .. pack('>I4', 0)
+        call('HSET', logs_key, partition, packed)
+        trimmed[#trimmed + 1] = announcement_without_rows(partition, log.start, high_watermark)
       end
       parts[#parts + 1] = pack('>i2i8B', 0, log.start, more and 1 or 0)
     end

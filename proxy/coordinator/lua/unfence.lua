@@ -22,37 +22,37 @@ local changed, raised_to, announcements, raised, made = {}, {}, {}, 0, 0
 local function put(partition, log)
   changed[#changed + 1], changed[#changed + 2] = partition, log
   raised_to[#raised_to + 1], raised_to[#raised_to + 2] = partition, sub(log, 17, 24) -- the log end
-  announcements[#announcements + 1] = partition .. sub(log, 1, 16) .. pack('>I4', 0)
+  announcements[#announcements + 1] = announcement_without_rows(partition, parse('>i8i8', log))
 end
 
-local logs = call('HGETALL', prefix .. 'logs')
+local logs = call('HGETALL', logs_key)
 local lives_here = {}
 for index = 1, #logs, 2 do
-  local start, _, log_end, bytes, rows, maximum, created, last_append = parse(LOG, logs[index + 1])
+  local start, _, log_end, bytes, rows, maximum, created, last_append, _, position = parse(LOG, logs[index + 1])
   -- Rows of a commit that stopped halfway: the log end did not move, but what was written belongs together.
-  for _, member in ipairs(call('ZRANGEBYSCORE', prefix .. 'index:' .. logs[index], log_end, '+inf')) do
+  for _, member in ipairs(members_from(logs[index], log_end, nil, -1)) do
     for _, _, last, _, _, length, row_maximum in each_row(member) do
       log_end, bytes, rows, maximum = last + 1, bytes + length, rows + 1, math.max(maximum, row_maximum)
     end
   end
   log_end = log_end + raise
   lives_here[logs[index]] = true
-  put(logs[index], pack(LOG, start, log_end, log_end, bytes, rows, maximum, created, last_append, FORMAT))
+  put(logs[index], pack(LOG, start, log_end, log_end, bytes, rows, maximum, created, last_append, log_end, position, LOG_FORMAT))
   raised = raised + 1
 end
 for at = 1, #partitions, 20 do
   local partition = sub(partitions, at, at + 19)
   if not lives_here[partition] then
-    put(partition, pack(LOG, floor, floor, floor, 0, 0, LOWEST_TIMESTAMP, now, -1, FORMAT))
+    put(partition, pack(LOG, floor, floor, floor, 0, 0, LOWEST_TIMESTAMP, now, -1, floor, NO_POSITION, LOG_FORMAT))
     made = made + 1
   end
 end
 
 give_up(all_lost, raise)
-call('HSET', meta_key, 'floor', floor, 'must_last', written)
 must_last = written
+call('HSET', meta_key, 'floor', floor, 'state', packed_state())
 for at = 1, #changed, 1000 do
-  call('HSET', prefix .. 'logs', unpack(changed, at, math.min(at + 999, #changed)))
+  call('HSET', logs_key, unpack(changed, at, math.min(at + 999, #changed)))
   call('HSET', prefix .. 'raised', unpack(raised_to, at, math.min(at + 999, #changed)))
 end
 for at = 1, #announcements, 1000 do

@@ -57,6 +57,8 @@ loose_batches = st.builds(
 
 
 MEMBER_OVERHEAD_BYTES = 66
+ROWS_AT = 20
+"""Where rows and bytes of the indexes are in a shard's state."""
 """What the books add to the length of an index's member."""
 
 
@@ -331,8 +333,9 @@ class Histories(RuleBasedStateMachine):
                 found[shard, segment] = list(struct.unpack(">qI", use))
             unused = self.loop.run_until_complete(self.client.zrange(f"{prefix}garbage", 0, -1))
             garbage |= {(shard, segment) for segment in unused}
-            rows += int(self.loop.run_until_complete(self.client.hget(f"{prefix}meta", "rows")) or 0)
-            index_bytes += int(self.loop.run_until_complete(self.client.hget(f"{prefix}meta", "index_bytes")) or 0)
+            state = self.loop.run_until_complete(self.client.hget(f"{prefix}meta", "state"))
+            rows_of_shard, bytes_of_shard = struct.unpack_from(">QQ", state, ROWS_AT) if state else (0, 0)
+            rows, index_bytes = rows + rows_of_shard, index_bytes + bytes_of_shard
         assert found == used
         # A segment that another shard still uses may have left a shard's garbage; what none uses is never forgotten.
         assert garbage <= self.ever_used - used.keys()
@@ -343,10 +346,8 @@ class Histories(RuleBasedStateMachine):
     def members(self) -> list[bytes]:
         """Of all indexes: rows and packs of rows."""
         members = []
-        for log in LOGS:
-            key = partition_key(*log)
-            index = f"{shard_prefix(shard_of(key, SHARDS))}index:".encode() + key
-            members += self.loop.run_until_complete(self.client.zrange(index, 0, -1))
+        for shard in range(SHARDS):
+            members += self.loop.run_until_complete(self.client.zrange(f"{shard_prefix(shard)}rows", 0, -1))
         return members
 
 

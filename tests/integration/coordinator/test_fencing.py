@@ -174,15 +174,16 @@ async def test_the_store_of_another_deployment_is_not_fenced_by_who_is_led_there
     assert await commit(proxies[0]) == 0
     proxies[0].shards.expect_identity("0a" * 16)
     losses.empty()
-    await client.hset("diskless:{registry}:store", "identity", "0b" * 16)
     healthy = coordinator_of(client, settings)
+    healthy.shards.expect_identity("0b" * 16)
+    await healthy.shards.touch(range(SHARDS))
     await healthy.create_logs(TOPIC, ON.values())
     for use in (proxies[0].shards.touch([0]), proxies[0].find([FindRequest(TOPIC, ON[0], 0, 1)]), commit(proxies[0])):
         with pytest.raises(CoordinatorUnavailable, match="leads to the store of another deployment"):
             await use
     assert await commit(healthy) == 0
     assert not healthy.fence.fenced
-    await client.hset("diskless:{registry}:store", "identity", "0a" * 16)
+    await client.hset("diskless:{d0}:meta", "identity", b"\x0a" * 16)
     await proxies[0].shards.touch([0])
     assert proxies[0].fence.fenced, "its own, made anew"
 

@@ -28,7 +28,7 @@ from tests.integration.coordinator.test_packed_rows import (
     append,
     coordinator,
     everything,
-    index_key,
+    members_of,
     without_names,
 )
 from tests.integration.coordinator.test_replace import CHANGED, GONE, REPLACED, merged, rows, swap
@@ -36,11 +36,6 @@ from tests.integration.coordinator.test_replace import CHANGED, GONE, REPLACED, 
 __all__ = ["coordinator"]
 
 MEMBER_OVERHEAD_BYTES = 66
-
-
-async def members_of(client: Redis, settings, partition: int = 0) -> list[bytes]:
-    members: list[bytes] = await client.zrange(index_key(settings, partition), 0, -1)
-    return members
 
 
 async def books_are_right(coordinator: RedisCoordinator, client: Redis, settings) -> None:
@@ -122,7 +117,7 @@ async def test_rows_are_taken_out_of_the_middle_of_a_pack(coordinator, client: R
         (answer,) = await coordinator.find([FindRequest(*LOG, offset, 1)])
         assert answer.rows[0].base_offset == 40
     assert await coordinator.rows.replace([swap((await rows(coordinator)), None)]) == [REPLACED]
-    assert not await client.exists(index_key(settings))
+    assert not await members_of(client, settings)
     await books_are_right(coordinator, client, settings)
 
 

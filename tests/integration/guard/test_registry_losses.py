@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import struct
 
 import pytest
 
@@ -182,8 +183,9 @@ async def test_a_clock_that_is_set_back_makes_no_settling_period_longer(start_pr
     seconds, _ = await client.time()
     an_hour_ahead = life.encode() + ((seconds + 3_600) * 1000).to_bytes(8, "big")
     shard = shard_of(partition_key(ONE, 0), settings.shards)
+    state = struct.pack(">8sQI5Q40s", b"incarnat", 0, settings.shards, *[0] * 5, bytes(40))
     await client.hset("diskless:{registry}:meta", "settling", an_hour_ahead)
-    await client.hset(shard_prefix(shard) + "meta", mapping={"settling": an_hour_ahead, "incarnation": b"incarnat"})
+    await client.hset(shard_prefix(shard) + "meta", mapping={"settling": an_hour_ahead, "state": state})
     changed = settings.model_copy(update={"settle_ms": 50})
     assert await RedisTopicRegistry(client, changed).reserve("b", 1, {}, "somebody") == 3
     await coordinator_of(client, changed).create_logs(ONE, [0])

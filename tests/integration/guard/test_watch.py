@@ -213,13 +213,13 @@ async def test_settings_that_become_wrong_stop_commits_until_they_are_mended(
 async def test_a_command_that_the_store_rejects_while_proxies_run_is_named(start_proxy, client) -> None:
     proxy = await start_proxy()
     await proxy.coordinator.create_logs(TOPIC, range(4))
-    await client.execute_command("ACL", "SETUSER", "default", "-append")
+    await client.execute_command("ACL", "SETUSER", "default", "-zadd")
     try:
-        with pytest.raises(CoordinatorUnavailable, match=r"rejects a command .*append"):
+        with pytest.raises(CoordinatorUnavailable, match=r"rejects a command .*zadd"):
             await commit(proxy.coordinator)
         await proxy.watch.look()
-        assert "the store rejects APPEND" in (proxy.watch.unfit or "")
-        with pytest.raises(CoordinatorUnavailable, match="the store rejects APPEND"):
+        assert "the store rejects ZADD" in (proxy.watch.unfit or "")
+        with pytest.raises(CoordinatorUnavailable, match="the store rejects ZADD"):
             await commit(proxy.coordinator)
     finally:
         await client.execute_command("ACL", "SETUSER", "default", "+@all")

@@ -30,8 +30,8 @@ from proxy.inspection.stores import Stores, open_stores
 from proxy.storage import ObjectMissing
 from tests.support.segments import make_topic, write_segments
 
-ROW = struct.Struct(">Bqq16sIIqqq")
-LOG = struct.Struct(">qqqqqqqqB")
+MEMBER = struct.Struct(">20sqqBq16sIIqqq")
+LOG = struct.Struct(">qqqqqqqqqqB")
 USE = struct.Struct(">qI")
 SEGMENTS = 8
 WHOLE = 1 << 40
@@ -111,7 +111,7 @@ class Hands:
         self.shard = shard_of(self.key, settings.redis.shards)
         self.prefix = b"diskless:{d%d}:" % self.shard
         self.client = blocking_redis.Redis.from_url(settings.redis.url)
-        self.index = self.prefix + b"index:" + self.key
+        self.index = self.prefix + b"rows"
 
     def of_partition(self, partition: int) -> Hands:
         """Return helpers for another partition of the same topic."""
@@ -119,9 +119,12 @@ class Hands:
 
     def rows(self) -> list[Row]:
         """Return the rows, none of which is packed."""
-        members = self.client.zrange(self.index, 0, -1)
+        return [_row(member) for member in self._members()]
+
+    def _members(self) -> list[bytes]:
+        members = self.client.zrangebylex(self.index, b"[" + self.key, b"(" + self.key + b"\xff" * 8)
         assert isinstance(members, list)
-        return [_row(member) for member in members]
+        return members
 
     def path(self, segment: bytes) -> Path:
         return self.root / segment_key(segment)
@@ -133,15 +136,14 @@ class Hands:
         self.path(segment).write_bytes(data)
 
     def change_row(self, number: int, change: Callable[[Row], Row | None], running_ms: int | None = None) -> None:
-        members = self.client.zrange(self.index, 0, -1)
-        assert isinstance(members, list)
-        member = members[number]
+        member = self._members()[number]
         new = change(_row(member))
         self.client.zrem(self.index, member)
         if new is not None:
-            running = ROW.unpack(member)[-1] if running_ms is None else running_ms
-            packed = ROW.pack(member[0], *new[:7], running)
-            self.client.zadd(self.index, {packed: new.last_offset})
+            key, _, log_start, flags, *_, running = MEMBER.unpack(member)
+            running = running if running_ms is None else running_ms
+            packed = MEMBER.pack(key, new.last_offset, log_start, flags, new.base_offset, *new[2:7], running)
+            self.client.zadd(self.index, {packed: 0})
 
     def change_log(self, **changes: int) -> None:
         """Add to `start`, `high_watermark`, `end`, `bytes`, `rows` or `maximum` of the log."""
@@ -166,5 +168,5 @@ class Hands:
 
 
 def _row(member: bytes) -> Row:
-    flags, *row, _ = ROW.unpack(member)
-    return Row(*row, log_append_time=bool(flags & 0x10), offsets_in_place=bool(flags & 0x20))
+    _, last, _, flags, base, *row, _ = MEMBER.unpack(member)
+    return Row(base, last, *row, log_append_time=bool(flags & 0x10), offsets_in_place=bool(flags & 0x20))

@@ -42,14 +42,14 @@ rows = st.builds(
 )
 
 
-def packed_row(row: Row) -> bytes:
-    running_maximum = 0
+def packed_row(row: Row, log_start: int = 0, running_maximum: int = 0) -> bytes:
     flags = 0x10 * row.log_append_time + 0x20 * row.offsets_in_place
-    return struct.pack(">Bqq16sIIqqq", 1 + flags, *row[:7], running_maximum)
+    fields = row.last_offset, log_start, 1 + flags, row.base_offset, *row[2:7], running_maximum
+    return struct.pack(">qqBq16sIIqqq", *fields)
 
 
 def test_a_row_is_longer_than_what_the_server_keeps_in_lists() -> None:
-    assert len(packed_row(Row(0, 0, bytes(16), 0, 0, 0, 0))) == 65
+    assert len(packed_row(Row(0, 0, bytes(16), 0, 0, 0, 0))) > 64
 
 
 def test_the_state_of_a_shard() -> None:
@@ -116,11 +116,17 @@ def test_log_answers_round_trip(found: list[list[Row]]) -> None:
 
 @given(st.lists(st.lists(rows, max_size=3), max_size=4))
 def test_announcements_round_trip(found: list[list[Row]]) -> None:
-    announcements = [Announcement(TOPIC, index, tuple(some), index, index + 1) for index, some in enumerate(found)]
+    announcements = [
+        Announcement(TOPIC, index, tuple(some), index, some[-1].last_offset + 1 if some else 7)
+        for index, some in enumerate(found)
+    ]
     message = HEADER
     for one in announcements:
-        message += TOPIC + struct.pack(">IqqI", one.partition, one.log_start_offset, one.high_watermark, len(one.rows))
-        message += b"".join(map(packed_row, one.rows))
+        log = TOPIC + one.partition.to_bytes(4, "big")
+        for row in one.rows:
+            message += log + packed_row(row, one.log_start_offset)
+        if not one.rows:
+            message += log + struct.pack(">qq57x", one.high_watermark - 1, one.log_start_offset)
     assert list(packing.unpack_announcements(message)) == announcements
 
 

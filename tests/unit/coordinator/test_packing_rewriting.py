@@ -23,7 +23,9 @@ def test_a_swap_is_its_rows_as_the_index_has_them_but_for_their_running_maximum(
     packed = packing.pack_swap(Swap(TOPIC, 7, tuple(old), new))
     assert packed[:25] == TOPIC + struct.pack(">IIB", 7, len(old), new is not None)
     told = [*old, new] if new else old
-    assert packed[25:] == b"".join(packed_row(row)[:57] for row in told)
+    flags = [1 + 0x10 * row.log_append_time + 0x20 * row.offsets_in_place for row in told]
+    wanted = [struct.pack(">Bqq16sIIqq", flag, *row[:7]) for flag, row in zip(flags, told, strict=True)]
+    assert packed[25:] == b"".join(wanted)
 
 
 def test_a_row_that_no_index_can_have_is_refused() -> None:
@@ -40,7 +42,7 @@ def test_answers_to_swaps() -> None:
 @given(st.one_of(st.none(), figures), st.lists(st.tuples(rows, timestamps), max_size=4), st.integers(-1, 2**53))
 def test_a_page_round_trips(log: LogState | None, found: list[tuple[Row, int]], next_offset: int) -> None:
     reply = HEADER + struct.pack(">B6q", log is not None, *(log or [0] * 6)) + struct.pack(">q", next_offset)
-    reply += b"".join(packed_row(row)[:57] + struct.pack(">q", maximum) for row, maximum in found)
+    reply += b"".join(packed_row(row, running_maximum=maximum) for row, maximum in found)
     expected = tuple(IndexedRow(row, maximum) for row, maximum in found)
     assert packing.unpack_page(reply) == IndexPage(log, expected, next_offset)
 
