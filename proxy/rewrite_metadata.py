@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from proxy.client.request import Request
 from proxy.client.slots import BrokerSlot
-from proxy.creation import auto_creation
+from proxy.creation.auto_creation import FIRST_FLAG_VERSION, AutoCreation, without_creation
 from proxy.protocol.apis import API_TABLE
 from proxy.routing.racks import client_key
 from proxy.wire import describe_topic_partitions as topic_partitions
@@ -93,16 +93,15 @@ def metadata(client: Client, request: Request) -> Coroutine[Any, Any, None] | No
             lifelines=_lifelines(client, client_id, rack),
         )
 
-    looking = begin(auto_creation.creating_request.steps(context, request.body, version))
+    auto_creation: AutoCreation = context.auto_creation
+    looking = begin(auto_creation.creating_request(request.body, version))
     if isinstance(looking, Generator) and not proposed:
         return _create_or_forward(client, request, client.open_slot(request), looking, rewrite)
     creating = at_once(looking) if isinstance(looking, Generator) else looking
-    if creating is not None and (
-        version < auto_creation.FIRST_FLAG_VERSION or not auto_creation.is_all_known(context, creating)
-    ):
+    if creating is not None and (version < FIRST_FLAG_VERSION or not at_once(auto_creation.is_all_known(creating))):
         return auto_creation.answer(client, request, client.open_slot(request), creating, rewrite)
     if creating is not None:
-        body = auto_creation.without_creation(creating)
+        body = without_creation(creating)
     if proposed:
         _forward_lower(client, request, body, rewrite)
     elif creating is not None:
@@ -123,11 +122,11 @@ async def _create_or_forward(
     context, version = client.context, request.api_version
     creating = await context.turns.run(looking)
     if creating is not None:
-        known = await context.turns.run(auto_creation.is_all_known.steps(context, creating))
-        if version < auto_creation.FIRST_FLAG_VERSION or not known:
-            await auto_creation.answer(client, request, slot, creating, rewrite)
+        known = await context.turns.run(context.auto_creation.is_all_known(creating))
+        if version < FIRST_FLAG_VERSION or not known:
+            await context.auto_creation.answer(client, request, slot, creating, rewrite)
             return
-        request = request.with_body(await context.turns.run(auto_creation.without_creation.steps(creating)))
+        request = request.with_body(await context.turns.run(without_creation.steps(creating)))
     client.forward_opened(request, slot, rewrite)
 
 

@@ -24,7 +24,6 @@ class Context:
         self.stats = parts.process.stats
         self.memory = parts.process.memory
         self.turns = parts.process.turns
-        self.see_through = parts.process.unfinished.see_through
         self.coordinator = parts.stores.coordinator
         self.cluster = parts.brokers.cluster
         self.index_watch = parts.diskless.index_watch
@@ -46,8 +45,9 @@ class Context:
         self.replica_memory = parts.replicas.replica_memory
         self.replica_connections = parts.replicas.replica_connections
         self.reservations = parts.creation.reservations
-        self.on_demand = parts.creation.on_demand
-        self.pending_topics = parts.creation.pending_topics
+        self.topic_creator = parts.creation.topic_creator
+        self.auto_creation = parts.creation.auto_creation
+        self.partition_growth = parts.creation.partition_growth
         self.under_replicated = parts.creation.under_replicated
         self.housekeeper = parts.housekeeping.housekeeper
         self.connections = parts.clients.connections

@@ -13,9 +13,12 @@ from proxy.assembly.routing_parts import RoutingParts
 from proxy.assembly.store_parts import StoreParts
 from proxy.assembly.topic_parts import TopicParts
 from proxy.config import Settings
+from proxy.creation.auto_creation import AutoCreation
+from proxy.creation.creator import TopicCreator
 from proxy.creation.on_demand import OnDemand
 from proxy.creation.replication.completion import Completion
 from proxy.creation.replication.creation import UnderReplicatedTopics
+from proxy.creation.replication.growth import PartitionGrowth
 from proxy.creation.replication.keeper import ReplicationKeeper
 from proxy.creation.replication.store import RedisPendingTopics
 from proxy.creation.reservations import Reservations
@@ -28,9 +31,10 @@ class CreationParts(RoomParts):
 
     settings: Settings
     reservations: Reservations
-    on_demand: OnDemand
-    pending_topics: RedisPendingTopics
     under_replicated: UnderReplicatedTopics
+    topic_creator: TopicCreator
+    auto_creation: AutoCreation
+    partition_growth: PartitionGrowth
     completion: Completion
     replication_keeper: ReplicationKeeper
 
@@ -55,7 +59,7 @@ def build_creation(
     routing: RoutingParts,
 ) -> CreationParts:
     """Build the parts; nothing is created yet."""
-    settings, cluster, fleet = process.settings, brokers.cluster, routing.fleet
+    settings, cluster, fleet, registry = process.settings, brokers.cluster, routing.fleet, topics.topics
     pending_topics = RedisPendingTopics(stores.store, lambda: cluster.cluster_id)
     completion = Completion(
         cluster,
@@ -66,20 +70,41 @@ def build_creation(
         settle_s=(settings.fleet.lease_ms + settings.fleet.create_topic_timeout_ms) / 1000,
         partitions_at_once=settings.replication.partitions_at_once,
     )
+    reservations = Reservations(
+        settings.fleet,
+        topics=registry,
+        coordinator=stores.coordinator,
+        coordinates=diskless.reader.coordinates,
+        fleet=fleet,
+        cluster=cluster,
+        now=process.now,
+    )
+    under_replicated = UnderReplicatedTopics(settings, pending_topics, cluster, fleet.identity, wall_clock_ms)
+    topic_creator = TopicCreator(
+        settings,
+        topics=registry,
+        fleet=fleet,
+        reservations=reservations,
+        under_replicated=under_replicated,
+        unfinished=process.unfinished,
+        now=process.now,
+    )
     return CreationParts(
         settings=settings,
-        reservations=Reservations(
-            settings.fleet,
-            topics=topics.topics,
-            coordinator=stores.coordinator,
-            coordinates=diskless.reader.coordinates,
-            fleet=fleet,
+        reservations=reservations,
+        under_replicated=under_replicated,
+        topic_creator=topic_creator,
+        auto_creation=AutoCreation(
+            settings,
+            topics=registry,
+            topic_defaults=topics.topic_defaults,
             cluster=cluster,
-            now=process.now,
+            under_replicated=under_replicated,
+            creator=topic_creator,
+            on_demand=OnDemand(process.now),
+            turns=process.turns,
         ),
-        on_demand=OnDemand(process.now),
-        pending_topics=pending_topics,
-        under_replicated=UnderReplicatedTopics(settings, pending_topics, cluster, fleet.identity, wall_clock_ms),
+        partition_growth=PartitionGrowth(under_replicated, pending_topics, cluster, registry),
         completion=completion,
         replication_keeper=ReplicationKeeper(
             completion,

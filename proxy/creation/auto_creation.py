@@ -14,16 +14,26 @@ Version notes: Metadata v0 to v3 always create (v4 has the flag), so the brokers
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import structlog
 
 from proxy.brokers.broker_defaults import DefaultsRefused, broker_configs
+from proxy.brokers.cluster import Cluster
 from proxy.brokers.upstream import BrokerUnreachable
+from proxy.client.client import Client
+from proxy.client.request import Request
+from proxy.client.slots import Slot
+from proxy.config import Settings
+from proxy.creation.creator import TopicCreator
+from proxy.creation.on_demand import OnDemand
+from proxy.creation.replication.creation import UnderReplicatedTopics
 from proxy.creation.replication.plan import DEFAULT_REPLICATION_FACTOR, NUM_PARTITIONS
+from proxy.process.turns import Turns
 from proxy.protocol.api_keys import METADATA
 from proxy.protocol.errors import NONE, TOPIC_ALREADY_EXISTS, TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_OR_PARTITION
 from proxy.topics.topic_configs import diskless_by_name
+from proxy.topics.topic_defaults import TopicDefaults
+from proxy.topics.topics import Topics
 from proxy.wire.cold import at_version, encode, read_response
 from proxy.wire.errors import ProtocolError, TooManyElements
 from proxy.wire.metadata import (
@@ -35,15 +45,8 @@ from proxy.wire.metadata import (
     parse_metadata_request,
     with_topic_errors,
 )
-from proxy.wire.primitives import MAX_WHOLE_ELEMENTS
+from proxy.wire.primitives import MAX_WHOLE_ELEMENTS, Buffer
 from proxy.wire.steps import Pausing, Rewrite, Steps, in_slices
-
-if TYPE_CHECKING:
-    from proxy.assembly.context import Context
-    from proxy.client.client import Client
-    from proxy.client.request import Request
-    from proxy.client.slots import Slot
-    from proxy.wire.primitives import Buffer
 
 log = structlog.get_logger()
 
@@ -56,36 +59,169 @@ _MAY_BE_OVER = (NONE, UNKNOWN_TOPIC_OR_PARTITION)
 """While a topic is being created; the next answer knows better."""
 
 
-@Pausing
-def creating_request(context: Context, body: Buffer, version: int) -> Steps[MetadataRequest | None]:
-    """Return a request that might create a topic that the proxy is to create; None for any other or unreadable one.
+class AutoCreation:
+    """Creates topics that a Metadata request asks for, as brokers do."""
 
-    Raises TooManyElements.
-    """
-    if not context.settings.default_diskless_topics and not context.topics.all() and not _brokers_are_missing(context):
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        topics: Topics,
+        topic_defaults: TopicDefaults,
+        cluster: Cluster,
+        under_replicated: UnderReplicatedTopics,
+        creator: TopicCreator,
+        on_demand: OnDemand,
+        turns: Turns,
+    ) -> None:
+        self._settings = settings
+        self._topics = topics
+        self._topic_defaults = topic_defaults
+        self._cluster = cluster
+        self._under_replicated = under_replicated
+        self._creator = creator
+        self._on_demand = on_demand
+        self._turns = turns
+
+    def creating_request(self, body: Buffer, version: int) -> Steps[MetadataRequest | None]:
+        """Return a request that might create a topic that the proxy is to create; None for any other or unreadable one.
+
+        Raises TooManyElements.
+        """
+        if not self._settings.default_diskless_topics and not self._topics.all() and not self._brokers_are_missing():
+            return None
+        try:
+            asked = yield from parse_metadata_request.steps(body, version)
+        except TooManyElements:
+            raise
+        except ProtocolError:
+            return None  # the broker's to refuse
+        for some in in_slices(asked.topics or () if asked.allow_auto_topic_creation else ()):
+            if any(topic.name is not None and self._is_mine(topic.name) for topic in some):
+                return asked
+            yield
         return None
-    try:
-        asked = yield from parse_metadata_request.steps(body, version)
-    except TooManyElements:
-        raise
-    except ProtocolError:
-        return None  # the broker's to refuse
-    for some in in_slices(asked.topics or () if asked.allow_auto_topic_creation else ()):
-        if any(topic.name is not None and _is_mine(context, topic.name) for topic in some):
-            return asked
-        yield
-    return None
 
+    def is_all_known(self, asked: MetadataRequest) -> Steps[bool]:
+        """Return whether all topics that it names are live diskless topics, so that the brokers create nothing."""
+        for some in in_slices(asked.topics or ()):
+            entries = [self._topics.find(topic.name) for topic in some if topic.name is not None]
+            if not all(entry is not None and entry.state == "live" for entry in entries):
+                return False
+            yield
+        return True
 
-@Pausing
-def is_all_known(context: Context, asked: MetadataRequest) -> Steps[bool]:
-    """Return whether all topics that it names are live diskless topics, so that the brokers create nothing."""
-    for some in in_slices(asked.topics or ()):
-        entries = [context.topics.find(topic.name) for topic in some if topic.name is not None]
-        if not all(entry is not None and entry.state == "live" for entry in entries):
-            return False
-        yield
-    return True
+    async def answer(
+        self, client: Client, request: Request, slot: Slot, asked: MetadataRequest, rewrite: Rewrite
+    ) -> None:
+        """Create the missing topics, and fill the slot as the brokers then answer.
+
+        Raises BrokerUnreachable and ProtocolError.
+        """
+        version, turns = _version(asked), self._turns
+        if asked.version < _SAME_AS_FLAG_VERSION and len(asked.topics or ()) > MAX_WHOLE_ELEMENTS:
+            raise TooManyElements(
+                f"Metadata v{asked.version} names more than {MAX_WHOLE_ELEMENTS} topics to be created"
+            )
+        asking = await turns.do(without_creation.steps(asked))
+        body = await client.ask(request, METADATA, version, asking)
+        missing = await turns.do(_missing(body, version))
+        if missing:
+            errors: dict[str, int] = {}
+            for some in in_slices(missing):
+                errors |= await self._create(client, request, asked, some)
+                await turns.next()
+            body = await client.ask(request, METADATA, version, asking)
+            body = memoryview(await turns.do(with_topic_errors.steps(body, version, errors)))
+        if asked.version < _SAME_AS_FLAG_VERSION:
+            older = at_version(read_response(METADATA, version, body), asked.version, response=True)
+            body = memoryview(encode(older))
+        slot.fill(await turns.rewritten(rewrite(body)))
+
+    async def _create(
+        self, client: Client, request: Request, asked: MetadataRequest, missing: Sequence[str]
+    ) -> dict[str, int]:
+        """Let the brokers create their topics, and create the others; return Kafka's errors for the client, by name."""
+        version = _version(asked)
+        errors: dict[str, int] = {}
+        theirs = [name for name in missing if not self._is_mine(name)]
+        if theirs:
+            again = asked._replace(version=version, topics=[MetadataRequestTopic(name) for name in theirs])
+            body = await client.ask(request, METADATA, version, encode_metadata_request(again))
+            told = {topic.name: topic.error_code for topic in metadata_topics(body, version) if topic.name is not None}
+            errors = {name: error_code for name, error_code in told.items() if error_code not in _MAY_BE_OVER}
+        mine = [name for name in missing if self._is_mine(name) and self._topics.find(name) is None]
+        mine, refused = self._on_demand.begin(mine), []
+        try:
+            defaults = await self._brokers_create() if mine else None
+            if defaults is None:
+                refused = mine
+            else:
+                results = await self._create_as_client(client, request, mine, defaults)
+                refused = [name for name, error_code in results.items() if error_code != TOPIC_AUTHORIZATION_FAILED]
+                errors |= {name: error_code for name, error_code in results.items() if name not in refused}
+        finally:
+            self._on_demand.end(mine, refused=refused)
+        return errors
+
+    async def _create_as_client(
+        self, client: Client, request: Request, names: list[str], defaults: Mapping[str, str | None]
+    ) -> dict[str, int]:
+        """Create topics, and return Kafka's errors of those that do not exist afterwards.
+
+        As brokers do, with the brokers' own numbers of partitions and of replicas: those that a request leaves out are
+        the controllers', which may have others.
+        """
+        errors = {}
+        results = await self._creator.create_by_name(
+            client,
+            request,
+            names,
+            partitions=_number(defaults.get(NUM_PARTITIONS)),
+            replication_factor=_number(defaults.get(DEFAULT_REPLICATION_FACTOR)),
+        )
+        for name, result in results.items():
+            error_code = result.error_code.value
+            if error_code in (NONE, TOPIC_ALREADY_EXISTS):
+                continue
+            errors[name] = error_code
+            if error_code != TOPIC_AUTHORIZATION_FAILED and self._on_demand.warns(name):
+                log.warning(
+                    "topic_not_auto_created",
+                    topic=name,
+                    error=result.error_code.name,
+                    reason=result.error_message,
+                    remedy="create it with an Admin client, or fix what the reason names",
+                )
+        return errors
+
+    async def _brokers_create(self) -> Mapping[str, str | None] | None:
+        """The brokers' defaults if they create topics on demand; None where they don't, or don't say."""
+        try:
+            told = await broker_configs(self._cluster, (_AUTO_CREATE, NUM_PARTITIONS, DEFAULT_REPLICATION_FACTOR))
+            return told if told.get(_AUTO_CREATE) == "true" else None
+        except (BrokerUnreachable, ProtocolError, DefaultsRefused) as error:
+            log.warning(
+                "auto_creation_unknown",
+                reason=str(error),
+                effect="topics that default_diskless_topics names are not created on demand, nor any while brokers are "
+                "missing",
+                remedy="let the proxy's principal describe the configs of the cluster",
+            )
+            return None
+
+    def _is_guarded(self, name: str) -> bool:
+        patterns = self._settings.default_diskless_topics
+        return self._topics.find(name) is not None or diskless_by_name(name, patterns)
+
+    def _is_mine(self, name: str) -> bool:
+        return self._is_guarded(name) or (self._brokers_are_missing() and name not in _INTERNAL)
+
+    def _brokers_are_missing(self) -> bool:
+        """Whether the brokers may refuse what they create on demand: fewer live than it has replicas by default."""
+        return self._under_replicated.enabled and (
+            0 < len(self._cluster.view.brokers) < self._topic_defaults.replication_factor
+        )
 
 
 @Pausing
@@ -98,27 +234,6 @@ def without_creation(asked: MetadataRequest) -> Steps[bytes]:
     )
 
 
-async def answer(client: Client, request: Request, slot: Slot, asked: MetadataRequest, rewrite: Rewrite) -> None:
-    """Create what is missing, and fill the slot as the brokers then answer. Raises BrokerUnreachable, ProtocolError."""
-    version, turns = _version(asked), client.context.turns
-    if asked.version < _SAME_AS_FLAG_VERSION and len(asked.topics or ()) > MAX_WHOLE_ELEMENTS:
-        raise TooManyElements(f"Metadata v{asked.version} names more than {MAX_WHOLE_ELEMENTS} topics to be created")
-    asking = await turns.do(without_creation.steps(asked))
-    body = await client.ask(request, METADATA, version, asking)
-    missing = await turns.do(_missing(body, version))
-    if missing:
-        errors: dict[str, int] = {}
-        for some in in_slices(missing):
-            errors |= await _create(client, request, asked, some)
-            await turns.next()
-        body = await client.ask(request, METADATA, version, asking)
-        body = memoryview(await turns.do(with_topic_errors.steps(body, version, errors)))
-    if asked.version < _SAME_AS_FLAG_VERSION:
-        older = at_version(read_response(METADATA, version, body), asked.version, response=True)
-        body = memoryview(encode(older))
-    slot.fill(await turns.rewritten(rewrite(body)))
-
-
 def _missing(body: Buffer, version: int) -> Steps[list[str]]:
     """The topics that brokers don't have."""
     topics, missing = (yield from metadata_topics.steps(body, version)), list[str]()
@@ -128,97 +243,9 @@ def _missing(body: Buffer, version: int) -> Steps[list[str]]:
     return missing
 
 
-async def _create(client: Client, request: Request, asked: MetadataRequest, missing: Sequence[str]) -> dict[str, int]:
-    """Let the brokers create what is theirs, and create the others; Kafka's errors that the client is to hear of."""
-    context, version = client.context, _version(asked)
-    errors: dict[str, int] = {}
-    theirs = [name for name in missing if not _is_mine(context, name)]
-    if theirs:
-        again = asked._replace(version=version, topics=[MetadataRequestTopic(name) for name in theirs])
-        body = await client.ask(request, METADATA, version, encode_metadata_request(again))
-        told = {topic.name: topic.error_code for topic in metadata_topics(body, version) if topic.name is not None}
-        errors = {name: error_code for name, error_code in told.items() if error_code not in _MAY_BE_OVER}
-    mine = [name for name in missing if _is_mine(context, name) and context.topics.find(name) is None]
-    mine, refused = context.on_demand.begin(mine), []
-    try:
-        defaults = await _brokers_create(context) if mine else None
-        if defaults is None:
-            refused = mine
-        else:
-            results = await _create_as_client(client, request, mine, defaults)
-            refused = [name for name, error_code in results.items() if error_code != TOPIC_AUTHORIZATION_FAILED]
-            errors |= {name: error_code for name, error_code in results.items() if name not in refused}
-    finally:
-        context.on_demand.end(mine, refused=refused)
-    return errors
-
-
-async def _create_as_client(
-    client: Client, request: Request, names: list[str], defaults: Mapping[str, str | None]
-) -> dict[str, int]:
-    """Kafka's errors, of those that are not there now. As brokers do it: with their own numbers of partitions and of
-    replicas, for those that a request leaves out are the controllers', which may have others."""
-    from proxy.handlers.create_topics import create_by_name
-
-    errors = {}
-    results = await create_by_name(
-        client,
-        request,
-        names,
-        partitions=_number(defaults.get(NUM_PARTITIONS)),
-        replication_factor=_number(defaults.get(DEFAULT_REPLICATION_FACTOR)),
-    )
-    for name, result in results.items():
-        error_code = result.error_code.value
-        if error_code in (NONE, TOPIC_ALREADY_EXISTS):
-            continue
-        errors[name] = error_code
-        if error_code != TOPIC_AUTHORIZATION_FAILED and client.context.on_demand.warns(name):
-            log.warning(
-                "topic_not_auto_created",
-                topic=name,
-                error=result.error_code.name,
-                reason=result.error_message,
-                remedy="create it with an Admin client, or fix what the reason names",
-            )
-    return errors
-
-
-async def _brokers_create(context: Context) -> Mapping[str, str | None] | None:
-    """The brokers' defaults if they create topics on demand; None where they don't, or don't say."""
-    try:
-        told = await broker_configs(context.cluster, (_AUTO_CREATE, NUM_PARTITIONS, DEFAULT_REPLICATION_FACTOR))
-        return told if told.get(_AUTO_CREATE) == "true" else None
-    except (BrokerUnreachable, ProtocolError, DefaultsRefused) as error:
-        log.warning(
-            "auto_creation_unknown",
-            reason=str(error),
-            effect="topics that default_diskless_topics names are not created on demand, nor any while brokers are "
-            "missing",
-            remedy="let the proxy's principal describe the configs of the cluster",
-        )
-        return None
-
-
 def _number(value: str | None) -> int:
     """-1, the controllers' own, where it is not known."""
     return int(value) if value is not None and value.isdecimal() else -1
-
-
-def _is_guarded(context: Context, name: str) -> bool:
-    patterns = context.settings.default_diskless_topics
-    return context.topics.find(name) is not None or diskless_by_name(name, patterns)
-
-
-def _is_mine(context: Context, name: str) -> bool:
-    return _is_guarded(context, name) or (_brokers_are_missing(context) and name not in _INTERNAL)
-
-
-def _brokers_are_missing(context: Context) -> bool:
-    """Whether the brokers may refuse what they create on demand: fewer live than it has replicas by default."""
-    return context.under_replicated.enabled and (
-        0 < len(context.cluster.view.brokers) < context.topic_defaults.replication_factor
-    )
 
 
 def _version(asked: MetadataRequest) -> int:

@@ -16,7 +16,6 @@ from kio.schema.errors import ErrorCode
 
 from proxy.coordinator.interface import CoordinatorUnavailable
 from proxy.coordinator.interface_registry import DisklessTopic, TopicNotReserved
-from proxy.creation.replication.growth import PartitionGrowth
 from proxy.protocol.errors import NONE, REQUEST_TIMED_OUT, UNKNOWN_TOPIC_OR_PARTITION
 from proxy.wire.cold import encode, read_request, read_response
 from proxy.wire.errors import ProtocolError
@@ -71,7 +70,7 @@ async def _grow(client: Client, request: Request, slot: Slot, asked: Any) -> Non
             raise
         slot.fill([body])
         return
-    response = await PartitionGrowth(client, request, asked).make(told)
+    response = await client.context.partition_growth.make(client, request, asked, told)
     if not diskless and response is told:
         slot.fill([body])
         return

@@ -1,62 +1,18 @@
-"""CreateTopics (API key 19): a topic with `diskless.enable=true` is reserved, then made, then opened.
+"""CreateTopics (API key 19): what concerns diskless topics is created by the proxy, as the client.
 
-Behaviour (design: registry before shadow):
-
-1. the name is reserved in the registry, and every live proxy acknowledges it, so no record can slip into the shadow;
-   from then on no proxy lets another topic of that name be made, and one that came before that keeps it;
-2. the shadow topic is created on the brokers, on the client's own connection, so that its rights decide; the configs
-   that govern data stay in the registry, the shadow keeps what is written to it (transaction markers) for ever;
-3. the logs are made, and the topic is live under the shadow's topic ID.
-
-Before a name is reserved the brokers are asked whether they would create such a topic, with the configs that the client
-sent (`validate_only`): what they refuse is refused, and what they tell of its configs is the client's answer. What
-fails on the way is undone or, where nobody knows, settled by what the brokers say (`reservations.py`).
-
-What the brokers refuse because too few are registered, a classic topic or a shadow, is made with those that live
-(KIP-409, `replication/creation.py`).
+Behaviour: `creation/creator.py`. What is all classic is forwarded; while fewer brokers are live than a topic needs, the
+proxy creates it with the live ones (KIP-409, `creation/replication/creation.py`).
 
 Version notes: the brokers are asked with v7 for the sake of the topic ID; the answer is given in the client's version.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Mapping
-from dataclasses import replace
-from functools import partial
+from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
-import structlog
-from kio.index import load_request_schema
-from kio.schema.create_topics.v7.request import CreatableTopic, CreateTopicsRequest
-from kio.schema.create_topics.v7.response import CreatableTopicConfigs, CreatableTopicResult, CreateTopicsResponse
-from kio.schema.errors import ErrorCode
-from kio.schema.types import TopicName
-from kio.static.primitive import i8, i16, i32
-
-from proxy.brokers.upstream import BrokerUnreachable
-from proxy.coordinator.interface import CoordinatorUnavailable
-from proxy.coordinator.interface_registry import TopicNotReserved, TopicReserved
-from proxy.creation.replication.creation import OUTCOME_UNKNOWN
-from proxy.protocol.api_keys import CREATE_TOPICS
-from proxy.protocol.errors import (
-    INVALID_CONFIG,
-    NONE,
-    REQUEST_TIMED_OUT,
-    TOPIC_ALREADY_EXISTS,
-    TOPIC_AUTHORIZATION_FAILED,
-)
-from proxy.routing.fleet import LeaseLapsed
-from proxy.topics.topic_configs import (
-    DISKLESS_ENABLE,
-    ConfigRefused,
-    diskless_by_name,
-    registry_configs,
-    shadow_configs,
-    wants_diskless,
-)
-from proxy.topics.topic_resources import DYNAMIC_TOPIC_CONFIG
-from proxy.wire.cold import at_version, encode, milliseconds, nested, read_request, read_response
+from proxy.topics.topic_configs import DISKLESS_ENABLE, diskless_by_name
+from proxy.wire.cold import at_version, encode, read_request
 from proxy.wire.errors import ProtocolError, TooManyElements
 
 if TYPE_CHECKING:
@@ -64,18 +20,9 @@ if TYPE_CHECKING:
     from proxy.client.request import Request
     from proxy.client.slots import Slot
 
-log = structlog.get_logger()
-_DELETE_TOPICS, _DELETE_TOPICS_VERSION = 20, 6
-_ASKED_VERSION = 7
-_TIMEOUT_MS = 30_000
-"""Of a creation of the proxy's own, as Admin clients have it."""
-_ACKNOWLEDGE_POLL_S = 0.02
-_SHADOW_WAIT_S = 5.0
-"""For a shadow to show up in the brokers' metadata."""
-
 
 def create_topics(client: Client, request: Request) -> Coroutine[Any, Any, None] | None:
-    """Forward what is all classic and needs no more brokers than live."""
+    """Forward what is all classic and needs no more brokers than are live."""
     try:
         parsed = read_request(request.api_key, request.api_version, request.body)
     except TooManyElements:
@@ -99,7 +46,7 @@ def create_topics(client: Client, request: Request) -> Coroutine[Any, Any, None]
         made = under_replicated.enabled and not parsed.validate_only
         client.forward(request, under_replicated.looking_at(request) if made else None)
         return None
-    return _Creating(client, request, parsed).answer(client.open_slot(request))
+    return _create(client, request, client.open_slot(request), parsed)
 
 
 async def _create_classic(client: Client, request: Request, slot: Slot, parsed: Any) -> None:
@@ -107,342 +54,7 @@ async def _create_classic(client: Client, request: Request, slot: Slot, parsed: 
     slot.fill([await client.context.under_replicated.create(client, request, parsed)])
 
 
-async def create_by_name(
-    client: Client, request: Request, names: Iterable[str], *, partitions: int, replication_factor: int
-) -> dict[str, Any]:
-    """Create topics as the client; diskless where the name says so. The results, by name.
-
-    `partitions` and `replication_factor`: -1 for the controllers' defaults. Raises BrokerUnreachable.
-    """
-    topics = tuple(
-        CreatableTopic(
-            name=TopicName(name),
-            num_partitions=i32(partitions),
-            replication_factor=i16(replication_factor),
-            assignments=(),
-            configs=(),
-        )
-        for name in names
-    )
-    asked = CreateTopicsRequest(topics=topics, timeout=milliseconds(_TIMEOUT_MS), validate_only=False)
-    asking = request._replace(api_key=CREATE_TOPICS, api_version=_ASKED_VERSION)
-    return {str(result.name): result for result in await _Creating(client, asking, asked).results()}
-
-
-class _Creating:
-    """One CreateTopics with diskless topics; everything in v7."""
-
-    def __init__(self, client: Client, request: Request, parsed: Any) -> None:
-        self._client = client
-        self._context = client.context
-        self._request = request
-        self._parsed = at_version(parsed, _ASKED_VERSION, response=False)
-        self._order = [str(topic.name) for topic in self._parsed.topics]
-        self._asked: dict[str, Any] = {}
-        """What the brokers are asked to create, by name: classic topics, and shadows."""
-        self._wanted: dict[str, dict[str, str]] = {}
-        """Diskless topics by name, with their configs in the registry."""
-        self._as_sent: dict[str, Any] = {}
-        """The same with all configs but `diskless.enable`: what brokers would make of them."""
-        self._told: dict[str, Any] = {}
-        """What they said of those that are made: the configs are the diskless topic's, not its shadow's."""
-        self._forbidden_first: dict[str, Any] = {}
-        """Topics that are refused here, but for lack of rights before all: the client hears no more of them then."""
-        self._results: dict[str, Any] = {}
-        self._throttle_time = milliseconds(0)
-        """The longest that the brokers told."""
-
-    async def answer(self, slot: Slot) -> None:
-        """As `results`, in the version that the client asked in."""
-        topics = await self.results()
-        response = CreateTopicsResponse(throttle_time=self._throttle_time, topics=topics)
-        slot.fill([encode(at_version(response, self._request.api_version, response=True))])
-
-    async def results(self) -> tuple[Any, ...]:
-        """All of it, topic by topic where topics fail. Raises BrokerUnreachable."""
-        if any(self._context.topics.find(name) is not None for name in self._order):
-            await self._context.topics.look_again()
-        for topic in self._parsed.topics:
-            self._sort(topic)
-        await self._try_out()
-        if not self._parsed.validate_only:
-            # Once a name is reserved it is seen through, whether or not the client waits for it.
-            await self._context.see_through(self._create())
-        return tuple(self._results[name] for name in self._order if name in self._results)
-
-    def _sort(self, topic: Any) -> None:
-        """Classic, diskless, or refused."""
-        name = str(topic.name)
-        configs = {config.name: config.value for config in topic.configs}
-        default = diskless_by_name(name, self._context.settings.default_diskless_topics)
-        try:
-            diskless = wants_diskless(configs, default=default)
-            if diskless and not self._context.settings.diskless_system_enable:
-                raise ConfigRefused("this proxy makes no diskless topics: diskless.system.enable is off")
-            kept = registry_configs(configs) if diskless else {}
-        except ConfigRefused as error:
-            self._refuse(name, INVALID_CONFIG, str(error))
-            self._forbidden_first[name] = replace(topic, configs=())
-            return
-        if self._context.topics.find(name) is not None:
-            self._refuse(name, TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
-            self._forbidden_first[name] = replace(topic, configs=())
-            return
-        configs.pop(DISKLESS_ENABLE, None)
-        self._asked[name] = self._as_sent[name] = _with_configs(topic, configs)
-        if diskless:
-            self._wanted[name] = kept
-            self._asked[name] = _with_configs(topic, shadow_configs(configs))
-
-    async def _try_out(self) -> None:
-        """Let the brokers say what they would refuse, above all for lack of rights, before a name is reserved."""
-        names = self._asked if self._parsed.validate_only else self._wanted
-        tried = {name: self._as_sent[name] for name in names} | self._forbidden_first
-        if not tried:
-            return
-        for name, result in (await self._ask(list(tried.values()), validate_only=True)).items():
-            if name in self._forbidden_first:
-                if result.error_code.value == TOPIC_AUTHORIZATION_FAILED:
-                    self._results[name] = result
-                continue
-            if result.error_code.value != NONE:
-                self._wanted.pop(name, None)
-                self._asked.pop(name, None)
-            if result.error_code.value == NONE and name in self._wanted:
-                result = self._told[name] = _enabled(result)
-            if result.error_code.value != NONE or self._parsed.validate_only:
-                self._results[name] = result
-
-    async def _create(self) -> None:
-        """Reserve, wait for the fleet, create, open."""
-        reservations, lease = self._context.reservations, self._context.fleet.lease_number
-        begun = {name for name in self._wanted if reservations.begin(name)}
-        open_ends: set[str] = set()
-        try:
-            reserved = await self._reserve(begun)
-            reserved -= await self._taken(reserved)
-            open_ends |= reserved
-            for name in self._asked.keys() - reserved:
-                # Reserved meanwhile by somebody who may have waited for the same proxy as this.
-                if self._context.topics.find(name) is not None:
-                    self._refuse(name, TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
-            if not self._asked:
-                return
-            try:
-                check = partial(self._context.fleet.check_lease, lease) if reserved else None
-                results = await self._ask(list(self._asked.values()), validate_only=False, check=check)
-            except LeaseLapsed as error:
-                await self._give_up(reserved, str(error))
-                open_ends -= reserved
-                results = await self._ask(list(self._asked.values()), validate_only=False) if self._asked else {}
-            except BrokerUnreachable:
-                # Nobody knows what the brokers made of it.
-                for name in reserved:
-                    await self._settle(name)
-                raise
-            for name, result in results.items():
-                if name in reserved:
-                    result = await self._open(name, result)
-                    open_ends.discard(name)
-                    if result.error_code.value == NONE and name in self._told:
-                        result = replace(result, configs=self._told[name].configs)
-                self._results[name] = result
-        finally:
-            for name in open_ends:
-                reservations.leave(name)
-            for name in begun:
-                reservations.end(name)
-
-    async def _reserve(self, begun: set[str]) -> set[str]:
-        """The names that are reserved, and known to be by every live proxy; others are refused.
-
-        `begun`: those that nothing else in this process is about to reserve or to settle.
-        """
-        reserved: set[str] = set()
-        version = -1
-        for name, kept in self._wanted.items():
-            if name not in begun:
-                self._refuse(name, TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
-                continue
-            try:
-                partitions = _partition_count(self._asked[name])
-                version = await self._context.topics.registry.reserve(
-                    name, partitions, kept, self._context.fleet.identity
-                )
-                reserved.add(name)
-                self._context.reservations.take_up(name)
-            except TopicReserved:
-                self._refuse(name, TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
-            except CoordinatorUnavailable as error:
-                self._context.reservations.leave(name, never_made=True)  # the name may be reserved all the same
-                self._refuse(name, REQUEST_TIMED_OUT, f"the registry of diskless topics can't be reached: {error}")
-        if reserved and not await self._everyone_knows(version):
-            await self._give_up(reserved, "not every proxy of the fleet acknowledged the topic in time")
-            return set()
-        return reserved
-
-    async def _give_up(self, reserved: Iterable[str], reason: str) -> None:
-        """Undo reservations whose shadows were surely not made."""
-        for name in reserved:
-            self._refuse(name, REQUEST_TIMED_OUT, reason)
-            await self._context.reservations.undo(name)
-
-    async def _everyone_knows(self, version: int) -> bool:
-        """Wait until every live proxy obeys the registry's `version`."""
-        deadline_s = self._context.now() + self._context.settings.fleet.create_topic_timeout_ms / 1000
-        while self._context.now() < deadline_s:
-            try:
-                if self._context.topics.version < version:
-                    await self._context.topics.load()
-                if await self._context.fleet.acknowledged(version):
-                    return True
-            except CoordinatorUnavailable as error:
-                log.warning("reservation_unacknowledged", reason=str(error))
-            await asyncio.sleep(_ACKNOWLEDGE_POLL_S)
-        return False
-
-    async def _taken(self, reserved: set[str]) -> set[str]:
-        """Those of the names that other topics got before everyone knew of the reservation, or may have got: undone.
-
-        A topic that is there now can't be the shadow; of one that the creation finds, nobody knows. Raises
-        BrokerUnreachable, after all of the names were undone.
-        """
-        try:
-            results = await self._look_up(reserved)
-        except BrokerUnreachable:
-            for name in reserved:
-                await self._context.reservations.undo(name)
-            raise
-        taken = {name for name, result in results.items() if result.error_code.value in OUTCOME_UNKNOWN}
-        for name in taken:
-            del self._asked[name]
-            self._results[name] = results[name]
-            await self._context.reservations.undo(name)
-        return taken
-
-    async def _open(self, name: str, result: Any) -> Any:
-        """The result for the client, after the topic was opened; after undoing it where the brokers refused it."""
-        if result.error_code.value in OUTCOME_UNKNOWN:
-            await self._settle(name)
-            return result
-        if result.error_code.value != NONE:
-            await self._context.reservations.undo(name)
-            return result
-        partitions = _partition_count(self._asked[name]) or result.num_partitions
-        try:
-            if partitions <= 0:
-                # The broker does not tell its defaults to who may not describe configs.
-                if not await self._context.reservations.settle(name, _SHADOW_WAIT_S):
-                    raise BrokerUnreachable("the brokers have not heard of the shadow topic yet")
-            else:
-                await self._context.reservations.open(name, result.topic_id.bytes, partitions)
-        except TopicNotReserved as error:
-            await self._take_back(name, result.topic_id)
-            return replace(result, error_code=ErrorCode(REQUEST_TIMED_OUT), error_message=str(error))
-        except (CoordinatorUnavailable, BrokerUnreachable, ProtocolError) as error:
-            self._context.reservations.leave(name)
-            log.error("diskless_topic_half_made", topic=name, reason=str(error), remedy="none: it is settled later")
-            return replace(result, error_code=ErrorCode(REQUEST_TIMED_OUT), error_message=str(error))
-        return result
-
-    async def _settle(self, name: str) -> None:
-        """Where nobody knows whether the shadow was made, or will be."""
-        try:
-            opened = await self._context.reservations.settle(name, _SHADOW_WAIT_S)
-            reason = "the brokers did not say whether they made the shadow topic"
-        except (CoordinatorUnavailable, BrokerUnreachable, ProtocolError) as error:
-            opened, reason = False, str(error)
-        if not opened:
-            self._context.reservations.leave(name)
-            log.error("diskless_topic_half_made", topic=name, reason=reason, remedy="none: it is settled later")
-
-    async def _take_back(self, name: str, topic_id: Any) -> None:
-        """Delete the shadow that was just made: the reservation ended meanwhile, as this proxy was out of the fleet.
-
-        Without it nobody would know that the topic was to be diskless, and records would go to the brokers.
-        """
-        request_type: Any = load_request_schema(_DELETE_TOPICS, _DELETE_TOPICS_VERSION)
-        named = nested(request_type, "topics")(name=None, topic_id=topic_id)
-        asked = request_type(topics=(named,), timeout=milliseconds(_TIMEOUT_MS))
-        try:
-            body = await self._client.ask(self._request, _DELETE_TOPICS, _DELETE_TOPICS_VERSION, encode(asked))
-            response: Any = read_response(_DELETE_TOPICS, _DELETE_TOPICS_VERSION, body)
-            outcome = response.responses[0].error_code.name
-        except (BrokerUnreachable, ProtocolError) as error:
-            outcome = str(error)
-        log.error(
-            "reservation_lost",
-            topic=name,
-            deletion_of_shadow=outcome,
-            remedy=f"create the topic again; if the brokers have a topic {name} that is not diskless, delete it first",
-        )
-
-    async def _look_up(self, names: Iterable[str]) -> dict[str, Any]:
-        """The controller's word, by name: TOPIC_ALREADY_EXISTS where there is such a topic. Raises BrokerUnreachable.
-
-        Asked for are topics without replicas, as names are looked at before replicas: then no policy is asked, nothing
-        counts for the quota of partition mutations, as what is only validated does, and no more brokers need live.
-        """
-        topics = [
-            CreatableTopic(
-                name=TopicName(name), num_partitions=i32(1), replication_factor=i16(0), assignments=(), configs=()
-            )
-            for name in names
-        ]
-        return await self._ask_once(self._asking(topics, validate_only=True)) if topics else {}
-
-    async def _ask(
-        self, topics: list[Any], *, validate_only: bool, check: Callable[[], None] | None = None
-    ) -> dict[str, Any]:
-        """The brokers' results by name. Raises BrokerUnreachable, and what `check` raises: then nothing was made."""
-        asked = self._asking(topics, validate_only=validate_only)
-        results = await self._ask_once(asked, check)
-        made: dict[str, Any]
-        made, throttle_time = await self._context.under_replicated.make(
-            self._client, self._request, asked, results, shadows=self._wanted, check=check
-        )
-        self._throttle_time = max(self._throttle_time, throttle_time)
-        return made
-
-    def _asking(self, topics: list[Any], *, validate_only: bool) -> Any:
-        # By then it is made or never will be: that is what settling a reservation later relies on.
-        limit = milliseconds(self._context.settings.fleet.create_topic_timeout_ms)
-        timeout = min(self._parsed.timeout, limit)
-        return replace(self._parsed, topics=tuple(topics), validate_only=validate_only, timeout=timeout)
-
-    async def _ask_once(self, asked: Any, check: Callable[[], None] | None = None) -> dict[str, Any]:
-        """Without what is tried again with the brokers that live."""
-        api_key = self._request.api_key
-        body = await self._client.ask(self._request, api_key, _ASKED_VERSION, encode(asked), check=check)
-        try:
-            response: Any = read_response(self._request.api_key, _ASKED_VERSION, body)
-        except ProtocolError as error:
-            raise BrokerUnreachable(f"the answer to CreateTopics can't be read: {error}") from error
-        self._throttle_time = max(self._throttle_time, response.throttle_time)
-        return {str(result.name): result for result in response.topics}
-
-    def _refuse(self, name: str, error_code: int, message: str) -> None:
-        self._asked.pop(name, None)
-        self._results[name] = CreatableTopicResult(
-            name=TopicName(name), topic_id=None, error_code=ErrorCode(error_code), error_message=message, configs=None
-        )
-
-
-def _partition_count(topic: Any) -> int:
-    """What the request says; 0 where it leaves it to the brokers."""
-    return len(topic.assignments) or max(topic.num_partitions, 0)
-
-
-def _with_configs(topic: Any, configs: Mapping[str, str | None]) -> Any:
-    config_type = nested(type(topic), "configs")
-    return replace(topic, configs=tuple(config_type(name=name, value=value) for name, value in configs.items()))
-
-
-def _enabled(result: Any) -> Any:
-    """The result of a topic that is diskless, where the client may see configs."""
-    if result.configs is None:
-        return result
-    enabled = CreatableTopicConfigs(
-        name=DISKLESS_ENABLE, value="true", read_only=True, config_source=i8(DYNAMIC_TOPIC_CONFIG), is_sensitive=False
-    )
-    return replace(result, configs=(*result.configs, enabled))
+async def _create(client: Client, request: Request, slot: Slot, parsed: Any) -> None:
+    """Raises BrokerUnreachable."""
+    response = await client.context.topic_creator.create(client, request, parsed)
+    slot.fill([encode(at_version(response, request.api_version, response=True))])

@@ -18,6 +18,7 @@ from proxy.wire.metadata import Broker
 from proxy.wire.primitives import Buffer
 from proxy.wire.steps import Rewrite, at_once
 from tests.support.questions import filled
+from tests.unit.creation.made import auto_creation_of
 from tests.unit.sessions import session
 from tests.unit.wire.proposed import DESCRIBE_TOPIC_PARTITIONS_REQUEST, METADATA_REQUEST, METADATA_RESPONSE
 from tests.unit.wire.trees import decode, decode_joined, encode, request_type, response_type
@@ -43,15 +44,17 @@ class Asked:
             storage={"url": "file:///nowhere"},
             kip1163_api=True,
         )
+        topics: Any = SimpleNamespace(
+            all=lambda: ("one",),
+            is_diskless=lambda name, topic_id: name == "diskless",
+            find=lambda name: SimpleNamespace(state="live") if name == "diskless" else None,
+        )
         self.context = SimpleNamespace(
             settings=whole,
+            auto_creation=auto_creation_of(whole, topics=topics, under_replicated=SimpleNamespace(enabled=False)),
             fleet=SimpleNamespace(listener=lambda node, rack, client, came_by: (f"proxy-of-{rack}", node)),
             cluster=SimpleNamespace(learn=lambda brokers: None, view=ClusterView(brokers)),
-            topics=SimpleNamespace(
-                all=lambda: ("one",),
-                is_diskless=lambda name, topic_id: name == "diskless",
-                find=lambda name: SimpleNamespace(state="live") if name == "diskless" else None,
-            ),
+            topics=topics,
             racks=SimpleNamespace(
                 of=lambda *_: "rack-a", learn=lambda connection, client_id, rack: self.learned.append((client_id, rack))
             ),

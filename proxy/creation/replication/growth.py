@@ -17,11 +17,12 @@ import structlog
 from kio.index import load_request_schema, load_response_schema
 from kio.schema.errors import ErrorCode
 
+from proxy.brokers.cluster import Cluster
 from proxy.brokers.states import ClassicTopic
 from proxy.brokers.upstream import BrokerUnreachable
 from proxy.coordinator.interface import CoordinatorUnavailable
-from proxy.creation.replication.creation import OUTCOME_UNKNOWN, TOO_FEW_BROKERS
-from proxy.creation.replication.interface import Pending
+from proxy.creation.replication.creation import OUTCOME_UNKNOWN, TOO_FEW_BROKERS, UnderReplicatedTopics
+from proxy.creation.replication.interface import Pending, PendingTopics
 from proxy.creation.replication.placement import ReplicaList
 from proxy.creation.replication.plan import Plan, plan_partitions
 from proxy.creation.replication.reassignments import ReassignmentsRefused, ask_replicas, list_reassignments
@@ -29,6 +30,7 @@ from proxy.creation.replication.reassignments import reassign as alter_reassignm
 from proxy.protocol.api_keys import DESCRIBE_CONFIGS
 from proxy.protocol.errors import NONE
 from proxy.topics.topic_configs import MIN_INSYNC_REPLICAS
+from proxy.topics.topics import Topics
 from proxy.wire.cold import encode, milliseconds, nested, read_response
 from proxy.wire.errors import ProtocolError
 
@@ -51,11 +53,30 @@ class _NotMade(Exception):
 
 
 class PartitionGrowth:
+    """Adds partitions for clients."""
+
+    def __init__(
+        self, under_replicated: UnderReplicatedTopics, pending: PendingTopics, cluster: Cluster, topics: Topics
+    ) -> None:
+        self.under_replicated = under_replicated
+        self.pending = pending
+        self.cluster = cluster
+        self.topics = topics
+
+    async def make(self, client: Client, request: Request, asked: Any, response: Any) -> Any:
+        """Return the response to a CreatePartitions, with other results for topics that could be grown after all.
+
+        Raises BrokerUnreachable if the brokers were asked for something and nobody knows what became of it.
+        """
+        return await _Growing(self, client, request, asked).make(response)
+
+
+class _Growing:
     """One CreatePartitions whose answer refuses some topics."""
 
-    def __init__(self, client: Client, request: Request, asked: Any) -> None:
+    def __init__(self, growth: PartitionGrowth, client: Client, request: Request, asked: Any) -> None:
+        self._of = growth
         self._client = client
-        self._context = client.context
         self._request = request
         self._asked = asked
         self._throttle_time = milliseconds(0)
@@ -66,11 +87,8 @@ class PartitionGrowth:
         return await self._client.ask(self._request, api_key, api_version, body)
 
     async def make(self, response: Any) -> Any:
-        """The response with the results of topics that could be grown after all in place of theirs.
-
-        Raises BrokerUnreachable where the brokers were asked for something and nobody knows what became of it.
-        """
-        shared = self._context.under_replicated
+        """Do as `PartitionGrowth.make`."""
+        shared = self._of.under_replicated
         refused = {str(one.name) for one in response.results if one.error_code.value in TOO_FEW_BROKERS}
         topics = [topic for topic in self._asked.topics if str(topic.name) in refused]
         if not topics or not shared.enabled:
@@ -78,7 +96,7 @@ class PartitionGrowth:
         try:
             racks = await shared.live_racks()
             known = await self._known(sorted(refused))
-            pending = await self._context.pending_topics.all()
+            pending = await self._of.pending.all()
             registered = await self._registered()
         except (BrokerUnreachable, ProtocolError, CoordinatorUnavailable) as error:
             log.warning("under_replicated_partitions_not_made", topics=sorted(refused), reason=str(error))
@@ -101,7 +119,7 @@ class PartitionGrowth:
     async def _known(self, names: Sequence[str]) -> Sequence[ClassicTopic]:
         """The topics as a broker knows them, which may hear of them a little later than the one that refused."""
         for _ in range(_HEARD_TRIES):
-            known = await ask_replicas(self._context.cluster.service, names)
+            known = await ask_replicas(self._of.cluster.service, names)
             if not known.denied:
                 break
             await asyncio.sleep(_HEARD_POLL_S)
@@ -129,7 +147,7 @@ class PartitionGrowth:
             wanted=max([len(existing[0]) if existing else 0, *factors]),
             racks=racks,
             registered=registered if registered is not None else frozenset().union(racks, *existing),
-            listened=self._context.under_replicated.listened,
+            listened=self._of.under_replicated.listened,
             least=await self._least_in_sync(found.name),
         )
 
@@ -139,8 +157,8 @@ class PartitionGrowth:
         if self._asked.validate_only and plan.kept:
             # The brokers could not be asked without doing part of it.
             return result_type(name=topic.name, error_code=ErrorCode(NONE), error_message=None)
-        shared = self._context.under_replicated
-        shadow = (entry := self._context.topics.find(name)) is not None and entry.state == "live"
+        shared = self._of.under_replicated
+        shadow = (entry := self._of.topics.find(name)) is not None and entry.state == "live"
         wishes = shared.wishes(
             name, plan, shadow=shadow, topic_id=found.topic_id, first_partition=len(found.partitions)
         )
@@ -205,7 +223,7 @@ class PartitionGrowth:
         if reason:
             # Where some were altered they get back what they had: that is what the first one is about.
             untouched = len(refused) == len(targets)
-            await self._context.under_replicated.forget(wishes if untouched else wishes[1:])
+            await self._of.under_replicated.forget(wishes if untouched else wishes[1:])
             await self._restore(smaller if untouched else {})
             raise _NotMade(
                 f"partitions name brokers that are registered no more, and the client can't alter them: {reason}"
@@ -215,7 +233,7 @@ class PartitionGrowth:
     async def _restore(self, smaller: Mapping[Pending, Pending]) -> None:
         try:
             for was, now in smaller.items():
-                await self._context.pending_topics.change(now, was)
+                await self._of.pending.change(now, was)
         except CoordinatorUnavailable as error:
             log.warning(
                 "under_replicated_topics_left",
@@ -225,7 +243,7 @@ class PartitionGrowth:
 
     async def _registered(self) -> frozenset[int] | None:
         """Node IDs of all registered brokers, also of those that do not live; None where the brokers can't tell."""
-        brokers = sorted(self._context.cluster.view.brokers)
+        brokers = sorted(self._of.cluster.view.brokers)
         if not brokers:
             return None
         request_type: Any = load_request_schema(_DESCRIBE_CLUSTER, _DESCRIBE_CLUSTER_VERSION)
@@ -233,7 +251,7 @@ class PartitionGrowth:
             include_cluster_authorized_operations=False, endpoint_type=_BROKERS, include_fenced_brokers=True
         )
         # On a connection of its own: a broker that does not know the version closes it.
-        connection = self._context.cluster.connection_to(brokers[0])
+        connection = self._of.cluster.connection_to(brokers[0])
         try:
             body = await connection.ask(_DESCRIBE_CLUSTER, _DESCRIBE_CLUSTER_VERSION, encode(asked))
             response: Any = read_response(_DESCRIBE_CLUSTER, _DESCRIBE_CLUSTER_VERSION, body)
@@ -250,7 +268,7 @@ class PartitionGrowth:
             resource_type=_TOPIC, resource_name=name, configuration_keys=(MIN_INSYNC_REPLICAS,)
         )
         asked = encode(request_type(resources=(resource,), include_synonyms=False, include_documentation=False))
-        for ask in (self._context.cluster.service.ask, self.ask):
+        for ask in (self._of.cluster.service.ask, self.ask):
             try:
                 body = await ask(DESCRIBE_CONFIGS, _DESCRIBE_CONFIGS_VERSION, asked)
                 response: Any = read_response(DESCRIBE_CONFIGS, _DESCRIBE_CONFIGS_VERSION, body)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,10 +11,10 @@ import structlog
 from kio.schema.errors import ErrorCode
 
 from proxy.brokers.broker_defaults import DefaultsRefused
-from proxy.creation import auto_creation
+from proxy.creation import auto_creation as module
 from proxy.creation import on_demand as on_demand_module
+from proxy.creation.auto_creation import FIRST_FLAG_VERSION, AutoCreation, without_creation
 from proxy.creation.on_demand import OnDemand
-from proxy.process.turns import Turns
 from proxy.wire.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -23,36 +22,42 @@ from proxy.wire.metadata import (
     encode_metadata_request,
     parse_metadata_request,
 )
+from proxy.wire.steps import at_once
 from tests.support.questions import filled
+from tests.unit.creation.made import auto_creation_of
 from tests.unit.wire.trees import decode, encode, response_type
 
 REMEMBERED = ("num.partitions", "default.replication.factor")
 STATES = {"live": "live", "reserved": "reserved", "deleting": "deleting"}
 
 
-def context(
+def creation(
     *,
     patterns: tuple[str, ...] = (r"diskless\..*",),
     registry: bool = True,
     under_replicated: bool = True,
     live: int = 3,
     replicas: int = 3,
-) -> Any:
+    **parts: Any,
+) -> AutoCreation:
     entries = {name: SimpleNamespace(state=state) for name, state in STATES.items()} if registry else {}
-    return SimpleNamespace(
-        settings=SimpleNamespace(default_diskless_topics=patterns),
+    return auto_creation_of(
+        SimpleNamespace(default_diskless_topics=patterns),
         topics=SimpleNamespace(all=lambda: tuple(entries.values()), find=entries.get),
         under_replicated=SimpleNamespace(enabled=under_replicated),
         cluster=SimpleNamespace(view=SimpleNamespace(brokers=dict.fromkeys(range(live)))),
         topic_defaults=SimpleNamespace(replication_factor=replicas),
-        on_demand=OnDemand(lambda: 0.0),
-        turns=Turns(0.001),
+        **parts,
     )
+
+
+def all_known(request: MetadataRequest, **world: Any) -> bool:
+    return at_once(creation(**world).is_all_known(request))
 
 
 def asked(names: list[str] | None, version: int = 12, *, creates: bool = True, **world: Any) -> MetadataRequest | None:
     body = build_metadata_request(version, names, allow_auto_topic_creation=creates)
-    return auto_creation.creating_request(context(**world), body, version)
+    return at_once(creation(**world).creating_request(body, version))
 
 
 @pytest.mark.parametrize("version", range(14))
@@ -60,9 +65,9 @@ def test_requests_that_can_make_no_diskless_topic_are_left_alone(version: int) -
     assert asked(["classic", "other"], version) is None
     assert asked(None, version) is None
     assert asked(["diskless.a", "live"], version, patterns=(), registry=False) is None
-    if version >= auto_creation.FIRST_FLAG_VERSION:
+    if version >= FIRST_FLAG_VERSION:
         assert asked(["diskless.a", "live"], version, creates=False) is None
-    assert auto_creation.creating_request(context(), b"\x7f", version) is None
+    assert at_once(creation().creating_request(b"\x7f", version)) is None
 
 
 @pytest.mark.parametrize("version", range(15))
@@ -72,9 +77,9 @@ def test_names_that_are_diskless_or_to_be_are_not_left_to_the_brokers(version: i
     assert request is not None
     known = asked([name], version)
     assert known is not None
-    assert auto_creation.is_all_known(context(), known) == (name == "live")
-    assert not auto_creation.is_all_known(context(), request)
-    sent = parse_metadata_request(auto_creation.without_creation(request), min(max(version, 4), 13))
+    assert all_known(known) == (name == "live")
+    assert not all_known(request)
+    sent = parse_metadata_request(without_creation(request), min(max(version, 4), 13))
     assert not sent.allow_auto_topic_creation
     assert [topic.name for topic in sent.topics or ()] == ["classic", name]
 
@@ -83,9 +88,9 @@ def test_what_else_was_asked_is_asked_still() -> None:
     whole = MetadataRequest(
         10, [MetadataRequestTopic("live", tagged=b"\x01\x09\x01x")], True, True, True, tagged=b"\x01\x08\x01y"
     )
-    request = auto_creation.creating_request(context(), encode_metadata_request(whole), 10)
+    request = at_once(creation().creating_request(encode_metadata_request(whole), 10))
     assert request is not None
-    sent = parse_metadata_request(auto_creation.without_creation(request), 10)
+    sent = parse_metadata_request(without_creation(request), 10)
     assert sent == whole._replace(allow_auto_topic_creation=False)
 
 
@@ -98,8 +103,8 @@ def test_while_brokers_are_missing_the_proxy_creates_all_but_internal_topics(ver
     world: dict[str, Any] = {"patterns": (), "registry": False}
     short = asked(["a"], version, live=2, **world)
     assert short is not None
-    assert not auto_creation.is_all_known(context(live=2, **world), short)
-    assert asked(list(auto_creation._INTERNAL), version, live=2, **world) is None
+    assert not all_known(short, live=2, **world)
+    assert asked(list(module._INTERNAL), version, live=2, **world) is None
     assert asked(["a"], version, live=3, **world) is None
     assert asked(["a"], version, live=2, under_replicated=False, **world) is None
     assert asked(["a"], version, live=2, replicas=0, **world) is None
@@ -114,7 +119,6 @@ class Brokers:
     ) -> None:
         self.classic: set[str] = set()
         self.diskless: set[str] = set()
-        self.context = context(**world)
         self._refuse = refuse
         self.error = ErrorCode.none
         """What creations that are allowed come to."""
@@ -122,7 +126,8 @@ class Brokers:
         """Names, partitions and replicas."""
         self.described = 0
         self.now_s = 0.0
-        self.context.on_demand = OnDemand(lambda: self.now_s)
+        on_demand = OnDemand(lambda: self.now_s)
+        self.creation = creation(creator=self, on_demand=on_demand, **world)
         self.defaults: dict[str, str | None] = {"num.partitions": "4", "default.replication.factor": "3"}
 
         async def configs(cluster: object, names: tuple[str, ...]) -> dict[str, str | None]:
@@ -132,11 +137,10 @@ class Brokers:
             assert names == ("auto.create.topics.enable", *REMEMBERED)
             return {"auto.create.topics.enable": str(create).lower()} | self.defaults
 
-        monkeypatch.setattr(auto_creation, "broker_configs", configs)
-        monkeypatch.setattr(import_module("proxy.handlers.create_topics"), "create_by_name", self.create)
+        monkeypatch.setattr(module, "broker_configs", configs)
         self._creates = bool(create)
 
-    async def create(
+    async def create_by_name(
         self, connection: object, request: object, names: list[str], *, partitions: int, replication_factor: int
     ) -> dict[str, Any]:
         self.tried.append((names, partitions, replication_factor))
@@ -157,12 +161,12 @@ class Brokers:
 
     async def answer(self, version: int, *names: str) -> dict[str, int]:
         body = build_metadata_request(version, names, allow_auto_topic_creation=True)
-        request = auto_creation.creating_request(self.context, body, version)
+        request = at_once(self.creation.creating_request(body, version))
         assert request is not None
         filled_with: list[Any] = []
         slot: Any = SimpleNamespace(fill=filled_with.extend)
         this: Any = self
-        await auto_creation.answer(this, this, slot, request, lambda answered: [answered])
+        await self.creation.answer(this, this, slot, request, lambda answered: [answered])
         told = decode(response_type(3, min(version, 13)), b"".join(filled_with))
         return {topic["name"]: topic["error_code"] for topic in told["topics"]}
 

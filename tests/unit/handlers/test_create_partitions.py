@@ -16,6 +16,7 @@ from kio.static.primitive import i32
 from proxy.client.request import Request
 from proxy.coordinator.interface import CoordinatorUnavailable
 from proxy.coordinator.interface_registry import DisklessTopic, TopicNotReserved
+from proxy.creation.replication.growth import PartitionGrowth
 from proxy.handlers.create_partitions import create_partitions
 from proxy.wire.cold import encode, milliseconds, read_response
 
@@ -46,10 +47,13 @@ async def test_one_that_can_not_grow_fails_alone(failure: Exception, error_code:
     async def look_again() -> None:
         known["there"] = replace(known["there"], state="live")
 
-    topics = SimpleNamespace(all=lambda: NAMES, find=known.get, look_again=look_again)
+    topics: Any = SimpleNamespace(all=lambda: NAMES, find=known.get, look_again=look_again)
+    under_replicated: Any = SimpleNamespace(enabled=False)
+    unused: Any = None
     context = SimpleNamespace(
         topics=topics,
-        under_replicated=SimpleNamespace(enabled=False),
+        under_replicated=under_replicated,
+        partition_growth=PartitionGrowth(under_replicated, unused, unused, topics),
         reservations=SimpleNamespace(open=grow, leave=lambda name: None),
     )
     connection: Any = SimpleNamespace(

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from proxy.client.request import Request
-from proxy.creation.auto_creation import creating_request
 from proxy.handlers.create_topics import create_topics
 from proxy.wire import primitives
 from proxy.wire.cold import read_request
@@ -18,6 +17,8 @@ from proxy.wire.fetch import parse_fetch_request
 from proxy.wire.metadata import parse_metadata_request
 from proxy.wire.primitives import read_tags, skip_tags
 from proxy.wire.produce import parse_produce_request
+from proxy.wire.steps import at_once
+from tests.unit.creation.made import auto_creation_of
 
 MOST = 20
 FETCH_HEAD = bytes(4 * 3 + 4 + 1 + 8)
@@ -126,13 +127,14 @@ def test_what_is_too_large_is_not_passed_on_past_what_looks_at_names(monkeypatch
     """Brokers would make topics of names that are the proxy's to make: what else can't be read is theirs to refuse."""
     monkeypatch.setattr("proxy.wire.metadata.MAX_DECODED_ELEMENTS", MOST)
     monkeypatch.setattr(primitives, "MAX_ELEMENTS", MOST)
-    context: Any = SimpleNamespace(settings=SimpleNamespace(default_diskless_topics=("t",)))
+    settings = SimpleNamespace(default_diskless_topics=("t",))
+    creation = auto_creation_of(settings)
     body = count(MOST + 1) + b"\x02t\0" * (MOST + 1) + b"\x01\0\0\0"
     with pytest.raises(TooManyElements):
-        creating_request(context, body, 9)
-    assert creating_request(context, count(MOST) + b"\x02t", 9) is None
+        at_once(creation.creating_request(body, 9))
+    assert at_once(creation.creating_request(count(MOST) + b"\x02t", 9)) is None
     forwarded: list[Any] = []
-    connection: Any = SimpleNamespace(context=context, forward=forwarded.append)
+    connection: Any = SimpleNamespace(context=SimpleNamespace(settings=settings), forward=forwarded.append)
     for number, passed in ((MOST + 1, 0), (MOST, 1)):
         create = memoryview(count(number) + bytes(number))  # and then it ends
         request = Request(19, 7, 1, "me", create, create)

@@ -47,24 +47,19 @@ class Cluster:
         self.order: list[str] = []
         brokers = {node: Broker(node, "127.0.0.1", 9092, rack) for node, rack in ((1, "a"), (2, "b"))}
         service = SimpleNamespace(ask=lambda key, version, body: self._told("service", key, version, body))
-        self.context: Any = SimpleNamespace(
-            settings=SimpleNamespace(
-                enable_under_replicated_topic_creation=world.get("enabled", True),
-                all_listeners=(SimpleNamespace(node_ids=(1, 2, 3)),),
-            ),
-            cluster=SimpleNamespace(
-                view=ClusterView(brokers),
-                refresh=self._refresh,
-                service=service,
-                connection_to=lambda node: SimpleNamespace(ask=service.ask, close=lambda: None),
-            ),
-            pending_topics=self.store,
-            topics=SimpleNamespace(find=lambda name: None),
+        settings: Any = SimpleNamespace(
+            enable_under_replicated_topic_creation=world.get("enabled", True),
+            all_listeners=(SimpleNamespace(node_ids=(1, 2, 3)),),
         )
-        context = self.context
-        context.under_replicated = UnderReplicatedTopics(
-            context.settings, self.store, context.cluster, "this proxy", lambda: 12345
+        cluster: Any = SimpleNamespace(
+            view=ClusterView(brokers),
+            refresh=self._refresh,
+            service=service,
+            connection_to=lambda node: SimpleNamespace(ask=service.ask, close=lambda: None),
         )
+        topics: Any = SimpleNamespace(find=lambda name: None)
+        self.under_replicated = UnderReplicatedTopics(settings, self.store, cluster, "this proxy", lambda: 12345)
+        self.growth = PartitionGrowth(self.under_replicated, self.store, cluster, topics)
         monkeypatch.setattr(growth, "ask_replicas", self._ask_replicas)
         monkeypatch.setattr(growth, "list_reassignments", self._list)
         monkeypatch.setattr(growth, "alter_reassignments", self._alter)
@@ -175,7 +170,7 @@ class Cluster:
         request: Any = SimpleNamespace(api_key=CREATE_PARTITIONS, api_version=version, client_id="a")
         body = await self.ask(request, CREATE_PARTITIONS, version, encode(asked))
         told: Any = read_response(CREATE_PARTITIONS, version, body)
-        answered = await PartitionGrowth(this, request, asked).make(told)
+        answered = await self.growth.make(this, request, asked, told)
         self.throttled_ms = answered.throttle_time.total_seconds() * 1000
         (result,) = answered.results
         return result.error_code.value, result.error_message
@@ -246,7 +241,7 @@ async def test_older_wishes_stay_where_the_store_does_not_answer(monkeypatch: py
 
     cluster.store.remember = remember
     assert await cluster.grow(3) == (TOO_MANY_REPLICAS, "message 38")
-    work = asyncio.create_task(cluster.context.under_replicated.unmade.keep_forgetting())
+    work = asyncio.create_task(cluster.under_replicated.unmade.keep_forgetting())
     for _ in range(100):
         await asyncio.sleep(0)
     work.cancel()

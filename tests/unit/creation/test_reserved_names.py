@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import uuid
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -14,8 +13,8 @@ from kio.schema.errors import ErrorCode
 
 from proxy.brokers.upstream import BrokerUnreachable
 from proxy.client.request import Request
+from proxy.creation.creator import TopicCreator
 from proxy.creation.reservations import Reservations
-from proxy.handlers.create_topics import create_by_name
 from proxy.protocol.api_keys import CREATE_TOPICS
 from proxy.protocol.errors import (
     INVALID_REPLICATION_FACTOR,
@@ -28,9 +27,8 @@ from proxy.routing.fleet import LeaseLapsed
 from proxy.topics.topics import Topics
 from proxy.wire.cold import encode, milliseconds, read_request
 from proxy.wire.metadata import MetadataTopic
-from tests.coordinator_model import ModelCoordinator
 from tests.registry_model import ModelTopicRegistry
-from tests.unit.creation.made import reservations_of
+from tests.unit.creation.made import creator_of, reservations_of
 
 STRANGER = uuid.UUID(int=99)
 REQUEST = Request(CREATE_TOPICS, 7, 1, "a", memoryview(b""), memoryview(b""))
@@ -39,8 +37,9 @@ REQUEST = Request(CREATE_TOPICS, 7, 1, "a", memoryview(b""), memoryview(b""))
 class Brokers:
     """A client's connection to brokers that look at names, then at replicas, as KRaft controllers do."""
 
-    def __init__(self, context: Any) -> None:
-        self.context = context
+    creator: TopicCreator
+
+    def __init__(self) -> None:
         self.topics: dict[str, uuid.UUID] = {}
         self.asked: list[bool] = []
         """For each CreateTopics, whether it validates only."""
@@ -107,34 +106,25 @@ def proxied(registry: Registry) -> Brokers:
     async def acknowledged(version: int) -> bool:
         return True
 
-    async def see_through(work: Any) -> None:
-        await work
-
-    context: Any = SimpleNamespace(
-        coordinator=ModelCoordinator(),
-        topics=Topics(registry, lease_runs=lambda: True),
-        fleet=SimpleNamespace(
-            identity="owner", acknowledged=acknowledged, lease_number=1, check_lease=lambda number: None
-        ),
-        settings=SimpleNamespace(
-            default_diskless_topics=(".*",),
-            diskless_system_enable=True,
-            fleet=SimpleNamespace(create_topic_timeout_ms=1_000),
-        ),
-        under_replicated=SimpleNamespace(make=make),
-        now=asyncio.get_running_loop().time,
-        see_through=see_through,
+    topics = Topics(registry, lease_runs=lambda: True)
+    fleet = SimpleNamespace(
+        identity="owner", acknowledged=acknowledged, lease_number=1, check_lease=lambda number: None
     )
-    context.reservations = looking = reservations_of(
-        Looking, registry, topics=context.topics, coordinator=context.coordinator, fleet=context.fleet
+    settings = SimpleNamespace(
+        default_diskless_topics=(".*",),
+        diskless_system_enable=True,
+        fleet=SimpleNamespace(create_topic_timeout_ms=1_000),
     )
-    looking.brokers = Brokers(context)
-    return looking.brokers
+    looking = reservations_of(Looking, registry, topics=topics, fleet=fleet)
+    looking.brokers = brokers = Brokers()
+    under_replicated = SimpleNamespace(make=make)
+    brokers.creator = creator_of(settings, looking, topics=topics, fleet=fleet, under_replicated=under_replicated)
+    return brokers
 
 
 async def create(brokers: Brokers, *names: str) -> dict[str, int]:
     connection: Any = brokers
-    results = await create_by_name(connection, REQUEST, names, partitions=2, replication_factor=1)
+    results = await brokers.creator.create_by_name(connection, REQUEST, names, partitions=2, replication_factor=1)
     return {name: result.error_code.value for name, result in results.items()}
 
 
@@ -158,11 +148,11 @@ async def test_a_name_that_another_topic_has_got_meanwhile_is_given_up(moment: s
         async def acknowledged(version: int) -> bool:
             return come()
 
-        brokers.context.fleet.acknowledged = acknowledged
+        brokers.creator.fleet.acknowledged = acknowledged  # type: ignore[method-assign]
     assert await create(brokers, "a", "b") == {"a": TOPIC_ALREADY_EXISTS, "b": NONE}
     assert brokers.topics["a"] == STRANGER
     assert states(registry) == {"b": ("live", brokers.topics["b"].bytes)}
-    assert brokers.context.topics.find("a") is None
+    assert brokers.creator.topics.find("a") is None
     assert brokers.asked == [True, True, False]
 
 
@@ -185,14 +175,14 @@ async def test_a_classic_topic_is_not_made_under_a_name_that_was_reserved_while_
     """Whoever reserved it waits for the same proxy, looks it up first, and takes what it finds later for its own."""
     registry = Registry()
     brokers = proxied(registry)
-    brokers.context.settings.default_diskless_topics = ("diskless",)
+    brokers.creator.settings.default_diskless_topics = ("diskless",)
 
     async def acknowledged(version: int) -> bool:
         await ModelTopicRegistry.reserve(registry, "classic", 1, {}, "somebody else")
-        await brokers.context.topics.load()
+        await brokers.creator.topics.load()
         return True
 
-    brokers.context.fleet.acknowledged = acknowledged
+    brokers.creator.fleet.acknowledged = acknowledged  # type: ignore[method-assign]
     assert await create(brokers, "diskless", "classic") == {"diskless": NONE, "classic": TOPIC_ALREADY_EXISTS}
     assert "classic" not in brokers.topics
     assert states(registry)["classic"][0] == "reserved"
@@ -202,8 +192,8 @@ async def test_no_shadow_is_made_after_the_lease_ran_out() -> None:
     """Other proxies undo the reservation then, and nobody would know that the topic is to be diskless."""
     registry = Registry()
     brokers = proxied(registry)
-    brokers.context.settings.default_diskless_topics = ("diskless",)
-    fleet = brokers.context.fleet
+    brokers.creator.settings.default_diskless_topics = ("diskless",)
+    fleet: Any = brokers.creator.fleet
 
     def check_lease(number: int) -> None:
         if number != fleet.lease_number:
