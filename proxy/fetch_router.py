@@ -1,16 +1,16 @@
 """Fetch: where each partition is read from, and the merged answer.
 
-- Only classic partitions that are the broker's of this listener: the request goes there as it came, with the broker's
-  fetch session (KIP-227), and the answer streams through. Clients that name a rack follow KIP-392 as they are.
+- Only classic partitions of this listener's broker: the request goes to that broker unchanged, with the broker's
+  fetch session (KIP-227), and the answer streams through. Clients that name a rack follow KIP-392 as usual.
 - Classic partitions on a foreign listener, whose broker is in another rack than this proxy: each is read from a near
-  replica, else from its leader (`fetching.route`). Clients need not know of it, nor of racks.
+  replica, or else from its leader (`fetching.route`). Clients need not know about it, nor about racks.
 - Diskless partitions: read here, from the coordinator's coordinates and the rack-local cache.
 - Several of these in one Fetch: its sources are asked in rounds until the whole answer is due (`fetching.rounds`).
 
 Kafka's rules hold over all sources: partition order, byte limits, `min_bytes` and `max_wait`. The proxy keeps no fetch
-sessions: what it answers itself has session 0, so that each Fetch names all its partitions. A broker's session that
-gains a diskless partition, or comes up on a foreign listener, is ended with FETCH_SESSION_ID_NOT_FOUND: the client
-begins anew with all of its partitions.
+sessions: its own answers have session 0, so that each Fetch names all its partitions. A broker's session that gains a
+diskless partition, or comes up on a foreign listener, is ended with FETCH_SESSION_ID_NOT_FOUND: the client then begins
+again with all of its partitions.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
 """Produce: the classic part goes to the broker, the diskless part to the WAL buffer, and one answer comes back.
 
-While nothing is diskless a Produce streams through unheld (`begin_classic_produce`). Otherwise `produce` splits it:
+As long as no topic is diskless, a Produce streams through unheld (`begin_classic_produce`). Otherwise `produce` splits
+it:
 
-1. each topic is classic, diskless, or refused (being created, or not surely classic while this proxy's lease is out);
+1. each topic is classic, diskless, or rejected (being created, or not surely classic while this proxy's lease is out);
 2. the client's right to write is read from its own broker, once per connection and short time;
 3. every diskless batch is checked as a broker checks it, and appended; a bad one fails alone, with Kafka's error code;
-4. when all outcomes are there, the broker's for the classic part too, the answer is built. Requests don't wait for each
-   other: up to the client's in-flight limit are buffered and uploaded while earlier ones still are.
+4. when all outcomes are there, including the broker's for the classic part, the answer is built. Requests don't wait
+   for each other: up to the client's in-flight limit are buffered and uploaded while earlier ones still are.
 
 No answer before the batch is durable and ordered: PUT, then commit, then answer (KIP-1163).
 """
@@ -81,9 +82,9 @@ class _DisklessPart(NamedTuple):
     """One topic of the request that the broker does not get."""
 
     topic: str | bytes
-    """As the client named it."""
+    """Topic as the client named it."""
     entry: DisklessTopic | None
-    """None where it is refused, with `error_code`."""
+    """Entry in the registry; None if the topic is rejected with `error_code`."""
     error_code: int
     partitions: list[PartitionProduce]
 
@@ -170,7 +171,7 @@ class _PendingProduce:
         self._began_s = client.context.now()
 
     async def ask_then_accept(self, unasked: dict[str, bytes]) -> None:
-        """Let the brokers say what the client may write, then accept. Raises BrokerUnreachable."""
+        """Ask the brokers what the client may write, then accept. Raises BrokerUnreachable."""
         self._start_timer()
         asked: set[str] = set()
         while unasked:
@@ -181,12 +182,12 @@ class _PendingProduce:
             unasked = self.accept(asked)
 
     def accept(self, asked: Collection[str] = ()) -> dict[str, bytes]:
-        """Send the classic part on, append the diskless one.
+        """Send the classic part on, and append the diskless part.
 
-        Where the client's rights on some topics are not known, nothing is done and these are returned, IDs by name;
-        those that were `asked` about for this very request are known, however short the brokers' answer is kept. What
-        is classic is judged here, in the same step that forwards it: an earlier judgement may be older than a registry
-        version that this proxy has acknowledged since.
+        If the client's rights on some topics are unknown, nothing is done and these topics are returned, IDs by name.
+        The topics in `asked`, whose rights were read for this very request, count as known, however short the brokers'
+        answer is cached. Whether a topic is classic is judged here, in the same step that forwards it: an earlier
+        judgement may be older than a registry version that this proxy has acknowledged since.
         """
         classic, diskless = _split(self._client, self._parsed)
         rights = rights_of(self._client)
@@ -290,7 +291,7 @@ class _PendingProduce:
         return size
 
     def _settle(self, answers: list[PartitionProduced], place: int, outcome: Outcome, *, size: int) -> None:
-        """What became of a batch of `size` bytes."""
+        """Note the outcome of a batch of `size` bytes."""
         error_code = outcome.error_code
         if error_code == NONE and not outcome.duplicate:
             context = self._client.context
@@ -317,7 +318,7 @@ class _PendingProduce:
         self._one_settled()
 
     def classic_lost(self) -> None:
-        """The broker's connection ended: nobody knows, so the client's connection ends too."""
+        """End the client's connection, because the broker's ended and the outcome is unknown."""
         self._keep_charge()
         self._slot.lose()
         self._one_settled()
@@ -330,9 +331,9 @@ class _PendingProduce:
             self._kept_bytes = 0
 
     def _time_out(self) -> None:
-        """The client's own limit: what has no outcome yet is REQUEST_TIMED_OUT, as soon as the broker has answered.
+        """Answer REQUEST_TIMED_OUT for everything without an outcome, as soon as the broker has answered.
 
-        Before anything was accepted, nothing will be.
+        This is the client's own limit. If nothing was accepted yet, nothing will be.
         """
         self._timed_out = True
         if not self._accepted:

@@ -1,15 +1,16 @@
-"""Metadata and its kin: whose rack is the client, which proxy stands for each broker, who leads a diskless partition.
+"""Metadata and related APIs: the client's rack, the proxy for each broker, and the leaders of diskless partitions.
 
-For a client of rack R (KAFKA-19257, KIP-1163; `racks` tells whose rack it is):
+For a client of rack R (KAFKA-19257, KIP-1163; `racks` finds R):
 
-- every broker's address becomes that broker's listener on a live proxy of R, on this proxy where R has none;
+- every broker's address becomes that broker's listener on a live proxy of R, or on this proxy if R has none;
 - classic topics keep leader, replicas and ISR;
-- one live broker of R (of any rack where R has none) is the leader of *all* diskless partitions in the response. The
+- one live broker of R (of any rack if R has none) is the leader of *all* diskless partitions in the response. The
   choice is sticky per client: it stays while that broker lives, whichever proxy the client asks. Replicas and ISR are
   the leader and a broker of each other rack. `leaders` has the other rules that `leader_choice` can name.
 
-The brokers' answer is walked and patched in place (`wire.metadata`), so every version is served and what is unknown
-passes. With `kip1163_api`, Metadata v14 and DescribeTopicPartitions v1 are asked of the brokers in the version below.
+The brokers' answer is walked and patched in place (`wire.metadata`), so every version is served and unknown fields
+pass. With `kip1163_api`, Metadata v14 and DescribeTopicPartitions v1 are requested from the brokers in the version
+below.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ AddressOf = Callable[[int], "tuple[str, int] | None"]
 def address_of(client: Client, client_id: str | None, rack: str | None = None) -> AddressOf:
     """What a client is told as the address of each broker; None for one that no listener stands for.
 
-    `rack` is what the request itself says.
+    `rack` is the one that the request itself names.
     """
     context = client.context
     listener, listeners = context.fleet.listener, client.session.listeners

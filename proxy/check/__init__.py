@@ -1,5 +1,5 @@
-"""`diskless-proxy check`: everything that a start needs, tried out, with the remedy of each failure.
+"""`diskless-proxy check`: try out everything that a start needs, and report each failure with its remedy.
 
-One file per concern. Each calls what the start calls, and goes on where the start would end with the first problem.
-Nothing that is written for a try is left behind.
+There is one file per concern. Each calls what the start calls, and continues after the first problem, where the start
+would end. Everything that is written for a try is removed.
 """

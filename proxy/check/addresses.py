@@ -1,4 +1,4 @@
-"""What clients are told: does it resolve, and does it lead to this machine, as far as that can be told from here."""
+"""Checks of the addresses that clients get: they must resolve and lead to this machine, as far as it can tell."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ _TOKEN_BYTES = 16
 
 
 async def check_addresses(settings: Settings, bound: Sequence[Bound]) -> list[Finding]:
-    """Of all listeners. `bound`: sockets of this process that have their ports; those without are tried as they are.
+    """Check all listeners. `bound` has sockets of this process that have their ports; ports without one are tried as
+    is.
 
-    The sockets listen for a moment, so that a connection to what clients are told can be seen to come here.
+    The sockets listen for a moment, to see that a connection to the clients' address comes here.
     """
     return list(
         await asyncio.gather(*(_look(settings, listeners, bound) for listeners in settings.all_listeners)),
@@ -35,7 +36,7 @@ async def _look(settings: Settings, listeners: Listeners, bound: Sequence[Bound]
         return error(
             Kind.ADDRESSES,
             where,
-            f"clients would be told {host or 'nothing'}, which is no address that they can connect to",
+            f"clients would get {host or 'nothing'}, which is not an address that they can connect to",
             "set it to a host name or address of this machine that clients reach",
         )
     try:
@@ -44,16 +45,16 @@ async def _look(settings: Settings, listeners: Listeners, bound: Sequence[Bound]
         cause = problem.strerror if isinstance(problem, socket.gaierror) else "it is no host name"
         return error(Kind.ADDRESSES, where, f"{host} can't be resolved ({cause})", "fix it, or the name service")
     resolved = ", ".join(sorted({str(address[0]) for *_, address in found}))
-    told = f"{host}:{port}" if resolved == host else f"{host}:{port} ({resolved})"
+    address = f"{host}:{port}" if resolved == host else f"{host}:{port} ({resolved})"
     own = next((one for one in bound if one.listeners is listeners and one.node_id is None), None)
     problem_text = await _reach(host, port, own.socket if own is not None else None)
     if problem_text is not None:
-        text = f"{told} does not lead to this machine as seen from it: {problem_text}"
-        remedy = "set it to an address of this machine, unless a load balancer leads here or the network is to blame"
+        text = f"{address} does not lead to this machine as seen from it: {problem_text}"
+        remedy = "set it to an address of this machine, unless a load balancer leads here or the network is at fault"
         return warning(Kind.ADDRESSES, where, text, remedy)
     if all(ip_address(str(address[0]).partition("%")[0]).is_loopback for *_, address in found):
-        return ok(Kind.ADDRESSES, where, f"{told} leads to this machine; loopback, so for clients on it alone")
-    return ok(Kind.ADDRESSES, where, f"{told} leads to this machine")
+        return ok(Kind.ADDRESSES, where, f"{address} leads to this machine; loopback, so for clients on it alone")
+    return ok(Kind.ADDRESSES, where, f"{address} leads to this machine")
 
 
 def _is_unspecified(host: str) -> bool:
@@ -64,7 +65,7 @@ def _is_unspecified(host: str) -> bool:
 
 
 async def _reach(host: str, port: int, listening: socket.socket | None) -> str | None:
-    """Why a connection there does not come here; None if it does, or where it is accepted and none is ours."""
+    """Return why a connection there does not come here; None if it does, or if it is accepted and no socket is ours."""
     token = secrets.token_bytes(_TOKEN_BYTES)
     try:
         async with asyncio.timeout(_CONNECT_TIMEOUT_S), _answering(listening, token):
@@ -86,7 +87,7 @@ async def _reach(host: str, port: int, listening: socket.socket | None) -> str |
 
 @asynccontextmanager
 async def _answering(listening: socket.socket | None, token: bytes) -> AsyncIterator[None]:
-    """The socket greets whoever connects with the token, for the time of the context."""
+    """Send the token to every client that connects to the socket, during the context."""
     if listening is None:
         yield
         return

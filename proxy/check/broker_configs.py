@@ -21,7 +21,7 @@ _MORE = (
     _Pair("limits.max_frame_bytes", "socket.request.max.bytes", lambda settings: settings.limits.max_frame_bytes),
     _Pair("fetch.max_bytes", "fetch.max.bytes", lambda settings: settings.fetch.max_bytes),
 )
-"""Smaller than the brokers', clients are refused what the brokers would take."""
+"""Limits that, if smaller than the brokers', reject what the brokers would accept."""
 _ALIKE = (
     _Pair(
         "producer_id_expiration_ms", "producer.id.expiration.ms", lambda settings: settings.producer_id_expiration_ms
@@ -35,7 +35,10 @@ _NAMES = (*(pair.config for pair in (*_MORE, *_ALIKE)), _CLAIM, _SELECTOR, _ON_D
 
 
 async def check_broker_configs(settings: Settings, cluster: Cluster) -> list[Finding]:
-    """Of one broker, as their configs are taken to be alike. Raises BrokerUnreachable and ProtocolError."""
+    """Check the configs of one broker, assuming that all brokers have the same.
+
+    Raises BrokerUnreachable and ProtocolError.
+    """
     try:
         return compared(settings, await broker_configs(cluster, _NAMES))
     except DefaultsRefused:
@@ -46,16 +49,16 @@ def compared(settings: Settings, configs: Mapping[str, str | None]) -> list[Find
     """Pure: what differs, and in one finding what brokers say of racks and of topics on demand."""
     found = []
     for pair in (*_MORE, *_ALIKE):
-        told = configs.get(pair.config)
+        theirs = configs.get(pair.config)
         ours = pair.value(settings)
-        if told is None or ours == int(told) or (pair in _MORE and ours > int(told)):
+        if theirs is None or ours == int(theirs) or (pair in _MORE and ours > int(theirs)):
             continue
-        text = f"is {ours}, and {pair.config} of the brokers is {told}"
-        found.append(warning(Kind.BROKERS, pair.setting, text, f"set it to {told}"))
+        text = f"is {ours}, and {pair.config} of the brokers is {theirs}"
+        found.append(warning(Kind.BROKERS, pair.setting, text, f"set it to {theirs}"))
     claim = configs.get(_CLAIM)
     if claim and settings.brokers.with_sasl and claim != settings.sasl_oauthbearer_sub_claim_name:
         text = f"is {settings.sasl_oauthbearer_sub_claim_name}, and {_CLAIM} of the brokers is {claim}"
         found.append(warning(Kind.BROKERS, "sasl_oauthbearer_sub_claim_name", text, f"set it to {claim}"))
     selector = configs.get(_SELECTOR) or "none"
-    told = f"{_SELECTOR} is {selector}, {_ON_DEMAND} is {configs.get(_ON_DEMAND) or 'not told'}"
-    return [*found, ok(Kind.BROKERS, "configs of the brokers", told)]
+    text = f"{_SELECTOR} is {selector}, {_ON_DEMAND} is {configs.get(_ON_DEMAND) or 'unknown'}"
+    return [*found, ok(Kind.BROKERS, "configs of the brokers", text)]

@@ -10,11 +10,14 @@ NEWER_THAN_TRIED = "they are newer than what this release was tried with"
 _ZOOKEEPER = "they keep their metadata in ZooKeeper, or are older than Kafka 3.3: DescribeQuorum is not offered"
 _TOO_OLD = "they are older than Kafka 3.3, the oldest that is supported"
 _DESCRIBE_QUORUM = 55
-"""Of KRaft brokers only; v1 came with Kafka 3.3 (KIP-836)."""
+"""API key of DescribeQuorum, which only KRaft brokers have; v1 came with Kafka 3.3 (KIP-836)."""
 
 
 def of_ranges(ranges: Mapping[int, tuple[int, int]]) -> str | None:
-    """What is wrong with them, None if nothing is. `ranges`: lowest and highest version by API key."""
+    """Return what is wrong with version ranges, None if nothing is.
+
+    `ranges` has lowest and highest version by API key.
+    """
     if _DESCRIBE_QUORUM not in ranges:
         return _ZOOKEEPER
     if ranges[_DESCRIBE_QUORUM][1] < 1:

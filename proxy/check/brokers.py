@@ -1,6 +1,6 @@
-"""The brokers: every address of the settings, and every broker that they name, as the proxy connects.
+"""The brokers: every address of the settings, and every broker that they name, connected to as the proxy does.
 
-TLS and SASL are those of a start (`proxy/brokers/service.py`); what goes wrong with them is told in the words of it.
+TLS and SASL are those of a start (`proxy/brokers/service.py`), and so are the texts of their errors.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _Ranges = dict[int, tuple[int, int]]
 
 
 async def check_brokers(settings: Settings) -> tuple[list[Finding], Cluster | None]:
-    """And the brokers, where at least one answers, for the caller to close `Cluster.service`."""
+    """Return the findings and, if at least one broker answers, the brokers; the caller closes `Cluster.service`."""
     try:
         cluster = Cluster(settings)
     except TlsError:
-        return [], None  # told with the certificates
+        return [], None  # reported with the certificates
     protocol = settings.brokers.security_protocol
     bootstrap = [parse_address(address) for address in settings.brokers.bootstrap]
     tried = dict(zip(bootstrap, await _ask_all(cluster, bootstrap, protocol), strict=True))
@@ -103,17 +103,17 @@ def unreachable(where: str, failures: Mapping[str, str], level: Level, remedy: s
 
 
 async def _ask_all(cluster: Cluster, addresses: list[_Address], protocol: str) -> list[_Ranges | str]:
-    """Return the APIs of each, lowest and highest version by key; a text where it can't be reached."""
+    """Return the APIs of each broker, lowest and highest version by key; a text if it can't be reached."""
     turns = asyncio.Semaphore(_AT_ONCE)
 
     async def in_turn(address: _Address) -> _Ranges | str:
         async with turns:
-            return await _told(_ask(cluster, address), protocol)
+            return await _or_problem(_ask(cluster, address), protocol)
 
     return await asyncio.gather(*(in_turn(address) for address in addresses))
 
 
-async def _told(asked: Awaitable[_Ranges], protocol: str) -> _Ranges | str:
+async def _or_problem(asked: Awaitable[_Ranges], protocol: str) -> _Ranges | str:
     remedy = f"see whether this is a Kafka port of brokers.security_protocol {protocol}"
     try:
         async with asyncio.timeout(ADDRESS_TIMEOUT_S):

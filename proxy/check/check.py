@@ -1,7 +1,7 @@
-"""All checks of one settings file: what is independent at the same time, each within a time of its own.
+"""All checks of one settings file: independent checks run at the same time, each within its own time limit.
 
-First everything is reached (brokers, store, storage) and this machine is looked at; then what needs one or several of
-them. The whole takes `REACH_TIMEOUT_S` and `ASK_TIMEOUT_S` at most, whatever hangs.
+First everything is reached (brokers, store, storage) and this machine is examined. Then follow the checks that need one
+or several of these. The whole takes `REACH_TIMEOUT_S` and `ASK_TIMEOUT_S` at most, however many parts are unresponsive.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from proxy.wire.errors import ProtocolError
 REACH_TIMEOUT_S = 18.0
 """For brokers (two rounds of `brokers.ADDRESS_TIMEOUT_S`), store and storage, which are reached at the same time."""
 ASK_TIMEOUT_S = 8.0
-"""For each thing that is asked of what was reached; all are asked at the same time."""
+"""Timeout of each request to something that was reached; all are sent at the same time."""
 _CLOSE_TIMEOUT_S = 2.0
 _KNOWN = (BrokerUnreachable, CoordinatorUnavailable, ProtocolError, StorageError)
 Progress = Callable[[Kind], None]
-"""Is told what has been looked at."""
+"""Called with each concern that has been checked."""
 
 
 async def check_file(path: Path, progress: Progress = lambda _: None) -> list[Finding]:
@@ -70,12 +70,12 @@ async def check_settings(settings: Settings, progress: Progress = lambda _: None
                 (Kind.STORE, "redis.url", lambda: _reach_store(settings, reached)),
                 (Kind.STORAGE, "storage.url", lambda: _reach_storage(settings, reached)),
             )
-            told = await _fleet(reached)
-            fleet = told or ()
+            known = await _fleet(reached)
+            fleet = known or ()
             found += await _together(
                 ASK_TIMEOUT_S,
                 progress,
-                (Kind.PORTS, "", lambda: _ports_and_addresses(settings, told)),
+                (Kind.PORTS, "", lambda: _ports_and_addresses(settings, known)),
                 (Kind.PORTS, "", lambda: _joined(settings, reached, fleet)),
                 (Kind.RIGHTS, "brokers.sasl", lambda: _rights(settings, reached)),
                 (Kind.BROKERS, "brokers.bootstrap", lambda: _broker_configs(settings, reached)),
@@ -131,7 +131,7 @@ async def _reach_storage(settings: Settings, reached: Reached) -> list[Finding]:
 
 
 async def _fleet(reached: Reached) -> tuple[ProxyRecord, ...] | None:
-    """All live proxies; None if nobody can say."""
+    """Return all live proxies; None if they are unknown."""
     if reached.store is None:
         return None
     try:
@@ -160,7 +160,7 @@ async def _rights(settings: Settings, reached: Reached) -> list[Finding]:
         return [_without(Kind.RIGHTS, "brokers")]
     names: list[str] = []
     if reached.store is not None:
-        with suppress(CoordinatorUnavailable):  # told with the store
+        with suppress(CoordinatorUnavailable):  # reported with the store
             registry = await RedisTopicRegistry(reached.store, settings.redis).load()
             names = [topic.name for topic in registry.topics]
     return await check_rights(settings, reached.cluster, names)

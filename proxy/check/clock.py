@@ -1,4 +1,4 @@
-"""This machine's clock against those of the store and of object storage. Brokers don't tell theirs."""
+"""This machine's clock compared with those of the store and of object storage. Brokers don't report theirs."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ TOLERATED_MS = 2_000
 
 
 def check_clock(ahead_ms: Mapping[str, int], orphan_age_ms: int) -> list[Finding]:
-    """`ahead_ms`: how far the others' clocks are ahead of ours, by the setting that names them.
+    """Compare clocks; `ahead_ms` says how far other clocks are ahead of ours, by the setting that names their machine.
 
-    `garbage.orphan_age_ms`: objects of that age, by the storage's clock, that no commit is known of are deleted; half
-    of it is left for clocks that differ.
+    Objects older than `garbage.orphan_age_ms`, by the storage's clock, without a known commit are deleted. Half of it
+    is left for clocks that differ.
     """
     found = []
     remedy = "set the clocks by NTP: ages of objects and records are reckoned by them"

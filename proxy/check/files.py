@@ -16,7 +16,7 @@ from proxy.security.tls import TlsError, TlsFiles, broker_tls, listener_tls
 
 
 async def check_files(settings: Settings) -> list[Finding]:
-    """Of all listeners with TLS, of the way to the brokers, and of the admin port."""
+    """Check the files of all listeners with TLS, of the connection to the brokers, and of the admin port."""
     found = []
     for listeners in settings.all_listeners:
         if (tls := listeners.tls) is not None:

@@ -1,4 +1,4 @@
-"""What a check has found, and how it is told: one line each."""
+"""Findings of a check, and their output: one line each."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ class Level(StrEnum):
     WARNING = "warning"
     """A start works; something does not do what somebody may expect."""
     ERROR = "error"
-    """A start fails, waits, or serves clients what they can't use."""
+    """A start fails or waits, or clients get something that they can't use."""
     SKIPPED = "skipped"
     """It could not be looked at, for a reason that another finding names."""
 
 
 class Kind(StrEnum):
-    """The concerns, in the order in which they are told."""
+    """The concerns, in the order in which they are reported."""
 
     SETTINGS = "settings"
     FILES = "certificates"
@@ -43,11 +43,11 @@ class Finding:
     level: Level
     kind: Kind
     where: str
-    """The setting, with the address or file that it names where that helps."""
+    """Setting that is concerned, with the address or file that it names if that helps."""
     text: str
-    """What is so; of a failure the cause."""
+    """State that was found; for a failure, the cause."""
     remedy: str = ""
-    """What to do; empty if nothing is to be done."""
+    """Action to take; empty if none is needed."""
 
     @property
     def line(self) -> str:
@@ -79,9 +79,9 @@ def skipped(kind: Kind, text: str) -> Finding:
 def from_error(
     kind: Kind, where: str, problem: Exception | str, remedy: str = "", *, level: Level = Level.ERROR
 ) -> Finding:
-    """Of an error of the start's: one line, the cause first, the remedy after the first semicolon.
+    """Return the finding for an error of the start: one line, the cause first, the remedy after the first semicolon.
 
-    `remedy`: where the line has none. A setting that the line begins with is not told twice.
+    `remedy` is used if the line has none. A setting that the line begins with is not repeated.
     """
     line = str(problem)
     if where and line.startswith(where):
@@ -91,6 +91,6 @@ def from_error(
 
 
 def exit_code(findings: Iterable[Finding], *, strict: bool = False) -> int:
-    """1 where anything has to be fixed; with `strict` also where anything is worth a look."""
+    """Return 1 if anything has to be fixed; with `strict` also if there is a warning."""
     failing = {Level.ERROR, Level.WARNING} if strict else {Level.ERROR}
     return int(any(finding.level in failing for finding in findings))

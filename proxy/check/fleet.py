@@ -1,4 +1,4 @@
-"""What is shared by all proxies: names, the identity of store and objects, the Kafka cluster of both."""
+"""Checks of what all proxies share: names, the identity of store and objects, the Kafka cluster of both."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def check_names(settings: Settings, fleet: Collection[ProxyRecord]) -> list[Find
     by_rack: dict[str, set[str]] = {}
     for record in fleet:
         by_rack.setdefault(record.rack, set()).add(record.proxy_id.rpartition("#")[0])
-    told = ", ".join(f"{len(names)} in {rack}" for rack, names in sorted(by_rack.items()))
-    return [ok(Kind.FLEET, "proxy_id", f"{settings.identity}; live proxies: {told or 'none'}")]
+    proxies = ", ".join(f"{len(names)} in {rack}" for rack, names in sorted(by_rack.items()))
+    return [ok(Kind.FLEET, "proxy_id", f"{settings.identity}; live proxies: {proxies or 'none'}")]
 
 
 async def check_identity(store: Redis, storage: ObjectStorage) -> list[Finding]:

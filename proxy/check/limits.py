@@ -1,4 +1,4 @@
-"""What this machine allows: open files, and memory for what the limits let in."""
+"""Limits of this machine: open files, and memory for what the settings allow."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from proxy.process.memory_limit import container_limits
 
 _MIB = 1 << 20
 _PROCESS_BYTES = 100 * _MIB
-"""Without buffers and caches, as `benchmarks/results/connections.json` has it."""
+"""Memory of a process without buffers and caches, from `benchmarks/results/connections.json`."""
 
 
 async def check_limits(settings: Settings) -> list[Finding]:
-    """As they are for this process; a service manager may set others."""
+    """Check the limits of this process; a service manager may set others."""
     return [of_open_files(settings, open_files.raise_limit()), of_memory(settings, memory_bytes())]
 
 
@@ -43,15 +43,18 @@ def of_memory(settings: Settings, available_bytes: int) -> Finding:
     requests = 2 * limits.max_request_bytes_in_memory  # what is being uploaded is copied once
     each = _PROCESS_BYTES + requests + fetch.cache_bytes + fetch.cold_cache_bytes + fetch.replica_answer_bytes_max
     total, where = each * settings.workers, "limits.max_request_bytes_in_memory"
-    told = f"with fetch.cache_bytes and the other buffers {total // _MIB:,} MiB, beside answers not yet taken"
+    needed = f"with fetch.cache_bytes and the other buffers {total // _MIB:,} MiB, in addition to answers not yet taken"
     if settings.workers > 1:
-        told += f" in {settings.workers} workers"
+        needed += f" in {settings.workers} workers"
     if total <= available_bytes:
-        return ok(Kind.LIMITS, where, f"{told}, of {available_bytes // _MIB:,} MiB")
-    text = f"{told}, and this machine or container has {available_bytes // _MIB:,} MiB"
+        return ok(Kind.LIMITS, where, f"{needed}, of {available_bytes // _MIB:,} MiB")
+    text = f"{needed}, and this machine or container has {available_bytes // _MIB:,} MiB"
     return warning(Kind.LIMITS, where, text, "lower it, fetch.cache_bytes or workers, or give it more memory")
 
 
 def memory_bytes(root: Path = Path("/")) -> int:
-    """Of the machine, or what the container may take of it. `root`: where the kernel tells the container's limit."""
+    """Return the memory of the machine, or of the container if it has a limit.
+
+    `root` is the root of the file system.
+    """
     return min([os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), *container_limits(root)])

@@ -60,7 +60,7 @@ def check_joined(settings: Settings, brokers: Collection[int], fleet: Collection
 
 
 def running_of(settings: Settings, fleet: Collection[ProxyRecord]) -> list[ProxyRecord]:
-    """Those of the live proxies that have these settings' name and addresses: one, or its workers."""
+    """Return the live proxies that have these settings' name and addresses: one, or its workers."""
     own = {addresses_of(settings, listeners) for listeners in settings.all_listeners}
     return [
         record
@@ -81,7 +81,7 @@ def doubles(settings: Settings, fleet: Collection[ProxyRecord]) -> dict[str, str
 
 
 def addresses_of(settings: Settings, listeners: Listeners) -> tuple[str, str, str, int, int]:
-    """What the fleet is told of listeners, as far as it says who they are."""
+    """Return the part of what the fleet knows about listeners that identifies them."""
     rack, host = settings.rack_of(listeners), listeners.client_host
     return listeners.name, rack, host, listeners.bootstrap_port, listeners.broker_port_start
 
@@ -91,7 +91,7 @@ def _addresses(one: ListenersRecord) -> tuple[str, str, str, int, int]:
 
 
 def _ports_of(running: Collection[ProxyRecord]) -> set[int]:
-    """Those that it listens to; the settings may name more by now."""
+    """Return the ports that it listens to; the settings may name more by now."""
     return {
         port
         for record in running
@@ -107,13 +107,14 @@ def _taken(section: str, problems: list[StartError]) -> Finding:
 
 
 def _perhaps_ours(settings: Settings, taken: Finding) -> Finding:
-    """Without the store nobody can say whether a proxy of these settings has the port, and nobody is to end that."""
+    """Return a warning: without the store it is unknown whether a proxy with these settings has the port, so don't end
+    it."""
     return warning(
         taken.kind,
         taken.where,
         taken.text,
-        f"none, where that is the running proxy {settings.identity}: it can't be told while the store does not answer. "
-        f"Else {taken.remedy}",
+        f"none, if that is the running proxy {settings.identity}: this is unknown while the store does not answer. "
+        f"Otherwise {taken.remedy}",
     )
 
 

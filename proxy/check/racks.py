@@ -10,7 +10,7 @@ from proxy.wire.metadata import Broker
 
 
 def check_racks(settings: Settings, brokers: Mapping[int, Broker], fleet_racks: Collection[str] = ()) -> list[Finding]:
-    """`brokers`: the live ones; `fleet_racks`: those that other live proxies serve."""
+    """Check the racks; `brokers` are the live ones, `fleet_racks` the racks that other live proxies serve."""
     racks = sorted({broker.rack for broker in brokers.values() if broker.rack})
     found = []
     rackless = sorted(node for node, broker in brokers.items() if not broker.rack)

@@ -1,4 +1,4 @@
-"""What the first look has reached, for whatever is asked of it afterwards."""
+"""Brokers, store and storage as the first checks have reached them, for later checks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Reached:
     storage: ObjectStorage | None = None
     """Open."""
     ahead_ms: dict[str, int] = field(default_factory=dict)
-    """How far the clocks of others are ahead of this machine's, by the setting that names them."""
+    """How far other clocks are ahead of this machine's, by the setting that names their machine."""
 
     async def close(self) -> None:
         """Let go of all connections."""

@@ -1,4 +1,4 @@
-"""What the proxy's own principal may do at the brokers: docs/security.md names the rights and what each is for."""
+"""The rights of the proxy's own principal at the brokers. docs/security.md names each right and its purpose."""
 
 from __future__ import annotations
 

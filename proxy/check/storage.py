@@ -22,11 +22,11 @@ _MAX_ATTEMPTS = 2
 _REQUEST_TIMEOUT_MS = 4_000
 """A start is more patient; here someone waits."""
 _WHOLE_SECOND_MS = 1_000
-"""As exact as buckets tell when an object was written."""
+"""Precision of the time at which buckets say an object was written."""
 
 
 async def check_storage(settings: Settings) -> tuple[list[Finding], ObjectStorage | None, int]:
-    """And the storage, opened, for the caller to close; and how far its clock is ahead, in ms."""
+    """Return the findings, the opened storage for the caller to close, and how far its clock is ahead, in ms."""
     hurried = settings.storage.model_copy(
         update={
             "max_attempts": min(_MAX_ATTEMPTS, settings.storage.max_attempts),
@@ -36,14 +36,14 @@ async def check_storage(settings: Settings) -> tuple[list[Finding], ObjectStorag
     try:
         storage = open_storage(hurried, settings.storage_class)
     except StorageError as problem:
-        return [_told(settings, problem)], None, 0
+        return [_finding(settings, problem)], None, 0
     try:
         await storage.open()
         text, skew_ms = await _tried_out(storage)
     except BaseException as problem:
         await storage.close()
         if isinstance(problem, StorageError):
-            return [_told(settings, problem)], None, 0
+            return [_finding(settings, problem)], None, 0
         raise
     if skew_ms is None:
         return [error(Kind.STORAGE, _WHERE, text, "see whether its listing is consistent")], storage, 0
@@ -52,7 +52,7 @@ async def check_storage(settings: Settings) -> tuple[list[Finding], ObjectStorag
 
 @contextmanager
 def leaving_no_folders(settings: Settings) -> Iterator[None]:
-    """Folders that a try makes in a directory that is an object storage go again, where nothing came into them."""
+    """Remove the empty folders that a try has made in a directory that is an object storage."""
     url = urlsplit(settings.storage.url)
     made: list[Path] = []
     if url.scheme == "file":
@@ -67,7 +67,7 @@ def leaving_no_folders(settings: Settings) -> Iterator[None]:
                 folder.rmdir()
 
 
-def _told(settings: Settings, problem: StorageError) -> Finding:
+def _finding(settings: Settings, problem: StorageError) -> Finding:
     text = str(problem)
     if text.startswith("diskless.storage.class.name"):
         return from_error(Kind.STORAGE, "", text)
@@ -78,7 +78,7 @@ def _told(settings: Settings, problem: StorageError) -> Finding:
 
 
 async def _tried_out(storage: ObjectStorage) -> tuple[str, int | None]:
-    """What `open` has not tried: listing, and how long it takes. The clock is None if the object is not listed."""
+    """Try what `open` has not tried: listing, and its duration. The clock is None if the object is not listed."""
     key = f"{_FOLDER}{uuid.uuid4().hex}"
     began_ms = _now_ms()
     try:
@@ -92,12 +92,12 @@ async def _tried_out(storage: ObjectStorage) -> tuple[str, int | None]:
     if not modified_ms:
         return "an object that was written is not listed", None
     skew_ms = of_clock(modified_ms[0], began_ms, began_ms + put_ms)
-    told = f"put ({put_ms} ms), get ({get_ms} ms), range, If-None-Match, list and delete work"
-    return told, skew_ms
+    text = f"put ({put_ms} ms), get ({get_ms} ms), range, If-None-Match, list and delete work"
+    return text, skew_ms
 
 
 def of_clock(modified_ms: int, began_ms: int, ended_ms: int) -> int:
-    """How far the storage's clock is ahead at least, if it wrote the object between these times of ours."""
+    """Return how far the storage's clock is ahead at least, if it wrote the object between these two times of ours."""
     if modified_ms > ended_ms:
         return modified_ms - ended_ms
     return min(0, modified_ms + _WHOLE_SECOND_MS - began_ms)

@@ -1,4 +1,4 @@
-"""The coordinator's store: can it be reached, is it fit for commits, may the proxy run what it has to run."""
+"""Checks of the coordinator's store: it is reachable, fit for commits, and lets the proxy run its commands."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ _NEARLY_FULL = 0.9
 
 
 async def check_store(settings: Settings) -> tuple[list[Finding], Redis | None, int]:
-    """And the client, for the caller to close, where the store answers; and how far its clock is ahead, in ms."""
+    """Return the findings, the client for the caller to close (if the store answers), and how far its clock is ahead in
+    ms."""
     client, where = await connect(settings.redis), store_name(settings.redis)
     try:
         try:
@@ -44,7 +45,7 @@ async def check_store(settings: Settings) -> tuple[list[Finding], Redis | None, 
         if not fit.unfit:
             found += [from_error(Kind.STORE, where, one) for one in await layout_problems(client, settings.redis)]
             found.append(await _tried_out(client, settings.redis, where))
-            with suppress(CoordinatorUnavailable):  # that it may not be asked is told already
+            with suppress(CoordinatorUnavailable):  # a missing right is reported already
                 found.append(await _memory(client, where))
     except CoordinatorUnavailable as problem:
         await client.aclose()
@@ -64,7 +65,7 @@ def of_latency(where: str, latency_ms: float) -> Finding:
 
 
 def of_memory(where: str, used: int, maximum: int) -> Finding:
-    """Room for the index; `maximum` is 0 if there is no bound."""
+    """Return the finding about room for the index; `maximum` is 0 if there is no bound."""
     if not maximum:
         return ok(Kind.STORE, where, f"uses {used >> 20:,} MiB, without maxmemory")
     text = f"uses {used >> 20:,} of {maximum >> 20:,} MiB (maxmemory)"
@@ -87,7 +88,7 @@ async def _measured(client: Redis) -> tuple[float, int]:
 
 
 async def _is_readable(client: Redis, settings: Settings) -> bool:
-    """Return whether what is in a store that takes no commits can be looked at all the same."""
+    """Return whether a store that takes no commits can still be read."""
     try:
         await RedisTopicRegistry(client, settings.redis).cluster_id()
     except CoordinatorUnavailable:
@@ -113,5 +114,5 @@ async def _tried_out(client: Redis, settings: config.Redis, where: str) -> Findi
 
 async def _memory(client: Redis, where: str) -> Finding:
     async with store_call(client, "asking for its memory"):
-        told = await client.info("memory")
-    return of_memory(where, int(told.get("used_memory", 0)), int(told.get("maxmemory", 0)))
+        memory = await client.info("memory")
+    return of_memory(where, int(memory.get("used_memory", 0)), int(memory.get("maxmemory", 0)))

@@ -53,7 +53,7 @@ def unfence(
     First try to bring the store's newest data back: then nothing is lost, and the fence falls by itself.
     """
     if every == (shard is not None):
-        fail("say either --shard NUMBER or --all")
+        fail("give either --shard NUMBER or --all")
     verdict = run_command(lambda: _choosable(config, shard))
     if not yes:
         _print(verdict)

@@ -1,4 +1,4 @@
-"""What commands read from the admin port of a proxy that runs, and where it is."""
+"""The admin port of a running proxy, as commands read it, and its address."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ class AdminPortError(Exception):
 
 
 def admin_url(admin: str | None, config: Path | None) -> str:
-    """Where the admin port is that the options name. Raises AdminPortError and ConfigError."""
+    """Return the address of the admin port that the options name. Raises AdminPortError and ConfigError."""
     if admin is not None and config is not None:
-        raise AdminPortError("both --admin and --config are given; say either")
+        raise AdminPortError("both --admin and --config are given; give only one")
     if config is not None:
         from proxy.config import load_settings
 
@@ -101,7 +101,7 @@ class AdminPort:
 
     @contextmanager
     def as_expected(self) -> Iterator[None]:
-        """What is missing or of another kind in an answer that is read within is another release's. AdminPortError."""
+        """Turn missing or unexpected values in an answer, which another release may give, into AdminPortError."""
         try:
             yield
         except (LookupError, TypeError, ValueError, AttributeError) as error:
@@ -115,15 +115,15 @@ class AdminPort:
 
     def _refused(self, error: urllib.error.HTTPError) -> str:
         try:
-            told = json.loads(error.read(_LARGEST_ANSWER_BYTES))["error"]
+            answer = json.loads(error.read(_LARGEST_ANSWER_BYTES))["error"]
         except (ValueError, LookupError, TypeError, OSError):
-            told = None
+            answer = None
         if error.code == 404:
             return (
                 f"{self.url} has no /api: a proxy of an older release, or something else listens there; see the "
                 "proxy's admin.port, and that it is as new as this command"
             )
-        return f"{self.url} answers {error.code}" + (f": {told}" if told else "; see the proxy's log")
+        return f"{self.url} answers {error.code}" + (f": {answer}" if answer else "; see the proxy's log")
 
     def _unreachable(self, error: Exception) -> str:
         reason = getattr(error, "reason", error)

@@ -1,4 +1,4 @@
-"""What commands share: progress on standard error, errors in one line."""
+"""Common parts of the commands: progress on standard error, errors in one line."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def fail(text: str) -> NoReturn:
 
 
 def run_command(work: Callable[[], Coroutine[Any, Any, Answer]]) -> Answer:
-    """Run the work to its end; what is known to go wrong ends the command with one line."""
+    """Run the work to its end; known errors end the command with one line."""
     from proxy.brokers.upstream import BrokerUnreachable
     from proxy.config import ConfigError
     from proxy.coordinator.connect import StoreUnfit
@@ -65,7 +65,7 @@ def run_command(work: Callable[[], Coroutine[Any, Any, Answer]]) -> Answer:
     except known as error:
         fail(str(error))
     except BrokenPipeError:
-        # Whoever read the output has enough of it; the interpreter must not try to write the rest.
+        # The reader of the output has ended; the interpreter must not try to write the rest.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(FAILED) from None
     except OSError as error:
@@ -73,7 +73,7 @@ def run_command(work: Callable[[], Coroutine[Any, Any, Answer]]) -> Answer:
 
 
 def run_with_admin_port(work: Callable[[], Answer]) -> Answer:
-    """As `run_command`, for work that only reads the admin port of a proxy that runs."""
+    """Run work that only reads the admin port of a running proxy, as `run_command` does."""
     from proxy.config import ConfigError
     from proxy.console.admin_port import AdminPortError
 
@@ -85,7 +85,7 @@ def run_with_admin_port(work: Callable[[], Answer]) -> Answer:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """What goes wrong is said once, by the command."""
+    """Suppress the log, because the command itself reports an error once."""
     import structlog
 
     before = structlog.get_config()
@@ -107,11 +107,11 @@ def output() -> Console:
 
 @contextmanager
 def progress(doing: str, unit: str) -> Iterator[Callable[[int], None]]:
-    """Counts what was looked at: drawn again on a terminal, a line every few seconds elsewhere, on standard error."""
+    """Count progress on standard error: redrawn on a terminal, otherwise a line every few seconds."""
     from rich.console import Console
 
     console = Console(stderr=True)
-    count, told = 0, time.monotonic()
+    count, shown_s = 0, time.monotonic()
 
     def show() -> str:
         return f"{doing}: {count:,} {unit}"
@@ -127,11 +127,11 @@ def progress(doing: str, unit: str) -> Iterator[Callable[[int], None]]:
             yield draw
         return
 
-    def tell(more: int) -> None:
-        nonlocal count, told
+    def add(more: int) -> None:
+        nonlocal count, shown_s
         count += more
-        if time.monotonic() - told >= _LINES_SECONDS:
-            told = time.monotonic()
+        if time.monotonic() - shown_s >= _LINES_SECONDS:
+            shown_s = time.monotonic()
             typer.echo(show(), err=True)
 
-    yield tell
+    yield add

@@ -1,7 +1,7 @@
-"""What a source has answered, and how several answers become the client's one.
+"""Answers of the sources, and how several answers become the client's one.
 
 Every partition's answer is a *piece*, encoded for the client's version, with its records by reference. Pieces stand in
-the request's order, and what comes over `max_bytes` in sum is cut as one broker would have done it (KIP-74).
+the request's order, and what exceeds `max_bytes` in sum is cut as one broker would have done it (KIP-74).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from proxy.wire.steps import Steps, in_slices
 DISKLESS: Final = "diskless"
 CLASSIC: Final = "classic"
 _BATCH_HEAD = struct.Struct(">8xi")
-"""Of a record batch: the length of what follows."""
+"""Field of a record batch: the length of the bytes after it."""
 
 
 class Piece(NamedTuple):
@@ -32,7 +32,7 @@ class Piece(NamedTuple):
     record_bytes: int
     encoded: list[Buffer]
     fetched: PartitionFetched | None = None
-    """In place of `encoded`."""
+    """Answer to encode, instead of `encoded`."""
 
 
 def piece_of(fetched: PartitionFetched) -> Piece:
@@ -41,7 +41,7 @@ def piece_of(fetched: PartitionFetched) -> Piece:
 
 
 class Answer(NamedTuple):
-    """What one source answered in one round."""
+    """The answer of one source in one round."""
 
     kind: Kind
     """CLASSIC or DISKLESS."""
@@ -52,11 +52,11 @@ class Answer(NamedTuple):
     pieces: dict[Key, Piece]
     record_bytes: int
     settled: bool
-    """Whether waiting for more is no use: an error, a throttled client, or limits that let no more through."""
+    """True if waiting for more is useless: an error, a throttled client, or limits that let no more through."""
     throttle_ms: int = 0
     error_code: int = NONE
     tail: Buffer = NO_TAGS
-    """What is to stand behind the topics, from v12 on."""
+    """Bytes after the topics, from v12 on."""
     unavailable: bool = False
     """Whether some partitions have KAFKA_STORAGE_ERROR, and the others nothing: later they may have something."""
 
@@ -148,15 +148,16 @@ class _Merged:
 
 
 def empty_response(version: int, throttle_ms: int) -> list[Buffer]:
-    """What a throttled client gets (KIP-219): nothing but the time."""
+    """Return the response for a throttled client (KIP-219): nothing but the time."""
     return merge(version, (), {}, (), throttle_ms)
 
 
 def cut(version: int, keys: Sequence[Key], pieces: dict[Key, Piece], max_bytes: int) -> dict[Key, Piece]:
-    """As many records as `max_bytes` allow in the order of `keys`, which is the request's; the first batch in any case.
+    """Keep as many records as `max_bytes` allows in the order of `keys`, which is the request's; always the first
+    batch.
 
-    What is left for a partition may end within a batch, but the first: so do brokers' answers, and clients leave such a
-    rest alone.
+    A partition's part may end within a batch, except for the first batch. Brokers' answers do the same, and clients
+    ignore such a rest.
     """
     left = max_bytes
     if sum(piece.record_bytes for piece in pieces.values()) <= left:

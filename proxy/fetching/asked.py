@@ -1,4 +1,4 @@
-"""What a Fetch asks for, partition by partition."""
+"""The partitions that a Fetch requests."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class DisklessAsked(NamedTuple):
 
     asked: TopicFetch
     entry: DisklessTopic | None
-    """In the registry; None if nobody here can say whether it is diskless."""
+    """Entry in the registry; None if it is unknown whether the topic is diskless."""
 
 
 class FetchAsked(NamedTuple):
@@ -37,7 +37,8 @@ class FetchAsked(NamedTuple):
 
 
 def each_once(topics: list[TopicFetch]) -> list[TopicFetch]:
-    """Each partition once, as brokers do (`FetchRequest.fetchData`): where it is named first, as it is named last."""
+    """Return each partition once, as brokers do (`FetchRequest.fetchData`): at its first place, with its last
+    values."""
     last = {(asked.topic, partition.index): partition for asked in topics for partition in asked.partitions}
     if len(last) == sum(len(asked.partitions) for asked in topics):
         return topics
@@ -75,7 +76,7 @@ def keys_of(topics: Iterable[TopicFetch]) -> list[Key]:
 
 
 def only(topics: Iterable[TopicFetch], keys: Container[Key]) -> list[TopicFetch]:
-    """Those partitions, in the request's order."""
+    """Return those partitions, in the request's order."""
     picked = []
     for asked in topics:
         partitions = [partition for partition in asked.partitions if (asked.topic, partition.index) in keys]

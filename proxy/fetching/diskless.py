@@ -51,11 +51,11 @@ class DisklessSource:
         """Errors of partitions that are not read."""
         self._asked: list[Key] = []
         self._reads: list[ReadRequest] = []
-        """Of `_asked`, in the request's order."""
+        """Reads of `_asked`, in the request's order."""
 
     @property
     def partitions(self) -> list[tuple[bytes, int]]:
-        """Whose news are to be listened to."""
+        """Return the partitions whose news the Fetch waits for."""
         return [(read.topic_id, read.partition) for read in self._reads]
 
     async def check(self, request: Request) -> None:
@@ -91,7 +91,7 @@ class DisklessSource:
     def _judge_some(
         self, rights: Rights, topic: str | bytes, entry: DisklessTopic | None, partitions: Sequence[PartitionFetch]
     ) -> None:
-        """Divide partitions of a topic into those that are read and those that are refused."""
+        """Divide partitions of a topic into those that are read and those that are rejected."""
         if entry is None:
             # A broker's fetch session that began with a shadow would go on with it, unasked, forever.
             self._refused.update(((topic, one.index), KAFKA_STORAGE_ERROR) for one in partitions)
@@ -172,7 +172,7 @@ class DisklessSource:
         if key in self._too_small and (read.size_bytes or read.more) and not read.error_code:
             return self._refusal(partition, UNKNOWN_SERVER_ERROR, aborted=None)
         if read.error_code:
-            # Beside an error brokers tell neither watermarks nor the log start, OFFSET_OUT_OF_RANGE included.
+            # Next to an error, brokers give neither watermarks nor the log start, OFFSET_OUT_OF_RANGE included.
             return self._refusal(partition, read.error_code, aborted=None)
         records: list[Buffer] = read.records
         fetched = PartitionFetched(

@@ -1,4 +1,4 @@
-"""The last step of a Fetch that the proxy answers: quota, limits, what is counted, and the response itself."""
+"""The last step of a Fetch that the proxy answers: quota, counters, and the response itself."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MS_PER_S = 1000
 
 
 class Filling:
-    """Of one Fetch. `topics` are the request's, each partition once."""
+    """Builds the response of one Fetch. `topics` are the request's, each partition once."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Filling:
         reasons: dict[Key, LeaderReason],
         held: list[ReplicaAnswer],
     ) -> None:
-        """Answer with what the sources had in the last round; `held` is released when the client has taken it."""
+        """Answer with the data of the last round; `held` is released when the client has taken it."""
         merging = self._begin(slot, answers, replies, held)
         if merging is None:
             return
@@ -118,11 +118,11 @@ class Filling:
                 answer.release()
 
         slot.let_go = release
-        told_ms = max((reply.throttle_ms for reply in replies), default=0)
-        if told_ms:
+        throttle_ms = max((reply.throttle_ms for reply in replies), default=0)
+        if throttle_ms:
             # As the replica's broker would do with a connection of the client's own (KIP-219).
-            self._client.mute(told_ms / _MS_PER_S)
-            slot.fill(empty_response(self._version, told_ms))
+            self._client.mute(throttle_ms / _MS_PER_S)
+            slot.fill(empty_response(self._version, throttle_ms))
             return None
         if len(replies) == 1 and not answers and (whole := replies[0].whole(self._version)) is not None:
             self._fill_whole(slot, replies[0], whole)

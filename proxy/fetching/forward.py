@@ -23,9 +23,10 @@ def forward(
     otherwise: LeaderReason | None = None,
     slot: Slot | None = None,
 ) -> None:
-    """All of it is the broker's; `reasons` say why no near replica is read, of other topics it is `otherwise`.
+    """Forward a Fetch that is wholly the broker's; `reasons` say why no near replica is read (`otherwise` for the
+    rest).
 
-    `slot` is the answer's place where one was opened already.
+    `slot` is the answer's place if one was opened already.
     """
     for reason in reasons.values():
         client.context.stats.leader_reads[reason] += 1
@@ -33,8 +34,8 @@ def forward(
     count = count_classic(client, request.client_id, "fetch")
     if reasons or otherwise is not None:
         count = _counting_reasons(client, count, reasons, otherwise)
-    told = address_of(client, request.client_id)
-    streamed = StreamedFetchSlot(client.answers, key, version, correlation_id, told, count)
+    addresses = address_of(client, request.client_id)
+    streamed = StreamedFetchSlot(client.answers, key, version, correlation_id, addresses, count)
     if slot is None:
         client.forward_slot(request, streamed)
     else:

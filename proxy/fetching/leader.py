@@ -1,10 +1,10 @@
-"""The leaders' part of a Fetch: asked of the client's own broker, as the client, without a session.
+"""The leaders' part of a Fetch: requested from the client's own broker, as the client, without a session.
 
-A broker that hangs is waited for as a client of its own would wait. Where others have something for the same Fetch, it
-is for a short time only; its partitions are then answered as those without news. All are there, as Java's consumer
-drops an answer without a session that lacks one; and an error would make clients ask for metadata at every Fetch. Only
-where the client was never told how far a partition goes, it is told to look for the leader: without a high watermark,
-librdkafka takes the partition for read to its end.
+An unresponsive broker is waited for as a client of its own would wait. If other sources have something for the same
+Fetch, the wait is short. The broker's partitions are then answered as partitions without news. All of them are in the
+answer, because Java's consumer drops an answer without a session that lacks one, and an error would make clients
+request metadata at every Fetch. Only if the client has never got a high watermark of a partition, it gets an error that
+makes it look for the leader: without a high watermark, librdkafka believes that the partition is read to its end.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 FIRST_NODE_ENDPOINTS_VERSION = 16
 _SESSION = struct.Struct(">ii")
 _SESSION_AT = 17
-"""Of a request from v7 on: session ID and epoch, behind replica ID, waits and limits, and isolation level."""
+"""Position of session ID and epoch in a request from v7 on, after replica ID, waits and limits, and isolation level."""
 
 
 class LeaderSilence:
-    """Since when a connection's broker owes an answer that nobody waits for any more."""
+    """Time since which a connection's broker owes an answer that nobody waits for any more."""
 
     def __init__(self) -> None:
         self.since_s: float | None = None
@@ -55,19 +55,19 @@ class LeaderSource:
         client: Client,
         request: Request,
         parsed: FetchRequest,
-        told: Callable[[str | bytes, int, int, int], None],
-        last_told: Callable[[str | bytes, int], Ends | None],
+        record: Callable[[str | bytes, int, int, int], None],
+        last_recorded: Callable[[str | bytes, int], Ends | None],
         silence: LeaderSilence,
         hold: Callable[[ReplicaAnswer], None],
     ) -> None:
-        """`parsed` names the rack that brokers may redirect to (KIP-392), or none.
+        """Take `parsed`, which names the rack that brokers may redirect to (KIP-392), or none.
 
-        `told` hears of high watermarks and last stable offsets, `last_told` knows them; `silence` is the connection's;
-        `hold` is told of each answer that takes memory.
+        `record` is called with high watermarks and last stable offsets, and `last_recorded` returns them. `silence` is
+        the connection's. `hold` is called with each answer that takes memory.
         """
         self._hold = hold
-        self._told = told
-        self._last_told = last_told
+        self._record = record
+        self._last_recorded = last_recorded
         self._silence = silence
         self._client = client
         self._request = request
@@ -109,7 +109,7 @@ class LeaderSource:
             for partition in partitions:
                 size += partition.record_bytes
                 settled = settled or partition.error_code != NONE
-                self._told(topic, partition.index, partition.high_watermark, partition.last_stable_offset)
+                self._record(topic, partition.index, partition.high_watermark, partition.last_stable_offset)
                 pieces[topic, partition.index] = Piece(
                     partition.error_code, partition.record_bytes, [walk.body[partition.start : partition.end]]
                 )
@@ -149,14 +149,14 @@ class LeaderSource:
 
     def _no_news(self, topic: str | bytes, partition: int) -> Piece:
         aborted = () if self._parsed.isolation_level else None
-        ends = self._last_told(topic, partition)
+        ends = self._last_recorded(topic, partition)
         if ends is None:
             return piece_of(PartitionFetched(partition, NOT_LEADER_OR_FOLLOWER, -1, -1, -1, (), 0, aborted))
         return piece_of(PartitionFetched(partition, NONE, *ends, -1, (), 0, aborted))
 
 
 def without_session(request: Request, parsed: FetchRequest) -> Request:
-    """Return the request of a client that is not to get a session of the broker's; the same where it wants none."""
+    """Return the request of a client without a session of the broker's; the same request if it wants none."""
     if parsed.version < FIRST_SESSION or (parsed.session_id == 0 and parsed.session_epoch == NO_SESSION):
         return request
     at = _SESSION_AT if parsed.version < FIRST_REPLICA_TAG else _SESSION_AT - INT32.size

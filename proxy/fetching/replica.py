@@ -1,9 +1,9 @@
-"""A near replica as a source: asked on a connection of the proxy's own, as the leader would be (KIP-392).
+"""A near replica as a source: read on a connection of the proxy's own, in the same way as the leader (KIP-392).
 
-Topics are asked for by their IDs, so older versions are asked as v13 and answered down: a replica that has not heard
-yet that a topic was deleted and made again is not to answer from the old one. What the leader would not say never gets
-to the client: an error, a redirect, a tagged field or a missing partition is *absorbed*: the leader is to be asked for
-that partition.
+Topics are requested by their IDs, so older versions are requested as v13 and the answer is lowered. A replica that has
+not heard yet that a topic was deleted and recreated must not answer from the old one. Anything that the leader would
+not say never gets to the client: an error, a redirect, a tagged field or a missing partition is *absorbed*, and the
+leader is asked for that partition.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ _BLAMELESS = frozenset(
         OFFSET_NOT_AVAILABLE,
     }
 )
-"""Told by what this client asked for (offset, epoch, limits), or soon over: the replica is good for others. NONE is an
-answer with a redirect or tagged fields, as for the last fetched epoch that a client may name."""
+"""Errors that depend on this client's request (offset, epoch, limits) or are soon over: the replica is good for others.
+NONE is an answer with a redirect or tagged fields, for example for the last fetched epoch that a client may name."""
 _STALE = frozenset(
     {
         UNKNOWN_TOPIC_OR_PARTITION,
@@ -82,11 +82,11 @@ _STALE = frozenset(
         INCONSISTENT_TOPIC_ID,
     }
 )
-"""What is known of the topic may be old."""
+"""Errors after which the cached knowledge of the topic may be old."""
 
 
 class ReplicaReply(NamedTuple):
-    """What a replica answered in one round. Of what is absorbed nothing is counted."""
+    """The answer of a replica in one round. Absorbed partitions are not counted."""
 
     serving: str
     absorbed: dict[Key, LeaderReason]
@@ -94,15 +94,15 @@ class ReplicaReply(NamedTuple):
     by_topic: list[tuple[str | bytes, int]]
     """Record bytes of each topic."""
     walk: FetchWalk | None = None
-    """None if there is no answer; its topics are called as the client calls them."""
+    """Parsed answer; None if there is none. Its topics are named as the client names them."""
     raised: dict[Key, Ends] | None = None
-    """To be told in place of the replica's own."""
+    """Offsets for the client instead of the replica's own."""
     throttle_ms: int = 0
     fenced: frozenset[Key] = NOTHING
     """Partitions that are answered with FENCED_LEADER_EPOCH."""
 
     def whole(self, version: int) -> list[Buffer] | None:
-        """Return the response as a client of that version is to get it; None if it must be put together again."""
+        """Return the response for a client of that version; None if it must be put together again."""
         walk = self.walk
         if walk is None or self.absorbed or self.raised or self.fenced:
             return None
@@ -127,7 +127,8 @@ class ReplicaReply(NamedTuple):
 
 
 def _untagged(topic_id: bytes, partitions: list[PartitionFetch]) -> TopicFetch:
-    """Without the client's tagged fields: consumers need none, and brokers end connections over unreadable ones."""
+    """Return the partitions without the client's tagged fields: consumers need none, and unreadable ones end
+    connections."""
     if any(partition.tagged is not NO_TAGS for partition in partitions):
         partitions = [partition._replace(tagged=NO_TAGS) for partition in partitions]
     return TopicFetch(topic_id, partitions)
@@ -136,8 +137,8 @@ def _untagged(topic_id: bytes, partitions: list[PartitionFetch]) -> TopicFetch:
 class ReplicaSource:
     """One broker of the proxy's rack, for one Fetch.
 
-    `known` is what the choice of replicas was made from, by topic as the client names it; `hold` is told of each answer
-    that takes memory.
+    `known` has the topics from which replicas were chosen, by the client's name of them. `hold` is called with each
+    answer that takes memory.
     """
 
     def __init__(
@@ -164,7 +165,7 @@ class ReplicaSource:
         self._grace_s = self._context.settings.fetch.replica_grace_ms / 1000
 
     async def ask(self, topics: list[TopicFetch], *, wait_ms: int, min_bytes: int, max_bytes: int) -> ReplicaReply:
-        """Ask once; never raises for what the replica does or does not do."""
+        """Send one request; never raises because of anything that the replica does."""
         called: dict[str | bytes, str | bytes] = {self._known[asked.topic].topic_id: asked.topic for asked in topics}
         body = build_fetch_request(
             FetchRequest(
@@ -206,7 +207,7 @@ class ReplicaSource:
 
     def _look_through(self, topics: list[TopicFetch], walk: FetchWalk) -> ReplicaReply:
         absorbed, raised, by_topic = dict[Key, LeaderReason](), dict[Key, Ends](), []
-        told, record_bytes, count, fenced = self._watermarks.told, 0, 0, set[Key]()
+        record, record_bytes, count, fenced = self._watermarks.record, 0, 0, set[Key]()
         # Of a client that asks by name the epoch may be that of a topic made again, of which the replica has not heard.
         fence_stands = self._parsed.version >= LOWERED_FROM or self._leader not in self._context.cluster.view.brokers
         for topic, partitions in walk.topics:
@@ -223,7 +224,7 @@ class ReplicaSource:
                 if error_code or not plain or state is None:
                     absorbed[topic, index] = self._absorb(topic, index, error_code)
                     continue
-                best = told(topic_id, index, state.leader_epoch, high_watermark, last_stable)
+                best = record(topic_id, index, state.leader_epoch, high_watermark, last_stable)
                 if best != (high_watermark, last_stable):
                     raised[topic, index] = best
                 of_topic += size
@@ -255,7 +256,8 @@ class ReplicaSource:
             self._context.shunned.shun(self._broker, known.name, partition, slow=slow)
 
     def _refuse(self, topic: str | bytes) -> None:
-        """The proxy may not read a topic that its client may read, or, where they are the same to brokers, neither."""
+        """Note that the proxy may not read a topic that its client may read or, if brokers see one principal, that
+        neither may."""
         known, settings = self._known.get(topic), self._context.settings
         if known is None:
             return

@@ -2,12 +2,12 @@
 
 A single classic source gets the client's own `max_wait`, `min_bytes` and limits: one long poll. Several sources are
 asked at the same time, in rounds: at first without waiting, then for 5 ms, 10 ms and so on up to `fetch.mixed_wait_ms`
-(at once for so long, where the last Fetch got nothing), until `min_bytes` are there, or as much as the limits let
-through, something fails, or time is up. A partition that a replica can't answer is the leader's for the rest of the
-Fetch, and the leader is asked for it in the same round.
+(right away for that long, if the last Fetch got nothing). The rounds end when `min_bytes` or as much as the limits
+allow are there, when something fails, or when time is up. A partition that a replica can't answer is the leader's for
+the rest of the Fetch, and the leader is asked for it in the same round.
 
-Where diskless partitions can't be read just now (KAFKA_STORAGE_ERROR), a Fetch that has nothing goes on for a short
-time, in which they are tried again and the others may have news.
+If diskless partitions can't be read at the moment (KAFKA_STORAGE_ERROR), a Fetch that has nothing continues for a short
+time, in which they are retried and other partitions may have news.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ if TYPE_CHECKING:
 
 _FIRST_WAIT_S = 0.005
 _UNAVAILABLE_WAIT_S = 0.25
-"""Before KAFKA_STORAGE_ERROR is answered, as far as the client waits: Java's consumer asks again at once, and would ask
-a thousand times a second while the coordinator refuses connections."""
+"""Time before KAFKA_STORAGE_ERROR is answered, as far as the client waits. Java's consumer retries at once, and would
+do so a thousand times a second while the coordinator refuses connections."""
 _DISKLESS = "diskless"
 _LEADER = "leader"
-"""Sources beside replicas, which are called by their node ID."""
+"""Names of the sources other than replicas, which go by their node ID."""
 
 
 class Fetching:
@@ -72,8 +72,8 @@ class Fetching:
             client,
             request,
             parsed,
-            self._leader_told,
-            self._last_told,
+            self._note_leader_ends,
+            self._last_recorded,
             self._router.leader_silence,
             self._held.append,
         )
@@ -175,10 +175,10 @@ class Fetching:
     async def _ask_all(
         self, ends_s: float, left_s: float, *, alone: bool, trust_ends: bool
     ) -> tuple[list[Answer], list[ReplicaReply]]:
-        """One round: every source once. Raises BrokerUnreachable and ProtocolError.
+        """Ask every source once. Raises BrokerUnreachable and ProtocolError.
 
-        The half, diskless or classic, that the request names first has the first call on the bytes, so that neither
-        starves where the client rotates its partitions.
+        The half (diskless or classic) that the request names first has the first call on the bytes, so that neither
+        starves if the client rotates its partitions.
         """
         diskless: Answer | None = None
         size = 0
@@ -242,8 +242,8 @@ class Fetching:
             )
         return source
 
-    def _leader_told(self, topic: str | bytes, partition: int, high_watermark: int, last_stable: int) -> None:
-        """No replica is to tell less later; beside an error there is none."""
+    def _note_leader_ends(self, topic: str | bytes, partition: int, high_watermark: int, last_stable: int) -> None:
+        """Record the leader's high watermark so that no replica answer goes below it. An error comes without one."""
         known = self._known.get(topic)
         state = known.partitions.get(partition) if known is not None else None
         if known is None or state is None:
@@ -252,9 +252,9 @@ class Fetching:
         if high_watermark < 0:
             watermarks.forget(known.topic_id, partition)
         else:
-            watermarks.told(known.topic_id, partition, state.leader_epoch, high_watermark, last_stable)
+            watermarks.record(known.topic_id, partition, state.leader_epoch, high_watermark, last_stable)
 
-    def _last_told(self, topic: str | bytes, partition: int) -> Ends | None:
+    def _last_recorded(self, topic: str | bytes, partition: int) -> Ends | None:
         known = self._known.get(topic)
         return None if known is None else self._router.watermarks.last(known.topic_id, partition)
 
@@ -268,9 +268,9 @@ class Fetching:
         self._near = {broker: topics for broker, topics in near.items() if topics}
 
     async def _wait(self, news: asyncio.Event | None, due_s: float, ends_s: float) -> None:
-        """For news of the diskless half; where brokers are asked too, no longer than to the end of the round.
+        """Wait for news of the diskless half; if brokers are asked too, no longer than to the end of the round.
 
-        Brokers wait for us, except for those that had something, too little, and so answered at once.
+        Brokers have waited themselves, except for brokers that had too little and so answered at once.
         """
         until_s = due_s if not (self._near or self._leader_topics) else min(due_s, ends_s)
         wait_s = until_s - self._context.now()
@@ -315,7 +315,7 @@ def _in_steps(
 
 
 def _finish(steps: Steps[None]) -> None:
-    """Do work that must be done, and for which nobody waits, in steps of the loop of its own."""
+    """Do work that must be done, and that nobody waits for, in steps of its own on the loop."""
     try:
         next(steps)
     except StopIteration:
@@ -326,7 +326,7 @@ def _finish(steps: Steps[None]) -> None:
 async def _all(
     asked: list[Coroutine[Any, Any, Answer | ReplicaReply]],
 ) -> list[Answer | ReplicaReply]:
-    """All results; where one raises, its exception, when all have ended."""
+    """Return all results. If one raises, raise its exception when all have ended."""
     if len(asked) <= 1:
         return [await one for one in asked]
     results = await asyncio.gather(*asked, return_exceptions=True)

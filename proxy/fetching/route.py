@@ -1,8 +1,8 @@
-"""Where each classic partition of a Fetch on a foreign listener is read from: a near replica, or the leader.
+"""The source of each classic partition of a Fetch on a foreign listener: a near replica, or the leader.
 
-A client asks for the same partitions again and again, so the choices are remembered with its connection: those of a
-topic until something else is known of it, all of them until the near brokers, those shunned, those behind, or the
-topics to be read from their leaders are others.
+A client requests the same partitions again and again, so the choices are cached with its connection. The choices of a
+topic hold until its knowledge changes. All choices hold until there is a change of the near brokers, the shunned ones,
+those behind, or the topics that are read from their leaders.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ _MAX_TOPICS = 10_000
 _NOT_KNOWN = Choice(None, LeaderReason.NOT_KNOWN)
 _BY_SETTING = Choice(None, LeaderReason.BY_SETTING)
 _RIGHTS_WAIT_S = 1.0
-"""For the client's own broker, which says what the client may read; later the Fetch itself goes there."""
+"""Longest wait for the client's own broker to say what the client may read. After it, the Fetch itself goes there."""
 _RIGHTS_AGAIN_S = 5.0
-"""After a broker did not say it; for so long no Fetch waits for that."""
+"""Time after a missing answer in which no Fetch waits for it."""
 
 
 class Route(NamedTuple):
-    """Which topics and partitions go where; each is in the request's order, and no partition there twice."""
+    """The topics and partitions of each source, in the request's order, with no partition twice."""
 
     near: dict[int, list[TopicFetch]]
-    """By the broker that has the replica."""
+    """Topics by the broker that has the replica."""
     leader: list[TopicFetch]
     reasons: dict[Key, LeaderReason]
-    """Of those that go to the leader."""
+    """Reasons of the partitions that go to the leader."""
     known: dict[str | bytes, ClassicTopic]
-    """What the choices were made from."""
+    """Topics on which the choices are based."""
 
 
 NOWHERE_NEAR = Route({}, [], {}, {})
@@ -59,7 +59,7 @@ class _TopicChoices(NamedTuple):
 
 
 class Router:
-    """Chooses for one connection, and remembers what its client was told of high watermarks."""
+    """Chooses for one connection, and caches the high watermarks that its client got."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -77,7 +77,7 @@ class Router:
         return not self._unknown(topics) and not self._unasked(topics)
 
     async def learn(self, request: Request, topics: list[TopicFetch]) -> None:
-        """Ask for what is not known of the topics, and whether the client may read them; for a bounded time.
+        """Ask for missing knowledge of the topics, and whether the client may read them, for a bounded time.
 
         Raises BrokerUnreachable and ProtocolError.
         """
@@ -93,7 +93,7 @@ class Router:
                     self._rights_again_s = float("-inf")
 
     def route(self, topics: list[TopicFetch], client_id: str | None) -> Route:
-        """By what is known now."""
+        """Choose a replica for each partition from cached metadata; no I/O."""
         self._forget_old()
         near, reasons = dict[int, set[Key]](), dict[Key, LeaderReason]()
         known_topics = dict[str | bytes, ClassicTopic]()
@@ -124,7 +124,7 @@ class Router:
         return [asked.topic for asked in topics if topic_of(asked.topic) is None]
 
     def _unasked(self, topics: list[TopicFetch]) -> dict[str, bytes]:
-        """Where all are the same principal to the brokers, nobody is asked."""
+        """Return the topics whose rights are unknown; none if all clients are the same principal to the brokers."""
         if not self._context.settings.brokers.with_sasl or self._context.now() < self._rights_again_s:
             return {}
         found = (self._context.replicas.topic(asked.topic) for asked in topics)
@@ -184,8 +184,8 @@ def router_of(client: Client) -> Router:
 def is_routed(client: Client, parsed: FetchRequest) -> bool:
     """Whether classic partitions of this Fetch may be read from near replicas instead of the client's own broker.
 
-    Not where that is near, or the proxy's rack has no broker at all; nor where the client names its rack and the
-    brokers redirect it (KIP-392 as it is), nor where it says that it is a replica itself.
+    It may not if that broker is near, or if the proxy's rack has no broker at all. It may not if the client names its
+    rack and the brokers redirect it (plain KIP-392), or if the client says that it is a replica itself.
     """
     context = client.context
     if not context.settings.fetch.read_near_replicas or not context.near_brokers.is_foreign(client.session.node_id):

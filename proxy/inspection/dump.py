@@ -24,7 +24,7 @@ from proxy.records.batches import (
 from proxy.storage import ObjectStorage
 
 WINDOW_BYTES = 4_194_304
-"""Of one read; a larger batch is read whole."""
+"""Bytes of one read; a larger batch is read whole."""
 _LENGTH = Struct(">8xi")
 
 
@@ -42,7 +42,7 @@ class LocalFile:
     path: Path
 
     async def read(self, start: int, end: int) -> bytes:
-        """As `Source.read`."""
+        """Read bytes of the file, as `Source.read`."""
         with self.path.open("rb") as file:
             file.seek(start)
             return file.read(end - start)
@@ -56,7 +56,7 @@ class StoredSegment:
     key: str
 
     async def read(self, start: int, end: int) -> bytes | bytearray:
-        """As `Source.read`."""
+        """Read bytes of the object, as `Source.read`."""
         return await self.storage.fetch(self.key, start, end)
 
 
@@ -68,7 +68,7 @@ class DumpedBatch:
     header: BatchHeader
     data: memoryview
     base_offset: int
-    """As stored: 0 in segments, whose offsets the coordinator keeps; the true one in merged objects."""
+    """Offset as stored: 0 in segments, whose offsets the coordinator keeps; the true one in merged objects."""
     is_valid: bool
     """Whether its CRC is right."""
     has_offset: bool
@@ -76,17 +76,17 @@ class DumpedBatch:
 
     @property
     def last_sequence(self) -> int:
-        """Of its last record; -1 where the producer is not idempotent."""
+        """Return the sequence of its last record; -1 if the producer is not idempotent."""
         if self.header.base_sequence < 0:
             return -1
         return (self.header.base_sequence + self.header.last_offset_delta) & LAST_SEQUENCE
 
 
 async def dumped_batches(source: Source) -> AsyncIterator[DumpedBatch]:
-    """All batches in their order.
+    """Yield all batches in their order.
 
-    Raises SegmentError where the bytes begin as no segment does, and RecordsError, which says where, at the first bytes
-    that are no whole batch.
+    Raises SegmentError if the bytes do not begin as a segment does, and RecordsError, with the position, at the first
+    bytes that are not a whole batch.
     """
     window = _Window(source)
     preamble = await window.bytes(0, SEGMENT_OVERHEAD_BYTES)

@@ -13,7 +13,7 @@ from proxy.records.batches import MAGIC
 from proxy.records.compression import NAMES
 
 _UNUSED = "unused"
-"""Of a batch that no index row points to."""
+"""Owner of a batch that no index row points to."""
 
 
 def batch_line(batch: DumpedBatch, base_offset: int, owner: Extent | None, known: bool) -> str:
@@ -123,7 +123,7 @@ def _text(data: bytes | None) -> str:
 
 
 def _bytes(name: str, data: bytes | None) -> dict[str, str | None]:
-    """Text where it is UTF-8, else Base64 under another name."""
+    """Return text if it is UTF-8, else Base64 under another name."""
     if data is None:
         return {name: None}
     try:

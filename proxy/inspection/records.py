@@ -15,7 +15,7 @@ from proxy.records import compression
 from proxy.records.batches import HEADER_BYTES, BatchHeader, RecordsError
 
 MAX_UNCOMPRESSED_BYTES = 268_435_456
-"""Of one batch: what a few bytes claim to hold is not believed without bound."""
+"""Maximum decompressed size of one batch, because a few bytes can claim to hold any amount."""
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
@@ -26,7 +26,7 @@ class Record(NamedTuple):
     offset_delta: int
     """From the batch's base offset."""
     timestamp_ms: int
-    """The batch's maximum where the batch is of LogAppendTime."""
+    """Time of the record; the batch's maximum if the batch is of LogAppendTime."""
     key: bytes | None
     value: bytes | None
     headers: Headers
@@ -35,9 +35,9 @@ class Record(NamedTuple):
 def read_records(
     batch: memoryview, header: BatchHeader, *, header_key_errors: str = "backslashreplace"
 ) -> Iterator[Record]:
-    """The records of a whole batch in their order. Raises RecordsError where the bytes are not what the header says.
+    """Yield the records of a whole batch in their order. Raises RecordsError if the bytes do not match the header.
 
-    `header_key_errors`: what becomes of header keys that are not UTF-8, as `bytes.decode` has it.
+    `header_key_errors` is the treatment of header keys that are not UTF-8, as in `bytes.decode`.
     """
     try:
         data = memoryview(
@@ -58,7 +58,7 @@ def read_records(
 
 
 def _record(data: memoryview, at: int, header: BatchHeader, header_key_errors: str) -> Record:
-    """Return the record that begins behind its length and ends with `data`."""
+    """Return the record that begins after its length and ends with `data`."""
     at += 1  # attributes, all unused
     timestamp_delta, at = _varint(data, at)
     offset_delta, at = _varint(data, at)
@@ -90,7 +90,7 @@ def _bytes(data: memoryview, at: int) -> tuple[bytes | None, int]:
 
 
 def _varint(data: memoryview, at: int) -> tuple[int, int]:
-    """Return a signed varint and where it ends."""
+    """Return a signed varint and the position after it."""
     try:
         return read_varint(data, at)
     except IndexError:

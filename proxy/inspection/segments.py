@@ -1,4 +1,4 @@
-"""Whose bytes lie in a WAL segment: the object itself does not say, the coordinator's index does."""
+"""The owners of the bytes in a WAL segment: the object itself does not name them, the coordinator's index does."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Extent(NamedTuple):
     base_offset: int
     last_offset: int
     position: int
-    """Of its first byte in the object."""
+    """Position of its first byte in the object."""
     length: int
 
 
@@ -29,16 +29,16 @@ class SegmentFigures(NamedTuple):
 
     segment: bytes
     size_bytes: int | None
-    """None if there is no such object."""
+    """Size of the object; None if there is no such object."""
     used_bytes: int
-    """By rows of all topics."""
+    """Bytes used by rows of all topics."""
     rows: int
     extents: tuple[Extent, ...]
-    """By position; those of the topics that were looked at."""
+    """Extents of the topics that were looked at, by position."""
 
     @property
     def dead_bytes(self) -> int | None:
-        """What nothing uses."""
+        """Return the bytes that nothing uses."""
         if self.size_bytes is None:
             return None
         return max(0, self.size_bytes - SEGMENT_OVERHEAD_BYTES - self.used_bytes)

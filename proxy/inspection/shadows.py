@@ -1,4 +1,5 @@
-"""What the brokers know of topics: classic ones, shadows, and records in shadows' logs that nobody will get."""
+"""The brokers' view of topics: classic ones, placeholder topics, and stray records in the logs of placeholder
+topics."""
 
 from __future__ import annotations
 
@@ -19,12 +20,12 @@ PRESENT, MISSING, UNKNOWN = "present", "missing", "unknown"
 
 @dataclass(frozen=True, slots=True)
 class BrokersView:
-    """What brokers told of diskless topics."""
+    """The brokers' answers about diskless topics."""
 
     present: frozenset[bytes] = frozenset()
     denied: frozenset[bytes] = frozenset()
     stray_records: Mapping[str, int] = field(default_factory=dict)
-    """By topic; only where there are some."""
+    """Number of stray records by topic, for topics that have some."""
     failure: str | None = None
     """Why they could not be asked, or not be asked all."""
 
@@ -46,7 +47,7 @@ async def all_topics(settings: Settings) -> dict[str, tuple[bytes, int]]:
 
 
 async def look_at_shadows(settings: Settings, topics: Sequence[DisklessTopic]) -> BrokersView:
-    """Shadows, and stray records in them; where brokers can't be reached, why."""
+    """Return placeholder topics, and stray records in them; if brokers can't be reached, the reason."""
     topic_ids = [topic.topic_id for topic in topics if any(topic.topic_id)]
     present: set[bytes] = set()
     denied: set[bytes] = set()

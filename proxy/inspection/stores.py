@@ -22,16 +22,16 @@ from proxy.storage import ObjectStorage, open_storage
 
 SEGMENTS_PER_STEP = 1_000
 Progress = Callable[[int], None]
-"""Is told of so many more rows or objects that were looked at."""
+"""Called with the number of further rows or objects that were looked at."""
 
 
 class InspectionError(Exception):
-    """What was asked for can't be told; one line with the cause and the next step."""
+    """The request can't be answered; one line with the cause and the next step."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stores:
-    """What a proxy with these settings would work with."""
+    """The store and storage that a proxy with these settings would use."""
 
     settings: Settings
     topics: tuple[DisklessTopic, ...]
@@ -40,9 +40,9 @@ class Stores:
     storage: ObjectStorage
 
     def named(self, names: list[str]) -> list[DisklessTopic]:
-        """Return the topics of these names; all where there are none.
+        """Return the topics of these names; all if there are no names.
 
-        Raises InspectionError for one that is not diskless.
+        Raises InspectionError for a topic that is not diskless.
         """
         by_name = {topic.name: topic for topic in self.topics}
         for name in names:
@@ -56,9 +56,9 @@ class Stores:
 
 @asynccontextmanager
 async def open_stores(settings: Settings, *, of_one_deployment: bool = False) -> AsyncIterator[Stores]:
-    """Raises StorageError if storage can't be used, and CoordinatorUnavailable if the store does not answer.
+    """Open the stores. Raises StorageError if storage can't be used, and CoordinatorUnavailable if the store is silent.
 
-    Raises StoreUnfit if the store is of a layout that this release does not know and, `of_one_deployment`, where the
+    Raises StoreUnfit if the store has a layout that this release does not know and, with `of_one_deployment`, if the
     two don't belong together.
     """
     storage = open_storage(settings.storage, settings.storage_class)
@@ -99,9 +99,9 @@ async def opened(storage: ObjectStorage) -> AsyncIterator[ObjectStorage]:
 
 
 async def rows_of(coordinator: Coordinator, topic: DisklessTopic, partition: int) -> AsyncIterator[tuple[Row, ...]]:
-    """All rows of a log, a bounded number at a time, from the log start on; none where the log does not live.
+    """Yield all rows of a log from its start on, a bounded number at a time; none if the log does not exist.
 
-    Rows that come or go meanwhile may be among them or not. Raises InspectionError where the log's shard is fenced.
+    Rows that come or go meanwhile may or may not be among them. Raises InspectionError if the log's shard is fenced.
     """
     offset = 0
     while True:
@@ -130,9 +130,9 @@ async def object_sizes(storage: ObjectStorage, progress: Progress) -> dict[bytes
 
 
 async def object_size(storage: ObjectStorage, key: str) -> int:
-    """Bytes of one object, by reading no more than one of them where it may. Raises ObjectMissing."""
+    """Return the size of one object, reading only one byte at a time if it may. Raises ObjectMissing."""
     size, step = 0, 1 << 30
-    # No operation of the interface tells it: where the object ends is felt for, in halves of a gigabyte.
+    # The interface has no operation for the size: search for the object's end, in halves from a gigabyte on.
     while step:
         if await storage.fetch(key, size + step - 1, size + step):
             size += step

@@ -1,13 +1,13 @@
 """Figures of diskless topics: offsets, and the bytes that their records take up in object storage.
 
-Four sizes of a topic:
+A topic has four sizes:
 
-- *live*: what the index rows of its partitions point to;
+- *live*: the bytes that the index rows of its partitions point to;
 - *shared*: the part of it in objects that hold live bytes of other topics too, so that the topic's retention or
-  deletion alone does not give them back;
+  deletion alone does not free them;
 - *total*: the whole size of all objects that hold live bytes of the topic;
-- *used*: what rows of any topic use of these. The rest of the total is dead: left by records that were deleted,
-  whosesoever they were (an object does not say), and given back with the last live byte.
+- *used*: the bytes that rows of any topic use of these. The rest of the total is dead: left by deleted records of
+  any topic (an object does not say which), and freed with the last live byte.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class PartitionFigures(NamedTuple):
     live_bytes: int
     shared_bytes: int
     objects: int
-    """That hold live bytes of the partition."""
+    """Number of objects that hold live bytes of the partition."""
 
 
 class TopicFigures(NamedTuple):
@@ -44,7 +44,7 @@ class TopicFigures(NamedTuple):
     topic: DisklessTopic
     partitions: tuple[PartitionFigures, ...]
     rows_read: bool
-    """Whether the index was read, for what is told of objects."""
+    """True if the index was read, which the figures about objects need."""
     objects: int
     total_bytes: int | None
     """None if the sizes of objects were not asked for."""
@@ -54,22 +54,22 @@ class TopicFigures(NamedTuple):
 
     @property
     def live_bytes(self) -> int:
-        """Of all partitions."""
+        """Return the live bytes of all partitions."""
         return sum(partition.live_bytes for partition in self.partitions)
 
     @property
     def shared_bytes(self) -> int:
-        """Of all partitions."""
+        """Return the shared bytes of all partitions."""
         return sum(partition.shared_bytes for partition in self.partitions)
 
 
 async def topic_figures(
     stores: Stores, topic: DisklessTopic, sizes: Mapping[bytes, int] | None, progress: Progress, *, read_rows: bool
 ) -> TopicFigures:
-    """Raises CoordinatorUnavailable and StorageError. Holds some 200 bytes of memory for each row of the topic.
+    """Return the figures of a topic. Takes some 200 bytes of memory for each row of the topic.
 
-    `sizes`: of all objects, as listed a moment ago; None leaves the total out. `read_rows`: False leaves out all that
-    is told of objects.
+    `sizes` has the sizes of all objects, as just listed; None leaves the total out. `read_rows` False leaves out all
+    figures about objects. Raises CoordinatorUnavailable and StorageError.
     """
     logs: list[LogDescription | None] = []
     if any(topic.topic_id):
@@ -108,7 +108,7 @@ async def topic_figures(
 
 
 def dead_bytes(figures: TopicFigures) -> int | None:
-    """What nothing uses in the topic's objects; None if their sizes were not asked for."""
+    """Return the unused bytes of the topic's objects; None if their sizes were not requested."""
     if figures.total_bytes is None:
         return None
     present = figures.objects - len(figures.missing)

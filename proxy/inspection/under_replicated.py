@@ -1,8 +1,9 @@
-"""Partitions that have fewer replicas than they should: what is remembered of them, and what the brokers tell.
+"""Partitions with fewer replicas than they should have, from the proxies' records and the brokers' answers.
 
-Two things that look alike are told apart. *Pending*: a topic was made while brokers were missing, and a proxy gives it
-the rest (`proxy/replication`). *Out of sync*: a replica is there and lags, or its broker is down; that is what
-`kafka-topics --under-replicated-partitions` lists, and the brokers mend it themselves. A partition may be both.
+Two similar states are distinguished. *Pending*: a topic was created while brokers were missing, and a proxy adds the
+missing replicas (`proxy/creation/replication`). *Out of sync*: a replica exists and lags, or its broker is down.
+`kafka-topics --under-replicated-partitions` lists the latter, and the brokers fix it themselves. A partition may be in
+both states.
 """
 
 from __future__ import annotations
@@ -47,13 +48,13 @@ class ShortPartition(NamedTuple):
     replicas: tuple[int, ...]
     in_sync: tuple[int, ...]
     wanted: int | None
-    """How many replicas it is to have, where it is pending; else None."""
+    """Number of replicas it is to have, if it is pending; else None."""
     missing: int
-    """That it lacks, or that are not in sync."""
+    """Number of replicas that it lacks, or that are not in sync."""
     pending_since: str | None
-    """ISO 8601, where it is pending; else None: the brokers don't tell."""
+    """Time in ISO 8601 since which it is pending; else None, because the brokers don't report a time."""
     why: tuple[str, ...]
-    """In the words of docs/operations.md: why it is pending, if it is, then OUT_OF_SYNC, if it is."""
+    """Reasons in the words of docs/operations.md: why it is pending, if it is, then OUT_OF_SYNC, if it is."""
 
     @property
     def pending(self) -> bool:
@@ -80,9 +81,9 @@ async def under_replicated(settings: Settings) -> list[ShortPartition]:
 
 
 async def accept_replicas(settings: Settings, names: Sequence[str]) -> None:
-    """Be content with the replicas that these topics have: what was wished for them is forgotten.
+    """Accept the replicas that these topics have: the proxies forget the missing ones.
 
-    Raises InspectionError where one is not pending, and then forgets nothing; BrokerUnreachable and
+    Raises InspectionError if one topic is not pending, and then forgets nothing; BrokerUnreachable and
     CoordinatorUnavailable.
     """
     async with _opened(settings) as (_, pending):
@@ -117,7 +118,7 @@ async def _hidden(service: ServiceConnection, wishes: Sequence[Pending], known: 
 
 
 def _names_and_ids(keys: Sequence[str | bytes]) -> Iterator[list[str | bytes]]:
-    """Apart: brokers take no notice of names beside IDs."""
+    """Yield names and IDs apart, because brokers ignore names in a request with IDs."""
     for kind in (str, bytes):
         if some := [key for key in keys if isinstance(key, kind)]:
             yield some
@@ -129,9 +130,9 @@ def short_partitions(
     diskless: set[str],
     hidden: Collection[str | bytes] = (),
 ) -> Iterator[ShortPartition]:
-    """Those of the topics; `diskless`: names of diskless topics.
+    """Yield the short partitions of the topics; `diskless` has names of diskless topics.
 
-    `hidden`: IDs, and names of intents, of topics that the brokers don't show.
+    `hidden` has IDs, and names of intents, of topics that the brokers don't show.
     """
     by_topic: dict[str | bytes, list[Pending]] = {}
     for wish in wishes:

@@ -1,1 +1,1 @@
-"""Near replicas of classic topics: what is known of them, which one is read, and the connections for it (KIP-392)."""
+"""Near replicas of classic topics: the cached knowledge of them, the choice, and the connections (KIP-392)."""

@@ -13,7 +13,7 @@ from proxy.wire.primitives import INT32
 
 CORRELATION_ID = 0x6E656172
 _SMALL_SHARE = 4096
-"""Of the memory budget: answers of less (64 KiB of the default) are let in at any time, however many clients wait."""
+"""Share of the memory budget below which answers (64 KiB by default) are always let in, however many clients wait."""
 
 
 class ReplicaUnavailable(Exception):
@@ -41,7 +41,8 @@ class ReplicaAnswer:
         """`charge_bytes` of `memory` are taken already."""
         self.body = body
         self.throttle_ms: int = INT32.unpack_from(body)[0] if len(body) >= INT32.size else 0
-        """For how long the broker throttles the client, milliseconds; the connection rests for so long by itself."""
+        """Time for which the broker throttles the client, in milliseconds; the connection itself rests for that
+        time."""
         self._memory = memory
         self._charge_bytes = charge_bytes
 
@@ -53,9 +54,9 @@ class ReplicaAnswer:
 
 
 class AwaitedAnswer:
-    """What a connection to a replica expects (`upstream.Awaiting`): an answer that is held, within the memory budget.
+    """An expected answer on a connection to a replica (`upstream.Awaiting`), held within the memory budget.
 
-    `answer` is its whole frame, from the correlation ID on; ConnectionError where the connection ended first.
+    `answer` is its whole frame, from the correlation ID on; ConnectionError if the connection ended first.
     """
 
     __slots__ = ("_charge_bytes", "_granted", "_memory", "_resume", "_waits", "answer", "correlation_id")
@@ -76,7 +77,7 @@ class AwaitedAnswer:
         return self._waits and not self._granted
 
     def response_begins(self, size: int) -> Decision:
-        """Held as soon as there is memory for it; dropped where nobody waits for it any more."""
+        """Hold the answer as soon as there is memory for it; drop it if nobody waits for it any more."""
         if self.answer.done():
             return Decision.STREAM
         self._charge_bytes = size
@@ -90,30 +91,30 @@ class AwaitedAnswer:
         return Decision.HOLD if self._granted else Decision.WAIT
 
     def response_held(self, frame: memoryview) -> None:
-        """The whole answer. Where nobody waits for it any more its memory is given back."""
+        """Take the whole answer. If nobody waits for it any more, its memory is returned."""
         if self.answer.done():
             self.give_up()
         else:
             self.answer.set_result(frame)
 
     def response_part(self, part: memoryview, last: bool) -> None:
-        """Streamed is only what nobody waits for."""
+        """Drop a part: only answers that nobody waits for are streamed."""
 
     def response_lost(self) -> None:
         """No answer comes."""
         if self.answer.done():
-            return  # whoever took or gave up the answer has its memory
+            return  # the code that took or gave up the answer has its memory
         self.give_up()
         self.answer.set_exception(ConnectionError("the broker closed the connection"))
         self.answer.exception()
 
     def take(self) -> int:
-        """Return the bytes of memory that are taken for the answer; whoever calls this gives them back."""
+        """Return the bytes of memory that are taken for the answer; the caller has to return them."""
         charge_bytes, self._charge_bytes = self._charge_bytes, 0
         return charge_bytes
 
     def give_up(self) -> None:
-        """Nobody waits for the answer any more: give back the memory that it has. Repeatable."""
+        """Return the memory of an answer that nobody waits for any more. Repeatable."""
         if self._granted:
             self._memory.give_back(self.take())
         elif self._waits:
@@ -126,7 +127,7 @@ class AwaitedAnswer:
         if self.answer.done() or not self._charge_bytes:
             return False
         self._granted = True
-        # In a step of its own: whoever made room is not to read our answer.
+        # In a step of its own: the code that made room must not read our answer.
         self.answer.get_loop().call_soon(self._resume)
         return True
 

@@ -24,10 +24,10 @@ Address = tuple[str, int]
 
 
 class PooledConnection:
-    """A connection of the pool, and what has to be known of it to use it again."""
+    """A connection of the pool, with what is needed to use it again."""
 
     def __init__(self, node_id: int, address: Address, ended: Callable[[PooledConnection], None]) -> None:
-        """`ended` is called when it is no longer, whoever ended it, perhaps twice."""
+        """Call `ended` when the connection has ended, perhaps twice."""
         self.node_id = node_id
         self.address = address
         self.used_s = 0.0
@@ -59,32 +59,32 @@ class PooledConnection:
         return self._session_ends_s is not None and now_s >= self._session_ends_s
 
     def close(self) -> None:
-        """End it; what is under way is lost."""
+        """End the connection; a request under way is lost."""
         self.closed = True
         self.broker.close()
         self._ended(self)
 
 
 class BrokerPool:
-    """Connections to one broker. `now` tells monotonic seconds."""
+    """Connections to one broker. `now` returns monotonic seconds."""
 
     def __init__(self, settings: FetchSettings, now: Callable[[], float]) -> None:
         self._settings = settings
         self._now = now
         self.address: Address = ("", 0)
-        """Where the broker is now; connections to where it was are not used again."""
+        """Present address of the broker; connections to earlier addresses are not used again."""
         self.highest_version = 2**15 - 1
-        """Of Fetch that the broker knows, once it has been asked."""
+        """Highest version of Fetch that the broker knows, once it has been asked."""
         self.open: set[PooledConnection] = set()
-        """All connections, and those that are being made."""
+        """All connections, including those that are being made."""
         self.connecting = asyncio.Semaphore(_CONNECTS_AT_A_TIME)
         self._idle: deque[PooledConnection] = deque()
         """The one that was used last at the end."""
         self._resting: list[PooledConnection] = []
-        """Not to be used before the end of the throttle time that the broker told."""
+        """Connections that the broker has throttled, until their throttle time ends."""
 
     def take_idle(self) -> PooledConnection | None:
-        """Return the connection that was used last, of those that can be used; None if there is none."""
+        """Return the last used of the usable connections; None if there is none."""
         if self._resting:
             self._wake()
         while self._idle:
@@ -106,7 +106,7 @@ class BrokerPool:
             self._idle.append(connection)
 
     def begin_connection(self, node_id: int) -> PooledConnection:
-        """Return a connection that counts and is not made yet. Raises ReplicaUnavailable where there are too many."""
+        """Return a connection that counts and is not made yet. Raises ReplicaUnavailable if there are too many."""
         if len(self.open) >= self._settings.replica_connections_max:
             raise ReplicaUnavailable(LeaderReason.THROTTLED if self._resting else LeaderReason.NO_CONNECTION)
         connection = PooledConnection(node_id, self.address, self.open.discard)
@@ -114,7 +114,7 @@ class BrokerPool:
         return connection
 
     def close_idle(self, address: Address | None) -> None:
-        """Close what was not used for long, or leads to another address; all that is idle where it is None."""
+        """Close connections that are long unused, or lead to another address; all idle ones if it is None."""
         self._wake()
         oldest_s = self._now() - self._settings.replica_idle_ms / _MS_PER_S
         for connection in [*self._idle, *self._resting]:

@@ -1,8 +1,8 @@
-"""From which replica a partition is read: one in the proxy's rack, alive, in sync, not shunned; else the leader.
+"""The replica that a partition is read from: in the proxy's rack, alive, in sync, not shunned; else the leader.
 
-The order is KIP-392's: the leader where it is near, as nobody is ahead of it; else the most caught-up of the followers
-in the ISR. Among equally caught-up ones a hash of client and partition chooses, so that each client keeps its own and
-all of them spread.
+The order is KIP-392's: the leader if it is near, because no replica is ahead of it; else the most caught-up of the
+followers in the ISR. Among equally caught-up ones a hash of client and partition chooses, so that each client keeps its
+replica and the clients spread.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ class LeaderReason(StrEnum):
     """Why a partition that might have been read from a near replica was read from its leader."""
 
     NOT_KNOWN = "not_known"
-    """Which brokers have it is not known (yet)."""
+    """The brokers that have it are not known (yet)."""
     NO_NEAR_REPLICA = "no_near_replica"
     """None of its replicas is in the proxy's rack."""
     NOT_IN_ISR = "not_in_isr"
-    """Its near replica has fallen behind."""
+    """The near replica has fallen behind."""
     NOT_ALIVE = "not_alive"
     """The broker of its near replica is down."""
     SHUNNED = "shunned"
@@ -77,12 +77,12 @@ def near_replica(
     down: frozenset[int] = NOBODY,
     behind: Container[int] = NOBODY,
 ) -> Choice:
-    """Whom to read a partition from.
+    """Return the broker to read a partition from.
 
-    `near` are the live brokers of the proxy's rack, `down` those of it that are known and not alive (`NearBrokers.now`
-    tells both); `shunned` brokers are not to be asked for this partition (`Shunned.of`); a broker that is `behind`
-    (`LogEnds.behind`) is chosen only if no other one is left. `client` is what tells clients apart
-    (`racks.client_key`): equals are spread over (client, topic, partition).
+    `near` are the live brokers of the proxy's rack, `down` its known brokers that are not alive (`NearBrokers.now`
+    returns both). `shunned` brokers must not be asked for this partition (`Shunned.of`). A broker that is `behind`
+    (`LogEnds.behind`) is chosen only if no other one is left. `client` distinguishes clients (`racks.client_key`):
+    equally good brokers are spread over (client, topic, partition).
     """
     found = [node for node in state.isr if node in near]
     if not found:

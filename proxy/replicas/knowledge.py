@@ -1,8 +1,8 @@
-"""Who has the partitions of the classic topics that clients read: leader, replicas, ISR, asked of the brokers.
+"""The replicas of the classic topics that clients read: leader, replicas and ISR, read from the brokers.
 
-One task asks for all (`follow`), so that a question is never under way twice: first what a Fetch waits for, then what
-an answer showed to be old, then, one step at a time, everything in use. A topic that nobody has read for some rounds is
-forgotten.
+One task sends all requests (`follow`), so that a question is never under way twice. First come the topics that a Fetch
+waits for, then the topics whose knowledge an answer showed to be old, then, one step at a time, everything in use. A
+topic that nobody has read for some rounds is dropped.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ Ask = Callable[[int, int, "list[Buffer] | bytes"], Awaitable[memoryview]]
 """`ServiceConnection.ask`."""
 
 _WAIT_S = 1.0
-"""The longest that a Fetch waits for what it does not know."""
+"""Longest time that a Fetch waits for missing knowledge."""
 _STALE_AGAIN_S = 0.1
 """Between two questions that errors of replicas ask for: in an election all partitions of a broker have them."""
 _FAILED_AGAIN_S = 1.0
-"""Before what a question that failed was about is asked for again."""
+"""Pause before the topics of a failed request are requested again."""
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
-"""Of topics (`Topic.validate`). Over some others brokers end the connection."""
+"""Legal topic names (`Topic.validate`). For some illegal ones brokers end the connection."""
 _ROUNDS_UNUSED = 10
 _TOPICS_PER_STEP = 100
 _MOST_WANTED_BY_ONE = 1_000
 """Topics that one Fetch may have asked for; it comes again for the others."""
 _MOST_WANTED = 5_000
-"""Of all that wait for the same answer."""
+"""Maximum number of topics that wait for the same answer."""
 _PARTITIONS_PER_STEP = 500
-"""That have changed; so many are read without yielding."""
+"""Maximum number of changed partitions that are read without yielding."""
 
 
 class _Known:
@@ -57,20 +57,20 @@ class _Known:
     def __init__(self, topic: ClassicTopic, encoded: bytes, used: int) -> None:
         self.topic = topic
         self.encoded = encoded
-        """Its partitions, as brokers told them last."""
+        """Encoded partitions, as the brokers last had them."""
         self.used = used
         """The last round in which somebody looked."""
 
 
 class _Wanted(NamedTuple):
-    """What is to be asked next, and who waits for it."""
+    """Topics to request next, and the future of those that wait."""
 
     topics: set[Key]
     asked: asyncio.Future[None]
 
 
 class Replicas:
-    """What is known of the topics in use. `now` tells monotonic seconds."""
+    """The knowledge of the topics in use. `now` returns monotonic seconds."""
 
     def __init__(self, ask: Ask, now: Callable[[], float], *, interval_s: float, max_topics: int) -> None:
         """`interval_s`: how often topics in use are asked for; of at most `max_topics` something is known."""
@@ -83,7 +83,7 @@ class Replicas:
         self._known: dict[Key, _Known] = {}
         """Each topic twice: by name and by ID."""
         self._unknown: dict[Key, float] = {}
-        """Asked for in vain, and until when nobody asks again."""
+        """Topics that were not found, and the time until which they are not requested again."""
         self._round = 0
         self._wanted: _Wanted | None = None
         self._stale: set[Key] = set()
@@ -99,7 +99,7 @@ class Replicas:
         return len(self._known) // 2
 
     def topic(self, topic: Key) -> ClassicTopic | None:
-        """What is known now, by name or ID; None if nothing is. No I/O; notes that the topic is in use."""
+        """Return the cached topic by name or ID; None if unknown. No I/O; notes that the topic is in use."""
         known = self._known.get(topic)
         if known is None:
             return None
@@ -107,16 +107,16 @@ class Replicas:
         return known.topic
 
     def peek(self, topic: Key) -> ClassicTopic | None:
-        """As `topic`, for who only looks on: the topic is not in use by it."""
+        """Return the same as `topic` for an observer: the topic does not count as in use."""
         known = self._known.get(topic)
         return None if known is None else known.topic
 
     async def know(self, topics: Iterable[Key]) -> None:
-        """Ask for those of the topics that are not known, and wait for it, at most a second.
+        """Request the topics that are unknown, and wait for the answer, at most a second.
 
-        Whoever asks at the same time shares one question. Afterwards `topic` tells them, or still None: where nobody
-        answered, or the brokers know no such topic, or don't let the proxy see it, or too many were asked for at once:
-        anybody may name any number of topics that exist nowhere. Never raises.
+        Concurrent callers share one request. Afterwards `topic` returns the topics, or still None: if nobody answered,
+        if the brokers don't know the topic or don't let the proxy see it, or if too many topics were requested at once,
+        because clients may name any number of topics that don't exist. Never raises.
         """
         missing = [
             topic
@@ -133,13 +133,13 @@ class Replicas:
         await asyncio.wait([self._wanted.asked], timeout=_WAIT_S)
 
     def stale(self, topics: Iterable[Key]) -> None:
-        """An answer says that what is known of the topics is old: ask again soon, in the background."""
+        """Note that the knowledge of the topics is old: request it again soon, in the background."""
         self._stale.update(topic for topic in topics if topic in self._known)
         if self._stale:
             self._woken.set()
 
     async def follow(self) -> None:
-        """Ask forever: what is wanted at once, and what is in use now and again."""
+        """Send requests forever: for wanted topics at once, for topics in use now and again."""
         next_round_s = self._now() + self.interval_s
         while True:
             await self._wait(next_round_s)
@@ -183,7 +183,7 @@ class Replicas:
         self._unknown = {key: until_s for key, until_s in self._unknown.items() if until_s > now_s}
 
     async def _ask_wanted(self) -> None:
-        """What Fetches wait for; in the end they go on, whatever came of it."""
+        """Request the topics that Fetches wait for; at the end the Fetches continue, whatever the outcome."""
         wanted, self._wanted = self._wanted, None
         assert wanted is not None
         try:
@@ -201,7 +201,10 @@ class Replicas:
                 wanted.asked.set_result(None)
 
     async def _ask_known(self, topics: Iterable[Key]) -> bool:
-        """Ask for some topics and take over what comes; what was known stays where nothing does. Whether all came."""
+        """Request some topics and take over the answers; topics without one stay as they were.
+
+        Return whether all came.
+        """
         names = [MetadataRequestTopic(topic) for topic in topics if isinstance(topic, str)]
         topic_ids = [MetadataRequestTopic(None, topic) for topic in topics if isinstance(topic, bytes)]
         try:
@@ -224,9 +227,9 @@ class Replicas:
             self._failing = False
         return not self._failing
 
-    async def _learn(self, told: list[TopicPartitions]) -> None:
+    async def _learn(self, topics: list[TopicPartitions]) -> None:
         read = 0
-        for one in told:
+        for one in topics:
             if read > _PARTITIONS_PER_STEP:
                 read = 0
                 await asyncio.sleep(0)
@@ -255,8 +258,7 @@ class Replicas:
         self.version += 1
 
     def _make_room(self) -> bool:
-        """Return whether one more topic may be known: one that nobody has read in this round and the last makes
-        room."""
+        """Return whether one more topic fits: a topic that was not read in this round or the last one makes room."""
         if len(self) < self.max_topics:
             return True
         unused = [known for key, known in self._known.items() if isinstance(key, str) and known.used < self._round - 1]

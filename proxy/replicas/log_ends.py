@@ -1,11 +1,11 @@
 """Compare how far the near replicas of a partition are, so that clients read from the most caught-up one (KIP-392).
 
 A replica that lags stays in the ISR for up to `replica.lag.time.max.ms` (30 s), and its readers lag with it. So near
-brokers are asked for the ends of their logs, of those partitions only for which several near replicas could be read and
-the leader is none of them.
+brokers are asked for the ends of their logs, but only for partitions with several readable near replicas of which none
+is the leader.
 
-Ends of logs that grow are never equal, as they are not asked for at the same moment. A replica is *behind* if it has
-not reached by now the farthest end that any of them had at the look before. All others are equally caught up.
+Ends of growing logs are never equal, because they are not read at the same moment. A replica is *behind* if it has not
+yet reached the farthest end that any of them had at the previous check. All others are equally caught up.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ class LogEnds:
         interval_s: float,
         max_partitions: int,
     ) -> None:
-        """`connect` makes a connection to a broker; `topic` returns a topic in use, None after nobody reads it."""
+        """Take `connect`, which connects to a broker, and `topic`, which returns a topic in use, None when nobody reads
+        it."""
         self.version = 0
         """Changes whenever the answer of `behind` changes for any partition."""
         self.interval_s = interval_s
@@ -61,7 +62,7 @@ class LogEnds:
         return len(self._farthest)
 
     def behind(self, topic: str, partition: int) -> frozenset[int]:
-        """Return the brokers whose replica is behind another near one; nobody if the partition is not watched."""
+        """Return the brokers whose replica is behind another near one; none if the partition is not watched."""
         return self._behind.get((topic, partition), NOBODY)
 
     def watch(self, topic: str, partition: int) -> None:

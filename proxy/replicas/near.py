@@ -17,7 +17,7 @@ class Near(NamedTuple):
 
 
 class NearBrokers:
-    """Tells the brokers of the proxy's rack from others, also those that are down."""
+    """The brokers of the proxy's rack, also those that are down."""
 
     def __init__(self, rack: str, cluster: Cluster) -> None:
         """`rack` is the proxy's own."""

@@ -1,10 +1,10 @@
 """Connections of the proxy's own to replicas: pooled by broker, authenticated, bounded; one read at a time on each.
 
-A long poll keeps its connection busy, so there are about as many as clients that wait. The one used last is used first:
-what is not needed any more grows old and is closed. A broker that can't be connected to, or does not answer, is shunned
-as a whole; then not clients' reads find out when it is back, but a trial of the pool's own (`tend`). The first trial
-after a read without an answer comes at once: if the broker is well, only that read was slow, and its caller shuns these
-partitions alone.
+A long poll keeps its connection busy, so there are about as many connections as waiting clients. The last used one is
+used first, so unneeded ones grow old and are closed. A broker that can't be connected to, or does not answer, is
+shunned as a whole. Then a trial of the pool's own (`tend`) finds out when it is back, instead of clients' reads. The
+first trial after a read without an answer comes at once: if the broker is well, only that read was slow, and its caller
+shuns only these partitions.
 """
 
 from __future__ import annotations
@@ -79,11 +79,11 @@ class ReplicaConnections:
     async def fetch(
         self, node_id: int, version: int, body: bytes, client_id: str | None, timeout_s: float
     ) -> ReplicaAnswer:
-        """Send a Fetch of `version` (v11 or newer) to a broker as the proxy, under the client's ID; the answer.
+        """Send a Fetch of `version` (v11 or newer) to a broker as the proxy, under the client's ID; return the answer.
 
-        `body` is the request's without its header. The answer is to begin within `timeout_s` (the request's max_wait
-        and a grace), connecting included, and to keep coming then. The caller calls `release` of what is returned.
-        Cancelled, the connection is closed. Raises ReplicaUnavailable with the reason.
+        `body` is the request's without its header. The answer has to begin within `timeout_s` (the request's max_wait
+        and a grace), connecting included, and to keep coming then. The caller calls `release` on the result. On
+        cancellation the connection is closed. Raises ReplicaUnavailable with the reason.
         """
         due_s = self._now() + timeout_s
         header = request_header(FETCH, version, CORRELATION_ID, client_id)
@@ -102,7 +102,7 @@ class ReplicaConnections:
         except ConnectionError as error:
             if not used_before:
                 raise self._doubt(node_id, error) from None
-        # The broker may have closed it at that very moment, or have been away since; a new one will tell.
+        # The broker may have closed it at that very moment, or may have been down since; a new connection will show.
         connection = await self._connected(pool, node_id, due_s)
         try:
             return await self._read(pool, connection, version, request, due_s)
@@ -110,7 +110,7 @@ class ReplicaConnections:
             raise self._doubt(node_id, error) from None
 
     async def tend(self) -> None:
-        """For ever: close what is idle, and try brokers that failed until they answer again."""
+        """Close idle connections, and try failed brokers until they answer again, forever."""
         while True:
             await asyncio.sleep(min(self._settings.replica_shun_ms, self._settings.replica_idle_ms) / _MS_PER_S)
             live = self._cluster.view.brokers
@@ -157,7 +157,7 @@ class ReplicaConnections:
         request: list[Buffer],
         due_s: float,
     ) -> ReplicaAnswer:
-        """One read on a connection that nobody else has. Raises ReplicaUnavailable, and ConnectionError."""
+        """Read once on a connection that no other read uses. Raises ReplicaUnavailable, and ConnectionError."""
         awaited = AwaitedAnswer(self._memory, connection.broker.resume_reading)
         connection.broker.send(request, awaited)
         watch = ReadWatch(
@@ -280,7 +280,7 @@ class ReplicaConnections:
 
 
 def _highest_fetch_version(response: Any) -> int:
-    """Of an ApiVersions response. Raises ProtocolError if the broker does not tell."""
+    """Return the highest version of Fetch in an ApiVersions response. Raises ProtocolError if it is missing."""
     for api in response.api_keys:
         if api.api_key == FETCH:
             return int(api.max_version)

@@ -1,7 +1,7 @@
-"""Answers of replicas are received in place: the kernel writes what comes of a large one where it is held.
+"""Answers of replicas are received in place: the kernel writes the bytes of a large one where it is held.
 
-With asyncio's usual protocol each part would be a new object, and all of them be joined in the end: two more copies of
-every record.
+With asyncio's usual protocol each part would be a new object, and all parts would be joined in the end: two more copies
+of every record.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import asyncio
 from proxy.brokers.upstream import BrokerConnection
 
 _SCRATCH_BYTES = 65_536
-"""What is read at a time of small frames, and of the beginnings of large ones."""
+"""Bytes that are read at a time for small frames, and for the beginnings of large ones."""
 
 
 class InPlaceReceiver(asyncio.BufferedProtocol):
@@ -24,13 +24,13 @@ class InPlaceReceiver(asyncio.BufferedProtocol):
         self._in_place = False
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """asyncio: where the next bytes are to go."""
+        """Return the place for the next bytes (called by asyncio)."""
         room = self._broker.reader.room()
         self._in_place = room is not None
         return self._scratch if room is None else room
 
     def buffer_updated(self, nbytes: int) -> None:
-        """asyncio: so many bytes are there."""
+        """Take `nbytes` received bytes (called by asyncio)."""
         if self._in_place:
             self._broker.bytes_received += nbytes
             self._broker.reader.filled(nbytes)
@@ -42,7 +42,7 @@ class InPlaceReceiver(asyncio.BufferedProtocol):
         return self._broker.eof_received()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """asyncio: the end, whoever wanted it."""
+        """Handle the end of the connection (called by asyncio)."""
         self._broker.connection_lost(error)
 
     def pause_writing(self) -> None:

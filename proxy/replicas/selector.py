@@ -24,11 +24,11 @@ class ReplicaSelector:
         self.interval_s = interval_s
         self._failing = False
         self.redirects = False
-        """Whether brokers redirect a consumer that names a rack. False until a broker has said it, and where the proxy
+        """True if brokers redirect a consumer that names a rack. False until a broker has answered, and if the proxy
         may not ask: its own near reads are right in either case."""
 
     async def refresh(self) -> None:
-        """Ask, or keep what was known. Failures are logged once until they end."""
+        """Ask, or keep the last answer. Failures are logged once until they end."""
         try:
             configs = await broker_configs(self._cluster, (_SELECTOR_CLASS,))
         except (BrokerUnreachable, ProtocolError, DefaultsRefused) as error:

@@ -18,14 +18,14 @@ _Replica = tuple[str, int, int]
 
 
 class Shunned:
-    """Who is shunned, and until when. `now` tells monotonic seconds."""
+    """The shunned replicas, and until when. `now` returns monotonic seconds."""
 
     def __init__(self, now: Callable[[], float], *, shun_s: float, max_replicas: int = _MAX_SHUNNED) -> None:
         self._now = now
         self.shun_s = shun_s
         self._max_replicas = max_replicas
         self._until_s: dict[_Replica, tuple[float, int]] = {}
-        """And a number of its own, which tells the entry of `_ends` that counts."""
+        """End of the time, and a number that identifies the entry of `_ends` that counts."""
         self._ends: list[tuple[float, int, _Replica]] = []
         """A heap; entries that no longer count stay until they are the first."""
         self._number = count()
@@ -34,7 +34,7 @@ class Shunned:
         self._of_partition: dict[tuple[str, int], frozenset[int]] = {}
         self._brokers: frozenset[int] = NOBODY
         self._refused_until_s: dict[str, float] = {}
-        """By topic; also when that time is over, so that nobody hears of it twice."""
+        """End of the time by topic; kept after that time, so that it is reported only once."""
         self._version = 0
 
     @property
@@ -79,7 +79,7 @@ class Shunned:
         self._version += 1
 
     def refuse(self, topic: str, for_s: float) -> bool:
-        """Don't ask anybody for a topic that the proxy may not read, for so many seconds; whether that is news."""
+        """Send no request for a topic that the proxy may not read for `for_s` seconds; return whether that is new."""
         is_news = self._refused_until_s.pop(topic, None) is None
         self._refused_until_s[topic] = self._now() + for_s
         if len(self._refused_until_s) > self._max_replicas:
@@ -87,7 +87,7 @@ class Shunned:
         return is_news
 
     def is_refused(self, topic: str) -> bool:
-        """Return whether nobody is to be asked for a topic."""
+        """Return whether no request may be sent for a topic."""
         until_s = self._refused_until_s.get(topic)
         return until_s is not None and self._now() < until_s
 
@@ -98,7 +98,7 @@ class Shunned:
             self._version += 1
 
     def forgive(self, broker: int) -> None:
-        """A broker has answered, or is no longer there."""
+        """Stop shunning a broker that has answered, or no longer exists."""
         if broker in self._brokers:
             self._brokers -= {broker}
             self._version += 1

@@ -161,7 +161,7 @@ MISCONFIGURATIONS = (
     Misconfiguration(
         "advertised_everywhere",
         "`listeners.host` is 0.0.0.0 and `advertised_host` is empty",
-        "listeners.advertised_host: clients would be told 0.0.0.0, which is no address that they can connect to; set "
+        "listeners.advertised_host: clients would get 0.0.0.0, which is not an address that they can connect to; set "
         "it to a host name or address of this machine that clients reach",
     ),
     Misconfiguration(
@@ -173,7 +173,7 @@ MISCONFIGURATIONS = (
         "advertised_elsewhere",
         "`advertised_host` leads to another machine",
         "listeners.advertised_host: 127.0.0.2:… does not lead to this machine as seen from it: Connection refused; set "
-        "it to an address of this machine, unless a load balancer leads here or the network is to blame",
+        "it to an address of this machine, unless a load balancer leads here or the network is at fault",
         is_warning=True,
     ),
     Misconfiguration(

@@ -246,7 +246,7 @@ async def test_urls_that_dont_belong_together_are_nothing_to_accept(start_proxy,
 async def test_what_to_unfence_is_to_be_said(config_file, arguments: list[str]) -> None:
     refused = await tool(config_file, "unfence", *arguments)
     assert refused.exit_code == 1
-    assert "say either --shard NUMBER or --all" in refused.output
+    assert "give either --shard NUMBER or --all" in refused.output
 
 
 async def test_a_store_that_does_not_answer(tmp_path, config_file) -> None:

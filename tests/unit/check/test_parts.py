@@ -234,5 +234,5 @@ def test_while_the_store_is_away_nobody_is_told_to_end_what_has_the_port() -> No
         assert bound == []
     assert (known.level, unknown.level) == (Level.ERROR, Level.WARNING)
     assert unknown.text == known.text
-    assert unknown.remedy.startswith("none, where that is the running proxy p: it can't be told while the store")
+    assert unknown.remedy.startswith("none, if that is the running proxy p: this is unknown while the store")
     assert unknown.remedy.endswith(known.remedy)

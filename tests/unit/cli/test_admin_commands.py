@@ -107,7 +107,7 @@ def test_what_goes_wrong_is_one_line_with_a_remedy(tmp_path: Path) -> None:
         with admin_port({"/api/connections": told}) as (url, _):
             assert "as new as this command" in line_of("connections", "--admin", url)
     assert "leave paths out" in line_of("top", "--admin", "http://127.0.0.1:1/api")
-    assert "say either" in line_of("top", "--admin", "x", "--config", "y")
+    assert "give only one" in line_of("top", "--admin", "x", "--config", "y")
     assert "can't read" in line_of("top", "--config", str(tmp_path / "nothing.yaml"))
 
 

@@ -24,7 +24,7 @@ def test_none_goes_back_while_the_leader_stays(reads):
     for topic, partition, epoch, ends in reads:
         before = highest.get((topic, partition))
         expected = tuple(map(max, before[1], ends)) if before and before[0] == epoch else ends
-        assert told.told(topic, partition, epoch, *ends) == expected
+        assert told.record(topic, partition, epoch, *ends) == expected
         assert told.last(topic, partition) == expected
         highest[topic, partition] = epoch, expected
     assert told.last(b"c", 0) is None
@@ -34,8 +34,8 @@ def test_a_client_that_reads_very_many_partitions_is_forgotten_now_and_then(monk
     monkeypatch.setattr(watermarks, "_MAX_RECORDED", 3)
     told = Watermarks()
     for partition in range(3):
-        assert told.told(b"t", partition, 1, 5, 5) == (5, 5)
-    assert told.told(b"t", 0, 1, 4, 4) == (5, 5)
-    assert told.told(b"t", 3, 1, 5, 5) == (5, 5)
-    assert told.told(b"t", 0, 1, 4, 4) == (4, 4)
-    assert told.told(b"t", 3, 1, 4, 4) == (5, 5)
+        assert told.record(b"t", partition, 1, 5, 5) == (5, 5)
+    assert told.record(b"t", 0, 1, 4, 4) == (5, 5)
+    assert told.record(b"t", 3, 1, 5, 5) == (5, 5)
+    assert told.record(b"t", 0, 1, 4, 4) == (4, 4)
+    assert told.record(b"t", 3, 1, 4, 4) == (5, 5)
