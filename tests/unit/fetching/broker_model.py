@@ -44,13 +44,13 @@ OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID = 1, 3, 100
 
 @dataclass
 class Log:
-    """One replica's: batches of (base offset, last offset, bytes), the end being behind the last."""
+    """One replica's log: batches of (base offset, last offset, bytes); it ends after the last batch."""
 
     batches: list[tuple[int, int, bytes]] = field(default_factory=list)
     log_start: int = 0
     high_watermark: int = 0
     error_code: int = 0
-    """Answered whatever is asked."""
+    """Error code of every answer."""
     preferred: int = -1
     hidden: bool = False
     """Left out of answers."""
@@ -78,13 +78,13 @@ class Log:
 
 @dataclass
 class ModelBroker:
-    """What one broker has, by topic and partition."""
+    """Logs of one broker, by topic and partition."""
 
     logs: dict[tuple[str | bytes, int], Log] = field(default_factory=dict)
     reason: LeaderReason | None = None
-    """Why it can't be asked."""
+    """Reason that the broker cannot be asked; None if it can."""
     slow: bool = False
-    """Whether that is as it did not answer in time."""
+    """True if the reason is a timeout."""
     garbage: bytes | None = None
     """Answered in place of a response."""
     error_code: int = 0
@@ -111,12 +111,12 @@ class ModelBroker:
                 error_code, records = log.read(partition.fetch_offset, limit, first_exempt)
                 first_exempt = first_exempt and not records
                 left = max(left - len(records), 0)
-                told = (-1, -1, -1) if error_code else (log.high_watermark, log.high_watermark, log.log_start)
+                ends = (-1, -1, -1) if error_code else (log.high_watermark, log.high_watermark, log.log_start)
                 partitions.append(
                     PartitionFetched(
                         partition.index,
                         error_code,
-                        *told,
+                        *ends,
                         [records],
                         len(records),
                         None,
@@ -138,7 +138,7 @@ class Proxied:
         self.known |= {known.topic_id: known for known in self.known.values()}
         self.stale: list[str | bytes] = []
         self.unsure: set[str | bytes] = set()
-        """Topics of which nobody can say whether they are diskless."""
+        """Topics that may be diskless or not: the proxy cannot know."""
         self.fresh: set[str | bytes] = set()
         """Topic IDs that have come up while a name is reserved."""
         self.stats = Stats()
@@ -192,10 +192,10 @@ class Proxied:
         self.session = session(node_id=LEADER)
         self.upstream_bytes = 0
         self.frozen = False
-        """Whether the leader never answers."""
+        """True if the leader never answers."""
 
     def _service_connection(self, broker: int) -> Any:
-        """The proxy's own connection, on which it asks for the ends of logs."""
+        """Return the proxy's own connection, on which it asks for the ends of logs."""
 
         async def ask_ends(api_key: int, version: int, body: bytes) -> memoryview:
             asked = decode(request_type(api_key, version), body)
@@ -215,7 +215,7 @@ class Proxied:
         return SimpleNamespace(ask=ask_ends, close=lambda: None)
 
     async def fetch(self, asked: FetchRequest) -> FetchResponse | None:
-        """The answer; None where the request was forwarded as it is."""
+        """Return the answer; None if the request was forwarded unchanged."""
         self.response = []
         body = build_fetch_request(asked)
         frame = memoryview(request_header(1, asked.version, 7, "client") + body)
@@ -227,7 +227,7 @@ class Proxied:
             return None
         return parse_fetch_response(b"".join(self.response), asked.version)
 
-    # What a connection is to a handler.
+    # The parts of a connection that a handler uses.
 
     def open_slot(self, request: Request) -> Any:
         slot = SimpleNamespace(let_go=None)
@@ -270,7 +270,7 @@ class Proxied:
         if self.frozen:
             await asyncio.Event().wait()
         answer = self.brokers[LEADER].answer(version, bytes(body))
-        while question.response_begins(len(answer)) is Decision.WAIT:  # noqa: ASYNC110 (nobody tells of it)
+        while question.response_begins(len(answer)) is Decision.WAIT:  # noqa: ASYNC110 (nothing announces it)
             await asyncio.sleep(0.001)
         return memoryview(answer)
 

@@ -23,7 +23,7 @@ def fetched(index: int, records: bytes = b"", aborted=None) -> PartitionFetched:
 
 
 def encoded(partition: PartitionFetched, version: int) -> Piece:
-    """As a broker's answer."""
+    """Encode a broker's answer."""
     topic = "t" if version < 13 else bytes(16)
     body = b"".join(build_fetch_response(version, 0, [TopicFetched(topic, [partition])]))
     walk = walk_fetch_response(body, version)
@@ -70,7 +70,7 @@ def test_pieces_stand_in_the_order_of_the_request(version, data):
         assert b"".join(one.records) == b"".join(expected.records)
 
 
-def test_a_brokers_error_and_its_endpoints_are_told():
+def test_a_brokers_error_and_its_endpoints_are_returned():
     tail = write_tags([(0, b"\1")])
     answers = [
         Answer(DISKLESS, "a", True, {}, 0, False),
@@ -89,7 +89,7 @@ def test_an_empty_response_holds_the_time_only(version):
 @pytest.mark.parametrize("version", [4, 11, 12])
 @settings(max_examples=30, deadline=None)
 @given(sizes=st.lists(st.lists(st.integers(20, 90), max_size=3), max_size=5), max_bytes=st.integers(0, 500))
-def test_what_is_too_much_is_cut_as_one_broker_would(version, sizes, max_bytes):
+def test_records_above_the_limit_are_cut_as_one_broker_would(version, sizes, max_bytes):
     partitions = {("t", index): fetched(index, b"".join(map(batch, of))) for index, of in enumerate(sizes)}
     pieces = {key: encoded(one, version) for key, one in partitions.items()}
     keys = keys_of(asked(*partitions))

@@ -1,4 +1,4 @@
-"""What a Fetch asks for, as its client put it."""
+"""The content of a Fetch, as its client sent it."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ def asked(name: str, *partitions: tuple[int, int]) -> TopicFetch:
     return TopicFetch(name, [PartitionFetch(index, -1, offset, -1, -1, 1 << 20) for index, offset in partitions])
 
 
-def test_what_is_named_twice_is_read_once_where_it_is_named_first_as_it_is_named_last():
+def test_a_repeated_partition_keeps_its_first_place_and_its_last_values():
     topics = [asked("a", (0, 1), (1, 2), (0, 3)), asked("b", (0, 4)), asked("a", (1, 5)), asked("a", (2, 6))]
     assert each_once(topics) == [asked("a", (0, 3), (1, 5)), asked("b", (0, 4)), asked("a", (2, 6))]
 
 
-def test_what_is_named_once_stays_as_it_is():
+def test_a_partition_that_is_named_once_stays_unchanged():
     topics = [asked("a", (1, 1), (0, 2)), asked("b", (0, 4))]
     assert each_once(topics) is topics
 

@@ -1,6 +1,6 @@
-"""The diskless half of a Fetch: what of it is waited for, and for how long.
+"""The diskless half of a Fetch: the conditions and the length of its wait.
 
-Time is the loop's, which goes on at once where everybody waits.
+The time is the loop's, which jumps forward when all tasks wait.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Reader:
         rights._known["d"] = _Known(float("inf"), 0, READ, ANY_ID)
         proxied.session[RIGHTS] = rights
         self.trusted: list[bool] = []
-        """Of each round, whether it trusted in what is remembered of the log's end."""
+        """For each round, whether it trusted the cached end of the log."""
         read = log.reader.read
 
         async def counted(requests: Any, *, trust_ends: bool, **limits: Any) -> Any:
@@ -68,11 +68,11 @@ class Reader:
         log.reader.read = counted  # type: ignore[method-assign]
 
     async def fetch(self, *partitions: tuple[str, int, int], **values: Any) -> Any:
-        """As `asked`, for half a second where nothing else is said."""
+        """Fetch with a wait of half a second by default."""
         return await self.proxied.fetch(asked(12, *partitions, **{"max_wait_ms": int(WAIT_S * 1000)} | values))
 
     def over_quota(self) -> None:
-        """Nothing is left of it; what is answered is to wait for 200 ms."""
+        """Return a quota that is used up, so that the answer must wait for 200 ms."""
         quotas = self.proxied.context.quotas
         quotas.fetch.available_bytes = lambda *_: 0.0
         quotas.throttle_fetch = lambda connection, client_id, size: 200 if size else 0
@@ -100,7 +100,7 @@ async def test_over_its_quota_a_client_waits_for_records_and_is_throttled_when_t
     following.cancel()
 
 
-async def test_who_asks_for_no_bytes_does_not_wait(elapsed_s: Callable[[], float]) -> None:
+async def test_a_fetch_of_no_bytes_does_not_wait(elapsed_s: Callable[[], float]) -> None:
     reader = Reader(await new_log())
     assert lengths(await reader.fetch(("d", 0, 0), max_bytes=0)) == [("d", 0, 0)]
     assert elapsed_s() == 0
@@ -111,7 +111,7 @@ async def test_who_asks_for_no_bytes_does_not_wait(elapsed_s: Callable[[], float
     ("limits", "quota_bytes"),
     [({"partition_max_bytes": LIMIT}, float("inf")), ({"max_bytes": LIMIT}, float("inf")), ({}, float(LIMIT))],
 )
-async def test_a_reader_behind_does_not_wait_for_what_its_limits_keep_back(
+async def test_a_reader_that_lags_does_not_wait_for_records_beyond_its_limits(
     limits: dict[str, int], quota_bytes: float, in_one_segment: bool, elapsed_s: Callable[[], float]
 ) -> None:
     """Batches are answered whole, which is a bit less than a limit, and may be less than `min_bytes`."""
@@ -127,7 +127,7 @@ async def test_a_reader_behind_does_not_wait_for_what_its_limits_keep_back(
     assert (lengths(at_end), len(reader.trusted), elapsed_s()) == ([("d", 0, 2 * SIZE)], 3, WAIT_S)
 
 
-async def test_a_reader_behind_does_not_wait_for_rows_that_the_coordinator_did_not_tell_of(
+async def test_a_reader_that_lags_does_not_wait_for_rows_that_were_not_announced(
     elapsed_s: Callable[[], float],
 ) -> None:
     log = await new_log()
@@ -147,7 +147,7 @@ async def test_a_reader_behind_does_not_wait_for_rows_that_the_coordinator_did_n
 
 
 def refuse(log: MemoryLog, times: int = 1 << 30) -> None:
-    """The coordinator's store is down, for so many questions."""
+    """Fail this many requests, as if the coordinator's store were down."""
     find, left = log.coordinator.find, times
 
     async def down(requests: Sequence[FindRequest]) -> list[LogAnswer]:
@@ -170,7 +170,7 @@ async def test_without_the_coordinator_clients_are_not_answered_at_once(elapsed_
     assert elapsed_s() == UNAVAILABLE_WAIT_S + 0.1
 
 
-async def test_a_topic_that_may_be_a_shadow_is_not_refused_at_once(elapsed_s: Callable[[], float]) -> None:
+async def test_a_topic_that_may_be_a_placeholder_is_not_rejected_at_once(elapsed_s: Callable[[], float]) -> None:
     reader = Reader(await new_log())
     reader.proxied.unsure = {"u"}
     assert errors(await reader.fetch(("u", 0, 0))) == [KAFKA_STORAGE_ERROR]
@@ -187,17 +187,17 @@ async def test_the_coordinator_is_asked_again_before_its_silence_is_answered(
     reader = Reader(log)
     response = await reader.fetch(("d", 0, 0))
     assert (errors(response), lengths(response), elapsed_s()) == ([NONE], [("d", 0, batches * SIZE)], waited_s)
-    # Who was not answered may not have heard of the log's end either.
+    # A failed read may not have updated the log's end either.
     assert reader.trusted[:2] == [False, False]
     assert all(reader.trusted[2:])
 
 
 @pytest.mark.parametrize(
-    ("beside", "error_code", "size"),
+    ("other", "error_code", "size"),
     [(("d", 1, 0), NONE, SIZE), (("d", 1, 9), OFFSET_OUT_OF_RANGE, 0), (("d", 7, 0), UNKNOWN_TOPIC_OR_PARTITION, 0)],
 )
 async def test_other_errors_and_records_are_answered_at_once(
-    beside: tuple[str, int, int], error_code: int, size: int, elapsed_s: Callable[[], float]
+    other: tuple[str, int, int], error_code: int, size: int, elapsed_s: Callable[[], float]
 ) -> None:
     log = await new_log()
     await log.write([(1, make_batch())])
@@ -210,13 +210,13 @@ async def test_other_errors_and_records_are_answered_at_once(
         ]
 
     log.coordinator.find = fenced  # type: ignore[method-assign]
-    response = await Reader(log).fetch(("d", 0, 0), beside)
+    response = await Reader(log).fetch(("d", 0, 0), other)
     assert (errors(response), lengths(response)[1][2]) == ([KAFKA_STORAGE_ERROR, error_code], size)
     assert elapsed_s() == 0
 
 
 @pytest.mark.parametrize("names", [[("d", 0, 0), ("t", 2, 0)], [("t", 2, 0), ("d", 0, 0)]])
-async def test_without_the_coordinator_news_of_a_broker_end_the_wait(
+async def test_without_the_coordinator_new_records_of_a_broker_end_the_wait(
     names: list[tuple[str, int, int]], elapsed_s: Callable[[], float]
 ) -> None:
     log = await new_log()

@@ -1,4 +1,4 @@
-"""Several sources in one Fetch: rounds until enough is there, whoever has it."""
+"""Several sources in one Fetch: rounds until there are enough bytes, from any source."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def lengths(response: Any) -> list[tuple[str, int, int]]:
 
 
 async def until_asked(proxied: Proxied, node: int, times: int) -> None:
-    """Let the Fetch go on until a broker was asked so often."""
+    """Let the Fetch run until a broker was asked `times` times."""
     for _ in range(10_000):
         if len(proxied.brokers[node].asked) >= times:
             return
@@ -62,7 +62,7 @@ async def until_asked(proxied: Proxied, node: int, times: int) -> None:
 
 
 @pytest.mark.parametrize(("node", "partition"), [(NEAR, 0), (ALSO_NEAR, 1), (LEADER, 2)])
-async def test_whoever_has_something_ends_the_wait(node: int, partition: int) -> None:
+async def test_records_of_any_source_end_the_wait(node: int, partition: int) -> None:
     proxied = proxied_with(0, 1, 2)
     names = [("t", 2, 0), ("t", 0, 0), ("t", 1, 0)]
     waiting = asyncio.create_task(proxied.fetch(asked(12, *names, max_wait_ms=LONG_MS)))
@@ -84,7 +84,7 @@ async def test_enough_is_what_all_have_together() -> None:
     )
     await until_asked(proxied, ALSO_NEAR, 3)
     assert not waiting.done()
-    # A source is to wait until it has what is missing, or it would answer with the same again and again.
+    # A source must wait until it has the missing bytes, or it would give the same answer again and again.
     assert proxied.brokers[NEAR].asked[-1].min_bytes == 250
     assert proxied.brokers[ALSO_NEAR].asked[-1].min_bytes == 150
     append(proxied, ALSO_NEAR, 1, 150)
@@ -122,7 +122,9 @@ async def test_a_replica_that_fails_between_rounds_leaves_its_part_to_the_leader
 
 @pytest.mark.parametrize("order", [("t", "d"), ("d", "t")])
 @pytest.mark.parametrize("diskless_first_has_it", [True, False])
-async def test_a_diskless_half_beside_a_near_replica(order: tuple[str, str], diskless_first_has_it: bool) -> None:
+async def test_a_diskless_half_together_with_a_near_replica(
+    order: tuple[str, str], diskless_first_has_it: bool
+) -> None:
     proxied = proxied_with(0)
     entry = DisklessTopic("d", b"d" * 16, 1, "live")
     heard: list[asyncio.Event] = []
@@ -233,7 +235,7 @@ async def test_a_leader_that_hangs_after_a_replica_failed_ends_the_connection(er
             await proxied.fetch(asked(12, ("t", 0, 0), max_wait_ms=1))
 
 
-async def test_what_a_leader_has_beside_others_waits_for_memory_and_is_charged() -> None:
+async def test_a_leaders_records_next_to_others_wait_for_memory_and_are_charged() -> None:
     proxied = proxied_with(0, 2)
     append(proxied, NEAR, 0, 100)
     append(proxied, LEADER, 2, 5000)
@@ -249,7 +251,7 @@ async def test_what_a_leader_has_beside_others_waits_for_memory_and_is_charged()
 
 
 @pytest.mark.parametrize("version", [4, 12, 16])
-async def test_where_no_replica_is_left_the_leaders_answer_streams(version: int) -> None:
+async def test_the_leaders_answer_streams_if_no_replica_is_left(version: int) -> None:
     """All readers of a rack have that at the same time, when its broker fails."""
     proxied = proxied_with(0, 1)
     for partition, node in ((0, NEAR), (1, ALSO_NEAR)):

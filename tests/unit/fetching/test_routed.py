@@ -30,7 +30,7 @@ _IN_SYNC = PartitionState(LEADER, 5, (LEADER, NEAR), (LEADER, NEAR))
 
 
 def batches(*sizes: int) -> list[tuple[int, int, bytes]]:
-    """Of three offsets each."""
+    """Return batches of three offsets each."""
     made = []
     for number, size in enumerate(sizes):
         head = (3 * number).to_bytes(8, "big") + (size - 12).to_bytes(4, "big")
@@ -191,7 +191,7 @@ async def test_a_replica_that_gives_no_answer_costs_a_look_at_the_leader(what: d
 
 
 @pytest.mark.parametrize("what", [{"error_code": 6}, {"preferred": 3}, {"hidden": True}])
-async def test_what_only_a_follower_says_is_absorbed(what: dict[str, Any]) -> None:
+async def test_errors_that_only_a_follower_returns_are_absorbed(what: dict[str, Any]) -> None:
     proxied, _, follower = one_partition()
     vars(follower).update(what)
     found = only_partition(await proxied.fetch(asked(12, ("t", 0, 0))))
@@ -200,8 +200,8 @@ async def test_what_only_a_follower_says_is_absorbed(what: dict[str, Any]) -> No
     assert proxied.stale == (["t"] if what == {"error_code": 6} else [])
 
 
-async def test_what_a_client_brings_about_itself_shuns_nobody() -> None:
-    """Made-up epochs and limits; else any reader could send the others to the leader."""
+async def test_errors_that_a_client_causes_shun_no_replica() -> None:
+    """Invalid epochs and limits cause such errors; otherwise any reader could send all others to the leader."""
     proxied, leader, follower = one_partition()
     version = proxied.context.shunned.version
     for error_code in (FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, UNKNOWN_SERVER_ERROR):
@@ -232,7 +232,7 @@ async def test_a_fenced_epoch_needs_no_word_of_the_leader(version: int) -> None:
 
 
 async def test_a_fenced_epoch_may_be_that_of_another_topic_of_that_name() -> None:
-    """It was made again, and neither follower nor proxy has heard of it."""
+    """The topic was recreated, and neither follower nor proxy knows this yet."""
     proxied, _, follower = one_partition()
     follower.error_code, version = FENCED_LEADER_EPOCH, proxied.context.shunned.version
     assert only_partition(await proxied.fetch(asked(12, ("t", 0, 0)))).records_length == 600
@@ -280,16 +280,16 @@ async def test_topics_are_read_from_their_leader_by_setting() -> None:
     assert len(proxied.brokers[NEAR].asked) == 1
 
 
-async def test_neither_high_watermark_nor_last_stable_offset_goes_back_while_the_leader_stays() -> None:
+async def test_high_watermark_and_last_stable_offset_never_fall_while_the_leader_stays() -> None:
     proxied, leader, follower = one_partition()
     follower.error_code = NOT_LEADER_OR_FOLLOWER
     assert only_partition(await proxied.fetch(asked(12, ("t", 0, 0)))).high_watermark == 9
     follower.error_code = 0
-    for high_watermark, told in ((6, 9), (9, 9), (3, 9), (12, 12), (9, 12)):
+    for high_watermark, expected in ((6, 9), (9, 9), (3, 9), (12, 12), (9, 12)):
         follower.high_watermark = high_watermark
         for version in (4, 10, 11, 12):
             found = only_partition(await proxied.fetch(asked(version, ("t", 0, 0))))
-            assert found.high_watermark == found.last_stable_offset == told
+            assert found.high_watermark == found.last_stable_offset == expected
             assert found.records_length == sum((100, 200, 300)[: high_watermark // 3])
     proxied.known["t"] = proxied.known["t"]._replace(partitions={0: _IN_SYNC._replace(leader_epoch=6)})
     follower.high_watermark = 3
@@ -302,7 +302,7 @@ async def read_nothing(reads: list[Any], **_: Any) -> list[Any]:
     return []
 
 
-async def test_a_topic_that_may_be_a_shadow_is_asked_of_no_broker() -> None:
+async def test_a_topic_that_may_be_a_placeholder_is_read_from_no_broker() -> None:
     """Its empty log would be OFFSET_OUT_OF_RANGE, and the broker's fetch session would keep it."""
     proxied, _, _ = one_partition()
     proxied.unsure = {"t"}
@@ -318,17 +318,17 @@ async def test_a_topic_that_may_be_a_shadow_is_asked_of_no_broker() -> None:
     assert only_partition(await proxied.fetch(asked(12, ("t", 0, 0)))).records_length == 600
 
 
-async def test_a_session_does_not_begin_with_what_may_become_a_shadow() -> None:
+async def test_a_session_does_not_begin_with_a_topic_that_may_become_a_placeholder() -> None:
     proxied, _, _ = one_partition()
-    proxied.session.node_id = NEAR  # where nothing is read from elsewhere
+    proxied.session.node_id = NEAR  # nothing is read from elsewhere
     (topic_id,) = proxied.fresh = {b"t".ljust(16, b"\0")}
     response = await proxied.fetch(asked(13, ("t", 0, 0), session_id=77, session_epoch=1))
     assert response is not None
     assert (response.error_code, response.session_id) == (FETCH_SESSION_ID_NOT_FOUND, 0)
     assert await proxied.fetch(asked(13, ("t", 0, 0), session_epoch=0)) is None
     (forwarded,) = proxied.forwarded
-    told = parse_fetch_request(forwarded.body, 13)
-    assert (told.session_id, told.session_epoch, [one.topic for one in told.topics]) == (0, -1, [topic_id])
+    sent = parse_fetch_request(forwarded.body, 13)
+    assert (sent.session_id, sent.session_epoch, [one.topic for one in sent.topics]) == (0, -1, [topic_id])
     proxied.fresh = set()
     assert await proxied.fetch(asked(13, ("t", 0, 0), session_id=77, session_epoch=1)) is None
     assert parse_fetch_request(proxied.forwarded[-1].body, 13).session_id == 77
@@ -345,7 +345,7 @@ async def test_sessions_end_on_a_foreign_listener() -> None:
 
 
 @pytest.mark.parametrize("version", [4, 6, 7, 12, 14, 15, 18])
-async def test_what_only_the_leader_can_answer_goes_there_as_it_came_but_for_the_session(version: int) -> None:
+async def test_requests_that_only_the_leader_can_answer_go_there_without_their_session(version: int) -> None:
     proxied, _, _ = one_partition()
     topic = "t" if version < 13 else b"t".ljust(16, b"\0")
     for known in ("t", b"t".ljust(16, b"\0")):
@@ -385,7 +385,7 @@ async def test_near_listeners_and_switched_off_reads_pass_as_they_are() -> None:
     assert proxied.stats.leader_read_bytes == {LeaderReason.SWITCHED_OFF: 500}
 
 
-async def test_where_the_rack_has_no_broker_the_brokers_keep_their_sessions() -> None:
+async def test_in_a_rack_without_brokers_the_brokers_keep_their_sessions() -> None:
     proxied, _, _ = one_partition()
     proxied.context.near_brokers = NearBrokers("elsewhere", proxied.context.cluster)
     request = asked(12, ("t", 0, 5), session_id=5, session_epoch=3)
@@ -395,14 +395,14 @@ async def test_where_the_rack_has_no_broker_the_brokers_keep_their_sessions() ->
 
 
 @pytest.mark.parametrize("version", [4, 14])
-async def test_who_says_that_it_is_a_replica_is_the_brokers_to_answer(version: int) -> None:
+async def test_requests_of_replicas_are_left_to_the_brokers(version: int) -> None:
     proxied, _, _ = one_partition()
     assert await proxied.fetch(asked(version, ("t", 0, 5), replica_id=2)) is None
     assert not proxied.brokers[NEAR].asked
 
 
-async def test_a_clients_tagged_fields_are_not_told_to_replicas() -> None:
-    """A broker closes the connection over those that it can't read."""
+async def test_a_clients_tagged_fields_are_not_sent_to_replicas() -> None:
+    """A broker closes the connection over tags that it cannot read."""
     proxied, _, _ = one_partition()
     request = asked(17, ("t", 0, 0))
     unreadable = b"\x01\x00\x01\xff"  # tag 0, which is a UUID, of one byte
@@ -425,7 +425,7 @@ async def test_a_throttled_replica_throttles_the_client() -> None:
 
 
 async def test_a_quota_that_is_not_the_clients_own_does_not_throttle_it() -> None:
-    """With SASL all near reads run under the proxy's principal, and share what quotas that has."""
+    """With SASL, all near reads run under the proxy's principal and share its quotas."""
     proxied, _, _ = one_partition()
     proxied.brokers[NEAR].throttle_ms = 300
     found = only_partition(await proxied.fetch(asked(12, ("t", 0, 0))))

@@ -26,7 +26,7 @@ async def test_after_a_slow_read_only_its_partitions_are_read_elsewhere() -> Non
 
 
 @pytest.mark.parametrize(("grace_ms", "stands"), [(30_000, True), (0, False)])
-async def test_a_right_is_not_believed_for_ever_while_the_leader_hangs(
+async def test_a_cached_right_expires_while_the_leader_hangs(
     grace_ms: int, stands: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(route, "_RIGHTS_WAIT_S", 0.001)

@@ -1,4 +1,4 @@
-"""Whatever replicas say, a routed Fetch is answered as the leader could have answered it."""
+"""Whatever replicas answer, a routed Fetch gets an answer that the leader could have given."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def _partitions(draw: st.DrawFn) -> tuple[Log, dict[int, Log]]:
     followers = {}
     for node in draw(st.sets(st.sampled_from([NEAR, ALSO_NEAR]))):
         replicated = draw(st.integers(0, len(whole)))
-        told = 3 * draw(st.integers(0, min(committed, replicated)))
+        known = 3 * draw(st.integers(0, min(committed, replicated)))
         followers[node] = Log(
             whole[:replicated],
             log_start=draw(st.sampled_from([0, 0, min(leader.log_start, 3 * replicated)])),
-            high_watermark=told,
+            high_watermark=known,
             error_code=draw(_ERRORS),
             preferred=draw(st.sampled_from([-1, -1, -1, 2])),
             hidden=draw(st.integers(0, 9)) == 0,
@@ -88,7 +88,7 @@ def test_the_answer_is_one_that_the_leader_could_have_given(
         for _, one in found:
             leader, offset = logs[one.index][0], offsets[one.index]
             error_code, _ = leader.read(offset, 1 << 20, True)
-            # A follower hears of a new log start, and of new leaders, a little later.
+            # A follower learns of a new log start, and of new leaders, a little later.
             fenced = one.error_code == FENCED_LEADER_EPOCH in {log.error_code for log in logs[one.index][1].values()}
             assert one.error_code == error_code or fenced or (one.error_code == 0 and offset <= leader.end)
             earlier = replace(leader, log_start=0, error_code=0)

@@ -1,4 +1,4 @@
-"""High watermarks that one client is told."""
+"""High watermarks that one client has received."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from proxy.fetching.watermarks import Watermarks
         )
     )
 )
-def test_none_goes_back_while_the_leader_stays(reads):
-    told, highest = Watermarks(), {}
+def test_no_watermark_falls_while_the_leader_stays(reads):
+    seen, highest = Watermarks(), {}
     for topic, partition, epoch, ends in reads:
         before = highest.get((topic, partition))
         expected = tuple(map(max, before[1], ends)) if before and before[0] == epoch else ends
-        assert told.record(topic, partition, epoch, *ends) == expected
-        assert told.last(topic, partition) == expected
+        assert seen.record(topic, partition, epoch, *ends) == expected
+        assert seen.last(topic, partition) == expected
         highest[topic, partition] = epoch, expected
-    assert told.last(b"c", 0) is None
+    assert seen.last(b"c", 0) is None
 
 
 def test_a_client_that_reads_very_many_partitions_is_forgotten_now_and_then(monkeypatch):
     monkeypatch.setattr(watermarks, "_MAX_RECORDED", 3)
-    told = Watermarks()
+    seen = Watermarks()
     for partition in range(3):
-        assert told.record(b"t", partition, 1, 5, 5) == (5, 5)
-    assert told.record(b"t", 0, 1, 4, 4) == (5, 5)
-    assert told.record(b"t", 3, 1, 5, 5) == (5, 5)
-    assert told.record(b"t", 0, 1, 4, 4) == (4, 4)
-    assert told.record(b"t", 3, 1, 4, 4) == (5, 5)
+        assert seen.record(b"t", partition, 1, 5, 5) == (5, 5)
+    assert seen.record(b"t", 0, 1, 4, 4) == (5, 5)
+    assert seen.record(b"t", 3, 1, 5, 5) == (5, 5)
+    assert seen.record(b"t", 0, 1, 4, 4) == (4, 4)
+    assert seen.record(b"t", 3, 1, 4, 4) == (5, 5)

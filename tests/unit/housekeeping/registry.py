@@ -9,7 +9,7 @@ from proxy.topics.topics import Topics
 
 
 def topics_of(*entries: DisklessTopic) -> Topics:
-    """What a proxy knows of topics that has read these entries."""
+    """Return the topics of a proxy that has read these entries."""
     store: Any = None
     topics = Topics(store, lease_runs=lambda: True)
     topics._take(RegistrySnapshot(1, entries))

@@ -1,4 +1,4 @@
-"""While a shard is fenced nothing is tidied up, and a piece of work that breaks ends no other."""
+"""Housekeeping stops while a shard is fenced, and a part that fails stops no other part."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.registry_model import ModelFleetStore
 
 
 class Work:
-    """In the place of each part of the work: counts, whatever is asked of it."""
+    """Stands for any part of the work, and counts its calls."""
 
     def __init__(self) -> None:
         self.done = 0
@@ -29,7 +29,7 @@ class Work:
 
 
 class LosableWork(Work):
-    """Work that hears of a lost lease."""
+    """Work that is notified of a lost lease."""
 
     def lease_lost(self) -> None:
         pass
@@ -44,7 +44,7 @@ def settings_of(**intervals: Any) -> Settings:
     )
 
 
-async def test_one_that_breaks_is_told_of_once_and_ends_no_other(monkeypatch) -> None:
+async def test_a_part_that_fails_is_reported_once_and_stops_no_other(monkeypatch) -> None:
     monkeypatch.setattr(housekeeper, "_POLL_S", 0.0)
     settings = settings_of(
         garbage={"interval_ms": 10},
@@ -67,7 +67,7 @@ async def test_one_that_breaks_is_told_of_once_and_ends_no_other(monkeypatch) ->
     with structlog.testing.capture_logs() as logged:
         keeping = asyncio.create_task(house.keep_house())
         async with asyncio.timeout(20):
-            while broken < 3 or garbage.done < 2:  # noqa: ASYNC110 (nobody tells of it)
+            while broken < 3 or garbage.done < 2:  # noqa: ASYNC110 (nothing announces it)
                 await asyncio.sleep(0.005)
     assert not keeping.done()
     assert [entry["work"] for entry in logged if entry["event"] == "housekeeping_broken"] == ["producers"]
@@ -75,7 +75,7 @@ async def test_one_that_breaks_is_told_of_once_and_ends_no_other(monkeypatch) ->
     await asyncio.gather(keeping, return_exceptions=True)
 
 
-async def test_of_a_registry_that_has_lost_changes_nothing_is_deleted(monkeypatch) -> None:
+async def test_nothing_is_deleted_while_the_registry_has_lost_changes(monkeypatch) -> None:
     monkeypatch.setattr(housekeeper, "_POLL_S", 0.0)
     settings = settings_of(
         garbage={"interval_ms": 10, "orphan_sweep_interval_ms": 10},
@@ -106,11 +106,11 @@ async def test_of_a_registry_that_has_lost_changes_nothing_is_deleted(monkeypatc
     )
     keeping = asyncio.create_task(house.keep_house())
     async with asyncio.timeout(20):
-        while index.done < 5:  # noqa: ASYNC110 (nobody tells of it)
+        while index.done < 5:  # noqa: ASYNC110 (nothing announces it)
             await asyncio.sleep(0.005)
         assert (garbage.done, retention.done, house.is_paused) == (0, 0, True)
         gone_back = False
-        while not garbage.done:  # noqa: ASYNC110 (nobody tells of it)
+        while not garbage.done:  # noqa: ASYNC110 (nothing announces it)
             await asyncio.sleep(0.005)
     assert not house.is_paused
     keeping.cancel()
@@ -131,7 +131,7 @@ async def test_it_waits_until_no_shard_is_fenced(monkeypatch) -> None:
 
     async def polled(times: int) -> None:
         until = polls + times
-        while polls < until:  # noqa: ASYNC110 (nobody tells of a poll)
+        while polls < until:  # noqa: ASYNC110 (nothing announces a poll)
             await asyncio.sleep(0)
 
     fenced = {3: "gone"}
@@ -173,7 +173,7 @@ async def test_one_proxy_keeps_house_however_long_a_sweep_takes(monkeypatch) -> 
             sweeping += 1
             most_sweeping = max(most_sweeping, sweeping)
             until = holds + 100
-            while holds < until and most_sweeping == 1:  # noqa: ASYNC110 (nobody tells of it)
+            while holds < until and most_sweeping == 1:  # noqa: ASYNC110 (nothing announces it)
                 await asyncio.sleep(0)
             sweeping -= 1
             self.done += 1
@@ -186,7 +186,7 @@ async def test_one_proxy_keeps_house_however_long_a_sweep_takes(monkeypatch) -> 
     ]
     keeping = [asyncio.create_task(house.keep_house()) for house in houses]
     async with asyncio.timeout(20):
-        while garbage.done < 3:  # noqa: ASYNC110 (nobody tells of it)
+        while garbage.done < 3:  # noqa: ASYNC110 (nothing announces it)
             await asyncio.sleep(0.005)
     assert most_sweeping == 1
     for task in keeping:

@@ -21,7 +21,7 @@ TOPIC = bytes(16)
 
 
 class Objects:
-    """Object storage of which only what the collector uses is there."""
+    """The part of object storage that the collector uses."""
 
     def __init__(self) -> None:
         self.modified_ms: dict[str, int] = {}
@@ -87,7 +87,7 @@ async def test_only_what_nothing_uses_is_deleted():
     assert shop.stats.segments_deleted == 2
 
 
-async def test_one_round_takes_all_there_is_step_by_step_as_long_as_it_may(monkeypatch):
+async def test_one_round_deletes_all_garbage_in_steps_within_its_time(monkeypatch):
     monkeypatch.setattr(garbage, "SEGMENTS_PER_STEP", 10)
     monkeypatch.setattr(garbage, "_MUCH", 5)
     shop = await Shop(*range(1, 61)).fill()
@@ -121,8 +121,8 @@ async def always() -> bool:
     return True
 
 
-async def test_objects_that_can_not_be_deleted_hold_up_no_others_and_are_told_once_a_round(monkeypatch):
-    """More of them than a step takes, and they are the oldest."""
+async def test_objects_that_cannot_be_deleted_delay_no_others_and_are_reported_once_a_round(monkeypatch):
+    """There are more of them than a step takes, and they are the oldest."""
     monkeypatch.setattr(garbage, "SEGMENTS_PER_STEP", 10)
     monkeypatch.setattr(garbage, "_MUCH", 5)
     shop = await Shop(*range(1, 61)).fill()
@@ -135,8 +135,8 @@ async def test_objects_that_can_not_be_deleted_hold_up_no_others_and_are_told_on
     assert shop.left() == refused
     assert shop.coordinator.tombstones == {segment(number) for number in refused}
     assert shop.stats.segments_deleted == 35
-    told = [entry for entry in logged if entry["event"] == "segments_not_deleted"]
-    assert [(entry["count"], entry["reason"]) for entry in told] == [(25, "AccessDenied")] * 2
+    events = [entry for entry in logged if entry["event"] == "segments_not_deleted"]
+    assert [(entry["count"], entry["reason"]) for entry in events] == [(25, "AccessDenied")] * 2
     shop.storage.refused.clear()
     assert await shop.collector.collect(always) == 25
     assert not shop.coordinator.tombstones
@@ -154,7 +154,7 @@ async def test_a_storage_that_takes_no_deletions_is_not_asked_for_all_of_them(mo
     assert [entry["count"] for entry in logged] == [30]
 
 
-async def test_nothing_is_deleted_where_the_coordinator_does_not_know(monkeypatch):
+async def test_nothing_is_deleted_if_the_coordinator_does_not_know(monkeypatch):
     shop = await Shop(1).fill()
     await shop.coordinator.delete_logs(TOPIC, [1])
 
@@ -199,14 +199,14 @@ async def test_without_the_time_of_the_storage_nothing_is_an_orphan(monkeypatch:
     shop.add(7)
 
     async def forgets(key: str, data: bytes, length: int) -> None:
-        """Take the object, and list it later."""
+        """Accept the object, and list it later."""
 
     monkeypatch.setattr(shop.storage, "upload", forgets)
     with pytest.raises(StorageError, match="is not listed"):
         await shop.collector.sweep_orphans()
 
 
-async def test_nothing_is_an_orphan_where_the_coordinator_knows_no_object():
+async def test_nothing_is_an_orphan_if_the_coordinator_knows_no_object():
     """The store is another one, or came back empty."""
     shop = await Shop(1, 2, 3).fill()
     await shop.coordinator.delete_logs(TOPIC, [1, 2, 3])
@@ -220,7 +220,8 @@ async def test_nothing_is_an_orphan_where_the_coordinator_knows_no_object():
 
 
 async def test_after_an_accepted_loss_nothing_is_an_orphan_until_there_was_time_to_look():
-    """The store went back to before a merge: its rows name what is gone, and object 7, which the merge made, nobody."""
+    """The store went back to before a merge: its rows name deleted objects, and no row names object 7, which the merge
+    wrote."""
     shop = await Shop(1).fill()
     shop.add(7)
     await note_accepted_loss(shop.storage)  # type: ignore[arg-type]
@@ -250,7 +251,7 @@ async def test_a_loss_that_is_accepted_during_a_sweep_is_seen_by_it(monkeypatch)
     assert not shop.coordinator.tombstones
 
 
-async def test_of_accepted_losses_the_last_one_counts(monkeypatch):
+async def test_the_last_accepted_loss_counts(monkeypatch):
     storage = Objects()
     assert await loss_accepted_ms(storage) is None  # type: ignore[arg-type]
     await note_accepted_loss(storage)  # type: ignore[arg-type]

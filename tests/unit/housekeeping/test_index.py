@@ -1,4 +1,4 @@
-"""Which logs are offered for packing."""
+"""The choice of logs to pack."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.unit.housekeeping.registry import topics_of
 
 
 class Asked:
-    """A coordinator; remembers what it is to pack."""
+    """A coordinator that records the logs to pack."""
 
     def __init__(self) -> None:
         self.packed: list[tuple[list[tuple[bytes, int]], int]] = []

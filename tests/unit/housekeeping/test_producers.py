@@ -1,4 +1,4 @@
-"""Producers that have expired are forgotten in every partition of every live topic."""
+"""Expired producers are removed from every partition of every live topic."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.unit.housekeeping.registry import topics_of
 TOPICS = [DisklessTopic(f"topic-{number}", bytes([number]) * 16, 3, "live") for number in range(1, 4)]
 
 
-async def test_all_partitions_are_looked_at_step_by_step(monkeypatch) -> None:
+async def test_all_partitions_are_checked_in_steps(monkeypatch) -> None:
     monkeypatch.setattr(producers, "PARTITIONS_PER_STEP", 2)
     clock = [0]
     coordinator = ModelCoordinator(producer_id_expiration_ms=100, clock=lambda: clock[0])

@@ -1,4 +1,4 @@
-"""Housekeeping goes by the settings of the moment: a reload may change how often, and what holds without brokers."""
+"""Housekeeping uses the current settings: a reload may change its intervals, and what applies without brokers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from proxy.housekeeping.housekeeper import Housekeeper
 
 
 class Work:
-    """In the place of each part of the work: counts, and remembers what it was given."""
+    """Stands for any part of the work; counts calls and records their arguments."""
 
     def __init__(self) -> None:
         self.done = 0
@@ -56,7 +56,7 @@ async def test_a_shorter_interval_holds_at_once(monkeypatch: pytest.MonkeyPatch)
     assert garbage.done == 0, "it is due in half a minute"
     made.garbage.__dict__["interval_ms"] = 10
     async with asyncio.timeout(60):
-        while not garbage.done:  # noqa: ASYNC110 (nobody tells of it)
+        while not garbage.done:  # noqa: ASYNC110 (nothing announces it)
             await asyncio.sleep(0.005)
     keeping.cancel()
     await asyncio.gather(keeping, return_exceptions=True)
@@ -87,11 +87,11 @@ async def test_the_fallback_of_brokers_that_refuse_is_that_of_now_and_others_hav
     assert retention.given == [RetentionDefaults(1_000, -1), RetentionDefaults(2_000, -1)]
 
 
-async def test_nothing_goes_for_its_age_while_the_clocks_are_far_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def told(*_: object) -> RetentionDefaults:
+async def test_nothing_expires_by_age_while_the_clocks_are_far_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def defaults_of(*_: object) -> RetentionDefaults:
         return RetentionDefaults(1_000, -1)
 
-    monkeypatch.setattr(housekeeper, "retention_defaults", told)
+    monkeypatch.setattr(housekeeper, "retention_defaults", defaults_of)
     made, retention, others = settings(), Work(), Work()
     ahead_ms = 0
     house = Housekeeper(

@@ -1,4 +1,4 @@
-"""What retention asks of the coordinator, from a topic's configs and the brokers' defaults."""
+"""Retention's requests to the coordinator, from a topic's configs and the brokers' defaults."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ def test_a_topics_own_configs_go_before_the_defaults(configs, bounds):
     ("configs", "may_go"),
     [({}, False), ({"cleanup.policy": "compact"}, False), ({"cleanup.policy": "delete"}, True)],
 )
-def test_where_brokers_compact_by_default_a_topic_goes_by_it_unless_it_says_otherwise(configs, may_go):
+def test_the_brokers_default_to_compact_applies_unless_a_topic_overrides_it(configs, may_go):
     assert bool(requests_of(TOPIC, 1, configs, RetentionDefaults(100, 200, "compact"))) == may_go
 
 
-def test_until_the_brokers_have_told_theirs_a_topic_goes_by_what_it_says_itself():
+def test_until_the_brokers_defaults_are_known_only_a_topics_own_configs_apply():
     assert requests_of(TOPIC, 1, {"retention.ms": "5"}, UNKNOWN) == []
     assert requests_of(TOPIC, 1, {"cleanup.policy": "delete"}, UNKNOWN) == []
     (request,) = requests_of(TOPIC, 1, {"cleanup.policy": "delete", "retention.ms": "5"}, UNKNOWN)
@@ -62,5 +62,5 @@ def test_until_the_brokers_have_told_theirs_a_topic_goes_by_what_it_says_itself(
 @pytest.mark.parametrize(
     "configs", [{"cleanup.policy": "compact"}, {"cleanup.policy": ""}, {"retention.ms": "-1", "retention.bytes": "-1"}]
 )
-def test_nothing_is_asked_where_nothing_may_go(configs):
+def test_no_request_is_sent_if_nothing_may_be_deleted(configs):
     assert requests_of(TOPIC, 2, configs, RetentionDefaults(100, 200)) == []

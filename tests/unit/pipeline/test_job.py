@@ -17,14 +17,14 @@ def printed(report: JobReport, *, terminal: bool = False) -> str:
 def test_without_findings_a_job_is_done() -> None:
     report = JobReport("merge", figures={"bytes_read": 3 << 30, "objects_written": 12, "duration_seconds": 125.2})
     assert report.exit_code == 0
-    told = json.loads(report.as_json())
-    assert told == {"job": "merge", "dry_run": False, "exit_code": 0, "findings": [], "figures": report.figures}
+    document = json.loads(report.as_json())
+    assert document == {"job": "merge", "dry_run": False, "exit_code": 0, "findings": [], "figures": report.figures}
     lines = printed(report)
     assert "3,221,225,472 (3.0 GiB)" in lines
     assert "2 min 5 s" in lines
 
 
-def test_findings_are_told_as_they_are() -> None:
+def test_findings_are_printed_unchanged() -> None:
     report = JobReport("audit", [Finding("missing_object", "orders[3] at 17", "[bold]no[/bold] object")])
     assert report.exit_code == 1
     assert json.loads(report.as_json())["findings"] == [
@@ -49,7 +49,7 @@ def test_a_dry_run_says_so() -> None:
     assert printed(report).count("merge (dry run)") == 2
 
 
-def test_not_more_findings_of_a_kind_than_anybody_reads() -> None:
+def test_the_number_of_findings_of_a_kind_is_limited() -> None:
     report = JobReport("merge")
     for number in range(MAX_FINDINGS + 3):
         report.find("missing_object", str(number), "")
@@ -58,7 +58,7 @@ def test_not_more_findings_of_a_kind_than_anybody_reads() -> None:
     assert report.findings[-2:] == [("missing_object", "", "and 3 more"), ("shard_fenced", "", "it is")]
 
 
-def test_one_is_no_plural() -> None:
+def test_one_is_singular() -> None:
     assert [counted(number, "rack") for number in (0, 1, 2_000)] == ["0 racks", "1 rack", "2,000 racks"]
 
 

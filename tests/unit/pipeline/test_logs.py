@@ -1,4 +1,4 @@
-"""Rows of a log, from where to where, and what a log that can't be read is."""
+"""Rows of a log within bounds, and logs that cannot be read."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ async def test_from_the_log_start_on_where_it_is_later() -> None:
     assert await offsets(log) == [(3, 4), (5, 9)]
 
 
-async def test_what_is_written_meanwhile_is_not_waited_for() -> None:
+async def test_records_written_meanwhile_are_left_out() -> None:
     log = await log_of([1])
 
     class Growing:
@@ -88,14 +88,14 @@ class Failing:
 
 @pytest.fixture
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    told: list[float] = []
+    waited: list[float] = []
 
     async def pause(seconds: float) -> None:
-        told.append(seconds)
+        waited.append(seconds)
 
     monkeypatch.setattr(patience.asyncio, "sleep", pause)
     assert asyncio.sleep is pause
-    return told
+    return waited
 
 
 async def test_a_store_that_does_not_answer_is_asked_again(pauses: list[float]) -> None:
@@ -104,7 +104,7 @@ async def test_a_store_that_does_not_answer_is_asked_again(pauses: list[float]) 
     assert pauses == [0.5, 1.0]
 
 
-async def test_not_for_ever(pauses: list[float]) -> None:
+async def test_the_retries_end(pauses: list[float]) -> None:
     failing = Failing(CoordinatorUnavailable("down"), 99)
     with pytest.raises(CoordinatorUnavailable, match="down"):
         await patiently(lambda: failing.find([]))
@@ -112,7 +112,7 @@ async def test_not_for_ever(pauses: list[float]) -> None:
     assert len(pauses) == logs.TRIES - 1
 
 
-async def test_a_fenced_shard_is_told_at_once(pauses: list[float]) -> None:
+async def test_a_fenced_shard_is_reported_at_once(pauses: list[float]) -> None:
     with pytest.raises(ShardFenced):
         await patiently(lambda: Failing(ShardFenced("lost"), 1).find([]))
 

@@ -45,7 +45,7 @@ def test_the_least_of_what_a_container_may_have_and_what_is_free(
     assert available_bytes(machine(tmp_path, **limits)) == bytes_
 
 
-def test_where_nothing_is_told_there_is_no_bound(tmp_path: Path) -> None:
+def test_without_any_limit_there_is_no_bound(tmp_path: Path) -> None:
     assert available_bytes(tmp_path) is None
     assert tasks_at_once(spark("local[*]", 16), 256 * MIB, root=tmp_path) is None
 

@@ -12,7 +12,7 @@ from pipeline.errors import PipelineError
 
 
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only what the packages of one small distribution need."""
+    """Pack only the packages that one small distribution needs."""
     monkeypatch.setattr(packing, "ROOT", "redis")
     monkeypatch.setattr(packing, "EXTRA", "hiredis")
     monkeypatch.setattr(packing, "OURS", ("pipeline",))
@@ -34,7 +34,7 @@ def test_an_archive_can_be_imported_from(monkeypatch: pytest.MonkeyPatch, tmp_pa
         tar.extractall(unpacked, filter="data")
     assert {"hiredis", "pipeline"} <= {path.name for path in unpacked.iterdir()}
     program = "import hiredis, pipeline.units; print(hiredis.__file__, pipeline.units.__file__)"
-    told = subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-S", "-c", program],
         env={"PYTHONPATH": str(unpacked)},
         cwd=tmp_path,
@@ -42,7 +42,7 @@ def test_an_archive_can_be_imported_from(monkeypatch: pytest.MonkeyPatch, tmp_pa
         text=True,
         check=True,
     )
-    assert all(Path(path).is_relative_to(unpacked) for path in told.stdout.split())
+    assert all(Path(path).is_relative_to(unpacked) for path in done.stdout.split())
 
 
 def test_the_same_installation_gives_the_same_contents(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -55,7 +55,7 @@ def test_the_same_installation_gives_the_same_contents(monkeypatch: pytest.Monke
     assert contents[0] == contents[1]
 
 
-def test_what_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(packing, "ROOT", "no-such-distribution")
     with pytest.raises(PipelineError, match="no-such-distribution is not installed"):
         packing.pack(tmp_path / "packages.tar.gz")

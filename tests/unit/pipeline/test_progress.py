@@ -47,16 +47,16 @@ def test_a_terminal_has_one_line_and_nothing_stays() -> None:
 
 
 def test_a_job_that_counts_nothing_is_seen_to_be_at_work() -> None:
-    told = Event()
+    printed = Event()
 
     class Stream(io.StringIO):
         def write(self, text: str) -> int:
-            told.set()
+            printed.set()
             return super().write(text)
 
     stream = Stream()
     with Progress("compact", stream, lines_seconds=0):
-        assert told.wait(60)
+        assert printed.wait(60)
     assert stream.getvalue().startswith("compact: 0 B, ")
 
 

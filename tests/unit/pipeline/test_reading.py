@@ -1,4 +1,4 @@
-"""Reading rows: what is asked for, in which order and bounds, and what becomes of bytes that are wrong."""
+"""Reading rows: the requests, their order and bounds, and the handling of wrong bytes."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_neighbours_share_a_range_and_distant_rows_do_not() -> None:
 
 
 class SlowObjects(MemoryObjects):
-    """Counts what is under way, and answers in any order."""
+    """Counts concurrent requests, and answers in any order."""
 
     def __init__(self, seed: int) -> None:
         super().__init__()
@@ -102,15 +102,15 @@ async def test_ranges_come_in_order_within_both_bounds(sizes: list[int], gets: i
     ranges = [Range(SEGMENTS[0], end - size, end, ()) for end, size in zip(ends, sizes, strict=True)]
     taken = 0
 
-    def told() -> list[Range]:
+    def wanted_ranges() -> list[Range]:
         nonlocal taken
         for one in ranges:
             taken += 1
             yield one
 
     done: list[Range] = []
-    async for range_, found in fetch_ranges(storage, told(), gets=gets, max_bytes_in_flight=most):  # type: ignore[arg-type]
-        in_memory = ranges[len(done) : max(len(done) + 1, taken - 1)]  # one is looked at that does not fit
+    async for range_, found in fetch_ranges(storage, wanted_ranges(), gets=gets, max_bytes_in_flight=most):  # type: ignore[arg-type]
+        in_memory = ranges[len(done) : max(len(done) + 1, taken - 1)]  # one that does not fit is read ahead
         assert len(in_memory) == 1 or sum(one.end - one.start for one in in_memory) <= most
         assert found == data[range_.start : range_.end]
         done.append(range_)
@@ -118,7 +118,7 @@ async def test_ranges_come_in_order_within_both_bounds(sizes: list[int], gets: i
     assert storage.most_gets <= gets
 
 
-async def test_a_missing_object_is_told_in_its_place() -> None:
+async def test_a_missing_object_is_reported_in_its_place() -> None:
     storage = MemoryObjects()
     storage.objects[segment_key(SEGMENTS[1])] = bytearray(b"0123456789")
     ranges = [Range(SEGMENTS[0], 0, 5, (0,)), Range(SEGMENTS[1], 8, 20, (1,))]
@@ -144,7 +144,7 @@ async def test_a_storage_that_fails_is_an_error_and_leaves_nothing_running() -> 
     assert len(asyncio.all_tasks()) == 1
 
 
-async def test_who_leaves_early_leaves_nothing_running() -> None:
+async def test_a_reader_that_leaves_early_leaves_nothing_running() -> None:
     storage = SlowObjects(1)
     storage.objects[segment_key(SEGMENTS[0])] = bytearray(10)
     ranges = [Range(SEGMENTS[0], start, start + 1, ()) for start in range(10)]
@@ -212,7 +212,7 @@ def test_bytes_that_nobody_may_write_to_are_copied_and_others_are_not() -> None:
 
 
 def merged(*bases: int, count: int = 2) -> bytearray:
-    """Batches of so many records with their offsets in place."""
+    """Return batches with this many records each, with their offsets in place."""
     run = bytearray()
     for base in bases:
         batch = some_batches([count])

@@ -1,4 +1,4 @@
-"""Rounds of jobs that fail at once, for lack of a settings file: the schedule goes on, and ends when it is told."""
+"""Rounds of jobs that fail at once, without a settings file: the schedule continues, and ends when it is asked to."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ def lines(process: subprocess.Popen[str], count: int) -> list[str]:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_the_wait_for_the_next_round_ends_at_once(tmp_path: Path, number: signal.Signals) -> None:
     with scheduled(tmp_path, "1h", "merge", "audit --no-data") as process:
-        first, second, told = lines(process, 3)
+        first, second, lines_printed = lines(process, 3)
         assert "can't read missing.yaml" in first
         assert first == second
-        assert re.match(TIME + "findings or failed: merge, audit; the next round begins in ", told)
+        assert re.match(TIME + "findings or failed: merge, audit; the next round begins in ", lines_printed)
         process.send_signal(number)
         assert process.wait(60) == 128 + number
         assert lines(process, 1) == [f"ended by {number.name}; what is done is kept\n"]
@@ -50,10 +50,11 @@ def test_the_wait_for_the_next_round_ends_at_once(tmp_path: Path, number: signal
 
 def test_round_follows_round(tmp_path: Path) -> None:
     with scheduled(tmp_path, "1ms", "audit") as process:
-        told = lines(process, 6)
-        assert told[::2] == [told[0]] * 3
+        lines_printed = lines(process, 6)
+        assert lines_printed[::2] == [lines_printed[0]] * 3
         assert all(
-            re.fullmatch(TIME + "findings or failed: audit; the next round begins in 0 s\n", one) for one in told[1::2]
+            re.fullmatch(TIME + "findings or failed: audit; the next round begins in 0 s\n", one)
+            for one in lines_printed[1::2]
         )
 
 
@@ -65,7 +66,7 @@ def test_options_of_later_jobs_are_looked_at_before_the_first_one_runs(tmp_path:
     assert "none.yaml" not in answer.output
 
 
-def test_a_round_without_an_interval_is_refused(tmp_path: Path) -> None:
+def test_a_round_without_an_interval_is_rejected(tmp_path: Path) -> None:
     with scheduled(tmp_path, "0s", "audit") as process:
         assert "--every needs a time" in process.communicate(timeout=60)[1]
         assert process.returncode == 2

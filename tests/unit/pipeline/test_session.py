@@ -1,4 +1,4 @@
-"""What a session refuses before Spark is asked; the rest is in tests/pipeline."""
+"""Errors of a session before Spark starts; the other tests are in tests/pipeline."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from pipeline.session import spark_session
 
 @pytest.fixture(autouse=True)
 def no_session(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that other tests share would be taken."""
+    """Remove the session that other tests share, which would be used otherwise."""
     monkeypatch.setattr("pyspark.SparkContext._active_spark_context", None)
 
 
 @pytest.mark.parametrize("given", [{"master": "local[1]"}, {"conf": {"spark.driver.memory": "9g"}}])
-def test_spark_submit_is_told_master_and_conf_itself(monkeypatch: pytest.MonkeyPatch, given: dict[str, object]) -> None:
-    """Its own would be overridden, or the job's be left out, and nobody be told."""
+def test_spark_submit_gets_master_and_conf_itself(monkeypatch: pytest.MonkeyPatch, given: dict[str, object]) -> None:
+    """Otherwise spark-submit's own values would be overridden, or the job's ignored, without any notice."""
     monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
     monkeypatch.setenv("PYSPARK_GATEWAY_SECRET", "none")
     with (
@@ -26,7 +26,7 @@ def test_spark_submit_is_told_master_and_conf_itself(monkeypatch: pytest.MonkeyP
         pass
 
 
-def test_a_user_whom_java_would_not_know_is_told_before_it_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_that_java_would_not_know_is_reported_before_it_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
     monkeypatch.setattr("os.getuid", lambda: 4_000_000_001)
     with (

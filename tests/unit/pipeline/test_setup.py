@@ -1,4 +1,4 @@
-"""Which packages `make setup` and `make demo` install, one after the other in any order."""
+"""The packages that `make setup` and `make demo` install, in any order."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_set_up_after_a_demo_adds_spark_once() -> None:
     assert setup.stamp(setup.wanted_lock(full, demo_only=False)) == full
 
 
-def test_an_older_lock_is_installed_anew() -> None:
+def test_an_older_lock_is_installed_again() -> None:
     older = "requirements-pipeline.lock " + "0" * 64
     assert setup.stamp(setup.wanted_lock(older, demo_only=True)) not in (older, setup.stamp("requirements.lock"))
 

@@ -39,7 +39,7 @@ def test_a_signal_ends_at_once(number: signal.Signals) -> None:
 
 
 @NUMBERS
-def test_within_tasks_it_is_only_told(number: signal.Signals, capfd: pytest.CaptureFixture[str]) -> None:
+def test_within_tasks_a_signal_is_only_reported(number: signal.Signals, capfd: pytest.CaptureFixture[str]) -> None:
     reached: list[bool] = []
 
     def work() -> None:
@@ -67,7 +67,7 @@ def test_the_second_one_ends_tasks_too() -> None:
     assert reached == ["the first"]
 
 
-def test_what_cleans_up_is_left_alone() -> None:
+def test_cleanup_is_not_interrupted() -> None:
     reached: list[str] = []
 
     def work() -> None:
@@ -82,7 +82,7 @@ def test_what_cleans_up_is_left_alone() -> None:
     assert reached == ["cleaned up"]
 
 
-def test_what_goes_wrong_on_the_way_out_does_not_hide_the_signal() -> None:
+def test_an_error_during_the_exit_does_not_hide_the_signal() -> None:
     def work() -> None:
         try:
             send(signal.SIGTERM)

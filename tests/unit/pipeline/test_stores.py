@@ -1,4 +1,4 @@
-"""A store that is away for a moment, while hours of work hang on it, and when somebody waits at a terminal."""
+"""A store that is away for a moment, during hours of work, and while somebody waits at a terminal."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from proxy.coordinator.interface import CoordinatorUnavailable
 
 
 class Away:
-    """Stores that can't be opened for so many times."""
+    """Stores that fail to open this many times."""
 
     def __init__(self, times: int) -> None:
         self.left = times
@@ -45,7 +45,7 @@ async def test_a_task_waits_for_it(away: Away) -> None:
     assert away.open == 0
 
 
-async def test_who_waits_at_a_terminal_is_told_at_once(away: Away) -> None:
+async def test_a_user_at_a_terminal_gets_the_error_at_once(away: Away) -> None:
     settings: Any = None
     with pytest.raises(CoordinatorUnavailable, match="down"):
         async with stores.opened(settings):

@@ -1,4 +1,4 @@
-"""What does not need Spark to be decided; the rest is in tests/pipeline."""
+"""Parts of tasks that do not need Spark; the other tests are in tests/pipeline."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def half(number: int) -> int:
     return number // 2
 
 
-def test_what_a_task_raises_is_told_in_one_line() -> None:
+def test_an_error_of_a_task_is_one_line() -> None:
     guarded = _Guarded(half)
     assert guarded(8) == 4
     with pytest.raises(TaskError) as raised:
@@ -45,13 +45,13 @@ def test_a_guarded_function_travels() -> None:
         RuntimeError("java.lang.IllegalStateException: Cannot call methods on a stopped SparkContext."),
     ],
 )
-def test_without_spark_no_task_can_go_on(error: Exception) -> None:
+def test_without_spark_no_task_can_continue(error: Exception) -> None:
     failure = _failure(error)
     assert isinstance(failure, PipelineError)
     assert "run the job again" in str(failure)
 
 
-def test_one_task_that_fails_is_only_that() -> None:
+def test_one_failing_task_stops_no_other() -> None:
     failure = _failure(RuntimeError("Job aborted due to stage failure"))
     assert isinstance(failure, TaskFailed)
     assert failure.text == "Job aborted due to stage failure"

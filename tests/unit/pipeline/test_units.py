@@ -16,7 +16,7 @@ def test_durations(text: str, milliseconds: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "1", "h", "-1h", "1.5h", "1 week", "1h30m"])
-def test_what_is_no_duration(text: str) -> None:
+def test_invalid_durations(text: str) -> None:
     with pytest.raises(ValueError, match="write it as 90s"):
         duration_ms(text)
 
@@ -29,20 +29,21 @@ def test_sizes(text: str, count: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "64MB", "-1", "1.5GiB", "MiB"])
-def test_what_is_no_size(text: str) -> None:
+def test_invalid_sizes(text: str) -> None:
     with pytest.raises(ValueError, match="write it as 65536"):
         byte_count(text)
 
 
 @given(st.integers(0, 1023), st.sampled_from(["B", "KiB", "MiB", "GiB", "TiB"]))
-def test_a_size_is_told_as_it_is_read(count: int, unit: str) -> None:
+def test_a_size_is_printed_as_it_is_parsed(count: int, unit: str) -> None:
     size = byte_count(f"{count}{unit}")
-    told = told_bytes(size)
-    assert float(told.split()[0].replace(",", "")) == count if size >= 1024 or unit == "B" else told == "0 B"
+    size_text = told_bytes(size)
+    assert float(size_text.split()[0].replace(",", "")) == count if size >= 1024 or unit == "B" else size_text == "0 B"
 
 
 @pytest.mark.parametrize(
-    ("seconds", "told"), [(0.2, "0 s"), (59.4, "59 s"), (59.9, "1 min 0 s"), (200, "3 min 20 s"), (7_500, "2 h 5 min")]
+    ("seconds", "expected"),
+    [(0.2, "0 s"), (59.4, "59 s"), (59.9, "1 min 0 s"), (200, "3 min 20 s"), (7_500, "2 h 5 min")],
 )
-def test_spans_for_people(seconds: float, told: str) -> None:
-    assert told_seconds(seconds) == told
+def test_spans_for_people(seconds: float, expected: str) -> None:
+    assert told_seconds(seconds) == expected

@@ -1,4 +1,4 @@
-"""Rows, objects and use of segments, held against each other."""
+"""Rows, objects and use of segments, compared with each other."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def store() -> Store:
     return Store(50)
 
 
-def test_what_is_right(store: Store) -> None:
+def test_a_consistent_store_has_no_findings(store: Store) -> None:
     found, totals = store.checked()
     assert found == []
     assert totals.objects == 50
@@ -73,7 +73,7 @@ def test_what_is_right(store: Store) -> None:
     ]
 
 
-def test_an_object_that_is_not_there(store: Store) -> None:
+def test_a_missing_object(store: Store) -> None:
     segment = store.segments[7]
     del store.sizes[segment]
     found, _ = store.checked()
@@ -120,7 +120,7 @@ def test_an_orphan_is_old(store: Store) -> None:
     assert (totals.unnamed_objects, totals.unnamed_bytes) == (2, 20)
 
 
-def test_an_object_that_is_only_said_to_be_used_is_no_orphan(store: Store) -> None:
+def test_an_object_that_is_only_recorded_as_used_is_not_an_orphan(store: Store) -> None:
     store.sizes[bytes(16)], store.modified_ms[bytes(16)] = 10, 0
     store.use[0, bytes(16)] = SegmentUse(10, 1)
     (found,), _ = store.checked()

@@ -1,4 +1,4 @@
-"""What is told of objects that nothing names, beside those that wait for their deletion."""
+"""The report of objects that nothing names, besides those that wait for their deletion."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ORPHAN = b"o" * 16
 
 
 def stores_with(*waiting: bytes) -> Any:
-    """Nothing is in use, everything is there."""
+    """Return stores in which nothing is used and every object exists."""
 
     async def segment_use(segments: list[bytes]) -> list[SegmentUse]:
         return [SegmentUse(0, 0) for _ in segments]
@@ -40,11 +40,13 @@ async def found(monkeypatch: pytest.MonkeyPatch, *waiting: bytes) -> list[bytes]
     return [one async for one in second_look.orphans(stores_with(*waiting), [ORPHAN, *waiting])]
 
 
-async def test_what_waits_is_no_orphan(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_object_that_waits_for_its_deletion_is_not_an_orphan(monkeypatch: pytest.MonkeyPatch) -> None:
     assert await found(monkeypatch, b"a" * 16, b"b" * 16) == [ORPHAN]
 
 
-async def test_where_too_many_wait_it_is_said_that_nothing_was_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Told that there are none, an operator would let the sweep delete them."""
+async def test_with_too_many_waiting_objects_the_search_is_skipped_and_reported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """If the report said that there are none, an operator would let the sweep delete them."""
     with pytest.raises(second_look.TooManyWaiting, match="wait for their deletion"):
         await found(monkeypatch, b"a" * 16, b"b" * 16, b"c" * 16)

@@ -1,4 +1,4 @@
-"""Rows read and held against what they say; objects in a dict."""
+"""Objects' bytes are read and compared with their rows; the objects are in a dict."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Object:
 
 
 @pytest.mark.parametrize("kind", [{}, {"in_place": True}, {"stamped": True}])
-async def test_what_is_right_takes_one_get(kind: dict[str, bool]) -> None:
+async def test_a_right_object_takes_one_get(kind: dict[str, bool]) -> None:
     one = Object(**kind)
     answer = await one.read()
     assert answer.bad == []
@@ -87,7 +87,7 @@ SPOILED: dict[str, tuple[Defect, Callable[[Object], None]]] = {
 
 @pytest.mark.parametrize("in_place", [False, True])
 @pytest.mark.parametrize("how", SPOILED)
-async def test_what_is_wrong_is_named(how: str, in_place: bool) -> None:
+async def test_each_defect_is_named(how: str, in_place: bool) -> None:
     one = Object(in_place=in_place)
     defect, spoil = SPOILED[how]
     spoil(one)

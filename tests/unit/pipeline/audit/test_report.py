@@ -1,4 +1,4 @@
-"""What an audit tells, for people and for scripts."""
+"""The report of an audit, for people and for scripts."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def test_findings_and_topics() -> None:
     report.print(Console(file=output, width=120))
     for text in ("gap", "orders-3@7", "no row holds [1, 2]", "partitions", "1,000,000"):
         assert text in output.getvalue(), text
-    told = json.loads(report.as_json())
-    assert told["findings"] == [{"kind": "gap", "where": "orders-3@7", "text": "no row holds [1, 2]"}]
-    assert told["figures"]["topics"]["orders"]["partitions"] == 4
+    report_json = json.loads(report.as_json())
+    assert report_json["findings"] == [{"kind": "gap", "where": "orders-3@7", "text": "no row holds [1, 2]"}]
+    assert report_json["figures"]["topics"]["orders"]["partitions"] == 4
 
 
-def test_not_more_of_a_kind_than_anybody_reads() -> None:
+def test_the_number_of_findings_of_a_kind_is_limited() -> None:
     report = AuditReport("audit")
     report.add(Suspicion(Defect.GAP, str(number), LOG, number) for number in range(MAX_TOLD + 5))
     report.add([Suspicion(Defect.ORPHAN_OBJECT, "", segment=bytes(16))])

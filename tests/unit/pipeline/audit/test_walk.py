@@ -1,4 +1,4 @@
-"""Indexes that are right have nothing odd, however they are cut into pages; spoiled ones have what was done to them."""
+"""Right indexes have no defect, however they are cut into pages; in damaged ones, the walk finds the damage."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ GAPPY = LOG._replace(leaves_gaps=True)
 
 
 def index(lengths: list[int], times: list[int], first: int = 0) -> list[IndexedRow]:
-    """Rows of so many offsets and of these maximum timestamps."""
+    """Return rows with these numbers of offsets and these maximum timestamps."""
     ends = list(accumulate(lengths, initial=first))
     rows = [
         Row(base, end - 1, bytes(16), 1, 10 * (end - base), time, 0)
@@ -33,13 +33,13 @@ def state(rows: list[IndexedRow], start: int = 0) -> LogState:
     return LogState(start, end, end, size, len(rows), max(indexed.running_maximum_ms for indexed in rows))
 
 
-def walked(log: Log, told: LogState, rows: list[IndexedRow], page_rows: int = 1_000) -> list[Suspicion]:
+def walked(log: Log, recorded: LogState, rows: list[IndexedRow], page_rows: int = 1_000) -> list[Suspicion]:
     walk = LogWalk(log)
     found: list[Suspicion] = []
     for at in range(0, len(rows), page_rows):
         some = tuple(rows[at : at + page_rows])
         is_last = at + page_rows >= len(rows)
-        found += walk.take(IndexPage(told, some, END if is_last else some[-1].row.last_offset + 1))
+        found += walk.take(IndexPage(recorded, some, END if is_last else some[-1].row.last_offset + 1))
     return found + list(walk.end())
 
 
@@ -51,7 +51,7 @@ sizes = st.lists(st.tuples(st.integers(1, 50), st.integers(0, 10**6)), min_size=
 
 
 @given(sizes, st.integers(1, 7), st.integers(0, 1_000), st.integers(0, 60))
-def test_what_is_right(made: list[tuple[int, int]], page_rows: int, first: int, into: int) -> None:
+def test_a_right_index_has_no_defects(made: list[tuple[int, int]], page_rows: int, first: int, into: int) -> None:
     rows = index([length for length, _ in made], [time for _, time in made], first)
     start = min(first + into, rows[0].row.last_offset)
     assert walked(LOG, state(rows, start), rows, page_rows) == []
@@ -60,39 +60,39 @@ def test_what_is_right(made: list[tuple[int, int]], page_rows: int, first: int, 
 @given(sizes, st.integers(1, 7), st.data())
 def test_a_row_that_is_gone_is_a_gap(made: list[tuple[int, int]], page_rows: int, data: st.DataObject) -> None:
     rows = index([length for length, _ in made], [time for _, time in made])
-    told = state(rows)
+    recorded = state(rows)
     gone = rows.pop(data.draw(st.integers(0, len(rows) - 1)))
-    told = told._replace(rows=told.rows - 1, size_bytes=told.size_bytes - gone.row.length)
-    (found,) = walked(LOG, told, rows, page_rows)
+    recorded = recorded._replace(rows=recorded.rows - 1, size_bytes=recorded.size_bytes - gone.row.length)
+    (found,) = walked(LOG, recorded, rows, page_rows)
     assert found.defect == Defect.GAP
     assert f"from {gone.row.base_offset} to {gone.row.last_offset}" in found.text
     # The one page from there on shows it, too.
-    page = IndexPage(told, tuple(one for one in rows if one.row.last_offset >= found.offset), END)
+    page = IndexPage(recorded, tuple(one for one in rows if one.row.last_offset >= found.offset), END)
     assert defects(list(check_page(LOG, page, None, at_beginning=found.offset == 0))) == [Defect.GAP]
-    assert walked(GAPPY, told, rows, page_rows) == []
+    assert walked(GAPPY, recorded, rows, page_rows) == []
 
 
 @given(sizes, st.integers(1, 7), st.data())
 def test_a_row_that_begins_too_early_overlaps(made: list[tuple[int, int]], page_rows: int, data: st.DataObject) -> None:
     rows = index([length for length, _ in made], [time for _, time in made])
-    told = state(rows)
+    recorded = state(rows)
     number = data.draw(st.integers(1, len(rows) - 1))
     indexed = rows[number]
     rows[number] = indexed._replace(row=indexed.row._replace(base_offset=indexed.row.base_offset - 1))
-    (found,) = walked(LOG, told, rows, page_rows)
+    (found,) = walked(LOG, recorded, rows, page_rows)
     assert found.defect == Defect.OVERLAPPING_ROWS
-    page = IndexPage(told, tuple(one for one in rows if one.row.last_offset >= found.offset), END)
+    page = IndexPage(recorded, tuple(one for one in rows if one.row.last_offset >= found.offset), END)
     assert defects(list(check_page(LOG, page, None, at_beginning=found.offset == 0))) == [Defect.OVERLAPPING_ROWS]
 
 
 @given(sizes, st.integers(1, 7), st.data())
 def test_a_running_maximum_that_falls(made: list[tuple[int, int]], page_rows: int, data: st.DataObject) -> None:
     rows = index([length for length, _ in made], [time for _, time in made])
-    told = state(rows)
+    recorded = state(rows)
     number = data.draw(st.integers(0, len(rows) - 1))
     rows[number] = rows[number]._replace(running_maximum_ms=rows[number].running_maximum_ms - 1)
     assume(number > 0)
-    assert Defect.WRONG_MAX_TIMESTAMP in defects(walked(LOG, told, rows, page_rows)) or (
+    assert Defect.WRONG_MAX_TIMESTAMP in defects(walked(LOG, recorded, rows, page_rows)) or (
         # It is right again: the row before has a lower one, and the row itself, too.
         rows[number].running_maximum_ms >= max(rows[number].row.max_timestamp_ms, rows[number - 1].running_maximum_ms)
     )
@@ -108,10 +108,10 @@ def test_rows_out_of_bounds() -> None:
 
 
 def test_an_index_that_lost_all() -> None:
-    told = state(index([10], [1]))._replace(rows=0, size_bytes=0)
+    recorded = state(index([10], [1]))._replace(rows=0, size_bytes=0)
     walk = LogWalk(LOG)
-    assert defects([*walk.take(IndexPage(told, (), END)), *walk.end()]) == [Defect.GAP]
-    empty = told._replace(log_start_offset=10)
+    assert defects([*walk.take(IndexPage(recorded, (), END)), *walk.end()]) == [Defect.GAP]
+    empty = recorded._replace(log_start_offset=10)
     walk = LogWalk(LOG)
     assert [*walk.take(IndexPage(empty, (), END)), *walk.end()] == []
 

@@ -1,4 +1,4 @@
-"""A compaction without Spark and without servers: its steps over the coordinator's model and objects in a dict."""
+"""A compaction without Spark and without servers: its steps on the coordinator's model and objects in a dict."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Killed(Exception):
 
 
 class Simulated:
-    """A topic's logs, all that was ever written to them, and compactions of them."""
+    """A topic's logs, all records ever written to them, and compactions of them."""
 
     def __init__(self, partitions: int = 1, *, chunk_bytes: int = 400, seed: int = 0) -> None:
         self.log = MemoryLog()
@@ -67,7 +67,7 @@ class Simulated:
         producer: Producer = Producer(),
         timestamp_ms: int | None = None,
     ) -> None:
-        """One batch in a segment of its own; its time is now where none is given."""
+        """Produce one batch in its own segment; its time is now by default."""
         at_ms = self.log.now_ms if timestamp_ms is None else timestamp_ms
         batch = keyed_batch(records, codec=codec, producer=producer, timestamp_ms=at_ms)
         first = self.log.coordinator.logs[TOPIC, partition].end
@@ -83,7 +83,7 @@ class Simulated:
         await self.produce(records, self.chance.randrange(self.topic.partitions), codec=self.chance.randrange(5))
 
     async def merge_some(self) -> None:
-        """As a merge would, of any neighbours."""
+        """Merge some neighbours, as a merge would."""
         partition = self.chance.randrange(self.topic.partitions)
         if rows := len(self.log.coordinator.logs[TOPIC, partition].rows):
             first = self.chance.randrange(rows)
@@ -91,7 +91,7 @@ class Simulated:
             self.log.delete_unused()
 
     async def merge(self, target_bytes: int) -> None:
-        """By the job itself, which puts rows into one object that are no neighbours: a large one between stays."""
+        """Merge with the job itself, which also joins rows that are not neighbours: a large one between them stays."""
         options = MergeOptions(target_bytes=target_bytes, task_bytes=4 * target_bytes, min_inputs=2)
         planner = Planner(options, now_ms=self.log.now_ms + AN_HOUR_MS)
         logs = [
@@ -104,7 +104,7 @@ class Simulated:
         self.log.delete_unused()
 
     async def trim_some(self) -> None:
-        """As retention and DeleteRecords do."""
+        """Trim some logs, as retention and DeleteRecords do."""
         partition = self.chance.randrange(self.topic.partitions)
         log = self.log.coordinator.logs[TOPIC, partition]
         self.log.coordinator._trim(log, log.start + self.chance.randrange(max(1, (log.end - log.start) // 3)))
@@ -150,7 +150,7 @@ class Simulated:
         return Stores(SETTINGS, (self.topic,), self.log.coordinator, _Uploads(self.log))  # type: ignore[arg-type]
 
     async def records(self, partition: int = 0) -> list[Stored]:
-        """What a reader sees now."""
+        """Return the records that a reader sees now."""
         coordinator = self.log.coordinator
         start = coordinator.logs[TOPIC, partition].start
         (answer,) = await coordinator.find([FindRequest(TOPIC, partition, start, 1 << 40)])
@@ -162,7 +162,7 @@ class Simulated:
         return [record for place in sorted(found) for record in found[place] if record.offset >= start]
 
     async def check(self) -> None:
-        """Nothing that counts is lost, nothing that is gone has come back."""
+        """Require that no relevant record is lost, and no deleted one has come back."""
         for partition, written in enumerate(self.written):
             start = self.log.coordinator.logs[TOPIC, partition].start
             there = await self.records(partition)
@@ -179,7 +179,7 @@ class Simulated:
 
 @dataclass
 class _Uploads:
-    """Of ObjectStorage what a compaction needs."""
+    """The part of ObjectStorage that a compaction needs."""
 
     log: MemoryLog
     failing: set[str] = field(default_factory=set)

@@ -1,4 +1,4 @@
-"""Swaps in their order, whatever order the tasks end in."""
+"""Swaps stay in order, whatever order the tasks end in."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PLAN = Plan(LOGS, [(SPANS[0],), (SPANS[1], SPANS[2]), (SPANS[3],)])
 
 
 class Coordinator:
-    """Remembers what it was asked for; answers as it is told."""
+    """Records requests and gives planned answers."""
 
     def __init__(self) -> None:
         self.swapped: list[tuple[int, int]] = []
@@ -91,7 +91,7 @@ async def test_swaps_of_a_log_are_done_in_order(order: tuple[int, ...]) -> None:
     assert (applied.swaps, applied.rows_replaced, applied.rows_written) == (8, 8, 8)
 
 
-async def test_nothing_is_done_behind_a_swap_that_was_not() -> None:
+async def test_nothing_is_swapped_after_a_swap_that_failed() -> None:
     coordinator = Coordinator()
     coordinator.answers[0, 5] = SwapAnswer.CHANGED
     applied = applier(coordinator)
@@ -106,7 +106,7 @@ async def test_nothing_is_done_behind_a_swap_that_was_not() -> None:
 
 
 @pytest.mark.parametrize(("log_start", "goes_on"), [(9, False), (10, True)])
-async def test_what_retention_has_taken_stops_nothing(log_start: int, goes_on: bool) -> None:
+async def test_rows_that_retention_deleted_stop_nothing(log_start: int, goes_on: bool) -> None:
     coordinator = Coordinator()
     coordinator.answers[0, 5] = SwapAnswer.CHANGED
     coordinator.log_start = log_start
@@ -148,7 +148,7 @@ async def test_a_task_that_failed_stops_the_logs_of_its_chunk() -> None:
     assert applied.reasons == {0: "the disk is full", 1: "the disk is full"}
 
 
-async def test_what_tasks_say_of_a_span_is_said_of_its_log() -> None:
+async def test_a_tasks_result_for_a_span_counts_for_its_log() -> None:
     applied = applier(Coordinator())
     unread = Unread("corrupt_batch", "object x, position 1")
 
@@ -203,7 +203,7 @@ async def test_a_log_waits_for_its_own_chunks_alone() -> None:
     assert coordinator.marks == [(TOPIC, 1, 20)]
 
 
-async def test_what_waits_is_counted() -> None:
+async def test_waiting_swaps_are_counted() -> None:
     applied = applier(Coordinator())
 
     waiting = []

@@ -1,4 +1,4 @@
-"""What a task makes of its chunk, and of rows that are not there any more."""
+"""A task's result for its chunk, and for rows that do not exist any more."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def written(count: int) -> Simulated:
     return log
 
 
-async def test_rows_that_are_replaced_under_its_hands_are_no_loss() -> None:
+async def test_rows_that_are_replaced_meanwhile_are_not_a_loss() -> None:
     log = await written(4)
     work, stores = await planned(log), log.stores()
     fetch = stores.storage.fetch
@@ -44,7 +44,7 @@ async def test_rows_that_are_replaced_under_its_hands_are_no_loss() -> None:
     assert answer.bytes_written == 0
 
 
-async def test_an_object_that_is_really_gone_is_told_by_name() -> None:
+async def test_a_missing_object_is_reported_by_name() -> None:
     log = await written(4)
     work, stores = await planned(log), log.stores()
 
@@ -72,7 +72,7 @@ async def test_rows_that_cross_the_end_of_the_span_are_left_for_another_time() -
     assert [one.outcome for one in answer.spans] == [Outcome.CHANGED]
 
 
-async def test_what_was_deleted_altogether_needs_nothing() -> None:
+async def test_a_log_that_was_deleted_completely_needs_no_work() -> None:
     log = await written(4)
     work = await planned(log)
     log.log.coordinator._trim(log.log.coordinator.logs[TOPIC, 0], 4)
@@ -82,7 +82,7 @@ async def test_what_was_deleted_altogether_needs_nothing() -> None:
     assert [one.outcome for one in answer.spans] == [Outcome.UNCHANGED]
 
 
-async def test_a_dry_run_uploads_nothing_and_tells_the_same() -> None:
+async def test_a_dry_run_uploads_nothing_and_reports_the_same() -> None:
     log = await written(4)
     objects = set(log.log.storage.objects)
 

@@ -1,4 +1,4 @@
-"""Whole compactions, with everything that may come between: merges, produces, retention, deaths, other compactions."""
+"""Whole compactions, with every possible interruption: merges, produces, retention, deaths, other compactions."""
 
 from __future__ import annotations
 
@@ -55,7 +55,9 @@ def test_leaves_the_last_record_of_each_key(seed: int, partitions: int, batches:
     chunk_bytes=st.sampled_from([400, 99_999]),
 )
 @settings(max_examples=60)
-def test_of_merged_logs_too(seed: int, partitions: int, batches: int, target_bytes: int, chunk_bytes: int) -> None:
+def test_merged_logs_are_compacted_too(
+    seed: int, partitions: int, batches: int, target_bytes: int, chunk_bytes: int
+) -> None:
     async def compacted() -> None:
         log = await simulated(partitions, seed=seed, batches=batches, chunk_bytes=chunk_bytes)
         await log.merge(target_bytes)
@@ -83,7 +85,7 @@ def test_the_newest_of_a_key_is_in_an_object_before_that_of_an_older_one() -> No
 
 @given(seed=SEEDS)
 @settings(max_examples=80)
-def test_nothing_is_lost_whatever_comes_between(seed: int) -> None:
+def test_nothing_is_lost_whatever_happens_in_between(seed: int) -> None:
     async def disturbed() -> None:
         log = await simulated(2, seed=seed, batches=12)
         died = 0
@@ -135,7 +137,7 @@ async def test_a_log_is_not_due_again_until_half_of_it_is_new() -> None:
     assert log.log.coordinator.logs[TOPIC, 0].compacted == log.log.coordinator.logs[TOPIC, 0].end
 
 
-async def test_nothing_is_written_where_nothing_is_to_go() -> None:
+async def test_nothing_is_written_if_nothing_can_be_removed() -> None:
     log = await simulated()
     for number in range(5):
         await log.produce([Keyed(b"key-%d" % number, b"value")])
@@ -191,7 +193,7 @@ async def test_times_of_any_kind_are_compacted(timestamp_ms: int) -> None:
         assert await log.records() == last_of_each_key(log.written[0])
 
 
-async def test_a_header_that_tells_less_than_its_records_is_compacted() -> None:
+async def test_a_batch_whose_header_lacks_a_property_of_its_records_is_compacted() -> None:
     log = await simulated()
     batch = keyed_batch([Keyed(b"a", b"1"), Keyed(b"b", b"1")], timestamp_ms=5_000)
     struct.pack_into(">q", batch, 35, 4_000)
@@ -217,7 +219,7 @@ async def test_records_with_header_keys_that_are_not_utf_8_are_compacted(codec: 
     assert (left.offset_delta, left.key, left.headers) == (1, b"b", (("\\xff?", b"header"),))
 
 
-async def test_what_a_merge_has_changed_is_left_for_another_time() -> None:
+async def test_rows_that_a_merge_has_changed_are_left_for_the_next_run() -> None:
     log = await simulated(batches=12, chunk_bytes=1)
     swapped = 0
 
@@ -239,7 +241,7 @@ async def test_what_a_merge_has_changed_is_left_for_another_time() -> None:
 
 
 async def test_an_object_that_waited_for_long_is_not_used() -> None:
-    """Nothing but the time tells that it was swept, deleted, and its tombstone forgotten, while the driver slept."""
+    """Only the time shows that it was swept and deleted, and its tombstone removed, while the driver slept."""
     log = await simulated(batches=25)
 
     async def sleep() -> None:

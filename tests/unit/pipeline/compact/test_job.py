@@ -1,4 +1,4 @@
-"""The driver of a compaction, before there is any Spark."""
+"""The driver of a compaction, before it starts Spark."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from proxy.config import Garbage
 from proxy.inspection.stores import Stores
 
 
-def test_where_objects_are_swept_at_any_age_nothing_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_written_if_orphans_of_any_age_are_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
     @asynccontextmanager
     async def opened(settings: Any) -> AsyncIterator[Stores]:
         yield Stores(settings, (), None, None)  # type: ignore[arg-type]

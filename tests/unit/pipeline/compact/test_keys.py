@@ -1,4 +1,4 @@
-"""The keys of a chunk, while what they are read from is replaced."""
+"""The keys of a chunk are read while its objects are replaced."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ async def found_keys(log: Simulated, stores: Stores) -> tuple[dict[bytes, int], 
     return found, unread
 
 
-async def test_what_a_merge_has_moved_is_read_where_it_is_now() -> None:
+async def test_rows_that_a_merge_has_moved_are_read_at_their_new_place() -> None:
     log = await Simulated().start()
     for number in range(6):
         await log.produce([Keyed(b"key-%d" % number, b"value")])
@@ -96,7 +96,7 @@ async def test_what_a_merge_has_moved_is_read_where_it_is_now() -> None:
     assert await found_keys(log, stores) == ({b"key-%d" % number: number << 1 for number in range(6)}, [])
 
 
-async def test_an_object_that_is_really_gone_is_told_by_name() -> None:
+async def test_a_missing_object_is_reported_by_name() -> None:
     log = await Simulated().start()
     for number in range(3):
         await log.produce([Keyed(b"key-%d" % number, b"value")])
@@ -113,12 +113,12 @@ async def test_an_object_that_is_really_gone_is_told_by_name() -> None:
     found, unread = await found_keys(log, stores)
 
     assert found == {b"key-0": 0, b"key-2": 4}
-    (told,) = unread
-    assert told.kind == "missing_object"
-    assert lost.segment.hex() in told.text
+    (reason,) = unread
+    assert reason.kind == "missing_object"
+    assert lost.segment.hex() in reason.text
 
 
-async def test_a_storage_that_fails_is_told_of_every_log_of_the_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_storage_error_is_reported_for_every_log_of_the_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
     log = await Simulated(2).start()
     spans = []
     for partition in range(2):
@@ -140,5 +140,5 @@ async def test_a_storage_that_fails_is_told_of_every_log_of_the_chunk(monkeypatc
 
     found = [one async for one in keys._keys_of_chunk(work, tuple(spans))]
 
-    told = Unread("storage_error", "its objects can't be read: no route to host")
-    assert found == [(0, told), (1, told)]
+    reason = Unread("storage_error", "its objects can't be read: no route to host")
+    assert found == [(0, reason), (1, reason)]

@@ -1,4 +1,4 @@
-"""How the rows of logs become spans, and spans chunks."""
+"""The rows of logs become spans, and spans become chunks."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ async def test_a_merge_delays_no_compaction_that_is_due_by_its_lag(merged: bool,
     assert await is_due(log, compacted=1, configs=configs) is due
 
 
-async def test_a_first_batch_that_cannot_be_read_is_told_when_its_keys_are() -> None:
+async def test_a_first_batch_that_cannot_be_read_is_reported_when_its_keys_are_read() -> None:
     log = await Simulated().start()
     for _ in range(2):
         await log.produce([Keyed(b"key", b"value")])

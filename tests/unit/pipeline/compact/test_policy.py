@@ -40,7 +40,7 @@ def test_a_ratio_is_read_as_java_does(written: str, ratio: float) -> None:
 
 
 @pytest.mark.parametrize("configs", [{"min.cleanable.dirty.ratio": "half"}, {"delete.retention.ms": "long"}])
-def test_what_is_no_number_raises_the_one_error(configs: dict[str, str]) -> None:
+def test_an_invalid_number_raises_the_one_error(configs: dict[str, str]) -> None:
     with pytest.raises(ValueError, match=next(iter(configs.values()))):
         configs_of(configs)
 
@@ -96,7 +96,7 @@ def test_due_by_the_longest_lag(newest_ms: int, due: bool) -> None:
     assert cleanable.is_due is due
 
 
-def test_nothing_dirty_is_never_due() -> None:
+def test_a_log_without_dirty_records_is_never_due() -> None:
     cleanable = Cleanable(CompactionConfigs(max_lag_ms=0, min_dirty_ratio=0.0), first_dirty=5, now_ms=NOW_MS)
 
     cleanable.takes(row(0, 4, newest_ms=1))

@@ -1,4 +1,4 @@
-"""What compaction leaves of batches, read back by an independent decoder."""
+"""Compacted batches, read back with an independent decoder."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ RECORDS = st.lists(
 
 
 class Row(NamedTuple):
-    """Batches beside each other, with offsets in place."""
+    """Neighbouring batches, with offsets in place."""
 
     data: bytearray
     base_offset: int
@@ -76,7 +76,7 @@ def row_of(
     append_time_ms=st.none() | st.just(START_MS + 77),
     data=st.data(),
 )
-def test_what_is_kept_is_what_it_was(
+def test_kept_records_stay_unchanged(
     batches: list[list[Keyed]], codec: int, append_time_ms: int | None, data: st.DataObject
 ) -> None:
     row = row_of(batches, codec=codec, append_time_ms=append_time_ms)
@@ -212,7 +212,7 @@ def test_foreign_bytes_raise_the_one_error(codec: int, garbage: bytes, records: 
     row = row_of([records], codec=codec)
     broken = bytearray(row.data[:61] + garbage)
     broken[8:12] = (len(broken) - 12).to_bytes(4, "big")
-    codes = [row.base_offset << 1]  # one of more, or a batch that can't be taken as it is
+    codes = [row.base_offset << 1]  # one of several, or a batch that cannot be copied unchanged
 
     try:
         cleaned = clean_row(

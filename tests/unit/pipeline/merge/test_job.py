@@ -1,4 +1,4 @@
-"""The driver of a merge, on logs in memory: what it tells, tries again, and stops for."""
+"""The driver of a merge, on logs in memory: its reports, its retries, and its reasons to stop."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ OPTIONS = MergeOptions(target_bytes=10 * LENGTH, task_bytes=10 * LENGTH, min_age
 
 
 class Objects(MemoryObjects):
-    """With what a merge needs beside reading."""
+    """Objects with the operations that a merge needs besides reading."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -109,7 +109,7 @@ def kinds(report: JobReport) -> list[str]:
     return [finding.kind for finding in report.findings]
 
 
-def test_everything_is_merged_and_told(bench: Bench) -> None:
+def test_everything_is_merged_and_reported(bench: Bench) -> None:
     report = bench.merge()
     assert report.exit_code == 0
     assert report.figures["tasks"] == report.figures["objects_written"] == 4
@@ -131,7 +131,7 @@ def test_a_dry_run_executes_nothing(bench: Bench) -> None:
     assert bench.progress.share() == 1
 
 
-def test_a_topic_that_is_not_diskless_is_told_by_name(bench: Bench) -> None:
+def test_a_topic_that_is_not_diskless_is_reported_by_name(bench: Bench) -> None:
     with pytest.raises(InspectionError, match="nothing is no diskless topic"):
         bench.merge("nothing")
 
@@ -161,7 +161,7 @@ def test_a_task_that_fails_again_is_a_finding_and_others_are_done(bench: Bench) 
     assert bench.merge().exit_code == 0
 
 
-def test_where_all_tasks_fail_it_stops(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_job_stops_if_all_tasks_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench(monkeypatch, records=100)
     bench.failing = lambda _: True
     report = bench.merge()
@@ -169,8 +169,8 @@ def test_where_all_tasks_fail_it_stops(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(bench.executed) == job.MAX_FAILURES_IN_A_ROW
 
 
-@pytest.mark.parametrize(("times", "told"), [(2, []), (99, ["coordinator_unavailable"])])
-def test_a_coordinator_that_does_not_answer_is_asked_again(bench: Bench, times: int, told: list[str]) -> None:
+@pytest.mark.parametrize(("times", "reported"), [(2, []), (99, ["coordinator_unavailable"])])
+def test_a_coordinator_that_does_not_answer_is_asked_again(bench: Bench, times: int, reported: list[str]) -> None:
     left = times
     replace = bench.coordinator.rows.replace
 
@@ -179,14 +179,14 @@ def test_a_coordinator_that_does_not_answer_is_asked_again(bench: Bench, times: 
         left -= 1
         if left >= 0:
             if left % 2:
-                await replace(swaps, not_after_ms=not_after_ms)  # nobody knows
+                await replace(swaps, not_after_ms=not_after_ms)  # the answer is lost
             raise CoordinatorUnavailable("down")
         return await replace(swaps, not_after_ms=not_after_ms)
 
     bench.coordinator.rows.replace = failing  # type: ignore[method-assign]
     report = bench.merge()
-    assert kinds(report) == told
-    if not told:
+    assert kinds(report) == reported
+    if not reported:
         assert report.figures["swaps_replaced"] == 4
 
 
@@ -216,7 +216,7 @@ def test_an_object_that_was_swept_before_it_was_used(bench: Bench, monkeypatch: 
 
 
 def test_an_object_that_waited_for_long_is_not_used(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Swept, deleted, and its tombstone forgotten, while the driver was asleep: nothing tells it but the time."""
+    """It is swept and deleted, and its tombstone removed, while the driver sleeps: only the time shows this."""
 
     def execute(task: MergeTask) -> Merged:
         merged = Bench.execute(bench, task)
@@ -235,7 +235,7 @@ def test_an_object_that_waited_for_long_is_not_used(bench: Bench, monkeypatch: p
     assert bench.merge().findings == []
 
 
-def test_where_objects_are_swept_at_any_age_nothing_is_made(bench: Bench) -> None:
+def test_nothing_is_written_if_orphans_of_any_age_are_deleted(bench: Bench) -> None:
     bench.settings.garbage = Garbage(orphan_age_ms=0)
     with pytest.raises(PipelineError, match=r"garbage\.orphan_age_ms is 0"):
         bench.merge()

@@ -1,4 +1,4 @@
-"""Where rows go in a merged object, and what takes their places."""
+"""The place of rows in a merged object, and the rows that replace them."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_gap_is_not_within_a_row() -> None:
     assert [(old[0].base_offset, old[-1].last_offset) for old in olds] == [(0, 9), (17, 21)]
 
 
-def test_without_rows_that_can_not_be_read() -> None:
+def test_rows_that_cannot_be_read_are_left_out() -> None:
     output = Output((part(0, [10, 20, 30, 40, 50, 60]), part(1, [5])))
     rows = output.parts[0].rows
     joined = joined_rows(output, {rows[0], rows[3]})

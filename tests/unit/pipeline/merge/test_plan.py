@@ -1,4 +1,4 @@
-"""Which rows are merged into what: properties for all logs, and each rule by itself."""
+"""The choice of rows to merge: properties for all logs, and each rule by itself."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SEGMENTS = [uuid.UUID(int=number).bytes for number in range(200)]
 
 
 def log_of(runs: Sequence[tuple[int, Sequence[int]]], *, merged: Sequence[int] = ()) -> list[Row]:
-    """A log of runs: (number of the segment, lengths of its rows). `merged`: segments that a merge made."""
+    """Build a log of runs: (number of the segment, lengths of its rows). `merged` lists segments that a merge wrote."""
     rows: list[Row] = []
     offset = 0
     for segment, lengths in runs:
@@ -39,7 +39,7 @@ def log_of(runs: Sequence[tuple[int, Sequence[int]]], *, merged: Sequence[int] =
 
 
 def small(number: int, length: int = 100, first: int = 0) -> list[Row]:
-    """So many segments with a row each."""
+    """Return this many segments with a row each."""
     return log_of([(first + at, [length]) for at in range(number)])
 
 
@@ -65,11 +65,11 @@ def logs_of_many_kinds(draw: st.DrawFn) -> list[list[Row]]:
     )
     logs = []
     for runs in draw(st.lists(of_partition, min_size=1, max_size=4)):
-        told = [(next(numbers), in_place, lengths) for in_place, lengths in runs]
+        numbered = [(next(numbers), in_place, lengths) for in_place, lengths in runs]
         logs.append(
             log_of(
-                [(number, lengths) for number, _, lengths in told],
-                merged=[number for number, in_place, _ in told if in_place],
+                [(number, lengths) for number, _, lengths in numbered],
+                merged=[number for number, in_place, _ in numbered if in_place],
             )
         )
     return logs
@@ -128,7 +128,7 @@ def after(logs: Sequence[Sequence[Row]], tasks: Sequence[MergeTask], numbers: It
                 new.update(dict.fromkeys(part.rows[1:]))
                 new[part.rows[0]] = merged
                 position += length
-    return [[told for row in rows if (told := new.get(row, row)) is not None] for rows in logs]
+    return [[kept for row in rows if (kept := new.get(row, row)) is not None] for rows in logs]
 
 
 @given(logs_of_many_kinds())
@@ -181,7 +181,7 @@ def test_rows_are_taken_as_they_are_needed() -> None:
     assert taken < 100
 
 
-def test_young_rows_and_all_behind_them_are_left() -> None:
+def test_young_rows_and_all_later_ones_are_left() -> None:
     rows = small(15)
     rows[11] = rows[11]._replace(append_time_ms=OLD_MS + 1)
     assert sizes(planned([rows])) == [[1100]]
@@ -195,7 +195,7 @@ def test_large_runs_are_left_and_part_what_is_around_them() -> None:
     ]
 
 
-def test_what_replaces_too_few_objects_is_left() -> None:
+def test_a_merge_that_replaces_too_few_objects_is_skipped() -> None:
     planner = Planner(OPTIONS, now_ms=NOW_MS)
     assert list(planner.tasks("topic", b"t" * 16, [(0, small(3))])) == []
     assert planner.left.few_bytes == 300
@@ -204,7 +204,7 @@ def test_what_replaces_too_few_objects_is_left() -> None:
     assert planned([small(2), small(2)]) == []  # the same two objects
 
 
-def test_a_merged_run_is_left_until_as_much_has_come_behind_it() -> None:
+def test_a_merged_run_is_left_until_as_many_bytes_follow_it() -> None:
     def with_new(number: int) -> list[Row]:
         return log_of([(99, [450]), *((at, [100]) for at in range(number))], merged=[99])
 
@@ -232,11 +232,11 @@ def test_even_pieces(lengths: list[int], target: int) -> None:
     rows = log_of([(0, lengths)])
     pieces = list(even(rows, target))
     assert [row for piece in pieces for row in piece] == rows
-    told = [sum(row.length for row in piece) for piece in pieces]
+    sizes = [sum(row.length for row in piece) for piece in pieces]
     if sum(lengths) >= target:
-        assert min(told) >= target
-        # No more of them could be made than one short of what there is room for, but for rows that can't be cut.
-        assert max(told) < 2 * target + 2 * max(lengths)
+        assert min(sizes) >= target
+        # At most one more piece would have fitted, except for rows that cannot be cut.
+        assert max(sizes) < 2 * target + 2 * max(lengths)
 
 
 @pytest.mark.parametrize(

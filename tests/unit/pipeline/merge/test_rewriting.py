@@ -1,4 +1,4 @@
-"""What a task makes: the bytes of the batches but for offsets, leader epoch and time, in as few GETs as may be."""
+"""A task copies the batches' bytes, changes only offsets, leader epoch and time, and uses as few GETs as possible."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TOPIC = b"t" * 16
 
 
 class Objects(MemoryObjects):
-    """That can be uploaded to, too."""
+    """Objects that also accept uploads."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ class Produced:
         self.storage = Objects()
         self.logs: list[list[Row]] = [[] for _ in range(partitions)]
         self.readable: list[list[bytes]] = [[] for _ in range(partitions)]
-        """What readers get of each row."""
+        """Batches that readers get of each row."""
 
     def segment(self, runs: Sequence[tuple[int, Sequence[bytearray]]], *, append_time_ms: int | None = None) -> bytes:
         segment = uuid.uuid4().bytes
@@ -88,7 +88,7 @@ class Produced:
         return [(swap.partition, swap.new) for swap in swaps if swap.new is not None]
 
     def read(self, row: Row) -> bytes:
-        """As a job does."""
+        """Read a row as a job does."""
         data = self.storage.objects[segment_key(row.segment)]
         return bytes(row_batches(data, Range(row.segment, 0, len(data), (0,)), row)[0])
 
@@ -218,7 +218,7 @@ def test_batches_before_the_log_start_are_left_out(data: st.DataObject) -> None:
     assert next(row.base_offset for at, row in rows if at == 1) == first.base_offset
 
 
-def test_where_storage_gives_nothing_the_attempt_fails() -> None:
+def test_the_attempt_fails_if_storage_returns_nothing() -> None:
     log = Produced(1)
     for _ in range(3):
         log.segment([(0, [make_batch()])])
@@ -227,7 +227,7 @@ def test_where_storage_gives_nothing_the_attempt_fails() -> None:
         log.merge(log.task([0]))
 
 
-def test_of_nothing_that_can_be_read_nothing_is_made() -> None:
+def test_no_object_is_written_if_no_row_can_be_read() -> None:
     log = Produced(1)
     log.segment([(0, [make_batch()])])
     log.storage.objects.clear()

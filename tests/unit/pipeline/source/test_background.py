@@ -46,7 +46,7 @@ def test_an_error_comes_where_it_is() -> None:
 
 
 @pytest.mark.parametrize("wait_at", [-1, 1, 2])
-def test_what_is_left_early_is_closed(wait_at: int) -> None:
+def test_an_iterator_that_is_left_early_is_closed(wait_at: int) -> None:
     source = Source(wait_at=wait_at)
     with Background() as background:
         items = background.iterate(source.items())
@@ -55,7 +55,7 @@ def test_what_is_left_early_is_closed(wait_at: int) -> None:
         assert source.closed
 
 
-def test_what_still_runs_is_cancelled_at_the_end() -> None:
+def test_running_tasks_are_cancelled_at_the_end() -> None:
     ended = threading.Event()
     background = Background()
 

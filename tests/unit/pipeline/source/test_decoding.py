@@ -74,7 +74,7 @@ def test_records_are_those_that_another_client_reads(
 
 
 @given(RECORDS, st.integers(0, 4), st.data())
-def test_what_is_no_batch_any_more_is_one_error(records: list[Any], codec: int, data: st.DataObject) -> None:
+def test_a_broken_batch_raises_the_one_error(records: list[Any], codec: int, data: st.DataObject) -> None:
     batch = build(records, codec, 0, None)
     for _ in range(data.draw(st.integers(1, 4))):
         batch[data.draw(st.integers(61, len(batch) - 1))] = data.draw(st.integers(0, 255))
@@ -127,7 +127,7 @@ def test_partitions_can_share_an_arrow_batch() -> None:
     assert builder.take() is None
 
 
-def test_a_time_that_is_none_is_as_in_the_kafka_source() -> None:
+def test_a_missing_time_is_the_same_as_in_the_kafka_source() -> None:
     (row,) = table(make_timed_batch([-1]), 0)
     assert row["timestamp"].timestamp() == -0.001
 

@@ -73,7 +73,7 @@ def test_bounds_are_as_narrow_as_the_filters_say() -> None:
     assert (bounds.lowest_offset, bounds.highest_offset, bounds.lowest_timestamp_ms) == (7, 9, 3_000)
 
 
-def test_what_is_not_understood_bounds_nothing() -> None:
+def test_an_unknown_filter_bounds_nothing() -> None:
     assert (
         bounds_of(
             [

@@ -53,7 +53,7 @@ def values(partition: int, offsets: Sequence[int]) -> list[tuple[int, int, bytes
 
 
 async def write(log: MemoryLog, *counts: tuple[int, int], codec: int = 0) -> None:
-    """One segment with a batch of so many records of each partition."""
+    """Write one segment with a batch of a given number of records for each partition."""
     batches = []
     for partition, count in counts:
         end = log.coordinator.logs[TOPIC, partition].end + sum(len_ for where, len_, _ in batches if where == partition)
@@ -98,7 +98,7 @@ async def test_partitions_of_one_segment_are_read_by_one_get(monkeypatch: pytest
 
 
 async def merge(log: MemoryLog, partition: int, skip: Sequence[int] = ()) -> None:
-    """All rows of a partition become one of a merged object, but for batches that are skipped; old objects go."""
+    """Merge all rows of a partition into one, except for skipped batches; delete the old objects."""
     model = log.coordinator.logs[TOPIC, partition]
     data, old = bytearray([1]), list(model.rows)
     for number, row in enumerate(old):
@@ -115,7 +115,7 @@ async def merge(log: MemoryLog, partition: int, skip: Sequence[int] = ()) -> Non
     model.rows[:] = [merged]
 
 
-async def test_reading_goes_on_at_the_next_offset_where_objects_have_gone() -> None:
+async def test_reading_continues_at_the_next_offset_after_objects_were_replaced() -> None:
     log = await new_log()
     for _ in range(200):
         await write(log, (0, 2))
@@ -147,7 +147,7 @@ async def test_merges_at_any_time_cost_no_record(partitions: list[int], merges: 
                 if log.coordinator.logs[TOPIC, partition].rows:
                     await merge(log, partition)
 
-    # Little is read ahead, so that most of the objects are gone when they are asked for.
+    # Little is read ahead, so that most of the objects are gone when they are requested.
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(following, "_PAUSE_S", 0)
         patched.setattr(following, "MAX_BYTES_IN_FLIGHT", following.MAX_BYTES_IN_FLIGHT if ahead else 1)
@@ -158,7 +158,7 @@ async def test_merges_at_any_time_cost_no_record(partitions: list[int], merges: 
         assert of_one == values(one.partition, range(one.end))
 
 
-async def test_gaps_that_compaction_has_left_are_no_loss() -> None:
+async def test_gaps_left_by_compaction_are_not_a_loss() -> None:
     log = await new_log()
     for _ in range(6):
         await write(log, (0, 2))

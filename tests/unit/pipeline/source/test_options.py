@@ -36,7 +36,7 @@ def test_names_are_taken_in_any_case() -> None:
     assert (options.config, options.selection.names, options.fail_on_data_loss) == ("a.yaml", ("a", "b"), False)
 
 
-def test_what_is_read_is_said_once() -> None:
+def test_topics_must_be_chosen_by_exactly_one_option() -> None:
     refused("exactly one of the options subscribe, assign and subscribePattern says what is read; none is given")
     refused("subscribe and assign are given", subscribe="a", assign='{"a": [0]}')
     refused("names no topic", subscribe=" , ")
@@ -48,14 +48,14 @@ def test_what_is_read_is_said_once() -> None:
     assert parse_options({"config": "c", "assign": '{"a": [2, 0, 2]}'}).selection.partitions == {"a": (0, 2)}
 
 
-def test_unknown_options_are_refused() -> None:
+def test_unknown_options_are_rejected() -> None:
     refused("has no option 'topics'; it has config, subscribe", subscribe="a", topics="a")
     refused("'kafka.bootstrap.servers' is of no use", **LEAST | {"kafka.bootstrap.servers": "a:1"})
     with pytest.raises(OptionError, match="option 'config' is missing"):
         parse_options({"subscribe": "a"})
 
 
-def test_options_of_the_other_kind_of_query_are_refused() -> None:
+def test_options_of_the_other_kind_of_query_are_rejected() -> None:
     refused("a stream has no end", "stream", subscribe="a", endingTimestamp="5")
     refused("a batch query has no triggers", "batch", subscribe="a", maxOffsetsPerTrigger="5")
     parse_options({**LEAST, "endingOffsets": "latest", "maxOffsetsPerTrigger": "5"})  # not known yet which it is

@@ -56,7 +56,7 @@ async def test_whole_logs() -> None:
     }  # fmt: skip
 
 
-async def test_what_is_not_there_is_a_loss() -> None:
+async def test_missing_offsets_are_a_loss() -> None:
     log = await filled()
     early = '{"orders": {"0": 2, "1": -2, "2": -2}}'
     with pytest.raises(DataLoss, match="orders-0 begins at offset 4, 2 was asked for"):
@@ -77,7 +77,7 @@ async def test_a_start_beyond_the_end_is_a_loss() -> None:
     assert await plan(log, startingOffsets='{"orders": {"0": 10, "1": 5, "2": 0}}') == {}
 
 
-async def test_records_that_come_while_times_are_looked_up_are_no_loss() -> None:
+async def test_records_written_during_a_time_lookup_are_not_a_loss() -> None:
     log = await filled()
 
     async def much_later(topic: ChosenTopic, partition: int, timestamp_ms: int) -> int:

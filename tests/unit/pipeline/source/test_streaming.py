@@ -74,12 +74,12 @@ def test_offsets_are_kept_in_one_form(offsets: dict[str, tuple[bytes, dict[int, 
 
 
 @pytest.mark.parametrize("text", ["{}", '{"version": 2, "topics": {}}', '{"version": 1}', '{"t": {"0": 5}}'])
-def test_another_checkpoint_is_refused(text: str) -> None:
+def test_another_checkpoint_is_rejected(text: str) -> None:
     with pytest.raises(SourceError, match="use a new checkpointLocation"):
         from_json(json.loads(text))
 
 
-def test_all_that_is_there_and_then_nothing() -> None:
+def test_available_now_reads_all_records_and_then_nothing() -> None:
     now = sight(A, (0, 7), (3, 9))
     end = triggers().end(at(A, 5, 3), now, most=None, wait=True)
     assert end == at(A, 7, 9)
@@ -98,7 +98,7 @@ def test_new_partitions_and_topics_are_read_from_their_beginning() -> None:
     ]
 
 
-def test_limits_share_what_is_there() -> None:
+def test_limits_are_shared_among_the_partitions() -> None:
     now = sight(A, (0, 100), (0, 300), (0, 0))
     assert triggers().end(at(A, 0, 0, 0), now, most=40, wait=True) == at(A, 10, 30, 0)
 
@@ -137,7 +137,7 @@ def test_records_that_were_deleted_before_a_new_partition_was_read_are_a_loss() 
         triggers().end(at(A, 5), now, most=None, wait=True)
     end = triggers(failOnDataLoss="false").end(at(A, 5), now, most=10, wait=True)
     assert end == at(A, 5, 60)
-    # Whoever reads it tells what was deleted since.
+    # The reader of these rows reports the deletion.
     assert ranges_between(at(A, 5), end) == [LogRange("t", A, 1, 0, 60)]
 
 
@@ -151,7 +151,7 @@ def test_a_partition_that_is_chosen_no_longer_is_a_loss_and_its_place_is_kept() 
     assert ranges_between(end, wide) == [LogRange("t", A, 1, 100, 120)]
 
 
-def test_a_partition_that_is_not_to_be_seen_for_a_moment_goes_on_where_it_was() -> None:
+def test_a_partition_that_is_missing_for_a_moment_continues_where_it_was() -> None:
     there = sight(A, (0, 110), (0, 120))
     gone = Sight(there.topics, {("t", 0): there.ends["t", 0]})
     with pytest.raises(DataLoss, match="t-1 was deleted"):
@@ -159,7 +159,7 @@ def test_a_partition_that_is_not_to_be_seen_for_a_moment_goes_on_where_it_was() 
     assert triggers(failOnDataLoss="false").end(at(A, 100, 100), gone, most=None, wait=True) == at(A, 110, 100)
 
 
-def test_a_loss_that_lasts_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_lasting_loss_is_reported_once(capsys: pytest.CaptureFixture[str]) -> None:
     trigger, narrow = triggers(failOnDataLoss="false"), sight(A, (0, 110))
     for _ in range(3):
         assert trigger.end(at(A, 110, 100), narrow, most=None, wait=True) == at(A, 110, 100)

@@ -20,7 +20,7 @@ async def nothing(*_: object) -> AsyncIterator[Any]:
         yield run
 
 
-def test_what_modules_hold_is_set_aside_from_garbage_collection_by_the_first_split(
+def test_the_first_split_excludes_module_objects_from_garbage_collection(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     unused: Any = None
@@ -51,7 +51,8 @@ async def without_end(*_: object) -> AsyncIterator[int]:
 
 
 def test_a_reader_that_has_enough_leaves_nothing_running(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As under LIMIT: what is left over would complain of a closed event loop when it is collected."""
+    """A split under LIMIT ends early; a task that is left over would complain of a closed event loop when it is
+    collected."""
     unused: Any = None
     monkeypatch.setattr(task, "_runs", without_end)
     monkeypatch.setattr(task, "arrow_batches", one_by_one)

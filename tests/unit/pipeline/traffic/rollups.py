@@ -12,10 +12,10 @@ HOUR = 494_900 * HOUR_MS
 
 
 def row(size: int, measure: str = Measure.RECORDS, *, hour: int = 0, requests: int = 0, **labels: Any) -> RollupRow:
-    """Of a diskless fetch inside rack a, where nothing else is said; `hour` counts from HOUR."""
+    """Return a row of a diskless fetch inside rack a by default; `hour` counts from HOUR."""
     defaults = {"kind": "diskless", "direction": "fetch", "client_rack": "a", "serving_rack": "a", "topic": "orders"}
-    told = {"proxy": "p", "rack": "a"} | defaults | labels
-    return RollupRow(HOUR + hour * HOUR_MS, measure=measure, bytes=size, requests=requests, **told)
+    all_labels = {"proxy": "p", "rack": "a"} | defaults | labels
+    return RollupRow(HOUR + hour * HOUR_MS, measure=measure, bytes=size, requests=requests, **all_labels)
 
 
 def rollup(*rows: RollupRow) -> bytes:

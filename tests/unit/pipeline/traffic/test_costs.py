@@ -1,4 +1,4 @@
-"""The bill: what was paid is what metrics tell, what would have been is the model that docs state."""
+"""The cost report: actual costs equal the metrics, and hypothetical costs follow the model that the docs describe."""
 
 from __future__ import annotations
 
@@ -44,17 +44,17 @@ def usd(of: Bill, case: str, what: str, kind: str) -> float:
 
 
 @given(FLOWS, st.floats(0, 10))
-def test_what_was_paid_for_crossings_is_what_metrics_tell(records: list[Flow], price: float) -> None:
+def test_the_paid_crossings_equal_the_metrics(records: list[Flow], price: float) -> None:
     prices = Prices(cross_rack_usd_per_gb=price)
-    told = 0.0
+    metered = 0.0
     for proxy_rack in "abc":
         stats = Stats()
         for one in records:
             if one.proxy_rack == proxy_rack:
                 stats.count_records(one.kind, one.direction, one.client_rack, one.serving_rack, "orders", one.bytes)
         (metric,) = [one for one in record_metrics(stats, proxy_rack, prices) if one.name.endswith("rack_cost_usd")]
-        told += sum(sample.value for sample in metric.samples)
-    assert bill(*records, prices=prices).total_usd("with_proxies") == pytest.approx(told)
+        metered += sum(sample.value for sample in metric.samples)
+    assert bill(*records, prices=prices).total_usd("with_proxies") == pytest.approx(metered)
 
 
 def test_requests_and_coordination_are_paid_for() -> None:
@@ -102,7 +102,7 @@ def test_diskless_topics_would_have_had_leaders_and_replicas_in_all_racks() -> N
     assert of.saved_usd("classic") == 0
 
 
-def test_the_model_may_be_told_otherwise() -> None:
+def test_the_model_has_options() -> None:
     records = flow("diskless", "produce", "a", "a", "a"), flow("diskless", "fetch", "a", "a", "a")
     assert usd(bill(*records, follower_fetching=True), "without_proxies", "fetched", "diskless") == 0
     assert usd(bill(*records, replication_factor=1), "without_proxies", "replicated", "diskless") == 0

@@ -1,4 +1,4 @@
-"""Files of a report: what is in them adds up, and names of racks and topics can't break them."""
+"""Files of a report: their sums are right, and names of racks and topics cannot break them."""
 
 from __future__ import annotations
 
@@ -82,14 +82,14 @@ def test_the_detail_adds_up_in_every_file(tmp_path: Path) -> None:
     assert write_files(tmp_path / "new" / "folder", table, summary) == written, "again, over what is there"
 
 
-def test_costs_are_told_without_the_noise_of_floats(tmp_path: Path) -> None:
+def test_costs_are_printed_without_the_noise_of_floats(tmp_path: Path) -> None:
     puts = row(7, Measure.PUTS, direction="produce", topic="", client_rack="", serving_rack="", requests=13)
     written = write_files(tmp_path, *made(puts))
     with Path(written[2]).open(newline="") as file:
         assert [one["usd"] for one in csv.DictReader(file) if one["requests"] == "13"] == ["6.5e-05"]
 
 
-def test_where_nothing_can_be_written_is_told(tmp_path: Path) -> None:
+def test_an_unwritable_place_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(PipelineError, match=r"--output .*file/inside"):
         write_files(tmp_path / "file" / "inside", *made(*ROWS))
@@ -97,11 +97,11 @@ def test_where_nothing_can_be_written_is_told(tmp_path: Path) -> None:
 
 def test_the_picture_names_what_is_in_it() -> None:
     _, summary = made(*ROWS, row(40, client_rack=BAD_NAME))
-    told = "\n".join(texts(draw(summary)))
-    assert "Traffic between racks" in told
-    assert "2026-06-16 20:00 to 2026-06-16 23:00 UTC: 240 B of records" in told
-    assert "diskless: PUTs of WAL segments (3 requests)" in told
-    assert "replication factor 3" in told
+    printed = "\n".join(texts(draw(summary)))
+    assert "Traffic between racks" in printed
+    assert "2026-06-16 20:00 to 2026-06-16 23:00 UTC: 240 B of records" in printed
+    assert "diskless: PUTs of WAL segments (3 requests)" in printed
+    assert "replication factor 3" in printed
 
 
 @pytest.mark.parametrize("hours", [1, 30, 168, 24 * 40, 24 * 4000])
@@ -120,10 +120,10 @@ def test_many_racks_are_folded() -> None:
         row(100 + n, client_rack=f"rack-{n:02}", serving_rack=f"rack-{n:02}", rack=f"rack-{n:02}") for n in range(20)
     ]
     _, summary = made(*rows)
-    told = texts(draw(summary))
-    assert told.count("(others)") == 2
-    assert "rack-19" in told
-    assert "rack-00" not in told
+    printed = texts(draw(summary))
+    assert printed.count("(others)") == 2
+    assert "rack-19" in printed
+    assert "rack-00" not in printed
 
 
 def test_a_report_of_nothing_is_one_too(tmp_path: Path) -> None:
@@ -140,14 +140,14 @@ def test_the_terminal_shows_ways_topics_and_the_bill() -> None:
     console = Console(width=160, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
     report.print(console)
     console.file.close()
-    told = console.export_text()
+    printed = console.export_text()
     for text in ("it is [odd]", "client rack", "orders", "with the proxies", "without, by the model", "saved"):
-        assert text in told
+        assert text in printed
     assert report.exit_code == 1
     assert json.loads(report.as_json())["figures"]["record_bytes"] == 200
 
 
-def test_of_no_traffic_only_that_is_shown() -> None:
+def test_without_traffic_only_this_fact_is_shown() -> None:
     _, summary = made()
     report = TrafficReport("traffic", [Finding(NO_TRAFFIC, "a week", "no rollup")], summary.figures(), summary)
     output = io.StringIO()

@@ -1,4 +1,4 @@
-"""Which rollups are read, in what pieces, and what becomes of those that can't be."""
+"""The choice of rollups, the size of the pieces, and unreadable rollups."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_days_of_the_span_and_the_one_behind(settings: Settings, tmp_path: Path,
     }
 
 
-def test_one_that_goes_meanwhile_is_no_finding(settings: Settings, tmp_path: Path) -> None:
+def test_a_rollup_that_is_deleted_meanwhile_is_not_reported(settings: Settings, tmp_path: Path) -> None:
     there = put(tmp_path, rollup_key(HOUR, "p", "0", 1), rollup(row(5)))
     gone = rollup_key(HOUR, "p", "0", 2)
     (task,) = tasks_of(settings, [Stored(there, 1), Stored(gone, 1)], SPAN, ())

@@ -31,7 +31,7 @@ NOW_MS = ms("2026-11-22T10:30")
         ("1m", "0s", ("2026-11-22T10:00", "2026-11-22T11:00")),
     ],
 )
-def test_it_is_widened_to_hours_of_utc(begin: str | None, end: str | None, expected: tuple[str, str]) -> None:
+def test_a_span_is_widened_to_hours_of_utc(begin: str | None, end: str | None, expected: tuple[str, str]) -> None:
     assert span_of(begin, end, NOW_MS) == Span(*map(ms, expected))
 
 
@@ -45,17 +45,17 @@ def test_it_is_widened_to_hours_of_utc(begin: str | None, end: str | None, expec
         ("2026-11-15", "2026-11-15", "ends before it begins"),
     ],
 )
-def test_what_is_no_span_is_told_with_the_remedy(begin: str, end: str | None, text: str) -> None:
+def test_an_invalid_span_is_reported_with_the_remedy(begin: str, end: str | None, text: str) -> None:
     with pytest.raises(ValueError, match=text):
         span_of(begin, end, NOW_MS)
 
 
 def test_days_end_a_day_late() -> None:
-    """A rollup that ends behind midnight lies there."""
+    """A rollup that ends after midnight is stored there."""
     days = Span(ms("2026-11-15T00:00"), ms("2026-11-17T00:00")).days()
     assert list(days) == [date(2026, 11, 15), date(2026, 11, 16), date(2026, 11, 17)]
 
 
-def test_it_is_told() -> None:
+def test_a_span_as_text() -> None:
     assert Span(ms("2026-11-15T00:00"), ms("2026-11-15T05:00")).told() == "2026-11-15 00:00 to 2026-11-15 05:00 UTC"
     assert Span(0, 5 * HOUR_MS).hours == 5

@@ -1,4 +1,4 @@
-"""Rollups are checked before they are believed, and sums of sums are sums."""
+"""Rollups are checked before they are used, and sums of sums are right."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ROWS = st.builds(
 
 
 @given(st.lists(st.lists(ROWS, min_size=1, max_size=20), max_size=6), st.integers(0, 6))
-def test_sums_are_the_same_whoever_sums_first(files: list[list[RollupRow]], split: int) -> None:
+def test_sums_are_the_same_in_any_order(files: list[list[RollupRow]], split: int) -> None:
     tables = [decode(rollup(*rows)) for rows in files]
     whole = summed(tables)
     parts = summed([summed(tables[:split]), summed(tables[split:])])
@@ -71,7 +71,7 @@ def test_ways_are_over_hours_topics_and_proxies() -> None:
     assert flows(table, Measure.NEAR_READS) == [Flow("diskless", "fetch", "a", "a", "a", 32)]
 
 
-def test_nothing_sums_up_to_nothing() -> None:
+def test_no_rollups_sum_up_to_nothing() -> None:
     assert summed([]).num_rows == 0
     assert flows(empty()) == []
     assert numbers(empty(), Measure.PUTS) == (0, 0)
@@ -91,7 +91,7 @@ def test_more_than_is_held_is_summed_up_further(max_rows: int, named: set[str]) 
 
 
 def changed(**columns: tuple[Kind, list[int]]) -> bytes:
-    """A rollup with other columns in the place of its own."""
+    """Return a rollup with some columns replaced."""
     whole = {name: (kind, [row(1)[index]]) for index, (name, kind) in enumerate(COLUMNS.items())}
     return encode(whole | columns, {FORMAT_KEY: FORMAT}, "tests")
 
@@ -126,13 +126,13 @@ GOOD = rollup(row(1))
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_is_no_rollup_is_told(data: bytes, text: str) -> None:
+def test_an_invalid_rollup_is_reported(data: bytes, text: str) -> None:
     with pytest.raises(BadRollup, match=text):
         decode(data)
 
 
 @given(st.integers(0, len(GOOD) - 1), st.binary(min_size=1, max_size=4))
-def test_bytes_that_changed_are_refused_or_make_no_difference(at: int, put: bytes) -> None:
+def test_changed_bytes_are_rejected_or_make_no_difference(at: int, put: bytes) -> None:
     try:
         table = decode(GOOD[:at] + put + GOOD[at + len(put) :])
     except BadRollup:
@@ -141,7 +141,7 @@ def test_bytes_that_changed_are_refused_or_make_no_difference(at: int, put: byte
 
 
 @given(st.binary(max_size=300))
-def test_any_bytes_are_read_or_refused(data: bytes) -> None:
+def test_any_bytes_are_read_or_rejected(data: bytes) -> None:
     with pytest.raises(BadRollup):
         decode(data)
 
