@@ -1,4 +1,4 @@
-"""A client connection between two transports that only remember."""
+"""A client connection between two transports that only record."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BROKER_ERROR = BrokerUnreachable("no broker")
 
 
 class FakeTransport(asyncio.Transport):
-    """Remembers what is written, and whether it is read from."""
+    """Records written bytes, and whether reading is paused."""
 
     def __init__(self, protocol: asyncio.Protocol) -> None:
         super().__init__({"peername": ("10.0.0.1", 50000)})
@@ -34,7 +34,7 @@ class FakeTransport(asyncio.Transport):
         self.closing = False
         self.aborted = False
         self.unsent = 0
-        """Bytes that the other side does not take."""
+        """Bytes that the other side does not accept."""
 
     def set_write_buffer_limits(self, high=None, low=None):
         self.high = high
@@ -69,13 +69,13 @@ class FakeTransport(asyncio.Transport):
         self.close()
 
     def taken(self) -> bytes:
-        """What was written since this was last asked."""
+        """Return the bytes that were written since the last call."""
         data = bytes(self.written)
         self.written.clear()
         return data
 
     def frames(self) -> list[bytes]:
-        """As `taken`, cut into frames without their sizes."""
+        """Return the same as `taken`, cut into frames without their sizes."""
         data, frames = self.taken(), []
         while data:
             (size,) = struct.unpack_from(">i", data)
@@ -86,7 +86,7 @@ class FakeTransport(asyncio.Transport):
 
 
 class FakeCluster:
-    """Every broker accepts, unless `failure` is set or it is among those that are `down`."""
+    """Every broker accepts, unless `failure` is set or the broker is among `down`."""
 
     def __init__(self) -> None:
         self.failure: Exception | None = None
@@ -94,7 +94,7 @@ class FakeCluster:
         self.view = SimpleNamespace(brokers={1: "", 2: "", 3: ""})
         self.transports: list[FakeTransport] = []
         self.asked: list[int | None] = []
-        """Whom connections were made to, or tried."""
+        """Brokers to which connections were made or tried."""
 
     async def connect(self, node_id, protocol):
         self.asked.append(node_id)
@@ -126,7 +126,7 @@ class Sent:
         self.passed: list[str | bytes] = []
         """Topics of Produces that streamed through."""
         self.diskless: list[str] = []
-        """Entries that the registry has, where that counts."""
+        """Entries of the registry, if the test needs them."""
         self.now_s: float | None = None
         """The time in place of the loop's."""
         self.topics = SimpleNamespace(
@@ -159,7 +159,7 @@ class Sent:
             handlers={METADATA: lambda connection, request: connection.forward(request)} | handlers,
         )
         self.foreign = False
-        """Whether the listener stands for a broker of another rack."""
+        """True if the listener stands for a broker of another rack."""
         self.client = self.connect()
 
     def connect(self) -> FakeTransport:
@@ -222,7 +222,7 @@ class Held:
 
 
 class Waiting:
-    """A handler whose coroutine ends when the test says so."""
+    """A handler whose coroutine ends when the test allows it."""
 
     def __init__(self) -> None:
         self.asked = 0

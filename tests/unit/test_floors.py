@@ -1,4 +1,4 @@
-"""A file imports its own room and lower floors only (docs/architecture.md); what does not fit yet only gets less."""
+"""A file imports only its own room and lower floors (docs/architecture.md); the list of exceptions only shrinks."""
 
 from __future__ import annotations
 

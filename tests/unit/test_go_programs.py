@@ -1,4 +1,4 @@
-"""What set-up does where programs in Go can't be had: no network, or no Go."""
+"""Set-up without programs in Go: no network, or no Go."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def scripts(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
     return go_programs, crds
 
 
-def test_what_single_tests_need_is_told_and_left_out(
+def test_a_program_for_single_tests_is_reported_and_left_out(
     scripts: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     go_programs, crds = scripts
@@ -36,14 +36,14 @@ def test_what_single_tests_need_is_told_and_left_out(
     monkeypatch.setattr(go_programs, "programs", lambda: optional)
     go_programs.build_programs()
     crds.fetch_crds()
-    told = capsys.readouterr().out
+    printed = capsys.readouterr().out
     for name in (*OPTIONAL, "schema of the Prometheus operator"):
-        assert f"no {name}, so tests that need" in told
-    assert told.count("there is no go") + told.count("no route to host") == 3
+        assert f"no {name}, so tests that need" in printed
+    assert printed.count("there is no go") + printed.count("no route to host") == 3
     assert not list(go_programs.SERVERS.rglob("*"))
 
 
-def test_what_whole_suites_need_ends_the_set_up(scripts: tuple[Any, Any]) -> None:
+def test_a_missing_program_for_whole_suites_ends_the_set_up(scripts: tuple[Any, Any]) -> None:
     go_programs, _ = scripts
     with pytest.raises(
         go_programs.FetchError, match=r"toxiproxy-server could not be built; .*(no go|no route to host)"

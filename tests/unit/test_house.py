@@ -1,4 +1,4 @@
-"""The house stays one that can be read: what no linter sees of docs/decisions and the layout."""
+"""Rules for docs/decisions and the layout that no linter checks."""
 
 from __future__ import annotations
 

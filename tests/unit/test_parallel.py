@@ -87,7 +87,7 @@ def test_a_second_try_is_reported_by_the_tests_own_name(pytester: pytest.Pyteste
     assert "1 rerun" in text.splitlines()[-1]
 
 
-def test_what_is_made_once_is_made_by_the_first_and_whole_for_the_others(tmp_path: Path) -> None:
+def test_a_shared_build_is_done_by_the_first_and_complete_for_the_others(tmp_path: Path) -> None:
     calls = []
 
     def make(folder: Path) -> None:
@@ -102,7 +102,7 @@ def test_what_is_made_once_is_made_by_the_first_and_whole_for_the_others(tmp_pat
     assert len(calls) == 1
 
 
-def test_what_could_not_be_made_is_made_by_the_next(tmp_path: Path) -> None:
+def test_a_failed_build_is_repeated_by_the_next(tmp_path: Path) -> None:
     def fail(folder: Path) -> None:
         (folder / "half").touch()
         raise OSError("no space")

@@ -1,4 +1,4 @@
-"""What a mixed Produce holds when its client goes: the batches are with the WAL buffer, and stay charged."""
+"""The memory of a mixed Produce whose client disconnects: the WAL buffer has the batches, and they stay charged."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ async def test_batches_stay_charged_until_they_are_settled_though_the_client_has
 
 
 class Intake:
-    """Remembers what is given to it, and settles it at once."""
+    """Keeps its batches, and settles them at once."""
 
     def __init__(self) -> None:
         self.given: list[tuple[bytes, int]] = []
@@ -77,7 +77,7 @@ class Intake:
 
 
 async def diskless(timeout_ms: int, version: int, acks: int = -1):
-    """A client that has sent a Produce for a diskless topic, about which its broker is being asked."""
+    """Return a client that has sent a Produce for a diskless topic while its broker is being asked."""
     entry = DisklessTopic("orders", b"o" * 16, 1, "live")
     sent = await connected(handlers={PRODUCE: produce_handler})
     intake = Intake()
@@ -110,7 +110,7 @@ def allow(sent):
 
 
 def answered(sent, version: int) -> tuple[int, int]:
-    """Error code and throttle time of the one partition that the client is told about."""
+    """Return error code and throttle time of the only partition in the client's answer."""
     (frame,) = sent.client.frames()
     tree = decode(response_type(PRODUCE, version), frame[5:])
     return tree["responses"][0]["partition_responses"][0]["error_code"], tree["throttle_time"]
@@ -155,7 +155,7 @@ async def test_bytes_count_as_stored_once_and_only_if_they_are(outcome: Outcome,
     assert sum(stats.stored_bytes.values()) == stored
 
 
-async def test_what_a_full_index_would_refuse_is_not_taken_and_the_producer_is_told_to_wait() -> None:
+async def test_batches_that_a_full_index_would_reject_are_rejected_with_a_throttle_time() -> None:
     sent, intake = await diskless(timeout_ms=60_000, version=9)
     sent.context.index_watch.is_full = lambda topic_id, partition: (topic_id, partition) == (b"o" * 16, 0)
     allow(sent)
@@ -177,7 +177,7 @@ async def test_a_client_over_its_quota_gets_the_time_and_is_not_read_from() -> N
 
 
 @pytest.mark.parametrize("error_code", [NONE, KAFKA_STORAGE_ERROR])
-async def test_what_nobody_waits_for_leaves_no_answer_behind(error_code: int) -> None:
+async def test_a_request_without_a_waiting_client_leaves_no_answer_behind(error_code: int) -> None:
     """It would count as one that waits for its turn, and one day the client would not be read from any more."""
     sent, intake = await diskless(timeout_ms=1_000, version=9, acks=0)
     intake.outcome = Outcome(error_code)

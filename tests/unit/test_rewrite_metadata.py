@@ -1,4 +1,4 @@
-"""Metadata and its kin as handlers: what goes to the broker, whose rack decides, who is told what."""
+"""Metadata and similar APIs as handlers: requests to the broker, the rack that decides, and the clients' answers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PARTITION = {"partition_index": 0, "leader_id": 1, "leader_epoch": 4, "replica_n
 
 
 class Asked:
-    """A client's connection, in place of one with sockets; remembers what is forwarded."""
+    """A client's connection without sockets that records forwarded requests."""
 
     def __init__(self, leader_choice: str = "sticky", brokers: dict[int, Broker] = BROKERS) -> None:
         self.answers: Any = self
@@ -100,9 +100,9 @@ def test_metadata_v14_reaches_the_broker_as_v13_and_its_rack_decides() -> None:
     assert decode(request_type(METADATA, 13), asked.forwarded.frame[header.body_offset :]) == tree
     assert asked.learned == [("app", "rack-b")]
     body = encode(response_type(METADATA, 13), response([topic("diskless"), topic("classic")]))
-    told = decode_joined(METADATA_RESPONSE, asked.rewrite(memoryview(body)))
-    assert {broker["host"] for broker in told["brokers"]} == {"proxy-of-rack-b"}
-    diskless, classic = told["topics"]
+    answer = decode_joined(METADATA_RESPONSE, asked.rewrite(memoryview(body)))
+    assert {broker["host"] for broker in answer["brokers"]} == {"proxy-of-rack-b"}
+    diskless, classic = answer["topics"]
     (leader,) = {partition["leader_id"] for partition in diskless["partitions"]}
     assert leader in {2, 3}
     assert [partition["preferred_produce_brokers"] for partition in diskless["partitions"]] == [[leader]] * 4
@@ -124,9 +124,9 @@ def test_describe_topic_partitions_v1_reaches_the_broker_as_v0() -> None:
     assert decode(request_type(DESCRIBE, 0), asked.forwarded.frame[header.body_offset :]) == tree
     entity = response_type(DESCRIBE, 0)
     page = filled(entity, {"topics": [topic("diskless")], "next_cursor": cursor})
-    told = decode_joined(entity, asked.rewrite(memoryview(encode(entity, page))))
-    assert {partition["leader_id"] for partition in told["topics"][0]["partitions"]} <= {2, 3}
-    assert told["next_cursor"] == cursor
+    answer = decode_joined(entity, asked.rewrite(memoryview(encode(entity, page))))
+    assert {partition["leader_id"] for partition in answer["topics"][0]["partitions"]} <= {2, 3}
+    assert answer["next_cursor"] == cursor
 
 
 @pytest.mark.parametrize("choice", ["sticky", "round_robin", "partition_hash", "replica"])
@@ -142,24 +142,24 @@ def test_describe_topic_partitions_agrees_with_metadata(choice: str) -> None:
     entity = response_type(DESCRIBE, 0)
     for page in (topics[:2], topics[2:]):
         describe_topic_partitions(asked, request(DESCRIBE, 0, b""))
-        told = decode_joined(
+        answer = decode_joined(
             entity, asked.rewrite(memoryview(encode(entity, filled(entity, {"topics": page, "next_cursor": None}))))
         )
-        for each in told["topics"]:
+        for each in answer["topics"]:
             whole = next(one for one in first["topics"] if one["name"] == each["name"])
             assert [(partition["leader_id"], partition["replica_nodes"]) for partition in each["partitions"]] == [
                 (partition["leader_id"], partition["replica_nodes"]) for partition in whole["partitions"]
             ]
 
 
-def test_where_no_broker_lives_the_brokers_last_word_stands() -> None:
+def test_without_a_live_broker_the_brokers_own_answer_stands() -> None:
     asked: Any = Asked(brokers={})
     metadata(asked, request(METADATA, 13, b""))
     entity = response_type(METADATA, 13)
     away = [topic("diskless", error_code=0)]
     away[0]["partitions"] = [PARTITION | {"error_code": 5, "leader_id": -1}]
-    told = decode_joined(entity, asked.rewrite(memoryview(encode(entity, response(away)))))
-    assert told["topics"] == response(away)["topics"]
+    answer = decode_joined(entity, asked.rewrite(memoryview(encode(entity, response(away)))))
+    assert answer["topics"] == response(away)["topics"]
 
 
 @pytest.mark.parametrize("handler", [metadata, describe_topic_partitions])

@@ -1,4 +1,4 @@
-"""Second tries are few, and are told."""
+"""Second tries are few, and are reported."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ def test_a_few_tests_have_a_second_try(
     pytester.makepyfile(FAILS_AT_FIRST.format(tests=tests, good=good))
     run = pytester.runpytest_inprocess("-p", "no:cacheprovider", "-p", "no:asyncio", plugins=[SecondTries()])
     assert run.ret == exit_code
-    told = run.stdout.str()
+    printed = run.stdout.str()
     tried = min(tests, MOST_SECOND_TRIES)
-    assert f"tried a second time: {tried}, of {MOST_SECOND_TRIES} at most" in told
-    assert told.count("AssertionError: so it was") >= tests
+    assert f"tried a second time: {tried}, of {MOST_SECOND_TRIES} at most" in printed
+    assert printed.count("AssertionError: so it was") >= tests
 
 
 def test_the_second_try_has_its_time_too(pytester: pytest.Pytester) -> None:

@@ -33,7 +33,7 @@ def test_an_entry_covers_what_it_names(entry: FullOnly, path: str, name: str, co
     [
         (TESTS_OF_BOTH, []),
         ([*TESTS_OF_BOTH[:1], ("clients/test_all.py", "test_reads[new-1]")], [OLD]),
-        # What was not collected says nothing of an entry.
+        # Files that were not collected prove nothing about an entry.
         (TESTS_OF_BOTH[:1], []),
     ],
 )
@@ -55,5 +55,5 @@ def test_no_entry_stands_twice() -> None:
 
 
 def test_every_entry_names_a_test(pytestconfig: pytest.Config) -> None:
-    """Of the files that this run has collected; the gate collects all of them."""
+    """Check the files that this run has collected; the gate collects all of them."""
     assert pytestconfig.stash[NAMES_NO_TEST] == []

@@ -1,4 +1,4 @@
-"""What is saved follows from racks, replicas and prices, and never falls."""
+"""The savings follow from racks, replicas and prices, and never fall."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from proxy.telemetry.stats import Ledger, Stats
 GIGABYTE = 10**9
 
 
-def told(stats: Stats, racks: int, replication_factor: int, prices: Prices) -> dict[str, float]:
+def savings_of(stats: Stats, racks: int, replication_factor: int, prices: Prices) -> dict[str, float]:
     return saved_usd_so_far(stats, "rack-a", racks, replication_factor, prices)
 
 
@@ -37,7 +37,7 @@ def test_how_often_a_byte_of_a_classic_topic_crosses(
     assert crossings(racks, replicas) == pytest.approx((produce, replication, produce))
 
 
-def test_what_a_gigabyte_each_way_saves() -> None:
+def test_savings_per_gigabyte_in_each_direction() -> None:
     saved = saved_usd(DisklessBytes(GIGABYTE, GIGABYTE, 2 * GIGABYTE), 3, 3, Prices(cross_rack_usd_per_gb=0.03))
     assert saved == pytest.approx({"diskless_produce": 0.02, "diskless_replication": 0.06, "diskless_fetch": 0.04})
 
@@ -47,24 +47,24 @@ def test_bytes_that_cross_save_nothing_on_their_way() -> None:
     stats.stored_bytes["rack-b"] += GIGABYTE
     stats.count_records("diskless", "fetch", "rack-b", "rack-a", "events", GIGABYTE)
     stats.count_records("classic", "fetch", "rack-a", "rack-a", "orders", GIGABYTE)
-    saved = told(stats, 3, 3, Prices(cross_rack_usd_per_gb=0.03))
+    saved = savings_of(stats, 3, 3, Prices(cross_rack_usd_per_gb=0.03))
     assert saved == pytest.approx(
         {"near_read": 0, "diskless_produce": 0, "diskless_replication": 0.06, "diskless_fetch": 0}
     )
 
 
-def test_what_came_and_was_not_stored_saves_nothing() -> None:
+def test_rejected_records_save_nothing() -> None:
     stats = Stats()
     for _ in range(1_000):
         stats.count_records("diskless", "produce", "rack-a", "rack-a", "events", 1_000_000)
-    saved = told(stats, 3, 3, Prices(cross_rack_usd_per_gb=0.02))
+    saved = savings_of(stats, 3, 3, Prices(cross_rack_usd_per_gb=0.02))
     assert saved["diskless_produce"] == saved["diskless_replication"] == 0
 
 
-def test_three_replicas_are_taken_where_the_brokers_do_not_tell() -> None:
+def test_three_replicas_are_assumed_if_the_brokers_do_not_report_them() -> None:
     stats = Stats()
     stats.stored_bytes["rack-a"] += GIGABYTE
-    assert told(stats, 3, 0, Prices(cross_rack_usd_per_gb=1))["diskless_replication"] == pytest.approx(2)
+    assert savings_of(stats, 3, 0, Prices(cross_rack_usd_per_gb=1))["diskless_replication"] == pytest.approx(2)
 
 
 @given(st.lists(st.tuples(st.integers(0, 10**12), st.floats(0, 10), st.integers(0, 6)), max_size=20))
@@ -73,7 +73,7 @@ def test_no_change_of_prices_or_racks_makes_a_counter_fall(steps: list[tuple[int
     for size, price, racks in steps:
         stats.stored_bytes["rack-a"] += size
         stats.near_read_bytes["rack-a", "rack-a"] += size
-        now = told(stats, racks, 3, Prices(cross_rack_usd_per_gb=price))
+        now = savings_of(stats, racks, 3, Prices(cross_rack_usd_per_gb=price))
         assert all(now[saving] >= before.get(saving, 0) for saving in now)
         before = now
 

@@ -1,4 +1,4 @@
-"""Names and IDs that clients send are confirmed by the brokers before they take a place for long."""
+"""Topic names and IDs from clients need the brokers' confirmation before they take a place for long."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WAY = "classic", "produce", "rack-a", "rack-b"
 
 
 class Brokers:
-    """Knows some topics, IDs by name, and hides others from the proxy."""
+    """A broker that knows some topics, IDs by name, and hides others from the proxy."""
 
     def __init__(self, there: dict[str, bytes], hidden: tuple[str, ...] = ()) -> None:
         self.there, self.hidden = there, hidden
@@ -81,7 +81,7 @@ class World:
         return {name: size for (*_, name), size in self.stats.record_bytes.items()}
 
 
-async def test_a_topic_is_confirmed_once_and_not_asked_for_again() -> None:
+async def test_a_topic_is_confirmed_only_once() -> None:
     brokers = Brokers({"orders": ORDERS})
     world = World(brokers)
     for _ in range(2):
@@ -91,7 +91,7 @@ async def test_a_topic_is_confirmed_once_and_not_asked_for_again() -> None:
     assert sorted(brokers.asked, key=str) == [ORDERS, "orders"]
 
 
-async def test_one_that_brokers_don_t_know_for_a_while_is_unknown() -> None:
+async def test_a_topic_that_brokers_do_not_know_for_a_while_is_unknown() -> None:
     brokers = Brokers({})
     world = World(brokers)
     world.produced("orders", "invented", GONE)
@@ -107,7 +107,7 @@ async def test_one_that_brokers_don_t_know_for_a_while_is_unknown() -> None:
     assert not world.stats.unsettled_bytes
 
 
-async def test_brokers_that_don_t_answer_deny_nothing() -> None:
+async def test_brokers_that_do_not_answer_deny_no_topic() -> None:
     brokers = Brokers({"orders": ORDERS})
     world = World(brokers)
     world.produced("orders")
@@ -119,14 +119,14 @@ async def test_brokers_that_don_t_answer_deny_nothing() -> None:
     assert world.counted == {"orders": 1}
 
 
-async def test_a_name_that_is_hidden_from_the_proxy_is_counted_as_it_is() -> None:
+async def test_a_name_that_is_hidden_from_the_proxy_is_counted_under_that_name() -> None:
     world = World(Brokers({}, hidden=("secret",)))
     world.produced("secret")
     await world.names.confirm()
     assert world.counted == {"secret": 1}
 
 
-async def test_invented_ids_drive_no_topic_out_of_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_invented_ids_evict_no_topic_from_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(topics_module, "_MAX_SEEN_CLASSIC", 100)
     monkeypatch.setattr(topics_module, "_MAX_UNCONFIRMED", 50)
     world = World(Brokers({"orders": ORDERS}))

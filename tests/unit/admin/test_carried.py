@@ -1,4 +1,4 @@
-"""Sums over workers don't fall when one ends or says nothing for a moment."""
+"""Sums over workers do not fall when a worker ends or does not answer for a moment."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ def figures(identity: str, requests: float) -> Figures:
     return Figures(identity, 5, counters, crossed_usd={FLOW: requests}, buffers=[Buffer("wal", 1, 2, "bytes", "a")])
 
 
-def test_what_workers_counted_that_have_ended_is_kept_and_their_gauges_are_not() -> None:
+def test_counters_of_ended_workers_are_kept_and_their_gauges_are_not() -> None:
     carried = Carried()
     assert values(carried.metrics([])) == {}
-    for requests in (10, 30):  # the last word counts
+    for requests in (10, 30):  # the last value counts
         carried.take_metrics(1, page(requests))
     carried.end(1)
-    carried.take_metrics(1, page(4))  # the next one of that number
+    carried.take_metrics(1, page(4))  # the next worker with that number
     expected = {"requests_total": 30, "seconds_bucket1.0": 30, "seconds_bucket+Inf": 30, "seconds_count": 30}
     assert values(carried.metrics([1])) == expected | {"seconds_sum": 15}
     carried.end(1)
-    carried.end(2)  # it never said anything
+    carried.end(2)  # it never answered
     assert values(carried.metrics([]))["requests_total"] == 34
 
 
-def test_what_a_silent_one_counted_counts_until_it_answers() -> None:
+def test_counters_of_a_silent_worker_count_until_it_answers() -> None:
     carried = Carried()
     carried.take_metrics(1, page(10))
     carried.take_metrics(2, page(5))
@@ -49,7 +49,7 @@ def test_what_a_silent_one_counted_counts_until_it_answers() -> None:
     assert values(carried.metrics([1, 2])) == {}
 
 
-def test_figures_of_the_missing_are_totals_and_no_growth() -> None:
+def test_figures_of_missing_workers_count_in_totals_and_not_as_growth() -> None:
     carried = Carried()
     assert carried.figures([]) == []
     carried.take_figures(1, figures("a", 1_000))
@@ -61,8 +61,8 @@ def test_figures_of_the_missing_are_totals_and_no_growth() -> None:
         {"requests_total": 1_200.0},
         [],
     )
-    for told in ([missing, figures("c", 1)], [figures("c", 1), missing]):
-        total = added(told)
+    for workers in ([missing, figures("c", 1)], [figures("c", 1), missing]):
+        total = added(workers)
         assert (total.crossed_usd[FLOW], total.identity, len(total.buffers)) == (1_201, "c", 1)
     grown = growth([Look(1.0, carried.figures([2]))], Look(2.0, [missing]))
     assert grown == Figures()

@@ -1,4 +1,4 @@
-"""The page of metrics has them all, and every label is known and bounded."""
+"""The page of metrics is complete, and every label is known and bounded."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ def all_families() -> list[Family]:
 
 
 def rows(heading: str) -> dict[str, list[str]]:
-    """Cells of a table's rows by the first one."""
+    """Return the cells of a table's rows by the first cell."""
     section = PAGE.partition(f"## {heading}\n")[2].partition("\n## ")[0]
     cells = [[cell.strip() for cell in row.strip("| ").split(" | ")] for row in section.splitlines() if "|" in row]
     return {row[0].strip("`"): row[1:] for row in cells[2:]}
 
 
 def test_the_page_has_every_metric_and_no_other(all_families: list[Family]) -> None:
-    told = rows("All of them")
-    assert set(told) == {family.name.removeprefix("diskless_proxy_") for family in all_families}
+    documented = rows("All of them")
+    assert set(documented) == {family.name.removeprefix("diskless_proxy_") for family in all_families}
     for family in all_families:
-        kind, unit, labels, text = told[family.name.removeprefix("diskless_proxy_")]
+        kind, unit, labels, text = documented[family.name.removeprefix("diskless_proxy_")]
         assert (kind, unit, labels) == (family.kind, family.unit, ", ".join(family.labels) or "–")
         assert text.endswith(".")
 
@@ -52,8 +52,8 @@ def test_kip_1163s_list_leads_to_metrics_that_exist(all_families: list[Family]) 
     assert named - {"cold_"} <= known
 
 
-def test_names_of_old_stay(all_families: list[Family]) -> None:
-    """Dashboards of users go by them."""
+def test_old_names_stay(all_families: list[Family]) -> None:
+    """Users' dashboards depend on these names."""
     old = (
         "requests_total record_bytes_total cross_rack_bytes_total cross_rack_cost_usd_total near_read_saved_usd_total "
         "topic_cross_rack_bytes_total produce_seconds fetch_seconds upload_seconds segment_bytes commit_seconds "
@@ -75,10 +75,10 @@ def test_names_of_old_stay(all_families: list[Family]) -> None:
         ("operation", "put", "putter"),
     ],
 )
-def test_what_a_label_allows(label: str, good: str, bad: str) -> None:
+def test_allowed_values_of_labels(label: str, good: str, bad: str) -> None:
     assert LABELS[label].allows(good)
     assert not LABELS[label].allows(bad)
 
 
-def test_storage_errors_are_there_before_the_first_one() -> None:
+def test_storage_errors_have_a_series_before_the_first_error() -> None:
     assert set(Stats().storage_errors.values()) == {0}

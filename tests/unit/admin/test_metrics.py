@@ -1,4 +1,4 @@
-"""Labels stay bounded, whatever there is."""
+"""Labels stay bounded, however many topics there are."""
 
 from __future__ import annotations
 

@@ -38,14 +38,14 @@ async def test_every_file_is_served_with_its_type_and_the_policy(url: str) -> No
 @pytest.mark.parametrize(
     "path", ["/page/", "/page/../__init__.py", "/page/%2e%2e/__init__.py", "/page//etc/passwd", "/page/__init__.py"]
 )
-async def test_nothing_else_is(url: str, path: str) -> None:
+async def test_no_other_file_is_served(url: str, path: str) -> None:
     from yarl import URL
 
     async with ClientSession() as session, session.get(URL(url + path, encoded=True)) as answer:
         assert answer.status == 404
 
 
-def test_what_is_referred_to_is_there() -> None:
+def test_every_reference_has_a_file() -> None:
     files = page_files()
     referred = {
         f"/page/modules/{module}" if module else f"/{path or url}"

@@ -1,4 +1,4 @@
-"""What records cost is told by how often they cross racks, and by topic as soon as its name is known."""
+"""The cost of records is counted by how often they cross racks, and by topic as soon as its name is known."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ GIGABYTE = 10**9
 TOPIC_ID = bytes(range(16))
 
 
-def told(stats: Stats, prices: Prices | None = None) -> dict[str, dict[tuple[str, ...], float]]:
-    """Values by the values of the labels, by name without prefix and suffix."""
+def metric_values(stats: Stats, prices: Prices | None = None) -> dict[str, dict[tuple[str, ...], float]]:
+    """Return values by label values, by name without prefix and suffix."""
     metrics = list(record_metrics(stats, "rack-a", prices or Prices()))
     return {
         metric.name.removeprefix("diskless_proxy_"): {
@@ -51,7 +51,7 @@ def test_bytes_by_racks_and_by_topic() -> None:
     stats.count_records("classic", "fetch", "rack-a", "rack-a", "orders", 4)
     stats.count_records("classic", "produce", "rack-c", "rack-b", "orders", 100)
     stats.count_records("diskless", "fetch", "rack-a", "rack-a", "events", 7)
-    values = told(stats)
+    values = metric_values(stats)
     assert values["record_bytes"] == {
         ("classic", "fetch", "rack-a", "rack-a"): 4,
         ("classic", "fetch", "rack-a", "rack-b"): 10,
@@ -74,14 +74,14 @@ def test_bytes_by_racks_and_by_topic() -> None:
     }
 
 
-def test_a_topic_without_a_name_is_in_the_sums_and_told_of_when_it_has_one() -> None:
+def test_a_topic_without_a_name_is_in_the_sums_and_gets_a_series_with_its_name() -> None:
     stats = Stats()
     stats.count_records("classic", "fetch", "rack-a", "rack-b", TOPIC_ID, 10)
     stats.count_records("classic", "fetch", "rack-a", "rack-b", "orders", 1)
     stats.count_records("classic", "fetch", "rack-a", "rack-b", OTHER_TOPICS, 2)
-    before = told(stats)
+    before = metric_values(stats)
     stats.settle(TOPIC_ID, "orders")
-    after = told(stats)
+    after = metric_values(stats)
     assert before["record_bytes"] == after["record_bytes"] == {("classic", "fetch", "rack-a", "rack-b"): 13}
     assert before["topic_record_bytes"]["classic", "fetch", "orders"] == 1
     assert after["topic_record_bytes"] == {
@@ -94,7 +94,7 @@ def test_cost_follows_the_prices() -> None:
     stats = Stats()
     stats.count_records("classic", "produce", "rack-a", "rack-b", "orders", 3 * GIGABYTE)
     stats.near_read_bytes["rack-a", "rack-a"] += 2 * GIGABYTE
-    values = told(stats, Prices(cross_rack_usd_per_gb=0.5))
+    values = metric_values(stats, Prices(cross_rack_usd_per_gb=0.5))
     assert values["cross_rack_cost_usd"] == {
         ("classic", "fetch", "rack-a", "rack-a"): 0,
         ("classic", "produce", "rack-a", "rack-a"): 0,
@@ -110,8 +110,8 @@ def test_reads_from_leaders_by_reason() -> None:
     stats = Stats()
     stats.leader_reads["out_of_range"] += 2
     stats.leader_read_bytes["out_of_range"] += 30
-    values = told(stats)
-    # All of them from the beginning: what rises from nothing to one is no rate.
+    values = metric_values(stats)
+    # All series exist from the beginning: a series that starts at one has no rate.
     zeros = {(reason.value,): 0 for reason in LeaderReason}
     assert values["leader_reads"] == zeros | {("out_of_range",): 2}
     assert values["leader_read_bytes"] == zeros | {("out_of_range",): 30}

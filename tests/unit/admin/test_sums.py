@@ -51,14 +51,14 @@ def test_counters_and_histograms_are_added_up_by_their_labels() -> None:
 
 
 def test_records_that_workers_counted_are_added_up_by_racks_and_topics() -> None:
-    told = []
+    workers = []
     for number, size in (("1", 10), ("2", 20)):
         stats = Stats()
         stats.count_records("classic", "fetch", "rack-a", "rack-b", "orders", size)
         stats.count_records("classic", "fetch", "rack-a", "rack-b", f"only-{number}", 1)
         stats.leader_reads["shunned"] += 1
-        told.append(WorkerMetrics(number, list(record_metrics(stats, "rack-a", Prices())), []))
-    found = samples(*told)
+        workers.append(WorkerMetrics(number, list(record_metrics(stats, "rack-a", Prices())), []))
+    found = samples(*workers)
     labels = {"kind": "classic", "direction": "fetch"}
     assert found[of("record_bytes_total", client_rack="rack-a", serving_rack="rack-b", **labels)] == 32
     assert found[of("cross_rack_bytes_total", client_rack="rack-a", serving_rack="rack-b", **labels)] == 32
@@ -70,21 +70,21 @@ def test_records_that_workers_counted_are_added_up_by_racks_and_topics() -> None
     assert found[of("leader_reads_total", reason="shunned")] == 2
 
 
-def test_what_workers_have_is_added_up_and_what_they_see_is_not() -> None:
+def test_workers_own_figures_are_added_up_and_shared_ones_are_not() -> None:
     found = samples(worker("1", 4, 3, 10), worker("2", 5, 2, 20))
     assert found[of("connections")] == 9
     assert found[of("brokers")] == 2
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_whether_all_clients_are_served_is_the_parents_word(workers: int) -> None:
-    """A worker that answers is ready by its own word; the one that hangs says nothing."""
-    told = [worker(str(number), 4, 3, 10) for number in range(workers)]
-    assert samples(*told, ready=False)[of("ready")] == 0
-    assert samples(*told, ready=True)[of("ready")] == 1
+def test_the_parent_decides_whether_all_clients_are_served(workers: int) -> None:
+    """A worker that answers is ready by its own report; the one that hangs reports nothing."""
+    workers_metrics = [worker(str(number), 4, 3, 10) for number in range(workers)]
+    assert samples(*workers_metrics, ready=False)[of("ready")] == 0
+    assert samples(*workers_metrics, ready=True)[of("ready")] == 1
 
 
-def test_processes_are_told_apart_by_a_label() -> None:
+def test_a_label_distinguishes_processes() -> None:
     found = samples(worker("1", 4, 3, 10), worker("2", 5, 3, 20))
     assert found[of("process_resident_memory_bytes", worker="1")] == 7
     assert found[of("process_resident_memory_bytes", worker="2")] == 7
@@ -96,7 +96,7 @@ def test_the_page_is_there_without_any_worker() -> None:
     assert samples()[of("workers")] == 0
 
 
-def test_of_every_gauge_it_is_known_how_workers_add_up() -> None:
+def test_every_gauge_has_a_rule_to_add_up_workers() -> None:
     gauges = {family.name for family in families() if family.kind == "gauge"} - {"diskless_proxy_workers"}
     assert gauges == ADDED_UP | set(SEEN_BY_ALL) | TOLD_BY_PARENT
     assert not ADDED_UP & set(SEEN_BY_ALL)

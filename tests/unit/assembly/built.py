@@ -1,4 +1,4 @@
-"""The parts of a process that has connected to nothing."""
+"""Build the parts of a process that has not connected to anything."""
 
 from __future__ import annotations
 

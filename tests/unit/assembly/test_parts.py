@@ -59,7 +59,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
 @pytest.fixture
 def server(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Server:
-    """A server of which all answers that a start waits for have come."""
+    """A server whose start gets all the answers that it waits for."""
     server = Server(settings)
 
     async def nothing(*_: Any) -> None:
@@ -88,7 +88,7 @@ async def test_every_room_works_and_is_closed_once(server: Server, settings: Set
 
 
 async def test_every_endless_method_of_a_part_is_background_work(settings: Settings) -> None:
-    """A part that has work of its own, and a room that forgets to start it."""
+    """A part has its own background work, and its room forgets to start it."""
     parts = parts_of(settings)
     started = set()
     for work in parts.background():

@@ -1,4 +1,4 @@
-"""After a reload every part works with what a proxy works with that was started so."""
+"""After a reload, every part uses the same values as after a start with the new file."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ KEPT: dict[str, Callable[[Parts], object]] = {
     "replication.partitions_at_once": lambda parts: parts.creation.completion.partitions_at_once,
     "rollups.retention_ms": lambda parts: parts.accounting.rollup_expiry.retention_ms,
 }
-"""Value that a part keeps of each setting; all other parts read their settings at each use."""
+"""Copy of each setting that a part keeps; all other parts read their settings at each use."""
 
 
 def path_of(setting: Setting) -> str:
@@ -74,7 +74,7 @@ def path_of(setting: Setting) -> str:
 
 
 def other_value(setting: Setting, value: Any) -> Any:
-    """One that differs; what it means does not matter, as nothing reads it here."""
+    """Return a different value; its meaning does not matter, because nothing reads it here."""
     if path_of(setting) in OTHER_VALUES:
         return OTHER_VALUES[path_of(setting)]
     if isinstance(value, bool):
@@ -115,7 +115,9 @@ async def test_a_reload_brings_what_a_start_brings(settings: Settings, setting: 
 
 
 @pytest.mark.parametrize("setting", OTHERS, ids=path_of)
-async def test_what_needs_a_restart_is_refused_and_keeps_its_value(settings: Settings, setting: Setting) -> None:
+async def test_a_setting_that_needs_a_restart_is_rejected_and_keeps_its_value(
+    settings: Settings, setting: Setting
+) -> None:
     before = value_of(settings, setting)
     if setting.is_section:
         wanted = settings.model_copy(deep=True)
@@ -133,7 +135,7 @@ async def test_what_needs_a_restart_is_refused_and_keeps_its_value(settings: Set
 
 
 class _Read:
-    """Which settings are read, as paths."""
+    """Records the paths of settings that are read."""
 
     def __init__(self, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
         self.paths: set[str] = set()
@@ -167,8 +169,10 @@ def _prefixes(model: BaseModel, prefix: str) -> Iterator[tuple[int, str]]:
             yield from _prefixes(value, f"{prefix}{name}.")
 
 
-async def test_what_a_part_keeps_it_is_told(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A setting that is read while the parts are put together is kept by one of them; all others are read at use."""
+async def test_a_part_is_notified_of_the_settings_that_it_keeps(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A setting that is read while the parts are built is kept by one of them; all others are read at use."""
     with monkeypatch.context() as patches:
         read = _Read(settings, patches)
         parts_of(settings)
@@ -192,7 +196,7 @@ async def test_near_reads_take_descriptors_from_clients(settings: Settings, monk
 
 
 async def test_parts_hold_the_settings_themselves(settings: Settings) -> None:
-    """Read at each use is of use where the section that is read is the one that is written to."""
+    """A read at each use works only if the part reads the same section object that a reload writes."""
     parts = parts_of(settings)
     assert parts.process.settings is settings
     assert parts.clients.connections._limits is settings.limits
@@ -205,21 +209,21 @@ async def test_parts_hold_the_settings_themselves(settings: Settings) -> None:
     assert parts.housekeeping.housekeeper._garbage._settings is settings.garbage
 
 
-def test_whatever_may_change_is_read_somewhere() -> None:
+def test_every_setting_that_may_change_is_read_somewhere() -> None:
     root = Path(__file__).parents[3] / "proxy"
     sources = (source for source in root.rglob("*.py") if root / "config" not in source.parents)
     read = set(re.findall(r"\.([a-z0-9_]+)\b", "".join(source.read_text() for source in sources)))
-    # By its name as text, for the sake of a log line.
+    # The log line has its name as text.
     read |= {"contended_frame_timeout_ms"}
     assert {one.path[-1] for one in RELOADABLE} <= read
 
 
-async def test_a_part_that_fails_takes_everything_back(settings: Settings) -> None:
-    told = []
+async def test_a_part_that_fails_reverts_everything(settings: Settings) -> None:
+    calls = []
 
-    def tell(names: Any) -> None:
-        told.append((set(names), settings.limits.max_frame_bytes))
-        if len(told) == 1:
+    def apply_change(names: Any) -> None:
+        calls.append((set(names), settings.limits.max_frame_bytes))
+        if len(calls) == 1:
             raise RuntimeError("no")
 
     wanted = settings.model_copy(deep=True)
@@ -227,15 +231,15 @@ async def test_a_part_that_fails_takes_everything_back(settings: Settings) -> No
         if path_of(setting) in ("limits.max_frame_bytes", "prices.get_usd_per_thousand"):
             write(wanted, {setting: 4096})
     before = settings.model_copy(deep=True)
-    outcome = Reloader(settings, None, tell).apply(wanted)
+    outcome = Reloader(settings, None, apply_change).apply(wanted)
     assert outcome.applied == ()
     assert outcome.error is not None
     assert settings == before
     names = {"limits.max_frame_bytes", "prices.get_usd_per_thousand"}
-    assert told == [(names, 4096), (names, before.limits.max_frame_bytes)]
+    assert calls == [(names, 4096), (names, before.limits.max_frame_bytes)]
 
 
-def test_a_smaller_budget_takes_in_nothing_until_it_is_kept_to() -> None:
+def test_a_smaller_budget_accepts_nothing_until_it_is_met() -> None:
     budget, granted = MemoryBudget(100), list[str]()
 
     def grant(name: str) -> Callable[[], bool]:
@@ -250,7 +254,7 @@ def test_a_smaller_budget_takes_in_nothing_until_it_is_kept_to() -> None:
     assert granted == ["second"]
 
 
-async def test_a_smaller_cache_lets_go_at_once_and_keeps_room_for_a_block(tmp_path: Path, settings: Settings) -> None:
+async def test_a_smaller_cache_evicts_at_once_and_keeps_room_for_a_block(tmp_path: Path, settings: Settings) -> None:
     cache = BlockCache(open_storage(settings.storage, ""), capacity_bytes=1_000, block_bytes=100)
     for number in range(10):
         cache.insert(bytes([number]) * 16, bytearray(100))

@@ -40,17 +40,17 @@ def ended() -> subprocess.Popen[bytes]:
     return process
 
 
-async def test_its_own_server_is_waited_for(server: subprocess.Popen[bytes]) -> None:
+async def test_the_benchmark_waits_for_its_own_server(server: subprocess.Popen[bytes]) -> None:
     store = Store(server.pid, refusals=2)
     await wait_for(server, cast("Any", store))
     assert store.refusals == 0
 
 
-async def test_another_server_at_the_port_is_not_taken_for_it(server: subprocess.Popen[bytes]) -> None:
+async def test_another_server_at_the_port_is_rejected(server: subprocess.Popen[bytes]) -> None:
     with pytest.raises(RuntimeError, match="another server"):
         await wait_for(server, cast("Any", Store(server.pid + 1)))
 
 
-async def test_one_that_has_ended_is_not_waited_for(ended: subprocess.Popen[bytes]) -> None:
+async def test_the_benchmark_does_not_wait_for_a_server_that_has_ended(ended: subprocess.Popen[bytes]) -> None:
     with pytest.raises(RuntimeError, match="exit code 3"):
         await wait_for(ended, cast("Any", Store(ended.pid, refusals=10**9)))

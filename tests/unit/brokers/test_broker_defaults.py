@@ -1,4 +1,4 @@
-"""The brokers' retention, asked over a connection that may be to any of them."""
+"""The brokers' default retention, read over a connection to any broker."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ INVALID_REQUEST, CLUSTER_AUTHORIZATION_FAILED = 42, 31
 
 
 class Service:
-    """A broker as DescribeConfigs knows it: it tells its own configs, and of another one INVALID_REQUEST."""
+    """A broker that answers DescribeConfigs for itself, and INVALID_REQUEST for another broker."""
 
     def __init__(self, node_id: int, own_error: int = 0) -> None:
         self.node_id = node_id
@@ -56,7 +56,7 @@ class Service:
 
 
 class Brokers:
-    """What is asked of the cluster."""
+    """The brokers' answers for the cluster."""
 
     def __init__(self, service: Service) -> None:
         self.service = service
@@ -64,19 +64,19 @@ class Brokers:
 
 
 @pytest.mark.parametrize("node_id", [1, 2, 3])
-async def test_whichever_broker_answers(node_id: int) -> None:
+async def test_any_broker_may_answer(node_id: int) -> None:
     brokers: Any = Brokers(Service(node_id))
     assert await retention_defaults(brokers) == (-1, -1, "delete")
 
 
 async def test_a_broker_that_is_not_in_the_view_has_refused_nothing() -> None:
-    """The controller may have fenced the very one that is asked: the others' answers are INVALID_REQUEST."""
+    """The controller may have fenced the contacted broker itself: then the others' answers are INVALID_REQUEST."""
     brokers: Any = Brokers(Service(9))
     with pytest.raises(BrokerUnreachable, match="invalid_request"):
         await retention_defaults(brokers)
 
 
-async def test_a_broker_that_may_not_tell() -> None:
+async def test_a_broker_without_the_right_to_answer() -> None:
     brokers: Any = Brokers(Service(2, CLUSTER_AUTHORIZATION_FAILED))
     with pytest.raises(DefaultsRefused, match="cluster_authorization_failed"):
         await retention_defaults(brokers)

@@ -1,4 +1,4 @@
-"""What is known of the brokers."""
+"""The proxy's knowledge of the brokers."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ async def test_the_racks_of_brokers_that_are_down_are_remembered(cluster: Cluste
     cluster.service.close()
 
 
-async def test_what_a_broker_that_is_down_serves_is_counted_under_its_rack(cluster: Cluster) -> None:
-    """A broker that hangs is out of Metadata long before its clients' connections end."""
+async def test_bytes_of_a_broker_that_is_down_are_counted_under_its_rack(cluster: Cluster) -> None:
+    """A broker that hangs disappears from Metadata long before its clients' connections end."""
     learn(cluster, n1="a", n2="b")
     learn(cluster, n1="a")
     assert [cluster.rack_of(node) for node in (1, 2, 3, None)] == ["a", "b", "", ""]
     cluster.service.close()
 
 
-async def test_who_is_in_sync_is_asked_of_a_broker_in_another_rack_first(cluster: Cluster) -> None:
-    """One that is cut off from the others goes on calling itself in sync."""
+async def test_a_broker_in_another_rack_is_asked_first_for_in_sync_replicas(cluster: Cluster) -> None:
+    """A broker that is cut off from the others still considers itself in sync."""
     cluster.learn([Broker(node, f"b{node}", 9092, rack) for node, rack in enumerate("caab")])
     near, far = (cluster.connection_to_any(1.0, near_first=first)._addresses() for first in (True, False))
     assert [host for host, _ in near] == ["b1", "b2", "b0", "b3", "localhost"]

@@ -1,4 +1,4 @@
-"""The proxy's own connections: who hangs, or closes them instead of an answer, is not asked again before the others."""
+"""The proxy's own connections: a broker that hangs, or closes the connection, is tried after the others next time."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ async def test_a_broker_that_hangs_is_tried_last_the_next_time() -> None:
             service.close()
 
 
-async def test_who_closes_the_connection_instead_of_an_answer_is_tried_last_the_next_time() -> None:
-    """As a controller does, in the place of a broker."""
+async def test_a_broker_that_closes_the_connection_is_tried_last_the_next_time() -> None:
+    """A controller in the place of a broker does this."""
     async with fetch_server() as closing, fetch_server() as well:
         closing.closing_all = True
         addresses = [("127.0.0.1", server.port) for server in (closing, well)]

@@ -1,4 +1,4 @@
-"""The file with the admin port's token, as `check` sees it."""
+"""The check of the file with the admin port's token."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ async def look(token_file: Path | None) -> list[Finding]:
     return await check_files(settings_of().model_copy(update={"admin": Admin(token_file=token_file)}))
 
 
-async def test_a_token_that_can_be_used_is_well_and_another_one_gets_the_line_of_the_start(tmp_path: Path) -> None:
+async def test_a_usable_token_passes_and_another_one_gets_the_line_of_the_start(tmp_path: Path) -> None:
     file = tmp_path / "token"
     assert await look(None) == []
     (missing,) = await look(file)

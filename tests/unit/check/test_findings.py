@@ -1,4 +1,4 @@
-"""Findings: one line each, the cause before the remedy; what makes the exit code 1."""
+"""Findings: one line each, the cause before the remedy, and the exit code."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ def test_always_one_line(where: str, text: str, remedy: str) -> None:
 
 
 def test_cause_and_remedy_of_an_error() -> None:
-    told = from_error(Kind.STORE, "redis.url h:1", "redis.url h:1: appendonly is no; set it to yes; or not")
-    assert (told.where, told.text, told.remedy) == ("redis.url h:1", "appendonly is no", "set it to yes; or not")
-    assert told.line == "redis.url h:1: appendonly is no; set it to yes; or not"
+    found = from_error(Kind.STORE, "redis.url h:1", "redis.url h:1: appendonly is no; set it to yes; or not")
+    assert (found.where, found.text, found.remedy) == ("redis.url h:1", "appendonly is no", "set it to yes; or not")
+    assert found.line == "redis.url h:1: appendonly is no; set it to yes; or not"
 
 
 def test_a_remedy_for_an_error_that_has_none() -> None:

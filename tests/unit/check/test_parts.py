@@ -42,7 +42,7 @@ def settings(**more: object) -> Settings:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "expected"),
     [
         ({}, None),
         ({55: None}, "ZooKeeper"),
@@ -51,9 +51,9 @@ def settings(**more: object) -> Settings:
         ({9_999: (0, 0)}, NEWER_THAN_TRIED),
     ],
 )
-def test_versions_of_brokers(change: dict[int, tuple[int, int] | None], told: str | None) -> None:
+def test_versions_of_brokers(change: dict[int, tuple[int, int] | None], expected: str | None) -> None:
     verdict = of_ranges({key: one for key, one in {**OFFERED, **change}.items() if one is not None})
-    assert verdict is None if told is None else told in str(verdict)
+    assert verdict is None if expected is None else expected in str(verdict)
 
 
 def test_apis_among_brokers_may_be_of_any_version() -> None:
@@ -62,14 +62,14 @@ def test_apis_among_brokers_may_be_of_any_version() -> None:
 
 def test_addresses_that_fail_alike_are_one_finding() -> None:
     found = unreachable(
-        "w", {"h:1": "h:1: refused", "h:2": "h:2: refused", "h:3": "h:3: gone; wait"}, Level.ERROR, "mend"
+        "w", {"h:1": "h:1: refused", "h:2": "h:2: refused", "h:3": "h:3: gone; wait"}, Level.ERROR, "repair"
     )
-    assert [finding.line for finding in found] == ["w: h:1, h:2: refused; mend", "w: h:3: gone; wait"]
+    assert [finding.line for finding in found] == ["w: h:1, h:2: refused; repair", "w: h:3: gone; wait"]
 
 
-def test_settings_that_are_to_be_the_brokers() -> None:
-    told = {"socket.request.max.bytes": "200000000", "fetch.max.bytes": "1024", "producer.id.expiration.ms": "5"}
-    found = [finding.line for finding in compared(settings(), told) if finding.level is Level.WARNING]
+def test_settings_that_should_equal_the_brokers() -> None:
+    configs = {"socket.request.max.bytes": "200000000", "fetch.max.bytes": "1024", "producer.id.expiration.ms": "5"}
+    found = [finding.line for finding in compared(settings(), configs) if finding.level is Level.WARNING]
     assert found == [
         "limits.max_frame_bytes: is 104857600, and socket.request.max.bytes of the brokers is 200000000; "
         "set it to 200000000",
@@ -90,7 +90,7 @@ def test_clocks(ahead_ms: int, level: Level) -> None:
     ("modified_ms", "skew_ms"), [(10_000, 0), (10_500, 0), (9_000, 0), (8_500, -500), (12_000, 1_000)]
 )
 def test_the_clock_of_storage_by_an_object(modified_ms: int, skew_ms: int) -> None:
-    """Written between 10,000 and 11,000; told by whole seconds, cut off."""
+    """The object is written between 10,000 and 11,000; the storage returns whole seconds, rounded down."""
     assert of_clock(modified_ms, 10_000, 11_000) == skew_ms
 
 
@@ -124,7 +124,7 @@ def topic(name: str, operations: int = READ) -> MetadataTopic:
 
 
 @pytest.mark.parametrize(
-    ("visible", "hidden", "any_name", "level", "told"),
+    ("visible", "hidden", "any_name", "level", "expected"),
     [
         ([topic("a")], [], True, Level.OK, "all topics"),
         ([topic("a")], [], False, Level.OK, "not all"),
@@ -135,11 +135,11 @@ def topic(name: str, operations: int = READ) -> MetadataTopic:
     ],
 )
 def test_rights_on_topics(
-    visible: list[MetadataTopic], hidden: list[str], any_name: bool, level: Level, told: str
+    visible: list[MetadataTopic], hidden: list[str], any_name: bool, level: Level, expected: str
 ) -> None:
     found = of_topics("brokers.sasl", visible, hidden, describes_any=any_name)
     assert found.level is level
-    assert told in found.text
+    assert expected in found.text
 
 
 def test_rights_on_the_cluster() -> None:
@@ -166,7 +166,7 @@ def record(proxy_id: str, port: int) -> ProxyRecord:
     return ProxyRecord(proxy_id, "rack-a", (listeners,), 1)
 
 
-def test_who_has_the_name() -> None:
+def test_a_name_that_is_in_use() -> None:
     ours = settings(proxy_id="p")
     assert running_of(ours, [record("p#1", 19092), record("q#1", 1)]) == [record("p#1", 19092)]
     assert not running_of(ours, [record("q#1", 19092)])
@@ -193,16 +193,16 @@ def test_only_ports_that_the_running_proxy_has_are_no_error(
         bootstrap, admin = (one.getsockname()[1] for one in others)
         listeners = {"bootstrap_port": bootstrap, "broker_port_start": pair - 1, "broker_node_ids": "1-2"}
         ours = settings(proxy_id="p", listeners=listeners, admin={"port": admin})
-        told = ListenersRecord("default", "rack-a", ours.listeners.client_host, bootstrap, pair - 1, node_ids)
+        record = ListenersRecord("default", "rack-a", ours.listeners.client_host, bootstrap, pair - 1, node_ids)
         address = f"elsewhere:{admin if same_admin else admin ^ 1}" if version else ""
-        running = ProxyRecord("p#1", "rack-a", (told,), 1, version=version, admin=address)
+        running = ProxyRecord("p#1", "rack-a", (record,), 1, version=version, admin=address)
         found, bound = check_ports(ours, [running])
         assert bound == []
         assert [finding.level for finding in found] == levels, found
 
 
 def _neighbours(opened: ExitStack) -> int:
-    """Two ports one after the other that are listened to; the first."""
+    """Listen on two ports in sequence; yield the first."""
     while True:
         first = opened.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()[1]
         with suppress(OSError, OverflowError):
@@ -223,8 +223,8 @@ def test_no_folder_is_left(tmp_path: Path) -> None:
     assert (kept / "a" / "b" / "object").exists()
 
 
-def test_while_the_store_is_away_nobody_is_told_to_end_what_has_the_port() -> None:
-    """It may be the very proxy of these settings, which serves classic topics all the while."""
+def test_without_the_store_no_finding_says_to_end_the_process_on_the_port() -> None:
+    """It may be the very proxy of these settings, which still serves classic topics."""
     with ExitStack() as opened:
         first = _neighbours(opened)
         listeners = {"bootstrap_port": first, "broker_port_start": first, "broker_node_ids": "1"}

@@ -1,4 +1,4 @@
-"""An admin port that answers what a test puts there, over real HTTP."""
+"""An admin port with a test's answers, over real HTTP."""
 
 from __future__ import annotations
 
@@ -79,12 +79,12 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *args: Any) -> None:
-        """Nothing."""
+        """Log nothing."""
 
 
 @contextmanager
 def admin_port(documents: dict[str, Any] = DOCUMENTS) -> Iterator[tuple[str, _Server]]:
-    """Its URL, and the server with what it was asked."""
+    """Serve the documents; yields the URL, and the server with the requests that it got."""
     server = _Server(("127.0.0.1", 0), _Handler)
     server.documents, server.asked = dict(documents), []
     serving = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})

@@ -1,4 +1,4 @@
-"""`top` and `connections` against an admin port of canned answers: what a person sees, and what goes wrong."""
+"""`top` and `connections` with an admin port of canned answers: their output and their errors."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def run(*arguments: str) -> tuple[int, str, str]:
     return result.exit_code, result.stdout, result.stderr
 
 
-def test_connections_tell_who_crosses_and_what_to_do() -> None:
+def test_connections_shows_clients_that_cross_and_the_remedy() -> None:
     with admin_port() as (url, server):
         code, out, _ = run("connections", "--admin", url, "--contains", "shop", "--limit", "7")
     assert code == 0
-    # Names are shown as they are: what looks like rich's markup is none.
+    # Names are shown literally: text that looks like rich's markup is not markup.
     assert "[red]shop[/red]" in out
     assert "4.5 MB" in out
     assert "2 of 5 connections; --contains TEXT narrows them down" in out
@@ -36,7 +36,7 @@ def test_connections_tell_who_crosses_and_what_to_do() -> None:
     assert server.asked[0] == ("/api/connections", {"contains": ["shop"], "limit": ["7"]})
 
 
-def test_crossing_ones_alone_as_json() -> None:
+def test_only_connections_that_cross_as_json() -> None:
     with admin_port() as (url, _):
         code, out, _ = run("connections", "--admin", url, "--crossing", "--json")
     assert (code, json.loads(out)) == (0, {"total": 5, "connections": [CONNECTION]})
@@ -59,22 +59,22 @@ def test_top_as_json_is_one_document_a_line() -> None:
     with admin_port() as (url, _):
         code, out, _ = run("top", "--admin", url, "--once", "--json")
     (line,) = out.splitlines()
-    told = json.loads(line)
+    document = json.loads(line)
     assert code == 0
-    assert told["overview"] == DOCUMENTS["/api/overview"]
-    assert len(told["history"]) == 1
+    assert document["overview"] == DOCUMENTS["/api/overview"]
+    assert len(document["history"]) == 1
 
 
-def test_a_proxy_that_has_nothing_to_tell_is_drawn_too() -> None:
+def test_a_proxy_without_any_data_is_drawn_too() -> None:
     overview = DOCUMENTS["/api/overview"] | {
         "flows": [],
         "started_ms": None,
         "state": "not_ready",
         "reason": "starting",
     }
-    told = {"overview": overview, "history": [], "connections": [], "errors": []}
+    document = {"overview": overview, "history": [], "connections": [], "errors": []}
     drawn = io.StringIO()
-    Console(file=drawn, width=100).print(frame(told, "http://x", failure="it is gone"))
+    Console(file=drawn, width=100).print(frame(document, "http://x", failure="it is gone"))
     for part in ("not ready", "STALE: it is gone", "starting", "–"):
         assert part in drawn.getvalue()
 
@@ -87,7 +87,7 @@ def line_of(*arguments: str) -> str:
     return err
 
 
-def test_what_goes_wrong_is_one_line_with_a_remedy(tmp_path: Path) -> None:
+def test_an_error_is_one_line_with_a_remedy(tmp_path: Path) -> None:
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
         url = f"127.0.0.1:{nobody.getsockname()[1]}"
@@ -103,15 +103,15 @@ def test_what_goes_wrong_is_one_line_with_a_remedy(tmp_path: Path) -> None:
     for documents in ({"/api/history": {}}, {"/api/overview": {}}, {"/api/overview": other}, {"/api/errors": {}}):
         with admin_port(DOCUMENTS | documents) as (url, _):
             assert "as new as this command" in line_of("top", "--admin", url)
-    for told in ({}, {"total": 1, "connections": [{"client": "x"}]}, {"total": 1, "connections": 7}):
-        with admin_port({"/api/connections": told}) as (url, _):
+    for document in ({}, {"total": 1, "connections": [{"client": "x"}]}, {"total": 1, "connections": 7}):
+        with admin_port({"/api/connections": document}) as (url, _):
             assert "as new as this command" in line_of("connections", "--admin", url)
     assert "leave paths out" in line_of("top", "--admin", "http://127.0.0.1:1/api")
     assert "give only one" in line_of("top", "--admin", "x", "--config", "y")
     assert "can't read" in line_of("top", "--config", str(tmp_path / "nothing.yaml"))
 
 
-def test_a_port_for_kafka_is_told_from_an_admin_port() -> None:
+def test_a_port_for_kafka_is_distinguished_from_an_admin_port() -> None:
     with socket.create_server(("127.0.0.1", 0)) as kafka:
 
         def close_at_once() -> None:

@@ -1,4 +1,4 @@
-"""`check` as its user sees it, with settings that can't be read; the rest is in tests/integration/check."""
+"""The output of `check` with unreadable settings; the other tests are in tests/integration/check."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from proxy.cli import app
 
 
-def test_all_that_is_wrong_with_the_file_is_listed(tmp_path: Path) -> None:
+def test_all_errors_of_the_file_are_listed(tmp_path: Path) -> None:
     path = tmp_path / "proxy.yaml"
     path.write_text(
         "rack: a\nredis: {url: 'redis://:hush@r', shards: many}\nstorage: {url: 'file:///w'}\nbrokers: {}\n"

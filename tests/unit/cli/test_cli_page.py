@@ -1,4 +1,4 @@
-"""Every command is on the page of commands, prints JSON where it prints data, and helps whoever asks."""
+"""Every command is on the page of commands, has a JSON form of its data, and has a help text."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from proxy.cli import add_commands, app
 
 PAGE = (Path(__file__).parents[3] / "docs" / "cli.md").read_text()
 WITHOUT_DATA = {"run", "pipeline run", "config schema"}
-"""They serve, run others that have the option, or print JSON in any case."""
+"""Commands that serve, that run others with the option, or that always print JSON."""
 
 
 def leaves(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
@@ -34,7 +34,7 @@ def all_commands() -> dict[str, Any]:
 COMMANDS = all_commands()
 
 
-def test_there_are_commands() -> None:
+def test_the_list_of_commands_is_complete() -> None:
     assert {"run", "fleet", "top", "connections", "topics list", "demo hello", "pipeline audit"} <= set(COMMANDS)
 
 
@@ -48,14 +48,14 @@ def test_a_command_is_on_the_page_and_prints_json(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_help_says_in_a_sentence_what_for(name: str) -> None:
+def test_help_has_a_sentence_with_the_purpose(name: str) -> None:
     result = CliRunner().invoke(app, [*name.split(), "--help"], env={"COLUMNS": "100"})
     assert result.exit_code == 0
     assert (COMMANDS[name].help or "").split("\n")[0].rstrip().endswith((".", ":", ";", "!")), COMMANDS[name].help
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_can_be_had(shell: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_completion_is_available(shell: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("_DISKLESS_PROXY_COMPLETE", f"source_{shell}")
     result = CliRunner().invoke(app, [], prog_name="diskless-proxy")
     assert result.exit_code == 0

@@ -1,4 +1,4 @@
-"""`diskless-proxy config`: what is shown of a file, what is said of a name."""
+"""`diskless-proxy config`: the values of a file, and the explanation of a name."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_secrets_are_hidden(file: Path, form: str) -> None:
     assert done.output.count("***") >= 4
 
 
-def test_where_each_value_comes_from(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_value_is_shown_with_its_origin(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DISKLESS_PROXY_LIMITS", '{"max_connections": 9}')
     monkeypatch.setenv("diskless_proxy_prices__put_usd_per_thousand", "0.005")
     done = run("show", "--config", str(file), "--json")
@@ -95,7 +95,7 @@ def test_a_table_for_people(file: Path) -> None:
     assert "limits.max_frame_bytes" not in done.output
 
 
-def test_a_file_that_is_no_good(tmp_path: Path) -> None:
+def test_an_invalid_file(tmp_path: Path) -> None:
     path = tmp_path / "proxy.yaml"
     path.write_text(SECRETS + "limit: {max_frame_bytes: 2048}\n")
     done = run("show", "--config", str(path))
@@ -108,8 +108,8 @@ def test_a_file_that_is_no_good(tmp_path: Path) -> None:
 def test_a_setting_is_explained() -> None:
     done = run("explain", "diskless.append.commit.interval.ms")
     assert done.exit_code == 0
-    for told in ("milliseconds", "250", "at least 1", "reload (SIGHUP)", "KIP-1163", "COMMIT_INTERVAL_MS"):
-        assert told in done.output
+    for part in ("milliseconds", "250", "at least 1", "reload (SIGHUP)", "KIP-1163", "COMMIT_INTERVAL_MS"):
+        assert part in done.output
 
 
 def test_sections_beginnings_and_several_names() -> None:
@@ -128,14 +128,14 @@ def test_sections_beginnings_and_several_names() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "told"),
+    ("wrong", "expected"),
     [("limits.max_frames_bytes", "did you mean limits.max_frame_bytes"), ("zzzzzz", "the sections are listeners")],
 )
-def test_a_name_that_nobody_knows(wrong: str, told: str) -> None:
+def test_an_unknown_name(wrong: str, expected: str) -> None:
     done = run("explain", "rack", wrong)
     assert done.exit_code == 1
     assert f"{wrong}: no such setting" in done.output
-    assert told in done.output
+    assert expected in done.output
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)

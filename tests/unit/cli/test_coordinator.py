@@ -1,6 +1,6 @@
-"""`coordinator unfence`: housekeeping of all proxies knows of an accepted loss before a shard goes on.
+"""`coordinator unfence`: housekeeping of all proxies knows of an accepted loss before a shard continues.
 
-The rest of the command is in tests/integration/guard/test_coordinator_command.py.
+The other tests of the command are in tests/integration/guard/test_coordinator_command.py.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`segments dump` of files, as its user sees it: lines, JSON, errors in one line, exit codes."""
+"""`segments dump` of files: lines, JSON, errors in one line, exit codes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def run(*arguments: object) -> Result:
 
 
 def fields(line: str) -> dict[str, str]:
-    """The `name: value` pairs of a line."""
+    """Return the `name: value` pairs of a line."""
     return dict(re.findall(r"(\w+): (\S+)", line))
 
 
@@ -69,7 +69,7 @@ def test_every_batch_is_a_line_with_the_fields_of_kafkas_tool(segment: Path) -> 
     )
 
 
-def test_records_and_nothing_that_a_terminal_obeys(segment: Path) -> None:
+def test_records_without_terminal_control_characters(segment: Path) -> None:
     lines = [line for line in run(segment, "--records").stdout.splitlines() if line.startswith("|")]
     assert lines[0] == (
         "| offset: 0 CreateTime: 1000 keySize: -1 valueSize: 5 sequence: -1 headerKeys: [] payload: first"
@@ -106,7 +106,7 @@ def test_a_wrong_crc_is_shown_and_ends_with_1(segment: Path) -> None:
     assert (done.exit_code, done.stderr) == (1, f"error: 1 corrupt batch in {segment}\n")
 
 
-def test_what_comes_before_a_cut_is_shown(segment: Path) -> None:
+def test_batches_before_a_cut_are_shown(segment: Path) -> None:
     whole = segment.read_bytes()
     segment.write_bytes(whole[:-1])
     done = run(segment)
@@ -119,7 +119,7 @@ def test_what_comes_before_a_cut_is_shown(segment: Path) -> None:
 
 
 @pytest.mark.parametrize("kept", range(1, 61, 6))
-def test_wherever_it_is_cut_it_is_one_line(segment: Path, kept: int) -> None:
+def test_a_cut_at_any_place_is_one_line(segment: Path, kept: int) -> None:
     segment.write_bytes(segment.read_bytes()[: 1 + len(BATCHES[0]) + kept])
     done = run(segment)
     assert (done.exit_code, len(done.stdout.splitlines()), done.stderr.count("\n")) == (1, 2, 1)
@@ -128,7 +128,9 @@ def test_wherever_it_is_cut_it_is_one_line(segment: Path, kept: int) -> None:
 @pytest.mark.parametrize(
     ("content", "error"), [(b"", "is empty"), (b"\x07abc", "format version 7 is not known"), (None, "no file")]
 )
-def test_what_is_no_segment_is_said_in_one_line(tmp_path: Path, content: bytes | None, error: str) -> None:
+def test_a_file_that_is_not_a_segment_is_reported_in_one_line(
+    tmp_path: Path, content: bytes | None, error: str
+) -> None:
     path = tmp_path / "other"
     if content is not None:
         path.write_bytes(content)
@@ -139,7 +141,7 @@ def test_what_is_no_segment_is_said_in_one_line(tmp_path: Path, content: bytes |
     assert done.stderr.count("\n") == 1
 
 
-def test_a_directory_and_a_bare_name_without_settings_are_said_in_one_line(tmp_path: Path) -> None:
+def test_a_directory_and_a_bare_name_without_settings_are_reported_in_one_line(tmp_path: Path) -> None:
     done = run(tmp_path)
     assert (done.exit_code, done.stderr) == (1, f"error: {tmp_path}: Is a directory\n")
     done = run(uuid.UUID(int=7))

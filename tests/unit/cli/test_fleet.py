@@ -1,4 +1,4 @@
-"""`diskless-proxy fleet`: processes are told by their proxy's name, whatever that holds."""
+"""`diskless-proxy fleet`: the proxy's name identifies its processes, whatever characters it has."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from proxy.cli.fleet import by_proxy
 from proxy.coordinator.interface_fleet import ProxyRecord, SeenProxy
 
 
-def test_processes_are_one_proxy_by_what_stands_before_the_last_hash() -> None:
+def test_the_text_before_the_last_hash_identifies_a_proxy() -> None:
     ids = ("edge#1#aa", "edge#1#bb", "edge#2#cc", "edge#dd")
     members = by_proxy(SeenProxy(ProxyRecord(one, "rack-a", (), 1), 1) for one in ids)
     assert [(member.name, len(member.processes)) for member in members] == [("edge", 1), ("edge#1", 2), ("edge#2", 1)]

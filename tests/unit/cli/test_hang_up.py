@@ -1,4 +1,4 @@
-"""SIGHUP ends no process of a proxy: not while it begins, nor while it ends."""
+"""SIGHUP ends no process of a proxy: neither during the start nor during the end."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import yaml
 import proxy.server.server
 from proxy.cli.run import run
 
-# Runs the module until it imports something of the proxy or from elsewhere, and says what the signal does by then.
+# Runs the module until it imports part of the proxy or another package, and prints the signal's handler at that point.
 _UNTIL_IMPORTS = """
 import runpy, signal, sys
 
@@ -74,6 +74,6 @@ def test_a_proxy_that_has_ended_ignores_it(tmp_path: Path, monkeypatch: pytest.M
     assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
 
 
-def test_a_worker_ignores_it_before_it_imports_what_takes_long() -> None:
+def test_a_worker_ignores_it_before_its_slow_imports() -> None:
     done = subprocess.run([sys.executable, "-c", _UNTIL_IMPORTS], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout.strip()) == (0, "SIG_IGN"), done.stderr

@@ -13,7 +13,7 @@ from proxy.cli.keys import quit_pressed, single_keys
 
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
-    """Standard input is one; what is written here is typed there."""
+    """Make standard input a terminal; bytes written here are typed there."""
     ours, theirs = pty.openpty()
     with open(theirs, encoding="utf-8", newline="") as opened:
         monkeypatch.setattr("sys.stdin", opened)

@@ -1,4 +1,4 @@
-"""`top` in a terminal: drawn anew until q or Ctrl-C, and the terminal is as it was."""
+"""`top` in a terminal: it redraws until q or Ctrl-C, and then restores the terminal."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LONGEST_S = 90
 
 
 def read_until(terminal: int, wanted: bytes) -> bytes:
-    """What is drawn, until it has that; or its end."""
+    """Read the drawn text until it contains `wanted`, or to its end."""
     drawn = b""
     while wanted not in drawn:
         ready, _, _ = select.select([terminal], [], [], _LONGEST_S)
@@ -33,7 +33,7 @@ def read_until(terminal: int, wanted: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("key", [b"q", b"\x03"], ids=["q", "ctrl-c"])
-def test_it_is_drawn_until_it_is_told_to_end(key: bytes) -> None:
+def test_top_redraws_until_it_is_asked_to_end(key: bytes) -> None:
     with admin_port() as (url, server):
         ours, theirs = pty.openpty()
         before = termios.tcgetattr(theirs)

@@ -1,4 +1,4 @@
-"""`topics create`: what the proxy is asked for, and where."""
+"""`topics create`: the request to the proxy, and the proxy that gets it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ storage: {url: "file:///nowhere"}
 
 
 class Proxy:
-    """What a proxy would be asked, and what it answers."""
+    """A proxy that records requests and returns a given answer."""
 
     def __init__(self) -> None:
         self.topics: list[Any] = []

@@ -1,4 +1,4 @@
-"""`topics describe`: in which shard of the coordinator each partition lies, as alerts on an index name that."""
+"""`topics describe` shows each partition's shard of the coordinator, because alerts on an index name shards."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from proxy.inspection.topics import PartitionFigures, TopicFigures
 
 TOPIC = DisklessTopic("orders", bytes(range(16)), 3, "live")
 SHARDS = 1_000
-"""So many that a shard's number is none of the other figures."""
+"""Number of shards that makes a shard's number different from all other figures."""
 
 
 @pytest.fixture(autouse=True)

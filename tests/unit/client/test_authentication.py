@@ -1,4 +1,4 @@
-"""How far a client's authentication has got, and what is let through meanwhile."""
+"""The progress of a client's authentication, and the requests that pass meanwhile."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_before_authentication_only_its_own_messages_pass(authentication: Authen
         assert "came before authentication; set the client's security.protocol" in refused(authentication, api_key)
 
 
-def test_while_it_is_under_way_only_tokens_pass(authentication: Authentication) -> None:
+def test_during_authentication_only_tokens_pass(authentication: Authentication) -> None:
     authentication.handshake_begins("SCRAM-SHA-256", 1)
     authentication.handshake_answered(0)
     assert authentication.under_way
@@ -90,19 +90,19 @@ def test_more_tokens_of_an_unknown_mechanism_pass(authentication: Authentication
     assert authentication.authenticate_answered(SUCCESS)
 
 
-def test_an_oauthbearer_refusal_is_no_success(authentication: Authentication) -> None:
+def test_an_oauthbearer_rejection_is_not_a_success(authentication: Authentication) -> None:
     authentication.handshake_begins("OAUTHBEARER", 1)
     assert not authentication.authenticate_answered(SUCCESS._replace(auth_bytes=b'{"status":"invalid_token"}'))
     assert "under way" in refused(authentication, PRODUCE)
 
 
-def test_a_failure_lets_nobody_in(authentication: Authentication) -> None:
+def test_a_failure_admits_no_client(authentication: Authentication) -> None:
     authentication.handshake_begins("PLAIN", 1)
     assert not authentication.authenticate_answered(FAILURE)
     assert "under way" in refused(authentication, PRODUCE)
 
 
-def test_a_refused_mechanism_lets_nobody_in(authentication: Authentication) -> None:
+def test_a_rejected_mechanism_admits_no_client(authentication: Authentication) -> None:
     authentication.handshake_begins("GSSAPI", 0)
     authentication.handshake_answered(33)
     assert not authentication.takes_token(1, b"\x60")
@@ -175,7 +175,7 @@ def test_tokens_without_header(authentication: Authentication) -> None:
         authentication.handshake_begins("PLAIN", 0)
 
 
-def test_the_first_request_behind_gssapi_ends_its_tokens(authentication: Authentication) -> None:
+def test_the_first_request_after_gssapi_ends_its_tokens(authentication: Authentication) -> None:
     authentication.handshake_begins("GSSAPI", 0)
     authentication.handshake_answered(0)
     assert authentication.takes_token(10, b"\x60")

@@ -1,4 +1,4 @@
-"""Who authenticates, as the SASL messages of a connection tell."""
+"""The principal of a connection, taken from its SASL messages."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_the_claim_can_be_another_one():
     assert authenticated("OAUTHBEARER", bearer(jwt(sub="x", client_id="app")), observer=observer) == "app"
 
 
-def test_nobody_is_anybody_before_the_broker_says_so():
+def test_a_client_has_no_principal_before_the_broker_accepts_it():
     observer = SaslObserver()
     observer.observe_handshake("SCRAM-SHA-256")
     for token in (b"n,,n=alice,r=nonce", b"c=biws,r=nonce,p=proof"):
@@ -88,7 +88,7 @@ def test_a_failure_changes_nothing():
 
 
 def test_a_bad_bearer_token_proves_nothing():
-    """The server says so in an answer without error code, which the client has to acknowledge (RFC 7628)."""
+    """The server reports this in an answer without error code, which the client must acknowledge (RFC 7628)."""
     observer = SaslObserver()
     assert authenticated("OAUTHBEARER", bearer(jwt(sub="root")), observer=observer) == "root"
     observer.observe_token(b"\x01")
@@ -102,7 +102,7 @@ def test_a_client_may_authenticate_again():
     assert authenticated("SCRAM-SHA-512", b"n,,n=bob,r=1", b"c=biws,r=1,p=x", observer=observer) == "bob"
 
 
-def test_what_is_pipelined_does_not_borrow_the_success_before_it():
+def test_a_pipelined_attempt_does_not_inherit_the_success_before_it():
     observer = SaslObserver()
     observer.observe_handshake("PLAIN")
     observer.observe_token(b"\0alice\0right")
@@ -128,7 +128,7 @@ def test_no_secret_is_kept():
         )
     )
 )
-def test_nothing_that_is_sent_breaks_it(messages):
+def test_no_input_breaks_it(messages):
     observer = SaslObserver()
     for kind, value in messages:
         getattr(observer, f"observe_{kind}")(value)

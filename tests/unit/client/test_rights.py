@@ -1,4 +1,4 @@
-"""What the client may do, as its broker says; brokers hear of a new topic one after the other."""
+"""The client's rights according to its broker; brokers learn of a new topic one after the other."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ REQUEST: Any = SimpleNamespace(client_id="client")
 
 
 def metadata(topic_id: bytes | None = None, **errors: int) -> memoryview:
-    """Metadata v12 with these topics, all of that ID; those without error may be written to."""
+    """Build Metadata v12 with these topics, all with that ID; topics without an error may be written to."""
     broker = MetadataResponseBroker(node_id=1, host="broker", port=9092, rack=None)
     topics = tuple(
         MetadataResponseTopic(
@@ -43,7 +43,7 @@ def of_any_id(*names: str) -> dict[str, bytes]:
 
 
 class Broker:
-    """A client's connection whose broker gives these answers, the last one for ever."""
+    """A client's connection whose broker gives these answers, the last one forever."""
 
     def __init__(self, *answers: memoryview) -> None:
         self.answers = list(answers)
@@ -61,7 +61,7 @@ def made(monkeypatch) -> Rights:
     return Rights(1000.0, lambda: float(next(now_s)))
 
 
-async def test_a_topic_that_the_broker_has_not_heard_of_yet_is_asked_for_again(monkeypatch):
+async def test_the_proxy_retries_a_topic_that_the_broker_does_not_know_yet(monkeypatch):
     rights = made(monkeypatch)
     broker: Any = Broker(metadata(old=0, new=3), metadata(new=3), metadata(new=0))
     await rights.ask(broker, REQUEST, of_any_id("old", "new"))
@@ -70,7 +70,7 @@ async def test_a_topic_that_the_broker_has_not_heard_of_yet_is_asked_for_again(m
     assert rights.error("new", READ) == TOPIC_AUTHORIZATION_FAILED
 
 
-async def test_a_topic_that_is_not_there_is_unknown_after_a_moment(monkeypatch):
+async def test_a_missing_topic_is_unknown_after_a_moment(monkeypatch):
     rights = made(monkeypatch)
     broker: Any = Broker(metadata(gone=3))
     await rights.ask(broker, REQUEST, of_any_id("gone"))
@@ -78,7 +78,7 @@ async def test_a_topic_that_is_not_there_is_unknown_after_a_moment(monkeypatch):
     assert rights.error("gone", WRITE) == UNKNOWN_TOPIC_OR_PARTITION
 
 
-async def test_a_topic_that_is_forbidden_is_asked_for_once(monkeypatch):
+async def test_a_forbidden_topic_is_requested_once(monkeypatch):
     rights = made(monkeypatch)
     broker: Any = Broker(metadata(secret=29))
     await rights.ask(broker, REQUEST, of_any_id("secret"))
@@ -86,8 +86,9 @@ async def test_a_topic_that_is_forbidden_is_asked_for_once(monkeypatch):
     assert rights.error("secret", WRITE) == TOPIC_AUTHORIZATION_FAILED
 
 
-async def test_a_name_of_another_topic_is_unknown_until_both_have_heard_of_the_same(monkeypatch):
-    """A proxy that is cut off from the coordinator knows a deleted topic, the brokers a newer one of its name."""
+async def test_a_name_is_unknown_until_proxy_and_broker_know_the_same_topic(monkeypatch):
+    """A proxy that is cut off from the coordinator knows a deleted topic, while the brokers know a newer one of its
+    name."""
     rights = made(monkeypatch)
     broker: Any = Broker(metadata(NEW, a=0))
     await rights.ask(broker, REQUEST, {"a": OLD})
@@ -101,8 +102,9 @@ async def test_a_name_of_another_topic_is_unknown_until_both_have_heard_of_the_s
     assert rights.unasked({"a": OLD}) == {"a": OLD}
 
 
-async def test_a_missing_topic_is_not_asked_for_all_the_time(monkeypatch):
-    """As long as its shadow is missing, each request of each connection that names it would do so."""
+async def test_a_missing_topic_is_not_requested_all_the_time(monkeypatch):
+    """While its placeholder is missing, each request that names the topic, on each connection, would trigger a
+    request."""
     now_s = 0.0
     asked_at = []
 
@@ -134,7 +136,7 @@ async def test_a_right_is_confirmed_by_name(answer: memoryview, may: bool) -> No
 
 
 class AnyTopics:
-    """A client's connection whose broker knows every topic, `late` from the second question on."""
+    """A client's connection whose broker knows every topic, `late` from the second request on."""
 
     def __init__(self, late: str = "") -> None:
         self.late = {late: 3}
@@ -167,7 +169,7 @@ async def test_asking_again_for_one_of_many_topics_forgets_none_of_the_others(mo
     assert {rights.error(name, WRITE) for name in many} == {NONE}
 
 
-async def test_what_no_request_needs_any_more_is_forgotten() -> None:
+async def test_results_that_no_request_needs_are_dropped() -> None:
     now_s = 0.0
     rights = Rights(5.0, lambda: now_s)
     broker: Any = AnyTopics()

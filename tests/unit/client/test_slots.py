@@ -1,4 +1,4 @@
-"""Slots on a connection that only remembers: held or streamed, counted, and finished once."""
+"""Slots on a connection that only records: held or streamed, counted, and finished once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TOPIC_ID = bytes(range(16))
 
 
 class Connection:
-    """As much of `ClientConnection` as slots use."""
+    """The part of `ClientConnection` that slots use."""
 
     def __init__(self, *, head=True, room=True) -> None:
         self.context = SimpleNamespace(stats=Stats())
@@ -76,7 +76,7 @@ def streamed_fetch(connection, version=FETCH_VERSION):
 
 
 def counted(connection):
-    """By topic."""
+    """Return counts by topic."""
     stats = connection.context.stats
     if TOPIC_ID in stats.unsettled_bytes:
         stats.settle(TOPIC_ID, "orders")
@@ -205,7 +205,7 @@ def test_an_older_answer_that_can_not_be_read_passes(version):
     assert not slot.lost
 
 
-def test_what_is_no_fetch_answer_is_reported_once_and_ends_there():
+def test_an_invalid_fetch_answer_is_reported_once_and_ends_there():
     connection = Connection()
     slot = streamed_fetch(connection)
     slot.response_part(memoryview(struct.pack(">ii", 100, 7) + b"\1"), False)

@@ -1,4 +1,4 @@
-"""What a settings file may say only once, names as it writes them, and secrets that were never put back."""
+"""Repeated keys of a settings file, spellings of names, and masked secrets that were left in the file."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def refusal(file: Path, text: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("addition", "told"),
+    ("addition", "expected"),
     [
         ("rack: rack-b\n", "line 5, column 1: rack is there already, in line 1, and only one of them would count"),
         ("limits: {max_connections: 9}\nlimits: {}\n", "line 6, column 1: limits is there already, in line 5, "),
@@ -44,11 +44,11 @@ def refusal(file: Path, text: str) -> str:
         ),
     ],
 )
-def test_what_is_said_twice_is_refused(file: Path, addition: str, told: str) -> None:
-    assert told in refusal(file, GOOD + addition)
+def test_a_repeated_setting_is_rejected(file: Path, addition: str, expected: str) -> None:
+    assert expected in refusal(file, GOOD + addition)
 
 
-def test_what_comes_by_an_anchor_may_be_said_again(file: Path) -> None:
+def test_a_value_from_an_anchor_may_be_overridden(file: Path) -> None:
     shared = "limits: &shared {max_connections: 9, max_frame_bytes: 4096}\n"
     file.write_text(GOOD.replace('redis: {url: "', 'redis: {<<: &r {url: "redis://elsewhere"}, url: "') + shared)
     settings = load_settings(file)
@@ -61,7 +61,7 @@ def test_a_setting_is_named_as_the_file_writes_it(file: Path, name: str) -> None
 
 
 @pytest.mark.parametrize("value", ["1", "1.5", "true", "2024-01-01"])
-def test_what_yaml_takes_for_another_thing_than_text_wants_quotes(file: Path, value: str) -> None:
+def test_text_that_yaml_reads_as_another_type_needs_quotes(file: Path, value: str) -> None:
     text = refusal(file, GOOD.replace("rack-a", value, 1))
     assert f"{file}: rack: Input should be a valid string" in text
     assert text.endswith("; put it in quotes")
@@ -97,7 +97,7 @@ additional_listeners:
 """
 
 
-def test_what_show_hides_is_no_secret_to_start_with(file: Path) -> None:
+def test_the_mask_of_show_is_rejected_as_a_secret(file: Path) -> None:
     file.write_text(SECRETS)
     shown = CliRunner().invoke(app, ["config", "show", "--config", str(file), "--yaml"])
     assert shown.exit_code == 0, shown.output

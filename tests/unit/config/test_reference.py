@@ -1,4 +1,4 @@
-"""The reference of settings: complete, with a unit for every number, and found by whatever name one knows."""
+"""The reference of settings: complete, with a unit for every number, and found by any spelling of a name."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_no_section_is_forgotten() -> None:
     assert {one.path[0] for one in all_settings() if not one.section} == top
 
 
-def test_a_setting_is_told_whole() -> None:
+def test_a_setting_is_explained_completely() -> None:
     interval = by_name("diskless.append.commit.interval.ms")
     assert interval.path == ("diskless_append_commit_interval_ms",)
     assert (interval.type, interval.unit, interval.range) == ("whole number", "milliseconds", "at least 1")
@@ -94,16 +94,16 @@ def test_a_beginning_and_a_section_name_several() -> None:
         ("redis.uri", "redis.url"),
     ],
 )
-def test_what_was_meant(wrong: str, meant: str) -> None:
+def test_similar_names_are_suggested(wrong: str, meant: str) -> None:
     assert meant in near_names(wrong)
 
 
-def test_nothing_is_meant_by_anything() -> None:
+def test_unrelated_names_get_no_suggestion() -> None:
     assert near_names("zzzzzz") == ()
 
 
 @pytest.mark.parametrize(
-    ("value", "unit", "told"),
+    ("value", "unit", "expected"),
     [
         (104_857_600, "bytes", "100 MiB"),
         (65_536, "bytes", "64 KiB"),
@@ -114,8 +114,8 @@ def test_nothing_is_meant_by_anything() -> None:
         (16, "count", ""),
     ],
 )
-def test_large_numbers_are_eased(value: int, unit: str, told: str) -> None:
-    assert human(value, unit) == told
+def test_large_numbers_are_eased(value: int, unit: str, expected: str) -> None:
+    assert human(value, unit) == expected
 
 
 def test_the_page_has_every_setting_once() -> None:

@@ -1,4 +1,4 @@
-"""The JSON schema of the settings file: it accepts what the proxy accepts, and finds what an editor should mark."""
+"""The JSON schema of the settings file accepts what the proxy accepts, and finds what an editor should mark."""
 
 from __future__ import annotations
 

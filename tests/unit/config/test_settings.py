@@ -1,4 +1,4 @@
-"""Settings: what is wrong is told in one line that names the setting, the cause and the remedy."""
+"""Settings: an error is one line that names the setting, the cause and the remedy."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_both_of_kip_1163s_names_choose_the_storages_class(tmp_path: Path, name:
         ("admin: {allowed_hosts: me.example.com}\n", "admin.allowed_hosts", ("me.example.com",)),
     ],
 )
-def test_one_text_is_a_list_of_one(
+def test_a_single_text_is_a_list_of_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, addition: str, path: str, expected: tuple[str, ...]
 ) -> None:
     base = GOOD if "bootstrap" not in addition else GOOD.replace('brokers: {bootstrap: ["127.0.0.1:9092"]}\n', "")
@@ -79,7 +79,7 @@ def test_the_environment_stands_over_the_file(tmp_path: Path, monkeypatch: pytes
 
 
 @pytest.mark.parametrize(
-    ("addition", "told"),
+    ("addition", "message"),
     [
         ("colour: red\n", "colour: no such setting; see docs/configuration.md"),
         ("limits: {max_frames: 3}\n", "limits.max_frames: no such setting"),
@@ -105,15 +105,15 @@ def test_the_environment_stands_over_the_file(tmp_path: Path, monkeypatch: pytes
         ("diskless.append.commit.interval.ms: 0\n", "diskless.append.commit.interval.ms: Input should be greater"),
     ],
 )
-def test_what_is_wrong_is_named(tmp_path: Path, addition: str, told: str) -> None:
+def test_a_wrong_setting_is_named(tmp_path: Path, addition: str, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load_settings(written(tmp_path, GOOD + addition))
-    assert told in str(caught.value)
+    assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "told"),
+    ("name", "value", "message"),
     [
         ("FETCH__REPLICA_CONNECTIONS_MAX", "0", "fetch.replica_connections_max: Input should be greater"),
         ("fetch", '{"replica_connections_max": 0}', "fetch.replica_connections_max: Input should be greater"),
@@ -122,18 +122,18 @@ def test_what_is_wrong_is_named(tmp_path: Path, addition: str, told: str) -> Non
         ("FETCH__COLOUR", "red", "fetch.colour: no such setting"),
     ],
 )
-def test_what_is_wrong_in_the_environment_is_not_said_of_the_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str, told: str
+def test_an_error_in_the_environment_is_not_reported_for_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str, message: str
 ) -> None:
     monkeypatch.setenv(f"DISKLESS_PROXY_{name}", value)
     file = written(tmp_path, GOOD)
     with pytest.raises(ConfigError) as caught:
         load_settings(file)
-    assert f"environment variable DISKLESS_PROXY_{name}: {told}" in str(caught.value)
+    assert f"environment variable DISKLESS_PROXY_{name}: {message}" in str(caught.value)
     assert str(file) not in str(caught.value)
 
 
-def test_what_is_wrong_in_the_file_is_not_said_of_the_environment(
+def test_an_error_in_the_file_is_not_reported_for_the_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DISKLESS_PROXY_FETCH", '{"replica_idle_ms": -1}')
@@ -145,7 +145,7 @@ def test_what_is_wrong_in_the_file_is_not_said_of_the_environment(
     assert in_environment.startswith("fetch.replica_idle_ms: ")
 
 
-def test_what_is_missing_is_named(tmp_path: Path) -> None:
+def test_a_missing_setting_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="redis: is missing; add it"):
         load_settings(written(tmp_path, GOOD.replace("redis:", "#")))
 
@@ -159,7 +159,7 @@ def test_a_secret_is_not_shown(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("url", "told"),
+    ("url", "message"),
     [
         ("user:hush@host:6379", "use redis://host:port/db"),
         ("redis:/user:hush@host:6379", "names no host"),
@@ -169,14 +169,14 @@ def test_a_secret_is_not_shown(tmp_path: Path) -> None:
         ("redis://user:hush\u2100@host", "is not a URL"),
     ],
 )
-def test_a_store_whose_url_is_mistyped_is_refused_without_its_secret(tmp_path: Path, url: str, told: str) -> None:
-    with pytest.raises(ConfigError, match=told) as caught:
+def test_a_mistyped_store_url_is_rejected_without_its_secret(tmp_path: Path, url: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as caught:
         load_settings(written(tmp_path, GOOD.replace("redis://127.0.0.1:6379", url)))
     assert "hush" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "message"),
     [
         ("*hush", "line 5, column 11: found undefined alias …; fix it there"),
         ("!hush", "could not determine a constructor for the tag …; fix it"),
@@ -185,14 +185,14 @@ def test_a_store_whose_url_is_mistyped_is_refused_without_its_secret(tmp_path: P
         ("@hush", "found character … that cannot start any token"),
     ],
 )
-def test_what_yaml_quotes_is_not_shown(tmp_path: Path, line: str, told: str) -> None:
-    with pytest.raises(ConfigError, match=told) as caught:
+def test_text_that_yaml_quotes_is_not_shown(tmp_path: Path, line: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as caught:
         load_settings(written(tmp_path, f"{GOOD}password: {line}\n"))
     assert "hush" not in str(caught.value)
 
 
 @pytest.mark.parametrize("value", ["2026-13-45", "!!int hush", "!!timestamp hush", "!!bool hush", "[" * 600])
-def test_values_that_yaml_can_not_make_are_refused_in_one_line(tmp_path: Path, value: str) -> None:
+def test_values_that_yaml_cannot_build_are_rejected_in_one_line(tmp_path: Path, value: str) -> None:
     with pytest.raises(ConfigError, match="looks like a date or a number but is not one") as caught:
         load_settings(written(tmp_path, f"{GOOD}proxy_id: {value}\n"))
     assert "hush" not in "".join(traceback.format_exception(caught.value))
@@ -200,14 +200,14 @@ def test_values_that_yaml_can_not_make_are_refused_in_one_line(tmp_path: Path, v
 
 
 @pytest.mark.parametrize(
-    ("text", "told"), [("", "holds no settings"), ("a: [", "is not YAML"), ("- 1\n", "holds no settings")]
+    ("text", "message"), [("", "holds no settings"), ("a: [", "is not YAML"), ("- 1\n", "holds no settings")]
 )
-def test_a_file_that_holds_no_settings(tmp_path: Path, text: str, told: str) -> None:
-    with pytest.raises(ConfigError, match=told):
+def test_a_file_that_holds_no_settings(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         load_settings(written(tmp_path, text))
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_file(tmp_path: Path) -> None:
     with pytest.raises(
         ConfigError, match="No such file or directory; name an existing file with --config or DISKLESS_PROXY_CONFIG"
     ):
@@ -223,7 +223,7 @@ def test_node_ids_and_addresses() -> None:
 
 
 @pytest.mark.parametrize(
-    ("racks", "told"),
+    ("racks", "message"),
     [
         ("by_network: {10.1.0.0/99: rack-a}", "is not a network such as 10.1.0.0/16"),
         ("by_network: {10.1.0.1/16: rack-a}", "has host bits set"),
@@ -231,8 +231,8 @@ def test_node_ids_and_addresses() -> None:
         ("client_id_keys: ['a=b']", "is not a key"),
     ],
 )
-def test_racks_that_can_not_be_meant(tmp_path: Path, racks: str, told: str) -> None:
-    with pytest.raises(ConfigError, match=told):
+def test_implausible_racks(tmp_path: Path, racks: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         load_settings(written(tmp_path, f"{GOOD}\nracks: {{{racks}}}\n"))
 
 
@@ -273,7 +273,7 @@ def test_security_that_can_be(tmp_path: Path, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         (secured("security_protocol: SASL_SSL"), "but sasl is missing; give the proxy credentials of its own"),
         (secured(SASL), "sasl has no effect with security_protocol PLAINTEXT"),
@@ -309,23 +309,23 @@ def test_security_that_can_be(tmp_path: Path, text: str) -> None:
         ),
     ],
 )
-def test_security_that_does_not_fit(tmp_path: Path, text: str, told: str) -> None:
+def test_security_that_does_not_fit(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load_settings(written(tmp_path, text))
-    assert told in str(caught.value)
+    assert message in str(caught.value)
     assert "hush" not in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("auth", ["required", "requested"])
 @pytest.mark.parametrize("brokers", ["", "security_protocol: SSL"])
-def test_client_certificates_without_sasl_are_refused(tmp_path: Path, auth: str, brokers: str) -> None:
+def test_client_certificates_without_sasl_are_rejected(tmp_path: Path, auth: str, brokers: str) -> None:
     text = secured(brokers, CLIENT_CERTIFICATES.replace("required", auth))
     with pytest.raises(ConfigError, match=rf"listeners\.tls\.client_auth is {auth}, .* set shared_principal to true"):
         load_settings(written(tmp_path, text))
 
 
-def test_they_are_in_additional_listeners_too(tmp_path: Path) -> None:
+def test_client_certificates_without_sasl_are_rejected_in_additional_listeners(tmp_path: Path) -> None:
     more = (
         f"additional_listeners: [{{name: tls, bootstrap_port: 3000, broker_port_start: 3001, {CLIENT_CERTIFICATES}}}]\n"
     )
@@ -333,7 +333,7 @@ def test_they_are_in_additional_listeners_too(tmp_path: Path) -> None:
         load_settings(written(tmp_path, secured(more=more)))
 
 
-def test_a_certificate_of_the_proxys_own_without_sasl_is_refused(tmp_path: Path) -> None:
+def test_the_proxys_own_certificate_without_sasl_is_rejected(tmp_path: Path) -> None:
     text = secured(f"security_protocol: SSL, {OWN_CERTIFICATE}")
     with pytest.raises(ConfigError, match=r"brokers\.tls\.certificate_file .* makes every client the principal"):
         load_settings(written(tmp_path, text))

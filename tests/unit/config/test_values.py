@@ -1,4 +1,4 @@
-"""What a URL may hold that nobody is to see."""
+"""Parts of a URL that nobody may see."""
 
 from __future__ import annotations
 
@@ -33,6 +33,6 @@ def test_a_text_loses_the_secrets_of_each_of_its_words() -> None:
 
 
 @pytest.mark.parametrize("text", ["1-10000000", "1-9999999999999", "65536", "1-3,70000"])
-def test_node_ids_without_end_are_refused_before_they_are_made(text: str) -> None:
+def test_an_endless_range_of_node_ids_is_rejected_before_it_is_built(text: str) -> None:
     with pytest.raises(ValueError, match="goes above 65535"):
         parse_node_ids(text)

@@ -1,4 +1,4 @@
-"""Which settings file a command reads that is told none: that of the environment, or the image's."""
+"""The settings file of a command without `--config`: the one that the environment names, or the image's."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_the_option_comes_first(file: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert "19123" in shown("--config", str(file))
 
 
-def test_without_any_the_error_names_both_ways() -> None:
+def test_without_a_file_the_error_names_both_ways() -> None:
     done = CliRunner().invoke(app, ["fleet"])
     assert done.exit_code == 1
     assert "name an existing file with --config or DISKLESS_PROXY_CONFIG" in done.output

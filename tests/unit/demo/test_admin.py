@@ -1,4 +1,4 @@
-"""The admin ports are asked straight, whatever web proxy the environment names."""
+"""Requests to the admin ports are direct, whatever web proxy the environment names."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_status_and_text(port: Port) -> None:
     assert get(url_of(port), "/nothing") == (404, "no such page")
 
 
-def test_where_nothing_answers_there_is_a_reason(nobody: str) -> None:
+def test_a_missing_answer_has_a_reason(nobody: str) -> None:
     status, text = get(nobody, "/metrics")
     assert status == 0
     assert text.startswith("# ")
@@ -85,7 +85,7 @@ def test_where_nothing_answers_there_is_a_reason(nobody: str) -> None:
 
 
 @pytest.mark.usefixtures("web_proxy")
-def test_traffic_is_seen_beside_a_web_proxy(port: Port) -> None:
+def test_traffic_is_read_although_the_environment_names_a_web_proxy(port: Port) -> None:
     traffic = Traffic({"rack-a": url_of(port)})
     port.record_bytes += 100
     traffic.look()

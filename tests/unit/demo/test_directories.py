@@ -44,7 +44,7 @@ def test_a_start_that_fails_leaves_logs_and_settings(temporary: Path, monkeypatc
 @pytest.mark.parametrize(
     ("error", "log"),
     [(StackError("a port is taken"), ""), (StackCancelled("Ctrl-C"), "text")],
-    ids=["no log", "told to end"],
+    ids=["no log", "terminated"],
 )
 def test_else_nothing_is_left(temporary: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, log: str) -> None:
     fail(monkeypatch, error, log)

@@ -1,4 +1,4 @@
-"""The information file of a demo: whose it is, and when it goes."""
+"""The information file of a demo: its owner, and its removal."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NO_PROCESS = 4_194_305
 """More than Linux gives."""
 
 
-def test_what_another_run_left_behind_goes_and_what_lives_stays(tmp_path: Path) -> None:
+def test_files_of_dead_runs_are_removed_and_those_of_live_runs_stay(tmp_path: Path) -> None:
     path = tmp_path / "demo.json"
     info.clear(path)
     info.write(path, ALIVE)
@@ -29,7 +29,7 @@ def test_what_another_run_left_behind_goes_and_what_lives_stays(tmp_path: Path) 
     [json.dumps({"pids": {"redis": os.getpid(), "proxy": NO_PROCESS}}), "{}", "[]", '{"pids": [1]}', "no JSON"],
     ids=["half_alive", "empty", "no_object", "list_of_pids", "no_json"],
 )
-def test_what_tells_of_nothing_alive_goes(tmp_path: Path, left: str) -> None:
+def test_a_file_that_names_no_live_process_is_removed(tmp_path: Path, left: str) -> None:
     path = tmp_path / "demo.json"
     path.write_text(left)
     info.clear(path)

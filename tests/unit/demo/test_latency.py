@@ -21,7 +21,7 @@ def test_a_percentile_is_within_the_precision_of_the_exact_one(taken: list[int],
     assert latencies.count == len(taken)
 
 
-def test_what_is_shorter_than_a_microsecond_counts_as_one() -> None:
+def test_a_latency_below_a_microsecond_counts_as_one() -> None:
     latencies = Latencies()
     latencies.add(0)
     assert latencies.percentile_ms(99) == pytest.approx(0.001, rel=PRECISION * 1.01)

@@ -1,4 +1,4 @@
-"""The books of a load: what they find, and that they find nothing else."""
+"""The books of a load: the problems that they find, and that they find no others."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def wrongs(tally: TopicTally) -> dict[str, int]:
     return {name: count for name, count in found.items() if count}
 
 
-def test_all_that_is_acknowledged_is_read_once_everywhere() -> None:
+def test_every_acknowledged_record_is_read_once_everywhere() -> None:
     ledger = books(3)
     assert not ledger.settled()
     tally = read_everywhere(ledger, [row(0), row(1), row(2)])
@@ -47,11 +47,11 @@ def test_all_that_is_acknowledged_is_read_once_everywhere() -> None:
     assert not tally.findings
 
 
-def test_nothing_produced_is_not_right() -> None:
+def test_a_load_without_records_is_not_right() -> None:
     assert not Ledger("t", RACKS).tally().right
 
 
-def test_what_is_read_before_its_acknowledgement_comes_is_not_produced_until_then() -> None:
+def test_a_record_read_before_its_acknowledgement_counts_as_produced_only_then() -> None:
     ledger = books(1, acknowledged=False)
     tally = read_everywhere(ledger, [row(0)])
     assert (tally.produced, tally.consumed) == (0, 0)
@@ -60,7 +60,7 @@ def test_what_is_read_before_its_acknowledgement_comes_is_not_produced_until_the
     assert ledger.tally().consumed == 1
 
 
-def test_one_rack_without_it_and_it_is_lost() -> None:
+def test_a_record_that_one_rack_misses_is_lost() -> None:
     ledger = books(3)
     ledger.read("rack-a", [row(0), row(1), row(2)])
     ledger.read("rack-b", [row(0), row(2)])
@@ -78,7 +78,7 @@ def test_a_record_stored_twice_is_one_duplicate() -> None:
     assert "record 0 of producer 4 was read again in rack-a at partition 0 offset 2" in tally.findings[0]
 
 
-def test_one_rack_that_reads_the_same_offset_again_has_a_duplicate() -> None:
+def test_an_offset_that_one_rack_reads_twice_is_a_duplicate() -> None:
     ledger = books(1)
     read_everywhere(ledger, [row(0)])
     ledger.read("rack-b", [row(0)])
@@ -87,7 +87,7 @@ def test_one_rack_that_reads_the_same_offset_again_has_a_duplicate() -> None:
 
 def test_acknowledged_records_come_in_order_within_a_partition() -> None:
     tally = read_everywhere(books(3), [row(0), row(2), row(1)])
-    # Offset 1 behind offset 2: the record is late by either measure, and counted once.
+    # Offset 1 after offset 2: the record is late by either measure, and counted once.
     assert wrongs(tally) == {"disordered": 1}
     assert "record 1 of producer 4 was read after a later one" in tally.findings[0]
 
@@ -110,7 +110,7 @@ def test_a_failed_record_may_be_missing_or_late_but_not_there_twice() -> None:
     assert wrongs(read_everywhere(ledger, [row(0, offset=2)])) == {"duplicated": 1}
 
 
-def test_a_failure_told_after_the_read_counts_as_read_all_the_same() -> None:
+def test_a_failure_reported_after_the_read_counts_as_read() -> None:
     ledger = books(1)
     read_everywhere(ledger, [row(0), row(1)])
     ledger.failed([(PRODUCER, 1, "_PURGE_INFLIGHT")])
@@ -134,7 +134,7 @@ def test_an_acknowledgement_that_differs_from_what_was_read_is_found() -> None:
     assert ledger.tally().mismatched == 1
 
 
-def test_a_producer_that_is_not_told_the_offset_agrees_with_any_but_the_racks_must_agree() -> None:
+def test_without_an_acknowledged_offset_only_the_racks_must_agree() -> None:
     ledger = books(0)
     ledger.acknowledged([row(0, offset=UNKNOWN_OFFSET), row(1, offset=UNKNOWN_OFFSET)])
     ledger.read("rack-a", [row(0, offset=7), row(1, offset=8)])
@@ -159,7 +159,7 @@ def test_latencies_that_do_not_count_are_left_out() -> None:
     assert ledger.tally().e2e_p99_ms == pytest.approx(1, rel=0.02)
 
 
-def test_only_the_first_few_findings_are_told() -> None:
+def test_only_the_first_few_findings_are_reported() -> None:
     ledger = books(100)
     tally = ledger.tally(final=True)
     assert tally.lost == 100

@@ -17,14 +17,14 @@ def test_a_record_is_read_as_it_was_written(size: int) -> None:
     assert before_ns <= sent.sent_ns <= now_ns()
 
 
-def test_what_is_not_of_the_run_is_not_read() -> None:
+def test_records_of_other_runs_are_ignored() -> None:
     _, value = Writer(RUN, 7, 100).record(1)
     assert read(OTHER_RUN, value) is None
     assert read(RUN, value[: MIN_RECORD_BYTES - 1]) is None
     assert read(RUN, None) is None
 
 
-def test_the_checksum_tells_records_and_single_bits_apart() -> None:
+def test_the_checksum_distinguishes_records_and_single_bits() -> None:
     writer = Writer(RUN, 7, 100)
     key, value = writer.record(1)
     damaged = value[:-1] + bytes([value[-1] ^ 1])

@@ -74,7 +74,7 @@ def test_a_taken_port_is_named_with_its_use_and_the_remedy() -> None:
     assert not stack.directory.exists()
 
 
-def test_ports_that_do_not_exist_are_refused() -> None:
+def test_ports_that_do_not_exist_are_rejected() -> None:
     with pytest.raises(StackError, match="choose another port base"):
         ReservedPorts(65_500, 3)
 
@@ -86,10 +86,10 @@ def test_ports_that_no_outgoing_connection_gets_need_no_warning(base: int | None
 
 @pytest.mark.parametrize("base", [32_569, 40_000, 60_999])
 def test_ports_that_an_outgoing_connection_may_take_are_warned_of(base: int) -> None:
-    told = warning_of(base, (32_768, 60_999))
-    assert told is not None
-    assert "(32768 to 60999)" in told
-    assert "choose a port base below 32568" in told
+    warning = warning_of(base, (32_768, 60_999))
+    assert warning is not None
+    assert "(32768 to 60999)" in warning
+    assert "choose a port base below 32568" in warning
 
 
 def test_the_range_of_outgoing_ports_is_the_systems(tmp_path: Path) -> None:

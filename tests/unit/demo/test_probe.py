@@ -11,7 +11,7 @@ from proxy.demo.probe import ProbeFailed, known_brokers
 
 
 def answer_with(response: bytes) -> dict[int, str]:
-    """What the probe makes of a server that sends `response` and closes."""
+    """Return the probe's result for a server that sends `response` and closes the connection."""
     with socket.create_server((HOST, 0)) as server:
 
         def serve() -> None:

@@ -68,13 +68,13 @@ def test_a_load_that_got_nothing_through_is_not_well() -> None:
     assert "not one record was acknowledged on the classic topic" in report.verdict(tally(records=0), 2)[0]
 
 
-def test_what_producers_gave_up_is_told_and_is_no_loss() -> None:
+def test_records_that_producers_gave_up_are_reported_and_are_not_a_loss() -> None:
     said = report.verdict(tally(failed=3), 2)
     assert said[0].startswith("All is well")
     assert said[1].startswith("Producers gave up 3 records of the classic topic (3 _MSG_TIMED_OUT); 0 of them")
 
 
-def test_bytes_between_racks_are_told_with_the_copies_and_the_coordination() -> None:
+def test_bytes_between_racks_are_reported_with_the_copies_and_the_coordination() -> None:
     classic, diskless = report.between_racks(tally(), MOVED, replicas=3, record_bytes=500_000)
     assert "3.0 MB of records went between" in classic
     assert "to 2 other racks: 2.0 MB more" in classic
@@ -95,7 +95,7 @@ def test_a_table_of_nothing_can_be_drawn() -> None:
     assert "–" in drawn(report.table("now", tally(records=0), MOVED, final=True))
 
 
-def test_without_a_terminal_progress_is_told_in_lines_now_and_then() -> None:
+def test_without_a_terminal_progress_is_an_occasional_line() -> None:
     out = io.StringIO()
     with Progress(Console(file=out), seconds=20, lines_seconds=0.0) as progress:
         progress.show(tally(), MOVED)

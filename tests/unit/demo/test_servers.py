@@ -1,4 +1,4 @@
-"""The demo's servers: in a clone beside it, from a wheel in the user's cache, or where the environment says."""
+"""Places of the demo's servers: next to a clone, in the user's cache for a wheel, or a place from the environment."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_the_brokers_jars_are_named_inside_the_package() -> None:
 
 @pytest.fixture
 def thing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> JarSet:
-    """A set of one jar, whose downloads are a file with the text `thing`."""
+    """Return a set of one jar, whose download is a file with the text `thing`."""
     monkeypatch.setenv("DISKLESS_DEMO_SERVERS", str(tmp_path / "servers"))
     monkeypatch.setattr(jars.shutil, "which", lambda _: None)
     monkeypatch.setattr(

@@ -1,4 +1,4 @@
-"""What a stack refuses to be, before anything is started."""
+"""Options that a stack rejects before it starts anything."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from proxy.demo.stack import Stack, StackOptions
         ({"proxies_per_rack": 4}, "choose fewer proxies_per_rack"),
     ],
 )
-def test_more_than_there_are_ports_for_is_refused(options: dict[str, Any], complaint: str) -> None:
+def test_more_servers_than_ports_are_rejected(options: dict[str, Any], complaint: str) -> None:
     with pytest.raises(StackError, match=complaint):
         Stack(StackOptions(**options))
 
 
 @pytest.mark.parametrize("options", [{}, {"brokers_per_rack": 3}, {"brokers_per_rack": 2, "proxies_per_rack": 3}])
-def test_as_many_as_there_are_ports_for_are_taken(options: dict[str, Any]) -> None:
+def test_as_many_servers_as_ports_are_accepted(options: dict[str, Any]) -> None:
     assert Stack(StackOptions(**options)).options.brokers_per_rack in (1, 2, 3)

@@ -44,7 +44,7 @@ def test_a_process_that_starts_again_counts_from_zero() -> None:
     assert grown({CLASSIC: 100.0}, {CLASSIC: 110.0}, {CLASSIC: 4.0}, {CLASSIC: 6.0}) == {CLASSIC: 16.0}
 
 
-def test_one_counter_that_goes_back_is_a_restart_for_all() -> None:
+def test_one_counter_that_falls_is_a_restart_for_all() -> None:
     before = {CLASSIC: 1.0, DISKLESS: 50.0}
     assert grown(before, {CLASSIC: 2.0, DISKLESS: 7.0}) == {CLASSIC: 2.0, DISKLESS: 7.0}
     assert grown(before, {CLASSIC: 2.0}) == {CLASSIC: 2.0}  # the other one is not even there yet

@@ -1,4 +1,4 @@
-"""The cache against a model: right bytes at right offsets, one GET however many readers, bounded, forgiving."""
+"""The cache against a model: right bytes at right offsets, one GET for any number of readers, bounded, and tolerant."""
 
 from __future__ import annotations
 
@@ -60,7 +60,8 @@ class MemoryStorage:
 
 
 def build_segment(sizes: Sequence[Sequence[int]], name: bytes = b"s" * 16) -> tuple[bytearray, list[Row]]:
-    """A segment with a run for each of `sizes`, its batches with a record of so many bytes each; and the runs' rows."""
+    """Build a segment with a run for each of `sizes`, its batches with a record of that many bytes; return the rows
+    too."""
     builder = SegmentBuilder()
     for partition, values in enumerate(sizes):
         for size in values:
@@ -221,7 +222,7 @@ async def test_a_failure_that_nobody_waits_for_is_silent_and_forgotten():
     assert_is_row(await cache.run(rows[0]), rows[0])
 
 
-async def test_a_missing_segment_is_told_as_such():
+async def test_a_missing_segment_raises_its_own_error():
     _, rows = build_segment([[10]])
     with pytest.raises(ObjectMissing):
         await BlockCache(MemoryStorage(), capacity_bytes=LARGE, block_bytes=LARGE).run(rows[0])
@@ -243,7 +244,7 @@ async def test_a_cut_off_object_is_named_and_read_again_later(block_bytes):
         assert_is_row(await cache.run(row), row)
 
 
-async def test_bytes_that_are_not_the_rows_are_refused():
+async def test_bytes_that_do_not_match_the_row_are_rejected():
     data, rows = build_segment([[10, 20]])
     cache = BlockCache(await stored(data), capacity_bytes=LARGE, block_bytes=LARGE)
     row = rows[0]
@@ -268,7 +269,7 @@ async def test_bytes_that_transports_hold_never_change():
     assert (await cache.run(rows[0])) is first
 
 
-async def test_the_least_recently_used_goes_first():
+async def test_the_least_recently_used_block_is_evicted_first():
     names = [bytes([number]) * 16 for number in range(4)]
     built = [build_segment([[100]], name) for name in names]
     storage = await stored(*(data for data, _ in built), names=names)
@@ -314,7 +315,7 @@ async def test_reads_under_way_are_within_the_capacity():
     assert cache.used_bytes <= 2 * block_bytes + 100
 
 
-async def test_a_closed_cache_tells_its_readers():
+async def test_a_closed_cache_raises_an_error_for_its_readers():
     data, rows = build_segment([[10]])
     storage = await stored(data)
     storage.gate.clear()
@@ -395,7 +396,7 @@ async def test_blocks_of_small_segments_are_read_without_pushing_out_what_fits()
     assert all(cache.cached(row) for row in kept)
 
 
-async def test_each_reader_is_told_of_the_gets_that_it_caused() -> None:
+async def test_each_reader_gets_the_number_of_gets_that_it_caused() -> None:
     storage = MemoryStorage()
     segment, rows = build_segment([[100], [100]])
     await storage.upload(segment_key(b"s" * 16), segment, len(segment))
@@ -406,7 +407,7 @@ async def test_each_reader_is_told_of_the_gets_that_it_caused() -> None:
         await cache.run(row)
         return len(counted)
 
-    # Both want the same block: the first one reads it. What is there already costs nothing.
+    # Both readers need the same block: the first one reads it. A cached block costs nothing.
     assert await asyncio.gather(read(rows[0]), read(rows[1])) == [1, 0]
     assert await asyncio.create_task(read(rows[0])) == 0
     await cache.close()

@@ -1,4 +1,4 @@
-"""Blocks of merged objects: larger ones, as far as there is room for all that are being read."""
+"""Blocks of merged objects: larger ones, as far as there is room for all current reads."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ async def test_with_very_many_it_is_as_with_small_blocks() -> None:
     assert cache.bytes_read < 1.1 * plain.bytes_read
 
 
-async def test_what_is_being_read_counts_before_it_is_there() -> None:
+async def test_a_block_counts_while_it_is_read() -> None:
     storage = MemoryStorage()
     logs = [await merged_object(storage, number, [ROW] * 10) for number in range(20)]
     cache = cold_cache(storage)
@@ -106,7 +106,7 @@ async def test_others_are_read_in_small_blocks_as_before() -> None:
 
 
 @pytest.mark.parametrize(("capacity", "max_gets", "largest"), [(64, 8, 8), (64, 32, 2), (4, 1, 4), (4, 8, 1)])
-async def test_as_many_are_read_at_a_time_as_fit(capacity: int, max_gets: int, largest: int) -> None:
+async def test_only_as_many_blocks_are_read_at_a_time_as_fit(capacity: int, max_gets: int, largest: int) -> None:
     storage = MemoryStorage()
     logs = [await merged_object(storage, number, [ROW] * 10) for number in range(40)]
     cache = cold_cache(storage, capacity * BLOCK, max_gets)
@@ -130,7 +130,7 @@ async def test_as_many_are_read_at_a_time_as_fit(capacity: int, max_gets: int, l
     st.integers(0, 2**32),
 )
 async def test_model(sizes: list[list[int]], capacity: int, max_gets: int, seed: int) -> None:
-    """Many readers of all rows, merged or not, in any order; what is kept is what is counted."""
+    """Many readers read all rows, merged or not, in any order; the cache counts exactly what it keeps."""
     chance = random.Random(seed)
     storage = MemoryStorage()
     rows: list[Row] = []

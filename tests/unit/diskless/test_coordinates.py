@@ -1,4 +1,4 @@
-"""Coordinates: what is remembered is true, what is not sure is asked, and who waits is woken."""
+"""Coordinates: cached ones are true, the coordinator is asked when in doubt, and waiting readers are woken."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LARGE = 1 << 20
 
 
 class Coordinator(ModelCoordinator):
-    """Counts the partitions that it is asked about, and may be down; what it announces may be lost."""
+    """Counts the partitions of lookups, and may be down; its announcements may be lost."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -33,7 +33,7 @@ class Coordinator(ModelCoordinator):
         return await super().find(requests)
 
     async def append(self, partition=0, records=1, *, heard=True):
-        """Commit one batch of 100 bytes; not `heard`, its announcement is lost."""
+        """Commit one batch of 100 bytes; without `heard`, its announcement is lost."""
         self.segments += 1
         batch = ProposedBatch(100, records, 0, -1, -1, -1)
         listeners = self._listeners
@@ -92,7 +92,7 @@ async def test_the_end_of_a_log_is_asked_for_unless_it_is_trusted():
         assert len((await locate(coordinates, 1)).rows) == 1
 
 
-async def test_what_this_proxy_was_told_is_not_forgotten_before_its_announcement():
+async def test_rows_of_an_own_commit_are_kept_until_their_announcement():
     async with following() as (coordinator, coordinates):
         await coordinator.append(records=2)
         await locate(coordinates, 0)
@@ -105,7 +105,7 @@ async def test_what_this_proxy_was_told_is_not_forgotten_before_its_announcement
         coordinates.note(TOPIC, 0, 2)
         coordinates.note(TOPIC, 0, 1)
         await locate(coordinates, 1)
-        assert coordinator.asked == 3, "what lies before the log start is the coordinator's to tell"
+        assert coordinator.asked == 3, "the coordinator answers for offsets before the log start"
         assert (await locate(coordinates, 2)).log_start_offset == 2
 
 
@@ -131,7 +131,7 @@ async def test_a_lost_subscription_throws_everything_away_and_wakes_who_waits():
         assert len((await locate(coordinates, 0, trust_ends=True)).rows) == 1
 
 
-async def test_offsets_out_of_range_are_the_coordinators_to_tell():
+async def test_the_coordinator_decides_which_offsets_are_out_of_range():
     async with following() as (coordinator, coordinates):
         await coordinator.append()
         await locate(coordinates, 0)
@@ -141,7 +141,7 @@ async def test_offsets_out_of_range_are_the_coordinators_to_tell():
         assert (await locate(coordinates, 2)).error_code == NONE
 
 
-async def test_who_listens_is_woken_by_its_partitions_only_and_leaves_nothing_behind():
+async def test_a_reader_is_woken_by_its_partitions_only_and_leaves_nothing_behind():
     async with following() as (coordinator, coordinates):
         mine, other = coordinates.listen([(TOPIC, 0)]), coordinates.listen([(TOPIC, 1)])
         await coordinator.append(0)
@@ -169,8 +169,8 @@ async def test_rows_are_given_until_they_hold_the_bytes_asked_for():
         assert len((await locate(coordinates, 1, max_bytes=0)).rows) == 1
 
 
-async def test_without_the_coordinator_what_is_known_is_still_known():
-    """One partition that has to be asked about must not take the others with it."""
+async def test_without_the_coordinator_cached_rows_are_still_used():
+    """One partition that needs a lookup must not fail the others."""
     async with following() as (coordinator, coordinates):
         await coordinator.append(0)
         await locate(coordinates, 0)
@@ -219,8 +219,8 @@ async def test_rows_are_asked_for_again_after_some_time_as_others_may_have_taken
         assert coordinator.asked == 6
 
 
-async def test_without_the_coordinator_rows_are_known_for_a_limited_time():
-    """This proxy may be the only one that is cut off: others may trim, compact and delete the log meanwhile."""
+async def test_without_the_coordinator_cached_rows_expire():
+    """Perhaps only this proxy is cut off: others may trim, compact and delete the log meanwhile."""
     now_s = 0.0
     async with following() as (coordinator, coordinates):
         coordinates._now_s = lambda: now_s
@@ -240,7 +240,7 @@ async def test_without_the_coordinator_rows_are_known_for_a_limited_time():
         assert (await locate(coordinates, 0)).error_code == NONE, "it has been confirmed again"
 
 
-async def test_without_the_coordinator_old_rows_are_not_asked_for_all_the_time():
+async def test_without_the_coordinator_old_rows_are_not_looked_up_all_the_time():
     now_s = 0.0
     async with following() as (coordinator, coordinates):
         coordinates._now_s = lambda: now_s

@@ -76,7 +76,7 @@ async def test_limits_of_each_partition(limit, expected):
     [(0, 2 * SIZE, True), (0, 3 * SIZE - 1, True), (0, 0, True), (0, 3 * SIZE, False), (1, 2 * SIZE, False)],
 )
 @pytest.mark.parametrize("segments", [1, 3])
-async def test_a_read_tells_whether_its_limit_kept_more_back(segments, offset, limit, expected):
+async def test_a_read_reports_whether_its_limit_cut_the_answer(segments, offset, limit, expected):
     log = await new_log()
     for _ in range(segments):
         await log.write([(0, make_batch()) for _ in range(3 // segments)])
@@ -94,7 +94,7 @@ async def test_the_first_batch_is_that_of_the_first_partition_with_records():
 
 
 async def test_a_reader_gets_over_a_gap_at_the_end_and_over_one_between_records():
-    """As `coordinator unfence` leaves them; an empty batch reaches 2**31 offsets."""
+    """`coordinator unfence` leaves such gaps; an empty batch covers 2**31 offsets."""
     log = await new_log()
     await log.write([(0, make_batch([b"a", b"b"]))])
     end = log.coordinator.logs[TOPIC, 0].end = 2 + 2**31 + 5
@@ -117,7 +117,7 @@ async def test_a_reader_gets_over_a_gap_at_the_end_and_over_one_between_records(
         assert offsets(read) == [end]
 
 
-async def test_what_leads_over_a_gap_is_under_the_limits_of_batches():
+async def test_batches_that_cover_a_gap_obey_the_limits_of_batches():
     log = await new_log()
     for partition in (0, 1):
         log.coordinator.logs[TOPIC, partition].end = 5
@@ -156,7 +156,7 @@ async def following(log):
 
 
 async def test_a_segment_that_is_gone_has_its_records_looked_for_where_they_are_now():
-    """As after a merge: the coordinates that are remembered name an object that is deleted by now."""
+    """After a merge, cached coordinates name an object that is deleted by now."""
     log = await new_log()
     await log.write([(0, make_batch([b"a"]))])
     await following(log)
@@ -169,7 +169,7 @@ async def test_a_segment_that_is_gone_has_its_records_looked_for_where_they_are_
     assert (read.error_code, offsets(read)) == (NONE, [0])
 
 
-async def test_who_reads_what_was_deleted_learns_that_it_is_out_of_range():
+async def test_a_reader_of_deleted_records_gets_out_of_range():
     log = await new_log()
     await log.write([(0, make_batch([b"a"]))])
     await log.write([(0, make_batch([b"b"]))])
@@ -201,8 +201,8 @@ async def test_many_reads_of_a_segment_that_is_gone_are_one_line_of_each_kind():
             await log.read((0, 0))
         log.now_ms += 1_000
         await log.read((0, 0))
-    told = [(line["log_level"], line["event"], line["more_like_it"]) for line in lines]
-    assert told == [
+    events = [(line["log_level"], line["event"], line["more_like_it"]) for line in lines]
+    assert events == [
         ("warning", "segment_unreadable", 0),
         ("error", "segment_missing", 0),
         ("warning", "segment_unreadable", 4),
@@ -294,7 +294,7 @@ async def test_an_answer_that_has_something_does_not_wait_for_slow_blocks_but_an
 
 
 async def test_an_object_that_hangs_holds_up_no_partition_but_its_own():
-    """Nothing is in memory when all of them are asked for, and the one that hangs is asked for first."""
+    """The cache is empty when all of them are requested, and the one that hangs is requested first."""
     log = await new_log()
     for partition in range(3):
         await log.write([(partition, make_batch())])

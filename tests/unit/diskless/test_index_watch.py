@@ -1,4 +1,4 @@
-"""Which shards take no more rows, by the coordinator's figures."""
+"""Shards that accept no more rows, according to the coordinator's figures."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def watch_of(sizes: Sizes, limit: int) -> IndexWatch:
     return IndexWatch(cast(Coordinator, sizes), settings)
 
 
-async def test_partitions_of_a_full_shard_are_refused_until_there_is_room() -> None:
+async def test_partitions_of_a_full_shard_are_rejected_until_there_is_room() -> None:
     sizes = Sizes()
     watch = watch_of(sizes, 1_000)
     assert not any(watch.is_full(TOPIC, partition) for partition in range(20))

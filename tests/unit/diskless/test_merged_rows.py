@@ -1,4 +1,5 @@
-"""Readers of merged objects: the same records from every offset, whatever was merged or left out, and however late."""
+"""Readers of merged objects get the same records from every offset, whatever was merged or left out, and however
+late."""
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ def records(read) -> list[tuple[int, int]]:
 
 
 async def written(made: list[tuple[list[list[int]], int | None]]) -> tuple[MemoryLog, dict[int, int]]:
-    """A log of those segments, each with the times in its batches and the time of its append, if that counts."""
+    """Write a log of those segments, each with the times in its batches and its append time, if it has one."""
     log, there = await new_log(1), {}
     for batches, append_time in made:
         log.now_ms = append_time or 0
@@ -75,11 +76,11 @@ async def change(log: MemoryLog, there: dict[int, int], kind: str, choice) -> No
 
 @settings(deadline=None)
 @given(made=segments, changed=changes, delete=st.booleans())
-async def test_what_is_there_is_read_from_every_offset_and_found_by_every_time(made, changed, delete) -> None:
+async def test_all_records_are_read_from_every_offset_and_found_by_every_time(made, changed, delete) -> None:
     log, there = await written(made)
     following = asyncio.create_task(log.coordinates.follow())
     await asyncio.sleep(0)
-    await log.read((0, 0))  # so that what comes now is not known
+    await log.read((0, 0))  # so that the next rows are unknown
     for kind, choice in changed:
         await change(log, there, kind, choice)
     if delete:
@@ -96,15 +97,15 @@ async def test_what_is_there_is_read_from_every_offset_and_found_by_every_time(m
         expected = {one: time for one, time in there.items() if one >= offset}
         assert found == expected if delete else expected.items() <= found.items()
     wanted = [MAX_TIMESTAMP, *range(14)]
-    told = await log.lookup.list_offsets([ListRequest(TOPIC, 0, one) for one in wanted], LONG_S)
-    assert told == [by_time(there, one) for one in wanted]
+    found = await log.lookup.list_offsets([ListRequest(TOPIC, 0, one) for one in wanted], LONG_S)
+    assert found == [by_time(there, one) for one in wanted]
     following.cancel()
     with suppress(asyncio.CancelledError):
         await following
 
 
 def last_offset(data: bytes) -> int:
-    """Of the last batch."""
+    """Return the last offset of the last batch."""
     last = -1
     while data:
         length = 12 + int.from_bytes(data[8:12], "big")
@@ -122,7 +123,7 @@ def by_time(there: dict[int, int], wanted: int) -> OffsetAnswer:
     return OffsetAnswer(0, -1, -1)
 
 
-async def test_who_asks_in_a_gap_gets_the_next_batch_under_the_limits() -> None:
+async def test_a_read_in_a_gap_gets_the_next_batch_under_the_limits() -> None:
     log = await new_log(1)
     for _ in range(4):
         await log.write([(0, make_batch([b"a", b"b"]))])

@@ -1,4 +1,4 @@
-"""What is refused of one partition's records before they are looked into, with Kafka's code."""
+"""Rejections of one partition's records before these are read, with Kafka's error codes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def check(batch: bytes | bytearray | None, *, partition: int = 0, acks: int = -1
     return check_produced(ENTRY, PartitionProduce(partition, records), RULES, acks=acks, version=version)
 
 
-def test_what_is_good_comes_with_its_header() -> None:
+def test_a_good_batch_is_returned_with_its_header() -> None:
     for acks in (-1, 0, 1):
         records, header = check(GOOD, partition=2, acks=acks)
         assert (bytes(records), header.length) == (bytes(GOOD), len(GOOD))
@@ -49,7 +49,7 @@ def test_what_is_good_comes_with_its_header() -> None:
         (make_batch(codec=ZSTD), {"version": 6}, UNSUPPORTED_COMPRESSION_TYPE),
     ],
 )
-def test_what_is_refused(batch: bytearray | None, rest: dict[str, int], code: int) -> None:
+def test_bad_batches_are_rejected(batch: bytearray | None, rest: dict[str, int], code: int) -> None:
     with pytest.raises(RecordsError) as caught:
         check(batch, **rest)
     assert caught.value.error_code == code

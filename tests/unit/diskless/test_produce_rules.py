@@ -1,4 +1,4 @@
-"""What topic configs ask of a batch: times of records, codecs, sizes; read back by another client's reader."""
+"""Requirements of topic configs on a batch: record times, codecs, sizes; read back with another client's reader."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_batches_of_every_codec_become_those_of_the_wanted_one(wanted: int, valu
     assert DefaultRecordBatch(bytes(made)).validate_crc()
 
 
-def test_which_batches_are_looked_at() -> None:
+def test_the_batches_whose_records_are_read() -> None:
     header = read_header(make_batch(codec=GZIP, timestamp_ms=NOW_MS))
     late = header._replace(max_timestamp_ms=NOW_MS + 3_600_001)
     bounded = rules_of({"message.timestamp.before.max.ms": "5"})
@@ -112,7 +112,7 @@ def test_every_record_has_to_lie_within_the_bounds(times, before: int, after: in
 
 
 @given(codec=codecs, claimed=st.integers(NOW_MS + 4_000_000, 2**62))
-def test_a_newest_time_that_is_not_true_is_mended(codec: int, claimed: int) -> None:
+def test_a_wrong_maximum_timestamp_is_corrected(codec: int, claimed: int) -> None:
     good = make_timed_batch([NOW_MS, NOW_MS + 5, NOW_MS + 3], codec=codec)
     lying = make_timed_batch([NOW_MS, NOW_MS + 5, NOW_MS + 3], codec=codec, claimed_ms=claimed)
     made, header = prepare(lying, DEFAULT)
@@ -121,7 +121,7 @@ def test_a_newest_time_that_is_not_true_is_mended(codec: int, claimed: int) -> N
 
 
 @pytest.mark.parametrize("codec", range(5), ids=NAMES)
-def test_what_has_become_too_large_is_refused(codec: int) -> None:
+def test_a_batch_that_became_too_large_is_rejected(codec: int) -> None:
     batch = make_batch([b"x" * 4_000], codec=codec, timestamp_ms=NOW_MS)
     other = SNAPPY if codec == NONE else NONE
     made, header = prepare(batch, DEFAULT._replace(codec=other))
@@ -145,7 +145,7 @@ def test_records_that_are_not_what_the_header_says() -> None:
         assert refused(batch, DEFAULT._replace(codec=LZ4)).error_code == code
 
 
-def test_a_batch_of_more_records_than_are_looked_at_is_refused_before_it_is_decompressed() -> None:
+def test_a_batch_with_too_many_records_is_rejected_before_it_is_decompressed() -> None:
     batch = make_timed_batch([NOW_MS] * 4, codec=GZIP, payload=b"no gzip")
     header = check_batch(memoryview(batch), max_message_bytes=LARGE)
     limits = {"max_decompressed_bytes": LARGE, "max_records": 3}
@@ -154,7 +154,7 @@ def test_a_batch_of_more_records_than_are_looked_at_is_refused_before_it_is_deco
     assert caught.value.error_code == MESSAGE_TOO_LARGE
 
 
-def test_what_a_topic_takes_without_compression_is_not_too_large_with_it() -> None:
+def test_a_batch_that_fits_without_compression_is_not_too_large_with_it() -> None:
     batch = make_batch([b"x" * 4_000], codec=GZIP, timestamp_ms=NOW_MS)
     made, _ = prepare(batch, DEFAULT._replace(codec=NONE), 1_024)
     assert len(made) > 4_000
@@ -171,7 +171,7 @@ def test_records_that_cannot_be_there_are_not_looked_for() -> None:
     assert (error.error_code, str(error)) == (INVALID_RECORD, "50 records cannot lie in 100 decompressed bytes")
 
 
-def test_what_cannot_be_compressed_is_an_error_of_the_batch(monkeypatch) -> None:
+def test_a_failed_compression_is_an_error_of_the_batch(monkeypatch) -> None:
     def fail(*_):
         raise cramjam.CompressionError("no")
 

@@ -1,4 +1,4 @@
-"""Single records of a batch: keys and times, against another client's reader; and bytes that are no records."""
+"""Single records of a batch: keys and times, compared with another client's reader, and invalid records."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_the_text_for_all_of_them_shows_three_as_brokers_do() -> None:
     )
 
 
-def test_where_times_are_wrong_too_that_is_the_error() -> None:
+def test_wrong_times_take_precedence() -> None:
     rules = KEYED._replace(earliest_ms=NOW_MS, latest_ms=NOW_MS + 10)
     made = [(None, b"v", 500), (b"k", b"v", 11), (b"k", b"v", 5), (b"", b"v", -1)]
     with pytest.raises(RecordsError) as caught:
@@ -84,7 +84,7 @@ def test_where_times_are_wrong_too_that_is_the_error() -> None:
 
 
 @given(st.data())
-def test_bytes_that_are_no_records_are_refused_or_read(data) -> None:
+def test_arbitrary_bytes_are_rejected_or_read(data) -> None:
     """Parse, or the one error: nothing else, whatever the bytes."""
     good, header = content(keyed_batch([(b"key-%d" % number, b"v" * 70, number) for number in range(5)]))
     broken = bytearray(good)

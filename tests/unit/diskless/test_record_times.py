@@ -1,4 +1,4 @@
-"""Records' own timestamps, found as a plain list of the records says."""
+"""Searches for records' own timestamps give the same result as a plain list of the records."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LARGE = 1 << 20
 ATTRIBUTES_AT, BASE_TIMESTAMP_AT, MAX_TIMESTAMP_AT = 21, 27, 35
 times = st.one_of(st.just(-1), st.integers(0, 9), st.integers(2**40, 2**40 + 3), st.just(2**62))
 batches = st.tuples(st.integers(0, 4), st.lists(times, min_size=1, max_size=6), st.booleans())
-"""Codec, timestamps, and whether they are those of the append."""
+"""Codec, timestamps, and whether they are append times."""
 
 
 def build(codec: int, timestamps: list[int], append_time: bool = False) -> bytearray:
@@ -40,11 +40,11 @@ def as_run(written: list[bytearray], base_offset: int = 0) -> PatchedRun:
 
 
 def run_and_list(wanted: list[tuple[int, list[int], bool]], base_offset: int) -> tuple[PatchedRun, list[RecordTime]]:
-    told: list[int] = []
+    times_of_offsets: list[int] = []
     for _, timestamps, append_time in wanted:
-        told += [max(timestamps)] * len(timestamps) if append_time else timestamps
+        times_of_offsets += [max(timestamps)] * len(timestamps) if append_time else timestamps
     return as_run([build(*one) for one in wanted], base_offset), [
-        RecordTime(base_offset + place, timestamp_ms) for place, timestamp_ms in enumerate(told)
+        RecordTime(base_offset + place, timestamp_ms) for place, timestamp_ms in enumerate(times_of_offsets)
     ]
 
 
@@ -94,7 +94,7 @@ def test_a_batch_that_becomes_too_large_is_taken_as_a_whole():
 
 
 @given(st.binary(max_size=60), st.integers(1, 4), st.integers(0, 4))
-def test_bytes_that_are_no_records_are_the_one_error(noise, count, codec):
+def test_arbitrary_bytes_raise_the_one_error(noise, count, codec):
     batch = build(0, [1])[:HEADER_BYTES] + noise
     struct.pack_into(">i", batch, 8, len(batch) - 12)
     struct.pack_into(">i", batch, HEADER_BYTES - 4, count)
@@ -103,7 +103,7 @@ def test_bytes_that_are_no_records_are_the_one_error(noise, count, codec):
         assert len(list(record_times(batch, 1 << 16))) == count
 
 
-def test_what_is_decompressed_for_one_search_is_bounded_however_many_batches_it_looks_at():
+def test_one_search_decompresses_a_bounded_amount_over_any_number_of_batches():
     """Headers that claim a later time than their records have make a search look at one batch after the other."""
     written = [build(4, [1] * 20) for _ in range(3)]
     for batch in written:
@@ -113,7 +113,7 @@ def test_what_is_decompressed_for_one_search_is_bounded_however_many_batches_it_
     assert first_since(run, 50, 0, max_batch_bytes=4_000) == (40, 99)
 
 
-def test_a_search_ends_when_it_is_told_to(monkeypatch):
+def test_a_search_ends_when_it_is_cancelled(monkeypatch):
     monkeypatch.setattr(record_times_module, "_RECORDS_BETWEEN_LOOKS", 10)
     run = as_run([build(0, [1] * 100)])
     asked = 0

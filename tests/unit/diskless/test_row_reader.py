@@ -1,4 +1,4 @@
-"""Old rows are read with a budget of their own and leave the tail's cache alone."""
+"""Old rows are read with their own budget and leave the tail's cache alone."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BATCH = bytes(make_batch([b"x" * 1_000]))
 
 
 class Reading:
-    """Rows of an age, each in a segment of its own, and what has been read of them."""
+    """Rows of an age, each in its own segment, and the reads of them."""
 
     def __init__(self, *, tail_blocks: int = 4, cold_blocks: int = 4, cold_gets: int = 2) -> None:
         self.storage = MemoryObjects()
@@ -57,7 +57,7 @@ async def test_how_old_a_row_is_says_where_it_is_kept(age_ms, cold_gets):
     assert (reading.tail.get_count, reading.cold.get_count) == (1 - cold_gets, cold_gets)
 
 
-async def test_what_is_in_the_tails_cache_is_read_there_though_it_has_grown_old():
+async def test_old_rows_in_the_tails_cache_are_read_from_there():
     reading = Reading()
     row = reading.row(COLD_AFTER_MS + 1)
     kept = await reading.tail.run(row)
@@ -102,7 +102,7 @@ async def test_old_rows_are_read_a_bounded_number_at_a_time_and_hold_up_no_young
     assert reading.cold.get_count == 6
 
 
-async def test_an_old_row_that_is_gone_is_told():
+async def test_a_missing_object_of_an_old_row_is_reported():
     reading = Reading()
     row = reading.row(COLD_AFTER_MS + 1)
     reading.storage.objects.clear()

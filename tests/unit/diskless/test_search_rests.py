@@ -1,4 +1,4 @@
-"""Searches by time leave the interpreter to the event loop for as long as they work, however many there are."""
+"""Searches by time yield to the event loop for as long as they worked, however many searches run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def test_each_stretch_is_followed_by_a_rest_and_no_two_searches_work_at_on
     lock = threading.Lock()
 
     def perf_counter() -> float:
-        """Every stretch takes a millisecond."""
+        """Let every stretch take a millisecond."""
         nonlocal clock_s, most
         with lock:
             clock_s += 0.001

@@ -1,4 +1,4 @@
-"""ListOffsets by time, against a plain list of records; and what happens while rows are moved and deleted."""
+"""ListOffsets by time, compared with a plain list of records, also while rows are moved and deleted."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def ask(log: MemoryLog, *wanted: int, partition: int = 0, timeout_s: float
 
 
 def expected(records: list[int], start: int, wanted: int) -> OffsetAnswer:
-    """What a list of timestamps, one for each offset, says."""
+    """Return the answer from a list of timestamps, one for each offset."""
     if wanted == EARLIEST_TIMESTAMP:
         return OffsetAnswer(0, start, -1)
     if wanted == LATEST_TIMESTAMP:
@@ -119,7 +119,7 @@ async def test_a_row_that_is_deleted_meanwhile_is_not_answered(wanted, answer):
     assert await ask(log, wanted) == [answer]
 
 
-async def test_what_takes_too_long_is_told_alone():
+async def test_a_lookup_that_takes_too_long_fails_alone():
     log = await new_log(2)
     await log.write([(0, make_timed_batch([5]))])
 
@@ -150,7 +150,7 @@ async def test_rows_are_read_no_more_at_a_time_than_is_allowed():
     assert (answers, most) == ([OffsetAnswer(0, 0, 5)] * 8, MOST_ROWS)
 
 
-async def test_without_the_coordinator_nothing_is_said():
+async def test_without_the_coordinator_there_is_no_answer():
     log = await new_log(1)
 
     async def down(_):

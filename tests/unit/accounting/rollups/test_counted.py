@@ -1,4 +1,4 @@
-"""Sums of rows are the counters, however often and when they are looked at."""
+"""Sums of rows equal the counters, however often and whenever they are read."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_labels_are_those_of_the_counter() -> None:
     }
 
 
-def test_what_did_not_move_takes_no_row() -> None:
+def test_an_unchanged_counter_takes_no_row() -> None:
     counted = Counted()
     for _ in range(2):
         counted.add([(records("orders"), Amount(5)), (records("idle"), Amount(0))], HOUR)
@@ -67,7 +67,7 @@ def test_what_did_not_move_takes_no_row() -> None:
     assert take(counted) == []
 
 
-def test_a_counter_that_began_anew_counts_from_nothing() -> None:
+def test_a_restarted_counter_counts_from_zero() -> None:
     counted = Counted()
     counted.add([(records("orders"), Amount(100))], HOUR)
     counted.add([(records("orders"), Amount(30))], HOUR)
@@ -89,5 +89,5 @@ def test_the_smallest_beyond_the_limit_are_one_row_for_their_racks() -> None:
     ]
 
 
-def test_hours_begin_where_clocks_show_it() -> None:
+def test_hours_begin_at_full_hours() -> None:
     assert hour_of(HOUR) == hour_of(HOUR + HOUR_MS - 1) == HOUR

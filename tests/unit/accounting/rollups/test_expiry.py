@@ -1,4 +1,4 @@
-"""Old rollups go, by whole days; nothing else does."""
+"""Old rollups are deleted by whole days; no other object is."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def storage(tmp_path: Path) -> FileStorage:
     return made
 
 
-async def test_days_that_ended_before_the_retention_go(storage: FileStorage, monkeypatch) -> None:
+async def test_days_before_the_retention_are_deleted(storage: FileStorage, monkeypatch) -> None:
     monkeypatch.setattr(expiry, "_KEYS_PER_STEP", 2)
     for key in KEPT | OLD:
         await storage.upload(key, b"x", 1)
@@ -48,8 +48,8 @@ async def test_days_that_ended_before_the_retention_go(storage: FileStorage, mon
     assert await sweeper.sweep() == 0
 
 
-async def test_what_storage_refuses_to_delete_keeps_nothing_else(storage: FileStorage, monkeypatch) -> None:
-    """A listing begins with the oldest each time: what stays there must not be all that is ever tried."""
+async def test_an_object_that_cannot_be_deleted_blocks_no_other(storage: FileStorage, monkeypatch) -> None:
+    """A listing always begins with the oldest objects: those that cannot be deleted must not block the others."""
     monkeypatch.setattr(expiry, "_KEYS_PER_STEP", 2)
     stays = min(OLD)
     delete = storage.delete
@@ -67,11 +67,11 @@ async def test_what_storage_refuses_to_delete_keeps_nothing_else(storage: FileSt
     assert {stored.key async for stored in storage.objects()} == KEPT | {stays}
 
 
-async def test_a_store_without_rollups_is_none_to_sweep(storage: FileStorage) -> None:
+async def test_a_storage_without_rollups_is_not_swept(storage: FileStorage) -> None:
     assert await RollupExpiry(storage, retention_ms=DAY_MS, now_ms=lambda: NOW_MS).sweep() == 0
 
 
-async def test_the_housekeeper_does_it(storage: FileStorage, monkeypatch) -> None:
+async def test_the_housekeeper_deletes_old_rollups(storage: FileStorage, monkeypatch) -> None:
     monkeypatch.setattr(housekeeper, "_POLL_S", 0.0)
     monkeypatch.setattr(housekeeper, "ROLLUPS_INTERVAL_MS", 10)
     swept = asyncio.Event()

@@ -1,4 +1,4 @@
-"""Names of rollups, and what is in them."""
+"""Names and contents of rollups."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WHEN_MS = int(datetime(2026, 11, 22, 23, tzinfo=UTC).timestamp() * 1000)
 ROW = RollupRow(WHEN_MS, "rack-a/h:1", "rack-a", "records", "classic", "fetch", "a", "b", "orders", 5, 0)
 
 
-def test_a_key_tells_the_day_the_hour_and_the_proxy() -> None:
+def test_a_key_has_the_day_the_hour_and_the_proxy() -> None:
     key = rollup_key(WHEN_MS, "rack-a/proxy.example:19092", "00ff", 7)
     assert key == "traffic/date=2026-11-22/23-rack-a_proxy_example_19092-00ff-000007.parquet"
     assert key.startswith(day_folder(date(2026, 11, 22)))
@@ -24,7 +24,7 @@ def test_a_key_tells_the_day_the_hour_and_the_proxy() -> None:
 
 
 @pytest.mark.parametrize("proxy", ["../../x", "ä" * 500, ".", "a/b", ""])
-def test_any_proxy_makes_a_key(proxy: str) -> None:
+def test_any_proxy_name_makes_a_valid_key(proxy: str) -> None:
     assert checked_key(rollup_key(WHEN_MS, proxy, "0", 1))
 
 
@@ -38,11 +38,11 @@ def test_any_proxy_makes_a_key(proxy: str) -> None:
         "other/traffic/date=2026-11-22/x.parquet",
     ],
 )
-def test_what_else_is_in_storage_has_no_day(key: str) -> None:
+def test_other_objects_have_no_day(key: str) -> None:
     assert day_of(key) is None
 
 
-def test_rows_come_back() -> None:
+def test_rows_are_read_as_they_were_written() -> None:
     rows = [ROW, ROW._replace(topic="payments", bytes=2**62)]
     file = pq.ParquetFile(io.BytesIO(encode_rows(rows)))
     assert file.schema_arrow.names == list(COLUMNS)

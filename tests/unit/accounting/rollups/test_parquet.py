@@ -1,4 +1,4 @@
-"""What is written is what Arrow reads, whatever it is."""
+"""Arrow reads exactly the written data, whatever it is."""
 
 from __future__ import annotations
 
@@ -30,32 +30,32 @@ def test_arrow_reads_what_was_written(rows: list[tuple[str, int, int]], metadata
         metadata,
         "tests",
     )
-    table, told = read(data)
+    table, footer = read(data)
     assert table.schema.types == [pa.string(), pa.int64(), pa.timestamp("ms", tz="UTC")]
     assert table["text"].to_pylist() == texts
     assert table["number"].to_pylist() == numbers
     assert table["time"].cast(pa.int64()).to_pylist() == times
-    assert told.created_by == "tests"
-    assert {key.decode(): value.decode() for key, value in (told.metadata or {}).items()} == metadata
+    assert footer.created_by == "tests"
+    assert {key.decode(): value.decode() for key, value in (footer.metadata or {}).items()} == metadata
 
 
 @given(st.integers(1, 40))
 def test_any_number_of_columns(count: int) -> None:
-    """From 15 fields on, lists are written in another form."""
-    table, told = read(encode({f"c{index}": (Kind.INTEGER, [index, -index]) for index in range(count)}, {}, "tests"))
+    """From 15 fields on, Parquet encodes lists differently."""
+    table, footer = read(encode({f"c{index}": (Kind.INTEGER, [index, -index]) for index in range(count)}, {}, "tests"))
     assert table.column_names == [f"c{index}" for index in range(count)]
     assert [column.to_pylist() for column in table.columns] == [[index, -index] for index in range(count)]
-    assert told.num_rows == 2
+    assert footer.num_rows == 2
 
 
-def test_the_sizes_it_tells_are_its_own() -> None:
+def test_the_sizes_in_the_metadata_are_right() -> None:
     data = encode({"text": (Kind.TEXT, ["same"] * 5_000)}, {}, "tests")
-    told = read(data)[1].row_group(0).column(0)
-    assert told.total_compressed_size < len(data)
-    assert told.total_uncompressed_size > 5_000 * 8
-    assert told.compression == "GZIP"
+    footer = read(data)[1].row_group(0).column(0)
+    assert footer.total_compressed_size < len(data)
+    assert footer.total_uncompressed_size > 5_000 * 8
+    assert footer.compression == "GZIP"
 
 
-def test_what_is_no_text_is_replaced() -> None:
+def test_invalid_text_is_replaced() -> None:
     table, _ = read(encode({"text": (Kind.TEXT, ["a\ud800b"])}, {}, "tests"))
     assert table["text"].to_pylist() == ["a?b"]

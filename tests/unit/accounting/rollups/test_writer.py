@@ -1,4 +1,4 @@
-"""Rollups reach storage once each, and storage that fails costs nobody else anything."""
+"""Rollups reach storage once each, and a failing storage affects nothing else."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ START_MS = 500_000 * HOUR_MS + 1_000
 
 
 class Faulty(FileStorage):
-    """File storage whose uploads fail as they are told to: `before` or `after` the write, `half` way, or not."""
+    """File storage whose uploads fail in a given way: `before` or `after` the write, `half` way, or not."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(Storage(url=directory.as_uri()))
@@ -46,7 +46,7 @@ class Faulty(FileStorage):
 
 
 class Process:
-    """A writer with counters of its own."""
+    """A writer with its own counters."""
 
     def __init__(self, directory: Path, **settings: Any) -> None:
         self.storage = Faulty(directory)
@@ -66,7 +66,7 @@ class Process:
             yield What(Measure.RECORDS, "diskless", "fetch", "rack-a", "rack-a", topic), Amount(size)
 
     async def moved(self, topic: str = "orders", size: int = 5) -> None:
-        """Count, and write it."""
+        """Count record bytes, and write a rollup."""
         self.counters[topic] += size
         await self.writer.write()
 
@@ -74,7 +74,7 @@ class Process:
         return sorted(self.storage.directory.glob("traffic/*/*.parquet"))
 
     def stored(self) -> dict[str, int]:
-        """Bytes by topic in all files that can be read."""
+        """Return bytes by topic in all files that can be read."""
         sums = Counter[str]()
         for path in self.files():
             data = path.read_bytes()
@@ -91,7 +91,7 @@ async def process(tmp_path: Path) -> Process:
     return made
 
 
-async def test_each_interval_is_a_file_of_what_came_in_it(process: Process) -> None:
+async def test_each_interval_has_a_file_with_its_own_records(process: Process) -> None:
     await process.moved(size=5)
     await process.moved(size=7)
     assert len(process.files()) == 2
@@ -100,7 +100,7 @@ async def test_each_interval_is_a_file_of_what_came_in_it(process: Process) -> N
     assert process.writer.waiting == 0
 
 
-async def test_nothing_is_written_of_nothing(process: Process) -> None:
+async def test_no_file_is_written_without_records(process: Process) -> None:
     await process.writer.write()
     await process.moved()
     await process.writer.write()
@@ -108,7 +108,7 @@ async def test_nothing_is_written_of_nothing(process: Process) -> None:
     assert len(process.files()) == 1
 
 
-async def test_two_processes_of_one_proxy_write_files_of_their_own(process: Process, tmp_path: Path) -> None:
+async def test_two_processes_of_one_proxy_write_separate_files(process: Process, tmp_path: Path) -> None:
     other = Process(tmp_path)
     await process.moved()
     await other.moved()
@@ -116,7 +116,7 @@ async def test_two_processes_of_one_proxy_write_files_of_their_own(process: Proc
     assert process.stored() == {"orders": 10}
 
 
-async def test_what_came_before_the_end_of_an_hour_is_in_that_hour(process: Process) -> None:
+async def test_records_before_the_end_of_an_hour_count_for_that_hour(process: Process) -> None:
     process.counters["orders"] += 5
     process.now_ms += HOUR_MS
     await process.writer.write()
@@ -136,11 +136,11 @@ async def test_an_upload_that_failed_is_counted_once(process: Process, fails: st
         await process.moved(size=1)
     assert process.stored() == {"orders": 13}
     assert process.writer.written == 3
-    told = [entry["event"] for entry in logged]
-    assert told == ([] if fails == "after" else ["rollups_waiting", "rollups_written_again"])
+    events = [entry["event"] for entry in logged]
+    assert events == ([] if fails == "after" else ["rollups_waiting", "rollups_written_again"])
 
 
-async def test_a_store_that_stays_away_costs_the_oldest_and_is_told_once(process: Process) -> None:
+async def test_a_storage_that_stays_away_loses_the_oldest_and_is_reported_once(process: Process) -> None:
     process.storage.fails = "before"
     with structlog.testing.capture_logs() as logged:
         for size in (1, 2, 4, 8, 16):
@@ -150,8 +150,8 @@ async def test_a_store_that_stays_away_costs_the_oldest_and_is_told_once(process
         await process.writer.write()
     assert process.stored() == {"orders": 4 + 8 + 16}
     assert process.writer.dropped == 2
-    told = [entry["event"] for entry in logged]
-    assert told == ["rollups_waiting", "rollups_dropped", "rollups_written_again"]
+    events = [entry["event"] for entry in logged]
+    assert events == ["rollups_waiting", "rollups_dropped", "rollups_written_again"]
 
 
 async def test_fewer_may_wait_after_a_reload(process: Process) -> None:
@@ -166,7 +166,7 @@ async def test_fewer_may_wait_after_a_reload(process: Process) -> None:
     assert process.stored() == {"orders": 16}
 
 
-async def test_a_store_that_hangs_does_not_hold_up_the_end(process: Process, monkeypatch) -> None:
+async def test_a_storage_that_hangs_does_not_delay_the_end(process: Process, monkeypatch) -> None:
     monkeypatch.setattr(writer_module, "_LAST_WRITE_S", 0.01)
     process.storage.hangs = True
     process.counters["orders"] += 1
@@ -175,8 +175,8 @@ async def test_a_store_that_hangs_does_not_hold_up_the_end(process: Process, mon
     assert [entry["event"] for entry in logged] == ["rollups_lost"]
 
 
-async def test_what_was_taken_outlives_a_writer_that_is_cancelled(process: Process, monkeypatch) -> None:
-    """While it is encoded, which is when a drain ends the background work."""
+async def test_counts_survive_a_writer_that_is_cancelled(process: Process, monkeypatch) -> None:
+    """It is cancelled during the encoding, when a drain ends the background work."""
     begun, go_on, encode_rows = asyncio.Event(), threading.Event(), writer_module.encode_rows
     loop = asyncio.get_running_loop()
 
@@ -197,7 +197,7 @@ async def test_what_was_taken_outlives_a_writer_that_is_cancelled(process: Proce
     assert len(process.files()) == 1
 
 
-async def test_an_end_is_not_held_up_by_whatever_fails(process: Process, monkeypatch) -> None:
+async def test_failures_do_not_delay_the_end(process: Process, monkeypatch) -> None:
     def broken() -> Iterator[tuple[What, Amount]]:
         raise ValueError("nobody thought of this")
 
@@ -208,15 +208,15 @@ async def test_an_end_is_not_held_up_by_whatever_fails(process: Process, monkeyp
     assert "nobody thought of this" in logged[0]["reason"]
 
 
-async def test_what_was_kept_back_is_in_the_last_one(process: Process) -> None:
-    """Records whose topic the brokers have not confirmed yet."""
+async def test_unconfirmed_records_are_in_the_last_rollup(process: Process) -> None:
+    """The brokers have not confirmed the records' topic yet."""
     await process.moved()
     process.writer._settle_all = lambda: process.counters.update({"(unknown)": 7})
     await process.writer.finish()
     assert process.stored() == {"orders": 5, "(unknown)": 7}
 
 
-async def test_it_goes_on_after_whatever_fails(tmp_path: Path) -> None:
+async def test_the_writer_continues_after_any_failure(tmp_path: Path) -> None:
     process = Process(tmp_path, interval_ms=100)
     await process.storage.open()
     process.counters["orders"] += 1
@@ -233,7 +233,7 @@ async def test_it_goes_on_after_whatever_fails(tmp_path: Path) -> None:
     with structlog.testing.capture_logs() as logged:
         keeping = asyncio.create_task(process.writer.keep_writing())
         async with asyncio.timeout(60):
-            while not process.writer.written:  # noqa: ASYNC110 (nobody tells of it)
+            while not process.writer.written:  # noqa: ASYNC110 (nothing announces it)
                 await asyncio.sleep(0.01)
     assert not keeping.done()
     keeping.cancel()
@@ -242,7 +242,7 @@ async def test_it_goes_on_after_whatever_fails(tmp_path: Path) -> None:
     assert process.stored() == {"orders": 1}
 
 
-async def test_switched_off_it_writes_nothing(tmp_path: Path) -> None:
+async def test_a_disabled_writer_writes_nothing(tmp_path: Path) -> None:
     process = Process(tmp_path, enable=False, interval_ms=100)
     await process.storage.open()
     process.counters["orders"] += 1

@@ -1,4 +1,4 @@
-"""Counters of several processes as one's, what came between two looks, and the plots' points."""
+"""Counters of several processes added up, growth between two samples, and the points of the plots."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def figures(identity: str, size: int, requests: int = 0, started_ms: int = 5) ->
     return found
 
 
-def test_they_are_read_from_the_metrics() -> None:
+def test_figures_are_read_from_the_metrics() -> None:
     one = figures("a", GIGABYTE, 3)
     assert one.counters["requests_total"] == 9
     assert one.record_bytes == {FLOW: GIGABYTE, ("diskless", "fetch", "rack-a", "rack-a"): 7}
@@ -50,7 +50,7 @@ def test_they_are_read_from_the_metrics() -> None:
     assert one.histograms["api_seconds", "Produce", "250"] == {0.01: 3, 0.1: 3, float("inf"): 3}
 
 
-def test_several_processes_are_one() -> None:
+def test_several_processes_are_added_up() -> None:
     total = added([figures("a", 10, 1, started_ms=9), figures("b", 20, 2, started_ms=7)])
     assert total.record_bytes[FLOW] == 30
     assert total.counters["requests_total"] == 9
@@ -59,7 +59,7 @@ def test_several_processes_are_one() -> None:
     assert added([]).started_ms == 0
 
 
-def test_growth_is_of_processes_that_were_there_at_both_moments() -> None:
+def test_growth_counts_processes_with_both_samples() -> None:
     before = [figures("a", 10, 1), figures("gone", 1_000, 50)]
     after = [figures("a", 25, 4), figures("new", 5_000, 99)]
     grown = growth([Look(1.0, before)], Look(3.0, after))
@@ -69,20 +69,20 @@ def test_growth_is_of_processes_that_were_there_at_both_moments() -> None:
     assert before[0].record_bytes[FLOW] == 10
 
 
-def test_growth_of_one_that_was_silent_at_a_look_is_that_of_its_own_time() -> None:
+def test_growth_of_a_process_that_missed_a_sample_uses_its_own_times() -> None:
     looks = [
         Look(1.0, [figures("a", 0), figures("b", 100)]),
         Look(3.0, [figures("a", 10)]),
     ]
     last = Look(5.0, [figures("a", 20), figures("b", 500), figures("", 7_777)])
-    # Within the last two seconds half of what "b" did in four; what nobody says of himself is no growth.
+    # Half of the bytes that "b" moved in four seconds fall into the last two; a missing answer is not growth.
     assert growth(looks[::-1], last).record_bytes[FLOW] == 10 + 200
     assert growth(looks, last).record_bytes[FLOW] == 20 + 400
     late = Look(7.0, [figures("c", 300)])
     assert growth([looks[0], Look(5.0, [figures("c", 100)])], late).record_bytes[FLOW] == 600
 
 
-def test_a_point_has_rates_and_what_did_not_happen_has_no_latency() -> None:
+def test_a_point_has_rates_and_no_latency_without_requests() -> None:
     point = sample_of(
         growth([Look(1.0, [figures("a", 10, 1)])], Look(3.0, [figures("a", 1_010, 5)])), 2.0, connections=3
     )
@@ -98,24 +98,24 @@ def test_a_point_has_rates_and_what_did_not_happen_has_no_latency() -> None:
 
 
 @given(st.lists(st.integers(min_value=0, max_value=100), min_size=3, max_size=8), st.floats(0.01, 0.999))
-def test_quantiles_lie_in_the_bucket_of_their_rank(counts: list[int], quantile: float) -> None:
+def test_quantiles_are_in_the_bucket_of_their_rank(counts: list[int], quantile: float) -> None:
     bounds = [0.001 * 2**place for place in range(len(counts) - 1)] + [float("inf")]
     cumulated = {bound: float(sum(counts[: place + 1])) for place, bound in enumerate(bounds)}
-    told = histogram_quantile_ms(cumulated, quantile)
+    answer = histogram_quantile_ms(cumulated, quantile)
     if not sum(counts):
-        assert told is None
+        assert answer is None
         return
-    assert told is not None
+    assert answer is not None
     rank = quantile * sum(counts)
     place = next(place for place, bound in enumerate(bounds) if cumulated[bound] >= rank)
     lower = bounds[place - 1] if place else 0.0
     upper = bounds[place] if bounds[place] != float("inf") else lower
-    assert lower * 1000 - 0.001 <= told <= upper * 1000 + 0.001
+    assert lower * 1000 - 0.001 <= answer <= upper * 1000 + 0.001
     later = [histogram_quantile_ms(cumulated, one) or 0.0 for one in (0.1, 0.5, 0.9, 0.99)]
     assert all(first <= second for first, second in pairwise(later))
 
 
-async def test_history_is_bounded_and_outlives_a_look_that_fails() -> None:
+async def test_history_is_bounded_and_survives_a_failed_sample() -> None:
     sizes = iter(range(0, 10_000 * SAMPLES, 100))
     fail = False
 
@@ -141,18 +141,18 @@ async def test_history_is_bounded_and_outlives_a_look_that_fails() -> None:
     assert history.rates().crossed_bytes_per_second[FLOW] == 2 * history.rates().bytes_per_second[FLOW]
 
 
-def test_the_overview_tells_costs_by_flow() -> None:
+def test_the_overview_has_costs_by_flow() -> None:
     settings = settings_of()
     state = State("coordinator: gone\x1b[31m", None, "info", actions=False)
-    told = document(settings, state, [figures("a", GIGABYTE)], History(None, Prices()).rates())  # type: ignore[arg-type]
-    assert (told["state"], told["reason"]) == ("not_ready", "coordinator: gone\\x1b[31m")
-    assert told["proxy"] == settings.identity
-    far, near = told["flows"]
+    answer = document(settings, state, [figures("a", GIGABYTE)], History(None, Prices()).rates())  # type: ignore[arg-type]
+    assert (answer["state"], answer["reason"]) == ("not_ready", "coordinator: gone\\x1b[31m")
+    assert answer["proxy"] == settings.identity
+    far, near = answer["flows"]
     assert (far["crosses"], far["bytes"], far["serving_rack"]) == (True, GIGABYTE, "rack-c")
     assert far["cost_usd"] == pytest.approx(0.04)
     assert (far["crossed_bytes"], far["crossed_bytes_per_second"]) == (2 * GIGABYTE, 0.0)
     assert (near["crosses"], near["crossed_bytes"], near["cost_usd"]) == (False, 0, 0.0)
-    assert told["buffers"] == [{"name": "wal", "used": 1, "limit": 10, "unit": "bytes", "setting": "a.setting"}]
+    assert answer["buffers"] == [{"name": "wal", "used": 1, "limit": 10, "unit": "bytes", "setting": "a.setting"}]
 
 
 def test_a_drain_is_a_state_of_its_own() -> None:
@@ -167,7 +167,7 @@ def test_another_price_changes_no_cost_of_the_past() -> None:
         stats.count_records(*FLOW, "orders", GIGABYTE)
         one = figures_of(record_metrics(stats, "rack-a", Prices(cross_rack_usd_per_gb=price)))
         state = State(None, None, "info", actions=False)
-        told = document(settings_of(), state, [one], History(None, Prices()).rates())  # type: ignore[arg-type]
-        costs.append(sum(flow["cost_usd"] for flow in told["flows"]))
+        answer = document(settings_of(), state, [one], History(None, Prices()).rates())  # type: ignore[arg-type]
+        costs.append(sum(flow["cost_usd"] for flow in answer["flows"]))
         assert costs[-1] == pytest.approx(sum(one.crossed_usd.values()))
     assert costs == pytest.approx([0.04, 0.06])

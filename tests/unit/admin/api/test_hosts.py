@@ -1,4 +1,4 @@
-"""Which names a request may come by, and from which pages."""
+"""Host names that requests may use, and origins that may send them."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def test_a_port_on_loopback_answers_to_no_other(header: str) -> None:
     assert not may_be_asked_for(header, "localhost", ())
 
 
-def test_names_that_are_allowed_are_answered_to() -> None:
+def test_requests_to_allowed_names_are_answered() -> None:
     assert may_be_asked_for("Admin.Example:443", "127.0.0.1", ("admin.example",))
     assert not may_be_asked_for("other.example", "127.0.0.1", ("admin.example",))
 
 
-def test_who_listens_on_all_addresses_does_not_know_its_names() -> None:
+def test_a_port_on_all_addresses_accepts_any_name() -> None:
     assert may_be_asked_for("proxy-0.proxies.svc:19080", "0.0.0.0", ())
 
 

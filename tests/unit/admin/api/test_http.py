@@ -1,4 +1,4 @@
-"""The admin port over real HTTP, in front of a source that only remembers: what it answers, and what it refuses."""
+"""The admin port over real HTTP, on top of a source that only records: its answers and its rejections."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def connection(client: str, crossed: int) -> dict[str, Any]:
 
 
 class Source:
-    """Two workers."""
+    """A source of two workers."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -87,7 +87,7 @@ Ask = Callable[..., Any]
 
 
 class Port:
-    """A server that listens, and who asks it."""
+    """A listening server, and its client."""
 
     def __init__(self, source: Source, server: AdminServer, session: aiohttp.ClientSession) -> None:
         self.source, self.server, self.session = source, server, session
@@ -155,13 +155,13 @@ async def test_limit_and_contains_reach_the_processes(port: Port) -> None:
     "query",
     ["limit=0", "limit=1001", "limit=-1", "limit=x", "limit=", "limit=%C2%B2", f"contains={'x' * 257}", "foo=1"],
 )
-async def test_parameters_that_can_not_be_are_refused(port: Port, query: str) -> None:
+async def test_invalid_parameters_are_rejected(port: Port, query: str) -> None:
     status, answer, _ = await port.ask(f"/api/connections?{query}")
     assert status == 400
     assert ";" in answer["error"]
 
 
-async def test_a_huge_query_is_refused(port: Port) -> None:
+async def test_a_huge_query_is_rejected(port: Port) -> None:
     status, _, _ = await port.ask(f"/api/topics?contains={'x' * 20_000}")
     assert status == 400
 
@@ -190,7 +190,7 @@ async def test_errors_are_json_under_api_and_text_elsewhere(port: Port) -> None:
     assert "broken" not in answer["error"]
 
 
-async def test_foreign_names_are_refused_but_by_probes(port: Port) -> None:
+async def test_foreign_names_are_rejected_except_for_probes(port: Port) -> None:
     foreign = {"Host": "evil.example"}
     for path in ("/", "/metrics", "/api/overview", "/api/errors"):
         status, answer, _ = await port.ask(path, headers=foreign)
@@ -201,7 +201,7 @@ async def test_foreign_names_are_refused_but_by_probes(port: Port) -> None:
     assert (await port.ask("/api/overview", headers={"Host": "localhost:8443"}))[0] == 200
 
 
-async def test_who_serves_classic_topics_says_so_while_redis_is_away(port: Port) -> None:
+async def test_a_proxy_without_redis_reports_that_it_serves_classic_topics(port: Port) -> None:
     port.source.not_ready = "coordinator: no heartbeat"
     assert (await port.ask("/readyz"))[0] == 503
     assert (await port.ask("/servez"))[:2] == (200, "serving\n")
@@ -244,7 +244,7 @@ async def test_the_log_level_is_one_of_four(port: Port) -> None:
     ("kind", "body"),
     [("application/json; charset=xx", b"{}"), ("application/json; charset=hex", b"00"), ("", b"[" * 1000)],
 )
-async def test_bodies_that_nobody_can_read_are_no_failure_of_the_proxy(port: Port, kind: str, body: bytes) -> None:
+async def test_invalid_bodies_are_not_errors_of_the_proxy(port: Port, kind: str, body: bytes) -> None:
     headers = {"Authorization": f"Bearer {TOKEN}"} | ({"Content-Type": kind} if kind else {})
     status, answer, _ = await port.ask("/api/log-level", "PUT", headers=headers, data=body)
     assert (status, answer) == (400, {"error": "the body is no JSON object; send one"})
@@ -256,7 +256,7 @@ async def until(met: Callable[[], bool]) -> None:
 
 
 async def half_sent(port: Port) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """An action whose body does not come to its end."""
+    """Send an action whose body does not end."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port.server.port)
     lines = ("PUT /api/log-level HTTP/1.1", "Host: localhost", f"Authorization: Bearer {TOKEN}", "Content-Length: 9")
     writer.write("\r\n".join([*lines, "", "{"]).encode())
@@ -264,7 +264,7 @@ async def half_sent(port: Port) -> tuple[asyncio.StreamReader, asyncio.StreamWri
     return reader, writer
 
 
-async def test_a_client_that_goes_within_its_body_is_nothing_to_report(
+async def test_a_client_that_disconnects_within_its_body_is_not_reported(
     port: Port, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(routes, "_BODY_TIMEOUT_S", 600.0)
@@ -277,7 +277,7 @@ async def test_a_client_that_goes_within_its_body_is_nothing_to_report(
     assert lines == []
 
 
-async def test_a_body_that_does_not_come_is_given_up(port: Port, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_port_gives_up_on_a_body_that_does_not_arrive(port: Port, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(routes, "_BODY_TIMEOUT_S", 0.05)
     reader, writer = await half_sent(port)
     assert b" 408 " in await reader.readline()
@@ -285,7 +285,7 @@ async def test_a_body_that_does_not_come_is_given_up(port: Port, monkeypatch: py
     assert port.source.levels == []
 
 
-async def test_metrics_and_actions_wait_for_nobody_who_reads(port: Port, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_metrics_and_actions_do_not_wait_for_readers(port: Port, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(routes, "_BODY_TIMEOUT_S", 600.0)
     port.source.hold = asyncio.Event()
     reading = asyncio.create_task(port.ask("/api/topics"))
@@ -300,7 +300,7 @@ async def test_metrics_and_actions_wait_for_nobody_who_reads(port: Port, monkeyp
     assert (await reading)[0] == 200
 
 
-async def test_without_a_token_nobody_acts() -> None:
+async def test_actions_need_a_token() -> None:
     async for port in listening(Admin(port=0)):
         status, answer, _ = await port.ask("/api/drain", "POST", headers={"Authorization": "Bearer None"})
         assert status == 403
@@ -315,7 +315,7 @@ async def test_a_token_file_that_can_not_be_used_ends_the_start(tmp_path: Path) 
     await server.close()
 
 
-async def test_in_a_storm_probes_are_answered_and_who_comes_too_late_is_sent_away(port: Port) -> None:
+async def test_under_overload_probes_are_answered_and_late_requests_are_rejected(port: Port) -> None:
     port.source.hold = asyncio.Event()
     # The session opens as many connections as there are requests.
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as port.session:

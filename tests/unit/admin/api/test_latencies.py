@@ -24,7 +24,7 @@ from proxy.telemetry.stats import (
 
 
 def spread(first_s: float, last_s: float, count: int = 1_000) -> list[float]:
-    """Return `count` latencies that lie evenly between two."""
+    """Return `count` latencies that are spread evenly between two."""
     return [first_s + (last_s - first_s) * (number + 0.5) / count for number in range(count)]
 
 
@@ -48,8 +48,8 @@ def point(*processes: Stats) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("interval_ms", [5, 50, 100, 250, 333, 1_000, 4_000])
-def test_produces_that_wait_for_the_interval_are_shown_as_they_were(interval_ms: int) -> None:
-    """A segment is uploaded and committed within a few percent of the interval that it is filled for."""
+def test_latencies_of_produces_that_wait_for_the_interval_are_exact(interval_ms: int) -> None:
+    """A segment is uploaded and committed within a few percent of its commit interval."""
     interval_s = interval_ms / 1000
     stats = timed(Stats(commit_interval_ms=interval_ms), spread(1.008 * interval_s, 1.08 * interval_s))
     shown = point(stats)
@@ -57,7 +57,7 @@ def test_produces_that_wait_for_the_interval_are_shown_as_they_were(interval_ms:
     assert shown["produce_p99_ms"] == pytest.approx(1.08 * interval_ms, rel=0.01)
 
 
-def test_fetches_that_wait_for_such_records_are_shown_as_they_were() -> None:
+def test_latencies_of_fetches_that_wait_for_such_records_are_exact() -> None:
     shown = point(timed(Stats(commit_interval_ms=250), spread(0.260, 0.275), FETCH))
     assert shown["fetch_p50_ms"] == pytest.approx(267.5, rel=0.02)
     assert shown["fetch_p99_ms"] == pytest.approx(275, rel=0.02)
@@ -108,7 +108,7 @@ def test_a_new_interval_begins_new_histograms_and_the_old_ones_stay_as_they_were
     assert buckets(stats, "250")["+Inf"] == 101
 
 
-def test_the_intervals_that_are_told_apart_are_few() -> None:
+def test_the_number_of_distinct_intervals_is_limited() -> None:
     """The label of a metric must not grow with each reload."""
     stats = Stats(commit_interval_ms=1)
     for interval_ms in range(1, 3 * MAX_COMMIT_INTERVALS):

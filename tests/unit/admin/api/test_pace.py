@@ -1,4 +1,4 @@
-"""Whoever asks the admin port all the time waits in line, and behind too many is sent away."""
+"""Requests to the admin port wait in line; requests beyond the limit are rejected."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from proxy.admin.api.pace import MAX_WAITING, Busy, Pace
 
 
-async def test_one_at_a_time_in_order() -> None:
+async def test_requests_run_one_at_a_time_and_in_order() -> None:
     pace, order, inside = Pace(), list[int](), 0
 
     async def ask(number: int) -> None:
@@ -25,7 +25,7 @@ async def test_one_at_a_time_in_order() -> None:
     assert order == list(range(20))
 
 
-async def test_beyond_the_limit_nobody_waits() -> None:
+async def test_requests_beyond_the_limit_are_rejected() -> None:
     pace, entered, leave = Pace(), asyncio.Event(), asyncio.Event()
 
     async def stay() -> None:
@@ -43,7 +43,7 @@ async def test_beyond_the_limit_nobody_waits() -> None:
     await asyncio.sleep(0)
     with pytest.raises(Busy):
         await come()
-    # Who gives up waiting makes room.
+    # A request that gives up its place makes room.
     waiting[0].cancel()
     await asyncio.gather(waiting[0], return_exceptions=True)
     late = asyncio.create_task(come())

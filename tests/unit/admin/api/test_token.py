@@ -1,4 +1,4 @@
-"""The file with the token: what is refused at the start, and what happens when it changes later."""
+"""The file with the token: rejections at the start, and later changes of the file."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_a_file_that_can_not_be_used_ends_the_start_with_one_line(
     assert "\n" not in str(caught.value)
 
 
-def test_a_file_that_is_not_there_ends_the_start_with_one_line(tmp_path: Path) -> None:
+def test_a_missing_file_ends_the_start_with_one_line(tmp_path: Path) -> None:
     with pytest.raises(StartError, match=r"can't be read: No such file or directory; write a token into it"):
         Token(tmp_path / "nothing")
     with pytest.raises(StartError, match=r"can't be read: Is a directory"):

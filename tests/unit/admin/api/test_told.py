@@ -1,4 +1,4 @@
-"""What a process tells of its connections, topics and fleet."""
+"""A process's answers about its connections, topics and fleet."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.unit.sessions import session
 
 
 class Client:
-    """As much of a connection as is told."""
+    """The fields of a connection that are reported."""
 
     opened_ms, requests = 5, 7
 
@@ -33,7 +33,7 @@ class Client:
 
 
 class OneRack:
-    """As much of `Racks` as is told."""
+    """The parts of `Racks` that are used."""
 
     def of(self, *_: Any) -> str:
         return "rack-a"
@@ -42,14 +42,14 @@ class OneRack:
         return "client ID"
 
 
-async def told(clients: list[Any], **asked: Any) -> dict[str, Any]:
+async def answer_for(clients: list[Any], **asked: Any) -> dict[str, Any]:
     question, racks = Question(Resource.CONNECTIONS, **asked), cast(Any, OneRack())
     return connections.document([Told(None, await connections.told(clients, racks, question))], question)
 
 
-async def test_those_that_cross_come_first_then_those_that_moved_most() -> None:
+async def test_connections_that_cross_come_first_then_those_that_moved_most() -> None:
     clients = [Client(1), Client(2, crossed=5), Client(3), Client(4, crossed=9)]
-    answer = await told(clients, limit=3)
+    answer = await answer_for(clients, limit=3)
     assert answer["total"] == 4
     assert [row["client"] for row in answer["connections"]] == ["10.0.0.1:4", "10.0.0.1:2", "10.0.0.1:3"]
     row = answer["connections"][0]
@@ -58,32 +58,32 @@ async def test_those_that_cross_come_first_then_those_that_moved_most() -> None:
     )
 
 
-async def test_many_are_looked_at_and_few_are_told() -> None:
+async def test_all_connections_are_counted_and_few_are_returned() -> None:
     clients = [Client(number, crossed=number % 7) for number in range(3_000)]
-    answer = await told(clients, limit=10)
+    answer = await answer_for(clients, limit=10)
     expected = sorted(clients, key=lambda one: (one.session.crossed_bytes, one.received_bytes), reverse=True)[:10]
     assert [row["client"] for row in answer["connections"]] == [one.address for one in expected]
     assert answer["total"] == 3_000
 
 
-async def test_names_of_clients_are_looked_through_and_shown_harmlessly() -> None:
+async def test_names_of_clients_are_searched_and_escaped() -> None:
     clients = [Client(1, client_id="ORDERS-\x00\u202e" + "x" * 40_000), Client(2, client_id=None)]
-    answer = await told(clients, contains="orders-")
+    answer = await answer_for(clients, contains="orders-")
     assert answer["total"] == 1
     client_id = answer["connections"][0]["client_id"]
     assert client_id.startswith("ORDERS-\\x00\\u202exx")
     assert len(client_id) < 300
-    assert (await told(clients, contains="LIBRDKAFKA"))["total"] == 2
+    assert (await answer_for(clients, contains="LIBRDKAFKA"))["total"] == 2
 
 
-def test_what_is_shown_can_be_printed() -> None:
+def test_shown_text_is_printable() -> None:
     assert shown(None) is None
     assert shown("rack-a für €") == "rack-a für €"
     assert shown("a\nb\r\x1b[0m\x7f\udcff") == "a\\nb\\r\\x1b[0m\\x7f\\udcff"
     assert shown("abcdef", 4) == "abc…"
 
 
-async def test_topics_are_those_of_the_registry_and_those_that_were_counted() -> None:
+async def test_topics_come_from_the_registry_and_from_the_counters() -> None:
     stats = Stats()
     stats.count_records("diskless", "produce", "rack-a", "rack-a", "events", 10)
     stats.count_records("classic", "fetch", "rack-b", "rack-c", "orders", 100)
@@ -108,7 +108,7 @@ async def test_topics_are_those_of_the_registry_and_those_that_were_counted() ->
 
 
 @pytest.mark.parametrize("reachable", [True, False])
-async def test_the_fleet_is_told_while_the_coordinator_is_away_too(reachable: bool) -> None:
+async def test_the_fleet_is_returned_while_the_coordinator_is_away(reachable: bool) -> None:
     own, old = (ProxyRecord(f"rack-a/p:1#{name}", "rack-a", (), 3) for name in ("own", "old"))
 
     async def look() -> tuple[SeenProxy, ...]:
@@ -134,7 +134,7 @@ def test_a_proxy_of_one_process_is_named_as_in_its_logs(processes: list[str], na
     assert [row["proxy"] for row in answer["proxies"]] == names
 
 
-def test_the_last_segments_are_remembered() -> None:
+def test_the_last_segments_are_kept() -> None:
     recent = RecentSegments()
     for number in range(SEGMENTS_REMEMBERED + 5):
         recent.uploaded(BuiltSegment(number.to_bytes(16, "big"), bytearray(number), ()), 0.25)

@@ -1,4 +1,4 @@
-"""A WAL buffer whose storage and coordinator do as a test plans, and a producer that keeps what it is told."""
+"""A WAL buffer whose storage and coordinator follow a test's plan, and a producer that records its outcomes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LARGE = 1 << 20
 
 
 class Storage:
-    """ObjectStorage in memory: each upload does what the next of `plans` says, (turns of the loop, success)."""
+    """ObjectStorage in memory: each upload follows the next of `plans`, (turns of the loop, success)."""
 
     def __init__(self, plans: Any = ()) -> None:
         self.objects: dict[str, bytes] = {}
@@ -54,7 +54,7 @@ class Storage:
 
 
 class Coordinator(ModelCoordinator):
-    """Each commit does what the next of `plans` says: (turns, whether it takes effect, whether it answers)."""
+    """Each commit follows the next of `plans`: (turns, whether it takes effect, whether it answers)."""
 
     def __init__(self, plans: Any = ()) -> None:
         super().__init__()
@@ -72,13 +72,13 @@ class Coordinator(ModelCoordinator):
 
 
 class Producer:
-    """Appends batches and keeps what became of each."""
+    """Appends batches and keeps the outcome of each."""
 
     def __init__(self, wal: WalBuffer) -> None:
         self.wal = wal
         self.outcomes: list[tuple[int, int, Outcome]] = []
-        """(partition, number, outcome) in the order in which they were told."""
-        self.told = asyncio.Event()
+        """(partition, number, outcome) in the order in which they arrived."""
+        self.notified = asyncio.Event()
         self.appended: defaultdict[int, int] = defaultdict(int)
 
     def append(self, partition: int = 0, *, idempotent: bool = False) -> None:
@@ -92,7 +92,7 @@ class Producer:
 
     def _report(self, partition: int, number: int, outcome: Outcome) -> None:
         self.outcomes.append((partition, number, outcome))
-        self.told.set()
+        self.notified.set()
 
     def codes(self, partition: int = 0) -> dict[int, int]:
         return {number: outcome.error_code for where, number, outcome in self.outcomes if where == partition}

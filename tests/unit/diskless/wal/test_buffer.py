@@ -1,4 +1,4 @@
-"""The WAL buffer under delays and failures: every batch is settled once, in order, and truly."""
+"""The WAL buffer under delays and failures: every batch is settled once, in order, with its true outcome."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def test_batches_wait_until_the_buffer_is_full():
 
 
 async def test_no_run_is_longer_than_what_one_call_commits():
-    """The store serves nobody else meanwhile."""
+    """The store serves no other request meanwhile."""
     coordinator = Coordinator()
     runs: list[int] = []
     commit = coordinator.commit
@@ -62,19 +62,19 @@ async def test_no_run_is_longer_than_what_one_call_commits():
     producer.append(1)
     await wal.drain()
     assert sorted(runs) == [1, MAX_BATCHES_PER_RUN - 1, MAX_BATCHES_PER_RUN, MAX_BATCHES_PER_RUN]
-    told = [outcome.base_offset for partition, _, outcome in producer.outcomes if partition == 0]
-    assert told == list(range(3 * MAX_BATCHES_PER_RUN - 1))
+    offsets = [outcome.base_offset for partition, _, outcome in producer.outcomes if partition == 0]
+    assert offsets == list(range(3 * MAX_BATCHES_PER_RUN - 1))
 
 
 async def test_batches_wait_no_longer_than_the_interval():
     wal = await make(interval_s=0.001)
     producer = Producer(wal)
     producer.append()
-    await asyncio.wait_for(producer.told.wait(), 10)
+    await asyncio.wait_for(producer.notified.wait(), 10)
     assert producer.codes() == {0: NONE}
 
 
-async def test_what_a_commit_answers_is_heard_before_anyone_is_told():
+async def test_coordinates_of_a_commit_are_known_before_any_producer_gets_its_answer():
     heard = []
     wal = await make(
         heard=lambda answers: heard.extend((run.high_watermark, len(producer.outcomes)) for run in answers)
@@ -177,8 +177,8 @@ async def test_a_log_that_is_gone_fails_alone():
     assert (producer.codes(0), producer.codes(3)) == ({0: NONE}, {0: UNKNOWN_TOPIC_OR_PARTITION})
 
 
-async def test_what_is_told_of_a_failure_may_append_again():
-    """A connection that was paused goes on reading when it is answered: new batches come in the midst of it."""
+async def test_a_producer_that_gets_a_failure_may_append_again():
+    """A paused connection continues to read when it gets an answer: new batches arrive during the settling."""
     wal = await make(Storage([(0, False)]), max_bytes=ONE_BATCH)
     producer = Producer(wal)
 
@@ -192,13 +192,13 @@ async def test_what_is_told_of_a_failure_may_append_again():
     producer.append(2)
     await wal.drain()
     gc.collect()  # a task that broke is reported now, not in the midst of another test
-    told = [(number, outcome.error_code) for partition, number, outcome in producer.outcomes if partition == 0]
-    assert told == [(-1, KAFKA_STORAGE_ERROR)] * 3 + [(0, KAFKA_STORAGE_ERROR)]
+    codes = [(number, outcome.error_code) for partition, number, outcome in producer.outcomes if partition == 0]
+    assert codes == [(-1, KAFKA_STORAGE_ERROR)] * 3 + [(0, KAFKA_STORAGE_ERROR)]
     assert (producer.codes(1), producer.codes(2)) == ({0: NONE, 1: NONE, 2: NONE}, {0: NONE})
     assert wal.segments_underway == 0
 
 
-async def test_one_whose_answer_can_not_be_given_harms_no_other():
+async def test_an_answer_that_cannot_be_sent_harms_no_other_producer():
     wal = await make()
     producer = Producer(wal)
 
@@ -214,7 +214,7 @@ async def test_one_whose_answer_can_not_be_given_harms_no_other():
     assert (producer.codes(0), producer.codes(1)) == ({0: NONE, 1: NONE}, {0: NONE})
 
 
-async def test_closing_tells_everyone():
+async def test_closing_settles_every_batch():
     storage = Storage()
     storage.gated = True
     wal = await make(storage)
@@ -230,7 +230,7 @@ async def test_closing_tells_everyone():
 
 
 _STEP = st.tuples(st.integers(0, 3), st.booleans(), st.integers(0, 3))
-"""A batch for a partition; whether the buffer is flushed behind it; turns of the loop that pass."""
+"""A batch for a partition, whether the buffer is flushed after it, and the turns of the loop that pass."""
 _UPLOAD = st.tuples(st.integers(0, 6), st.sampled_from([True, True, True, False]))
 _COMMIT = st.tuples(st.integers(0, 6), st.booleans(), st.sampled_from([True, True, True, False]))
 
@@ -255,7 +255,7 @@ async def test_whatever_fails_order_and_outcomes_are_true(steps, uploads, commit
     assert wal.segments_underway == 0
     for partition, count in producer.appended.items():
         mine = [(number, outcome) for where, number, outcome in producer.outcomes if where == partition]
-        assert sorted(number for number, _ in mine) == list(range(count)), "each is told once"
+        assert sorted(number for number, _ in mine) == list(range(count)), "each is settled once"
         accepted = [(number, outcome.base_offset) for number, outcome in mine if outcome.error_code == NONE]
         assert accepted == sorted(accepted), "batches of a partition keep their order"
         assert len({offset for _, offset in accepted}) == len(accepted)
@@ -304,13 +304,13 @@ async def test_a_batch_that_comes_before_those_it_follows_is_held_and_delays_no_
 async def test_a_run_under_log_append_time_says_so():
     coordinator = Coordinator()
     wal = await make(coordinator=coordinator)
-    told: list[Outcome] = []
-    wal.append(TOPIC, 0, BATCH, HEADER, told.append)
-    wal.append(TOPIC, 1, BATCH, HEADER, told.append, log_append_time=True)
+    outcomes: list[Outcome] = []
+    wal.append(TOPIC, 0, BATCH, HEADER, outcomes.append)
+    wal.append(TOPIC, 1, BATCH, HEADER, outcomes.append, log_append_time=True)
     await wal.drain()
     plain, stamped = (coordinator.logs[TOPIC, partition].rows[0] for partition in range(2))
     assert (plain.log_append_time, stamped.log_append_time) == (False, True)
-    assert [outcome.append_time_ms for outcome in told] == [-1, stamped.append_time_ms]
+    assert [outcome.append_time_ms for outcome in outcomes] == [-1, stamped.append_time_ms]
 
 
 @pytest.mark.parametrize(("late_ms", "error_code"), [(0, NONE), (1, KAFKA_STORAGE_ERROR)])
@@ -365,7 +365,8 @@ async def test_a_segment_gets_no_rows_when_its_first_ones_may_have_been_freed_an
 
 
 async def test_a_run_that_a_full_index_refuses_fails_with_what_its_producer_sent_after_it() -> None:
-    """Committed, the later batches would leave a hole in the producer's sequence. Other partitions go on."""
+    """If they were committed, the later batches would leave a hole in the producer's sequence. Other partitions
+    continue."""
 
     class Full(Coordinator):
         full = frozenset({0})
@@ -395,7 +396,8 @@ async def test_a_run_that_a_full_index_refuses_fails_with_what_its_producer_sent
 
 
 async def test_nobody_knows_where_a_refusal_follows_a_commit_that_was_not_answered() -> None:
-    """The first try may have taken effect: told that it surely did not, someone may produce the same again."""
+    """The first try may have taken effect: if the producer got an error that denies this, it might send the same
+    again."""
 
     class FencedMeanwhile(Coordinator):
         async def commit(self, segment, runs, *, not_after_ms=0):
@@ -414,7 +416,7 @@ async def test_nobody_knows_where_a_refusal_follows_a_commit_that_was_not_answer
     assert wal._stats.refused_unseen_batches == 2
 
 
-async def test_answers_that_make_no_sense_leave_nobody_untold() -> None:
+async def test_senseless_answers_still_settle_every_batch() -> None:
     class Short(Coordinator):
         async def commit(self, segment, runs, *, not_after_ms=0):
             answers = await super().commit(segment, runs)
@@ -430,8 +432,8 @@ async def test_answers_that_make_no_sense_leave_nobody_untold() -> None:
     assert producer.codes(2) == {0: REQUEST_TIMED_OUT}
 
 
-async def test_only_what_failed_is_tried_again_and_the_rest_is_told_at_once() -> None:
-    """The run that failed was committed all the same, and is refused unseen at the second try: nobody knows."""
+async def test_only_failed_runs_are_retried_and_the_others_are_settled_at_once() -> None:
+    """The failed run was committed, but the second try is rejected without a check, so its outcome is unknown."""
     asked: list[list[int]] = []
 
     class OneFails(Coordinator):
@@ -440,7 +442,7 @@ async def test_only_what_failed_is_tried_again_and_the_rest_is_told_at_once() ->
             answers = await super().commit(segment, runs)
             failed = {(1, 1): REQUEST_TIMED_OUT, (2, 1): KAFKA_STORAGE_ERROR, (1, 2): KAFKA_STORAGE_ERROR}
             if len(asked) == 2:
-                told.update({partition: producer.codes(partition) for partition in range(3)})
+                settled.update({partition: producer.codes(partition) for partition in range(3)})
             return [
                 one._replace(error_code=failed[len(asked), one.partition], batches=())
                 if (len(asked), one.partition) in failed
@@ -448,14 +450,14 @@ async def test_only_what_failed_is_tried_again_and_the_rest_is_told_at_once() ->
                 for one in answers
             ]
 
-    told: dict[int, dict[int, int]] = {}
+    settled: dict[int, dict[int, int]] = {}
     wal = await make(coordinator=OneFails(), commit_timeout_s=60.0)
     producer = Producer(wal)
     for partition in range(3):
         producer.append(partition)
     await wal.drain()
     assert asked == [[0, 1, 2], [1]]
-    assert told == {0: {0: NONE}, 1: {}, 2: {0: KAFKA_STORAGE_ERROR}}
+    assert settled == {0: {0: NONE}, 1: {}, 2: {0: KAFKA_STORAGE_ERROR}}
     assert producer.codes(1) == {0: REQUEST_TIMED_OUT}
     assert wal.segments_underway == 0
 
@@ -481,8 +483,8 @@ async def test_a_shard_that_fails_delays_no_later_segment_of_other_partitions() 
     wal.flush()
     async with asyncio.timeout(20):
         while len(producer.codes(1)) < 2:
-            producer.told.clear()
-            await producer.told.wait()
+            producer.notified.clear()
+            await producer.notified.wait()
     assert producer.codes(0) == {}
     coordinator.fails = False
     await wal.drain()

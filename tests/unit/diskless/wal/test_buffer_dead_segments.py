@@ -1,4 +1,4 @@
-"""Batches that were refused before their segment's turn came cost no upload, no memory and no time."""
+"""Batches that were rejected before their segment's turn cost no upload, no memory and no time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ async def test_segments_that_nobody_waits_for_are_neither_kept_nor_uploaded_befo
         wal.flush()
     await turns()
     storage.gates[0].set()
-    await producer.told.wait()
+    await producer.notified.wait()
     assert producer.codes() == dict.fromkeys(range(11), KAFKA_STORAGE_ERROR)
     assert wal.segments_underway > 1
     assert sum(segment.builder.bytes_buffered for segment in wal._underway.values()) == 0

@@ -1,4 +1,4 @@
-"""A producer's batch that failed comes before what its producer sent after it, however the log began."""
+"""A producer's failed batch comes before the batches that the producer sent after it, however the log began."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def test_batches_of_other_producers_and_partitions_pass() -> None:
     assert [code for _, _, code in ((0, 0, one.error_code) for *_, one in producer.outcomes)] == [56, NONE, NONE]
 
 
-async def test_a_later_batch_that_failed_with_the_first_is_no_reason_to_pass() -> None:
+async def test_a_later_batch_that_failed_with_the_first_does_not_let_batches_pass() -> None:
     """Both segments failed at once; the retry of the second one comes first."""
     producer, storage = await after_other_records(Storage())
     storage.plans = [(5, False)]
@@ -73,7 +73,7 @@ async def test_a_failure_counts_for_a_while_and_for_its_epoch_only(monkeypatch: 
     failures = FailedBatches()
     failures.note(TOPIC, 0, 7, 0, 10)
     assert failures.comes_too_early(TOPIC, 0, 7, 0, 11)
-    assert not failures.comes_too_early(TOPIC, 0, 7, 1, 11), "a new epoch begins anew"
+    assert not failures.comes_too_early(TOPIC, 0, 7, 1, 11), "a new epoch starts over"
     assert not failures.comes_too_early(TOPIC, 0, 7, 0, 9), "it came before"
     monkeypatch.setattr(module, "KEPT_S", -1.0)
     assert not failures.comes_too_early(TOPIC, 0, 7, 0, 11)

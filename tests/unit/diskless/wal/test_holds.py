@@ -1,4 +1,4 @@
-"""Batches that come before those they follow: held, accepted in order, and refused when nothing comes."""
+"""Batches that arrive early are held, accepted in order, and rejected if the missing batches do not arrive."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ class Coordinator(ModelCoordinator):
 
 
 class Proxy:
-    """Commits runs as the WAL buffer does, and gives what is early to its holds."""
+    """Commits runs as the WAL buffer does, and passes early batches to its holds."""
 
     def __init__(self, coordinator: Coordinator, hold_s: float = LONG_S, max_batches: int = 100) -> None:
         self.coordinator = coordinator
         self.holds = Holds(coordinator, hold_s=hold_s, max_batches=max_batches)
-        self.told: dict[int, Outcome] = {}
+        self.settled: dict[int, Outcome] = {}
 
     async def commit(self, *sequences: int, producer_id: int = PRODUCER, epoch: int = 0) -> None:
         await self.commit_run(*(ProposedBatch(100, 1, 5, producer_id, epoch, sequence) for sequence in sequences))
@@ -64,18 +64,18 @@ class Proxy:
     async def commit_run(self, *batches: ProposedBatch) -> None:
         run, segment = PartitionRun(TOPIC, 0, 1, batches), os.urandom(16)
         (answer,) = await self.coordinator.commit(segment, [run])
-        waiting = [partial(self.tell, batch.base_sequence) for batch in batches]
+        waiting = [partial(self.settle, batch.base_sequence) for batch in batches]
         held = self.holds.take(segment, run, answer, waiting)
         for place, batch in enumerate(answer.batches):
             if place not in held:
                 waiting[place](Outcome(batch.error_code, batch.base_offset, duplicate=batch.duplicate))
 
-    def tell(self, sequence: int, outcome: Outcome) -> None:
-        assert sequence not in self.told, "each is told once"
-        self.told[sequence] = outcome
+    def settle(self, sequence: int, outcome: Outcome) -> None:
+        assert sequence not in self.settled, "each is settled once"
+        self.settled[sequence] = outcome
 
     def codes(self) -> dict[int, int]:
-        return {sequence: outcome.error_code for sequence, outcome in sorted(self.told.items())}
+        return {sequence: outcome.error_code for sequence, outcome in sorted(self.settled.items())}
 
 
 async def make(hold_s: float = LONG_S, max_batches: int = 100) -> Proxy:
@@ -84,15 +84,15 @@ async def make(hold_s: float = LONG_S, max_batches: int = 100) -> Proxy:
     return Proxy(coordinator, hold_s, max_batches)
 
 
-async def test_what_is_early_waits_for_what_comes_before() -> None:
+async def test_an_early_batch_waits_for_the_batches_before_it() -> None:
     proxy = await make()
     await proxy.commit(1, 2)
-    assert (proxy.told, proxy.holds.held_batches) == ({}, 2)
+    assert (proxy.settled, proxy.holds.held_batches) == ({}, 2)
     other = Proxy(proxy.coordinator)
     await other.commit(0)
     await proxy.holds.drain()
     assert proxy.codes() == {1: NONE, 2: NONE}
-    assert [proxy.told[sequence].base_offset for sequence in (1, 2)] == [1, 2]
+    assert [proxy.settled[sequence].base_offset for sequence in (1, 2)] == [1, 2]
     assert proxy.holds.held_batches == 0
 
 
@@ -105,30 +105,30 @@ async def test_when_nothing_comes_the_answer_is_that_it_is_out_of_order() -> Non
     assert proxy.coordinator.logs[TOPIC, 0].end == 0
 
 
-async def test_the_longer_it_takes_the_more_seldom_the_store_is_asked() -> None:
+async def test_the_longer_it_takes_the_less_often_the_store_is_asked() -> None:
     proxy = await make(hold_s=1.0)
     await proxy.commit(3)
     await proxy.holds.drain()
     assert proxy.coordinator.commits <= 9, "after 5 ms, and each time after twice as long"
 
 
-async def test_what_can_not_come_true_is_not_held() -> None:
+async def test_an_impossible_batch_is_not_held() -> None:
     proxy = await make()
     await proxy.commit(0, producer_id=8)  # the log is to hold records
-    proxy.told.clear()
+    proxy.settled.clear()
     await proxy.commit(*range(1, 8))
     await proxy.commit(0)
     assert proxy.codes() == {0: _OUT_OF_ORDER} | dict.fromkeys(range(1, 8), NONE)
     assert proxy.holds.held_batches == 0
 
 
-async def test_no_time_to_hold_is_no_hold() -> None:
+async def test_without_time_to_hold_nothing_is_held() -> None:
     proxy = await make(hold_s=0.0)
     await proxy.commit(1)
     assert (proxy.codes(), proxy.coordinator.commits) == ({1: _OUT_OF_ORDER}, 1)
 
 
-async def test_behind_a_batch_that_was_refused_here_nothing_is_held() -> None:
+async def test_nothing_is_held_after_a_batch_that_was_rejected_here() -> None:
     proxy = await make()
     proxy.holds.refused(TOPIC, 0, PRODUCER)
     await proxy.commit(1)
@@ -158,7 +158,7 @@ async def test_a_store_that_never_answers_leaves_it_open_what_became_of_it() -> 
 
 
 @pytest.mark.parametrize("error_code", [KAFKA_STORAGE_ERROR, THROTTLING_QUOTA_EXCEEDED])
-async def test_a_run_that_is_refused_meanwhile_is_surely_not_stored(error_code: int) -> None:
+async def test_a_run_that_is_rejected_meanwhile_is_certainly_not_stored(error_code: int) -> None:
     proxy = await make()
     await proxy.commit(1)
     proxy.coordinator.refusal = error_code
@@ -185,7 +185,7 @@ async def test_no_more_are_held_than_may_be() -> None:
     await proxy.holds.close()
 
 
-async def test_of_a_run_that_is_more_than_may_be_held_nothing_is_stored_later() -> None:
+async def test_nothing_of_a_run_above_the_hold_limit_is_stored_later() -> None:
     proxy = await make(hold_s=0.05, max_batches=2)
     await proxy.commit(1, 2, 3)
     await Proxy(proxy.coordinator).commit(0)
@@ -194,8 +194,8 @@ async def test_of_a_run_that_is_more_than_may_be_held_nothing_is_stored_later() 
     assert proxy.coordinator.logs[TOPIC, 0].end == 1
 
 
-async def test_a_batch_whose_producer_was_told_is_not_stored_by_a_neighbours_hold() -> None:
-    """Java before 2.5 numbers anew what came behind a batch that was refused, within the same epoch."""
+async def test_a_batch_whose_producer_got_an_answer_is_not_stored_by_another_hold() -> None:
+    """Java before 2.5 renumbers the batches after a rejected one, within the same epoch."""
     proxy = await make(hold_s=0.05)
     proxy.holds.refused(TOPIC, 0, PRODUCER)
     await proxy.commit_run(ProposedBatch(100, 1, 5, PRODUCER, 0, 1), ProposedBatch(100, 1, 5, PRODUCER + 1, 0, 3))
@@ -205,10 +205,10 @@ async def test_a_batch_whose_producer_was_told_is_not_stored_by_a_neighbours_hol
     assert proxy.codes() == {1: _OUT_OF_ORDER, 3: _OUT_OF_ORDER}
     assert proxy.coordinator.logs[TOPIC, 0].end == 1
     await again.commit(1)
-    assert again.told[1] == Outcome(NONE, base_offset=1)
+    assert again.settled[1] == Outcome(NONE, base_offset=1)
 
 
-async def test_a_topic_that_is_deleted_meanwhile_is_told() -> None:
+async def test_a_topic_that_is_deleted_meanwhile_gets_its_error() -> None:
     proxy = await make()
     await proxy.commit(1)
     await proxy.coordinator.delete_logs(TOPIC, [0])
@@ -217,7 +217,7 @@ async def test_a_topic_that_is_deleted_meanwhile_is_told() -> None:
 
 
 @pytest.mark.parametrize("begun", [False, True])
-async def test_closing_tells_everyone(begun: bool) -> None:
+async def test_closing_settles_every_batch(begun: bool) -> None:
     proxy = await make()
     await proxy.commit(1)
     await proxy.commit(2)
@@ -229,14 +229,14 @@ async def test_closing_tells_everyone(begun: bool) -> None:
 
 @settings(deadline=None)
 @given(order=st.sampled_from(list(permutations(range(5)))), where=st.lists(st.integers(0, 2), min_size=5, max_size=5))
-async def test_in_whatever_order_they_come_to_whichever_proxies_all_are_there_in_theirs(order, where) -> None:
+async def test_batches_in_any_order_at_any_proxies_are_stored_in_the_producers_order(order, where) -> None:
     first = await make()
     proxies = [first, Proxy(first.coordinator), Proxy(first.coordinator)]
     for sequence in order:
         await proxies[where[sequence]].commit(sequence)
     for proxy in proxies:
         await proxy.holds.drain()
-    told = {sequence: outcome for proxy in proxies for sequence, outcome in proxy.told.items()}
-    assert {sequence: (one.error_code, one.base_offset) for sequence, one in told.items()} == {
+    settled = {sequence: outcome for proxy in proxies for sequence, outcome in proxy.settled.items()}
+    assert {sequence: (one.error_code, one.base_offset) for sequence, one in settled.items()} == {
         sequence: (NONE, sequence) for sequence in range(5)
     }

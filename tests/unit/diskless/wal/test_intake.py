@@ -1,4 +1,4 @@
-"""The way into the WAL buffer: order per partition whatever takes long, and refusals that stay with their batch."""
+"""The way into the WAL buffer: order per partition despite slow batches, and errors that stay with their batch."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ TO_ZSTD = rules_of({"compression.type": "zstd"})
 
 
 class Buffer:
-    """Takes batches where the WAL buffer is."""
+    """Accepts batches in place of the WAL buffer."""
 
     def __init__(self) -> None:
         self.kept: list[Any] | None = None
-        """Where outcomes are not told at once: whom to tell."""
+        """Callbacks of batches whose outcomes are withheld; None to settle at once."""
         self.came = asyncio.Event()
         self.appended: list[tuple[int, int, int, bool]] = []
         """(partition, value's number, codec, whether under LogAppendTime)."""
@@ -96,7 +96,7 @@ async def producer():
     await producer.intake.close()
 
 
-async def test_what_needs_no_work_goes_straight_on(producer: Producer) -> None:
+async def test_a_batch_without_work_passes_at_once(producer: Producer) -> None:
     producer.append(0, PLAIN)
     producer.append(1, TO_ZSTD, codec=ZSTD)
     producer.append(2, rules_of({"message.timestamp.type": "LogAppendTime"}))
@@ -140,7 +140,7 @@ async def test_order_stays_though_one_takes_long(producer: Producer, monkeypatch
     assert producer.buffer.appended[-1] == (0, 5, NONE, False)
 
 
-async def test_a_batch_that_is_refused_fails_alone(producer: Producer) -> None:
+async def test_a_rejected_batch_fails_alone(producer: Producer) -> None:
     tight = TO_ZSTD._replace(codec=NONE, max_message_bytes=1_000)
     producer.append(0, tight, codec=GZIP, size=5_000)
     producer.append(1, tight, codec=GZIP, size=500)
@@ -151,7 +151,7 @@ async def test_a_batch_that_is_refused_fails_alone(producer: Producer) -> None:
     assert producer.buffer.refusals == [(TOPIC, 0, 7)]
 
 
-async def test_closing_tells_everyone(monkeypatch) -> None:
+async def test_closing_settles_every_batch(monkeypatch) -> None:
     producer = Producer()
     gate = Event()
 
@@ -194,7 +194,7 @@ async def test_an_unexpected_error_is_one_batchs_own(producer: Producer, monkeyp
     assert producer.buffer.failures.comes_too_early(TOPIC, 0, 7, 0, 1), "the buffer rejects it until the first arrives"
 
 
-async def test_what_a_batch_has_become_is_charged_until_it_is_settled(producer: Producer) -> None:
+async def test_a_recompressed_batch_is_charged_until_it_is_settled(producer: Producer) -> None:
     producer.buffer.kept = []
     producer.append(0, rules_of({"compression.type": "uncompressed"}), codec=ZSTD, size=100_000)
     await producer.intake.drain()
@@ -208,13 +208,13 @@ async def test_above_the_memory_budget_batches_are_made_one_after_another(produc
     producer.memory.take(LARGE)
     for number in range(3):
         producer.append(number, TO_ZSTD, codec=GZIP, partition=number)
-    for told in range(3):
+    for number in range(3):
         async with asyncio.timeout(10):
             await producer.buffer.came.wait()
         producer.buffer.came.clear()
         await asyncio.sleep(0.01)
-        assert len(producer.buffer.kept) == told + 1
-        producer.buffer.kept[told](Outcome(NO_ERROR))
+        assert len(producer.buffer.kept) == number + 1
+        producer.buffer.kept[number](Outcome(NO_ERROR))
     assert producer.memory.used_bytes == LARGE
 
 

@@ -1,4 +1,4 @@
-"""A segment holds exactly what was added, grouped by partition, and reads back."""
+"""A segment contains exactly the added batches, grouped by partition, and reads back."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_the_same_batches_under_a_second_name():
     assert len(first.segment) == 16
 
 
-def test_what_is_taken_out_leaves_nothing_behind():
+def test_removed_batches_leave_nothing_behind():
     batch = make_batch()
     header = check_batch(memoryview(batch), max_message_bytes=1 << 20)
     builder = SegmentBuilder()
@@ -100,7 +100,7 @@ def test_key_is_the_uuid_in_hex_under_a_folder():
     assert segment_key(bytes(range(16))) == "00/000102030405060708090a0b0c0d0e0f"
 
 
-def test_what_is_no_segment_is_refused():
+def test_an_invalid_segment_is_rejected():
     with pytest.raises(SegmentError, match="empty"):
         list(read_segment(b""))
     with pytest.raises(SegmentError, match="version 2 is not known"):
