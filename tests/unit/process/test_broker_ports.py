@@ -1,4 +1,4 @@
-"""Brokers that join while the proxy runs: each gets a port, or somebody is told why it has none."""
+"""Brokers that join while the proxy runs: each gets a port, or the log says why it has none."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OUTSIDE = 2
 
 
 class Listening:
-    """A server that opens ports, unless they are taken."""
+    """A server that opens ports, unless they are in use."""
 
     def __init__(self, settings: Settings) -> None:
         self.opened: list[tuple[str, int]] = []
@@ -72,7 +72,7 @@ def test_brokers_that_joined_before_the_proxy_serves_get_theirs_when_it_does() -
     assert server.opened == [("default", OUTSIDE)]
 
 
-def test_a_port_that_cant_be_bound_is_told_of_and_tried_again() -> None:
+def test_a_port_that_cannot_be_bound_is_reported_and_retried() -> None:
     settings = settings_of()
     server = Listening(settings)
     server.taken = {OUTSIDE: "can't listen on 127.0.0.1:1: Address already in use; end the process"}
@@ -96,7 +96,7 @@ def test_a_port_that_cant_be_bound_is_told_of_and_tried_again() -> None:
     assert ports.remark.startswith(f"brokers: broker {OUTSIDE} joined outside of listeners.broker_node_ids; open ")
 
 
-def test_a_broker_that_has_left_is_no_ones_business() -> None:
+def test_a_broker_that_has_left_is_ignored() -> None:
     server = Listening(settings_of())
     server.taken = {OUTSIDE: "no"}
     ports = server.begin()
@@ -139,7 +139,7 @@ def test_a_node_id_that_no_port_can_be_for_is_named_with_its_remedy() -> None:
 
 @pytest.fixture
 def taken() -> Iterator[tuple[Settings, int]]:
-    """Settings, and the ID of a broker that they leave out, whose port somebody listens to."""
+    """Return settings, and the ID of a broker that they leave out, while somebody listens on its port."""
     with ExitStack() as opened:
         other = opened.enter_context(socket.create_server(("127.0.0.1", 0)))
         settings = settings_of()
@@ -181,10 +181,10 @@ def test_check_says_what_becomes_of_brokers_that_are_left_out(taken: tuple[Setti
     assert (dark.level, dark.remedy) == (Level.ERROR, "end the process that holds the port, or choose another one")
     assert dark.text.endswith(f"Address already in use, so clients do not get the address of broker {node_id}")
     here = settings.listeners
-    told = ListenersRecord(
+    record = ListenersRecord(
         "default", "rack-a", here.client_host, here.bootstrap_port, here.broker_port_start, str(node_id)
     )
-    running = ProxyRecord(f"{settings.identity}#1", "rack-a", (told,), 1)
+    running = ProxyRecord(f"{settings.identity}#1", "rack-a", (record,), 1)
     (unlisted,) = check_joined(settings, {listed, node_id}, [running])
     assert (unlisted.level, unlisted.where) == (Level.WARNING, "listeners.broker_node_ids")
     assert f"which leaves out broker {node_id}: " in unlisted.text

@@ -1,4 +1,4 @@
-"""Sockets that ask whether the other side is still there."""
+"""Sockets with TCP keep-alive, which checks whether the other side still exists."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from proxy.config import Limits
 from proxy.process.keep_alive import keep_alive
 
 
-def test_what_a_listener_accepts_keeps_alive_as_it_does():
+def test_accepted_sockets_inherit_the_keep_alive_of_their_listener():
     limits = Limits(tcp_keepalive_idle_s=33, tcp_keepalive_interval_s=7, tcp_keepalive_probes=4)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         keep_alive(listener, limits)

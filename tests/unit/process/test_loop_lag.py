@@ -1,4 +1,4 @@
-"""The lag of the event loop is what it was kept busy for."""
+"""The lag of the event loop is the time for which it was kept busy."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from proxy.process.loop_lag import measure_loop_lag
 from proxy.telemetry.stats import LOOP_LAG_BOUNDS_S, Histogram
 
 
-class Told(Histogram):
+class RecordingHistogram(Histogram):
     """Says when something was observed."""
 
     def __init__(self) -> None:
@@ -22,7 +22,7 @@ class Told(Histogram):
 
 
 async def test_a_loop_that_is_kept_busy_is_late() -> None:
-    lag = Told()
+    lag = RecordingHistogram()
     task = asyncio.create_task(measure_loop_lag(lag, 0.001))
     await lag.observed.wait()
     await asyncio.sleep(0)  # now it sleeps again

@@ -1,4 +1,4 @@
-"""The memory budget: bounded, in line, and nobody who waits is forgotten."""
+"""The memory budget: bounded, in order, and every waiter is served."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from proxy.process.memory import MemoryBudget
 
 
 def _not_wanted() -> bool:
-    """For who does not want the bytes any more."""
+    """Ignore the bytes: the caller does not need them any more."""
     return False
 
 
 class Waiter:
-    """Asks for bytes, and takes them when they are granted later."""
+    """Requests bytes, and accepts them when they are granted later."""
 
     def __init__(self, budget: MemoryBudget, size: int) -> None:
         self.has_it = budget.try_take(size, self._granted)
@@ -34,7 +34,7 @@ def test_bytes_are_taken_and_given_back():
     assert budget.used_bytes == 6
 
 
-def test_what_is_larger_than_the_whole_budget_is_let_in_alone():
+def test_a_request_larger_than_the_whole_budget_is_admitted_alone():
     budget = MemoryBudget(10)
     assert budget.try_take(100, _not_wanted)
     assert not budget.try_take(1, _not_wanted)
@@ -43,7 +43,7 @@ def test_what_is_larger_than_the_whole_budget_is_let_in_alone():
     assert not budget.try_take(100, _not_wanted)
 
 
-def test_who_waits_is_granted_in_line():
+def test_waiters_are_served_in_order():
     budget = MemoryBudget(10)
     budget.try_take(10, _not_wanted)
     waiters = [Waiter(budget, 5) for _ in range(3)]
@@ -60,7 +60,7 @@ def test_a_waiter_that_is_gone_does_not_keep_others_waiting():
     assert alive.has_it
 
 
-def test_who_gives_up_waiting_lets_those_behind_it_pass():
+def test_a_waiter_that_gives_up_lets_later_ones_pass():
     budget = MemoryBudget(10)
     budget.try_take(6, _not_wanted)
     large = Waiter(budget, 8)
@@ -78,7 +78,7 @@ def test_a_large_request_is_not_overtaken_by_smaller_ones():
     assert large.has_it
 
 
-def test_who_does_not_fit_yet_keeps_its_place():
+def test_a_waiter_that_does_not_fit_yet_keeps_its_place():
     budget = MemoryBudget(10)
     budget.try_take(6, _not_wanted)
     budget.try_take(4, _not_wanted)

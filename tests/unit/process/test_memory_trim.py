@@ -1,4 +1,4 @@
-"""What was freed goes back to the system, whatever lies between."""
+"""Freed memory is returned to the system, whatever lies between the freed blocks."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ asyncio.run(main())
 
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="not glibc")
 @pytest.mark.parametrize(("interval_ms", "given_back"), [(100, True), (0, False)])
-def test_what_is_free_is_given_back_unless_that_is_off(interval_ms: int, given_back: bool) -> None:
+def test_free_memory_is_returned_unless_that_is_off(interval_ms: int, given_back: bool) -> None:
     done = subprocess.run([sys.executable, "-c", BUSY, str(interval_ms)], capture_output=True, text=True, check=True)
     freed_mib = float(done.stdout.split()[0])
     assert (freed_mib > 150) is given_back

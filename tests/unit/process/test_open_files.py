@@ -1,4 +1,4 @@
-"""How many connections the limit of open files allows."""
+"""The number of connections that the limit of open files allows."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def settings(max_connections: int, *, near_reads: bool = False) -> Any:
     )
 
 
-def test_each_connection_takes_two_descriptors_beside_the_processs_own():
+def test_each_connection_takes_two_descriptors_besides_the_processs_own():
     allowed = open_files.connections_allowed(settings(1), 20_000)
     assert 9_900 < allowed < 9_950
     assert open_files.connections_allowed(settings(1), 20_200) == allowed + 100
 
 
-def test_where_near_replicas_are_read_each_takes_one_more():
+def test_with_near_reads_each_connection_takes_one_more():
     allowed = open_files.connections_allowed(settings(1), 20_000)
     with_near_reads = open_files.connections_allowed(settings(1, near_reads=True), 20_000)
     assert with_near_reads == 2 * allowed // 3
@@ -42,7 +42,7 @@ def test_there_is_always_room_for_one():
 
 
 @pytest.mark.parametrize(("wanted", "given", "lines"), [(100, 100, 0), (10_000, 437, 1)])
-def test_what_is_lowered_is_logged_with_its_remedy(monkeypatch, wanted, given, lines):
+def test_a_lowered_limit_is_logged_with_its_remedy(monkeypatch, wanted, given, lines):
     monkeypatch.setattr(open_files, "raise_limit", lambda: 1024)
     with structlog.testing.capture_logs() as logged:
         monkeypatch.setattr(open_files, "log", structlog.get_logger())
@@ -52,7 +52,7 @@ def test_what_is_lowered_is_logged_with_its_remedy(monkeypatch, wanted, given, l
 
 
 @pytest.mark.parametrize(("limit", "given", "lines"), [(20_000, 9_925, 0), (1024, 437, 1)])
-def test_without_a_setting_the_limit_of_open_files_says_it(monkeypatch, limit, given, lines):
+def test_without_a_setting_the_limit_of_open_files_decides(monkeypatch, limit, given, lines):
     monkeypatch.setattr(open_files, "raise_limit", lambda: limit)
     with structlog.testing.capture_logs() as logged:
         monkeypatch.setattr(open_files, "log", structlog.get_logger())
@@ -75,7 +75,7 @@ def test_without_a_limit_the_setting_stands(monkeypatch):
     ("error", "exhausted"),
     [(OSError(errno.EMFILE, "x"), True), (OSError(errno.ENFILE, "x"), True), (OSError(5, "x"), False), (None, False)],
 )
-def test_exhaustion_is_told_from_other_errors(error, exhausted):
+def test_exhaustion_is_distinguished_from_other_errors(error, exhausted):
     assert open_files.are_exhausted(error) is exhausted
 
 

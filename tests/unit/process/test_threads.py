@@ -1,4 +1,4 @@
-"""The event loop gets the interpreter back from threads sooner than by Python's own setting."""
+"""The event loop gets the interpreter back from threads sooner than with Python's default."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The API keys that have names are those of the table."""
+"""The named API keys are those of the table."""
 
 import re
 

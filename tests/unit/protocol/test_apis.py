@@ -1,4 +1,4 @@
-"""The table of APIs knows what the protocol libraries know."""
+"""The table of APIs agrees with the protocol libraries."""
 
 import kio.schema.index
 import pytest
@@ -19,10 +19,11 @@ _OF_KIO = [
     for key, name in kio.schema.index.api_key_map.items()
     for version in kio.schema.index.schema_name_map[name]
 ]
-# What clients before KIP-896 may ask, and the proxy can't read.
+# Versions that clients before KIP-896 may send, and the proxy cannot read.
 _LEFT_OUT = {(1, 0), (1, 1), (1, 2), (1, 3), (2, 0), (19, 0), (19, 1), (20, 0), (23, 0), (23, 1), (32, 0), (35, 0)}
 _READ_OTHERWISE = {(0, 0), (0, 1), (0, 2), (76, 0)}
-"""Produce before v3 is passed on, or refused; of a heartbeat that can't be read the broker makes what it will."""
+"""Versions that are read differently. Produce before v3 is forwarded, or rejected; a broker decides on an unreadable
+heartbeat."""
 
 
 def test_every_key_and_version_of_kio_is_classified():
@@ -46,7 +47,7 @@ def test_every_key_and_version_of_kafka_python_is_classified():
     assert set(unclassified) <= _LEFT_OUT
 
 
-def test_what_is_offered_can_be_read():
+def test_every_offered_version_can_be_read():
     """Else the first diskless topic would end connections that were served before."""
     offered = {
         (api.key, version)
@@ -58,7 +59,7 @@ def test_what_is_offered_can_be_read():
 
 
 def test_proposed_versions_are_one_above_the_highest_and_not_in_a_library_yet():
-    """When a release takes one of these numbers, the proposal has to go."""
+    """When a release uses one of these numbers, the proposal must be removed."""
     assert all(version == API_TABLE[key].highest_version + 1 for key, version in PROPOSED_VERSIONS.items())
     assert not set(PROPOSED_VERSIONS.items()) & {*_OF_KIO}
     assert not any(low <= PROPOSED_VERSIONS.get(key, -1) <= high for key, low, high in request_versions())

@@ -1,4 +1,4 @@
-"""What `cleanup.policy` says."""
+"""Values of `cleanup.policy`."""
 
 from __future__ import annotations
 

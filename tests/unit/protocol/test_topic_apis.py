@@ -1,4 +1,4 @@
-"""What becomes of a diskless topic in each API whose request can name a topic: nothing is forgotten, nothing unsaid."""
+"""The treatment of a diskless topic in each API whose request can name a topic: the list is complete."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.unit.wire.trees import request_type, schema_of
 
 
 class Who(Enum):
-    """Who answers for a diskless topic."""
+    """The part that answers for a diskless topic."""
 
     PROXY = "the proxy, from the coordinator and the registry"
     BOTH = "the brokers for the shadow, and the proxy puts in or takes out what is otherwise"
@@ -26,7 +26,7 @@ class Who(Enum):
 class Fate(NamedTuple):
     who: Who
     why: str
-    """What a client finds."""
+    """Effect that a client notices."""
 
 
 FATES = {
@@ -52,7 +52,7 @@ FATES = {
     "AlterReplicaLogDirs": Fate(Who.SHADOW, "the shadow's replica moves between a broker's disks"),
     "DescribeLogDirs": Fate(Who.BOTH, "object storage is a log directory more; shadows are left out"),
     "CreatePartitions": Fate(Who.BOTH, "the shadow grows, then the logs"),
-    "ElectLeaders": Fate(Who.SHADOW, "a leader of the shadow is elected; whom clients are told stays"),
+    "ElectLeaders": Fate(Who.SHADOW, "a leader of the shadow is elected; the leader that clients get stays"),
     "AlterPartitionReassignments": Fate(
         Who.BOTH, "the shadow's replicas move, as when a broker is to go, but not fewer"
     ),
@@ -103,7 +103,7 @@ def paths(entity: Any, before: str = "") -> Iterator[str]:
 
 
 def names_topics(key: int, name: str) -> bool:
-    """Whether a field of some version of the request is a topic's name or ID, or holds such."""
+    """True if a field of some version of the request is a topic's name or ID, or contains such fields."""
     found = {path for version in kio.schema.index.schema_name_map[name] for path in paths(request_type(key, version))}
     return any(part in path for path in found - NOT_TOPICS for part in NAMES_A_TOPIC)
 
@@ -123,7 +123,7 @@ def test_the_table_of_apis_does_as_is_said(api: Any) -> None:
 
 
 def test_the_rest_names_no_topic() -> None:
-    """What a client may send of a topic is in no other API that is served."""
+    """No other served API lets a client name a topic."""
     rest = {api.name for api in API_TABLE.values() if api.treatment is not Treatment.HIDE} - FATES.keys()
     assert {"JoinGroup", "SyncGroup", "DescribeTransactions", "ListTransactions", "DeleteGroups"} <= rest
     # Opaque to brokers, or by ID of the transaction: subscriptions and assignments of the classic protocol.

@@ -1,4 +1,4 @@
-"""Whose limit holds, who shares it, what the brokers say it is, and what becomes of a client over it."""
+"""The limit that applies to a client, who shares it, its value at the brokers, and a client that exceeds it."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_the_most_specific_limit_holds(entities):
         ((None, DEFAULT), {("bob", "app")}),
     ],
 )
-def test_who_shares_a_limit(entity, shares):
+def test_clients_that_share_a_limit(entity, shares):
     for other in [("alice", "other"), ("bob", "app"), ("bob", "other")]:
         quota = ClientQuota(Clock())
         quota.limits = {entity: 100.0}
@@ -97,7 +97,7 @@ def test_a_fetch_that_is_not_answered_is_not_counted():
     assert quota.take_if_any("", "app", 200) == quota.take_if_any("", "app", 200) == pytest.approx(2.0)
 
 
-def test_those_who_have_stopped_are_forgotten():
+def test_clients_that_have_stopped_are_removed():
     clock = Clock()
     quotas = Quotas(clock, {})
     quotas.learn(described(({"client-id": None}, {"producer_byte_rate": 100.0})))
@@ -201,7 +201,7 @@ async def test_a_failure_is_logged_once_and_what_was_read_stays():
     assert quotas.produce.limits == {(None, "app"): 3.0}
 
 
-async def test_nothing_is_asked_while_no_topic_is_diskless():
+async def test_no_quota_is_requested_while_no_topic_is_diskless():
     looks = SimpleNamespace(left=5)
 
     def wanted():

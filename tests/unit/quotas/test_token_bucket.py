@@ -1,4 +1,4 @@
-"""The bucket that holds a quota: its burst, its rate, and what is taken on credit."""
+"""The bucket behind a quota: its burst, its rate, and bytes taken on credit."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_a_burst_of_ten_seconds_is_free():
     assert bucket.take(1, LIMIT, 5.0) == pytest.approx(0.001)
 
 
-def test_what_was_taken_comes_back_at_the_rate_of_the_quota():
+def test_taken_bytes_refill_at_the_rate_of_the_quota():
     bucket = TokenBucket()
     bucket.take(10_000, LIMIT, 0.0)
     assert bucket.take(500, LIMIT, 0.5) == 0
@@ -38,7 +38,7 @@ def test_while_credit_is_paid_back_nothing_is_taken():
     assert bucket.take_if_any(1, LIMIT, 0.31) == 0
 
 
-def test_who_reads_large_batches_gets_a_share_beside_who_reads_small_ones():
+def test_readers_of_large_batches_get_a_share_next_to_readers_of_small_ones():
     bucket, moved, free_s = TokenBucket(), {40_000: 0, 50: 0}, {40_000: 0.0, 50: 0.0}
     for step in range(10_000):
         now_s = step * 0.05
@@ -66,7 +66,7 @@ def test_a_bucket_is_full_again_after_as_long_as_it_holds():
 
 
 @given(st.lists(st.tuples(sizes, pauses_s), min_size=1), st.booleans())
-def test_a_client_that_waits_as_it_is_told_never_gets_more_than_burst_and_rate(requests, ask_first):
+def test_a_client_that_obeys_throttle_times_never_gets_more_than_burst_and_rate(requests, ask_first):
     bucket, now_s, moved = TokenBucket(), 0.0, 0
     for size, pause_s in requests:
         if ask_first:

@@ -1,4 +1,4 @@
-"""Codecs of record batches, against those of another client, and with bytes that are broken or claim too much."""
+"""Codecs of record batches, compared with another client's, and with bytes that are broken or claim too much."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ contents = st.one_of(
 
 @pytest.mark.parametrize("codec", CODECS, ids=NAMES[1:])
 @given(content=contents)
-def test_what_another_client_writes_is_read_and_the_other_way_round(codec: int, content: bytes) -> None:
+def test_the_two_clients_read_each_others_bytes(codec: int, content: bytes) -> None:
     write, read = THEIRS[codec]
     assert bytes(decompress(codec, write(content), LIMIT)) == content
     assert bytes(read(compress(codec, memoryview(content)))) == content
     assert bytes(decompress(codec, compress(codec, content), len(content))) == content
 
 
-def test_what_other_libraries_write_is_read() -> None:
+def test_bytes_of_other_libraries_are_read() -> None:
     content = b"several blocks, " * 20_000
     for blocks in (lz4.frame.BLOCKSIZE_MAX64KB, lz4.frame.BLOCKSIZE_MAX4MB):
         for linked in (True, False):
@@ -76,7 +76,7 @@ def test_every_level_is_readable(codec: int) -> None:
         assert decompress(codec, compress(codec, content, level), LIMIT) == content
 
 
-def test_no_codec_is_no_change() -> None:
+def test_without_a_codec_nothing_changes() -> None:
     content = b"as it is"
     assert compress(NONE, content) is content
     assert decompress(NONE, content, len(content)) is content
@@ -85,21 +85,21 @@ def test_no_codec_is_no_change() -> None:
 
 
 @pytest.mark.parametrize("codec", CODECS, ids=NAMES[1:])
-def test_what_holds_too_much_is_refused(codec: int) -> None:
+def test_data_that_decompresses_to_too_much_is_rejected(codec: int) -> None:
     packed = compress(codec, bytes(3_000_000))
     assert len(decompress(codec, packed, 3_000_000)) == 3_000_000
     with pytest.raises(TooLarge):
         decompress(codec, packed, 2_999_999)
 
 
-def test_a_snappy_block_that_only_claims_much_is_refused() -> None:
+def test_a_snappy_block_that_only_claims_much_is_rejected() -> None:
     with pytest.raises(TooLarge):
         decompress(SNAPPY, b"\xff\xff\xff\xff\x0f" + bytes(20), LIMIT)
 
 
 @pytest.mark.parametrize("codec", CODECS, ids=NAMES[1:])
 @given(content=contents, cut=st.integers(1, 200_000), flip=st.integers(0, 200_000), rest=st.binary(max_size=50))
-def test_broken_bytes_are_read_or_refused(codec: int, content: bytes, cut: int, flip: int, rest: bytes) -> None:
+def test_broken_bytes_are_read_or_rejected(codec: int, content: bytes, cut: int, flip: int, rest: bytes) -> None:
     packed = bytearray(compress(codec, content))
     packed[flip % len(packed)] ^= 0x5A
     for broken in (packed, packed[:-cut], rest, bytes(compress(codec, content)[:20]) + rest):
@@ -110,14 +110,14 @@ def test_broken_bytes_are_read_or_refused(codec: int, content: bytes, cut: int, 
 
 
 @pytest.mark.parametrize("length", [-1, 0, 1 << 30])
-def test_broken_xerial_blocks_are_refused(length: int) -> None:
+def test_broken_xerial_blocks_are_rejected(length: int) -> None:
     packed = bytearray(compress(SNAPPY, b"content"))
     struct.pack_into(">i", packed, 16, length)
     with pytest.raises(CodecError):
         decompress(SNAPPY, packed, LIMIT)
 
 
-def test_codecs_that_nobody_knows_are_refused() -> None:
+def test_unknown_codecs_are_rejected() -> None:
     for codec in (5, 7, -1):
         with pytest.raises(CodecError):
             decompress(codec, b"content", LIMIT)

@@ -1,4 +1,4 @@
-"""Record batches of an independent writer pass; each byte that is wrong is found; patched ones read back."""
+"""Record batches of an independent writer pass; each wrong byte is found; patched batches read back."""
 
 from __future__ import annotations
 
@@ -207,12 +207,12 @@ def test_patched_batches_read_back_at_their_offsets(contents, base_offset, leade
     assert position == len(run)
 
 
-def test_no_batches_are_no_bounds():
+def test_an_empty_run_has_no_bounds():
     assert patch_offsets(bytearray(), 5, 0) == []
 
 
 @given(st.integers(1, 200))
-def test_a_run_that_is_cut_off_is_refused(missing):
+def test_a_run_that_is_cut_off_is_rejected(missing):
     run = make_batch([b"x" * 50]) + make_batch([b"y" * 80])
     del run[-missing:]
     whole = len(run) in (0, len(make_batch([b"x" * 50])))
@@ -235,7 +235,7 @@ def test_a_read_only_run_is_refused_by_python():
 def test_under_log_append_time_all_records_have_the_one_time(contents, base_offset, time_ms):
     batches = [make_batch(values, codec=codec) for values, codec in contents]
     run = bytearray().join(batches)
-    for again in range(2):  # as when a reader patches what another has patched
+    for again in range(2):  # like a reader that patches what another one has patched
         bounds = patch_offsets(run, base_offset, 7, log_append_time_ms=time_ms)
         for (values, _), batch, bound in zip(contents, batches, bounds, strict=True):
             patched = bytes(run[bound.position : bound.position + bound.length])
@@ -270,7 +270,7 @@ def test_offsets_in_place_are_those_that_were_patched_also_with_batches_left_out
 
 
 @given(st.integers(0, 2**31), st.data())
-def test_runs_with_offsets_are_told_right_or_refused_with_the_one_error(base_offset, data):
+def test_runs_with_offsets_are_read_right_or_rejected_with_the_one_error(base_offset, data):
     run = bytearray(make_batch([b"a"]) + make_batch([b"b", b"c"]))
     patch_offsets(run, base_offset, 0)
     at = data.draw(st.integers(0, len(run) - 1))

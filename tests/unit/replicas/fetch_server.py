@@ -1,4 +1,4 @@
-"""A server that takes Kafka requests and answers them as a test says."""
+"""A server that accepts Kafka requests and gives a test's answers."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class FetchServer:
         self.open = 0
         self.answer: bytes | None = fetched()
         self.closing = 0
-        """So many further reads are answered with the connection's end."""
+        """Number of further reads that are answered by closing the connection."""
         self.closing_all = False
-        """Whatever is asked."""
+        """True if every request is answered by closing the connection."""
         self.highest_fetch = 17
         self.answering = asyncio.Event()
         self.answering.set()
@@ -88,5 +88,5 @@ async def fetch_server() -> AsyncIterator[FetchServer]:
         server.close()
         broker.close_all()
         async with asyncio.timeout(5):
-            while broker.open:  # noqa: ASYNC110 (nobody tells of it)
+            while broker.open:  # noqa: ASYNC110 (nothing announces it)
                 await asyncio.sleep(0.001)

@@ -1,4 +1,4 @@
-"""Answers of replicas and the memory for them: it is always given back, whatever happens in between."""
+"""Answers of replicas and the memory for them, which is always returned, whatever happens in between."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _loop() -> Iterator[None]:
 
 
 class AnswersModel(RuleBasedStateMachine):
-    """Three connections, each with its one read, beside a budget that holds about one answer."""
+    """Three connections, each with one read, and a budget that holds about one answer."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ class AnswersModel(RuleBasedStateMachine):
         assert self.budget.used_bytes == 0
 
     def settle(self) -> None:
-        """Let what was put off run."""
+        """Run the callbacks that were scheduled."""
 
         async def step() -> None:
             await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""Whom a partition is read from: the rules of KIP-392, as a model has them, and the reasons of leader reads."""
+"""The choice of the replica to read: the rules of KIP-392 against a model, and the reasons of leader reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known of classic topics: asked once for all who wait, kept fresh, forgotten, and bounded."""
+"""Cached knowledge of classic topics: one request for all waiters, refreshed, expired, and bounded."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def id_of(name: str) -> bytes:
 
 
 class Brokers:
-    """Answers Metadata v12 from what a test says that there is."""
+    """Answers Metadata v12 with a test's topics."""
 
     def __init__(self, *names: str) -> None:
         self.topics = {name: (id_of(name), [PartitionState(1, 0, (1, 2, 3), (1, 2, 3))]) for name in names}
@@ -53,10 +53,10 @@ class Brokers:
         operations = {"is_internal": False, "topic_authorized_operations": 0}
         if name is None:
             if isinstance(key, bytes):
-                told = {"error_code": UNKNOWN_TOPIC_ID, "name": None, "topic_id": key}
+                description = {"error_code": UNKNOWN_TOPIC_ID, "name": None, "topic_id": key}
             else:
-                told = {"error_code": UNKNOWN_TOPIC_OR_PARTITION, "name": key, "topic_id": bytes(16)}
-            return told | {"partitions": []} | operations
+                description = {"error_code": UNKNOWN_TOPIC_OR_PARTITION, "name": key, "topic_id": bytes(16)}
+            return description | {"partitions": []} | operations
         topic_id, states = self.topics[name]
         partitions = [
             {
@@ -114,7 +114,7 @@ async def test_a_topic_is_known_by_name_and_by_id_as_the_same_object() -> None:
         assert len(replicas) == 2
 
 
-async def test_who_asks_at_the_same_time_shares_one_question() -> None:
+async def test_concurrent_lookups_share_one_request() -> None:
     brokers = Brokers("a", "b")
     brokers.answering.clear()
     async with following(brokers) as replicas:
@@ -129,7 +129,7 @@ async def test_who_asks_at_the_same_time_shares_one_question() -> None:
 
 
 @pytest.mark.parametrize("failure", [None, BrokerUnreachable("no broker")])
-async def test_what_nobody_tells_is_not_asked_for_again_at_once(failure) -> None:
+async def test_a_failed_lookup_is_not_repeated_at_once(failure) -> None:
     brokers = Brokers()
     brokers.failure = failure
     async with following(brokers) as replicas:
@@ -168,7 +168,7 @@ async def test_made_up_names_hold_up_nobody() -> None:
         await asyncio.gather(*made_up)
 
 
-async def test_what_no_topic_can_be_called_is_not_asked_for() -> None:
+async def test_an_invalid_topic_name_is_not_looked_up() -> None:
     """A broker ends the connection over a question with a name of 32,768 bytes, in which others stand, too."""
     brokers = Brokers("a")
     async with following(brokers) as replicas:
@@ -192,7 +192,7 @@ async def test_after_a_failed_question_it_is_asked_again_soon(monkeypatch) -> No
                 await asyncio.sleep(0.001)
 
 
-async def test_a_fetch_does_not_wait_for_ever(monkeypatch) -> None:
+async def test_a_fetch_does_not_wait_forever(monkeypatch) -> None:
     monkeypatch.setattr(knowledge, "_WAIT_S", 0.01)
     brokers = Brokers("a")
     brokers.answering.clear()
@@ -203,7 +203,7 @@ async def test_a_fetch_does_not_wait_for_ever(monkeypatch) -> None:
         await until(lambda: replicas.topic("a"), replicas)
 
 
-async def test_what_is_in_use_is_asked_for_again_and_changes_the_version() -> None:
+async def test_topics_in_use_are_refreshed_and_change_the_version() -> None:
     brokers = Brokers("a")
     async with following(brokers, interval_s=INTERVAL_S) as replicas:
         await replicas.know(["a"])
@@ -219,7 +219,7 @@ async def test_what_is_in_use_is_asked_for_again_and_changes_the_version() -> No
         assert replicas.topic(id_of("a")) is changed
 
 
-async def test_what_is_stale_is_asked_for_at_once_but_not_all_the_time() -> None:
+async def test_stale_topics_are_refreshed_at_once_but_not_all_the_time() -> None:
     brokers = Brokers("a")
     async with following(brokers) as replicas:
         await replicas.know(["a"])
@@ -246,7 +246,7 @@ async def test_a_recreated_topic_has_its_new_id_and_a_deleted_one_is_forgotten()
         assert len(replicas) == 1
 
 
-async def test_what_was_known_stays_while_no_broker_answers() -> None:
+async def test_cached_topics_stay_while_no_broker_answers() -> None:
     brokers = Brokers("a")
     async with following(brokers, interval_s=INTERVAL_S) as replicas:
         await replicas.know(["a"])
@@ -259,7 +259,7 @@ async def test_what_was_known_stays_while_no_broker_answers() -> None:
         await until(lambda: replicas.topic("a") is not known, replicas)
 
 
-async def test_what_nobody_reads_any_more_is_forgotten() -> None:
+async def test_topics_that_nobody_reads_expire() -> None:
     brokers = Brokers("a", "b")
     async with following(brokers, interval_s=INTERVAL_S) as replicas:
         await replicas.know(["a", "b"])
@@ -279,7 +279,7 @@ async def test_no_more_than_so_many_are_known_and_those_in_use_stay() -> None:
         assert replicas.topic("a") is not None
 
 
-async def test_one_that_is_not_read_makes_room() -> None:
+async def test_a_topic_that_is_not_read_is_evicted() -> None:
     brokers = Brokers("a", "b", "c")
     async with following(brokers, interval_s=INTERVAL_S, max_topics=2) as replicas:
         await replicas.know(["a", "b"])

@@ -1,4 +1,4 @@
-"""Near replicas that are behind: known by the ends of their logs, from one look to the next."""
+"""Near replicas that lag: recognized by the ends of their logs, from one check to the next."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Brokers:
         )
 
     async def look(self, **ends: int) -> frozenset[int]:
-        """Look after the ends have become these; the brokers that are behind."""
+        """Check after the ends have changed to these; return the brokers that lag."""
         for name, end in ends.items():
             self.ends[{"one": ONE, "other": OTHER, "third": THIRD}[name]][PARTITION] = end
         await self.log_ends.look()
@@ -91,7 +91,7 @@ def brokers() -> Brokers:
     return brokers
 
 
-async def test_a_replica_that_stands_still_is_behind_until_it_has_caught_up(brokers: Brokers) -> None:
+async def test_a_stalled_replica_lags_until_it_has_caught_up(brokers: Brokers) -> None:
     assert await brokers.look(one=10, other=10, third=10) == set()
     assert await brokers.look(one=20, other=19, third=10) == set()
     assert await brokers.look(one=30, other=29, third=10) == {THIRD}
@@ -102,7 +102,7 @@ async def test_a_replica_that_stands_still_is_behind_until_it_has_caught_up(brok
     assert brokers.log_ends.version > version
 
 
-async def test_replicas_that_grow_together_are_equal_whoever_is_asked_first(brokers: Brokers) -> None:
+async def test_replicas_that_grow_together_are_equal_in_any_order_of_requests(brokers: Brokers) -> None:
     for end in range(0, 1_000, 100):
         assert await brokers.look(one=end, other=end + 60, third=end + 99) == set()
 
@@ -135,7 +135,7 @@ async def test_a_replica_that_answers_an_error_is_not_compared(brokers: Brokers)
     assert await brokers.look(one=30, other=20) == set()
 
 
-async def test_a_partition_is_forgotten_after_its_replicas_are_no_equals(brokers: Brokers) -> None:
+async def test_a_partition_is_dropped_after_its_replicas_are_not_equal(brokers: Brokers) -> None:
     await brokers.look(one=10, other=10, third=10)
     assert await brokers.look(one=10, other=10, third=4) == {THIRD}
     version, replicas = brokers.log_ends.version, (FAR, ONE, OTHER, THIRD)

@@ -1,4 +1,4 @@
-"""The brokers of the proxy's rack, alive and down, and which listeners are foreign."""
+"""The brokers of the proxy's rack, alive and down, and the foreign listeners."""
 
 from __future__ import annotations
 

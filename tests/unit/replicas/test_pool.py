@@ -1,4 +1,4 @@
-"""Connections to replicas: used again, bounded, given up, parked, tried again; and memory that is always given back."""
+"""Connections to replicas are reused, bounded, given up, parked and retried; their memory is always returned."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Pooled:
         self.cluster = Cluster(self.settings)
         self.listens_at(server.port)
         self.ahead_s = 0.0
-        """For how long time has gone on that nobody waited for."""
+        """Seconds by which the clock was advanced without waiting."""
         clock = asyncio.get_running_loop().time
 
         def now() -> float:
@@ -61,7 +61,7 @@ class Pooled:
         return await self.connections.fetch(NODE, version, b"body", client_id, timeout_s)
 
     async def read(self, **options: Any) -> bytes:
-        """What was answered, as bytes; its memory is given back."""
+        """Return the answer as bytes; its memory is returned."""
         answer = await self.fetch(**options)
         body = bytes(answer.body)
         answer.release()
@@ -91,7 +91,7 @@ async def pooled(memory_bytes: int = 1 << 20, **settings: Any) -> AsyncIterator[
 
 async def until(condition: Callable[[], object]) -> None:
     async with asyncio.timeout(10):
-        while not condition():  # noqa: ASYNC110 (nobody tells of it)
+        while not condition():  # noqa: ASYNC110 (nothing announces it)
             await asyncio.sleep(0.001)
 
 
@@ -180,7 +180,7 @@ async def test_a_broker_that_does_not_answer_is_shunned_until_it_does() -> None:
         assert await pool.read() == fetched()
 
 
-async def test_one_slow_read_costs_the_other_clients_of_a_broker_next_to_nothing() -> None:
+async def test_one_slow_read_hardly_delays_other_clients_of_a_broker() -> None:
     """The broker is well: it is tried at once, not when trials of brokers that failed are due."""
     async with pooled(replica_shun_ms=60_000, replica_idle_ms=60_000) as (pool, server):
         await pool.read()
@@ -207,7 +207,7 @@ async def test_a_broker_that_is_not_there_is_shunned_and_costs_one_attempt() -> 
         assert await pool.read() == fetched()
 
 
-async def test_one_that_accepts_and_closes_whatever_is_asked_is_shunned() -> None:
+async def test_a_broker_that_accepts_and_closes_every_connection_is_shunned() -> None:
     async with pooled() as (pool, server):
         server.answer, server.closing_all = CLOSE, True
         assert await pool.refused() is LeaderReason.UNREACHABLE
@@ -217,7 +217,7 @@ async def test_one_that_accepts_and_closes_whatever_is_asked_is_shunned() -> Non
         assert await pool.read() == fetched()
 
 
-async def test_one_that_has_left_the_cluster_is_not_asked_and_comes_back_as_a_new_one() -> None:
+async def test_a_broker_that_has_left_the_cluster_is_skipped_and_returns_as_a_new_one() -> None:
     async with pooled() as (pool, server):
         await pool.read()
         pool.shunned.shun_broker(NODE)
@@ -229,7 +229,7 @@ async def test_one_that_has_left_the_cluster_is_not_asked_and_comes_back_as_a_ne
         assert len(server.connections) >= 2
 
 
-async def test_that_a_broker_which_has_died_is_shunned_no_longer_is_no_news() -> None:
+async def test_the_end_of_shunning_a_dead_broker_is_not_logged() -> None:
     async with pooled() as (pool, _):
         with structlog.testing.capture_logs() as logged, socket.socket() as nobody:
             nobody.bind(("127.0.0.1", 0))
@@ -302,7 +302,7 @@ async def test_an_answer_waits_for_memory_and_is_charged_until_it_is_released() 
         assert pool.memory.used_bytes == 0
 
 
-async def test_one_that_gets_no_memory_in_time_goes_elsewhere_and_nobody_is_shunned() -> None:
+async def test_a_read_without_memory_in_time_goes_elsewhere_and_shuns_no_broker() -> None:
     async with pooled(memory_bytes=1000) as (pool, server):
         server.answer = fetched(records=bytes(700))
         first = await pool.fetch()
@@ -353,7 +353,7 @@ async def test_many_reads_that_are_cancelled_at_any_step_leave_nothing_behind() 
 
 
 class ShortSessions(BrokerAccess):
-    """Sessions that end at once; `failure` is what authenticating again ends in."""
+    """Sessions that end at once; `failure` is the error of authenticating again."""
 
     again = 0
     failure: Exception | None = None

@@ -1,4 +1,4 @@
-"""What is received in place is what was sent, on both kinds of event loops."""
+"""Frames received in place equal the sent ones, on both kinds of event loops."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from proxy.brokers.upstream import BrokerConnection, BrokerUnreachable, connect_
 from proxy.replicas.receiver import InPlaceReceiver, receive_in_place
 
 SIZES = (0, 10, 65_531, 65_532, 65_536, 3_000_000, 70_000, 5)
-"""Of bodies, around the size from which on a frame is received in place."""
+"""Sizes of bodies, around the size from which a frame is received in place."""
 Run = Callable[[Coroutine[Any, Any, None]], None]
 
 

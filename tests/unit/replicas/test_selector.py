@@ -1,4 +1,4 @@
-"""Whether brokers redirect: as one of them said last."""
+"""Whether brokers redirect clients, according to the last answer of one of them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def test_brokers_with_a_selector_redirect(monkeypatch, value, redirects) -
     assert one.redirects is redirects
 
 
-async def test_what_was_known_stays_where_it_can_not_be_asked(monkeypatch) -> None:
+async def test_the_last_answer_stays_while_no_broker_can_be_asked(monkeypatch) -> None:
     answers: list[Any] = [{"replica.selector.class": CLASS}, DefaultsRefused("no"), DefaultsRefused("no")]
 
     async def ask(cluster: Any, names: tuple[str, ...]) -> dict[str, str | None]:

@@ -1,4 +1,4 @@
-"""Replicas are shunned for a time, brokers until they are forgiven, and never too many are remembered."""
+"""Replicas are shunned for a time, brokers until they recover, and the number of entries is bounded."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MAX_REPLICAS = 4
 brokers, topics, partitions = st.integers(1, 3), st.sampled_from(["a", "b"]), st.integers(0, 1)
 
 
-def test_a_refused_topic_is_news_once_and_over_after_its_time():
+def test_a_rejected_topic_is_logged_once_and_expires():
     now_s = 0
     shunned = Shunned(lambda: now_s, shun_s=SHUN_S, max_replicas=MAX_REPLICAS)
     assert not shunned.is_refused("a")
@@ -60,7 +60,7 @@ def test_a_replica_stays_shunned_however_often_another_one_is_shunned_again():
 
 
 class ShunnedModel(RuleBasedStateMachine):
-    """Against lists of who was shunned when."""
+    """Compare with lists of shunned replicas and their times."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The fleet: leases that creators of diskless topics may rely on, and the addresses that clients are told."""
+"""The fleet: leases that creators of diskless topics may rely on, and the addresses that clients get."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Proxy:
         return self
 
     def takes_for_classic(self, name):
-        """Whether a Produce for `name` would go to the brokers now."""
+        """True if a Produce for `name` would go to the brokers now."""
         return self.topics.nothing_diskless or (self.topics.find(name) is None and self.topics.surely_classic(name))
 
 
@@ -106,7 +106,7 @@ async def test_a_version_is_acknowledged_when_every_live_proxy_obeys_it():
 
 
 async def test_a_proxy_whose_lease_ran_out_reloads_before_it_is_sure_again():
-    """Creators did not wait for it meanwhile: what it has loaded may be old."""
+    """Creators did not wait for it meanwhile: its loaded registry may be old."""
     store, registry = Store(), ModelTopicRegistry()
     sleeper = await Proxy(store, registry, port=19192).start()
     store.down = True
@@ -153,7 +153,7 @@ async def test_a_proxy_that_has_left_does_not_come_back():
     assert not leaving.fleet.lease_runs()
 
 
-async def test_proxies_behind_the_same_address_are_told_apart():
+async def test_proxies_behind_the_same_address_are_distinguished():
     """Sidecars: every pod's proxy is 127.0.0.1 to its own clients."""
     store, registry = Store(), ModelTopicRegistry()
     creator = await Proxy(store, registry).start()
@@ -175,8 +175,8 @@ async def fleet_of(*racks):
     return [proxy.fleet for proxy in proxies]
 
 
-def told(fleet, node, rack, client="client"):
-    """What a client of the rack is told as the address of a broker."""
+def address_for(fleet, node, rack, client="client"):
+    """Return the address of a broker that a client of the rack gets."""
     return fleet.listener(node, rack, client, Listeners())
 
 
@@ -190,34 +190,37 @@ def told(fleet, node, rack, client="client"):
         ({"port": 0, "advertised_host": "10.0.0.7"}, ""),
     ],
 )
-def test_the_admin_port_is_told_where_it_leads_to_this_very_proxy(admin, address):
+def test_the_admin_port_is_registered_if_it_leads_to_this_very_proxy(admin, address):
     settings = settings_of(admin=admin)
     listeners = settings.listeners.model_copy(update={"host": "0.0.0.0", "advertised_host": "rack.kafka.svc"})
     assert _admin_address(settings.model_copy(update={"listeners": listeners})) == address
 
 
-async def test_clients_are_told_a_proxy_of_their_rack():
+async def test_clients_get_a_proxy_of_their_rack():
     first, second, third = await fleet_of("rack-a", "rack-b", "rack-c")
-    assert told(first, 2, "rack-a") == ("127.0.0.1", 19104)
-    assert told(first, 2, "rack-b") == ("127.0.0.1", 19204)
-    assert told(third, 2, "rack-b") == told(second, 2, "rack-b")
+    assert address_for(first, 2, "rack-a") == ("127.0.0.1", 19104)
+    assert address_for(first, 2, "rack-b") == ("127.0.0.1", 19204)
+    assert address_for(third, 2, "rack-b") == address_for(second, 2, "rack-b")
     assert set(first.racks()) == {"rack-a", "rack-b", "rack-c"}
 
 
-async def test_where_a_rack_has_no_live_proxy_it_is_this_one():
+async def test_clients_of_a_rack_without_live_proxies_get_this_one():
     (fleet,) = await fleet_of("rack-a")
-    assert told(fleet, 1, "rack-z") == ("127.0.0.1", 19103)
+    assert address_for(fleet, 1, "rack-z") == ("127.0.0.1", 19103)
 
 
 async def test_a_broker_without_listener_is_not_named():
     (fleet,) = await fleet_of("rack-a")
-    assert told(fleet, 9, "rack-a") is None
+    assert address_for(fleet, 9, "rack-a") is None
 
 
 async def test_proxies_of_one_rack_share_clients_and_agree_on_it():
     fleets = await fleet_of("rack-a", "rack-a", "rack-b")
     answers = [
-        [told(fleet, node, "rack-a", f"client-{number}") for number, node in itertools.product(range(30), (1, 2, 3))]
+        [
+            address_for(fleet, node, "rack-a", f"client-{number}")
+            for number, node in itertools.product(range(30), (1, 2, 3))
+        ]
         for fleet in fleets
     ]
     assert answers[0] == answers[1] == answers[2]
@@ -227,47 +230,47 @@ async def test_proxies_of_one_rack_share_clients_and_agree_on_it():
 async def test_every_client_knows_two_proxies_of_its_rack():
     fleets = await fleet_of("rack-a", "rack-a")
     for number in range(30):
-        ports = {told(fleets[0], node, "rack-a", f"client-{number}")[1] // 100 for node in (1, 2, 3)}
+        ports = {address_for(fleets[0], node, "rack-a", f"client-{number}")[1] // 100 for node in (1, 2, 3)}
         assert len(ports) == 2
 
 
-async def everyone_told(fleets, node, rack):
-    """The ports that 30 clients are told, by each of the proxies."""
+async def ports_of_everyone(fleets, node, rack):
+    """Return, for each of the proxies, the ports that 30 clients get."""
     for fleet in fleets:
         await fleet.beat()
-    return [{told(fleet, node, rack, f"client-{number}")[1] // 100 for number in range(30)} for fleet in fleets]
+    return [{address_for(fleet, node, rack, f"client-{number}")[1] // 100 for number in range(30)} for fleet in fleets]
 
 
-async def test_who_ends_is_named_no_more_also_by_itself_and_keeps_its_lease():
+async def test_a_proxy_that_ends_is_no_longer_named_even_by_itself_and_keeps_its_lease():
     fleets = await fleet_of("rack-a", "rack-a", "rack-b")
-    assert await everyone_told(fleets, 1, "rack-a") == [{191, 192}] * 3
+    assert await ports_of_everyone(fleets, 1, "rack-a") == [{191, 192}] * 3
     await fleets[0].end_serving()
-    assert await everyone_told(fleets, 1, "rack-a") == [{192}] * 3
+    assert await ports_of_everyone(fleets, 1, "rack-a") == [{192}] * 3
     assert fleets[0].lease_runs()
     assert len(fleets[1].records) == 3, "creators of topics wait for it still"
     await fleets[1].end_serving()
-    assert await everyone_told(fleets, 1, "rack-a") == [{191, 192}] * 3, "nobody else is there"
+    assert await ports_of_everyone(fleets, 1, "rack-a") == [{191, 192}] * 3, "nobody else is there"
 
 
-async def test_who_starts_is_named_when_it_serves():
+async def test_a_proxy_that_starts_is_named_when_it_serves():
     store, registry = Store(), ModelTopicRegistry()
     serving = await Proxy(store, registry, port=19092).start()
     starting = Proxy(store, registry, port=19192)
     await starting.topics.load()
     await starting.fleet.beat()
-    assert await everyone_told([serving.fleet, starting.fleet], 1, "rack-a") == [{191}] * 2
+    assert await ports_of_everyone([serving.fleet, starting.fleet], 1, "rack-a") == [{191}] * 2
     await starting.fleet.begin_serving()
-    assert await everyone_told([serving.fleet, starting.fleet], 1, "rack-a") == [{191, 192}] * 2
+    assert await ports_of_everyone([serving.fleet, starting.fleet], 1, "rack-a") == [{191, 192}] * 2
 
 
-async def test_ending_while_the_store_is_down_changes_what_its_own_clients_are_told():
+async def test_ending_while_the_store_is_down_changes_the_addresses_for_its_own_clients():
     store, registry = Store(), ModelTopicRegistry()
     first = await Proxy(store, registry, port=19092).start()
     await Proxy(store, registry, port=19192).start()
     await first.fleet.beat()
     store.down = True
     await first.fleet.end_serving()
-    assert {told(first.fleet, 1, "rack-a", f"client-{number}")[1] // 100 for number in range(30)} == {192}
+    assert {address_for(first.fleet, 1, "rack-a", f"client-{number}")[1] // 100 for number in range(30)} == {192}
 
 
 async def test_a_port_that_was_bound_while_the_proxy_runs_is_named_at_once_and_by_others_after_a_heartbeat():
@@ -305,7 +308,7 @@ async def test_clients_stay_with_the_name_of_the_listeners_that_they_came_in_by(
     assert proxy.fleet.racks() == ("rack-a", "rack-b")
 
 
-def test_listeners_that_clash_are_refused():
+def test_listeners_that_clash_are_rejected():
     with pytest.raises(ValueError, match="are there twice"):
         settings_of(additional_listeners=({"bootstrap_port": 1025, "broker_port_start": 1030},))
     with pytest.raises(ValueError, match="port 19103 is in"):

@@ -1,4 +1,4 @@
-"""The rules of `leader_choice`: who leads when racks are there, unknown, empty, lost and back."""
+"""The rules of `leader_choice` for racks that exist, are unknown, are empty, are lost, or are back."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CHOICES = ("sticky", "round_robin", "partition_hash", "replica")
 
 
 def named(leaders):
-    """Every node that leads some partition whose replicas are all nodes."""
+    """Return every node that leads some partition; its replicas must all be nodes."""
     if isinstance(leaders, SoleLeader):
         return {leaders.leader}
     if isinstance(leaders, HashedLeaders):
@@ -82,7 +82,7 @@ def test_describe_topic_partitions_agrees_with_the_clients_last_metadata(asked):
             assert leader == rule.leaders(client, LIVE, IN_RACK, metadata=False).leader
 
 
-def test_a_client_whose_broker_died_is_told_another_without_moving_the_turn():
+def test_a_client_whose_broker_died_gets_another_without_moving_the_turn():
     turns = Turns()
     assert turns.next("client", (1, 2)) == 1
     assert turns.last("client", (2, 3)) == 2
@@ -118,7 +118,7 @@ def test_replica_leaders_are_replicas_of_the_rack():
 
 
 RACKS = ("a", "b", "a", None, "b", "b")
-"""Of LIVE."""
+"""Racks of LIVE."""
 
 
 @pytest.mark.parametrize("choice", ["sticky", "partition_hash"])

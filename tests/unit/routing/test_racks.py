@@ -1,4 +1,4 @@
-"""Whose rack a client is of, and the choice that it keeps."""
+"""The rack of a client, and the choice that it keeps."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_learned_racks_are_bounded_and_expire():
 
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(["h", "i"]), st.text(max_size=3), st.sampled_from(RACKS)), max_size=40))
-def test_as_many_clients_are_remembered_as_may_be(said):
+def test_the_number_of_cached_clients_is_limited(said):
     learned, last = LearnedRacks(3, 10.0, Clock()), {}
     for host, client_id, rack in said:
         learned.learn(host, client_id, rack)
@@ -150,7 +150,7 @@ def test_clients_without_a_name_of_their_own_are_not_remembered(client_id):
     assert len(learned) == 0
 
 
-def test_nothing_is_learnt_where_nothing_may_be_remembered():
+def test_nothing_is_learnt_if_the_cache_is_off():
     racks = racks_of(max_learned_clients=0)
     client = connection()
     racks.learn(client, "app", "rack-a")
@@ -177,7 +177,7 @@ def connection(host="10.9.9.9", rack=""):
 
 
 def test_the_first_that_answers():
-    """Hint, what the connection said, what the client said elsewhere, network, port, proxy."""
+    """Hint, rack of the connection, rack from the client's other connections, network, port, proxy."""
     racks = racks_of(by_network={"10.1.0.0/16": "rack-b"})
     hinted = "app,diskless_rack_id=rack-a"
     assert racks.of(connection(), "app") == "rack-p"
@@ -196,7 +196,7 @@ def test_the_first_that_answers():
     assert racks.of(here, hinted) == "rack-a"
 
 
-def test_who_told_the_rack_is_told():
+def test_the_source_of_the_rack_is_reported():
     racks = racks_of(by_network={"10.1.0.0/16": "rack-b"})
     elsewhere, here = connection("10.1.0.1"), connection("10.1.0.1", "rack-b")
     assert racks.source_of(connection(), "app") == "proxy"
@@ -226,7 +226,7 @@ def test_a_client_that_moves_takes_its_rack_along():
         assert racks.of(client, "app") == racks.of(connection(), "app") == rack
 
 
-def test_what_is_learnt_is_renewed_while_it_is_said_and_then_forgotten():
+def test_a_learnt_rack_is_renewed_by_each_request_and_then_expires():
     clock = Clock()
     racks = racks_of(clock=clock, learned_expiry_ms=10_000)
     client = connection()
@@ -252,7 +252,7 @@ def test_known_racks_change_and_answers_with_them():
     assert racks.counted(client, client_id) == "rack-z-StreamThread-1"
 
 
-def test_what_every_proxy_finds_alike():
+def test_every_proxy_makes_the_same_choice():
     racks = racks_of(by_network={"10.1.0.0/16": "rack-b"})
     learned = connection(rack="rack-a")
     racks.learn(learned, "app", "rack-a-north")

@@ -1,4 +1,4 @@
-"""The end of a certificate, against the library that wrote it."""
+"""The end of a certificate, compared with the library that wrote it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DER = x509.load_pem_x509_certificate(CA.cert_pem.bytes()).public_bytes(Encoding.
 
 
 @pytest.mark.parametrize("year", [1970, 1999, 2000, 2026, 2049, 2050, 2999])
-def test_it_is_the_librarys(year: int) -> None:
+def test_the_end_is_the_librarys(year: int) -> None:
     end = datetime(year, 7, 5, 4, 3, 2, tzinfo=UTC)
     issued = CA.issue_cert("localhost", not_before=end - timedelta(days=1), not_after=end)
     pem = issued.cert_chain_pems[0].bytes()
@@ -34,7 +34,7 @@ def test_the_first_of_a_chain_to_end_counts() -> None:
     assert first_expiry("no certificate") is None
 
 
-def test_what_is_no_certificate() -> None:
+def test_invalid_certificates() -> None:
     with pytest.raises(ProtocolError):
         first_expiry("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
     with pytest.raises(ProtocolError):
@@ -42,7 +42,7 @@ def test_what_is_no_certificate() -> None:
 
 
 @given(st.integers(0, len(DER) - 1), st.integers(0, 255))
-def test_any_bytes_are_read_or_refused(place: int, value: int) -> None:
+def test_any_bytes_are_read_or_rejected(place: int, value: int) -> None:
     changed = DER[:place] + bytes([value]) + DER[place + 1 :]
     for der in (changed, DER[:place]):
         try:

@@ -1,4 +1,4 @@
-"""Access tokens from an authorization server, as it may answer."""
+"""Access tokens from an authorization server, with every kind of answer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from proxy.security.sasl import SaslError
 
 @asynccontextmanager
 async def token_endpoint(*parts: bytes):
-    """Answers with a body that comes in these parts, each when the one before has had time to arrive; its URL."""
+    """Answer with a body that is sent in these parts, with pauses between them; yields the URL."""
 
     answered = asyncio.Event()
 
@@ -51,6 +51,6 @@ async def test_an_answer_that_comes_in_parts_is_read_to_its_end():
 @pytest.mark.parametrize(
     "body", [b"", b"{", b"[]", b'{"access_token": 1}', b"[" * 60_000], ids=["empty", "broken", "list", "number", "deep"]
 )
-async def test_what_holds_no_token_is_told_as_such(body):
+async def test_an_answer_without_a_token_is_reported_as_such(body):
     with pytest.raises(SaslError, match="without an access_token"):
         await fetched(body)

@@ -1,4 +1,4 @@
-"""The SASL mechanisms, against the examples of their RFCs and a server written by hand."""
+"""The SASL mechanisms, compared with the examples of their RFCs and a hand-written server."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Server:
         return self._server_first.encode()
 
     def final(self, final: bytes) -> tuple[bool, bytes]:
-        """Whether the client knows the password, and the proof that the server does."""
+        """Return whether the client knows the password, and the proof that the server does."""
         without, _, proof = final.decode().rpartition(",p=")
         message = f"{self._first},{self._server_first},{without}".encode()
         salted = hashlib.pbkdf2_hmac(self._digest, self._password, b"salt", 4096)
@@ -77,7 +77,7 @@ def test_scram_without_the_password_is_noticed_on_both_sides() -> None:
 
 
 @pytest.mark.parametrize(
-    ("challenge", "told"),
+    ("challenge", "error_text"),
     [
         (b"r=other,s=c2FsdA==,i=4096", "nonce"),
         (b"r=mine,s=c2FsdA==,i=4096", "nonce"),
@@ -90,16 +90,16 @@ def test_scram_without_the_password_is_noticed_on_both_sides() -> None:
         (b"", "nonce"),
     ],
 )
-def test_a_challenge_that_is_none(challenge: bytes, told: str) -> None:
+def test_an_invalid_challenge(challenge: bytes, error_text: str) -> None:
     mechanism = Scram("sha256", "user", "secret", make_nonce=lambda: "mine")
     mechanism.respond(b"")
-    with pytest.raises(SaslError, match=told) as caught:
+    with pytest.raises(SaslError, match=error_text) as caught:
         mechanism.respond(challenge)
     assert "secret" not in str(caught.value)
 
 
 @given(st.binary(max_size=200))
-def test_any_challenge_is_answered_or_refused(challenge: bytes) -> None:
+def test_any_challenge_is_answered_or_rejected(challenge: bytes) -> None:
     mechanism = Scram("sha512", "user", "secret")
     mechanism.respond(b"")
     with pytest.raises(SaslError):
@@ -107,13 +107,13 @@ def test_any_challenge_is_answered_or_refused(challenge: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("challenge", "told"), [(b"v=AAAA", "does not know"), (b"e=no", "refused: no"), (b"", "no sign")]
+    ("challenge", "error_text"), [(b"v=AAAA", "does not know"), (b"e=no", "refused: no"), (b"", "no sign")]
 )
-def test_a_last_message_that_proves_nothing(challenge: bytes, told: str) -> None:
+def test_a_last_message_that_proves_nothing(challenge: bytes, error_text: str) -> None:
     mechanism = Scram("sha256", "user", "pencil", make_nonce=lambda: "mine")
     mechanism.respond(b"")
     mechanism.respond(b"r=mine2,s=c2FsdA==,i=4096")
-    with pytest.raises(SaslError, match=told):
+    with pytest.raises(SaslError, match=error_text):
         mechanism.respond(challenge)
 
 
@@ -127,7 +127,7 @@ def test_oauthbearer_is_one_token_and_acknowledges_a_refusal() -> None:
 
 
 @pytest.mark.parametrize("token", ["", "a b", "a\x01auth=Bearer b", "ä"])
-def test_a_token_that_is_none(token: str) -> None:
+def test_an_invalid_token(token: str) -> None:
     with pytest.raises(SaslError, match="no token has") as caught:
         OAuthBearer(token)
     assert token == "" or token not in str(caught.value)

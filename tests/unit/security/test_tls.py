@@ -1,4 +1,4 @@
-"""TLS contexts from files: what is wrong is named in one line, what changes is taken over, what ends is warned of."""
+"""TLS contexts from files: an error is one line, changed files are reloaded, and expiry is warned of."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def listener(files: Path, **settings: str) -> ListenerTls:
         {"certificate_file": "one.pem", "client_ca_file": "ca.pem", "client_auth": "required"},
     ],
 )
-def test_what_can_be_used(files: Path, settings: dict[str, str]) -> None:
+def test_usable_settings(files: Path, settings: dict[str, str]) -> None:
     context = listener_tls(listener(files, **settings), "listeners.tls").context
     assert context.minimum_version is ssl.TLSVersion.TLSv1_2
     required = settings.get("client_auth") == "required"
@@ -70,7 +70,7 @@ def test_what_can_be_used(files: Path, settings: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "expected"),
     [
         ({"certificate_file": "none.pem"}, "listeners.tls.certificate_file: can't read"),
         ({"certificate_file": "text.pem"}, "listeners.tls.certificate_file: .* holds no PEM certificate"),
@@ -101,8 +101,8 @@ def test_what_can_be_used(files: Path, settings: dict[str, str]) -> None:
         ),
     ],
 )
-def test_what_is_wrong_is_named(files: Path, settings: dict[str, str], told: str) -> None:
-    with pytest.raises(TlsError, match=told) as caught:
+def test_each_error_is_named(files: Path, settings: dict[str, str], expected: str) -> None:
+    with pytest.raises(TlsError, match=expected) as caught:
         listener_tls(listener(files, **settings), "listeners.tls")
     assert "\n" not in str(caught.value)
     assert "mistaken" not in str(caught.value)
@@ -184,7 +184,7 @@ def test_a_certificate_that_has_ended_is_said_to_have(files: Path, ca: trustme.C
     assert "renew" in logs[0]["remedy"]
 
 
-async def test_files_are_looked_at_for_ever(files: Path) -> None:
+async def test_files_are_checked_forever(files: Path) -> None:
     used = files / "used.pem"
     used.write_bytes((files / "one.pem").read_bytes())
     tls: Any = listener_tls(listener(files, certificate_file="used.pem"), "listeners.tls")

@@ -1,4 +1,4 @@
-"""Errors and times of object storage are counted, and nothing is changed on the way."""
+"""Errors and times of object storage are counted, and the results stay unchanged."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Broken(FileStorage):
         raise StorageError("no")
 
 
-async def test_what_works_is_timed_and_no_error(tmp_path: Path) -> None:
+async def test_a_successful_operation_is_timed_and_is_not_an_error(tmp_path: Path) -> None:
     stats = Stats()
     storage = CountedStorage(FileStorage(Storage(url=f"file://{tmp_path}")), stats)
     await storage.open()

@@ -1,4 +1,4 @@
-"""What only the directory storage has: names of files being written, links, abandoned files."""
+"""Properties of the directory storage only: names of files being written, links, abandoned files."""
 
 from __future__ import annotations
 
@@ -65,12 +65,12 @@ async def test_a_write_that_fails_leaves_nothing(storage, tmp_path, monkeypatch)
     assert files(tmp_path / "objects") == []
 
 
-async def test_one_that_can_not_be_deleted_is_told_and_keeps_no_other(storage, tmp_path):
+async def test_an_object_that_cannot_be_deleted_is_reported_and_blocks_no_other(storage, tmp_path):
     for key in ("a/1", "a/2/below", "a/3"):
         await storage.upload(key, b"data", 4)
-    with pytest.raises(ObjectsLeft, match="1 objects were not deleted, first a/2: Is a directory") as told:
+    with pytest.raises(ObjectsLeft, match="1 objects were not deleted, first a/2: Is a directory") as caught:
         await storage.delete(["a/1", "a/2", "a/3"])
-    assert told.value.reasons.keys() == {"a/2"}
+    assert caught.value.reasons.keys() == {"a/2"}
     assert files(tmp_path / "objects") == ["a/2/below"]
 
 
@@ -148,7 +148,7 @@ async def test_a_directory_that_is_gone_is_not_recreated(storage, tmp_path):
 
 
 async def test_no_folder_is_recreated_on_another_file_system(storage, tmp_path, monkeypatch):
-    """The directory was unmounted: what is written beneath it would be missing once it is mounted again."""
+    """The directory was unmounted: files written beneath the mount point would be missing once it is mounted again."""
     await storage.upload("ab/one", b"1", 1)
     shutil.rmtree(tmp_path / "objects" / "ab")
     shutil.rmtree(tmp_path / "objects" / UPLOADING)

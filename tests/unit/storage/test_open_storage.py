@@ -1,4 +1,4 @@
-"""Which class `storage.url` and `diskless.storage.class.name` choose."""
+"""The class that `storage.url` and `diskless.storage.class.name` choose."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from proxy.storage.s3 import S3Storage
         ("file:///dir", "proxy.storage.file:FileStorage", FileStorage),
     ],
 )
-def test_by_name_or_scheme(url, class_name, expected):
+def test_the_class_is_chosen_by_name_or_scheme(url, class_name, expected):
     assert type(open_storage(Storage(url=url), class_name)) is expected
 
 

@@ -1,4 +1,4 @@
-"""What is said of a TLS connection to the store that does not come about: by the client itself, towards real ports."""
+"""Errors of a TLS connection to the store that fails, from the real client towards real ports."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Store = Callable[[ssl.SSLContext | None], Awaitable[int]]
 
 @pytest.fixture
 async def start() -> AsyncIterator[Store]:
-    """Starts what takes connections and answers nothing that is HTTP; its port."""
+    """Start a server that accepts connections and never answers with HTTP; return its port."""
     servers = []
 
     async def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -42,7 +42,7 @@ def tls_of(ca: trustme.CA, host: str) -> ssl.SSLContext:
     return context
 
 
-async def told(port: int) -> str:
+async def error_of(port: int) -> str:
     endpoint = f"https://localhost:{port}"
     storage = S3Storage(
         Storage(
@@ -63,7 +63,7 @@ def no_bundle(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_a_ca_of_ones_own_is_to_be_named(start: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ca = trustme.CA()
     port = await start(tls_of(ca, "localhost"))
-    text = await told(port)
+    text = await error_of(port)
     assert f"no TLS connection to https://localhost:{port}: " in text
     assert "certificate verify failed" in text
     assert "AWS_CA_BUNDLE" in text
@@ -71,7 +71,7 @@ async def test_a_ca_of_ones_own_is_to_be_named(start: Store, tmp_path: Path, mon
     bundle = tmp_path / "ca.pem"
     ca.cert_pem.write_to_path(str(bundle))
     monkeypatch.setenv("AWS_CA_BUNDLE", str(bundle))
-    assert "no TLS connection" not in await told(port), "what is named there is used"
+    assert "no TLS connection" not in await error_of(port), "what is named there is used"
 
 
 async def test_a_certificate_of_another_host(start: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,13 +79,13 @@ async def test_a_certificate_of_another_host(start: Store, tmp_path: Path, monke
     bundle = tmp_path / "ca.pem"
     ca.cert_pem.write_to_path(str(bundle))
     monkeypatch.setenv("AWS_CA_BUNDLE", str(bundle))
-    text = await told(await start(tls_of(ca, "s3.example.com")))
+    text = await error_of(await start(tls_of(ca, "s3.example.com")))
     assert "not valid for 'localhost'" in text
     assert "see whether storage.endpoint_url has the host that is in its certificate" in text
 
 
 async def test_a_port_without_tls(start: Store) -> None:
-    text = await told(await start(None))
+    text = await error_of(await start(None))
     assert "no TLS connection to " in text
     assert "and a port with TLS" in text
 
@@ -98,5 +98,5 @@ async def test_a_bundle_that_can_not_be_read(
     if content is not None:
         bundle.write_text(content)
     monkeypatch.setenv("AWS_CA_BUNDLE", str(bundle))
-    text = await told(await start(tls_of(trustme.CA(), "localhost")))
+    text = await error_of(await start(tls_of(trustme.CA(), "localhost")))
     assert text.endswith("see whether AWS_CA_BUNDLE names a file with certificates, in PEM")

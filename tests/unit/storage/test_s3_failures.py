@@ -1,4 +1,4 @@
-"""What is unusual: requests that raise errors of any class, and objects that can't be deleted."""
+"""Unusual failures: requests that raise errors of any class, and objects that cannot be deleted."""
 
 from __future__ import annotations
 
@@ -71,21 +71,23 @@ async def test_credentials_that_can_not_be_loaded_are_an_error_of_the_storage(mo
         await S3Storage(Storage(url="s3://bucket")).open()
 
 
-async def test_one_that_can_not_be_deleted_is_told_and_keeps_no_other(storage: S3Storage, faults: Faults, monkeypatch):
+async def test_an_object_that_cannot_be_deleted_is_reported_and_blocks_no_other(
+    storage: S3Storage, faults: Faults, monkeypatch
+):
     """Whichever request it is in."""
     monkeypatch.setattr("proxy.storage.s3.DELETE_BATCH", 2)
     keys = [f"ab/{number}" for number in range(5)]
     for key in keys:
         await storage.upload(key, b"data", 4)
     faults.undeletable = {"prefix/ab/0", "prefix/ab/3"}
-    with pytest.raises(ObjectsLeft, match="2 objects were not deleted, first ab/0: AccessDenied no") as told:
+    with pytest.raises(ObjectsLeft, match="2 objects were not deleted, first ab/0: AccessDenied no") as caught:
         await storage.delete(keys)
-    assert told.value.reasons == dict.fromkeys(("ab/0", "ab/3"), "AccessDenied no")
+    assert caught.value.reasons == dict.fromkeys(("ab/0", "ab/3"), "AccessDenied no")
     assert faults.objects.keys() == {"/bucket/prefix/ab/0", "/bucket/prefix/ab/3"}
 
 
 async def test_a_listing_and_a_deletion_that_never_end_are_given_up(storage: S3Storage, monkeypatch):
-    """As of a store that sends its answer byte by byte, each before the time for reading one is over."""
+    """A store may send its answer byte by byte, each within the read timeout."""
 
     async def hang(*_: object, **__: object) -> None:
         await asyncio.Event().wait()

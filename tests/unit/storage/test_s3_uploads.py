@@ -1,4 +1,4 @@
-"""Uploads whose outcome is unclear, against a store that can be told to fail in each way once.
+"""Uploads whose outcome is unclear, to a store that can fail once in each way.
 
 The rules of the store (If-None-Match, metadata, ranges) are the real ones; the contract is tested on a real server.
 """
@@ -22,7 +22,7 @@ DATA = bytes(range(256)) * 4000
 
 
 class FaultyStore:
-    """One bucket in memory. `faults` are taken one per PUT or GET, None meaning that all goes well."""
+    """One bucket in memory. Each PUT or GET takes the next of `faults`; None means success."""
 
     def __init__(self) -> None:
         self.objects: dict[str, tuple[bytes, str]] = {}
@@ -153,7 +153,7 @@ async def test_an_upload_that_is_not_fails(storage, store, faults, match):
 
 
 async def test_a_store_that_hangs_up_for_good(storage, store):
-    store.faults = ["hang up"] * 20  # the HTTP client repeats a request by itself where a kept connection was closed
+    store.faults = ["hang up"] * 20  # the HTTP client itself repeats a request if a kept connection was closed
     with pytest.raises(StorageError, match="upload of key"):
         await storage.upload("key", DATA, len(DATA))
 
@@ -174,7 +174,7 @@ async def test_a_fetch_that_is_cut_off_is_repeated(storage, store):
         await storage.fetch("key")
 
 
-async def test_a_store_without_ranges_is_refused(storage, store):
+async def test_a_store_without_ranges_is_rejected(storage, store):
     await storage.upload("key", DATA, len(DATA))
     store.faults = ["ignore range"]
     with pytest.raises(StorageError, match="ignores ranges"):

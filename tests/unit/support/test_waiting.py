@@ -10,6 +10,6 @@ def test_the_value_by_which_it_holds_is_handed_back() -> None:
     assert wait_for(lambda: next(values), "something") == ["there"]
 
 
-def test_what_is_waited_for_is_told_when_time_is_up() -> None:
+def test_the_missing_condition_is_named_when_time_is_up() -> None:
     with pytest.raises(AssertionError, match=r"waited 0 s: something"):
         wait_for(lambda: False, "something", 0.0)

@@ -1,4 +1,4 @@
-"""Every answer is timed once, under its API; requests whose answers are due are seen."""
+"""Every answer is timed once, under its API; requests whose answers are due are visible."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ async def test_answers_of_the_broker_and_of_the_proxy_are_timed_when_they_go_out
     assert sent.connection.requests_underway == 0
 
 
-async def test_what_is_never_answered_is_not_timed() -> None:
+async def test_a_request_that_is_never_answered_is_not_timed() -> None:
     held = Held()
     sent = await connected(handlers={METADATA: held})
     sent.send(request(METADATA, 1))

@@ -1,4 +1,4 @@
-"""What the log does when it can't be written."""
+"""The log when it cannot be written."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def stderr(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[pytest.M
 
 @pytest.mark.parametrize("log_format", ["console", "json"])
 def test_a_line_that_can_not_be_written_ends_nothing(stderr: pytest.MonkeyPatch, log_format: str) -> None:
-    """A background loop logs in its `except`: what that raises would end it for good."""
+    """A background loop logs in its `except`: an exception there would end it for good."""
     lost = lost_lines()
     full = open("/dev/full", "w", buffering=1)  # noqa: SIM115 (it can't be closed well)
     stderr.setattr(sys, "stderr", full)
     configure_logging("info", log_format)
     log = structlog.get_logger()
-    for tell in (log.info, log.warning, log.error, log.critical):
-        tell("said")
+    for log_at_level in (log.info, log.warning, log.error, log.critical):
+        log_at_level("said")
     try:
         raise RuntimeError("why")
     except RuntimeError:

@@ -24,11 +24,11 @@ def test_equal_lines_are_one_that_counts() -> None:
     assert older.remedy is None
 
 
-def test_what_is_said_again_is_the_newest_and_the_one_that_was_silent_longest_goes() -> None:
+def test_a_repeated_line_is_the_newest_and_the_oldest_is_evicted() -> None:
     recent = RecentErrors(2)
     for reason in ("a", "b", "a", "c"):
-        recent.note("error", {"event": "failed", "reason": reason, "remedy": f"mend {reason}"})
-    assert [(one.text, one.count, one.remedy) for one in recent.newest(10)] == [("c", 1, "mend c"), ("a", 2, "mend a")]
+        recent.note("error", {"event": "failed", "reason": reason, "remedy": f"fix {reason}"})
+    assert [(one.text, one.count, one.remedy) for one in recent.newest(10)] == [("c", 1, "fix c"), ("a", 2, "fix a")]
     assert len(recent.newest(1)) == 1
 
 
@@ -94,7 +94,7 @@ def test_a_log_of_errors_only_keeps_warnings_all_the_same(capsys: pytest.Capture
 
 @pytest.mark.usefixtures("logging_as_before")
 @pytest.mark.parametrize("log_format", ["json", "console"])
-def test_traces_tell_no_values_of_variables(log_format: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_traces_show_no_values_of_variables(log_format: str, capsys: pytest.CaptureFixture[str]) -> None:
     configure_logging("info", log_format)
 
     def failing(password: str) -> None:

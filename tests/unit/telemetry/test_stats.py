@@ -1,4 +1,4 @@
-"""Record bytes are counted under labels that clients can't make endless."""
+"""Record bytes are counted under labels whose number clients cannot increase without limit."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_a_topic_without_records_takes_no_place() -> None:
     assert stats.record_bytes == {(*FETCH, "orders"): 1}
 
 
-def test_what_no_topic_can_be_called_is_unknown() -> None:
+def test_an_invalid_topic_name_is_counted_as_unknown() -> None:
     stats = Stats()
     stats.count_records(*FETCH, "x" * 249, 1)
     stats.count_records(*FETCH, "x" * 250, 2)
@@ -55,7 +55,7 @@ def test_a_topic_by_id_is_counted_under_its_name_once_that_is_known() -> None:
 
 
 def test_invented_names_take_no_place_for_longer_than_it_takes_to_deny_them() -> None:
-    """A client may produce to any name: brokers refuse it, after the records have passed."""
+    """A client may produce to any name: brokers reject it only after the records have passed."""
     stats = Stats(max_counted_topics=200)
     for number in range(300):
         stats.count_records(*PRODUCE, f"invented-{number}", 1)

@@ -1,4 +1,4 @@
-"""Lines that could come by the thousand come once a second."""
+"""Lines that could come by the thousand are logged once a second."""
 
 from __future__ import annotations
 

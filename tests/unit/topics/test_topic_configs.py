@@ -1,4 +1,4 @@
-"""Configs of diskless topics: what goes to the registry, what to the shadow, what is refused."""
+"""Configs of diskless topics: those for the registry, those for the placeholder topic, and rejected ones."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ASKED = {
 }
 
 
-def test_what_governs_data_goes_to_the_registry() -> None:
+def test_configs_of_data_go_to_the_registry() -> None:
     assert registry_configs(ASKED) == {
         "diskless.enable": "true",
         "retention.ms": "1000",
@@ -31,7 +31,7 @@ def test_what_governs_data_goes_to_the_registry() -> None:
     }
 
 
-def test_the_shadow_keeps_what_is_written_to_it() -> None:
+def test_the_placeholder_keeps_its_own_configs() -> None:
     assert shadow_configs(ASKED) == {
         "min.insync.replicas": "2",
         "cleanup.policy": "delete",
@@ -68,7 +68,7 @@ def test_the_shadow_keeps_what_is_written_to_it() -> None:
         ("max.message.bytes", "many"),
     ],
 )
-def test_what_cannot_be_honoured_is_refused(name: str, value: str) -> None:
+def test_unsupported_values_are_rejected(name: str, value: str) -> None:
     with pytest.raises(ConfigRefused, match=name):
         registry_configs(ASKED | {name: value})
 
@@ -98,7 +98,7 @@ def test_what_cannot_be_honoured_is_refused(name: str, value: str) -> None:
         ("max.message.bytes", " 100 "),
     ],
 )
-def test_what_brokers_allow_is_honoured(name: str, value: str) -> None:
+def test_values_that_brokers_allow_are_supported(name: str, value: str) -> None:
     assert registry_configs(ASKED | {name: value})[name] == value
 
 
@@ -129,7 +129,7 @@ def test_values_are_described_as_brokers_write_them(name: str, value: str, descr
     assert as_described(name, value) == described
 
 
-def test_configs_of_compaction_stay_out_of_the_shadow() -> None:
+def test_configs_of_compaction_stay_out_of_the_placeholder() -> None:
     configs = {
         "cleanup.policy": "compact",
         "delete.retention.ms": "5",
@@ -149,7 +149,7 @@ def test_diskless_enable_decides_over_the_name() -> None:
         wants_diskless({"diskless.enable": "yes"}, default=False)
 
 
-def test_what_is_compacted_is_classic_unless_it_asks() -> None:
+def test_a_compacted_topic_is_classic_unless_it_asks_for_diskless() -> None:
     compacted = {"cleanup.policy": "compact,delete"}
     assert not wants_diskless(compacted, default=True)
     assert wants_diskless(compacted | {"diskless.enable": "true"}, default=False)

@@ -1,4 +1,5 @@
-"""The brokers' defaults hold where a topic sets nothing, as soon as they are known and as long as they are the same."""
+"""The brokers' defaults apply to configs that a topic does not set, once they are known and while they are
+unchanged."""
 
 from __future__ import annotations
 
@@ -19,8 +20,8 @@ OWN = DisklessTopic("own", b"o" * 16, 1, "live", {"max.message.bytes": "7", "com
 
 
 @pytest.fixture
-def told(monkeypatch) -> dict[str, str | None]:
-    """What a broker answers."""
+def defaults_of_broker(monkeypatch) -> dict[str, str | None]:
+    """Return the answer of a broker, for tests to change."""
     configs: dict[str, str | None] = {"log.message.timestamp.after.max.ms": "3600000"}
 
     async def ask(cluster: Any, names: tuple[str, ...]) -> dict[str, str | None]:
@@ -33,11 +34,11 @@ def told(monkeypatch) -> dict[str, str | None]:
     return configs
 
 
-async def test_what_a_topic_sets_goes_before_what_brokers_say(told) -> None:
+async def test_a_topics_own_configs_override_the_brokers(defaults_of_broker) -> None:
     defaults = TopicDefaults(CLUSTER, interval_s=60)
     assert defaults.rules(PLAIN) == rules_of({})
-    told |= {"message.max.bytes": "5000000", "compression.type": "gzip", "compression.gzip.level": "3"}
-    told |= {"log.message.timestamp.type": "LogAppendTime", "compression.zstd.level": "9", "other": "1"}
+    defaults_of_broker |= {"message.max.bytes": "5000000", "compression.type": "gzip", "compression.gzip.level": "3"}
+    defaults_of_broker |= {"log.message.timestamp.type": "LogAppendTime", "compression.zstd.level": "9", "other": "1"}
     await defaults.load()
     assert defaults.rules(PLAIN) == rules_of({})._replace(
         max_message_bytes=5_000_000, log_append_time=True, codec=GZIP, level=3
@@ -46,33 +47,33 @@ async def test_what_a_topic_sets_goes_before_what_brokers_say(told) -> None:
     assert defaults.rules(OWN)[4:6] == (ZSTD, 9)
 
 
-async def test_times_are_bounded_as_brokers_before_kip_937_did(told) -> None:
-    del told["log.message.timestamp.after.max.ms"]
+async def test_times_are_bounded_as_brokers_before_kip_937_did(defaults_of_broker) -> None:
+    del defaults_of_broker["log.message.timestamp.after.max.ms"]
     defaults = TopicDefaults(CLUSTER, interval_s=60)
     await defaults.load()
     assert defaults.rules(PLAIN)[2:4] == (NO_BOUND_MS, NO_BOUND_MS)
-    told["log.message.timestamp.difference.max.ms"] = "5"
+    defaults_of_broker["log.message.timestamp.difference.max.ms"] = "5"
     await defaults.load()
     assert defaults.rules(PLAIN)[2:4] == (5, 5)
     own = {"message.timestamp.difference.max.ms": "6", "message.timestamp.after.max.ms": "7"}
     assert defaults.rules(DisklessTopic("b", b"b" * 16, 1, "live", own))[2:4] == (6, 7)
 
 
-async def test_a_changed_config_is_obeyed(told) -> None:
+async def test_a_changed_config_is_applied(defaults_of_broker) -> None:
     defaults = TopicDefaults(CLUSTER, interval_s=60)
     assert defaults.rules(OWN) is defaults.rules(OWN)
     changed = DisklessTopic("own", b"o" * 16, 1, "live", {"max.message.bytes": "8"})
     assert (defaults.rules(OWN).max_message_bytes, defaults.rules(changed).max_message_bytes) == (7, 8)
-    told["message.max.bytes"] = "9"
+    defaults_of_broker["message.max.bytes"] = "9"
     await defaults.load()
     assert (defaults.rules(changed).max_message_bytes, defaults.rules(PLAIN).max_message_bytes) == (8, 9)
 
 
-async def test_what_was_known_stays_when_no_broker_answers(told) -> None:
+async def test_the_last_defaults_stay_when_no_broker_answers(defaults_of_broker) -> None:
     defaults = TopicDefaults(CLUSTER, interval_s=60)
-    told["message.max.bytes"] = "9"
+    defaults_of_broker["message.max.bytes"] = "9"
     await defaults.load()
-    told["failure"] = None
+    defaults_of_broker["failure"] = None
     with pytest.raises(BrokerUnreachable):
         await defaults.load()
     await defaults.refresh()

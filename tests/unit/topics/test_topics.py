@@ -1,4 +1,4 @@
-"""Which topic is diskless, and above all: when a topic may be taken for classic."""
+"""The kind of a topic, diskless or classic, and above all: when a topic may be treated as classic."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def with_live_topic():
     return await loaded(registry)
 
 
-async def test_nothing_is_known_before_the_first_load():
+async def test_no_topic_is_known_before_the_first_load():
     topics = Topics(ModelTopicRegistry(), lease_runs=Lease())
     assert not topics.loaded
     assert not topics.nothing_diskless
@@ -57,7 +57,7 @@ async def test_a_live_topic_is_found_by_name_and_by_id():
 
 
 async def test_a_name_with_another_topic_id_at_the_brokers_is_not_the_registrys_topic():
-    """This proxy has not heard that the topic was recreated, nor whether as a diskless one."""
+    """This proxy does not know that the topic was recreated, nor whether as a diskless one."""
     topics, _ = await with_live_topic()
     assert topics.is_diskless("orders", TOPIC_ID)
     assert topics.is_diskless("orders", bytes(16)), "brokers before topic IDs"
@@ -74,13 +74,13 @@ async def test_every_other_name_is_classic_while_the_lease_runs():
     assert not topics.surely_classic("another")
 
 
-async def test_an_id_that_comes_up_while_a_name_is_reserved_may_be_that_shadow():
+async def test_an_unknown_id_may_be_the_placeholder_of_a_reserved_name():
     topics, _ = await loaded()
     assert topics.surely_classic(b"k" * 16)
     await topics.registry.reserve("orders", 3, {}, "owner")
     await topics.load()
     assert not topics.surely_classic(TOPIC_ID)
-    # What is reserved has no records: reading is no harm, but for a broker's session that goes on.
+    # A reserved topic has no records: reading does no harm, except for a broker's session that continues.
     assert topics.is_read_as_classic(TOPIC_ID)
     assert topics.may_be_a_shadow(TOPIC_ID)
     assert not topics.surely_classic(TOPIC_ID), "not by being read"
@@ -112,8 +112,8 @@ async def test_certainty_ends_with_the_lease_at_once():
 
 
 @pytest.mark.parametrize("judge", [Topics.surely_classic, Topics.is_read_as_classic])
-async def test_without_a_lease_only_what_was_seen_as_classic_is(judge: Callable[[Topics, str | bytes], bool]):
-    """Decision 0005: with the coordinator away, running clients of classic topics go on."""
+async def test_without_a_lease_only_known_classic_topics_are_classic(judge: Callable[[Topics, str | bytes], bool]):
+    """Decision 0005: while the coordinator is away, running clients of classic topics continue."""
     topics, lease = await loaded()
     assert judge(topics, "orders")
     assert judge(topics, TOPIC_ID)
@@ -126,7 +126,7 @@ async def test_without_a_lease_only_what_was_seen_as_classic_is(judge: Callable[
 
 
 @pytest.mark.parametrize("confirmed", [True, False])
-async def test_what_is_remembered_is_bounded_and_what_was_asked_for_last_stays(
+async def test_the_cache_is_bounded_and_keeps_the_most_recently_used_topics(
     confirmed: bool, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("proxy.topics.topics._MAX_SEEN_CLASSIC", 3)
@@ -140,7 +140,7 @@ async def test_what_is_remembered_is_bounded_and_what_was_asked_for_last_stays(
     assert [name for name in ("a", "b", "c", "d", "n" * 250) if topics.surely_classic(name)] == ["a", "c", "d"]
 
 
-async def test_what_passed_while_nothing_was_diskless_is_read_and_written_as_before():
+async def test_topics_used_while_nothing_was_diskless_are_read_and_written_as_before():
     topics, lease = await loaded()
     topics.passed("orders")
     topics.passed(TOPIC_ID)
@@ -151,7 +151,7 @@ async def test_what_passed_while_nothing_was_diskless_is_read_and_written_as_bef
     assert not topics.surely_classic("late")
 
 
-async def test_what_has_become_diskless_meanwhile_is_not_remembered():
+async def test_a_topic_that_became_diskless_meanwhile_is_not_cached():
     topics, lease = await with_live_topic()
     topics.passed("orders")
     topics.passed(TOPIC_ID)
@@ -164,7 +164,8 @@ async def test_what_has_become_diskless_meanwhile_is_not_remembered():
 
 
 async def test_a_registry_that_went_back_leaves_only_topic_ids_sure():
-    """Whatever the proxy has loaded, the store knows less: a name may be anything by now, an ID stays what it was."""
+    """Whatever the proxy has loaded, the store knows less: a name may be anything by now, an ID stays the same
+    topic."""
     topics, _ = await loaded()
     await topics.registry.reserve("reserved", 3, {}, "owner")
     await topics.registry.remove("reserved")
@@ -177,7 +178,7 @@ async def test_a_registry_that_went_back_leaves_only_topic_ids_sure():
     assert not topics.nothing_diskless
     assert not topics.surely_classic("orders")
     assert topics.surely_classic(TOPIC_ID)
-    # What is read does no harm there, and stays where it was.
+    # Reads do no harm there, and stay where they were.
     assert topics.is_read_as_classic("orders")
     assert not topics.is_read_as_classic("others")
 
@@ -233,7 +234,7 @@ async def test_a_change_that_could_not_be_read_is_read_later():
     assert topics.find("orders") == DisklessTopic("orders", bytes(16), 3, "reserved", {}, "owner")
 
 
-async def test_a_creator_waits_for_what_was_judged_before_and_still_goes_to_a_broker():
+async def test_a_creator_waits_for_requests_that_still_go_to_a_broker():
     registry = ModelTopicRegistry()
     topics, _ = await loaded(registry)
     before = topics.change

@@ -1,4 +1,4 @@
-"""kafka-python's messages: the second oracle. Importing it warns of what it uses; that is not for us to mend."""
+"""kafka-python's messages: the second oracle. Its import raises warnings that are not ours to fix."""
 
 import warnings
 

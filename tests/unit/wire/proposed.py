@@ -1,4 +1,5 @@
-"""Schemas that KIP-1163 proposes, for the tests' own implementation of the protocol: kio's, with what the KIP adds."""
+"""Schemas that KIP-1163 proposes, for the tests' own implementation of the protocol: kio's, with the KIP's
+additions."""
 
 import dataclasses
 
@@ -8,7 +9,8 @@ METADATA, DESCRIBE_TOPIC_PARTITIONS = 3, 75
 
 
 def _with(entity, added, replaced=None):
-    """The entity type with fields behind its own, (name, type, Kafka's type), and other types for some of its own."""
+    """Return the entity type with more fields after its own, (name, type, Kafka's type), and other types for some
+    fields."""
     fields = [
         (field.name, (replaced or {}).get(field.name, field.type), dataclasses.field(metadata=field.metadata))
         for field in dataclasses.fields(entity)

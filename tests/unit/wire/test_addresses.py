@@ -1,7 +1,7 @@
-"""No response of any API and version tells a broker's own address: by the schemas, whatever they name.
+"""No response of any API and version contains a broker's own address, according to the schemas.
 
-A field that carries a host, port or address is one that the proxy rewrites or hides, or it is excused here with a
-reason. What the handlers make of an answer is looked through for the addresses that went in.
+The proxy rewrites or hides every field with a host, port or address, or the field is excused here with a reason. The
+test searches the handlers' answers for the addresses that went in.
 """
 
 from types import SimpleNamespace
@@ -34,7 +34,7 @@ _EXCUSED = {
 }
 _PRODUCE, _FETCH = 0, 1
 SECRET, SECRET_PORT = "secret-host.of.brokers", 0x5EC7
-TOLD = ("told", 4242)
+PROXY = ("proxy", 4242)
 
 
 def _fields(entity, path=""):
@@ -73,7 +73,7 @@ def test_addresses_are_found_where_they_are_known_to_be():
 
 
 @pytest.mark.parametrize("key", sorted({key for key, _ in SERVED}))
-def test_what_carries_addresses_does_not_stream_through(key):
+def test_answers_with_addresses_do_not_stream_through(key):
     assert API_TABLE[key].treatment in (Treatment.REWRITE, Treatment.INTERCEPT)
 
 
@@ -126,7 +126,7 @@ def _with_secrets(entity, tree):
 
 
 class _Connection:
-    """What a handler that forwards needs, and no more."""
+    """The parts that a forwarding handler needs, and no more."""
 
     def __init__(self):
         whole = Settings(
@@ -137,10 +137,10 @@ class _Connection:
         )
         self.host, self.node_id, self.listeners, self.remembered = "10.0.0.1", 1, Listeners(), {}
         view = SimpleNamespace(brokers={})
-        view.with_address = lambda told: view
+        view.with_address = lambda address: view
         self.context = SimpleNamespace(
             settings=whole,
-            fleet=SimpleNamespace(listener=lambda node_id, *_: TOLD if node_id % 3 else None),
+            fleet=SimpleNamespace(listener=lambda node_id, *_: PROXY if node_id % 3 else None),
             cluster=SimpleNamespace(learn=lambda brokers: None, view=view),
             topics=SimpleNamespace(all=lambda: (), is_diskless=None),
             racks=SimpleNamespace(of=lambda *_: "rack-a", learn=lambda *_: None),
@@ -155,13 +155,13 @@ class _Connection:
 
 
 def _answers(key, version, body):
-    """The body as clients get it, by each way that an answer of the API can take."""
+    """Return the body as clients get it, in each way that an answer of the API can take."""
     if key == _PRODUCE:
-        yield rewrite_node_endpoints(key, body, version, lambda node_id: TOLD)
+        yield rewrite_node_endpoints(key, body, version, lambda node_id: PROXY)
         return
     if key == _FETCH:
-        yield fetch_by_walk(body, version, lambda node_id: TOLD)
-        stream = FetchEndpointStream(version, lambda node_id: TOLD)
+        yield fetch_by_walk(body, version, lambda node_id: PROXY)
+        stream = FetchEndpointStream(version, lambda node_id: PROXY)
         yield stream.feed(memoryview(body))
         stream.finish()
         return

@@ -1,4 +1,4 @@
-"""ApiVersions: a client is offered what broker and proxy both know."""
+"""ApiVersions: a client gets the versions that both broker and proxy know."""
 
 import pytest
 from hypothesis import given, settings
@@ -42,7 +42,7 @@ def _answer(version, ranges):
     return b"".join(clamp_api_versions(encode(response_type(18, version), tree), version))
 
 
-def test_what_brokers_say_becomes_what_clients_see():
+def test_the_brokers_answer_becomes_the_clients_answer():
     ranges = [(0, 0, 13), (1, 4, 99), (3, 0, 14), (52, 0, 2), (83, 0, 0), (999, 0, 1), (78, 1, 2)]
     read = ApiVersionsResponse.decode(_answer(4, ranges), version=4)
     seen = [(entry.api_key, entry.min_version, entry.max_version) for entry in read.api_keys]
@@ -50,7 +50,7 @@ def test_what_brokers_say_becomes_what_clients_see():
 
 
 @pytest.mark.parametrize("kip1163_api", [False, True])
-def test_what_kip_1163_proposes_is_offered_only_when_asked_for(kip1163_api):
+def test_versions_of_kip_1163_are_offered_only_if_enabled(kip1163_api):
     ranges = [(3, 0, 13), (75, 0, 0), (60, 0, 2)]
     entity = response_type(18, 3)
     keys = [{"api_key": key, "min_version": low, "max_version": high} for key, low, high in ranges]
@@ -61,7 +61,7 @@ def test_what_kip_1163_proposes_is_offered_only_when_asked_for(kip1163_api):
 
 
 def test_an_older_broker_is_not_asked_what_it_does_not_know():
-    """Metadata v14 is asked of the broker as v13, so it takes one that has v13."""
+    """Metadata v14 is sent to the broker as v13, so it requires a broker with v13."""
     entity = response_type(18, 3)
     body = encode(
         entity, {"error_code": 0, "api_keys": [{"api_key": 3, "min_version": 0, "max_version": 12}], "throttle_time": 0}
@@ -86,7 +86,7 @@ def test_unsupported_version_is_answered_as_v0(asked):
     assert decode_joined(entity, clamp_api_versions(response[4:], asked)) == tree
 
 
-def test_other_versions_are_refused():
+def test_other_versions_are_rejected():
     with pytest.raises(ProtocolError, match="v5"):
         clamp_api_versions(bytes(20), 5)
 
@@ -99,5 +99,5 @@ def test_the_software_of_a_client_is_what_it_says(name: str, version: str) -> No
 
 
 @given(st.binary(max_size=60))
-def test_what_says_no_software_is_no_error(said: bytes) -> None:
+def test_a_request_without_software_name_is_not_an_error(said: bytes) -> None:
     assert isinstance(client_software(said, 3), str)

@@ -1,4 +1,4 @@
-"""Cold messages: what kio lets through and nobody may send."""
+"""Cold messages: bytes that kio accepts and no client may send."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.unit.wire.trees import encode, request_type, response_type, trees
 
 
 def known(api_key: int, version: int, *, response: bool) -> bool:
-    """Whether kio has that version."""
+    """True if kio has that version."""
     try:
         (response_type if response else request_type)(api_key, version)
     except KioIndexError:
@@ -55,7 +55,7 @@ def test_an_array_that_is_empty_is_read():
     ],
 )
 def test_room_is_made_for_what_is_there_and_not_for_what_is_claimed(api_key, version, body):
-    """kio's reader would ask for as many gigabytes, and end the process when it does not get them."""
+    """kio's reader would allocate as many gigabytes, and end the process when it does not get them."""
     with pytest.raises(ProtocolError, match=r"more than the message can hold|ends too early"):
         read_request(api_key, version, body)
 

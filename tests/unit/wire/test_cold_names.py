@@ -1,4 +1,4 @@
-"""The names in a request are those that kio reads, however deep they are."""
+"""The names found in a request are those that kio reads, however deep they are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A large message in parts: the parts ask what the whole asks, and their answers make the answer to the whole."""
+"""A large message in parts: the parts request the same as the whole, and their answers form its answer."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LIST_OFFSETS, DELETE_TOPICS, ALTER_SHARE_GROUP_OFFSETS, CREATE_TOPICS = 2, 20, 9
 
 
 def list_offsets(*partitions: int) -> bytes:
-    """A ListOffsets v7 of topics that have so many partitions each."""
+    """Build a ListOffsets v7 of topics with this many partitions each."""
     topics = tuple(
         v7.ListOffsetsTopic(
             name=f"t{number}",  # type: ignore[arg-type]
@@ -62,7 +62,7 @@ def test_the_answers_to_the_parts_make_the_answer_to_the_whole() -> None:
     assert named(whole) == named(read_request(LIST_OFFSETS, 7, body))
 
 
-def test_the_longest_throttle_time_and_an_error_of_the_whole_are_told() -> None:
+def test_the_longest_throttle_time_and_an_error_of_the_whole_are_returned() -> None:
     answer_type: Any = load_response_schema(ALTER_SHARE_GROUP_OFFSETS, 0)
     answers = [
         encode(
@@ -83,7 +83,7 @@ def test_an_array_of_names_is_spread() -> None:
 
 
 def created(assigned: int) -> bytes:
-    """A CreateTopics v7 of three topics, the second of which has so many partitions assigned."""
+    """Build a CreateTopics v7 of three topics, the second of which assigns this many partitions."""
     plain = b"\0\0\0\1\0\1" + b"\1\1\0"
     assignment = write_count(assigned, True) + (bytes(4) + b"\1\0") * assigned
     return b"\4" + b"\2a" + plain + b"\2b" + b"\0\0\0\1\0\1" + assignment + b"\1\0" + b"\2c" + plain + bytes(6)

@@ -1,4 +1,4 @@
-"""A request of many tiny elements is refused before any of them costs anything."""
+"""A request of many tiny elements is rejected before any of them costs anything."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def describe_topic_partitions(number: int) -> None:
 
 
 @pytest.mark.parametrize("ask", [list_offsets, delete_topics_by_name, describe_producers_of_partitions])
-def test_as_many_as_allowed_are_read_and_no_more(ask, monkeypatch) -> None:
+def test_only_as_many_elements_as_allowed_are_read(ask, monkeypatch) -> None:
     monkeypatch.setattr(primitives, "MAX_ELEMENTS", MOST)
     ask(MOST)
     with pytest.raises(ProtocolError, match=f"more than {MOST} topics.*in parts"):
@@ -110,21 +110,21 @@ def test_versions_that_brokers_do_not_have_may_name_less() -> None:
         describe_topic_partitions(primitives.MAX_WHOLE_ELEMENTS + 1)
 
 
-def test_what_is_refused_is_not_read_first() -> None:
-    """Of what is claimed only the count is there: whoever read on would run off the end."""
+def test_a_rejected_request_is_not_read_first() -> None:
+    """Only the claimed count is present: a reader that goes on would run off the end."""
     with pytest.raises(ProtocolError, match="in parts"):
         read_request(2, 7, bytes(4) + b"\0" + count(primitives.MAX_ELEMENTS + 1) + bytes(primitives.MAX_ELEMENTS + 1))
 
 
 @pytest.mark.parametrize("walk", [skip_tags, read_tags])
-def test_so_many_tagged_fields_are_none_of_kafkas(walk) -> None:
+def test_kafka_has_no_request_with_this_many_tagged_fields(walk) -> None:
     walk(b"\x7f" + b"\x01\0" * 127, 0)
     with pytest.raises(ProtocolError, match="128 tagged fields"):
         walk(b"\x80\x01" + b"\x01\0" * 128, 0)
 
 
-def test_what_is_too_large_is_not_passed_on_past_what_looks_at_names(monkeypatch) -> None:
-    """Brokers would make topics of names that are the proxy's to make: what else can't be read is theirs to refuse."""
+def test_a_request_that_is_too_large_does_not_bypass_the_check_of_names(monkeypatch) -> None:
+    """Brokers would create topics whose names belong to the proxy; other unreadable requests are theirs to reject."""
     monkeypatch.setattr("proxy.wire.metadata.MAX_DECODED_ELEMENTS", MOST)
     monkeypatch.setattr(primitives, "MAX_ELEMENTS", MOST)
     settings = SimpleNamespace(default_diskless_topics=("t",))

@@ -1,4 +1,4 @@
-"""Responses that name brokers: addresses and leaders are changed, and nothing else is."""
+"""Responses that name brokers: only addresses and leaders change."""
 
 import pytest
 from hypothesis import given, settings
@@ -13,7 +13,7 @@ from proxy.wire.endpoints import (
 )
 from proxy.wire.errors import ProtocolError
 from proxy.wire.fetch_walk import response_tail, walk_fetch_response
-from tests.unit.wire.test_metadata import rewritten_nodes, told
+from tests.unit.wire.test_metadata import proxy_address, rewritten_nodes
 from tests.unit.wire.trees import decode_joined, encode, response_type, trees
 
 _MODEST = settings(max_examples=10, deadline=None)
@@ -22,7 +22,7 @@ _MODEST = settings(max_examples=10, deadline=None)
 def _coordinator(tree):
     if not tree["host"]:
         return tree
-    address = told(tree["node_id"]) if tree["node_id"] >= 0 else None
+    address = proxy_address(tree["node_id"]) if tree["node_id"] >= 0 else None
     if address is None:
         return tree | {"node_id": -1, "host": "", "port": -1, "error_code": 15}
     return tree | {"host": address[0], "port": address[1]}
@@ -34,7 +34,7 @@ def _coordinator(tree):
 def test_find_coordinator(version, data):
     entity = response_type(10, version)
     tree = data.draw(trees(entity))
-    read = decode_joined(entity, rewrite_find_coordinator(encode(entity, tree), version, told))
+    read = decode_joined(entity, rewrite_find_coordinator(encode(entity, tree), version, proxy_address))
     if version < 4:
         assert read == _coordinator(tree)
     else:
@@ -47,7 +47,7 @@ def test_find_coordinator(version, data):
 def test_describe_cluster(version, data):
     entity = response_type(60, version)
     tree = data.draw(trees(entity))
-    read = decode_joined(entity, rewrite_describe_cluster(encode(entity, tree), version, told))
+    read = decode_joined(entity, rewrite_describe_cluster(encode(entity, tree), version, proxy_address))
     assert read == tree | {"brokers": rewritten_nodes(tree["brokers"], "broker_id")}
 
 
@@ -64,7 +64,7 @@ def test_describe_quorum(version, data):
 
 
 def fetch_by_walk(body, version, address_of):
-    """A Fetch response whose pieces were found by a walk, put together again as for a client."""
+    """Rebuild a Fetch response for a client from the pieces that a walk found."""
     walk = walk_fetch_response(body, version)
     tail = response_tail(walk)
     return [walk.body[: walk.tail], rewrite_endpoint_section(tail, address_of) if version >= 16 else tail]
@@ -78,14 +78,14 @@ _WITH_ENDPOINTS += [(78, 1), (78, 2), (79, 1), (79, 2)]
 @_MODEST
 @given(data=st.data())
 def test_node_endpoints(api_key, version, data):
-    agree_on_nodes(api_key, version, data, lambda body: rewrite_node_endpoints(api_key, body, version, told))
+    agree_on_nodes(api_key, version, data, lambda body: rewrite_node_endpoints(api_key, body, version, proxy_address))
 
 
 @pytest.mark.parametrize("version", range(4, 19))
 @_MODEST
 @given(data=st.data())
 def test_node_endpoints_of_fetch(version, data):
-    agree_on_nodes(1, version, data, lambda body: fetch_by_walk(body, version, told))
+    agree_on_nodes(1, version, data, lambda body: fetch_by_walk(body, version, proxy_address))
 
 
 def agree_on_nodes(api_key, version, data, rewrite):
@@ -100,4 +100,4 @@ def agree_on_nodes(api_key, version, data, rewrite):
 
 def test_endpoints_of_other_apis_are_not_known():
     with pytest.raises(ProtocolError, match="API key 8"):
-        rewrite_node_endpoints(8, bytes(30), 8, told)
+        rewrite_node_endpoints(8, bytes(30), 8, proxy_address)

@@ -1,4 +1,4 @@
-"""Fetch requests: what is parsed is what was sent, built again it is the same bytes, and versions translate."""
+"""Fetch requests: parsing returns the sent values, building restores the same bytes, and versions translate."""
 
 import pytest
 from hypothesis import given, settings
@@ -75,6 +75,6 @@ def test_a_request_translates_to_other_versions(source, target):
 
 
 @pytest.mark.parametrize("version", [3, 19])
-def test_other_versions_are_refused(version):
+def test_other_versions_are_rejected(version):
     with pytest.raises(ProtocolError, match=f"v{version}"):
         parse_fetch_request(bytes(60), version)

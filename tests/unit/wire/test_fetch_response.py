@@ -1,4 +1,4 @@
-"""Fetch responses: built ones read back."""
+"""Fetch responses that were built read back."""
 
 import pytest
 from hypothesis import given, settings
@@ -80,7 +80,7 @@ def test_built_responses_read_back(version, data):
 @pytest.mark.parametrize("version", _VERSIONS)
 @_MODEST
 @given(data=st.data())
-def test_what_a_broker_sends_is_read(version, data):
+def test_a_brokers_response_is_read(version, data):
     entity = response_type(1, version)
     tree = data.draw(trees(entity))
     body = encode(entity, tree)

@@ -58,8 +58,8 @@ def test_any_chunks_give_what_the_whole_gives(version, data):
     unknown, known = read.pop(UNKNOWN_TAGS, {}), tree.pop(UNKNOWN_TAGS, {})
     assert {tag: value for tag, value in unknown.items() if tag in known or tag not in _FILLER} == known
     assert read == tree
-    told = [node | {"host": host, "port": node["node_id"] % 50000} for node in sent if node["node_id"] % 2 == 0]
-    assert endpoints in ([], told)
+    rewritten = [node | {"host": host, "port": node["node_id"] % 50000} for node in sent if node["node_id"] % 2 == 0]
+    assert endpoints in ([], rewritten)
 
 
 def _with_endpoints(hosts, partitions=()):
@@ -83,7 +83,7 @@ def test_the_length_stays_whatever_the_hosts(inside, outside):
     assert b"iii" not in out
 
 
-def test_shorter_addresses_are_told_and_longer_ones_left_out():
+def test_shorter_addresses_are_rewritten_and_longer_ones_left_out():
     entity = response_type(1, 17)
     body = encode(entity, _with_endpoints(["broker-1.kafka.svc.cluster.local", "broker-2.kafka.svc.cluster.local"]))
     shorter, _ = _pass(body, 17, [7], "proxy-a")
@@ -143,7 +143,7 @@ def test_records_are_given_on_as_they_come():
     assert stream.ended
 
 
-def test_bytes_behind_the_response_pass():
+def test_bytes_after_the_response_pass():
     entity = response_type(1, 16)
     body = encode(entity, _with_endpoints(["broker-1.local"]))
     stream = FetchEndpointStream(16, _told("h"))
@@ -152,7 +152,7 @@ def test_bytes_behind_the_response_pass():
     assert out.endswith(b"behind")
 
 
-def test_a_frame_that_ends_too_early_is_told():
+def test_a_frame_that_ends_too_early_is_reported():
     body = encode(response_type(1, 16), _with_endpoints(["broker-1.local"]))
     for size in range(len(body)):
         stream = FetchEndpointStream(16, _told("h"))
@@ -224,7 +224,7 @@ _ENDLESS_ABORTED = bytes(10) + b"\x02" + bytes(16) + b"\x02" + bytes(30) + varin
 
 
 @pytest.mark.parametrize(("start", "message"), [(_ENDLESS_TAG, "exceed"), (_ENDLESS_ABORTED, "before records")])
-def test_what_is_held_is_bounded(start, message):
+def test_the_held_bytes_are_bounded(start, message):
     stream = FetchEndpointStream(16, _told("h"))
     stream.feed(start + bytes(HELD_BYTES_MAX - 1000))
     with pytest.raises(ProtocolError, match=message):

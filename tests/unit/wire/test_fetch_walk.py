@@ -1,4 +1,4 @@
-"""The walk over a Fetch response: every piece is found, and stands in a response of another version."""
+"""The walk over a Fetch response finds every piece, and the pieces fit into a response of another version."""
 
 from itertools import pairwise
 
@@ -105,7 +105,7 @@ def test_other_versions_are_not_lowered():
 @pytest.mark.parametrize("version", _VERSIONS)
 @settings(max_examples=10, deadline=None)
 @given(data=st.data())
-def test_what_is_cut_or_changed_is_read_or_refused(version, data):
+def test_cut_or_changed_bytes_are_read_or_rejected(version, data):
     body = bytearray(encode(response_type(1, version), data.draw(trees(response_type(1, version)))))
     if body and data.draw(st.booleans()):
         body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.integers(0, 255))

@@ -1,4 +1,4 @@
-"""Frames: however the bytes come, and however often the reader is stopped, what is told is what was sent."""
+"""Frames: the reader gets exactly the sent bytes, in whatever pieces they arrive and however often it is paused."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ def framed(*bodies: bytes) -> bytes:
 
 
 class Listener:
-    """Decides frame by frame as it is told to, and keeps what it gets."""
+    """Makes planned decisions frame by frame, and keeps what it gets."""
 
     def __init__(self, plans=()):
         self.plans = [list(plan) for plan in plans]
-        """Per frame, the decisions to give one after another; HOLD where it says nothing (more)."""
+        """Decisions for each frame, in order; HOLD if none is left."""
         self.frames: list[bytes] = []
         self.streaming: bytearray | None = None
         self.heads: list[bytes] = []
@@ -85,7 +85,7 @@ def test_any_chunks_decisions_and_stops_give_every_frame_once(bodies, plans, cut
     assert not listener.reader.in_frame
 
 
-def test_nothing_of_a_waiting_frame_is_told_until_the_reader_is_resumed():
+def test_nothing_of_a_waiting_frame_is_delivered_until_the_reader_is_resumed():
     listener = Listener([[Decision.WAIT]])
     listener.reader.feed(framed(b"first", b"second"))
     assert listener.reader.stopped
@@ -144,7 +144,7 @@ def test_more_is_asked_for_only_when_it_has_come():
         (struct.pack(">i", LIMIT + 1) + b"....", "max_frame_bytes"),
     ],
 )
-def test_what_is_no_frame_is_refused_with_its_likely_cause(start, cause):
+def test_an_invalid_frame_is_rejected_with_its_likely_cause(start, cause):
     with pytest.raises(ProtocolError, match=cause):
         Listener().reader.feed(start)
 
@@ -186,7 +186,7 @@ def test_single_bytes_of_a_held_frame_are_joined():
     st.integers(1_000, 70_000),
 )
 def test_large_frames_that_are_received_in_place_are_the_same(sizes, reads, scratch_bytes):
-    """As a protocol with buffers does it: each read goes to `room`, or, where there is none, to `feed`."""
+    """Feed bytes like a protocol with buffers: each read goes to `room`, or, if there is none, to `feed`."""
     bodies = [bytes([number % 251]) * size for number, size in enumerate(sizes)]
     listener = Listener()
     listener.reader = reader = FrameReader(listener, head_bytes=HEAD, max_frame_bytes=10**6)
@@ -229,7 +229,7 @@ def test_a_frame_received_in_place_ends_a_stopped_reader_as_any_other():
 
 @pytest.mark.parametrize(("frames", "is_copied"), [(3, False), (100, True)])
 def test_a_small_frame_that_is_held_keeps_no_large_buffer(frames: int, is_copied: bool) -> None:
-    """Its bytes may wait for object storage, when those around it are long gone."""
+    """Its bytes may wait for object storage when the frames around it are long gone."""
     kept: list[memoryview] = []
 
     class Keeping(Listener):

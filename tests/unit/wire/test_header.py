@@ -1,4 +1,4 @@
-"""Headers, as kio and the table of APIs have them."""
+"""Headers agree with kio and the table of APIs."""
 
 import io
 
@@ -48,7 +48,7 @@ def test_unknown_tags_in_headers_are_skipped():
     assert response_header_length(3, 12, encoded + b"body") == len(encoded)
 
 
-def test_an_unknown_api_key_still_tells_who_asks():
+def test_an_unknown_api_key_still_has_its_client_id():
     encoded = b"\x7f\x00" + b"\x00\x05" + bytes(4) + b"\x00\x03abc" + b"\x00"
     assert parse_request_header(encoded)[:4] == (0x7F00, 5, 0, "abc")
 
@@ -59,7 +59,7 @@ def test_short_headers_raise_the_one_error(size):
         parse_request_header(request_header(3, 12, 1, "ab")[:size])
 
 
-def test_a_client_id_that_is_no_text_is_read_as_brokers_do():
+def test_a_client_id_that_is_not_text_is_read_as_brokers_do():
     header = parse_request_header(bytes(8) + b"\x00\x02\xff\xff" + b"body")
     assert (header.client_id, header.body_offset) == ("\ufffd\ufffd", 12)
 

@@ -1,4 +1,4 @@
-"""Whatever bytes come, a parser succeeds or raises ProtocolError: cut short at every byte, damaged, or made up."""
+"""Any bytes make a parser succeed or raise ProtocolError: cut short at every byte, damaged, or made up."""
 
 import random
 import tracemalloc
@@ -31,12 +31,14 @@ from tests.unit.wire.test_endpoints import fetch_by_walk
 from tests.unit.wire.trees import encode, request_type, response_type, trees
 
 
-def told(node_id):
+def proxy_address(node_id):
     return "proxy", 19092
 
 
 def _rewrite_metadata(body, version):
-    return rewrite_metadata_response(body, version, address_of=told, is_diskless=_all_are, leaders=SoleLeader(1))
+    return rewrite_metadata_response(
+        body, version, address_of=proxy_address, is_diskless=_all_are, leaders=SoleLeader(1)
+    )
 
 
 def _all_are(*topic):
@@ -45,7 +47,7 @@ def _all_are(*topic):
 
 def _propose_metadata(body, version):
     replicas = ReplicaLeaders((1, 2), 3)
-    return rewrite_metadata_response(body, 14, address_of=told, is_diskless=_all_are, leaders=replicas)
+    return rewrite_metadata_response(body, 14, address_of=proxy_address, is_diskless=_all_are, leaders=replicas)
 
 
 def _states_of_metadata(body, version):
@@ -65,8 +67,8 @@ _PARSERS = [
     (metadata_topics, response_type, 3, (0, 8, 12)),
     (metadata_cluster_id, response_type, 3, (8, 12)),
     (_states_of_metadata, response_type, 3, (12,)),
-    (partial(endpoints.rewrite_find_coordinator, address_of=told), response_type, 10, range(7)),
-    (partial(endpoints.rewrite_describe_cluster, address_of=told), response_type, 60, range(3)),
+    (partial(endpoints.rewrite_find_coordinator, address_of=proxy_address), response_type, 10, range(7)),
+    (partial(endpoints.rewrite_describe_cluster, address_of=proxy_address), response_type, 60, range(3)),
     (_propose_metadata, response_type, 3, (13,)),
     (partial(rewrite_topic_partitions, is_diskless=_all_are, leaders=_HASHED), response_type, 75, (0,)),
     (endpoints.hide_controller_listeners, response_type, 55, (0, 2)),
@@ -84,14 +86,14 @@ _PARSERS = [
     (clamp_api_versions, response_type, 18, range(5)),
     *(
         (
-            lambda body, version, key=key: endpoints.rewrite_node_endpoints(key, body, version, told),
+            lambda body, version, key=key: endpoints.rewrite_node_endpoints(key, body, version, proxy_address),
             response_type,
             key,
             all,
         )
         for key, all in ((0, (10, 13)), (78, (1, 2)), (79, (1, 2)))
     ),
-    (partial(fetch_by_walk, address_of=told), response_type, 1, (16, 18)),
+    (partial(fetch_by_walk, address_of=proxy_address), response_type, 1, (16, 18)),
 ]
 # The others leave the end of the message as it came.
 _READ_ALL = (produce.parse_produce_request, parse_fetch_request, walk_fetch_response, parse_fetch_response)

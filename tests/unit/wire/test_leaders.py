@@ -1,4 +1,4 @@
-"""Partitions get the leaders of each rule, in Metadata and DescribeTopicPartitions alike, and nothing else changes."""
+"""Partitions get the leaders of each rule, in both Metadata and DescribeTopicPartitions, and nothing else changes."""
 
 from zlib import crc32
 
@@ -10,7 +10,7 @@ from proxy.wire.describe_topic_partitions import build_lower_request, rewrite_re
 from proxy.wire.metadata import build_lower_metadata_request, rewrite_metadata_response
 from proxy.wire.partition_leaders import HASH_SLOTS, HashedLeaders, ReplicaLeaders, SoleLeader
 from tests.unit.wire.proposed import DESCRIBE_TOPIC_PARTITIONS_REQUEST, METADATA_REQUEST, METADATA_RESPONSE
-from tests.unit.wire.test_metadata import led, rewritten_nodes, some_are_diskless, told
+from tests.unit.wire.test_metadata import led, proxy_address, rewritten_nodes, some_are_diskless
 from tests.unit.wire.trees import UNKNOWN_TAGS, decode, decode_joined, encode, request_type, response_type, trees
 
 _SLOTS = tuple(range(1000, 1000 + HASH_SLOTS))
@@ -65,7 +65,7 @@ def test_metadata(rule, version, data):
     entity = response_type(3, version)
     tree = data.draw(trees(entity))
     buffers = rewrite_metadata_response(
-        encode(entity, tree), version, address_of=told, is_diskless=some_are_diskless, leaders=rule
+        encode(entity, tree), version, address_of=proxy_address, is_diskless=some_are_diskless, leaders=rule
     )
     brokers = rewritten_nodes(tree["brokers"])
     assert decode_joined(entity, buffers) == tree | {"brokers": brokers, "topics": _with(rule, tree["topics"])}
@@ -89,7 +89,7 @@ def test_metadata_v14_is_made_of_v13(rule, data):
     entity = response_type(3, 13)
     tree = data.draw(trees(entity))
     buffers = rewrite_metadata_response(
-        encode(entity, tree), 14, address_of=told, is_diskless=some_are_diskless, leaders=rule
+        encode(entity, tree), 14, address_of=proxy_address, is_diskless=some_are_diskless, leaders=rule
     )
     topics = tree["topics"] if rule is None else _with(rule, tree["topics"])
     expected = [
@@ -152,7 +152,9 @@ def test_topics_of_any_size_alike_or_with_one_that_differs(rule, partitions, odd
     tree["error_code"] = 0
     body = encode(entity, tree)
     for version in (13, 14):
-        buffers = rewrite_metadata_response(body, version, address_of=told, is_diskless=some_are_diskless, leaders=rule)
+        buffers = rewrite_metadata_response(
+            body, version, address_of=proxy_address, is_diskless=some_are_diskless, leaders=rule
+        )
         read = decode_joined(METADATA_RESPONSE if version == 14 else entity, buffers)
         for topic_read, expected in zip(read["topics"], _with(rule, topics), strict=True):
             for partition in topic_read["partitions"]:

@@ -1,4 +1,4 @@
-"""Metadata: addresses and leaders are changed, and nothing else is."""
+"""Metadata: only addresses and leaders change."""
 
 import pytest
 from hypothesis import given, settings
@@ -23,14 +23,16 @@ _MODEST = settings(max_examples=10, deadline=None)
 LEADER = 77
 
 
-def told(node_id):
+def proxy_address(node_id):
     """Nodes with an even ID are named by another address, the others are not."""
     return None if node_id % 2 else (f"proxy-{node_id}", node_id % 50000)
 
 
 def rewritten_nodes(nodes, id_name="node_id"):
     return [
-        node | {"host": told(node[id_name])[0], "port": told(node[id_name])[1]} for node in nodes if told(node[id_name])
+        node | {"host": proxy_address(node[id_name])[0], "port": proxy_address(node[id_name])[1]}
+        for node in nodes
+        if proxy_address(node[id_name])
     ]
 
 
@@ -62,10 +64,12 @@ def test_addresses_and_leaders_are_rewritten_and_nothing_else(version, data):
     tree = data.draw(trees(entity))
     body = encode(entity, tree)
     brokers = rewritten_nodes(tree["brokers"])
-    buffers = rewrite_metadata_response(body, version, address_of=told, is_diskless=None, leaders=SoleLeader(LEADER))
+    buffers = rewrite_metadata_response(
+        body, version, address_of=proxy_address, is_diskless=None, leaders=SoleLeader(LEADER)
+    )
     assert decode_joined(entity, buffers) == tree | {"brokers": brokers}
     buffers = rewrite_metadata_response(
-        body, version, address_of=told, is_diskless=some_are_diskless, leaders=SoleLeader(LEADER)
+        body, version, address_of=proxy_address, is_diskless=some_are_diskless, leaders=SoleLeader(LEADER)
     )
     topics = with_leaders(tree["topics"], some_are_diskless)
     assert decode_joined(entity, buffers) == tree | {"brokers": brokers, "topics": topics}
@@ -86,7 +90,7 @@ def test_topics_of_any_size_alike_or_with_one_that_differs(partitions, odd_one):
     buffers = rewrite_metadata_response(
         encode(entity, tree),
         12,
-        address_of=told,
+        address_of=proxy_address,
         is_diskless=lambda name, topic_id: name.startswith("diskless"),
         leaders=SoleLeader(LEADER),
     )
@@ -99,7 +103,9 @@ def test_without_diskless_topics_the_rest_is_one_slice():
     broker = {"node_id": 2, "host": "inside", "port": 9092, "rack": "a"}
     tree = {"throttle_time": 0, "brokers": [broker], "cluster_id": "c", "controller_id": 2, "topics": []}
     body = encode(entity, tree)
-    *_, rest = rewrite_metadata_response(body, 12, address_of=told, is_diskless=None, leaders=SoleLeader(LEADER))
+    *_, rest = rewrite_metadata_response(
+        body, 12, address_of=proxy_address, is_diskless=None, leaders=SoleLeader(LEADER)
+    )
     assert rest.obj is body
 
 
@@ -174,7 +180,7 @@ def test_kafka_python_reads_rewritten_responses(version):
     ]
     response = MetadataResponse(version=version, brokers=brokers, controller_id=2, topics=[topic])
     buffers = rewrite_metadata_response(
-        response.encode(), version, address_of=told, is_diskless=some_are_diskless, leaders=SoleLeader(4)
+        response.encode(), version, address_of=proxy_address, is_diskless=some_are_diskless, leaders=SoleLeader(4)
     )
     read = MetadataResponse.decode(b"".join(buffers), version=version)
     assert [(broker.host, broker.port) for broker in read.brokers] == [("proxy-2", 2), ("proxy-4", 4)]

@@ -1,4 +1,4 @@
-"""Partitions of a Metadata response as an independent reader sees them, and never another error than ours."""
+"""Partitions of a Metadata response equal those of an independent reader, and the only error is ours."""
 
 from __future__ import annotations
 
@@ -33,6 +33,6 @@ def test_every_topic_and_partition_is_read(data):
         assert {index: tuple(state) for index, state in read_partitions(topic.encoded).items()} == states
 
 
-def test_a_short_answer_is_refused():
+def test_a_short_answer_is_rejected():
     with pytest.raises(ProtocolError):
         split_topics(bytes(5))

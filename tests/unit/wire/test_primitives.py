@@ -1,4 +1,4 @@
-"""The primitive types, at their edges."""
+"""The primitive types, at their limits."""
 
 import pytest
 from hypothesis import given
@@ -24,7 +24,7 @@ def test_overlong_varints_are_read(overlong):
 
 
 @pytest.mark.parametrize("wrong", [b"\x80\x80\x80\x80\x10", b"\xff\xff\xff\xff\xff\x01"])
-def test_varints_of_more_than_32_bits_are_refused(wrong):
+def test_varints_of_more_than_32_bits_are_rejected(wrong):
     with pytest.raises(ProtocolError, match="varint"):
         primitives.read_unsigned_varint(wrong, 0)
 
@@ -47,7 +47,7 @@ def test_a_null_string_where_none_may_be(flexible):
         primitives.read_string(primitives.write_string(None, flexible), 0, flexible)
 
 
-def test_a_count_beyond_the_data_is_refused_before_anything_is_made():
+def test_a_count_beyond_the_data_is_rejected_before_anything_is_built():
     with pytest.raises(ProtocolError, match="2147483647"):
         primitives.read_count(b"\x7f\xff\xff\xff" + bytes(100), 0, False)
 

@@ -1,4 +1,4 @@
-"""Produce: what is parsed is what was sent, and built again it is the same bytes; responses read back."""
+"""Produce: parsing returns the sent values, building restores the same bytes, and responses read back."""
 
 import struct
 
@@ -142,7 +142,7 @@ def test_kafka_python_reads_built_responses(version):
 
 
 @pytest.mark.parametrize("version", [-1, 14])
-def test_other_versions_are_refused(version):
+def test_other_versions_are_rejected(version):
     with pytest.raises(ProtocolError, match=f"v{version}"):
         parse_produce_request(bytes(20), version)
 
@@ -154,7 +154,7 @@ def test_a_topic_the_version_cannot_name_is_a_mistake_of_the_caller(version, top
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-def test_of_old_formats_the_topics_are_read(version):
+def test_the_topics_of_old_formats_are_read(version):
     records = b"message set"
     partition = struct.pack(">ii", 3, len(records)) + records
     body = (

@@ -1,4 +1,4 @@
-"""The records of a Produce request are counted by topic as it passes, in whatever pieces it comes."""
+"""The records of a Produce request are counted by topic as it passes, in whatever pieces it arrives."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _OLD_FIELDS = {"transactional_id": None, "acks": 1, "timeout_ms": 1000}
 
 
 class Counts(Counter):
-    """As much as is told of each topic."""
+    """Counts of each topic."""
 
     def __call__(self, topic, size):
         self[topic] += size
@@ -33,7 +33,7 @@ def frame_of(body, version, client_id=b"app", tags=b"\0"):
 
 
 def in_pieces(frame, version, sizes):
-    """The frame behind its size, as it streams; the counts."""
+    """Stream the frame, after its size, in pieces; return the counts."""
     prefix = read_produce_prefix(memoryview(frame), version)
     counts = Counts()
     stream = ProduceStream(version, counts, begins_at=4 + prefix.topics_at)
@@ -55,7 +55,7 @@ def at_once(frame, version):
 
 
 def of_tree(tree):
-    """What is to be counted of a message."""
+    """Return the expected counts of a message."""
     counts = Counts()
     for topic in tree["topic_data"]:
         size = sum(len(partition["records"] or b"") for partition in topic["partition_data"])
@@ -89,7 +89,7 @@ _PARTITIONS = st.lists(st.none() | st.binary(min_size=1, max_size=200), min_size
     topics=st.dictionaries(st.text(st.characters(codec="ascii"), min_size=1, max_size=30), _PARTITIONS, max_size=4),
     sizes=_SIZES,
 )
-def test_what_kafka_python_writes_is_counted(version, topics, sizes):
+def test_requests_of_kafka_python_are_counted(version, topics, sizes):
     data = [
         _REQUEST(
             name=name,
@@ -126,7 +126,7 @@ def test_a_request_that_stops_in_its_records_is_counted_as_far_as_it_came(versio
 
 
 @pytest.mark.parametrize("version", [3, 9, 13])
-def test_what_comes_behind_the_topics_is_not_looked_at(version):
+def test_bytes_after_the_topics_are_ignored(version):
     frame = one_batch(version)
     topic = bytes(range(16)) if version == 13 else "orders"
     assert at_once(frame + bytes(100), version) == {topic: 50_000}
@@ -142,7 +142,7 @@ def test_what_comes_behind_the_topics_is_not_looked_at(version):
     ],
     ids=["an endless length", "a name that is no text", "a name that is too long"],
 )
-def test_what_can_not_be_read_ends_the_counting_and_nothing_else(topics):
+def test_unreadable_bytes_only_end_the_counting(topics):
     frame = frame_of(b"\0" + bytes(6) + topics, 9)
     counts, stream = in_pieces(frame, 9, [1000])
     assert counts == at_once(frame, 9)
@@ -166,7 +166,7 @@ def test_damaged_requests_raise_nothing(data):
 @pytest.mark.parametrize("version", range(14))
 @given(client_id=st.binary(max_size=300), tags=st.dictionaries(st.integers(0, 300), st.binary(max_size=9), max_size=3))
 @_MODEST
-def test_the_beginning_is_read_as_soon_as_it_is_there(version, client_id, tags):
+def test_the_beginning_is_read_as_soon_as_it_arrives(version, client_id, tags):
     section = varint(len(tags)) + b"".join(varint(tag) + varint(len(one)) + one for tag, one in tags.items())
     request = ProduceRequest(topic_data=[], **_OLD_FIELDS | {"transactional_id": "t" * 20 if version >= 3 else None})
     body = bytes(request.encode(version=version))

@@ -1,4 +1,4 @@
-"""Tokens without headers: which frame is one, and which is the first request."""
+"""Tokens without headers: which frame is a token, and which is the first request."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_request_ends_the_tokens_of_gssapi(request_bytes: bytes) -> None:
 
 
 def test_a_request_does_not_stand_for_all_tokens_of_gssapi() -> None:
-    """Else who has sent none would be taken for authenticated."""
+    """Otherwise a client that has sent no token would count as authenticated."""
     with pytest.raises(ProtocolError, match="in place of the first SASL token"):
         RawTokens("GSSAPI").is_token(len(REQUESTS[0]), REQUESTS[0])
 

@@ -1,4 +1,4 @@
-"""kafka-python writes responses, ours rewrite them, kafka-python reads them: the same as by kio's schemas."""
+"""kafka-python writes responses, ours rewrite them, kafka-python reads them: the same as with kio's schemas."""
 
 import pytest
 from hypothesis import given, settings
@@ -18,7 +18,7 @@ from proxy.wire.partition_leaders import SoleLeader
 from tests.unit.wire.kafka_python import response_kinds
 from tests.unit.wire.test_api_versions import _clamped
 from tests.unit.wire.test_endpoints import _coordinator, fetch_by_walk
-from tests.unit.wire.test_metadata import LEADER, rewritten_nodes, some_are_diskless, told, with_leaders
+from tests.unit.wire.test_metadata import LEADER, proxy_address, rewritten_nodes, some_are_diskless, with_leaders
 from tests.unit.wire.trees import encode, response_type, trees
 
 _KINDS = response_kinds()
@@ -26,7 +26,9 @@ _SOLE = SoleLeader(LEADER)
 
 
 def _metadata(body, version):
-    return rewrite_metadata_response(body, version, address_of=told, is_diskless=some_are_diskless, leaders=_SOLE)
+    return rewrite_metadata_response(
+        body, version, address_of=proxy_address, is_diskless=some_are_diskless, leaders=_SOLE
+    )
 
 
 def _expected(key, tree):
@@ -49,13 +51,13 @@ def _expected(key, tree):
 
 
 _REWRITES = {
-    0: (range(3, 14), lambda body, version: rewrite_node_endpoints(0, body, version, told)),
-    1: (range(4, 19), lambda body, version: fetch_by_walk(body, version, told)),
+    0: (range(3, 14), lambda body, version: rewrite_node_endpoints(0, body, version, proxy_address)),
+    1: (range(4, 19), lambda body, version: fetch_by_walk(body, version, proxy_address)),
     3: (range(14), _metadata),
-    10: (range(7), lambda body, version: rewrite_find_coordinator(body, version, told)),
+    10: (range(7), lambda body, version: rewrite_find_coordinator(body, version, proxy_address)),
     18: (range(5), clamp_api_versions),
     55: (range(3), hide_controller_listeners),
-    60: (range(3), lambda body, version: rewrite_describe_cluster(body, version, told)),
+    60: (range(3), lambda body, version: rewrite_describe_cluster(body, version, proxy_address)),
     75: (range(1), lambda body, version: rewrite_response(body, version, some_are_diskless, _SOLE)),
 }
 _CASES = [
@@ -72,18 +74,18 @@ def test_kafka_python_knows_all_versions_of_these():
 
 def _written(kind, version, encoded):
     message = kind.decode(encoded, version=version)
-    message._header = None  # which what was decoded lacks, and the encoder asks for
+    message._header = None  # the encoder needs it, and decoded messages lack it
     return message.encode(version=version)
 
 
 @pytest.mark.parametrize(("key", "version"), _CASES)
 @settings(max_examples=6, deadline=None)
 @given(data=st.data())
-def test_what_kafka_python_writes_and_reads(key, version, data):
+def test_messages_that_kafka_python_writes_and_reads(key, version, data):
     entity, kind = response_type(key, version), _KINDS[key]
     tree = data.draw(trees(entity, tags="known"))
     if key == 18:
-        tree["error_code"] = 0  # any other one kafka-python takes for an answer in v0
+        tree["error_code"] = 0  # kafka-python reads an answer with any other code as v0
     written = _written(kind, version, encode(entity, tree))
     rewritten = b"".join(bytes(buffer) for buffer in _REWRITES[key][1](written, version))
     expected = kind.decode(encode(entity, _expected(key, tree)), version=version)
@@ -96,7 +98,7 @@ def test_what_kafka_python_writes_and_reads(key, version, data):
 def test_a_fetch_response_that_streams_through(version, data):
     entity, kind = response_type(1, version), _KINDS[1]
     tree = data.draw(trees(entity, tags="known"))
-    stream = FetchEndpointStream(version, told)
+    stream = FetchEndpointStream(version, proxy_address)
     given = b"".join(stream.feed(_written(kind, version, encode(entity, tree))))
     stream.finish()
     read = kind.decode(given, version=version).to_dict()

@@ -1,4 +1,4 @@
-"""Topics are added to responses of share groups, and nothing else is changed."""
+"""Topics are added to responses of share groups, and nothing else changes."""
 
 import pytest
 from hypothesis import given, settings
@@ -28,7 +28,7 @@ def test_topics_come_first_and_the_rest_stays(api_key, version, data):
 
 @_MODEST
 @given(st.binary(max_size=40), st.sampled_from([*SERVED, (78, 3), (79, 0)]))
-def test_what_is_no_answer_is_told_so(body, served):
+def test_an_invalid_answer_is_reported(body, served):
     for parse in (share_error_and_topics, lambda *of: add_share_topics(*of, added=[b"topic"])):
         try:
             parse(served[0], body, served[1])

@@ -28,7 +28,7 @@ _TYPES = [
 
 
 def _readable_by_kio(entity, tree):
-    """kio refuses unknown error codes."""
+    """Return the tree with error codes that kio knows, because it rejects others."""
     for field in schema_of(entity).fields:
         if field.kind == "error_code" and tree.get(field.name) == 9999:
             tree[field.name] = 0

@@ -1,7 +1,7 @@
 """A second implementation of the protocol, for tests: messages as trees of plain values, by kio's schemas.
 
-Slow and general where `proxy.wire` is fast and hand-written, and free where kio is strict: error codes may be unknown,
-and every structure may have tagged fields that nobody knows. A structure is a dict by kio's field names; its unknown
+It is slow and general where `proxy.wire` is fast and hand-written. It is tolerant where kio is strict: error codes may
+be unknown, and every structure may have unknown tagged fields. A structure is a dict by kio's field names; its unknown
 tagged fields are under `UNKNOWN_TAGS`, and a known tagged field that was not sent has no key.
 """
 
@@ -225,7 +225,7 @@ _MOST_ELEMENTS = 4
 
 @cache
 def trees(entity, tags="any"):
-    """Messages of the type, with `any` tagged fields, only those that are `known` to kio, or `none`."""
+    """Generate messages of the type, with `any` tagged fields, only those that are `known` to kio, or `none`."""
     fields, flexible = schema_of(entity)
     always = {field.name: _field_values(field, tags) for field in fields if field.tag is None}
     plain = st.fixed_dictionaries(always)
@@ -241,7 +241,7 @@ def trees(entity, tags="any"):
 def _field_values(field, tags):
     values = trees(field.entity, tags) if field.kind == "struct" else _VALUES[field.kind]
     if field.is_array:
-        # Elements alike are what makes columns; elements that differ are what breaks them.
+        # Equal elements form columns; different elements break them.
         alike = st.tuples(values, st.integers(0, 7)).map(lambda pair: [pair[0]] * pair[1])
         values = st.lists(values, max_size=_MOST_ELEMENTS) | alike
     return st.none() | values if field.nullable else values
