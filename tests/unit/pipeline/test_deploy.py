@@ -13,7 +13,8 @@ import pytest
 import typer
 import yaml
 
-from pipeline.commands import JOBS, app
+from pipeline.commands import app
+from pipeline.commands.jobs import JOBS
 from pipeline.memory import BESIDE_TASK_BYTES
 from pipeline.merge.options import MergeOptions
 
