@@ -161,19 +161,22 @@ class RedisCoordinator:
     async def list_offsets(self, requests: Sequence[ListRequest]) -> list[OffsetAnswer]:
         """Look at rows one by one, some per call, if a row with a later time was trimmed.
 
-        All such lookups take turns, and rest as long as they work, so that the store serves others meanwhile.
+        All such lookups take turns, and rest as long as they work, so that the store serves others meanwhile. A request
+        may name many partitions, or one of them many times: each has turns of its own.
         """
         left = dict(enumerate(requests))
         answers: dict[int, OffsetAnswer] = {}
         while left:
+            asked = left
             if answers:
+                asked = dict([next(iter(left.items()))])
                 async with self._long_lookups:
                     began_s = asyncio.get_running_loop().time()
-                    told = await self._list(left)
+                    told = await self._list(asked)
                     await asyncio.sleep(asyncio.get_running_loop().time() - began_s)
             else:
-                told = await self._list(left)
-            asked, left = left, {}
+                told = await self._list(asked)
+            left = {item: request for item, request in left.items() if item not in asked}
             for (item, request), (answer, again_from) in zip(asked.items(), told, strict=True):
                 known = answers.get(item)
                 if known is None or answer.error_code or _is_later(answer, known):

@@ -12,6 +12,8 @@ local LATEST_TIMESTAMP, EARLIEST_TIMESTAMP, MAX_TIMESTAMP = -1, -2, -3
 local ALL = -1
 local LOWEST = -2 ^ 53
 local MOST_ROWS_SEARCHED, PAGE = 500, 16
+-- Rows that this call has looked at one by one, for all of its requests together.
+local searched = 0
 
 local request = ARGV[2]
 
@@ -49,9 +51,9 @@ end
 
 -- Give the rows whose maximum timestamp reaches a threshold, from that of the offset `from` on and not before the member of
 -- `rank`, to `look` (base, maximum timestamp), which returns the threshold of the next, or nil at the end. Returns where to go
--- on when it would take too long, else ALL.
+-- on when the call would take too long, else ALL. Each request gets one member at least.
 local function look_at_rows(first_rank, rank, count, from, threshold, look)
-  local searched, at, page = 0, rank, 1
+  local at, page = rank, 1
   while at < count do
     for _, member in ipairs(call('ZRANGE', rows_key, first_rank + at, first_rank + math.min(at + page, count) - 1)) do
       local first = row_of_timestamp(member, threshold)

@@ -396,15 +396,32 @@ async def test_a_plain_producer_writes_once_if_the_script_of_another_shard_fails
     assert told[0] == (other, NONE), "it does not wait for the shard that fails"
 
 
-async def test_long_lookups_by_time_take_turns(make_coordinator: MakeCoordinator, monkeypatch) -> None:
-    """A trimmed row of the far future leaves only the look at each row; many such lookups must not fill the store."""
-    coordinator = make_coordinator()
+async def far_future_trimmed(coordinator: RedisCoordinator) -> None:
+    """Write some 1,000 rows after one of the far future, which is trimmed: only a look at each row finds a time."""
     await coordinator.create_logs(TOPIC, [0])
     await coordinator.commit(os.urandom(16), [run_of(0, BATCH._replace(max_timestamp_ms=10**15))])
     bad = BATCH._replace(producer_id=5, producer_epoch=-1)  # refused, so that each of the others is a row
     for _ in range(4):
         await coordinator.commit(os.urandom(16), [run_of(0, *[BATCH, bad] * 249)])
     await coordinator.delete_records([DeleteRequest(TOPIC, 0, 2)])
+
+
+async def test_a_call_looks_at_few_rows_however_many_lookups_it_is_for(make_coordinator: MakeCoordinator) -> None:
+    """A request may name one partition hundreds of times: the store serves nobody else during a call."""
+    coordinator = make_coordinator()
+    await far_future_trimmed(coordinator)
+    requests = [ListRequest(TOPIC, 0, 2_000 + number) for number in range(50)]
+    found = await coordinator._list(dict(enumerate(requests)))
+    rows = [again_from // 2 for _, again_from in found]
+    assert all(rows), "each has gone on"
+    assert sum(rows) <= 500 + 2 * len(requests)
+    assert await coordinator.list_offsets(requests) == [OffsetAnswer(NONE, -1, -1)] * len(requests)
+
+
+async def test_long_lookups_by_time_take_turns(make_coordinator: MakeCoordinator, monkeypatch) -> None:
+    """Many such lookups must not fill the store."""
+    coordinator = make_coordinator()
+    await far_future_trimmed(coordinator)
     at_once, most, calls = 0, 0, 0
     run = coordinator._calls.run
 
