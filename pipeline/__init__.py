@@ -1,8 +1,9 @@
 """Batch jobs over the objects of diskless topics, and their records as a Spark data source.
 
-The folder `commands` holds what is told on the command line, and each job has a folder of its own with `job.py` in it:
-`run(context, options) -> report`. What they share lies beside: the Spark session, tasks, progress, stores, reading. No
-module in here imports sockets or the proxy's servers, and importing the package itself loads nothing.
+The folder `commands` holds the commands of the command line. Each job has a folder of its own with `job.py` in it:
+`run(context, options) -> report`. The modules next to these folders are shared: the Spark session, tasks, progress,
+stores, reading. No module in here imports sockets or the proxy's servers, and importing the package itself loads
+nothing.
 """
 
 from __future__ import annotations

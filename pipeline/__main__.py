@@ -1,4 +1,4 @@
-"""What spark-submit runs: the same as `diskless-proxy pipeline`."""
+"""The entry point for spark-submit: the same as `diskless-proxy pipeline`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the drivers of jobs that change the index have in common: merge and compact."""
+"""The common part of the drivers of jobs that change the index: merge and compact."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from proxy.coordinator.interface import CoordinatorUnavailable, ShardFenced
 from proxy.inspection.stores import Stores
 
 MAX_FAILURES_IN_A_ROW = 5
-"""Of tasks: more likely nothing works any more."""
+"""Number of failed tasks in a row after which it is likely that nothing works any more."""
 
 Answer = TypeVar("Answer")
 
 
 class Driver:
-    """One run of a job: its report, and what it asks the stores."""
+    """One run of a job: its report, and its calls of the stores."""
 
     def __init__(self, context: JobContext, stores: Stores, runner: asyncio.Runner, report: JobReport) -> None:
         self._context = context

@@ -1,4 +1,4 @@
-"""What goes wrong in a job, in one line: Spark and Java tell it in hundreds."""
+"""Errors of a job in one line: Spark and Java report them in hundreds."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 _MAX_CHARACTERS = 600
 _MOST_RECENT = "most recent failure: "
-_TOLD_BY_TASK = re.compile(r"^(?:\w+\.)*TaskError: (.+)$", re.MULTILINE)
+_RAISED_BY_TASK = re.compile(r"^(?:\w+\.)*TaskError: (.+)$", re.MULTILINE)
 _PYTHON_ERROR = re.compile(r"^(?:[a-z_]\w*\.)*([A-Z]\w*(?:: .*)?)$", re.MULTILINE)
 _JAVA_CLASS = re.compile(r"^(?:[a-z]\w*\.)+([A-Z]\w*(?:Exception|Error)): ")
 _SAYS_NOTHING = "SparkException: "
@@ -18,26 +18,26 @@ class PipelineError(Exception):
 
 
 class SparkFailed(PipelineError):
-    """What Spark or Java said of an error, in one line that can be told when the JVM is gone."""
+    """The text of an error of Spark or Java, in one line that can be printed when the JVM is gone."""
 
 
 class TaskError(Exception):
-    """What went wrong in a task of an executor, in one line: carried through Java by its text."""
+    """The error of a task of an executor, in one line: its text carries it through Java."""
 
 
 def is_ours(error: BaseException) -> bool:
-    """Return whether the error is one of this project's, whose text is written for people and tells all."""
+    """Return whether the error is one of this project's, whose text is written for people and complete."""
     return type(error).__module__.partition(".")[0] in ("pipeline", "proxy") and not isinstance(error, SparkFailed)
 
 
 def one_line(error: BaseException) -> str:
-    """Return the cause of an error as a person wants to read it: without stack traces, in one line of bounded length.
+    """Return the cause of an error for people: without stack traces, in one line of bounded length.
 
-    Of an error that Spark brings from an executor, what was raised there.
+    For an error that Spark brings from an executor, this is the original error.
     """
     text = _java_text(error) or str(error) or type(error).__name__
-    if told := _TOLD_BY_TASK.findall(text):
-        text = told[-1]
+    if causes := _RAISED_BY_TASK.findall(text):
+        text = causes[-1]
     elif "Traceback (most recent call last)" in text:
         python, _, _ = text.rpartition("\n\tat ") if "\n\tat " in text else (text, "", "")
         lines = _PYTHON_ERROR.findall(re.sub(r"\n\tat .*", "", python))
@@ -47,17 +47,17 @@ def one_line(error: BaseException) -> str:
     else:
         text = re.split(r"\n\s*(?:at |Driver stacktrace)|\nCaused by: |\nJVM stacktrace", text)[0]
     text = " ".join(text.split())
-    if not told and not is_ours(error):  # ours may begin with the name of a file, a host or a topic
+    if not causes and not is_ours(error):  # ours may begin with the name of a file, a host or a topic
         text = _JAVA_CLASS.sub(r"\1: ", text).removeprefix(_SAYS_NOTHING)
     return text if len(text) <= _MAX_CHARACTERS else text[:_MAX_CHARACTERS] + "…"
 
 
 def _java_text(error: BaseException) -> str:
-    """What the Java exception behind the error says; empty if there is none, or the JVM is gone."""
+    """Return the text of the Java exception behind the error; empty if there is none, or the JVM is gone."""
     exception = getattr(error, "java_exception", None)
     if exception is None:
         return ""
     try:
         return str(exception.toString())
-    except Exception:  # the JVM may have died of what it was to tell
+    except Exception:  # the JVM may have died of this very error
         return ""

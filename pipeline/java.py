@@ -1,4 +1,4 @@
-"""Which Java runs Spark."""
+"""The Java that runs Spark."""
 
 from __future__ import annotations
 
@@ -59,10 +59,11 @@ def java_home() -> Path | None:
 
 
 def launching_home(directory: Path) -> Path | None:
-    """As `java_home`; where that Java is without a module that Spark names at every start, one that is told so.
+    """Return `java_home` or, if that Java lacks a module that Spark names at every start, a launcher that leaves it
+    out.
 
-    Spark does well without the vector module, but its scripts ask for it, and a Java that was made small does not start
-    then. `directory` is an empty one, to last until Spark has started. Raises PipelineError.
+    Spark does not need the vector module, but its scripts ask for it, and a Java built without it does not start then.
+    `directory` is an empty one, to last until Spark has started. Raises PipelineError.
     """
     home = java_home()
     launcher = (home / "bin" / "java" if home else Path(str(shutil.which("java")))).resolve()

@@ -1,4 +1,4 @@
-"""What every job is given, and what it hands back."""
+"""The input of every job, and its report."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pipeline.progress import Progress
-from pipeline.units import told_bytes, told_seconds
+from pipeline.units import bytes_text, seconds_text
 from proxy.config import Settings
 
 if TYPE_CHECKING:
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 DONE, FAILED = 0, 1
 """Exit codes: done; something was found, or could not be done."""
 MAX_FINDINGS = 1_000
-"""Of one kind that `find` tells one by one; the others are counted."""
+"""Maximum number of findings of one kind that `find` lists; the others are counted."""
 
 
 @dataclass(frozen=True)
 class JobContext:
-    """What a job works with."""
+    """The input of a job."""
 
     settings: Settings
     spark: SparkSession
     topics: tuple[str, ...]
-    """Names of diskless topics; all of them where there are none."""
+    """Names of diskless topics; all if empty."""
     dry_run: bool
-    """Tell what would be done, and change nothing."""
+    """Report what would be done, and change nothing."""
     progress: Progress
 
 
@@ -42,7 +42,7 @@ class Finding(NamedTuple):
     where: str
     """Topic and partition, offset, object: as far as they are known."""
     text: str
-    """For people: what it is, and the next step."""
+    """Text for people: the finding, and the next step."""
 
 
 @dataclass
@@ -59,7 +59,7 @@ class JobReport:
     def __post_init__(self) -> None:
         self._found: Counter[str] = Counter()
         self._more: dict[str, int] = {}
-        """By kind, the place of the finding that counts those that are not told one by one."""
+        """Place of the finding that counts the unlisted findings, by kind."""
 
     def find(self, kind: str, where: str, text: str) -> None:
         """Add a finding; of more than MAX_FINDINGS of its kind, one that counts them."""
@@ -75,22 +75,22 @@ class JobReport:
 
     @property
     def exit_code(self) -> int:
-        """0 if all is done, 1 where there are findings."""
+        """Return 0 if all is done, 1 if there are findings."""
         return FAILED if self.findings else DONE
 
     def as_json(self) -> str:
         """One JSON object."""
-        told = {"job": self.job, "dry_run": self.dry_run, "exit_code": self.exit_code}
+        document = {"job": self.job, "dry_run": self.dry_run, "exit_code": self.exit_code}
         findings = [finding._asdict() for finding in self.findings]
-        return json.dumps(told | {"findings": findings, "figures": self.figures})
+        return json.dumps(document | {"findings": findings, "figures": self.figures})
 
     @property
     def title(self) -> str:
-        """Return the job, and whether it only told what it would do."""
+        """Return the job's name, and whether it was a dry run."""
         return f"{self.job} (dry run)" if self.dry_run else self.job
 
     def print_findings(self, console: Console) -> None:
-        """What is wrong: a table on a terminal, else a line each; nothing if nothing is."""
+        """Print the findings: a table on a terminal, else a line each; nothing if there are none."""
         from rich.table import Table
 
         if not self.findings:
@@ -106,7 +106,7 @@ class JobReport:
         console.print(table)
 
     def print(self, console: Console) -> None:
-        """Findings and figures as tables; findings as lines where no terminal has a width for them."""
+        """Print findings and figures as tables; findings as lines if there is no terminal, and so no width."""
         from rich.table import Table
 
         self.print_findings(console)
@@ -135,7 +135,7 @@ def _told(name: str, value: Any) -> str:
         return str(value)
     words = name.split("_")
     if "bytes" in words and "per" not in words:
-        return f"{value:,} ({told_bytes(value)})" if value >= 1024 else f"{value:,}"
+        return f"{value:,} ({bytes_text(value)})" if value >= 1024 else f"{value:,}"
     if words[-1] == "seconds":
-        return told_seconds(value) if value >= 60 else f"{value:.1f} s"
+        return seconds_text(value) if value >= 60 else f"{value:.1f} s"
     return f"{value:,}" if isinstance(value, int) else f"{value:,.3f}"

@@ -25,10 +25,10 @@ class LogGone(Exception):
 async def rows_of_log(
     coordinator: Coordinator, topic_id: bytes, partition: int, *, start: int = 0, end: int | None = None
 ) -> AsyncIterator[tuple[Row, ...]]:
-    """The confirmed rows that hold offsets from `start` to before `end`, a bounded number at a time.
+    """Yield the confirmed rows that hold offsets from `start` to before `end`, a bounded number at a time.
 
-    From the log start on where that is later; to the high watermark as it was with the first answer where `end` is
-    None. Rows that go meanwhile may be among them or not. Raises LogGone, ShardFenced and CoordinatorUnavailable.
+    They begin at the log start if that is later. They end at the high watermark of the first answer if `end` is None.
+    Rows that go meanwhile may or may not be among them. Raises LogGone, ShardFenced and CoordinatorUnavailable.
     """
     offset = start
     while end is None or offset < end:
@@ -43,7 +43,7 @@ async def rows_of_log(
 
 
 async def first_rows(coordinator: Coordinator, topic_id: bytes, partition: int, offset: int) -> LogAnswer:
-    """What `find` answers at an offset, or at the log start where that is beyond it; no rows beyond the log's end.
+    """Return the answer of `find` at an offset, or at the log start if that is beyond it; no rows beyond the log's end.
 
     Raises LogGone, ShardFenced and CoordinatorUnavailable.
     """
@@ -62,7 +62,7 @@ async def first_rows(coordinator: Coordinator, topic_id: bytes, partition: int, 
 
 
 async def patiently(call: Callable[[], Awaitable[Answer]]) -> Answer:
-    """Return the answer of a call of the coordinator that may be repeated: it is, where the store does not answer.
+    """Return the answer of a repeatable call of the coordinator; it is retried if the store does not answer.
 
     Raises ShardFenced at once, and CoordinatorUnavailable after TRIES.
     """

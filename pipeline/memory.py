@@ -1,4 +1,4 @@
-"""How many tasks fit into the memory of this machine, where they run next to the driver."""
+"""The number of tasks that fit into this machine's memory, if they run next to the driver."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 BESIDE_TASK_BYTES = 64 << 20
-"""A Python worker itself, and what it is reading."""
+"""Bytes of a Python worker itself, and of what it is reading."""
 
 
 def tasks_at_once(spark: SparkSession, task_bytes: int, *, root: Path = Path("/")) -> int | None:
-    """As many tasks as have room for `task_bytes` each in half of the memory, at most one for each core.
+    """Return how many tasks have room for `task_bytes` each in half of the memory, at most one for each core.
 
-    The other half is the JVM's and the driver's. None if tasks run on other machines, or nothing tells how much
-    there is. `root`: where the kernel tells it.
+    The other half is the JVM's and the driver's. None if tasks run on other machines, or if the memory is unknown.
+    `root` is the root of the file system.
     """
     context = spark.sparkContext
     memory_bytes = available_bytes(root) if str(context.master).startswith("local") else None
@@ -29,15 +29,15 @@ def tasks_at_once(spark: SparkSession, task_bytes: int, *, root: Path = Path("/"
 
 
 def available_bytes(root: Path = Path("/")) -> int | None:
-    """Return the least of what this container may have and what this machine has to spare; None if neither is told."""
+    """Return the lower of the container's limit and the machine's spare memory; None if both are unknown."""
     return min([*container_limits(root), *_spare_bytes(root)], default=None)
 
 
 def _spare_bytes(root: Path) -> Iterator[int]:
     try:
-        told = (root / "proc/meminfo").read_text()
+        text = (root / "proc/meminfo").read_text()
     except OSError:
         return
-    for line in told.splitlines():
+    for line in text.splitlines():
         if line.startswith("MemAvailable:"):
             yield int(line.split()[1]) << 10

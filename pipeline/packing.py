@@ -1,4 +1,4 @@
-"""An archive of what executors import, made from what is installed here: for clusters that have nothing but Python."""
+"""An archive of the executors' imports, made from the local installation: for clusters that have nothing but Python."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ _COMPRESSION = 1
 
 
 class Packed(NamedTuple):
-    """What went into an archive."""
+    """The content of an archive."""
 
     packages: int
     files: int
     size_bytes: int
-    """Of the archive."""
+    """Size of the archive."""
 
 
 def pack(archive: Path, counted: Callable[[int], None] = lambda _: None) -> Packed:
     """Write a gzipped tar of this release and of all that it imports, without Spark itself; modules lie at its top.
 
-    The same installation gives the same contents. `counted` is told of every file. Raises PipelineError where something
-    that is needed is not installed, OSError where the archive can't be written.
+    The same installation gives the same contents. `counted` is called with the number of files. Raises PipelineError if
+    a needed package is not installed, OSError if the archive can't be written.
     """
     packages = list(_needed())
     files: dict[str, Path] = {}
@@ -58,7 +58,7 @@ def _needed() -> Iterator[Distribution]:
     from packaging.utils import canonicalize_name
 
     seen: set[tuple[str, str]] = set()
-    told: set[str] = set()
+    listed: set[str] = set()
     left: list[tuple[str, str]] = [(ROOT, EXTRA), (ROOT, "")]
     while left:
         name, extra = left.pop()
@@ -69,8 +69,8 @@ def _needed() -> Iterator[Distribution]:
             package = distribution(name)
         except PackageNotFoundError:
             raise PipelineError(f"{name} is not installed; install the extra: diskless-proxy[pipeline]") from None
-        if name != ROOT and name not in told:
-            told.add(name)
+        if name != ROOT and name not in listed:
+            listed.add(name)
             yield package
         for text in package.requires or ():
             requirement = Requirement(text)
@@ -80,7 +80,7 @@ def _needed() -> Iterator[Distribution]:
 
 
 def _files(package: Distribution) -> dict[str, Path]:
-    """By their names below site-packages; programs and manuals, which lie elsewhere, are left out."""
+    """Return the files by their names below site-packages, without programs and manuals, which lie elsewhere."""
     found = {}
     for file in package.files or ():
         path = Path(str(file.locate()))
@@ -90,7 +90,7 @@ def _files(package: Distribution) -> dict[str, Path]:
 
 
 def _anonymous(entry: tarfile.TarInfo) -> tarfile.TarInfo:
-    """Without whoever packed it, and when."""
+    """Return the entry without the user who packed it, and the time."""
     entry.uid = entry.gid = entry.mtime = 0
     entry.uname = entry.gname = ""
     entry.mode = 0o755 if entry.mode & 0o100 else 0o644

@@ -1,4 +1,4 @@
-"""How far a job is: bytes, objects, share done and time left, on standard error."""
+"""Progress of a job: bytes, objects, share done and time left, on standard error."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TextIO
 
-from pipeline.units import told_bytes, told_seconds
+from pipeline.units import bytes_text, seconds_text
 
 LINES_SECONDS = 5.0
 _DRAW_SECONDS = 0.1
@@ -18,7 +18,7 @@ _ERASE_LINE = "\r\x1b[2K"
 
 
 class Progress:
-    """Counts what is done of what is to be done; drawn again on a terminal, a line every few seconds elsewhere.
+    """Counts the work done and the work to do; redrawn on a terminal, a line every few seconds elsewhere.
 
     Entered as a context, once, it is shown whether or not anything is counted; on a terminal nothing of it stays. Any
     thread may count.
@@ -32,7 +32,7 @@ class Progress:
         lines_seconds: float = LINES_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`doing`: what every line begins with; `stream`: standard error where None; `clock` tells seconds."""
+        """Begin every line with `doing` and write to `stream`, standard error if None; `clock` returns seconds."""
         self._stream = stream or sys.stderr
         self._is_terminal = self._stream.isatty()
         self._seconds_between = _DRAW_SECONDS if self._is_terminal else lines_seconds
@@ -61,14 +61,14 @@ class Progress:
             self._write(_ERASE_LINE)
 
     def total(self, *, bytes: int = 0, tasks: int = 0) -> None:
-        """So much more is to be done: a plan that is made bit by bit tells it bit by bit."""
+        """Add to the work to do: a plan that is made step by step adds to it step by step."""
         with self._lock:
             self.total_bytes += bytes
             self.total_tasks += tasks
             self._show()
 
     def advance(self, *, bytes: int = 0, objects: int = 0, tasks: int = 0) -> None:
-        """So much more is done."""
+        """Add to the work done."""
         with self._lock:
             self.bytes += bytes
             self.objects += objects
@@ -78,25 +78,26 @@ class Progress:
     def line(self) -> str:
         """How things stand now, in one line."""
         elapsed = self._clock() - self._began
-        parts = [told_bytes(self.bytes) + (f" of {told_bytes(self.total_bytes)}" if self.total_bytes else "")]
+        parts = [bytes_text(self.bytes) + (f" of {bytes_text(self.total_bytes)}" if self.total_bytes else "")]
         if self.objects:
             parts.append(f"{self.objects:,} objects")
         if self.total_tasks:
             parts.append(f"{self.tasks:,} of {self.total_tasks:,} tasks")
         if share := self.share():
             parts.append(f"{share:.0%}")
-            parts.append(f"{told_seconds(elapsed / share - elapsed)} left")
+            parts.append(f"{seconds_text(elapsed / share - elapsed)} left")
         else:
-            parts.append(f"{told_seconds(elapsed)} so far")
+            parts.append(f"{seconds_text(elapsed)} so far")
         return f"{self.doing}: {', '.join(parts)}"
 
     def share(self) -> float:
-        """Of the work that is known, from 0 to 1: by bytes where their number is known, else by tasks."""
+        """Return the share of the known work that is done, from 0 to 1: by bytes if their number is known, else by
+        tasks."""
         done, total = (self.bytes, self.total_bytes) if self.total_bytes else (self.tasks, self.total_tasks)
         return min(done / total, 1.0) if total else 0.0
 
     def _tick(self) -> None:
-        """That it is still at work is seen, too, where nothing is counted for a while."""
+        """Show regularly that the job is still at work, even if nothing is counted for a while."""
         while not self._left.wait(max(self._seconds_between, _TICK_SECONDS)):
             with self._lock:
                 self._show()

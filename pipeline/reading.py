@@ -28,9 +28,9 @@ from proxy.records.batches import (
 from proxy.storage.interface import Buffer, ObjectMissing, ObjectRefused, ObjectStorage
 
 MAX_GET_BYTES = 8_388_608
-"""What one GET of a job asks for, unless a single row is larger."""
+"""Maximum bytes of one GET of a job, unless a single row is larger."""
 MAX_GAP_BYTES = 262_144
-"""What is read in vain between two rows of one object, as a GET of its own costs more."""
+"""Maximum gap between two rows of one object that is read in vain, because a GET of its own costs more."""
 LEADER_EPOCH = 0
 """The constant partition leader epoch of all batches of diskless topics."""
 
@@ -45,13 +45,13 @@ _FINDINGS = {
 _AHEAD_PER_GET = 4
 """Ranges that have been read, or wait to be, for each GET that may be under way."""
 _HEAD = Struct(">8xi4xbI2xi")
-"""Of a batch: length, magic, CRC, last offset delta."""
+"""Fields of a batch: length, magic, CRC, last offset delta."""
 _FORMATS = {FORMAT_VERSION: False, MERGED_FORMAT_VERSION: True}
-"""By an object's first byte: whether its batches have their offsets in place."""
+"""Whether an object's batches have their offsets in place, by its first byte."""
 
 
 class RowUnreadable(Exception):
-    """A row's bytes are not there, or are not what the row says.
+    """A row's bytes are missing, or do not match the row.
 
     The text names object, position and offsets, and fits a line. `row` is None if a whole range is concerned.
     """
@@ -76,15 +76,15 @@ def finding_of(kind: str) -> str:
 
 
 class Range(NamedTuple):
-    """What one GET reads of an object."""
+    """The part of an object that one GET reads."""
 
     segment: bytes
     start: int
-    """Of its first byte in the object."""
+    """Position of its first byte in the object."""
     end: int
     """Exclusive."""
     places: tuple[int, ...]
-    """Which of the rows asked for lie in it, by ascending position in the object."""
+    """The requested rows in it, by ascending position in the object."""
 
 
 def coalesce(
@@ -93,8 +93,8 @@ def coalesce(
     """Return the ranges that hold all of `rows`, in the order in which their objects (then ranges) first come in
     `rows`.
 
-    Rows of one object that are at most `max_gap_bytes` apart share a range, as long as that does not pass
-    `max_get_bytes`; no row is cut. A row behind an object's format byte is read with that, to check it.
+    Rows of one object that are at most `max_gap_bytes` apart share a range of at most `max_get_bytes`; no row is cut. A
+    row right after an object's format byte is read with that byte, to check it.
     """
     of_segment: dict[bytes, list[int]] = {}
     for place, row in enumerate(rows):
@@ -134,12 +134,12 @@ async def fetch_ranges(
     max_bytes_in_flight: int,
     despite_refusals: bool = False,
 ) -> AsyncGenerator[tuple[Range, bytes | bytearray | RowUnreadable], None]:
-    """The bytes of the ranges in their order, read ahead: `gets` at a time, and as many bytes as are allowed in memory.
+    """Yield the bytes of the ranges in their order, read ahead: `gets` at a time, within the allowed memory.
 
-    What the caller was given last counts until it asks for the next. A range larger than all that is allowed comes
-    alone. Fewer bytes than asked for come where the object is shorter, RowUnreadable (`missing`, of no row) where there
-    is none. Raises StorageError if the storage fails; for an object that it refuses to give, `despite_refusals` has
-    RowUnreadable come instead (`refused`, of no row). Close it (`aclosing`) where it is left early.
+    The bytes yielded last count until the next are requested. A range larger than the allowed memory comes alone. Fewer
+    bytes come if the object is shorter, RowUnreadable (`missing`, of no row) if there is none. Raises StorageError if
+    the storage fails. With `despite_refusals`, an object that it refuses to return gives RowUnreadable instead
+    (`refused`, of no row). Close it (`aclosing`) if it is left early.
     """
     left = iter(ranges)
     ahead: deque[tuple[Range, asyncio.Task[bytes | bytearray | RowUnreadable]]] = deque()
@@ -182,11 +182,11 @@ async def _fetch(
 
 
 def row_batches(data: Buffer, range_: Range, row: Row) -> tuple[bytearray | memoryview, list[BatchBounds]]:
-    """Return the row's batches, out of the `data` of a range that holds it, and where each lies in them.
+    """Return the row's batches, out of the `data` of a range that holds it, and their bounds in them.
 
-    Base offsets, leader epoch 0 and append time are in place, the CRC of each batch is verified. What is not in place
-    yet is written into `data` itself where that is a bytearray, and into a copy where it can't be written to; else the
-    answer is a view of `data`. Raises RowUnreadable.
+    Base offsets, leader epoch 0 and append time are in place, the CRC of each batch is verified. Missing values are
+    written into `data` itself if that is a bytearray, or into a copy if it is read-only; otherwise the result is a view
+    of `data`. Raises RowUnreadable.
     """
     check_format(data, range_, row)
     start = row.position - range_.start
@@ -196,7 +196,7 @@ def row_batches(data: Buffer, range_: Range, row: Row) -> tuple[bytearray | memo
 
 
 def check_format(data: Buffer, range_: Range, row: Row) -> None:
-    """Raises RowUnreadable where the range begins with the object, and that is not of the format that the row says."""
+    """Raise RowUnreadable if the range begins with the object, and the object has another format than the row says."""
     if range_.start == 0 and data and _FORMATS.get(data[0]) is not row.offsets_in_place:
         wanted = "in place" if row.offsets_in_place else "not in place"
         raise _unreadable(
@@ -226,7 +226,7 @@ def place_batches(run: memoryview | bytearray, row: Row) -> list[BatchBounds]:
 
 
 def _check_crcs(run: memoryview | bytearray, row: Row) -> None:
-    """Raises RowUnreadable where the bytes are not whole batches with the CRCs that they tell."""
+    """Raise RowUnreadable if the bytes are not whole batches with valid CRCs."""
     position, end = 0, len(run)
     with memoryview(run) as view:
         while position < end:

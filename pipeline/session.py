@@ -46,13 +46,13 @@ _LOCAL = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0
 def spark_session(
     app_name: str, *, master: str | None = None, conf: Mapping[str, str] | None = None, verbose: bool = False
 ) -> Iterator[SparkSession]:
-    """A session for the time of the context; its JVM and Python workers end with it.
+    """Yield a session for the duration of the context; its JVM and Python workers end with it.
 
-    Under spark-submit, master and conf are those that were given there, and none can be given here. Else the master is
-    `local[*]` where none is named, and Java is looked for (see `java.py`). What Spark and Java write goes to a file
-    that nobody has to read, or with `verbose` to standard error. Where a session runs in this process already it is
-    that one, and it is left running. Raises PipelineError where Spark can't be started, and SparkFailed in place of an
-    error of Spark's or Java's that leaves the context, as its text could not be told any more without the JVM.
+    Under spark-submit, master and conf are those given there, and none can be given here. Otherwise the master defaults
+    to `local[*]`, and Java is looked for (see `java.py`). The output of Spark and Java goes to a file that nobody has
+    to read, or with `verbose` to standard error. If a session already runs in this process, it is used and left
+    running. Raises PipelineError if Spark can't be started. Errors of Spark or Java that leave the context become
+    SparkFailed, because their text would be lost without the JVM.
     """
     try:
         from pyspark import SparkContext
@@ -64,7 +64,7 @@ def spark_session(
         yield SparkSession.builder.getOrCreate()
         return
     with tempfile.TemporaryFile() as log:
-        # PySpark's own way of telling an error a second time, as hundreds of lines of JSON.
+        # PySpark's own way of reporting an error a second time, as hundreds of lines of JSON.
         logging.getLogger("SQLQueryContextLogger").disabled = not verbose
         try:
             session = _started(app_name, master, dict(conf or {}), None if verbose else log)
@@ -87,7 +87,7 @@ def spark_session(
 
 @contextmanager
 def errors_outlive_java(*, verbose: bool = False) -> Iterator[None]:
-    """Raises SparkFailed in place of errors that ask the JVM for their text; `verbose` tells their traces before."""
+    """Turn errors that need the JVM for their text into SparkFailed; with `verbose`, print their traces first."""
     from py4j.protocol import Py4JJavaError
     from pyspark.errors.exceptions.captured import CapturedException
 
@@ -109,7 +109,7 @@ def _started(app_name: str, master: str | None, conf: dict[str, str], log: IO[by
         if "PYSPARK_GATEWAY_PORT" in os.environ:
             if master or conf:
                 raise PipelineError("under spark-submit, give --master and --conf to spark-submit, not to the job")
-            given = SparkConf()  # what spark-submit was told
+            given = SparkConf()  # the options of spark-submit
             _set(given, _ALWAYS, over=False)
             given.setAppName(app_name)
             return SparkSession.builder.config(conf=given).getOrCreate()
@@ -142,7 +142,7 @@ def _set(conf: SparkConf, values: Mapping[str, str], *, over: bool) -> None:
 
 @contextmanager
 def _environment(values: Mapping[str, str], home: Path | None) -> Iterator[None]:
-    """Environment variables for what is started meanwhile; JAVA_HOME is set or, where None, unset."""
+    """Set environment variables for processes that are started meanwhile; JAVA_HOME is set or, if None, unset."""
     names = [*values, "JAVA_HOME"]
     before = {name: os.environ.get(name) for name in names}
     os.environ.update(values)
@@ -159,9 +159,10 @@ def _environment(values: Mapping[str, str], home: Path | None) -> Iterator[None]
 
 
 def _let_go() -> None:
-    """Let the main thread come back from Java, where it waits for a job: also on the way out it would ask Java more.
+    """Let the main thread return from Java, where it waits for a job; otherwise it would call Java again on the way
+    out.
 
-    Jobs are cancelled; where that is of no use, the JVM is killed.
+    Jobs are cancelled; if that does not help, the JVM is killed.
     """
     from pyspark import SparkContext
 
@@ -217,17 +218,17 @@ def _end_java() -> None:
         process.wait()
     try:
         gateway.shutdown()  # the sockets of this side
-    except Exception:  # nobody is there to be told
+    except Exception:  # nobody is left to report it to
         pass
     SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
     SparkSession._instantiatedSession = None
 
 
 def _reason(error: Exception, log: IO[bytes]) -> str:
-    """Return the error in one line; of a JVM that ended at once, what it wrote last."""
+    """Return the error in one line; for a JVM that ended at once, its last output."""
     if "JAVA_GATEWAY_EXITED" not in str(error):
         return one_line(error)
     log.seek(max(0, log.seek(0, os.SEEK_END) - _LAST_BYTES))
     lines = [line.strip() for line in log.read().decode(errors="replace").splitlines() if line.strip()]
-    told = [line for line in lines if "rror" in line or "xception" in line] or lines[-1:]
-    return f"its JVM ended: {'; '.join(told[:2])}" if told else "its JVM ended; -v shows what it wrote"
+    causes = [line for line in lines if "rror" in line or "xception" in line] or lines[-1:]
+    return f"its JVM ended: {'; '.join(causes[:2])}" if causes else "its JVM ended; -v shows what it wrote"

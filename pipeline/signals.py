@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT end a job: between two tasks where it can, at once where it can't or when told again."""
+"""SIGTERM and SIGINT end a job: between two tasks if possible, otherwise, or at the second signal, at once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _received: list[int] = []
 at_once: list[Callable[[], None]] = []
 """Called before Ended is raised, so that whatever the main thread waits for comes to its end."""
 _in_tasks: list[None] = []
-"""As long as `between_tasks` is entered so many times."""
+"""One entry for each `between_tasks` that is entered."""
 
 
 class Ended(SystemExit):
@@ -64,14 +64,14 @@ def end_signals() -> Iterator[None]:
 
 
 def raise_if_ending() -> None:
-    """Raise Ended where a signal came that was only told of."""
+    """Raise Ended if a signal came that was only noted."""
     if _received:
         raise Ended(_received[0])
 
 
 @contextmanager
 def between_tasks() -> Iterator[None]:
-    """Meanwhile the first signal only sets `ending`: whoever is in here looks at it."""
+    """Let the first signal only set `ending`, which the code in this context checks."""
     _in_tasks.append(None)
     try:
         yield

@@ -17,12 +17,12 @@ from proxy.storage import ObjectStorage, open_storage
 
 @asynccontextmanager
 async def opened(settings: Settings, *, patient: bool = False) -> AsyncIterator[Stores]:
-    """Everything that a proxy with these settings would work with; nothing is tried out by writing.
+    """Open the stores that a proxy with these settings would use, without trying them out by writing.
 
-    In a task as on the driver: settings are pickled with the task. `patient`: where the coordinator does not answer it
-    is asked again, as hours of work may hang on it. Raises StorageError if storage can't be used,
-    CoordinatorUnavailable if the coordinator does not answer, StoreUnfit if they don't belong together: a job
-    would swap rows of one deployment for objects of another.
+    This works in a task as on the driver: settings are pickled with the task. With `patient` an unresponsive
+    coordinator is asked again, because hours of work may depend on it. Raises StorageError if storage can't be used,
+    CoordinatorUnavailable if the coordinator does not answer, StoreUnfit if they don't belong together: a job would
+    swap rows of one deployment for objects of another.
     """
     async with AsyncExitStack() as opening:
 
@@ -53,10 +53,10 @@ async def storage_opened(settings: Settings) -> AsyncIterator[ObjectStorage]:
 
 
 def swaps_within_ms(settings: Settings) -> int:
-    """How long after an upload has begun its swap may come; later the object may have been swept as an orphan, deleted,
-    and forgotten. Half of the age is left for clocks that differ, as with commits of proxies.
+    """Return how long after the beginning of an upload its swap may come.
 
-    Raises PipelineError where objects are swept at any age.
+    Later the object may have been swept as an orphan, deleted, and forgotten. Half of the age is left for clocks that
+    differ, as with commits of proxies. Raises PipelineError if objects are swept at any age.
     """
     if not settings.garbage.orphan_age_ms:
         raise PipelineError(

@@ -25,15 +25,15 @@ _GONE = ("SparkContext was shut down", "stopped SparkContext", "SparkContext has
 
 @dataclass(frozen=True, slots=True)
 class TaskFailed:
-    """A task that Spark has given up, after as many attempts as `spark.task.maxFailures` allows."""
+    """A task that Spark has given up after as many attempts as `spark.task.maxFailures` allows."""
 
     text: str
-    """What its last attempt raised, in one line; its stack trace is in what Spark itself writes."""
+    """Error of its last attempt, in one line; the stack trace is in Spark's own output."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Guarded(Generic[T, R]):
-    """The function as executors run it: what it raises is told in a line that survives the way through Java."""
+    """The function for executors: it turns errors into a line that survives the way through Java."""
 
     function: Callable[[T], R]
 
@@ -48,14 +48,14 @@ class _Guarded(Generic[T, R]):
 def run_tasks(
     spark: SparkSession, function: Callable[[T], R], tasks: Iterable[T], *, at_a_time: int | None = None
 ) -> Iterator[tuple[T, R | TaskFailed]]:
-    """Answers of `function(task)` as executors complete them, in whatever order.
+    """Yield the answers of `function(task)` as executors complete them, in any order.
 
     Tasks are taken from the iterable when there is room, so it may be endless; function, tasks and answers are pickled.
-    `at_a_time`: Spark jobs that run at once; where None, as many as the executors have cores. Closing the iterator
-    cancels those that run. An attempt may run although another one of the same task succeeded: what a task leaves
-    behind has to be of no harm.
+    `at_a_time` Spark jobs run at once; if None, as many as the executors have cores. Closing the iterator cancels the
+    running ones. An attempt may run although another one of the same task succeeded: the leftovers of a task must be
+    harmless.
 
-    When the process is asked to end, no more tasks are taken; the answers of those that run still come, then Ended is
+    When the process is asked to end, no more tasks are taken. The answers of running tasks still come, then Ended is
     raised unless there were no more. Raises PipelineError when Spark itself has died.
     """
     context = spark.sparkContext
@@ -75,9 +75,10 @@ def run_jobs(
     at_a_time: int | None = None,
     has_room: Callable[[], bool] = lambda: True,
 ) -> Iterator[tuple[T, R | TaskFailed]]:
-    """As `run_tasks`, for Spark jobs of any kind: `job(task)` runs one from a thread of the driver, to its end.
+    """Do the same as `run_tasks` for Spark jobs of any kind: `job(task)` runs one from a thread of the driver, to its
+    end.
 
-    `has_room`: asked before a task is taken while others run; where False, an answer is waited for first.
+    `has_room` is called before a task is taken while others run; if it returns False, an answer is awaited first.
     """
     context = spark.sparkContext
     tag = f"tasks-{uuid.uuid4().hex}"

@@ -25,7 +25,7 @@ def byte_count(text: str) -> int:
     return int(found[1]) * _BYTES[found[2]]
 
 
-def told_bytes(count: float) -> str:
+def bytes_text(count: float) -> str:
     """Return a number of bytes for people: `1.5 GiB`."""
     for unit in _TOLD_BYTES:
         if abs(count) < 1024 or unit == _TOLD_BYTES[-1]:
@@ -34,7 +34,7 @@ def told_bytes(count: float) -> str:
     return f"{count:,.0f} {unit}" if unit == "B" else f"{count:,.1f} {unit}"
 
 
-def told_seconds(seconds: float) -> str:
+def seconds_text(seconds: float) -> str:
     """Return a span of time for people: `42 s`, `3 min 20 s`, `2 h 5 min`."""
     whole = round(seconds)
     if whole < 60:

@@ -1,5 +1,5 @@
-"""The audit: what the coordinator says of diskless logs, held against the objects that are there.
+"""The audit: compare the coordinator's index of diskless logs with the objects in storage.
 
-`walk.py` goes through the index and `books.py` through objects and use, both free of Spark; `reads.py` is what tasks
-do; `second_look.py` decides which suspicions are defects, as everything changes while it is looked at.
+`walk.py` goes through the index and `books.py` through objects and use, both free of Spark. `reads.py` is the work of
+the tasks. `second_look.py` decides which suspicions are defects, because everything changes during the audit.
 """

@@ -38,22 +38,22 @@ LOGS_PER_CALL = 200
 
 @dataclass(frozen=True, slots=True)
 class AuditOptions:
-    """What an audit looks at, and what it may mend."""
+    """The scope of an audit, and the repairs that it may make."""
 
     data: bool = True
     """Read all bytes; else only index, use, and sizes of objects."""
     orphan_age_ms: int | None = None
-    """Objects that nothing names are orphans when they are older; where None, so old that the collection of garbage has
-    had its chance: `orphan_age_ms`, two sweeps, and a grace period."""
+    """Age above which unnamed objects count as orphans. If None, it is so high that the collection of garbage has had
+    its chance: `orphan_age_ms`, two sweeps, and a grace period."""
     settle_ms: int = 5_000
     """How long rows below a log start may stay until they are freed."""
     repair_used_bytes: bool = False
-    """Set wrong counts of use right, where they stand still."""
+    """Correct wrong counts of use if they are stable."""
 
 
 @dataclass
 class Decided:
-    """What came of the second look."""
+    """The result of the second look."""
 
     defects: list[Suspicion]
     unsettled: int = 0
@@ -62,7 +62,7 @@ class Decided:
 
 
 class Audit:
-    """One audit, whoever runs its tasks: gather, take the answer of each task, decide, report."""
+    """One audit, independent of who runs its tasks: gather, take the answer of each task, decide, report."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class Audit:
         topics: tuple[str, ...] = (),
         dry_run: bool = False,
     ) -> None:
-        """`topics`: all where there are none."""
+        """Audit `topics`; all if empty."""
         self._settings = settings
         self._options = options
         self._progress = progress
@@ -81,9 +81,9 @@ class Audit:
         self._dry_run = dry_run
         self._logs: list[Log] = []
         self._first = Suspicions()
-        """Of the index."""
+        """Suspicions about the index."""
         self._bytes = Suspicions()
-        """Of what rows name."""
+        """Suspicions about the bytes that rows name."""
         self._totals = Totals()
         self._reads = ReadAnswer()
         self._unreadable: list[Suspicion] = []
@@ -123,7 +123,7 @@ class Audit:
                 asked = [(log.topic_id, log.partition) for log in some]
                 marks = await patiently(partial(stores.coordinator.rows.compacted, asked))
             except ShardFenced:
-                continue  # its logs can't be looked at anyway, and are told of then
+                continue  # its logs can't be looked at anyway, and are reported then
             found |= {log.topic for log, mark in zip(some, marks, strict=True) if mark}
         return frozenset(found)
 
@@ -140,7 +140,7 @@ class Audit:
             self._progress.total(bytes=size_bytes)
 
     def _rows_to_read(self, spill: Spill) -> Iterator[PlacedRow]:
-        """Bucket by bucket, as tasks ask for them; what is missing or too short is not read once more."""
+        """Yield the rows bucket by bucket, as tasks ask for them; missing or too short rows are not read again."""
         settings = self._settings.garbage
         age_ms = self._options.orphan_age_ms
         if age_ms is None:
@@ -158,7 +158,7 @@ class Audit:
                 )
 
     def tasks(self, spill: Spill) -> Iterator[ReadTask]:
-        """What is to be read, made as it is asked for; to be gone through to its end, also where nothing is read."""
+        """Yield the tasks as they are requested. Always go through to the end, even if nothing is read."""
         return read_tasks(self._settings, self._rows_to_read(spill))
 
     def take(self, task: ReadTask, answer: ReadAnswer | TaskFailed) -> None:
@@ -176,9 +176,9 @@ class Audit:
             self._bytes.add([Suspicion(defect, text, self._logs[placed.log], placed.row.last_offset, placed.row)])
 
     async def decide(self) -> Decided:
-        """Look again at all that looked wrong, and mend what is to be mended.
+        """Look again at everything that looked wrong, and repair what may be repaired.
 
-        Where one look can't be done, that is a finding: the others are worth the hours that the audit took.
+        If one look fails, that is a finding: the others are worth the hours that the audit took.
         """
         findings = Decided(list(self._unreadable))
         async with opened(self._settings, patient=True) as stores:
@@ -234,11 +234,11 @@ class Audit:
 
     @staticmethod
     async def _repair(stores: Stores, wrong: WrongUse) -> bool:
-        """Return whether it still was what it was before and after the count, and is right now."""
-        return await stores.coordinator.rows.correct_use(wrong.shard, wrong.segment, wrong.told, wrong.counted)
+        """Return whether the use was the same before and after the count, and is right now."""
+        return await stores.coordinator.rows.correct_use(wrong.shard, wrong.segment, wrong.recorded, wrong.counted)
 
     def report(self, found: Decided) -> AuditReport:
-        """All that there is to tell."""
+        """Return the whole report."""
         report = AuditReport("audit")
         by_defect: Counter[str] = Counter()
         for defect in found.defects:
@@ -248,7 +248,7 @@ class Audit:
         report.add(found.defects)
         for kind in {**self._first.left_out, **self._bytes.left_out}:
             more = self._first.left_out[kind] + self._bytes.left_out[kind]
-            text = f"{more} more look like it and were not looked at again; mend those that are named, and run it again"
+            text = f"{more} more look like it and were not checked again; fix the named ones, and run the audit again"
             report.add([Suspicion(kind, text)])
         totals = self._totals
         report.figures = {

@@ -22,7 +22,7 @@ class TopicFigures:
     rows: int = 0
     bytes: int = 0
     objects: int = 0
-    """That hold some of its bytes; one with those of several topics counts for each."""
+    """Number of objects that hold some of its bytes; an object with bytes of several topics counts for each."""
     batches: int = 0
     """Read and found good."""
     findings: int = 0
@@ -30,14 +30,14 @@ class TopicFigures:
 
 @dataclass
 class Totals:
-    """Of all objects under the prefix, in objects and bytes."""
+    """Sums of all objects under the prefix, in objects and bytes."""
 
     objects: int = 0
     bytes_stored: int = 0
     bytes_named: int = 0
-    """By rows."""
+    """Bytes that rows name."""
     unnamed_objects: int = 0
-    """That no row names: garbage that waits for its deletion, uploads whose commit is under way, and orphans."""
+    """Number of objects that no row names: garbage before its deletion, uploads before their commit, and orphans."""
     unnamed_bytes: int = 0
     topics: dict[str, TopicFigures] = field(default_factory=dict)
 
@@ -45,10 +45,10 @@ class Totals:
 def check_bucket(
     spill: Spill, bucket: int, logs: Sequence[Log], shards: int, totals: Totals, *, orphans_before_ms: int
 ) -> Iterator[Suspicion]:
-    """What is odd in one bucket; counts it into `totals`.
+    """Yield what is wrong in one bucket; add the bucket to `totals`.
 
-    `orphans_before_ms`: objects that were stored before that moment (milliseconds since 1970) and that nothing names
-    should have been collected. `shards`: of the coordinator; 0 if use is not to be looked at, nor orphans.
+    Unnamed objects that were stored before `orphans_before_ms` (milliseconds since 1970) should have been collected.
+    `shards` is the coordinator's number of shards; 0 skips the checks of use and orphans.
     """
     rows = sorted(spill.rows(bucket), key=lambda placed: (placed.row.segment, placed.row.position, placed.row.length))
     objects = {listed.segment: listed for listed in spill.objects(bucket)}
@@ -60,7 +60,7 @@ def check_bucket(
     named = {placed.row.segment for placed in rows}
     if not shards:
         return
-    used = {(told.shard, told.segment): told.use for told in spill.use(bucket)}
+    used = {(recorded.shard, recorded.segment): recorded.use for recorded in spill.use(bucket)}
     yield from _check_use(count_use(rows, logs, shards), used)
     in_use = named | {segment for _, segment in used}
     for segment in objects.keys() - in_use:
@@ -105,20 +105,20 @@ def _check_rows(rows: Sequence[PlacedRow], logs: Sequence[Log], sizes: dict[byte
 
 
 def _check_use(
-    counted: dict[tuple[int, bytes], SegmentUse], told: dict[tuple[int, bytes], SegmentUse]
+    counted: dict[tuple[int, bytes], SegmentUse], recorded: dict[tuple[int, bytes], SegmentUse]
 ) -> Iterator[Suspicion]:
-    for shard, segment in counted.keys() | told.keys():
+    for shard, segment in counted.keys() | recorded.keys():
         real = counted.get((shard, segment), NOTHING_USED)
-        said = told.get((shard, segment), NOTHING_USED)
+        said = recorded.get((shard, segment), NOTHING_USED)
         if real != said:
             yield Suspicion(Defect.WRONG_USED_BYTES, use_text(said, real), segment=segment, shard=shard)
 
 
-def use_text(told: SegmentUse, counted: SegmentUse) -> str:
+def use_text(recorded: SegmentUse, counted: SegmentUse) -> str:
     """For people."""
     return (
-        f"{told.size_bytes} bytes in {told.rows} rows are said to be used; rows name {counted.size_bytes} bytes in "
-        f"{counted.rows} rows"
+        f"{recorded.size_bytes} bytes in {recorded.rows} rows are said to be used; rows name "
+        f"{counted.size_bytes} bytes in {counted.rows} rows"
     )
 
 

@@ -1,4 +1,4 @@
-"""What an audit can find, by name."""
+"""The kinds of defects that an audit can find, by name."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import NamedTuple
 from proxy.coordinator.interface import Row
 
 MAX_SUSPICIONS = 100_000
-"""Of one kind, that are looked at a second time; each takes some 500 bytes of the driver's memory."""
+"""Maximum number of suspicions of one kind that are checked again; each takes some 500 bytes of the driver's memory."""
 
 
 class Defect(StrEnum):
@@ -19,7 +19,7 @@ class Defect(StrEnum):
     MISSING_OBJECT = "missing_object"
     """A row names an object that is not there."""
     SHORT_OBJECT = "short_object"
-    """A row names bytes behind an object's end."""
+    """A row names bytes after an object's end."""
     CORRUPT_BATCH = "corrupt_batch"
     """Bytes of a row are no record batches, or their CRC is another."""
     WRONG_OFFSETS = "wrong_offsets"
@@ -64,13 +64,13 @@ class Log(NamedTuple):
 
 
 class Suspicion(NamedTuple):
-    """What did not agree at a first look."""
+    """A disagreement found at the first look."""
 
     defect: Defect
     text: str
     log: Log | None = None
     offset: int = 0
-    """Of the log: from which a page of the index shows it again."""
+    """Offset in the log from which a page of the index shows it again."""
     row: Row | None = None
     segment: bytes = b""
     shard: int = -1
@@ -84,7 +84,7 @@ class Suspicion(NamedTuple):
 
 
 class Suspicions:
-    """Those of one audit, a bounded number of each kind."""
+    """The suspicions of one audit, a bounded number of each kind."""
 
     def __init__(self) -> None:
         self._by_defect: dict[Defect, list[Suspicion]] = {}
@@ -101,7 +101,7 @@ class Suspicions:
                 self.left_out[suspicion.defect] += 1
 
     def of(self, *defects: Defect) -> Iterator[Suspicion]:
-        """Those of these kinds."""
+        """Yield the suspicions of these kinds."""
         for defect in defects:
             yield from self._by_defect.get(defect, ())
 

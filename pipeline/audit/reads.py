@@ -1,4 +1,4 @@
-"""What the tasks of an audit do: read all bytes of some rows, and hold the batches against what the rows say."""
+"""The tasks of an audit: read all bytes of some rows, and compare the batches with the rows."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from proxy.records.batches import BatchBounds, read_header
 from proxy.storage.interface import Buffer, ObjectStorage
 
 TASK_BYTES = 64 << 20
-"""What one task reads; the rows of one object are never parted."""
+"""Bytes that one task reads; the rows of one object are never split."""
 TASK_ROWS = 20_000
-"""At most, beside those of one object: they travel with the task, at some 120 bytes each."""
+"""Maximum number of rows of a task, in addition to those of one object. They travel with it, some 120 bytes each."""
 GETS = 4
-"""Of one task, at a time."""
+"""Number of GETs of one task at a time."""
 MAX_BYTES_IN_FLIGHT = 32 << 20
-"""Of one task, in an executor's memory."""
+"""Bytes of one task in an executor's memory."""
 DEFECTS = {
     "missing": Defect.MISSING_OBJECT,
     "short": Defect.SHORT_OBJECT,
@@ -35,7 +35,7 @@ DEFECTS = {
     "wrong_offsets": Defect.WRONG_OFFSETS,
     "unknown_format": Defect.UNKNOWN_FORMAT,
 }
-"""By the kinds of `RowUnreadable`."""
+"""Defects by the kinds of `RowUnreadable`."""
 
 
 class ReadTask(NamedTuple):
@@ -47,7 +47,7 @@ class ReadTask(NamedTuple):
 
 
 class Bad(NamedTuple):
-    """A row that is not what it should be."""
+    """A row that is defective."""
 
     placed: PlacedRow
     defect: Defect
@@ -56,7 +56,7 @@ class Bad(NamedTuple):
 
 @dataclass
 class ReadAnswer:
-    """Of one task."""
+    """The answer of one task."""
 
     bytes_read: int = 0
     gets: int = 0
@@ -119,8 +119,8 @@ def _check(placed: PlacedRow, range_: Range, data: Buffer, answer: ReadAnswer) -
     except RowUnreadable as error:
         answer.bad.append(Bad(placed, DEFECTS[error.kind], error.text))
         return
-    if told := _wrong_timestamp(placed.row, run_, bounds):
-        answer.bad.append(Bad(placed, Defect.WRONG_MAX_TIMESTAMP, told))
+    if wrong := _wrong_timestamp(placed.row, run_, bounds):
+        answer.bad.append(Bad(placed, Defect.WRONG_MAX_TIMESTAMP, wrong))
         return
     answer.batches[placed.log] += len(bounds)
 
@@ -138,5 +138,5 @@ def _wrong_timestamp(row: Row, run_: Buffer, bounds: Sequence[BatchBounds]) -> s
 
 
 def _with_formats(ranges: list[Range]) -> list[Range]:
-    """Those that begin near an object's beginning, begin with it: so its format is checked, at no further GET."""
+    """Return the ranges; those near an object's beginning start with it, to check its format at no further GET."""
     return [range_._replace(start=0) if range_.start <= reading.MAX_GAP_BYTES else range_ for range_ in ranges]

@@ -1,4 +1,4 @@
-"""What an audit tells: findings, a line for each topic, and sums."""
+"""The report of an audit: findings, a line for each topic, and sums."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from pipeline.job import Finding, JobReport
 if TYPE_CHECKING:
     from rich.console import Console
 
-MAX_TOLD = 1_000
-"""Findings of one kind that are told one by one; the others are counted."""
+MAX_LISTED = 1_000
+"""Maximum number of findings of one kind that are listed; the others are counted."""
 
 
 class AuditReport(JobReport):
     """A report with a table of topics."""
 
     def add(self, defects: Iterable[Suspicion]) -> None:
-        """What was found."""
-        told: Counter[Defect] = Counter()
+        """Add findings."""
+        counts: Counter[Defect] = Counter()
         for defect in defects:
-            told[defect.defect] += 1
-            if told[defect.defect] <= MAX_TOLD:
+            counts[defect.defect] += 1
+            if counts[defect.defect] <= MAX_LISTED:
                 self.findings.append(Finding(defect.defect.value, defect.where, defect.text))
-        for kind, count in told.items():
-            if count > MAX_TOLD:
-                self.findings.append(Finding(kind.value, "", f"and {count - MAX_TOLD:,} more"))
+        for kind, count in counts.items():
+            if count > MAX_LISTED:
+                self.findings.append(Finding(kind.value, "", f"and {count - MAX_LISTED:,} more"))
 
     def print(self, console: Console) -> None:
         """Findings, topics and figures as tables."""

@@ -1,13 +1,13 @@
-"""Which suspicions are defects: each is looked at again, in an order in which no honest change can look like one.
+"""Decide which suspicions are defects: check each again, in an order in which no regular change can look like one.
 
-- Within one page of an index, told by the store in one go, nothing may disagree: what a page shows is a defect.
-- Objects are never changed, and deleted only when no row names them: bytes that are bad *before* the index still has
-  the row are a defect.
-- A segment's use, the same before and after all rows of the shard were counted, must be what was counted: as the rows
-  of one segment only ever become fewer, or are added by a commit or a swap, which both change it. It has to be so twice
-  in a row: a row that is freed and another of its length that is added would look alike once.
-- A segment goes from use to garbage to tombstones, and its tombstone goes after its object: what is in none of them,
-  asked in this order, and is still there then, is an orphan.
+- The store returns a page of an index atomically, so nothing within it may disagree: what a page shows is a defect.
+- Objects are never changed, and are deleted only when no row names them. So bytes that are bad *before* the index still
+  has the row are a defect.
+- A segment's use must be what was counted if it is the same before and after all rows of the shard were counted: the
+  rows of one segment only ever become fewer, or are added by a commit or a swap, and both change the use. It has to be
+  so twice in a row, because one row freed and another of its length added would look alike once.
+- A segment goes from use to garbage to tombstones, and its tombstone goes after its object. A segment that is in none
+  of them, checked in this order, and whose object still exists then, is an orphan.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from proxy.storage import ObjectMissing, ObjectStorage
 LOOKS = 5
 """At what never stands still for as long as a look takes."""
 MAX_WAITING = 100_000
-"""Segments of each shard that wait for their deletion; where there are more, none is taken for an orphan."""
+"""Maximum number of segments of a shard that wait for their deletion; above it, no segment counts as an orphan."""
 OF_THE_INDEX = (
     Defect.OVERLAPPING_ROWS,
     Defect.GAP,
@@ -48,27 +48,27 @@ OF_BYTES = (
     Defect.OVERLAPPING_BYTES,
 )
 OF_BOTH = (Defect.WRONG_OFFSETS, Defect.WRONG_MAX_TIMESTAMP)
-"""Of the index, or of bytes: either look may show them again."""
+"""Defects of the index or of bytes: either look may show them again."""
 
 
 class WrongUse(NamedTuple):
-    """What a shard says of a segment's use, and what its rows name, as both stood still."""
+    """A shard's record of a segment's use, and the use by its rows, while both were stable."""
 
     shard: int
     segment: bytes
-    told: SegmentUse
+    recorded: SegmentUse
     counted: SegmentUse
 
     def suspicion(self) -> Suspicion:
-        """As it is reported."""
+        """Return it as a suspicion for the report."""
         return Suspicion(
-            Defect.WRONG_USED_BYTES, use_text(self.told, self.counted), segment=self.segment, shard=self.shard
+            Defect.WRONG_USED_BYTES, use_text(self.recorded, self.counted), segment=self.segment, shard=self.shard
         )
 
 
 async def of_index(coordinator: Coordinator, suspicions: Iterable[Suspicion]) -> AsyncIterator[Suspicion]:
-    """Those of one page that the page still shows."""
-    told: set[tuple[Defect, str]] = set()
+    """Yield the suspicions of one page that the page still shows."""
+    reported: set[tuple[Defect, str]] = set()
     for suspicion in suspicions:
         log = suspicion.log
         assert log is not None
@@ -77,13 +77,13 @@ async def of_index(coordinator: Coordinator, suspicions: Iterable[Suspicion]) ->
             same = again.defect == suspicion.defect
             if again.defect == Defect.ROW_BELOW_LOG_START:
                 same = same and again.row == suspicion.row
-            if same and (again.defect, f"{log}{again.text}") not in told:
-                told.add((again.defect, f"{log}{again.text}"))
+            if same and (again.defect, f"{log}{again.text}") not in reported:
+                reported.add((again.defect, f"{log}{again.text}"))
                 yield again
 
 
 async def of_bytes(stores: Stores, suspicions: Iterable[Suspicion]) -> AsyncIterator[Suspicion]:
-    """Those whose row is still in the index when its bytes have been found bad once more."""
+    """Yield the suspicions whose row is still in the index after its bytes were found bad once more."""
     for suspicion in suspicions:
         log, row = suspicion.log, suspicion.row
         assert log is not None
@@ -117,7 +117,7 @@ async def of_log_size(coordinator: Coordinator, logs: Iterable[Log]) -> AsyncIte
 
 
 async def wrong_use(stores: Stores, shard: int, segments: set[bytes]) -> tuple[list[WrongUse], set[bytes]]:
-    """Of some segments: those of which the shard says something else than its rows; those that never stood still."""
+    """Return which of the segments have a wrong use in the shard, and which were never stable."""
     found: list[WrongUse] = []
     left = set(segments)
     seen: set[WrongUse] = set()
@@ -134,7 +134,7 @@ async def wrong_use(stores: Stores, shard: int, segments: set[bytes]) -> tuple[l
             for segment in left
             if before.get(segment, NOTHING_USED) == after.get(segment, NOTHING_USED)
         }
-        right = {one for one in stood_still if one.told == one.counted}
+        right = {one for one in stood_still if one.recorded == one.counted}
         found += stood_still & seen
         left -= {one.segment for one in right | (stood_still & seen)}
         seen = stood_still
@@ -144,11 +144,11 @@ async def wrong_use(stores: Stores, shard: int, segments: set[bytes]) -> tuple[l
 
 
 class TooManyWaiting(Exception):
-    """So many segments wait for their deletion that none can be taken for an orphan."""
+    """Too many segments wait for their deletion to recognise orphans."""
 
 
 async def orphans(stores: Stores, segments: Sequence[bytes]) -> AsyncIterator[bytes]:
-    """Those that nothing names, that do not wait for their deletion, and that are there. Raises TooManyWaiting."""
+    """Yield segments that nothing names, that do not wait for their deletion, and that exist. Raises TooManyWaiting."""
     coordinator = stores.coordinator
     left = iter(segments)
     while some := list(islice(left, SEGMENTS_PER_STEP)):
@@ -160,8 +160,8 @@ async def orphans(stores: Stores, segments: Sequence[bytes]) -> AsyncIterator[by
         tombstoned = await tombstones(coordinator, stores.settings.redis.shards)
         if len(garbage) >= MAX_WAITING or len(tombstoned) >= MAX_WAITING:
             raise TooManyWaiting(
-                f"more than {MAX_WAITING:,} objects wait for their deletion, so those that nothing names could not be "
-                "told from them; run the audit again when garbage.grace_ms is over, with no jobs meanwhile"
+                f"more than {MAX_WAITING:,} objects wait for their deletion, so orphans could not be recognised "
+                "among them; run the audit again when garbage.grace_ms is over, with no jobs meanwhile"
             )
         for segment in set(unused) - set(garbage) - tombstoned.keys():
             if await _exists(stores.storage, segment):
@@ -195,7 +195,7 @@ async def tombstoned_in_use(stores: Stores) -> AsyncIterator[Suspicion]:
 
 
 def logs_of(topics: Iterable[DisklessTopic], compacted: frozenset[str] = frozenset()) -> list[Log]:
-    """All partitions of topics; those in `compacted`, and those that are to be compacted, may leave gaps."""
+    """Return all partitions of topics; those in `compacted`, and topics with compaction, may have gaps."""
     return [
         Log(
             topic.name,
@@ -210,7 +210,7 @@ def logs_of(topics: Iterable[DisklessTopic], compacted: frozenset[str] = frozens
 
 
 def logs_of_shard(logs: Iterable[Log], shard: int, shards: int) -> list[Log]:
-    """Those whose rows are on it."""
+    """Return the logs whose rows are on the shard."""
     return [log for log in logs if shard_of(partition_key(log.topic_id, log.partition), shards) == shard]
 
 

@@ -1,8 +1,8 @@
-"""What an audit must hold together, kept on the driver's local disk in buckets by segment.
+"""Data that an audit has to bring together, kept on the driver's local disk in buckets by segment.
 
-A segment's rows come from all partitions, its use from all shards, its size from the listing. Spilled by the first bits
-of its UUID, which are random, they meet in one of `BUCKETS` buckets, so the driver holds a 64th of them at a time: some
-400 bytes for each row, segment and shard of that bucket.
+A segment's rows come from all partitions, its use from all shards, its size from the listing. They are spilled by the
+first bits of its UUID, which are random, so they meet in one of `BUCKETS` buckets. The driver holds a 64th of them at a
+time: some 400 bytes for each row, segment and shard of that bucket.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class PlacedRow(NamedTuple):
 
 
 class ShardUse(NamedTuple):
-    """What one shard says that its rows use of a segment."""
+    """One shard's record of the use of a segment."""
 
     shard: int
     segment: bytes
@@ -69,27 +69,27 @@ class Spill:
         """One row of the index."""
         self._write("rows", placed.row.segment, _ROW.pack(placed.log, placed.lives, *placed.row))
 
-    def add_use(self, told: ShardUse) -> None:
+    def add_use(self, use: ShardUse) -> None:
         """One entry of a shard's table of use."""
-        self._write("use", told.segment, _USE.pack(told.shard, told.segment, *told.use))
+        self._write("use", use.segment, _USE.pack(use.shard, use.segment, *use.use))
 
     def add_object(self, listed: ListedObject) -> None:
         """One object."""
         self._write("objects", listed.segment, _OBJECT.pack(*listed))
 
     def rows(self, bucket: int) -> list[PlacedRow]:
-        """Of one bucket, in the order in which they came."""
+        """Return the rows of one bucket, in the order in which they came."""
         return [PlacedRow(log, lives, Row._make(row)) for log, lives, *row in self._read("rows", bucket, _ROW)]
 
     def use(self, bucket: int) -> list[ShardUse]:
-        """Of one bucket."""
+        """Return the use in one bucket."""
         return [
             ShardUse(shard, segment, SegmentUse(size_bytes, rows))
             for shard, segment, size_bytes, rows in self._read("use", bucket, _USE)
         ]
 
     def objects(self, bucket: int) -> list[ListedObject]:
-        """Of one bucket."""
+        """Return the objects of one bucket."""
         return [ListedObject._make(listed) for listed in self._read("objects", bucket, _OBJECT)]
 
     def _write(self, kind: str, segment: bytes, packed: bytes) -> None:

@@ -1,6 +1,6 @@
-"""Going through the index of a log, page by page, and what must hold in it.
+"""Walk through the index of a log page by page, and check what must hold in it.
 
-A page is told by the store in one go, so what disagrees within one page is wrong; what disagrees between two pages may
+The store returns a page atomically, so a disagreement within one page is a defect. A disagreement between two pages may
 be a change between them, and is a suspicion.
 """
 
@@ -34,7 +34,7 @@ async def page_at(coordinator: Coordinator, log: Log, offset: int) -> IndexPage:
 
 
 class LogWalk:
-    """Takes the pages of one log from its beginning on, and says what is odd."""
+    """Takes the pages of one log from its beginning on, and reports what is wrong."""
 
     def __init__(self, log: Log) -> None:
         self.log = log
@@ -44,7 +44,7 @@ class LogWalk:
         self.rows = 0
         self.size_bytes = 0
         self._appended_rows = 0
-        """Of those, what was appended after the first page."""
+        """Number of these rows that were appended after the first page."""
         self._appended_bytes = 0
 
     def take(self, page: IndexPage) -> Iterator[Suspicion]:
@@ -93,10 +93,10 @@ class LogWalk:
 def check_page(
     log: Log, page: IndexPage, previous: IndexedRow | None, *, at_beginning: bool = False
 ) -> Iterator[Suspicion]:
-    """What is odd in one page, and between it and the row before it.
+    """Yield what is wrong in one page, and between it and the row before it.
 
-    `at_beginning`: the page has the first rows of the index. Without that, and without `previous`, the first row is
-    held against nothing but itself.
+    `at_beginning` means that the page has the first rows of the index. Without that, and without `previous`, the first
+    row is compared with nothing else.
     """
     state = page.log
     if state is None:

@@ -1,4 +1,4 @@
-"""`diskless-proxy pipeline audit`: what the coordinator says, held against the objects."""
+"""`diskless-proxy pipeline audit`: compare the coordinator's index with the objects."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def audit(
     repair_used_bytes: Annotated[
         bool,
         typer.Option(
-            "--repair-used-bytes", help="Set right what is counted of objects' use, where it stands still; all topics."
+            "--repair-used-bytes", help="Correct wrong counts of objects' use if they are stable; all topics."
         ),
     ] = False,
     as_json: AsJson = False,
@@ -39,9 +39,9 @@ def audit(
     conf: SparkConf = None,
     verbose: Verbose = False,
 ) -> None:
-    """Hold the coordinator against the objects: exit 1 where anything is missing, damaged, or counted wrong.
+    """Compare the coordinator with the objects: exit 1 if anything is missing, damaged, or counted wrong.
 
-    Safe at any time: what changes meanwhile is looked at again before it is reported.
+    Safe at any time: what changes meanwhile is checked again before it is reported.
     """
     from pipeline.units import duration_ms
 

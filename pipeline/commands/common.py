@@ -1,6 +1,6 @@
-"""What the jobs' commands share: their options, and how a job is run and its report told.
+"""Common parts of the jobs' commands: their options, running a job, and printing its report.
 
-A job's command makes `Shared` of the options that all have, and hands it to `run_job` with what is to be done:
+A job's command makes `Shared` of the options that all commands have, and calls `run_job` with the work:
 
     def merge(config: ConfigFile, topic: Topics = None, ..., verbose: Verbose = False) -> None:
         shared = Shared(config, topic, as_json, dry_run, master, conf, verbose)
@@ -33,7 +33,7 @@ Topics = Annotated[
     typer.Option("--topic", help="A diskless topic; may be repeated. All of them where none is named."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="The report as one JSON object on standard output.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Tell what would be done, and change nothing.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and change nothing.")]
 Master = Annotated[
     str | None, typer.Option("--master", help="Spark's master; local[*] where none is named, by spark-submit its own.")
 ]
@@ -58,7 +58,7 @@ class Shared:
 
 
 async def look_at_topics(settings: Settings, topics: tuple[str, ...]) -> None:
-    """Raises what a job would on stores that can't be used, and on names that are no diskless topics."""
+    """Raise a job's errors about unusable stores, and about names that are not diskless topics."""
     from pipeline.stores import opened
 
     async with opened(settings) as stores:
@@ -77,11 +77,11 @@ Look = Callable[["Settings", tuple[str, ...]], Coroutine[Any, Any, None]]
 
 
 def run_job(name: str, shared: Shared, work: Callable[[JobContext], JobReport], *, look: Look = look_at_topics) -> None:
-    """Run a job in a Spark session, tell its report, and end the command with its exit code.
+    """Run a job in a Spark session, print its report, and end the command with its exit code.
 
-    `look` comes before Spark, which takes seconds to start: what is plainly wrong is told at once.
+    `look` runs before Spark, which takes seconds to start, so that plain mistakes are reported at once.
 
-    What goes wrong ends the command with one line on standard error; with `verbose` the stack traces come before it.
+    An error ends the command with one line on standard error; with `verbose` the stack traces come before it.
     """
     spark_conf = _spark_conf(shared.conf or [])
     began = time.monotonic()
@@ -93,7 +93,7 @@ def run_job(name: str, shared: Shared, work: Callable[[JobContext], JobReport], 
 
         if shared.verbose:
             traceback.print_exception(error)
-        fail(one_line(error) if is_ours(error) else f"{one_line(error)}; -v tells more")
+        fail(one_line(error) if is_ours(error) else f"{one_line(error)}; -v shows more")
     report.dry_run = shared.dry_run
     report.figures.setdefault("duration_seconds", round(time.monotonic() - began, 3))
     if shared.as_json:

@@ -20,7 +20,7 @@ def pack(
     """
     from pipeline import packing
     from pipeline.errors import PipelineError
-    from pipeline.units import told_bytes
+    from pipeline.units import bytes_text
 
     try:
         with progress("packing", "files") as counted:
@@ -33,4 +33,4 @@ def pack(
         figures = {"packages": packed.packages, "files": packed.files, "bytes": packed.size_bytes}
         typer.echo(json.dumps({"archive": str(archive), **figures}))
         return
-    typer.echo(f"{archive}: {packed.packages} packages, {packed.files:,} files, {told_bytes(packed.size_bytes)}")
+    typer.echo(f"{archive}: {packed.packages} packages, {packed.files:,} files, {bytes_text(packed.size_bytes)}")

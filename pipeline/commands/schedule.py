@@ -19,7 +19,7 @@ from pipeline.commands.common import FAILED, ConfigFile, Master, SparkConf, Topi
 from pipeline.commands.jobs import JOBS, app, run_command
 
 Run = Callable[[list[str]], int]
-"""Runs one job, told as on the command line; its exit code. Raises Ended where the process is asked to end."""
+"""Runs one job, given as on the command line; returns its exit code. Raises Ended if the process is asked to end."""
 
 
 def schedule(
@@ -29,7 +29,7 @@ def schedule(
     ],
     every: Annotated[
         str | None,
-        typer.Option("--every", help="Begin anew so long after the last beginning: 15m, 1h. Once if not said."),
+        typer.Option("--every", help="Time from one beginning to the next: 15m, 1h. Once if not given."),
     ] = None,
     topic: Topics = None,
     master: Master = None,
@@ -38,8 +38,8 @@ def schedule(
 ) -> None:
     """Run several jobs in turn, with the options named here; a job that fails does not stop the next one.
 
-    With --every forever: a round that takes longer than that is followed by the next one at once. SIGTERM ends it:
-    while it waits at once, in a job when the tasks that run are done. Without, exits with 1 where a job did.
+    With --every this goes on forever: if a round takes longer than that, the next one follows at once. SIGTERM ends it:
+    at once while it waits; in a job when the running tasks are done. Without --every, exits with 1 if a job failed.
     """
     from pipeline.units import duration_ms
 
@@ -56,11 +56,11 @@ def schedule(
     shared += [word for setting in conf or () for word in ("--conf", setting)]
     shared += ["--verbose"] if verbose else []
     _check(commands, shared)
-    told = [[command[0], *shared, *command[1:]] for command in commands]
+    rounds = [[command[0], *shared, *command[1:]] for command in commands]
     if every is None:
-        codes = [run_command(arguments) for arguments in told]
+        codes = [run_command(arguments) for arguments in rounds]
         raise typer.Exit(FAILED if any(codes) else 0)
-    _for_ever(told, seconds, run_command)
+    _forever(rounds, seconds, run_command)
 
 
 def _check(commands: Sequence[Sequence[str]], shared: Sequence[str]) -> None:
@@ -72,16 +72,16 @@ def _check(commands: Sequence[Sequence[str]], shared: Sequence[str]) -> None:
         parsers.commands[command[0]].make_context(command[0], [*shared, *command[1:]])
 
 
-def _for_ever(told: Sequence[list[str]], seconds: float, run: Run) -> None:
+def _forever(rounds: Sequence[list[str]], seconds: float, run: Run) -> None:
     from pipeline.signals import end_signals
-    from pipeline.units import told_seconds
+    from pipeline.units import seconds_text
 
     with end_signals():  # each job has handlers of its own over these
         while True:
             began = time.monotonic()
-            failed = [arguments[0] for arguments in told if run(arguments)]
+            failed = [arguments[0] for arguments in rounds if run(arguments)]
             left = max(0.0, seconds - (time.monotonic() - began))
             how = f"findings or failed: {', '.join(failed)}" if failed else "all done"
-            line = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ} {how}; the next round begins in {told_seconds(left)}"
+            line = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ} {how}; the next round begins in {seconds_text(left)}"
             print(line, file=sys.stderr, flush=True)
             time.sleep(left)

@@ -1,4 +1,4 @@
-"""`diskless-proxy pipeline traffic`: what moved between racks, what it cost and what it saved."""
+"""`diskless-proxy pipeline traffic`: the bytes between racks, their cost, and the savings."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ def traffic(
     conf: SparkConf = None,
     verbose: Verbose = False,
 ) -> None:
-    """Tell what moved between which racks, what it cost, and what it would have cost without the proxies.
+    """Show what moved between which racks, what it cost, and what it would have cost without the proxies.
 
-    From the rollups that every proxy writes to object storage; nothing is changed. Whole hours of UTC.
+    The source is the rollups that every proxy writes to object storage; nothing is changed. Whole hours of UTC.
     """
     from pipeline.traffic.span import span_of
 

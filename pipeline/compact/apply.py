@@ -1,4 +1,4 @@
-"""What the tasks made takes its place in the index: each log's swaps in their order, as far as nothing came between.
+"""Put the tasks' results into the index: each log's swaps in their order, unless something changed in between.
 
 The order matters: a tombstone may go only when every older value of its key has gone.
 """
@@ -22,11 +22,11 @@ _SWEPT = "the new object was swept as an orphan before it was used, or was too o
 
 
 class State(Enum):
-    """How far a log is."""
+    """The state of a log in the run."""
 
     UNDER_WAY = "under way"
     AGAIN = "again"
-    """Its rows changed meanwhile, or a task failed: what is left of it is to be planned again."""
+    """Its rows changed meanwhile, or a task failed: the rest of it has to be planned again."""
     DONE = "done"
     GONE = "gone"
     FAILED = "failed"
@@ -39,17 +39,17 @@ class Applier:
     coordinator: Coordinator
     plan: Plan
     dry_run: bool = False
-    """Nothing is swapped, and all is told as if it were."""
+    """Swap nothing, and report everything as if it were swapped."""
     further_rows_within_ms: int = 0
     """After the first swap of an object (`Garbage.further_rows_within_ms`); 0 for no limit."""
     states: list[State] = field(init=False)
-    """Of the plan's logs."""
+    """States of the plan's logs."""
     reasons: dict[int, str] = field(default_factory=dict)
     """Why logs are to be tried again, or have failed."""
     kinds: dict[int, str] = field(default_factory=dict)
     """The same as names of findings."""
     swaps: int = 0
-    """That were done."""
+    """Number of swaps that were done."""
     rows_replaced: int = 0
     rows_written: int = 0
 
@@ -68,14 +68,14 @@ class Applier:
                 self.kinds[log] = kind
 
     def stop_all(self) -> None:
-        """Leave all logs as they are, for a reason that is told elsewhere."""
+        """Leave all logs as they are, for a reason that is reported elsewhere."""
         for log in range(len(self.states)):
             self.stop(log, State.FAILED)
 
     async def take(self, chunk: int, answer: ChunkAnswer | str) -> None:
-        """The answer of a chunk, or why it has none; what waited for it is done, too.
+        """Take the answer of a chunk, or the reason why it has none; finish what waited for it too.
 
-        Raises ShardFenced and CoordinatorUnavailable: then nobody knows whether the swap under way was done.
+        Raises ShardFenced and CoordinatorUnavailable: then it is unknown whether the swap under way was done.
         """
         self._waiting[chunk] = answer
         while chunk in self._waiting and self._is_next(chunk):
@@ -115,7 +115,7 @@ class Applier:
             self.stop(log, State.AGAIN, _changed(answer.span), CHANGED_MEANWHILE)
 
     async def _swap(self, answers: list[SpanAnswer], not_after_ms: int) -> None:
-        """The first swap of each span, then the second, so that none is done behind one that was not."""
+        """Do the first swap of each span, then the second, so that none is done after a swap that was not."""
         if self.dry_run:
             return
         before, not_after_ms = self.rows_written, no_later(not_after_ms, self.coordinator, self.further_rows_within_ms)

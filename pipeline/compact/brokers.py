@@ -1,4 +1,4 @@
-"""What the job asks brokers for: how a topic is cleaned up that does not say so itself."""
+"""The brokers' default cleanup policy, for topics that do not set one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from proxy.wire.errors import ProtocolError
 
 
 async def default_cleanup_policy(settings: Settings) -> str:
-    """Return the brokers' `log.cleanup.policy`, as proxies go by it; Kafka's own default where no broker tells it."""
+    """Return the brokers' `log.cleanup.policy`, as proxies use it; Kafka's own default if no broker answers."""
     cluster = Cluster(settings)
     try:
         await cluster.refresh()

@@ -31,7 +31,7 @@ Survivors = Mapping[int, Sequence[int]]
 
 
 class Outcome(Enum):
-    """What became of a span."""
+    """The outcome of a span."""
 
     REWRITTEN = "rewritten"
     UNCHANGED = "unchanged"
@@ -44,40 +44,40 @@ class Outcome(Enum):
 
 
 class Unread(NamedTuple):
-    """What can't be read."""
+    """A row that can't be read."""
 
     kind: str
-    """As the audit names it."""
+    """Kind as the audit names it."""
     text: str
     """Object, position and offsets."""
 
 
 class SpanAnswer(NamedTuple):
-    """What a task made of one span."""
+    """The result of a task for one span."""
 
     span: Span
     outcome: Outcome
     swaps: tuple[Swap, ...] = ()
-    """In the order in which they are to be done."""
+    """Swaps in the order in which they are to be done."""
     unread: Unread | None = None
     """Why it can't be read."""
 
 
 @dataclass
 class ChunkAnswer:
-    """What a task made of its chunk."""
+    """The result of a task for its chunk."""
 
     spans: list[SpanAnswer] = field(default_factory=list)
     bytes_read: int = 0
-    """Of batches."""
+    """Bytes of batches that were read."""
     bytes_written: int = 0
-    """Of the object; 0 if none was made."""
+    """Bytes of the object; 0 if none was made."""
     not_after_ms: int = 0
-    """By the store's clock: until when the swaps may be done."""
+    """Time by the store's clock until which the swaps may be done."""
     records_before: int = 0
     records_after: int = 0
     bytes_after: int = 0
-    """Of the batches, as far as they were rewritten or left as they are."""
+    """Bytes of the batches that were rewritten or left as they are."""
     tombstones_removed: int = 0
 
 
@@ -89,7 +89,7 @@ async def rewrite_chunk(work: Work, chunk: Chunk, survivors: Survivors) -> Chunk
 
 
 async def rewrite_in(stores: Stores, work: Work, chunk: Chunk, survivors: Survivors) -> ChunkAnswer:
-    """As `rewrite_chunk`, in stores that are open."""
+    """Do the same as `rewrite_chunk`, with open stores."""
     answer = ChunkAnswer()
     builder = MergedBuilder()
     found = [one async for one in _found(stores, work, chunk, answer)]
@@ -146,7 +146,7 @@ async def _cleaned(
     survivors: Survivors,
     answer: ChunkAnswer,
 ) -> list[list[Cleaned] | RowUnreadable]:
-    """Per span what is left of each row; of one that can't be read, why."""
+    """Return, per span, the rest of each row; for an unreadable row, the reason."""
     places = [(number, place) for number, (_, rows, _) in enumerate(found) for place in range(len(rows))]
     rows = [found[number][1][place] for number, place in places]
     left: list[dict[int, Cleaned]] = [{} for _ in found]
@@ -169,7 +169,7 @@ async def _cleaned(
 
 
 def unread_of(error: RowUnreadable) -> Unread:
-    """What is to be told of a row that can't be read."""
+    """Return the report of a row that can't be read."""
     return Unread(finding_of(error.kind), error.text)
 
 
@@ -178,7 +178,7 @@ def _corrupt(read: ReadRow, error: RecordsError) -> RowUnreadable:
 
 
 async def _why_unreadable(stores: Stores, log: Log, span: Span, rows: Sequence[Row]) -> Outcome:
-    """A row that was replaced meanwhile is no loss."""
+    """Return the outcome of an unreadable row: a row that was replaced meanwhile is no loss."""
     try:
         now = await rows_now(stores.coordinator, log, span)
     except LogGone:
@@ -187,7 +187,7 @@ async def _why_unreadable(stores: Stores, log: Log, span: Span, rows: Sequence[R
 
 
 def swaps_of(log: Log, rows: Sequence[Row], cleaned: Sequence[Cleaned], builder: MergedBuilder) -> Iterator[Swap]:
-    """Add what is left of neighbouring rows to an object; the swaps that put it in their place, in their order."""
+    """Add the rest of neighbouring rows to an object; yield the swaps that put it in their place, in their order."""
     old: list[Row] = []
     left: list[Cleaned] = []
     length = 0
@@ -206,7 +206,7 @@ def _swap(log: Log, old: Sequence[Row], left: Sequence[Cleaned], builder: Merged
     left = [one for one in left if one.data]
     new = None
     if left:
-        # Headers may tell of times that the coordinator can't hold, or that it was not told of.
+        # Headers may have times that the coordinator can't hold, or did not get.
         newest_ms = exact(max(one.max_timestamp_ms for one in left))
         new = builder.add(
             [one.data for one in left],

@@ -1,4 +1,4 @@
-"""How far the reading of keys is: one Spark job, whose tasks are counted from outside."""
+"""Progress of reading keys: one Spark job, whose tasks are counted from outside."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LOOK_SECONDS = 0.5
 
 
 class KeysProgress:
-    """While it is entered, the tasks of the stage that reads keys are told to a job's progress as bytes."""
+    """While entered, reports the finished tasks of the stage that reads keys to a job's progress as bytes."""
 
     def __init__(self, spark: SparkSession, progress: Progress, *, tasks: int, size_bytes: int) -> None:
         """`tasks`: of that stage; `size_bytes`: that they read together."""

@@ -1,7 +1,7 @@
 """The driver of a compaction: plans, lets Spark find the last record of each key, swaps rows in order (decision 0038).
 
-Whatever happens meanwhile, nothing is lost: a row is replaced only if it is still the one that was read. So it may be
-killed at any moment and run again, beside produces, merges, retention, deletions and another compaction.
+Nothing is lost, whatever happens meanwhile: a row is replaced only if it is still the one that was read. So it may be
+killed at any moment and run again, next to produces, merges, retention, deletions and another compaction.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from proxy.protocol.cleanup_policy import CLEANUP_POLICY, DELETE, is_compacted
 PASSES = 3
 """Over logs whose rows are changed meanwhile, as a merge does it."""
 TASK_MEMORY_FACTOR = 3
-"""That a task has in memory, of what it reads."""
+"""Memory of a task as a multiple of what it reads."""
 WAITING_PER_CORE = 4
 """Answers that wait for one before them: while there are more, no more tasks begin."""
 _FIGURES = (
@@ -98,7 +98,7 @@ class _CompactJob(Driver):
         return self._report
 
     def _topics(self) -> list[DisklessTopic]:
-        """Those that are to be compacted; of a topic that was named and is not, a finding."""
+        """Return the topics to compact; a named topic that is not compacted is a finding."""
         asked = [topic for topic in self._stores.named(list(self._context.topics)) if topic.state == "live"]
         default = self._default_policy(asked)
         found: list[DisklessTopic] = []
@@ -117,13 +117,13 @@ class _CompactJob(Driver):
         return found
 
     def _default_policy(self, topics: Sequence[DisklessTopic]) -> str:
-        """Of those that don't set `cleanup.policy`."""
+        """Return the policy of topics that don't set `cleanup.policy`."""
         if all(CLEANUP_POLICY in topic.configs for topic in topics):
             return DELETE
         return self._call(default_cleanup_policy(self._context.settings))
 
     def _still_compacted(self, topics: Sequence[DisklessTopic]) -> list[DisklessTopic]:
-        """Those of the topics that are to be compacted at this moment, with their configs of this moment."""
+        """Return which of the topics are compacted at this moment, with their present configs."""
         now = {topic.topic_id: topic for topic in self._call(patiently(partial(open_registry, self._stores.settings)))}
         there = [now[topic.topic_id] for topic in topics if topic.topic_id in now]
         default = self._default_policy(there)
@@ -150,10 +150,12 @@ class _CompactJob(Driver):
             plan = self._planned(topics, [(plan.logs[log].topic_id, plan.logs[log].partition) for log in again])
 
     def _planned(self, topics: Sequence[DisklessTopic], only: Sequence[tuple[bytes, int]] | None = None) -> Plan:
-        """Of logs that are tried again all are due: what they were planned for is not done. All is read twice.
+        """Plan the compaction. When logs are tried again, all are due, because their plan is not finished. Reads
+        everything twice.
 
-        A plan reaches up to its moment, and from when a topic is no longer compacted it takes records without keys, and
-        keeps all of a key's: so it is one before the logs are looked at, and still is one afterwards.
+        A plan reaches up to its moment. From the moment when a topic is no longer compacted, it takes records without
+        keys and keeps all records of a key. So the topic has to be compacted both before the logs are looked at and
+        afterwards.
         """
         plan, planned, still = Plan(), list[DisklessTopic](), self._still_compacted(topics)
         while len(planned) != len(still):
@@ -265,7 +267,7 @@ def _stop_unreadable(applier: Applier, survivors: Survivors) -> None:
 
 
 def _raise_if_fenced(text: str) -> None:
-    """Raises ShardFenced where a task has met it, by the line that is left of what it raised."""
+    """Raise ShardFenced if a task has met it, judging by the line that is left of its error."""
     kind, _, reason = text.partition(": ")
     if kind == ShardFenced.__name__:
         raise ShardFenced(reason)

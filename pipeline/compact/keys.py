@@ -21,24 +21,24 @@ from proxy.records.batches import BatchBounds, RecordsError, read_header
 from proxy.storage.interface import StorageError
 
 SCHEMA = "log int, key binary, code bigint"
-"""`code`: offset << 1, | 1 where the record is a tombstone."""
+"""Columns of a key; `code` is offset << 1, | 1 if the record is a tombstone."""
 _MAX_KEYS = 50_000
 _MAX_KEY_BYTES = 8_388_608
-"""Of what is handed to Spark at a time."""
+"""Maximum bytes of keys that are handed to Spark at a time."""
 _TRIES = 3
 """At rows whose objects are gone: what rewrote them may be rewritten again."""
 
 Keys = dict[bytes, int]
 
 
-def key_batches(work: Work, chunk: Chunk, tell: Callable[[int, Unread], None]) -> Iterator[Any]:
-    """Of all records of a chunk, as Arrow record batches of SCHEMA; of a key that comes often not all are told.
+def key_batches(work: Work, chunk: Chunk, note: Callable[[int, Unread], None]) -> Iterator[Any]:
+    """Yield all keys of a chunk's records, as Arrow record batches of SCHEMA; a frequent key may be left out in part.
 
-    `tell` is called with each log of which not all could be read.
+    `note` is called with each log that could not be read completely.
     """
     for log, latest in iterate(_keys_of_chunk(work, chunk)):
         if isinstance(latest, Unread):
-            tell(log, latest)
+            note(log, latest)
             continue
         yield pyarrow.record_batch(
             [
@@ -92,7 +92,7 @@ async def keys_in(stores: Stores, work: Work, chunk: Chunk) -> AsyncGenerator[tu
 
 
 async def _reads(stores: Stores, work: Work, chunk: Chunk) -> AsyncIterator[tuple[Span, ReadRow | RowUnreadable]]:
-    """All rows of the chunk, though what they point to may be replaced meanwhile; none of logs that are gone."""
+    """Yield all rows of the chunk, though they may be replaced meanwhile; none of logs that are gone."""
     found = [(span, row) for span in chunk for row in await _rows(stores, work, span)]
     for tries_left in reversed(range(_TRIES)):
         missing: list[tuple[Span, RowUnreadable]] = []

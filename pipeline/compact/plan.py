@@ -1,4 +1,4 @@
-"""Which logs are compacted, how far, and in which pieces: made on the driver before any record is read."""
+"""The plan of a compaction: which logs, how far, and in which pieces. Made on the driver before any record is read."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Log(NamedTuple):
 
     @property
     def name(self) -> str:
-        """As people know it."""
+        """Return the name for people."""
         return f"{self.topic}-{self.partition}"
 
 
@@ -52,7 +52,7 @@ class Span(NamedTuple):
 
 
 Chunk = tuple[Span, ...]
-"""What one task rewrites, into one object: at most one span of each log. Chunks ascend by log and then offset."""
+"""Rows that one task rewrites into one object: at most one span of each log. Chunks ascend by log and then offset."""
 
 
 @dataclass
@@ -62,13 +62,13 @@ class Plan:
     logs: list[Log] = field(default_factory=list)
     chunks: list[Chunk] = field(default_factory=list)
     logs_not_due: int = 0
-    """Whose share of bytes that were never compacted is not above `min.cleanable.dirty.ratio`."""
+    """Number of logs whose share of never compacted bytes is not above `min.cleanable.dirty.ratio`."""
     logs_empty: int = 0
-    """Without anything that can be cleaned."""
+    """Number of logs without anything that can be cleaned."""
 
     @property
     def size_bytes(self) -> int:
-        """Of all batches that are to be read."""
+        """Return the bytes of all batches that are to be read."""
         return sum(span.size_bytes for chunk in self.chunks for span in chunk)
 
 
@@ -112,7 +112,7 @@ class Chunker:
         self._spans: list[Span] = []
 
     def add(self, span: Span) -> Iterator[Chunk]:
-        """The chunk before it, where that has no room for it."""
+        """Add a span; yield the chunk before it if that has no room for it."""
         size_bytes = sum(one.size_bytes for one in self._spans) + span.size_bytes
         rows = sum(one.rows for one in self._spans) + span.rows
         if size_bytes > self._chunk_bytes or rows > MAX_CHUNK_ROWS or len(self._spans) == MAX_CHUNK_SPANS:
@@ -120,7 +120,7 @@ class Chunker:
         self._spans.append(span)
 
     def end(self) -> Iterator[Chunk]:
-        """What is left."""
+        """Yield the rest."""
         if self._spans:
             yield tuple(self._spans)
             self._spans = []
@@ -166,7 +166,7 @@ async def _plan_log(
     now_ms: int,
     force: bool,
 ) -> list[Span]:
-    """Return the spans of one log; none where it is not to be compacted. Adds it to the plan's logs."""
+    """Return the spans of one log, none if it is not to be compacted. Adds it to the plan's logs."""
     log, coordinator = (topic.topic_id, partition), stores.coordinator
     (compacted,) = await coordinator.rows.compacted([log])
     (described,) = await coordinator.describe(topic.topic_id, [partition])
@@ -200,8 +200,10 @@ async def _add_rows(
 
 
 async def _first_dirty_ms(storage: ObjectStorage, row: Row, first_dirty: int) -> int:
-    """Return the time of the first batch of a merged row that was never cleaned; NO_TIMESTAMP where it can't be read,
-    which is told when the log is due."""
+    """Return the time of the first batch of a merged row that was never cleaned; NO_TIMESTAMP if it can't be read.
+
+    That is reported when the log is due.
+    """
     try:
         data = await storage.fetch(segment_key(row.segment), row.position, row.position + row.length)
         bounds = place_batches(memoryview(data), row)

@@ -1,7 +1,7 @@
 """How far a compacted log can be cleaned, and whether it is worth it: `LogCleanerManager` of Kafka 4.x. Sans-io.
 
-What differs: a diskless log has no active segment, so that all that is confirmed can be cleaned except for what
-`min.compaction.lag.ms` keeps; and where Kafka asks a segment for its times and sizes, a row of the index is asked.
+Differences: a diskless log has no active segment, so everything confirmed can be cleaned, except for what
+`min.compaction.lag.ms` keeps. Times and sizes come from a row of the index instead of from a segment.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class CompactionConfigs(NamedTuple):
 
 
 def configs_of(configs: Mapping[str, str]) -> CompactionConfigs:
-    """Out of what the registry has of a topic. Raises ValueError for what is no number."""
+    """Return the configs from the registry's entry of a topic. Raises ValueError for a value that is not a number."""
     default = CompactionConfigs()
     ratio = java_double(configs.get("min.cleanable.dirty.ratio", str(default.min_dirty_ratio)))
     if math.isnan(ratio):
@@ -44,7 +44,7 @@ def configs_of(configs: Mapping[str, str]) -> CompactionConfigs:
 
 
 def first_dirty_offset(compacted: int, log_start_offset: int, high_watermark: int) -> int:
-    """Where cleaning begins. `compacted`: up to where it was done; 0 if never."""
+    """Return the offset where cleaning begins. `compacted` is the end of the last cleaning; 0 if there was none."""
     return compacted if log_start_offset <= compacted <= high_watermark else log_start_offset
 
 
@@ -57,16 +57,16 @@ class Cleanable:
         self._now_ms = now_ms
         self._earliest_dirty_ms = _LONGEST_MS
         self.joined: Row | None = None
-        """The first row with anything that was never cleaned, where a merge has made it of several."""
+        """The first row with anything that was never cleaned, if a merge has made it from several."""
         self.clean_bytes = 0
-        """Of rows that were compacted before."""
+        """Bytes of rows that were compacted before."""
         self.dirty_bytes = 0
-        """Of the others, as far as they can be cleaned."""
+        """Bytes of the other rows, as far as they can be cleaned."""
         self.end_offset = 0
         """Exclusive."""
 
     def takes(self, row: Row) -> bool:
-        """Add the next row; False if neither it nor what comes behind it can be cleaned yet."""
+        """Add the next row; return False if neither it nor the rows after it can be cleaned yet."""
         newest_ms = max(row.max_timestamp_ms, row.append_time_ms) if row.log_append_time else row.max_timestamp_ms
         is_dirty = row.last_offset >= self._first_dirty
         if is_dirty and self._configs.min_lag_ms > 0 and newest_ms > self._now_ms - self._configs.min_lag_ms:
@@ -88,13 +88,13 @@ class Cleanable:
         return self.joined is not None and self._configs.max_lag_ms < _LONGEST_MS and not self.is_due
 
     def begins_at(self, first_ms: int) -> None:
-        """That time, of the first batch that was never cleaned, in milliseconds since 1970."""
+        """Set the time of the first batch that was never cleaned, in milliseconds since 1970."""
         if first_ms > 0:
             self._earliest_dirty_ms = min(self._earliest_dirty_ms, first_ms)
 
     @property
     def dirty_ratio(self) -> float:
-        """Of what can be cleaned, the share that was never cleaned."""
+        """Return the never cleaned share of what can be cleaned."""
         in_all = self.clean_bytes + self.dirty_bytes
         return self.dirty_bytes / in_all if in_all else 0.0
 

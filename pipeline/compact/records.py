@@ -21,7 +21,7 @@ from proxy.wire.primitives import unsigned_varint
 DELETE_HORIZON = 0x40
 """The bit of a batch's attributes which says that its base timestamp is the delete horizon of its tombstones."""
 MAX_DECOMPRESSED_BYTES = 268_435_456
-"""Of one batch: what a few bytes claim to hold is not believed without bound."""
+"""Maximum decompressed size of one batch, because a few bytes can claim to hold any amount."""
 NO_TIMESTAMP = -1
 
 _CODEC_MASK = 0x07
@@ -32,10 +32,10 @@ class Kept(NamedTuple):
     """Some of the records of a batch."""
 
     data: bytes
-    """As they lie in a batch, not compressed."""
+    """Records as they lie in a batch, not compressed."""
     records: int
     newest_delta: int
-    """The greatest of their timestamp deltas; 0 if there are none."""
+    """Greatest of their timestamp deltas; 0 if there are no records."""
 
 
 def delete_horizon_ms(header: BatchHeader) -> int | None:
@@ -53,9 +53,9 @@ def records_of(batch: Buffer, header: BatchHeader) -> bytes:
 
 
 def kept_of(data: bytes, count: int, deltas: Container[int]) -> Kept:
-    """Of `count` records, which must fill `data`, those with these offset deltas, byte for byte.
+    """Return those of `count` records, which must fill `data`, that have these offset deltas, byte for byte.
 
-    It takes about half a microsecond a record. Raises RecordsError.
+    It takes about half a microsecond per record. Raises RecordsError.
     """
     parts: list[bytes] = []
     size, at, found, newest, kept_from = len(data), 0, 0, 0, -1
@@ -107,8 +107,7 @@ def kept_of(data: bytes, count: int, deltas: Container[int]) -> Kept:
 
 
 def moved(kept: Kept, by_ms: int) -> tuple[Kept, int]:
-    """Return the records with timestamp deltas that count from so much later a base, and how many of them are
-    tombstones.
+    """Return the records with timestamp deltas for a base later by `by_ms`, and the number of tombstones among them.
 
     Raises RecordsError.
     """

@@ -1,7 +1,7 @@
-"""What compaction leaves of a batch: the decisions of Kafka's log cleaner. Sans-io.
+"""The part of a batch that compaction keeps: the decisions of Kafka's log cleaner. Sans-io.
 
-Follows `Cleaner.cleanInto`, `Cleaner.shouldRetainRecord` and `MemoryRecords.filterTo` of Kafka 4.x. Which records are
-the last of their keys is told from outside, by ascending *survivors*: offset << 1, | 1 where the record is a tombstone.
+This follows `Cleaner.cleanInto`, `Cleaner.shouldRetainRecord` and `MemoryRecords.filterTo` of Kafka 4.x. The last
+records of the keys are passed in as ascending *survivors*: offset << 1, | 1 if the record is a tombstone.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Buffer = bytes | bytearray | memoryview
 
 
 class Cleaning(NamedTuple):
-    """What holds for one partition in one run."""
+    """Values that hold for one partition in one run."""
 
     now_ms: int
     """Milliseconds since 1970."""
@@ -27,28 +27,28 @@ class Cleaning(NamedTuple):
     end_offset: int
     """Exclusive, of all that is looked at: the batch that ends there is kept, empty or not, so that the end stays."""
     last_sequences: Collection[tuple[int, int, int]] = ()
-    """Of the producers that are remembered: producer ID, epoch, last sequence. The batch that holds it is kept, empty
+    """Producer ID, epoch and last sequence of the known producers. The batch that holds such a sequence is kept, empty
     or not."""
 
 
 class Cleaned(NamedTuple):
-    """What is left of one row's batches."""
+    """The rest of one row's batches."""
 
     data: bytes
-    """Empty where nothing is left."""
+    """Bytes of the batches; empty if nothing is left."""
     last_offset: int
-    """Of the last batch in it; -1 where there is none."""
+    """Last offset of the last batch in it; -1 if there is none."""
     max_timestamp_ms: int
-    """Of all batches in it, as their headers have it; says nothing if there is none."""
+    """Newest time of all batches in it, by their headers; without meaning if there is none."""
     records_before: int
     records: int
     tombstones_removed: int
     changed: bool
-    """Whether `data` is anything else than what there was."""
+    """True if `data` differs from the original."""
 
 
 def clean_row(run: Buffer, bounds: Sequence[BatchBounds], survivors: Sequence[int], cleaning: Cleaning) -> Cleaned:
-    """What is left of the batches of a row. `run`: their bytes, with offsets in place. Raises RecordsError."""
+    """Return the rest of a row's batches. `run` has their bytes, with offsets in place. Raises RecordsError."""
     parts: list[Buffer] = []
     last_offset = -1
     newest_ms: int | None = None
@@ -75,10 +75,10 @@ def clean_row(run: Buffer, bounds: Sequence[BatchBounds], survivors: Sequence[in
 def clean_batch(
     batch: memoryview, header: BatchHeader, bounds: BatchBounds, survivors: Sequence[int], cleaning: Cleaning
 ) -> tuple[memoryview | bytes | None, int]:
-    """What is left of a batch, and how many tombstones went; the batch itself where it stays, None if it goes.
+    """Return the rest of a batch and the number of removed tombstones; the batch itself if unchanged, None if removed.
 
-    `survivors`: those within its offsets. Control batches and those of transactions are left as they are: whether they
-    count is not known in here. Raises RecordsError.
+    `survivors` are those within its offsets. Control batches and those of transactions are left as they are, because it
+    is not known here whether they count. Raises RecordsError.
     """
     if header.is_control or header.is_transactional:
         return batch, 0
@@ -108,7 +108,7 @@ def clean_batch(
 def _without_records(
     batch: memoryview, header: BatchHeader, bounds: BatchBounds, cleaning: Cleaning
 ) -> memoryview | bytes | None:
-    """Return the bare header, where it is needed for a producer's last sequence or the end of what was looked at."""
+    """Return the bare header if it is needed for a producer's last sequence or the end of what was looked at."""
     is_last = bounds.last_offset + 1 == cleaning.end_offset
     if not is_last and _last_sequence(header) not in cleaning.last_sequences:
         return None
@@ -116,7 +116,7 @@ def _without_records(
 
 
 def _last_sequence(header: BatchHeader) -> tuple[int, int, int]:
-    """As in `Cleaning.last_sequences`; of a batch without a producer none that is in there."""
+    """Return the sequence as in `Cleaning.last_sequences`; for a batch without a producer one that is not in there."""
     last = (header.base_sequence + header.last_offset_delta) & LAST_SEQUENCE if header.producer_id >= 0 else -1
     return header.producer_id, header.producer_epoch, last
 

@@ -16,15 +16,15 @@ from proxy.records.batches import BatchBounds
 from proxy.storage.interface import ObjectStorage
 
 GETS = 4
-"""Of one task at a time."""
+"""Number of GETs of one task at a time."""
 MAX_BYTES_IN_FLIGHT = 33_554_432
-"""That one task has read ahead."""
+"""Bytes that one task has read ahead."""
 
 Item = TypeVar("Item")
 
 
 class Work(NamedTuple):
-    """What all tasks of a run are told."""
+    """The input of all tasks of a run."""
 
     settings: Settings
     logs: tuple[Log, ...]
@@ -52,9 +52,9 @@ async def rows_now(coordinator: Coordinator, log: Log, span: Span) -> list[Row]:
 
 
 async def read_rows(storage: ObjectStorage, rows: Sequence[Row]) -> AsyncIterator[tuple[int, ReadRow | RowUnreadable]]:
-    """The batches of rows of any partitions, or why there are none, each next to the row's place among `rows`.
+    """Yield the batches of rows of any partitions, or the reason for none, each with the row's place among `rows`.
 
-    In the order in which their objects are read. Raises StorageError if the storage fails.
+    They come in the order in which their objects are read. Raises StorageError if the storage fails.
     """
     ranges = coalesce(rows)
     async with aclosing(fetch_ranges(storage, ranges, gets=GETS, max_bytes_in_flight=MAX_BYTES_IN_FLIGHT)) as fetched:

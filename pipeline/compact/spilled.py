@@ -1,4 +1,4 @@
-"""What Spark wrote to executors' disks because it did not fit into their memory."""
+"""The bytes that Spark wrote to executors' disks because they did not fit into their memory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ class Spilled:
         return sum(spilled for stage, spilled in self._bytes().items() if stage not in self._before)
 
     def _bytes(self) -> dict[tuple[int, int], int]:
-        """By stage and attempt, from the store that Spark's web page reads; it is there without the page, too."""
+        """Return the bytes by stage and attempt, from the store behind Spark's web page, which exists without the page,
+        too."""
         context = self._spark.sparkContext
         gateway, jvm = context._gateway, context._jvm
         assert gateway is not None

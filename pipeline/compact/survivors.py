@@ -31,14 +31,14 @@ Batches = Iterator[Any]
 
 @dataclass
 class KeysRead:
-    """What tasks say of the keys of chunks, whenever they read them."""
+    """What tasks report about the keys of chunks, each time they read them."""
 
     chunks: set[int] = field(default_factory=set)
-    """Whose keys a task has read to the end."""
+    """Chunks whose keys a task has read to the end."""
     unread: dict[int, Unread] = field(default_factory=dict)
     """Logs of which it could not read all: one reason each."""
 
-    def tell(self, log: int, unread: Unread) -> None:
+    def note(self, log: int, unread: Unread) -> None:
         """One more."""
         self.unread[log] = unread
 
@@ -63,20 +63,20 @@ class Survivors:
         self._context = spark.sparkContext
         self._chunks = len(work.chunks)
         self._work: Broadcast[Work] = self._context.broadcast(work)
-        # Not told next to the keys: when an executor is lost Spark reads some chunks again, but has only those of the
-        # groups made again that were lost as well, and what was told in another group would reach nobody.
+        # Not reported next to the keys: when an executor is lost, Spark reads some chunks again, but keeps only the
+        # groups that were lost as well, and a report in another group would be lost.
         self._read: Accumulator[KeysRead] = self._context.accumulator(KeysRead(), _Together())  # type: ignore[arg-type]
         self._answers: RDD[Row] = _answers(spark, self._work, self._read, self._chunks).rdd
         self._partition(self._chunks)
         if missing := set(range(self._chunks)) - self._read.value.chunks:
-            raise PipelineError(f"Spark has not told of {len(missing)} tasks whether they read all keys")
+            raise PipelineError(f"Spark has not reported whether {len(missing)} tasks read all keys")
 
     @property
     def unreadable(self) -> dict[int, Unread]:
-        """Logs (their places in the plan) that could not be read whole, and what is to be told of each.
+        """Return the logs (their places in the plan) that could not be read completely, with the report of each.
 
-        More may come while chunks are rewritten, as Spark reads keys again that were lost with an executor: what
-        `rewrite` makes of such a log is not to be used. They are in here before it answers.
+        More may come while chunks are rewritten, because Spark reads keys again that were lost with an executor: don't
+        use the result of `rewrite` for such a log. It is in here before `rewrite` returns.
         """
         return self._read.value.unread.copy()
 
@@ -95,8 +95,8 @@ class Survivors:
 
         jvm = self._context._jvm
         assert jvm is not None
-        told = jvm.PythonRDD.runJob(self._context._jsc.sc(), self._answers._jrdd, [number])
-        with _load_from_socket(told, self._answers._jrdd_deserializer) as rows:
+        answer = jvm.PythonRDD.runJob(self._context._jsc.sc(), self._answers._jrdd, [number])
+        with _load_from_socket(answer, self._answers._jrdd_deserializer) as rows:
             (row,) = rows
         return pickle.loads(row.answer)
 
@@ -120,15 +120,15 @@ def _read_keys(work: Broadcast[Work], read: Accumulator[KeysRead]) -> Callable[[
     def read_keys(batches: Batches) -> Batches:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                told = KeysRead({number})
-                yield from key_batches(work.value, work.value.chunks[number], told.tell)
-                read.add(told)
+                keys = KeysRead({number})
+                yield from key_batches(work.value, work.value.chunks[number], keys.note)
+                read.add(keys)
 
     return read_keys
 
 
 def _place(work: Broadcast[Work]) -> Callable[[Batches], Batches]:
-    """Beside each survivor the chunk whose task rewrites it."""
+    """Add to each survivor the chunk whose task rewrites it."""
 
     def place(batches: Batches) -> Batches:
         import numpy
@@ -177,7 +177,7 @@ def _rewrite(work: Broadcast[Work]) -> Callable[[Batches], Batches]:
 
 
 def _by_log(batches: Batches) -> dict[int, array[int]]:
-    """What a chunk's task is given, per log in ascending order, eight bytes a survivor."""
+    """Return the input of a chunk's task, per log in ascending order, eight bytes per survivor."""
     import numpy
 
     parts: dict[int, list[Any]] = {}

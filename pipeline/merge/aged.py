@@ -1,4 +1,4 @@
-"""Old objects that keep bytes alive which no row uses any more: what was deleted in them is not gone yet (KIP-1163)."""
+"""Old objects that keep unused bytes: deleted records in them still exist (KIP-1163)."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _SEGMENTS_PER_STEP = 1_000
 _GETS = 16
 """At a time."""
 _HEAD = Struct(">q15xi")
-"""Of a batch: base offset, last offset delta."""
+"""Fields of a batch: base offset, last offset delta."""
 
 
 class FirstRow(NamedTuple):
-    """Of a log that begins in its middle."""
+    """The first row of a log, if the log begins in its middle."""
 
     row: Row
     log_start_offset: int
@@ -32,16 +32,16 @@ class Aged(NamedTuple):
 
     segments: frozenset[bytes]
     dead_bytes: int
-    """In all of them; not those before a log start in a row's middle."""
+    """Dead bytes in all of them, without those before a log start in a row's middle."""
 
 
 async def aged_objects(
     coordinator: Coordinator, storage: ObjectStorage, *, older_than_ms: int, first_rows: Iterable[FirstRow] = ()
 ) -> Aged:
-    """Those that were written before a time (milliseconds since 1970), hold dead bytes and are still in use.
+    """Return objects that were written before a time (milliseconds since 1970), hold dead bytes and are still in use.
 
-    Bytes of `first_rows` are dead, too, as far as batches lie wholly before the log start: of each the first batch's
-    header is read. Looks at all objects; holds some 100 bytes of memory for each that it finds. Raises StorageError and
+    Bytes of `first_rows` are dead, too, as far as batches lie wholly before the log start: the header of each first
+    batch is read. Looks at all objects; holds some 100 bytes of memory for each result. Raises StorageError and
     CoordinatorUnavailable.
     """
     found: set[bytes] = set()

@@ -33,7 +33,7 @@ from proxy.inspection.stores import Stores
 
 MAX_TASKS_TRIED_AGAIN = 64
 MAX_ROWS_TRIED_AGAIN = 500_000
-"""Of those tasks together: each is kept in memory until the others are done."""
+"""Maximum number of rows of those tasks together: each is kept in memory until the others are done."""
 
 
 def run(context: JobContext, options: MergeOptions) -> JobReport:
@@ -71,7 +71,7 @@ class _MergeJob(Driver):
         return self._report
 
     def _names(self) -> list[str]:
-        """Of the figures that are told, in their order."""
+        """Return the names of the reported figures, in their order."""
         names = ["topics", "topics_deleted", "rows_scanned", "bytes_scanned", "bytes_left_large", "bytes_left_few"]
         if self._options.max_age_ms is not None:
             names += ["objects_aged", "bytes_dead"]
@@ -84,7 +84,7 @@ class _MergeJob(Driver):
     # What is to be done
 
     def _look_around(self, topics: list[DisklessTopic]) -> tuple[int, Aged]:
-        """Return the store's time, and what has to be rewritten for its age."""
+        """Return the store's time, and the objects that have to be rewritten for their age."""
         for topic in topics:
             logs = self._call(
                 patiently(partial(self._coordinator.describe, topic.topic_id, list(range(topic.partitions))))
@@ -138,7 +138,7 @@ class _MergeJob(Driver):
         return task._replace(log_starts=tuple(starts.items()))
 
     def _rows(self, topic: DisklessTopic, partition: int) -> Iterator[Row]:
-        """All that are confirmed, taken page by page; none any more where the topic is deleted meanwhile."""
+        """Yield all confirmed rows, page by page; no more if the topic is deleted meanwhile."""
         pages = rows_of_log(self._coordinator, topic.topic_id, partition)
 
         async def following() -> tuple[Row, ...]:
@@ -207,19 +207,19 @@ class _MergeJob(Driver):
         self._find("task_failed", where, failure.text)
 
     def _swap(self, task: MergeTask, merged: Merged) -> None:
-        """Put the new rows in the places of the old ones, and see what became of those that could not be read."""
+        """Put the new rows in the places of the old ones, and check the rows that could not be read."""
         answers = Counter[SwapAnswer]()
         within_ms = self._stores.settings.garbage.further_rows_within_ms
         for made in merged.made:
             output = task.outputs[made.place]
             swaps = [swap_of(output, one, task.topic_id, made.segment) for one in made.joined]
             not_after_ms = no_later(task.not_after_ms, self._coordinator, within_ms)
-            told = self._call(patiently(partial(self._coordinator.rows.replace, swaps, not_after_ms=not_after_ms)))
-            answers.update(told)
-            self._count(swaps, told)
-            if SwapAnswer.GONE in told:
+            answered = self._call(patiently(partial(self._coordinator.rows.replace, swaps, not_after_ms=not_after_ms)))
+            answers.update(answered)
+            self._count(swaps, answered)
+            if SwapAnswer.GONE in answered:
                 self._deleted.add(task.topic)
-            if SwapAnswer.REPLACED not in told:
+            if SwapAnswer.REPLACED not in answered:
                 # Nobody uses it, nor will: the fleet's collection deletes it sooner than other orphans.
                 self._call(patiently(partial(self._coordinator.tombstone, [made.segment])))
         for answer in SwapAnswer:
@@ -243,7 +243,7 @@ class _MergeJob(Driver):
                 self._figures["bytes_merged"] += swap.new.length
 
     def _see_unread(self, task: MergeTask, unread: Unread) -> None:
-        """A row that could not be read is no finding where it is not there any more: its object may be gone with it."""
+        """Report a row that could not be read, unless it no longer exists: its object may be gone with it."""
         find = partial(first_rows, self._coordinator, task.topic_id, unread.partition, unread.row.base_offset)
         try:
             rows = self._call(patiently(find)).rows

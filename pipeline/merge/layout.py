@@ -1,7 +1,7 @@
-"""Where each row goes in a merged object, and the rows that take their places. Pure.
+"""The place of each row in a merged object, and the new rows. Pure.
 
 Rows keep their length, except for batches before a log start, so most of this is known before a byte is read. The new
-rows are much smaller than the object, for caches, lookups by time and retention work by rows.
+rows are much smaller than the object, because caches, lookups by time and retention work by rows.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ ROW_BYTES = 1 << 20
 
 
 class Joined(NamedTuple):
-    """Neighbours of one partition that become one row. An executor tells the driver so what it has made."""
+    """Neighbours of one partition that become one row. An executor uses it to report to the driver what it has made."""
 
     part: int
     """Place in the output."""
     first: int
     """Place of the first row in that part."""
     number: int
-    """Of rows."""
+    """Number of rows."""
     position: int
-    """Of their first byte in the object."""
+    """Position of their first byte in the object."""
     length: int
-    """In bytes."""
+    """Length in bytes."""
 
 
 def joined_rows(
@@ -57,12 +57,12 @@ def object_bytes(joined: list[Joined]) -> int:
 
 
 def old_rows(output: Output, joined: Joined) -> tuple[Row, ...]:
-    """Those that become one."""
+    """Return the rows that become one."""
     return output.parts[joined.part].rows[joined.first : joined.first + joined.number]
 
 
 def swap_of(output: Output, joined: Joined, topic_id: bytes, segment: bytes) -> Swap:
-    """What the coordinator is asked for when the object is there, under the name `segment`."""
+    """Return the swap for the coordinator once the object exists under the name `segment`."""
     old = old_rows(output, joined)
     new = Row(
         old[0].base_offset,

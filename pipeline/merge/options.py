@@ -1,4 +1,4 @@
-"""What a merge can be told."""
+"""The options of a merge."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ MAX_TASK_BYTES = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class MergeOptions:
-    """Which rows are merged, and into what."""
+    """The choice of rows to merge, and the sizes of the results."""
 
     target_bytes: int = 64 * MIB
-    """The least size of an object, where a partition has that much that lies together; less than twice as much."""
+    """Minimum size of an object, if a partition has that much contiguous data; objects are less than twice as large."""
     task_bytes: int = 256 * MIB
-    """Of the objects that one task makes; it has them in memory, beside what it is reading."""
+    """Bytes of the objects that one task makes; it has them in memory, in addition to what it is reading."""
     min_age_ms: int = 60_000
     """Rows that were appended later are left alone: readers of the tail have them in their caches."""
     max_age_ms: int | None = None

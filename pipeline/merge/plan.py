@@ -1,13 +1,13 @@
-"""Which rows become which objects, by which tasks. Pure: rows in, tasks out, as many in memory as one task has.
+"""The plan of a merge: rows to objects, objects to tasks. Pure: rows in, tasks out, with one task's rows in memory.
 
-Rows of a partition that lie behind one another and are worth it form a *stretch*. One with the target size or more is
-cut into objects of even size; smaller ones share an object with those of the next partitions. What stays as it is:
+Consecutive rows of a partition that are worth it form a *stretch*. A stretch with the target size or more is cut into
+objects of even size; smaller stretches share an object with those of the next partitions. These stay as they are:
 
-- rows that are too young, and all behind them;
+- rows that are too young, and all rows after them;
 - *runs* (the rows of a partition that lie together in one object) of half the target size or more;
 - a merged run that is larger than all that follows it in its stretch: so a partition that grows slowly is rewritten a
   logarithmic number of times;
-- what would become an object that replaces too few.
+- rows whose object would replace too few others.
 
 The last three do not hold for rows of objects that have to be rewritten.
 """
@@ -28,7 +28,7 @@ MAX_ROWS_PER_TASK = 100_000
 
 
 class Part(NamedTuple):
-    """Rows of one partition that go to one object, beside each other and in their order."""
+    """Rows of one partition that go to one object, next to each other and in their order."""
 
     partition: int
     rows: tuple[Row, ...]
@@ -41,12 +41,12 @@ class Output(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """Of its batches."""
+        """Return the bytes of its batches."""
         return sum(row.length for part in self.parts for row in part.rows)
 
     @property
     def rows(self) -> int:
-        """That go to it."""
+        """Return the number of rows that go to it."""
         return sum(len(part.rows) for part in self.parts)
 
     @property
@@ -62,13 +62,13 @@ class MergeTask(NamedTuple):
     topic_id: bytes
     outputs: tuple[Output, ...]
     not_after_ms: int = 0
-    """By the store's clock: until when its rows may be swapped. Set as an executor gets the task."""
+    """Time by the store's clock until which its rows may be swapped. It is set when an executor gets the task."""
     log_starts: tuple[tuple[int, int], ...] = ()
-    """Partition and log start offset, where that lies within the first row: batches before it are left out."""
+    """Partition and log start offset, if that lies within the first row: batches before it are left out."""
 
     @property
     def size_bytes(self) -> int:
-        """Of all batches that it reads."""
+        """Return the bytes of all batches that it reads."""
         return sum(output.size_bytes for output in self.outputs)
 
 
@@ -77,7 +77,7 @@ class Left:
     """Bytes that a plan has passed over so far, by the reason."""
 
     large_bytes: int = 0
-    """In runs that are large enough, or too large for what follows them."""
+    """Bytes in runs that are large enough, or too large for what follows them."""
     few_bytes: int = 0
     """Not worth an object."""
 
@@ -138,7 +138,7 @@ class Planner:
             yield Output(tuple(shared))
 
     def _stretches(self, rows: Iterable[Row]) -> Iterator[list[Row]]:
-        """Of one partition; one that grows beyond what a task takes is cut, so that target bytes are left of it."""
+        """Yield the stretches of one partition; one that exceeds a task is cut so that target bytes are left of it."""
         options = self._options
         stretch: list[Row] = []
         size = 0
@@ -162,13 +162,13 @@ class Planner:
         yield from self._ended(stretch, is_cut)
 
     def _runs(self, rows: Iterable[Row]) -> Iterator[list[Row]]:
-        """Rows that lie behind one another in one object, of those that are old enough."""
+        """Yield runs: rows that follow one another in one object, of those that are old enough."""
         old = takewhile(lambda row: row.append_time_ms <= self._newest_ms, rows)
         for _, run in groupby(old, lambda row: row.segment):
             yield list(run)
 
     def _ended(self, stretch: list[Row], is_cut: bool) -> Iterator[list[Row]]:
-        """The stretch without the merged runs at its beginning that are larger than all behind them."""
+        """Yield the stretch without the merged runs at its beginning that are larger than everything after them."""
         if is_cut or any(row.segment in self._rewrite for row in stretch):
             if stretch:
                 yield stretch
@@ -201,7 +201,7 @@ def even(rows: Sequence[Row], target_bytes: int) -> list[Sequence[Row]]:
 
 
 def _full_pieces(rows: Sequence[Row], target_bytes: int, most: int | None = None) -> list[int]:
-    """Behind which rows pieces end that have just the target size."""
+    """Return the rows after which pieces end that have just the target size."""
     ends: list[int] = []
     size = 0
     for number, row in enumerate(rows, 1):
@@ -215,7 +215,7 @@ def _full_pieces(rows: Sequence[Row], target_bytes: int, most: int | None = None
 
 
 def _even_cuts(rows: Sequence[Row], count: int) -> list[int]:
-    """Behind which rows to cut, so that each piece ends as near as may be to its even share."""
+    """Return the rows after which to cut, so that each piece ends as near as possible to its even share."""
     ends = list(accumulate(row.length for row in rows))
     return [bisect_left(ends, ends[-1] * number // count) + 1 for number in range(1, count)]
 

@@ -1,7 +1,7 @@
-"""What an executor does for a merge: read the rows of a task by few GETs, check them, upload the merged objects.
+"""The work of an executor for a merge: read the rows of a task by few GETs, check them, upload the merged objects.
 
-The coordinator is not asked: what was made means nothing until the driver has swapped rows for it. An object's name is
-chosen by each attempt again, so attempts that are killed, or run twice, do not meet; what they leave is an orphan.
+The coordinator is not asked: the new objects mean nothing until the driver has swapped rows for them. Each attempt
+chooses new names for its objects, so attempts that are killed, or run twice, do not collide; they leave orphans.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from proxy.storage import ObjectStorage, StorageError
 GETS = 16
 """At a time, of one task."""
 MAX_BYTES_IN_FLIGHT = 67_108_864
-"""That a task has read, or is reading, next to the objects that it makes."""
+"""Bytes that a task has read, or is reading, in addition to the objects that it makes."""
 
 
 class Unread(NamedTuple):
-    """A row that could not be read, and where."""
+    """A row that could not be read, and its place."""
 
     partition: int
     row: Row
@@ -51,14 +51,14 @@ class Made(NamedTuple):
     segment: bytes
     size_bytes: int
     joined: tuple[Joined, ...]
-    """What lies in it."""
+    """The rows in it."""
 
 
 class Merged(NamedTuple):
-    """What one attempt of a task has done."""
+    """The result of one attempt of a task."""
 
     made: tuple[Made, ...]
-    """Those of which nothing could be read are not among them."""
+    """Objects, without those of which nothing could be read."""
     unread: tuple[Unread, ...]
     gets: int
     bytes_read: int
@@ -87,8 +87,8 @@ class Merger:
     async def merge(self) -> Merged:
         """Read, check, upload; an object is uploaded as soon as it is complete.
 
-        Raises StorageError if the storage fails, or refuses all that is asked for; of single objects that it refuses
-        the rows stay as they are.
+        Raises StorageError if the storage fails, or rejects all requests. If it rejects single objects, their rows stay
+        as they are.
         """
         places = [(opened, at) for opened in self._outputs for at in opened.places()]
         ranges = coalesce([at.row for _, at in places])
@@ -138,7 +138,7 @@ class Merger:
 
 
 class _Place(NamedTuple):
-    """Where a row goes."""
+    """The place of a row."""
 
     partition: int
     row: Row
@@ -160,7 +160,7 @@ class _Open:
         """Bytes at the beginning of first rows, of batches before the log start."""
 
     def places(self) -> list[_Place]:
-        """Of all its rows."""
+        """Return the places of all its rows."""
         places: list[_Place] = []
         for joined in self._joined:
             position = joined.position
@@ -170,7 +170,7 @@ class _Open:
         return places
 
     def put(self, at: _Place, range_: Range, data: bytes | bytearray) -> None:
-        """Copy a row out of what was read to its place, and check it there. Raises RowUnreadable."""
+        """Copy a row from the read bytes to its place, and check it there. Raises RowUnreadable."""
         check_format(data, range_, at.row)
         start = at.row.position - range_.start
         with memoryview(data)[start : start + at.row.length] as found:

@@ -29,7 +29,7 @@ class Background:
         self.close()
 
     def run(self, work: Coroutine[Any, Any, Answer]) -> Answer:
-        """What the coroutine answers or raises."""
+        """Return the coroutine's result, or raise its error."""
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()

@@ -25,7 +25,7 @@ from proxy.records.batches import HEADER_BYTES, BatchHeader, RecordsError
 from proxy.storage.interface import Buffer
 
 ARROW_BATCH_BYTES = 1_048_576
-"""Of keys and values in one Arrow batch, about; one record batch more may be in it."""
+"""Approximate bytes of keys and values in one Arrow batch, plus at most one record batch."""
 ARROW_BATCH_RECORDS = 65_536
 
 _ATTRIBUTES_POSITION = 21
@@ -39,7 +39,7 @@ Headers = Sequence[tuple[str, bytes | None]]
 
 
 class AnyRecord(Protocol):
-    """What columns are made of."""
+    """The source of the columns."""
 
     @property
     def offset(self) -> int: ...  # noqa: D102
@@ -67,9 +67,9 @@ class PlainRecord(NamedTuple):
 
 
 def decode(batch: memoryview, header: BatchHeader, base_offset: int) -> tuple[list[AnyRecord], int]:
-    """Return the records of a whole batch, offsets in place, and how many bytes they were when decompressed.
+    """Return the records of a whole batch, offsets in place, and their decompressed size.
 
-    Raises RecordsError where the bytes are not what the header says.
+    Raises RecordsError if the bytes do not match the header.
     """
     body: Buffer = batch[HEADER_BYTES : header.length]
     plain: Buffer = batch
@@ -116,7 +116,7 @@ def no_garbage_collection() -> Iterator[None]:
 
 
 class _Part(NamedTuple):
-    """Records beside each other that are of one partition."""
+    """Consecutive records of one partition."""
 
     topic: str
     partition: int
@@ -145,7 +145,7 @@ class ArrowBuilder:
         return self._bytes >= ARROW_BATCH_BYTES or self._count >= ARROW_BATCH_RECORDS
 
     def add(self, topic: str, partition: int, records: Sequence[AnyRecord], size_bytes: int) -> None:
-        """`size_bytes`: what they hold, about."""
+        """Add records; `size_bytes` is their approximate size."""
         if not records:
             return
         for name, column in self._taken.items():
@@ -159,7 +159,7 @@ class ArrowBuilder:
         self._bytes += size_bytes
 
     def take(self) -> pa.RecordBatch | None:
-        """What has been collected; None if that is nothing. Raises SourceError."""
+        """Return the collected records; None if there are none. Raises SourceError."""
         if not self._count:
             return None
         made = pa.RecordBatch.from_arrays([self._column(field) for field in self._schema], schema=self._schema)

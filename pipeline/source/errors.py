@@ -1,4 +1,4 @@
-"""What stops a query of the data source, in one line."""
+"""Errors that stop a query of the data source, in one line."""
 
 from __future__ import annotations
 

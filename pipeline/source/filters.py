@@ -1,6 +1,6 @@
-"""What Spark's filters say about which rows and batches can hold what is asked for.
+"""The rows and batches that can hold the requested records, by Spark's filters.
 
-Spark applies all filters again to what it gets: what is kept here is only ever too much, never too little.
+Spark applies all filters again to the result: this module only ever keeps too much, never too little.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _EQUAL = (datasource.EqualTo, datasource.EqualNullSafe)
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What a record has to be, at least, for a query to want it."""
+    """The conditions that every record of a query's result has to meet."""
 
     topics: frozenset[str] | None = None
     """None for any."""
@@ -47,7 +47,8 @@ ANY = Bounds()
 
 
 def bounds_of(filters: Iterable[datasource.Filter]) -> Bounds:
-    """What all of the filters, together, say; those that say nothing of topic, partition, offset or time are left."""
+    """Return the bounds of all filters together; filters about other things than topic, partition, offset or time are
+    left."""
     bounds = ANY
     for one in filters:
         column = getattr(one, "attribute", ())
@@ -89,7 +90,10 @@ def _both(known: frozenset[T] | None, values: frozenset[T]) -> frozenset[T]:
 
 
 def _values(one: Any, kind: type) -> frozenset[Any] | None:
-    """What the column may be; None if the filter does not name values. A null equals nothing that is read."""
+    """Return the possible values of the column; None if the filter does not name values.
+
+    A null equals nothing that is read.
+    """
     if isinstance(one, _EQUAL):
         values: tuple[Any, ...] = (one.value,)
     elif isinstance(one, datasource.In):

@@ -1,7 +1,7 @@
-"""The bytes of ranges of offsets, whatever becomes of the objects that they lie in meanwhile.
+"""The bytes of ranges of offsets, even if the objects that hold them change meanwhile.
 
-A task knows offsets, not objects: it asks the coordinator where they lie when it begins, and again where an object has
-gone because its rows were merged, compacted or deleted. So what was read goes on at the very next offset.
+A task knows offsets, not objects. It asks the coordinator for the objects when it begins, and again if an object has
+gone because its rows were merged, compacted or deleted. So reading continues at the very next offset.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from proxy.storage.interface import Buffer, ObjectStorage
 log = structlog.get_logger()
 
 WINDOW_BYTES = 67_108_864
-"""Rows are asked for so many bytes at a time, of all ranges together."""
+"""Bytes of rows that are requested at a time, for all ranges together."""
 GETS = 4
 MAX_BYTES_IN_FLIGHT = 33_554_432
-"""What a task reads ahead of what it decodes."""
+"""Bytes that a task reads ahead of what it decodes."""
 MAX_ATTEMPTS = 3
 """Number of look-ups without progress that may name the same missing object; the last of them is an error."""
 _PAUSE_S = 0.2
@@ -40,7 +40,7 @@ class Run(NamedTuple):
     """The batches of one row, with offsets, epoch and times in place, CRCs verified."""
 
     range: LogRange
-    """Only offsets in it are wanted; the batches may begin before it and end behind it."""
+    """The wanted offsets; the batches may begin before it and end after it."""
     start: int
     """The first offset that has not been given yet."""
     row: Row
@@ -49,7 +49,7 @@ class Run(NamedTuple):
 
 
 class _Part:
-    """How far one range has been read."""
+    """The progress of reading one range."""
 
     def __init__(self, range_: LogRange) -> None:
         self.range = range_
@@ -58,7 +58,7 @@ class _Part:
         """Number of rounds in which each object (by segment) was missing, since the last progress. A merge can remove
         another object in every round, so rounds alone say nothing."""
         self.rows: deque[Row] = deque()
-        """Of this window, not given yet."""
+        """Rows of this window that were not yielded yet."""
         self.failed: RowUnreadable | None = None
         """Why the rest of this window's rows is not read."""
 
@@ -75,10 +75,10 @@ async def follow(
     bounds: Bounds = ANY,
     fail_on_data_loss: bool,
 ) -> AsyncGenerator[Run, None]:
-    """All rows that hold offsets of the ranges, those of each range in order, each offset in one of them.
+    """Yield all rows that hold offsets of the ranges, those of each range in order, each offset in one of them.
 
-    Rows that can hold nothing within `bounds` are left out. Raises SourceError for what can't be read, DataLoss for
-    what is not there any more, StorageError, CoordinatorUnavailable.
+    Rows that can hold nothing within `bounds` are left out. Raises SourceError for unreadable rows, DataLoss for
+    missing ones, StorageError, CoordinatorUnavailable.
     """
     parts = [_Part(range_) for range_ in ranges]
     while left := [part for part in parts if not part.done]:
@@ -136,7 +136,7 @@ def _explain(part: _Part, answer: LogAnswer, fail: bool) -> None:
 
 
 def lose(text: str, fail: bool) -> None:
-    """Records are gone: raises DataLoss, or warns where that is to be lived with."""
+    """Raise DataLoss because records are gone, or log a warning if the query accepts losses."""
     if fail:
         raise DataLoss(f"{text}; set the option failOnDataLoss to false to go on with what is there")
     log.warning("data_lost", text=text)
@@ -162,7 +162,7 @@ class _Window:
         self._rows = [row for part in parts for row in part.rows]
         self._part_of = [part for part in parts for _ in part.rows]
         self._arrived: dict[int, Run] = {}
-        """By the row's place: read, but rows before it of the same part are not yet."""
+        """Runs by the row's place: read, while earlier rows of the same part are not."""
         self._places = {id(part): deque[int]() for part in parts}
         for place, part in enumerate(self._part_of):
             self._places[id(part)].append(place)

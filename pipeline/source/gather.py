@@ -14,7 +14,7 @@ Answer = TypeVar("Answer")
 
 
 async def gathered(work: Callable[[Item], Awaitable[Answer]], items: Iterable[Item]) -> list[Answer]:
-    """What `work` answers for each, in their order; the first error ends all."""
+    """Return the results of `work` for each item, in their order; the first error ends all."""
     permits = asyncio.Semaphore(AT_A_TIME)
 
     async def one(item: Item) -> Answer:

@@ -1,4 +1,4 @@
-"""Where reading begins and ends, as the options say it."""
+"""The beginning and the end of reading, as the options give them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 EARLIEST, LATEST = -2, -1
-"""In the place of an offset, as in ListOffsets."""
+"""Values instead of an offset, as in ListOffsets."""
 
 TopicPartition = tuple[str, int]
 

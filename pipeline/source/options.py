@@ -1,7 +1,7 @@
-"""The options of `format("diskless")`: named and meant as those of Spark's Kafka source (`KafkaSourceProvider`).
+"""The options of `format("diskless")`, with the names and meanings of Spark's Kafka source (`KafkaSourceProvider`).
 
-What that source takes and this one can't (all of `kafka.*`) is refused, as is everything unknown: an option that is
-ignored in silence is a trap.
+Options of that source that this one can't support (all of `kafka.*`) are rejected, as are all unknown options: an
+option that is ignored silently is a trap.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pipeline.source.errors import OptionError
 from pipeline.source.limits import EARLIEST, LATEST, AllAt, EachAt, EachSince, Limit, Since
 
 DEFAULT_SPLIT_BYTES = 67_108_864
-"""What one task reads at most, about: as large as is worth a task of its own, small enough to be done again."""
+"""Approximate maximum that one task reads: worth a task of its own, and small enough to be repeated."""
 
 CONFIG = "config"
 SUBSCRIBE, ASSIGN, PATTERN = "subscribe", "assign", "subscribePattern"
@@ -42,7 +42,7 @@ NAMES = (
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which topics are read: one of the three is set."""
+    """The topics to read: one of the three is set."""
 
     names: tuple[str, ...] = ()
     """`subscribe`: all partitions of these topics, also those to come."""
@@ -57,12 +57,12 @@ class SourceOptions:
     """All options, read and checked."""
 
     config: str
-    """Path of the settings file, where the driver can read it."""
+    """Path of the settings file, which the driver has to be able to read."""
     selection: Selection
     starting: Limit
     ending: Limit
     latest_where_none_matches: bool
-    """`startingOffsetsByTimestampStrategy`: where no record is that new, begin at the end instead of failing."""
+    """`startingOffsetsByTimestampStrategy`: if no record is that new, begin at the end instead of failing."""
     max_offsets_per_trigger: int | None
     min_offsets_per_trigger: int | None
     max_trigger_delay_ms: int
@@ -146,8 +146,8 @@ def _check_kind(options: Mapping[str, str], kind: str) -> None:
 def _selection(options: Mapping[str, str]) -> Selection:
     chosen = [name for name in (SUBSCRIBE, ASSIGN, PATTERN) if name in options]
     if len(chosen) != 1:
-        told = f"{' and '.join(chosen)} are given" if chosen else "none is given"
-        raise OptionError(f"exactly one of the options {SUBSCRIBE}, {ASSIGN} and {PATTERN} says what is read; {told}")
+        given = f"{' and '.join(chosen)} are given" if chosen else "none is given"
+        raise OptionError(f"exactly one of the options {SUBSCRIBE}, {ASSIGN} and {PATTERN} says what is read; {given}")
     if SUBSCRIBE in options:
         names = tuple(dict.fromkeys(name.strip() for name in options[SUBSCRIBE].split(",") if name.strip()))
         if not names:

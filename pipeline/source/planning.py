@@ -1,4 +1,4 @@
-"""What a batch query, or one trigger of a stream, has to read: ranges of offsets with their sizes."""
+"""The reads of a batch query, or of one trigger of a stream: ranges of offsets with their sizes."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ async def batch_ranges(
     lookup: TimeLookup,
     bounds: Bounds,
 ) -> list[LogRange]:
-    """One range for each partition that a batch query reads, sizes not looked at yet.
+    """Return one range for each partition that a batch query reads, without sizes.
 
-    Raises SourceError (DataLoss where what was named is not there), CoordinatorUnavailable.
+    Raises SourceError (DataLoss if something that was named does not exist), CoordinatorUnavailable.
     """
     chosen = choose(topics, options.selection)
     ends = await ends_of(coordinator, chosen)
@@ -81,7 +81,7 @@ async def sized(
 ) -> list[LogRange]:
     """Return the ranges cut where rows end, so that each piece is about a split at most.
 
-    What holds nothing within `bounds` is left out. Raises DataLoss, CoordinatorUnavailable.
+    Pieces that hold nothing within `bounds` are left out. Raises DataLoss, CoordinatorUnavailable.
     """
 
     async def pieces_of(range_: LogRange) -> list[LogRange]:
@@ -126,9 +126,9 @@ class _Cutter:
             self._size_bytes += row.length
 
     def pieces(self) -> list[LogRange]:
-        """All of them. The last one goes to the end of the range, as a log may end in a gap.
+        """Return all pieces. The last one goes to the end of the range, because a log may end in a gap.
 
-        Where there was no row it is the range: whoever reads it finds out whether that is a loss.
+        If there was no row, the piece is the range: its reader finds out whether that is a loss.
         """
         if self._size_bytes or not self._seen:
             self._cut(self._range.end)

@@ -22,10 +22,9 @@ async def resolve(
     *,
     latest_where_none_matches: bool,
 ) -> dict[TopicPartition, int]:
-    """Return the offset that the limit means for each partition. Those that it names stay as they are, wherever the log
-    is.
+    """Return the offset of each partition by the limit. Named offsets stay as they are, wherever the log is.
 
-    Raises OptionError where it names other partitions than are read, SourceError where no record is that new.
+    Raises OptionError if the limit names other partitions than are read, SourceError if no record is that new.
     """
     partitions = [(topic, partition) for topic in topics for partition in topic.partitions]
     if isinstance(limit, AllAt):
@@ -59,7 +58,7 @@ def _at(offset: int, ends: LogEnds) -> int:
 
 
 def _check_names(named: Mapping[TopicPartition, int], read: set[TopicPartition]) -> None:
-    """As Kafka's source: all partitions have to be named, and no others."""
+    """Check, as Kafka's source does, that all partitions are named, and no others."""
     for what, difference in (
         ("is read but not named", read - set(named)),
         ("is named but not read", set(named) - read),

@@ -17,11 +17,11 @@ from proxy.coordinator.interface_registry import DisklessTopic
 from proxy.coordinator.registry import RedisTopicRegistry
 
 LogEnds = LogDescription
-"""Of which log start offset and high watermark are used."""
+"""Ends of a log; its log start offset and high watermark are used."""
 
 
 class Reach:
-    """What a query can ask the coordinator."""
+    """The coordinator's side of a query."""
 
     def __init__(self, registry: RedisTopicRegistry, coordinator: Coordinator) -> None:
         self._registry = registry
@@ -43,7 +43,7 @@ async def reached(settings: Settings) -> AsyncIterator[Reach]:
 
 
 async def ends_of(coordinator: Coordinator, topics: Iterable[ChosenTopic]) -> dict[tuple[str, int], LogEnds]:
-    """Where the logs begin and end now, by topic and partition; those that do not live are left out.
+    """Return the present beginning and end of the logs, by topic and partition, without missing logs.
 
     Raises CoordinatorUnavailable.
     """

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class DisklessReader(DataSourceReader):
-    """A batch query. Pickled with what it knows, and read from in tasks."""
+    """A batch query. It is pickled with its knowledge, and read from in tasks."""
 
     def __init__(self, schema: StructType, options: SourceOptions, settings: Settings) -> None:
         self._schema = schema
@@ -64,10 +64,10 @@ class DisklessReader(DataSourceReader):
 
 
 class FilteringReader(DisklessReader):
-    """The same where Spark hands filters down."""
+    """The same, if Spark hands filters down."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Take what the filters say of topic, partition, offset and time. Spark is to apply all of them again."""
+        """Take the filters' conditions on topic, partition, offset and time. Spark applies all of them again."""
         self._bounds = bounds_of(filters)
         return filters
 

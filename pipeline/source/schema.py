@@ -31,14 +31,14 @@ FULL = StructType(
 
 
 def schema_of(*, include_headers: bool) -> StructType:
-    """What a query gets that names no schema of its own."""
+    """Return the schema for a query without one of its own."""
     return FULL if include_headers else StructType(FULL.fields[:-1])
 
 
 def check_schema(schema: StructType) -> None:
-    """Raises OptionError where a query's own schema is not some of the columns, of their types.
+    """Raise OptionError if a query's own schema is not a subset of the columns, with their types.
 
-    Such a schema is how columns are left out at the source: Spark tells Python sources of no pruning.
+    Such a schema leaves out columns at the source: Spark passes no pruning to Python sources.
     """
     for field in schema.fields:
         known = next((one for one in FULL.fields if one.name == field.name), None)

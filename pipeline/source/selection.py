@@ -1,4 +1,4 @@
-"""Which topics and partitions a query reads, of those that the registry has."""
+"""The topics and partitions that a query reads, out of the registry."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ class ChosenTopic(NamedTuple):
     name: str
     topic_id: bytes
     partitions: tuple[int, ...]
-    """Those that are read."""
+    """Partitions that are read."""
 
 
 def choose(topics: Iterable[DisklessTopic], selection: Selection, *, missing_ok: bool = False) -> list[ChosenTopic]:
-    """By name. A pattern may choose none.
+    """Return the chosen topics, by name. A pattern may choose none.
 
-    Raises SourceError for a topic or partition that was named and is not there, unless `missing_ok`: those of a stream
-    may have been deleted since it began.
+    Raises SourceError for a named topic or partition that does not exist, unless `missing_ok`: those of a stream may
+    have been deleted since it began.
     """
     live = {topic.name: topic for topic in topics if topic.state == LIVE}
     if selection.pattern is not None:

@@ -25,7 +25,7 @@ class DisklessDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Of the format."""
+        """Return the name of the format."""
         return "diskless"
 
     def schema(self) -> StructType:
@@ -39,8 +39,8 @@ class DisklessDataSource(DataSource):
 
         options = parse_options(self.options, kind="batch")
         check_schema(schema)
-        # Spark refuses a reader that takes filters where `spark.sql.python.filterPushdown.enabled` is off, and does not
-        # tell which it is. But filters come in a process of their own kind.
+        # Spark rejects a reader that takes filters if `spark.sql.python.filterPushdown.enabled` is off, and does not
+        # pass the setting on. But filters come in a process of their own kind.
         kind = FilteringReader if options.push_filters and _FILTERING_WORKER in sys.modules else DisklessReader
         return kind(schema, options, settings_of(options.config))
 

@@ -1,4 +1,4 @@
-"""How what is read is cut into tasks. Pure; follows Spark's `KafkaOffsetRangeCalculator` where options ask for cuts."""
+"""Split ranges of offsets into tasks. Pure; follows Spark's `KafkaOffsetRangeCalculator` if options ask for cuts."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from typing import NamedTuple
 from pyspark.sql.datasource import InputPartition
 
 _SMALL_SHARE = 4
-"""Ranges that are together no larger than a split, divided by this, share a task: a task of its own costs more than
-reading them one after the other, and the segments that they lie in are read once. Not more: tasks run beside each
-other."""
+"""Ranges that are together no larger than a split divided by this share a task: a task of its own costs more than
+reading them in turn, and their segments are read once. Larger ones do not share, because tasks run in parallel."""
 
 
 class LogRange(NamedTuple):
@@ -24,11 +23,11 @@ class LogRange(NamedTuple):
     end: int
     """Exclusive."""
     size_bytes: int = 0
-    """Of the rows that hold them, about."""
+    """Approximate bytes of the rows that hold them."""
 
     @property
     def name(self) -> str:
-        """As Kafka writes a partition."""
+        """Return the partition's name as Kafka writes it."""
         return f"{self.topic}-{self.partition}"
 
 
@@ -43,11 +42,11 @@ class Split(InputPartition):
 def arrange(
     pieces: Sequence[LogRange], *, split_bytes: int, min_partitions: int | None, max_records: int | None
 ) -> list[tuple[LogRange, ...]]:
-    """What each task reads: every offset of the pieces once, those of a task ascending by partition.
+    """Return the ranges of each task: every offset of the pieces once, those of a task ascending by partition.
 
-    `pieces` are no larger than a split, as far as rows allow. `max_records`: offsets of a task, at most.
-    `min_partitions`: tasks, at least (as long as there are so many offsets): the largest pieces are cut. With neither,
-    small pieces share a task.
+    `pieces` are no larger than a split, as far as rows allow. A task has at most `max_records` offsets. There are at
+    least `min_partitions` tasks (as long as there are that many offsets): the largest pieces are cut. With neither
+    option, small pieces share a task.
     """
     wanted = [piece for piece in pieces if piece.end > piece.start]
     if max_records is not None:
@@ -73,7 +72,7 @@ def _packed(pieces: Iterable[LogRange], most_bytes: int) -> Iterable[tuple[LogRa
 
 
 def _cut_to(pieces: Sequence[LogRange], count: int) -> list[LogRange]:
-    """Into at least so many, each by its share of all offsets."""
+    """Cut into at least `count` pieces, each range by its share of all offsets."""
     total = sum(piece.end - piece.start for piece in pieces)
     parts: list[LogRange] = []
     for piece in pieces:
@@ -83,7 +82,7 @@ def _cut_to(pieces: Sequence[LogRange], count: int) -> list[LogRange]:
 
 
 def _cut(piece: LogRange, count: int) -> list[LogRange]:
-    """Into so many of nearly the same number of offsets, or as many as there are offsets."""
+    """Cut into `count` pieces of nearly the same number of offsets, or as many as there are offsets."""
     offsets = piece.end - piece.start
     count = min(count, offsets)
     edges = [piece.start + offsets * place // count for place in range(count + 1)]

@@ -49,15 +49,15 @@ class DisklessStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._reach: Reach | None = None
         self._triggers: Triggers | None = None
         self._initial: dict[str, Any] | None = None
-        """Where a new stream begins."""
+        """Beginning of a new stream."""
         self._begun = False
         """Whether that is in the checkpoint."""
         self._last_sight: Sight | None = None
-        """Under `Trigger.AvailableNow`: what there was when it began."""
+        """State of the logs at the beginning, under `Trigger.AvailableNow`."""
         self._seen: Sight | None = None
 
     def initialOffset(self) -> dict[str, Any]:
-        """Where a stream without a checkpoint begins. Raises SourceError."""
+        """Return the beginning of a stream without a checkpoint. Raises SourceError."""
         if self._initial is None:
             self._initial = self._ask(self._begin)
             if self._last_sight is not None:
@@ -66,7 +66,7 @@ class DisklessStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._initial
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """What `maxOffsetsPerTrigger` and `minOffsetsPerTrigger` say."""
+        """Return the limit of `maxOffsetsPerTrigger` and `minOffsetsPerTrigger`."""
         if self._options.max_offsets_per_trigger is not None:
             return ReadMaxRows(self._options.max_offsets_per_trigger)
         if self._options.min_offsets_per_trigger is not None:
@@ -74,10 +74,10 @@ class DisklessStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Where the next micro-batch ends; `start` where there is nothing to read, or too little yet.
+        """Return the end of the next micro-batch; `start` if there is nothing to read, or too little yet.
 
-        The first one of a new stream is empty: so the place where it begins is in the checkpoint before anything is
-        read. Spark would ask again, and miss what came meanwhile, had the first one failed.
+        The first micro-batch of a new stream is empty: so the beginning is in the checkpoint before anything is read.
+        Otherwise Spark would ask again after a failure of the first one, and miss the records that came meanwhile.
         """
         if start == self._initial and not self._begun:
             self._begun = True
@@ -95,11 +95,11 @@ class DisklessStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return to_json(end)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Remember what there is: the query ends when it has read that."""
+        """Keep the present ends: the query ends when it has read up to them."""
         self._last_sight = self._ask(self._look)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """What there was to read at the last trigger, for the query's progress."""
+        """Return the ends at the last trigger, for the query's progress."""
         return None if self._seen is None else to_json(self._seen.latest())
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:

@@ -24,11 +24,11 @@ class TopicOffsets(NamedTuple):
 
 
 StreamOffsets = Mapping[str, TopicOffsets]
-"""By name of the topic."""
+"""Offsets by name of the topic."""
 
 
 def to_json(offsets: StreamOffsets) -> dict[str, Any]:
-    """What Spark is handed."""
+    """Return the value for Spark."""
     return {
         "version": _VERSION,
         "topics": {
@@ -42,7 +42,7 @@ def to_json(offsets: StreamOffsets) -> dict[str, Any]:
 
 
 def from_json(data: Mapping[str, Any]) -> dict[str, TopicOffsets]:
-    """What Spark hands back. Raises SourceError for a checkpoint of something else."""
+    """Return the value that Spark hands back. Raises SourceError for a checkpoint of something else."""
     try:
         if data["version"] == _VERSION:
             return {
@@ -62,7 +62,8 @@ def from_json(data: Mapping[str, Any]) -> dict[str, TopicOffsets]:
 def admitted(available: Mapping[TopicPartition, int], most: int) -> dict[TopicPartition, int]:
     """Return how many offsets of each partition a trigger takes, `most` in all: each by its share of what is available.
 
-    As `maxOffsetsPerTrigger` of Spark's Kafka source, but never more in all. At least one, where any is available.
+    This is as with `maxOffsetsPerTrigger` of Spark's Kafka source, but never more in all, and at least one if any is
+    available.
     """
     total = sum(available.values())
     if total <= most:

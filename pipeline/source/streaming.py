@@ -1,4 +1,4 @@
-"""What a stream reads with each trigger: the logic of `stream.py`, without Spark and without I/O of its own."""
+"""The reads of a stream with each trigger: the logic of `stream.py`, without Spark and without I/O of its own."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pipeline.source.stream_offsets import StreamOffsets, TopicOffsets, admitted
 
 
 class Sight(NamedTuple):
-    """The topics that a stream reads, and where their logs begin and end, as they are at one moment."""
+    """The topics that a stream reads, and the ends of their logs, at one moment."""
 
     topics: Sequence[ChosenTopic]
     ends: Mapping[TopicPartition, LogEnds]
@@ -36,18 +36,18 @@ class Sight(NamedTuple):
 def starts(
     start: StreamOffsets, sight: Sight, lost: Callable[[str], None]
 ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
-    """Where each partition that is there now is read from: partitions and topics that are new, from their beginning.
+    """Return the offset from which each existing partition is read; new partitions and topics from their beginning.
 
-    And the places of partitions that are not to be seen, though their topics are: to be kept, as they may come back.
-    `lost` is told of topics that are not there any more, or not the same, of such partitions, and of records that were
-    deleted before a new partition was first read.
+    Also return the places of partitions that are missing although their topics exist: they are kept, because the
+    partitions may come back. `lost` is called for topics that are gone or replaced, for such partitions, and for
+    records that were deleted before a new partition was first read.
     """
     there = {topic.name: topic for topic in sight.topics}
     for name, of in start.items():
         if name not in there:
             lost(f"{name} was deleted, or is chosen no longer; it was read up to {dict(of.offsets)}")
         elif there[name].topic_id != of.topic_id:
-            lost(f"{name} was deleted and made anew; what was left of the old one is gone")
+            lost(f"{name} was deleted and recreated; the rest of the old topic is gone")
     froms: dict[TopicPartition, int] = {}
     unseen: dict[TopicPartition, int] = {}
     for topic in sight.topics:
@@ -71,25 +71,26 @@ def starts(
 
 
 def _known(offsets: StreamOffsets, name: str, topic_id: bytes) -> Mapping[int, int]:
-    """Return the places in a topic; none where it is another one of that name."""
+    """Return the places in a topic; none if it is another topic of that name."""
     of = offsets.get(name)
     return of.offsets if of is not None and of.topic_id == topic_id else {}
 
 
 class Triggers:
-    """Decides how far a trigger goes. `now_s`: a clock for `maxTriggerDelay`."""
+    """Decides the end of a trigger. `now_s` is a clock for `maxTriggerDelay`."""
 
     def __init__(self, options: SourceOptions, now_s: Callable[[], float] = time.monotonic) -> None:
         self._options = options
         self._now_s = now_s
         self._last_s = now_s()
         self._told: set[str] = set()
-        """Losses that are lived with: told once, as Spark asks again and again."""
+        """Accepted losses, each reported once, because Spark asks again and again."""
 
     def end(self, start: StreamOffsets, sight: Sight, *, most: int | None, wait: bool) -> StreamOffsets:
-        """Where the next micro-batch ends: `start` itself where there is nothing to read.
+        """Return the end of the next micro-batch: `start` itself if there is nothing to read.
 
-        `most`: offsets in all, None for no limit. `wait`: whether `minOffsetsPerTrigger` counts. Raises DataLoss.
+        `most` is the maximum number of offsets in all, None for no limit. `wait` says whether `minOffsetsPerTrigger`
+        counts. Raises DataLoss.
         """
         froms, unseen = starts(start, sight, self._lose)
         available: dict[TopicPartition, int] = {}
@@ -116,10 +117,10 @@ class Triggers:
 
 
 def ranges_between(start: StreamOffsets, end: StreamOffsets) -> list[LogRange]:
-    """What a micro-batch reads.
+    """Return the ranges of a micro-batch.
 
-    Partitions and topics that `start` does not have are read from offset 0: what is not there any more when they are
-    read is a loss, also where a micro-batch is run again later.
+    Partitions and topics that `start` does not have are read from offset 0: records that are missing when they are read
+    are a loss, even if a micro-batch is run again later.
     """
     ranges = []
     for name, of in end.items():

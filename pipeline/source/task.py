@@ -1,4 +1,4 @@
-"""What a task does: the records of one split, as Arrow batches."""
+"""The work of a task: the records of one split, as Arrow batches."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ def read_split(
 
 @cache
 def _set_modules_aside() -> None:
-    """Spark's workers collect garbage after every task: 60 ms of going through all that modules hold, without this.
+    """Exclude the loaded modules from garbage collection, which Spark's workers run after every task: it saves 60 ms.
 
-    Once in each process, when all that is needed has been loaded: what a later task leaves is to be collected.
+    Do it once in each process, when everything needed has been loaded: the garbage of later tasks has to be collected.
     """
     gc.collect()
     gc.freeze()

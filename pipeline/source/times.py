@@ -1,6 +1,6 @@
-"""Offsets by time, exact to the record: as a consumer's `offsetsForTimes` answers.
+"""Offsets by time, exact to the record, as a consumer's `offsetsForTimes` returns them.
 
-The coordinator names the row, the row's batches tell the record.
+The coordinator names the row, the row's batches show the record.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """Prices on traffic: what it cost, what the same traffic would have cost without the proxies, and the difference.
 
-What was paid is measured. What would have been is a model, stated in docs/pipeline/traffic.md and decision 0040:
+The actual cost is measured. The cost without proxies is a model, stated in docs/pipeline/traffic.md and decision 0040:
 
-- classic topics: the same clients, brokers and leaders, without the way through the proxies. Records read near, by
-  clients of the proxy's own rack, had come from the leader, in another rack.
-- diskless topics: had been classic ones, whose leaders and replicas are spread evenly over all racks. So of what
-  clients produce, and fetch from leaders, all but one part in the number of racks had crossed, and each byte produced
-  had been copied to the replicas in other racks.
+- classic topics: the same clients, brokers and leaders, without the way through the proxies. Records that clients of
+  the proxy's own rack read near would have come from the leader, in another rack.
+- diskless topics: they would have been classic ones, with leaders and replicas spread evenly over all racks. So of the
+  bytes that clients produce, and fetch from leaders, all but one part in the number of racks would have crossed, and
+  each byte produced would have been copied to the replicas in other racks.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _KINDS = ("classic", "diskless")
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """What is assumed of a cluster without the proxies."""
+    """The assumptions about a cluster without the proxies."""
 
     racks: int
     """Over which leaders and replicas of the topics that are diskless now would be spread."""
     replication_factor: int = 3
-    """Of them; 1 leaves replication out."""
+    """Replication factor of diskless topics; 1 leaves replication out."""
     follower_fetching: bool = False
     """Whether their consumers would read in their own rack (KIP-392)."""
 
@@ -54,7 +54,7 @@ class Item(NamedTuple):
     kind: str
     what: str
     bytes: int
-    """That cross racks, or, for requests, that they moved."""
+    """Bytes that cross racks or, for requests, that they moved."""
     requests: int
     usd: float
 
@@ -66,11 +66,11 @@ class Bill:
     items: tuple[Item, ...]
 
     def total_usd(self, case: str, kind: str = "") -> float:
-        """Of one case; of all kinds of topics where none is named."""
+        """Return the sum of one case; of all kinds of topics if none is named."""
         return sum(item.usd for item in self.items if item.case == case and kind in ("", item.kind))
 
     def saved_usd(self, kind: str = "") -> float:
-        """What the proxies saved by the model; negative where they cost more."""
+        """Return what the proxies saved by the model; negative if they cost more."""
         return self.total_usd("without_proxies", kind) - self.total_usd("with_proxies", kind)
 
     def as_json(self) -> list[dict[str, Any]]:
@@ -117,7 +117,7 @@ def _paid(
         *items,
         Item(case, "diskless", "PUTs of WAL segments", *puts, put_usd),
         Item(case, "diskless", "GETs of object storage", *gets, get_usd),
-        # Where the store is, nobody tells: as if none of its clients were beside it.
+        # The store's rack is unknown: assume that none of its clients is in that rack.
         _crossing(case, "diskless", "coordination, at most", coordination_bytes, prices),
     ]
 

@@ -23,17 +23,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TrafficOptions:
-    """What is asked for."""
+    """The options of a report."""
 
     span: Span
     prices: Prices | None = None
-    """In place of those in the settings."""
+    """Prices instead of those in the settings."""
     racks: int | None = None
-    """Of the model; as many as are seen where None."""
+    """Number of racks of the model; if None, the number of racks seen."""
     replication_factor: int = 3
     follower_fetching: bool = False
     output: Path | None = None
-    """Where files are written; none where None."""
+    """Directory for the files; no files are written if None."""
 
 
 def run(context: JobContext, options: TrafficOptions) -> TrafficReport:
@@ -80,7 +80,7 @@ def _nothing(span: Span, topics: tuple[str, ...]) -> Finding:
     of = f" of {', '.join(topics)}" if topics else ""
     return Finding(
         NO_TRAFFIC,
-        span.told(),
-        f"no rollup tells of traffic{of}: see whether storage.url is the proxies', rollups.enable is on, and the span "
+        span.text(),
+        f"no rollup has traffic{of}: check that storage.url is the proxies', rollups.enable is on, and the span "
         "is within rollups.retention_ms",
     )

@@ -25,7 +25,7 @@ _BATCH_ROWS = 10_000
 
 
 def write_files(directory: Path, table: pa.Table, summary: Summary) -> list[str]:
-    """Paths of what was written; files of these names are replaced. Raises PipelineError."""
+    """Write the files, replacing files of these names; return their paths. Raises PipelineError."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
         detail = detailed(table)
@@ -54,13 +54,13 @@ _WAY = ("client_rack", "proxy_rack", "serving_rack")
 
 
 def _replaced(path: Path, write: Callable[[Path], object]) -> str:
-    """Write it beside and put it in its place, so that nobody reads half of it."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    """Write a file next to its path and then put it in place, so that nobody reads half of it."""
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        write(beside)
-        os.replace(beside, path)
+        write(unfinished)
+        os.replace(unfinished, path)
     finally:
-        beside.unlink(missing_ok=True)
+        unfinished.unlink(missing_ok=True)
     return str(path)
 
 

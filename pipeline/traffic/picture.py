@@ -1,6 +1,7 @@
-"""The picture of a report: how records went hour by hour, between which racks, and both bills.
+"""The picture of a report: records by hour, between racks, and both cost reports.
 
-Colours are told apart by whoever sees few of them (Okabe and Ito), and what crossed racks is striped besides.
+The colours can be distinguished by people with colour blindness (Okabe and Ito), and what crossed racks is also
+striped.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from pipeline.traffic.costs import Item, crossings
 from pipeline.traffic.span import Span
 from pipeline.traffic.summary import Moved, Summary
 from pipeline.traffic.svg import Svg
-from pipeline.traffic.units import told_decimal, told_share, told_usd
+from pipeline.traffic.units import decimal_text, share_text, usd_text
 from proxy.accounting.rollups.table import HOUR_MS
 
 WIDTH, HEIGHT = 1080, 780
@@ -54,12 +55,12 @@ _ITEM_COLOURS = (
 def draw(summary: Summary) -> str:
     """Return an SVG file."""
     moved = summary.moved
-    title = f"Traffic between racks, {summary.span.told()}"
+    title = f"Traffic between racks, {summary.span.text()}"
     svg = Svg(WIDTH, HEIGHT, title, _LIGHT, _DARK)
     svg.text(40, 44, "Traffic between racks", size=22, bold=True)
-    share = told_share(moved.outside_bytes, moved.bytes)
+    share = share_text(moved.outside_bytes, moved.bytes)
     svg.text(
-        40, 68, f"{summary.span.told()}: {told_decimal(moved.bytes)} of records, of which {share} crossed racks", "soft"
+        40, 68, f"{summary.span.text()}: {decimal_text(moved.bytes)} of records, of which {share} crossed racks", "soft"
     )
     _hours(svg, summary, top=104, height=230)
     _matrix(svg, summary, x=40, top=412)
@@ -91,7 +92,7 @@ def _hours(svg: Svg, summary: Summary, *, top: float, height: float) -> None:
     for index, bar in sorted(bars.items()):
         x, y = _LEFT + index * width, bottom
         begins = datetime.fromtimestamp((first + index * each) * HOUR_MS / 1000, UTC)
-        tip = f"{begins:%Y-%m-%d %H:%M}: {told_decimal(bar.bytes)}"
+        tip = f"{begins:%Y-%m-%d %H:%M}: {decimal_text(bar.bytes)}"
         inside = max(0, bar.bytes - bar.outside_bytes - bar.spared_bytes)
         sizes = inside, bar.spared_bytes, bar.outside_bytes
         for size, (name, colour) in zip(sizes, _WAYS, strict=True):
@@ -99,7 +100,7 @@ def _hours(svg: Svg, summary: Summary, *, top: float, height: float) -> None:
             if tall > 0:
                 y -= tall
                 gap = min(1.5, width / 6)
-                svg.rectangle(x + gap, y, width - 2 * gap, tall, colour, tip=f"{tip}, {told_decimal(size)} {name}")
+                svg.rectangle(x + gap, y, width - 2 * gap, tall, colour, tip=f"{tip}, {decimal_text(size)} {name}")
                 if colour == "crossed":
                     svg.stripes(x + gap, y, width - 2 * gap, tall, "stripe")
     svg.line(_LEFT, bottom, _RIGHT, bottom, "soft")
@@ -107,7 +108,7 @@ def _hours(svg: Svg, summary: Summary, *, top: float, height: float) -> None:
 
 
 def _clock_labels(svg: Svg, span: Span, width: float, y: float) -> None:
-    """Times below the bars, of which an hour is so wide; days where there are many hours."""
+    """Draw times below the bars, if an hour is that wide; days if there are many hours."""
     every = next((hours for hours in _LABEL_HOURS if span.hours <= hours * _MAX_LABELS), _LABEL_HOURS[-1])
     first = span.from_ms // HOUR_MS
     for hour in range(first + -first % every, first + span.hours, every):
@@ -149,12 +150,12 @@ def _matrix(svg: Svg, summary: Summary, *, x: float, top: float) -> None:
             # The bar under the number is as long as the cell's share of the largest one.
             wide = max(2.0, (width - 2) * moved.bytes / most)
             tip = (
-                f"{client} and {server}: {told_decimal(moved.bytes)}, {told_decimal(moved.outside_bytes)} crossed racks"
+                f"{client} and {server}: {decimal_text(moved.bytes)}, {decimal_text(moved.outside_bytes)} crossed racks"
             )
             svg.rectangle(cell_x + 1, y + height - 11, wide, 10, "crossed" if crossed else "inside", tip=tip)
             if crossed:
                 svg.stripes(cell_x + 1, y + height - 11, wide, 10, "stripe")
-            svg.text(cell_x + width / 2, y + height / 2 + 1, told_decimal(moved.bytes), size=12, anchor="middle")
+            svg.text(cell_x + width / 2, y + height / 2 + 1, decimal_text(moved.bytes), size=12, anchor="middle")
 
 
 def _bills(svg: Svg, summary: Summary, *, x: float, top: float) -> None:
@@ -162,23 +163,23 @@ def _bills(svg: Svg, summary: Summary, *, x: float, top: float) -> None:
     without, paid = bill.total_usd("without_proxies"), bill.total_usd("with_proxies")
     saved = bill.saved_usd()
     svg.text(x, top, "What it cost", bold=True)
-    word = f"saved {told_usd(saved)}" if saved >= 0 else f"{told_usd(-saved)} more than without"
-    percent = f" ({told_share(saved, without)})" if saved > 0 and without else ""
+    word = f"saved {usd_text(saved)}" if saved >= 0 else f"{usd_text(-saved)} more than without"
+    percent = f" ({share_text(saved, without)})" if saved > 0 and without else ""
     svg.text(_RIGHT, top, word + percent, "near" if saved >= 0 else "crossed", bold=True, anchor="end")
     most = max(without, paid) or 1.0
     y = top + 26
-    for case, told, total in (
+    for case, label, total in (
         ("with_proxies", "with the proxies, measured", paid),
         ("without_proxies", "without them, by the model", without),
     ):
-        svg.text(x, y, told, "soft", size=12)
-        svg.text(_RIGHT, y, told_usd(total), size=12, bold=True, anchor="end")
+        svg.text(x, y, label, "soft", size=12)
+        svg.text(_RIGHT, y, usd_text(total), size=12, bold=True, anchor="end")
         bar_x = x
         items = [item for item in bill.items if item.case == case and item.usd > 0]
         svg.rectangle(x, y + 8, _RIGHT - x, 16, "cell")
         for item in items:
             wide = (_RIGHT - x) * item.usd / most
-            svg.rectangle(bar_x, y + 8, wide, 16, _colour(item), tip=f"{item.kind}: {item.what}, {told_usd(item.usd)}")
+            svg.rectangle(bar_x, y + 8, wide, 16, _colour(item), tip=f"{item.kind}: {item.what}, {usd_text(item.usd)}")
             if _colour(item) == "crossed":
                 svg.stripes(bar_x, y + 8, wide, 16, "stripe")
             bar_x += wide
@@ -187,9 +188,9 @@ def _bills(svg: Svg, summary: Summary, *, x: float, top: float) -> None:
             svg.rectangle(x, y - 9, 10, 10, _colour(item))
             if _colour(item) == "crossed":
                 svg.stripes(x, y - 9, 10, 10, "stripe")
-            amount = f"{item.requests:,} requests" if item.requests else told_decimal(item.bytes)
+            amount = f"{item.requests:,} requests" if item.requests else decimal_text(item.bytes)
             svg.text(x + 18, y, f"{item.kind}: {item.what} ({amount})", size=12)
-            svg.text(_RIGHT, y, told_usd(item.usd), size=12, anchor="end")
+            svg.text(_RIGHT, y, usd_text(item.usd), size=12, anchor="end")
             y += 19
         y += 16
 
@@ -242,7 +243,7 @@ def _step(most: int) -> int:
 
 def _round(size: int) -> str:
     """Return a number on a scale, without digits that say nothing."""
-    return told_decimal(size).replace(".00 ", " ").replace(".0 ", " ") if size else "0"
+    return decimal_text(size).replace(".00 ", " ").replace(".0 ", " ") if size else "0"
 
 
 def _short(text: str, width: float) -> str:

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 MAX_ROLLUP_BYTES = 64 << 20
-"""A larger object is no rollup: `rollups.max_rows` of them are a thousandth of it."""
+"""Size above which an object is not a rollup: `rollups.max_rows` rows are a thousandth of it."""
 ROLLUPS_PER_TASK = 400
 TASK_BYTES = 64 << 20
-"""Of rollups in one task, at most, where a single one is not larger."""
+"""Maximum bytes of rollups in one task, unless a single one is larger."""
 _AT_A_TIME = 16
 _TABLES_HELD = 64
 
@@ -36,7 +36,7 @@ class Stored(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ReadTask:
-    """What a task is to read."""
+    """The input of a task."""
 
     settings: Settings
     rollups: tuple[Stored, ...]
@@ -45,16 +45,16 @@ class ReadTask:
 
 
 class ReadAnswer(NamedTuple):
-    """What a task found."""
+    """The result of a task."""
 
     table: pa.Table
     """Sums, see `table.KEYS`."""
     racks: frozenset[str]
-    """That were seen, also by what other topics than those asked for have left."""
+    """Racks that were seen, also in rows of other topics than the requested ones."""
     bad: list[tuple[str, str]]
-    """Keys of what is no rollup, or could not be read, and why."""
+    """Keys of objects that are not rollups, or could not be read, and the reason."""
     rollups: int
-    """That were read."""
+    """Number of rollups that were read."""
     bytes: int
 
 
@@ -143,7 +143,7 @@ async def _read(task: ReadTask) -> ReadAnswer:
 async def _fetched(
     storage: ObjectStorage, rollups: Iterable[Stored]
 ) -> AsyncIterator[tuple[str, bytes | bytearray | str | None]]:
-    """Keys and bytes; instead of them the reason where it can't be read, None if it has gone meanwhile."""
+    """Yield keys and bytes; instead of bytes the reason if it can't be read, None if it has gone meanwhile."""
 
     async def fetch(key: str) -> tuple[str, bytes | bytearray | str | None]:
         try:

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 from pipeline.job import Finding, JobReport, counted
 from pipeline.traffic.costs import crossings
 from pipeline.traffic.summary import Summary
-from pipeline.traffic.units import told_decimal, told_usd
+from pipeline.traffic.units import decimal_text, usd_text
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 _ROWS = 20
 NO_TRAFFIC = "no_traffic"
-"""The finding that there is nothing to tell of."""
+"""The finding that there is no traffic to report."""
 
 
 @dataclass
@@ -25,35 +25,35 @@ class TrafficReport(JobReport):
     summary: Summary | None = None
 
     def print(self, console: Console) -> None:
-        """Tables, the largest rows of each, and what is wrong; of no traffic at all only that."""
+        """Print the tables, with the largest rows of each, and the findings; without any traffic only the findings."""
         self.print_findings(console)
         if self.summary is None or any(finding.kind == NO_TRAFFIC for finding in self.findings):
             return
         summary = self.summary
-        title = f"Records, {summary.span.told()}"
+        title = f"Records, {summary.span.text()}"
         table = _table(title, "kind", "direction", "client rack", "proxy rack", "serving rack", "bytes>", "crossed>")
         for flow in summary.flows[:_ROWS]:
             *way, size = flow
-            _add(table, (*way, told_decimal(size), {0: "", 1: "once"}.get(crossings(flow), "twice")))
+            _add(table, (*way, decimal_text(size), {0: "", 1: "once"}.get(crossings(flow), "twice")))
         _finish(console, table, len(summary.flows))
         table = _table("Topics", "kind", "direction", "topic", "bytes>", "crossed racks>")
         for key, moved in list(summary.topics.items())[:_ROWS]:
-            crossed = told_decimal(moved.crossed_bytes) if moved.crossed_bytes else ""
-            _add(table, (*key, told_decimal(moved.bytes), crossed))
+            crossed = decimal_text(moved.crossed_bytes) if moved.crossed_bytes else ""
+            _add(table, (*key, decimal_text(moved.bytes), crossed))
         _finish(console, table, len(summary.topics))
         self._print_bill(console, summary)
 
     def _print_bill(self, console: Console, summary: Summary) -> None:
         table = _table("What it cost", "", "kind", "what", "bytes>", "requests>", "USD>")
-        for case, told in (("with_proxies", "with the proxies"), ("without_proxies", "without, by the model")):
+        for case, label in (("with_proxies", "with the proxies"), ("without_proxies", "without, by the model")):
             for item in summary.bill.items:
                 if item.case == case and (item.bytes or item.requests):
                     requests = f"{item.requests:,}" if item.requests else ""
-                    row = told, item.kind, item.what, told_decimal(item.bytes), requests, told_usd(item.usd)
+                    row = label, item.kind, item.what, decimal_text(item.bytes), requests, usd_text(item.usd)
                     _add(table, row)
-            _add(table, (told, "", "in all", "", "", told_usd(summary.bill.total_usd(case))))
+            _add(table, (label, "", "in all", "", "", usd_text(summary.bill.total_usd(case))))
             table.add_section()
-        _add(table, ("saved", "", "", "", "", told_usd(summary.bill.saved_usd())))
+        _add(table, ("saved", "", "", "", "", usd_text(summary.bill.saved_usd())))
         console.print(table)
         model = summary.model
         console.print(
@@ -64,8 +64,8 @@ class TrafficReport(JobReport):
         )
         for name in ("rollups_read", "rollup_bytes_read", "files"):
             if value := self.figures.get(name):
-                told = ", ".join(value) if isinstance(value, list) else f"{value:,}"
-                console.print(f"{name.replace('_', ' ')}: {told}", markup=False, highlight=False)
+                text = ", ".join(value) if isinstance(value, list) else f"{value:,}"
+                console.print(f"{name.replace('_', ' ')}: {text}", markup=False, highlight=False)
 
 
 def bad_rollup(key: str, text: str) -> Finding:

@@ -34,7 +34,7 @@ class Span(NamedTuple):
             yield day
             day += timedelta(days=1)
 
-    def told(self) -> str:
+    def text(self) -> str:
         """For people."""
         return f"{_time(self.from_ms):%Y-%m-%d %H:%M} to {_time(self.to_ms):%Y-%m-%d %H:%M} UTC"
 
@@ -42,8 +42,8 @@ class Span(NamedTuple):
 def span_of(begin: str | None, end: str | None, now_ms: int) -> Span:
     """Return the span that two words of the command line name, widened to whole hours.
 
-    Each is a date (`2026-11-15`), a time (`2026-11-15T10:00`, UTC unless it says another zone), or how long ago
-    (`36h`, `7d`); seven days before the end, and now, where None. Raises ValueError with the remedy.
+    Each is a date (`2026-11-15`), a time (`2026-11-15T10:00`, UTC unless it has another zone), or a time ago (`36h`,
+    `7d`). If None, they are seven days before the end, and now. Raises ValueError with the remedy.
     """
     to_ms = now_ms if end is None else _when_ms(end, now_ms)
     from_ms = to_ms - DEFAULT_DAYS * 24 * HOUR_MS if begin is None else _when_ms(begin, now_ms)

@@ -24,13 +24,13 @@ class Moved(NamedTuple):
 
     bytes: int = 0
     crossed_bytes: int = 0
-    """That crossed racks, for each time that they did."""
+    """Bytes that crossed racks, once for each crossing."""
     outside_bytes: int = 0
-    """That crossed racks once at least."""
+    """Bytes that crossed racks at least once."""
     near_bytes: int = 0
     """Read from a replica in the proxy's rack instead of another rack's broker."""
     spared_bytes: int = 0
-    """Those of the latter that so never left the client's rack."""
+    """Bytes of the latter that so never left the client's rack."""
 
     def plus(self, other: Moved) -> Moved:
         """Both."""
@@ -48,9 +48,9 @@ class Summary:
     flows: tuple[Flow, ...]
     """Largest first."""
     topics: dict[tuple[str, str, str], Moved]
-    """By kind, direction and topic; largest first."""
+    """Sums by kind, direction and topic; largest first."""
     hours: dict[int, Moved]
-    """By the hour's beginning, milliseconds since 1970; only those with traffic, in their order."""
+    """Sums by the hour's beginning, milliseconds since 1970; only hours with traffic, in their order."""
 
     @property
     def moved(self) -> Moved:
@@ -88,7 +88,7 @@ class Summary:
 
 
 def summary_of(table: pa.Table, span: Span, prices: Prices, model: Model | None = None) -> Summary:
-    """Of the sums in a table; the model's racks are those that were seen, where None is given."""
+    """Return the summary of the sums in a table; if no model is given, its racks are those seen."""
     records, near = flows(table), flows(table, Measure.NEAR_READS)
     model = model or Model(max(1, len(racks_of(table))))
     coordination, _ = numbers(table, Measure.COORDINATION)

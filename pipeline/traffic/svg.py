@@ -1,7 +1,7 @@
 """The few shapes of SVG that a picture needs; numbers are pixels, colours are classes of a palette.
 
-A colour stands in each shape as for paper; whoever reads in the dark gets another palette by a media query, which
-viewers that know none leave alone.
+Each shape has its colour for paper. In dark mode a media query sets another palette; viewers without media queries
+ignore it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Svg:
         self.rectangle(0, 0, width, height, "paper")
 
     def rectangle(self, x: float, y: float, width: float, height: float, colour: str, *, tip: str = "") -> None:
-        """Filled. `tip` is told where the pointer rests."""
+        """Draw a filled rectangle. `tip` is shown where the pointer rests."""
         inside = f"<title>{_safe(tip)}</title>" if tip else ""
         self._parts.append(
             f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" '
@@ -83,5 +83,5 @@ class Svg:
 
 
 def _safe(text: str) -> str:
-    """As XML has it, without what it can't hold."""
+    """Return the text as XML, without characters that XML can't hold."""
     return escape("".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in text))

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 KEYS = ("hour", "rack", "measure", "kind", "direction", "client_rack", "serving_rack", "topic")
-"""What sums are by: all columns of a rollup but the proxy and the numbers."""
+"""Columns that sums are grouped by: all columns of a rollup except the proxy and the numbers."""
 _SUMS = ("bytes", "requests")
 MAX_ROWS = 500_000
 """More are summed up further: topics with few bytes become `(others)`."""
 TOPICS_KEPT = 200
-"""Of them then by name."""
+"""Number of topics that are then kept by name."""
 
 
 class BadRollup(Exception):
@@ -47,11 +47,11 @@ def decode(data: bytes | bytearray) -> pa.Table:
 
     try:
         with pq.ParquetFile(io.BytesIO(data), page_checksum_verification=True) as file:
-            told = (file.metadata.metadata or {}).get(FORMAT_KEY.encode())
-            if told is None:
+            found = (file.metadata.metadata or {}).get(FORMAT_KEY.encode())
+            if found is None:
                 raise BadRollup("it is Parquet, but no rollup of a proxy")
-            if told != FORMAT.encode():
-                raise BadRollup(f"it has format {told.decode(errors='replace')!r}, which this release does not know")
+            if found != FORMAT.encode():
+                raise BadRollup(f"it has format {found.decode(errors='replace')!r}, which this release does not know")
             table = file.read(columns=list(COLUMNS)).cast(_schema())
     except (pa.ArrowException, OSError, ValueError) as error:
         raise BadRollup(f"it can't be read: {' '.join(str(error).split())[:200]}") from error

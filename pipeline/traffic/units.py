@@ -5,7 +5,7 @@ from __future__ import annotations
 _BYTES = ("B", "kB", "MB", "GB", "TB", "PB")
 
 
-def told_decimal(size: float) -> str:
+def decimal_text(size: float) -> str:
     """Return a number of bytes for people: `1.50 GB`."""
     unit = _BYTES[0]
     for unit in _BYTES:
@@ -16,14 +16,14 @@ def told_decimal(size: float) -> str:
     return f"{size:,.{digits}f} {unit}"
 
 
-def told_usd(usd: float) -> str:
-    """Dollars and cents; of less than a cent, what is not nothing: `about 0 USD` below a hundredth of one."""
+def usd_text(usd: float) -> str:
+    """Return dollars and cents; small amounts keep their digits, down to `about 0 USD` below a hundredth of a cent."""
     if usd and abs(usd) < 0.00995:
         return f"{usd:.2g} USD" if abs(usd) >= 0.0001 else "about 0 USD"
     return f"{usd:,.2f} USD"
 
 
-def told_share(part: float, whole: float) -> str:
+def share_text(part: float, whole: float) -> str:
     """Percent, without claiming that something is nothing."""
     share = part / whole if whole else 0.0
     if 0 < share < 0.01:

@@ -62,7 +62,7 @@ def test_hundreds_of_lines_of_java_become_one(light_config: Path, capfd: pytest.
     (line,) = own_lines(output.err)
     assert line.startswith("error: ")
     assert "first line second line" in line
-    assert line.endswith("; -v tells more")
+    assert line.endswith("; -v shows more")
     with pytest.raises(typer.Exit):
         run_job("example", Shared(light_config, verbose=True), fail)
     assert "Traceback" in capfd.readouterr().err

@@ -162,6 +162,6 @@ def test_a_recreated_topic_is_a_loss_and_is_not_read_as_the_old_one(sink: Sink, 
     sink.run(**options)
     recreated = asyncio.run(remade(light_settings, topic))
     asyncio.run(write_segments(light_settings, recreated, 3))
-    with pytest.raises(StreamingQueryException, match="orders was deleted and made anew"):
+    with pytest.raises(StreamingQueryException, match="orders was deleted and recreated"):
         sink.run(**options)
     assert sum(one["numInputRows"] for one in sink.run(**options, failOnDataLoss="false")) == 30

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.units import byte_count, duration_ms, told_bytes, told_seconds
+from pipeline.units import byte_count, bytes_text, duration_ms, seconds_text
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def test_invalid_sizes(text: str) -> None:
 @given(st.integers(0, 1023), st.sampled_from(["B", "KiB", "MiB", "GiB", "TiB"]))
 def test_a_size_is_printed_as_it_is_parsed(count: int, unit: str) -> None:
     size = byte_count(f"{count}{unit}")
-    size_text = told_bytes(size)
+    size_text = bytes_text(size)
     assert float(size_text.split()[0].replace(",", "")) == count if size >= 1024 or unit == "B" else size_text == "0 B"
 
 
@@ -46,4 +46,4 @@ def test_a_size_is_printed_as_it_is_parsed(count: int, unit: str) -> None:
     [(0.2, "0 s"), (59.4, "59 s"), (59.9, "1 min 0 s"), (200, "3 min 20 s"), (7_500, "2 h 5 min")],
 )
 def test_spans_for_people(seconds: float, expected: str) -> None:
-    assert told_seconds(seconds) == expected
+    assert seconds_text(seconds) == expected

@@ -8,7 +8,7 @@ import json
 from rich.console import Console
 
 from pipeline.audit.defects import MAX_SUSPICIONS, Defect, Log, Suspicion, Suspicions
-from pipeline.audit.report import MAX_TOLD, AuditReport
+from pipeline.audit.report import MAX_LISTED, AuditReport
 
 LOG = Log("orders", bytes(16), 3)
 
@@ -30,9 +30,9 @@ def test_findings_and_topics() -> None:
 
 def test_the_number_of_findings_of_a_kind_is_limited() -> None:
     report = AuditReport("audit")
-    report.add(Suspicion(Defect.GAP, str(number), LOG, number) for number in range(MAX_TOLD + 5))
+    report.add(Suspicion(Defect.GAP, str(number), LOG, number) for number in range(MAX_LISTED + 5))
     report.add([Suspicion(Defect.ORPHAN_OBJECT, "", segment=bytes(16))])
-    assert [finding.text for finding in report.findings[MAX_TOLD:]] == ["and 5 more", ""]
+    assert [finding.text for finding in report.findings[MAX_LISTED:]] == ["and 5 more", ""]
     assert {finding.kind for finding in report.findings} == {"gap", "orphan_object"}
 
 

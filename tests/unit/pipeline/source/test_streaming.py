@@ -118,7 +118,7 @@ def test_too_little_waits_until_the_delay_is_over() -> None:
 @pytest.mark.parametrize(
     ("now", "text", "end"),
     [
-        (sight(B, (0, 4)), "t was deleted and made anew", at(B, 4)),
+        (sight(B, (0, 4)), "t was deleted and recreated", at(B, 4)),
         (Sight([], {}), "t was deleted, or is chosen no longer", {}),
         (sight(A, (0, 3)), "t-0 ends at offset 3, and was read up to 5", at(A, 3)),
     ],

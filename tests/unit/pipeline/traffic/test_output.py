@@ -22,7 +22,7 @@ from pipeline.traffic.report import NO_TRAFFIC, TrafficReport, bad_rollup
 from pipeline.traffic.span import Span
 from pipeline.traffic.summary import Moved, Summary, summary_of
 from pipeline.traffic.table import decode, empty, summed
-from pipeline.traffic.units import told_decimal, told_share, told_usd
+from pipeline.traffic.units import decimal_text, share_text, usd_text
 from proxy.accounting.rollups.table import HOUR_MS, Measure, RollupRow
 from proxy.config import Prices
 from tests.unit.pipeline.traffic.rollups import HOUR, rollup, row
@@ -156,12 +156,12 @@ def test_without_traffic_only_this_fact_is_shown() -> None:
 
 
 def test_amounts_for_people() -> None:
-    assert [told_decimal(size) for size in (0, 999, 1000, 12_345, 999_600, 5e12)] == [
+    assert [decimal_text(size) for size in (0, 999, 1000, 12_345, 999_600, 5e12)] == [
         "0 B", "999 B", "1.00 kB", "12.3 kB", "1.00 MB", "5.00 TB"
     ]  # fmt: skip
-    assert [told_usd(usd) for usd in (0, 1234.5, 0.1, 0.00123, 1e-7, -1e-7, -3)] == [
+    assert [usd_text(usd) for usd in (0, 1234.5, 0.1, 0.00123, 1e-7, -1e-7, -3)] == [
         "0.00 USD", "1,234.50 USD", "0.10 USD", "0.0012 USD", "about 0 USD", "about 0 USD", "-3.00 USD"
     ]  # fmt: skip
-    assert [told_share(*pair) for pair in ((1, 2), (0, 5), (1, 1000), (999, 1000), (3, 0))] == [
+    assert [share_text(*pair) for pair in ((1, 2), (0, 5), (1, 1000), (999, 1000), (3, 0))] == [
         "50 %", "0 %", "less than 1 %", "more than 99 %", "0 %"
     ]  # fmt: skip

@@ -57,5 +57,5 @@ def test_days_end_a_day_late() -> None:
 
 
 def test_a_span_as_text() -> None:
-    assert Span(ms("2026-11-15T00:00"), ms("2026-11-15T05:00")).told() == "2026-11-15 00:00 to 2026-11-15 05:00 UTC"
+    assert Span(ms("2026-11-15T00:00"), ms("2026-11-15T05:00")).text() == "2026-11-15 00:00 to 2026-11-15 05:00 UTC"
     assert Span(0, 5 * HOUR_MS).hours == 5
