@@ -54,7 +54,7 @@ def main() -> None:
 
 
 def add_commands() -> None:
-    """Those that need an extra of the package, or say which one is missing. Once."""
+    """Add the commands that need an extra of the package, or say which extra is missing. Call it once."""
     try:
         from proxy.cli import demo
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""`diskless-proxy check`: would a start with this settings file work, and what has to be fixed if not."""
+"""`diskless-proxy check`: whether a start with this settings file would work, and what has to be fixed if not."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def check(
 
 @contextmanager
 def _progress() -> Iterator[Progress]:
-    """What is still being looked at, on standard error, where that is a terminal."""
+    """Show on standard error what is still being checked, if that is a terminal."""
     from rich.console import Console
 
     from proxy.check.findings import Kind
@@ -73,8 +73,8 @@ def _print(findings: Sequence[Finding]) -> None:
         for finding in found:
             typer.echo(f"  {_mark(finding.level)} {finding.line}")
     counts = {level: sum(finding.level is level for finding in findings) for level in (Level.ERROR, Level.WARNING)}
-    told = [f"{count} {level}{'' if count == 1 else 's'}" for level, count in counts.items() if count]
-    typer.echo(", ".join(told) or "all is well")
+    counted = [f"{count} {level}{'' if count == 1 else 's'}" for level, count in counts.items() if count]
+    typer.echo(", ".join(counted) or "all is well")
 
 
 def _mark(level: Level) -> str:

@@ -1,4 +1,4 @@
-"""`diskless-proxy config`: what a proxy would run with, and what each setting means. Nothing has to run."""
+"""`diskless-proxy config`: the settings that a proxy would run with, and their meaning. Nothing has to run."""
 
 from __future__ import annotations
 
@@ -104,8 +104,8 @@ def _list_sections(as_json: bool) -> None:
 
     alone = [one for one in all_settings() if len(one.path) == 1 and not one.is_section]
     if as_json:
-        told = [{"name": name, "text": text} for name, text in sections().items()]
-        typer.echo(json.dumps({"sections": told, "settings": [_entry(one) for one in alone]}))
+        listed = [{"name": name, "text": text} for name, text in sections().items()]
+        typer.echo(json.dumps({"sections": listed, "settings": [_entry(one) for one in alone]}))
         return
     lines = [fill(f"{name}: {text}", _WIDTH, subsequent_indent="  ") for name, text in sections().items()]
     lines += ["", "Settings outside of sections:", fill(", ".join(one.name for one in alone), _WIDTH)]

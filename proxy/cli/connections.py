@@ -35,8 +35,8 @@ def connections(
     Examples: `diskless-proxy connections --crossing`, `diskless-proxy connections --contains orders --json`.
     """
     port = run_with_admin_port(lambda: AdminPort(admin_url(admin, config)))
-    told = run_with_admin_port(lambda: port.get("connections", contains=contains, limit=limit))
-    rows, total, table = run_with_admin_port(lambda: _rows(port, told, crossing=crossing))
+    answer = run_with_admin_port(lambda: port.get("connections", contains=contains, limit=limit))
+    rows, total, table = run_with_admin_port(lambda: _rows(port, answer, crossing=crossing))
     if as_json:
         typer.echo(json.dumps({"total": total, "connections": rows}))
         return
@@ -47,10 +47,10 @@ def connections(
         typer.echo(line)
 
 
-def _rows(port: AdminPort, told: dict[str, Any], *, crossing: bool) -> tuple[list[dict[str, Any]], int, Table]:
+def _rows(port: AdminPort, answer: dict[str, Any], *, crossing: bool) -> tuple[list[dict[str, Any]], int, Table]:
     with port.as_expected():
-        rows = [row for row in told["connections"] if row["crossed_bytes"] or not crossing]
-        return rows, int(told["total"]), connections_table(rows)
+        rows = [row for row in answer["connections"] if row["crossed_bytes"] or not crossing]
+        return rows, int(answer["total"]), connections_table(rows)
 
 
 def _rack(port: AdminPort) -> str:
@@ -70,10 +70,10 @@ def connections_table(rows: list[dict[str, Any]]) -> Table:
     now_ms = _now_ms()
     for row in rows:
         names = (row["client"], row["client_id"], row["software"], row["rack"])
-        told = (row["rack_from"], row["listener"], row["principal"])
+        origins = (row["rack_from"], row["listener"], row["principal"])
         crossed = size(row["crossed_bytes"]) if row["crossed_bytes"] else "0"
         table.add_row(
-            *(Text(name or NOTHING) for name in (*names, *told)),
+            *(Text(name or NOTHING) for name in (*names, *origins)),
             f"{row['requests']:,}",
             size(row["received_bytes"]),
             size(row["sent_bytes"]),
@@ -84,7 +84,7 @@ def connections_table(rows: list[dict[str, Any]]) -> Table:
 
 
 def remedies(rows: list[dict[str, Any]], proxy_rack: str) -> list[str]:
-    """What to do about crossings: for clients of other racks than the proxy's, and for those of its own."""
+    """Return remedies for crossings: for clients of other racks than the proxy's, and for those of its own."""
     crossing = [row for row in rows if row["crossed_bytes"]]
     foreign = sorted({row["rack"] for row in crossing if row["rack"] != proxy_rack})
     lines = []

@@ -1,6 +1,6 @@
-"""`diskless-proxy coordinator`: whether its store has all that it acknowledged, and what to do where it has not.
+"""`diskless-proxy coordinator`: whether its store has everything that it acknowledged, and the remedy if not.
 
-No proxy has to run; those that run need no restart.
+No proxy has to run; running proxies need no restart.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ DEFAULT_GAP = 1_000_000
 
 @app.command("check")
 def check(config: ConfigFile, as_json: AsJson = False) -> None:
-    """Tell of the store's settings and of each shard: what it has, what is remembered, whether it is fenced, and why.
+    """Show the store's settings and each shard: its state, the kept state, whether it is fenced, and why.
 
-    Exit code 1 where anything is wrong.
+    Exit code 1 if anything is wrong.
     """
     verdict = run_command(lambda: _examined(config))
     if as_json:
@@ -61,7 +61,7 @@ def unfence(
         typer.confirm("Go on?", abort=True, err=True)
     done = run_command(lambda: _accepted(config, shard, gap))
     if as_json:
-        shards = {str(number): told._asdict() for number, told in done.shards.items()}
+        shards = {str(number): unfenced._asdict() for number, unfenced in done.shards.items()}
         document = {"shards": shards, "registry_version": done.registry_version, "identity_given": done.identity_given}
         typer.echo(json.dumps(document))
         return
@@ -69,10 +69,10 @@ def unfence(
         typer.echo("The store belongs to the objects under storage.url again.")
     if done.registry_version >= 0:
         typer.echo(f"The registry of diskless topics goes on from version {done.registry_version}.")
-    for number, told in done.shards.items():
+    for number, unfenced in done.shards.items():
         typer.echo(
-            f"Shard {number} goes on: {told.raised} logs end {told.raised_by} offsets further on, "
-            f"{told.made} were made anew."
+            f"Shard {number} continues: {unfenced.raised} logs end {unfenced.raised_by} offsets further on, "
+            f"{unfenced.made} were recreated."
         )
 
 

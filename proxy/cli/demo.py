@@ -15,7 +15,7 @@ MAX_WARM_UP_SECONDS = 10.0
 
 
 class StorageKind(StrEnum):
-    """Where WAL segments are kept."""
+    """Storage for WAL segments."""
 
     file = "file"
     s3 = "s3"
@@ -55,8 +55,8 @@ def demo(
 ) -> None:
     """Start brokers in three racks, a Redis-compatible server, object storage and a proxy per rack, and try them.
 
-    Producers and consumers in all racks write and read a classic and a diskless topic at once. At the end it is told
-    what was lost, duplicated or out of order; the exit code is 1 if anything was. Ctrl-C ends the load early.
+    Producers and consumers in all racks write and read a classic and a diskless topic at once. At the end the command
+    reports lost, duplicated and disordered records; the exit code is 1 if there are any. Ctrl-C ends the load early.
     """
     if context.invoked_subcommand is not None:
         return
@@ -96,10 +96,10 @@ def hello(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="What was seen, as one JSON object.")] = False,
 ) -> None:
-    """Produce a diskless record in one rack and read it in another one, at a demo that runs (`demo --serve`).
+    """Produce a diskless record in one rack and read it in another one, at a running demo (`demo --serve`).
 
-    Tells whom each client took for the partition's leader, which object holds the record, and what crossed racks. The
-    exit code is 1 where anything failed.
+    Shows the broker that each client took for the partition's leader, the object that holds the record, and the bytes
+    that crossed racks. The exit code is 1 if anything failed.
     """
     import json
     from dataclasses import asdict

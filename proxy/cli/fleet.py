@@ -95,12 +95,12 @@ def _asked(name: str, admin: str) -> dict[str, Any]:
     if not admin:
         return {"state": None, "reason": "its admin port is not known"}
     try:
-        told = AdminPort(f"http://{admin}", _TIMEOUT_S).get("overview")
+        answer = AdminPort(f"http://{admin}", _TIMEOUT_S).get("overview")
     except AdminPortError as error:
         return {"state": None, "reason": f"not reached from here: {error}"}
-    if told.get("proxy") != name:
+    if answer.get("proxy") != name:
         return {"state": None, "reason": f"{admin} is another proxy's from here; ask on its own machine"}
-    return {"state": told.get("state"), "reason": told.get("reason") or told.get("remark")}
+    return {"state": answer.get("state"), "reason": answer.get("reason") or answer.get("remark")}
 
 
 def _print(rows: list[dict[str, Any]]) -> None:

@@ -16,7 +16,7 @@ _AT_ONCE_BYTES = 64
 
 @contextmanager
 def single_keys() -> Iterator[None]:
-    """Keys come at once and are not shown; as before at the end. Nothing changes where no terminal is read from."""
+    """Deliver keys at once without echo; restore the terminal at the end. Does nothing without a terminal."""
     if not sys.stdin.isatty():
         yield
         return
@@ -30,7 +30,7 @@ def single_keys() -> Iterator[None]:
 
 
 def quit_pressed(seconds: float) -> bool:
-    """Wait for so long, or until a key is pressed; whether it was q, or nobody can press any more."""
+    """Wait this long, or until a key is pressed; return whether it was q, or whether no key can be pressed any more."""
     if not sys.stdin.isatty():
         select.select([], [], [], seconds)
         return False

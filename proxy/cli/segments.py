@@ -26,12 +26,12 @@ _NAME = re.compile("(?:[0-9a-f]{2}/)?([0-9a-f]{32})")
 
 
 class _Found(NamedTuple):
-    """Where a segment is, and how it was named."""
+    """A segment's source, and how it was named."""
 
     label: str
     source: Source
     extents: tuple[Extent, ...] | None
-    """By position, where the coordinator was asked."""
+    """Extents by position, if the coordinator was asked."""
 
 
 @app.command("describe")
@@ -43,10 +43,10 @@ def describe_segments(
     topic: Annotated[str | None, typer.Option(help="All segments that hold live bytes of this topic.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Whose live bytes lie in an object, at which offsets; its total, used and dead bytes.
+    """Show whose live bytes lie in an object, at which offsets; its total, used and dead bytes.
 
-    For one object the index of all topics is read, until all that is used of it is found. Exits with 1 where records
-    are lost: an object that is used is missing.
+    For one object the index of all topics is read, until all used bytes of it are found. Exits with 1 if records are
+    lost: a used object is missing.
     """
     if (segment is None) == (topic is None):
         raise typer.BadParameter("name either a segment or --topic")
@@ -198,7 +198,7 @@ def _is_there(path: Path) -> bool:
 
 @asynccontextmanager
 async def _found(segment: str, config: Path | None, offsets: bool) -> AsyncIterator[_Found]:
-    """The bytes of what was named. Raises InspectionError, StorageError, CoordinatorUnavailable."""
+    """Open the bytes of the named segment. Raises InspectionError, StorageError, CoordinatorUnavailable."""
     from proxy.config import Storage, load_settings
     from proxy.diskless.wal.segment import segment_key
     from proxy.inspection.dump import LocalFile, StoredSegment

@@ -1,4 +1,4 @@
-"""`diskless-proxy top`: what a proxy does now, drawn again every few seconds."""
+"""`diskless-proxy top`: what a proxy does now, redrawn every few seconds."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def top(
 
 
 def look(port: AdminPort) -> dict[str, Any]:
-    """What is drawn, or told as JSON. Raises AdminPortError."""
+    """Return the figures to draw, or to print as JSON. Raises AdminPortError."""
     with port.as_expected():
         history = port.get("history")["samples"]
         return {
@@ -56,23 +56,23 @@ def look(port: AdminPort) -> dict[str, Any]:
         }
 
 
-def drawn(port: AdminPort, told: dict[str, Any], failure: str = "") -> RenderableType:
+def drawn(port: AdminPort, figures: dict[str, Any], failure: str = "") -> RenderableType:
     """Return the picture of it. Raises AdminPortError."""
     from proxy.cli.top_frame import frame
 
     with port.as_expected():
-        return frame(told, port.url, failure)
+        return frame(figures, port.url, failure)
 
 
 def _lines(port: AdminPort, first: dict[str, Any], interval: float, *, once: bool) -> None:
     from proxy.cli.keys import quit_pressed
 
-    told = first
+    figures = first
     while True:
-        print(json.dumps(told | {"history": told["history"][-1:]}), flush=True)
+        print(json.dumps(figures | {"history": figures["history"][-1:]}), flush=True)
         if once or quit_pressed(interval):
             return
-        told = run_with_admin_port(lambda: look(port))
+        figures = run_with_admin_port(lambda: look(port))
 
 
 def _live(port: AdminPort, first: dict[str, Any], interval: float) -> None:
@@ -80,7 +80,7 @@ def _live(port: AdminPort, first: dict[str, Any], interval: float) -> None:
 
     from proxy.cli.keys import quit_pressed, single_keys
 
-    shown, told = run_with_admin_port(lambda: drawn(port, first)), first
+    shown, figures = run_with_admin_port(lambda: drawn(port, first)), first
     with single_keys(), Live(console=output(), screen=True, auto_refresh=False) as live:
         while True:
             live.update(shown, refresh=True)
@@ -88,6 +88,6 @@ def _live(port: AdminPort, first: dict[str, Any], interval: float) -> None:
                 return
             try:
                 newer = look(port)
-                shown, told = drawn(port, newer), newer
+                shown, figures = drawn(port, newer), newer
             except AdminPortError as error:
-                shown = drawn(port, told, str(error))
+                shown = drawn(port, figures, str(error))

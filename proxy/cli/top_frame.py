@@ -16,19 +16,19 @@ _PLOTTED = 30
 _STATE_STYLE = {"ready": "bold green", "draining": "bold yellow", "not_ready": "bold red"}
 
 
-def frame(told: dict[str, Any], url: str, failure: str = "") -> RenderableType:
+def frame(figures: dict[str, Any], url: str, failure: str = "") -> RenderableType:
     """All of it; `failure` says why nothing newer is known."""
-    overview, samples = told["overview"], told["history"]
+    overview, samples = figures["overview"], figures["history"]
     parts: list[RenderableType] = [_head(overview, url)]
     parts += [Text(f"STALE: {failure}", style="bold red")] if failure else []
     parts += [Text(overview["reason"], style="red")] if overview["reason"] else []
     parts += [Text(overview["remark"], style="yellow")] if overview["remark"] else []
     parts += [_plots(samples), _money(overview, samples), _flows(overview["flows"])]
-    crossing = [row for row in told["connections"] if row["crossed_bytes"]]
+    crossing = [row for row in figures["connections"] if row["crossed_bytes"]]
     if crossing:
         parts.append(_crossing(crossing))
-    if told["errors"]:
-        parts.append(_errors(told["errors"], overview["now_ms"]))
+    if figures["errors"]:
+        parts.append(_errors(figures["errors"], overview["now_ms"]))
     return Group(*parts)
 
 

@@ -177,7 +177,7 @@ def describe_topics(
 @app.command("accept-replicas")
 def accept_replicas(
     config: ConfigFile,
-    topics: Annotated[list[str], typer.Argument(help="Names, as `list --under-replicated` tells them.")],
+    topics: Annotated[list[str], typer.Argument(help="Names, as `list --under-replicated` lists them.")],
     as_json: AsJson = False,
 ) -> None:
     """Be content with the replicas that topics have, which were made while brokers were missing.

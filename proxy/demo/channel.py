@@ -15,7 +15,7 @@ from typing import Any
 
 FINISH = "finish"
 FLUSH_SECONDS = 0.1
-"""How long rows are gathered before they are told."""
+"""Time for which rows are gathered before they are sent."""
 
 
 class Channel:
@@ -34,7 +34,7 @@ class Channel:
                 self.finishing.set()
         os._exit(1)
 
-    def tell(self, **finding: Any) -> None:
+    def send(self, **finding: Any) -> None:
         """Send a finding. From any thread."""
         line = json.dumps(finding, separators=(",", ":")) + "\n"
         with self._telling:
@@ -43,21 +43,21 @@ class Channel:
 
 
 class Rows:
-    """Rows of one thread, told together every now and then."""
+    """Rows of one thread, sent together every now and then."""
 
     def __init__(self, channel: Channel, **about: Any) -> None:
-        """`about` is told with every lot of rows."""
+        """Send `about` with every lot of rows."""
         self._channel, self._about = channel, about
         self._gathered: dict[str, list[list[Any]]] = {}
-        self._told_at = time.monotonic()
+        self._sent_at = time.monotonic()
 
     def add(self, name: str, row: list[Any]) -> None:
         """Keep a row under a name."""
         self._gathered.setdefault(name, []).append(row)
 
     def flush(self, *, now: bool = False) -> None:
-        """Tell what was gathered, if it is time or if it has to be now."""
-        if self._gathered and (now or time.monotonic() - self._told_at >= FLUSH_SECONDS):
-            self._channel.tell(**self._about, **self._gathered)
+        """Send the gathered rows, if it is time or if `now` is set."""
+        if self._gathered and (now or time.monotonic() - self._sent_at >= FLUSH_SECONDS):
+            self._channel.send(**self._about, **self._gathered)
             self._gathered = {}
-            self._told_at = time.monotonic()
+            self._sent_at = time.monotonic()

@@ -1,12 +1,13 @@
 """The consumers of one rack, as a process of their own: `python -m proxy.demo.consumers`, see `channel.py`.
 
 One consumer per topic reads all its partitions from their beginning, assigned by hand: without a group no rebalance can
-make a record come twice. Told to finish, each reads on to the end of every partition.
+make a record come twice. On the order to finish, each reads on to the end of every partition.
 
 Settings: `run` (hex), `bootstrap`, `topics` (by kind), `partitions`, `finish_seconds`, `librdkafka` (settings of every
 consumer).
+
 Findings: `{"kind", "read": rows}` as in `ledger.py`; `{"ready": true}` once all consumers read; `{"kind", "complaint":
-text}` when one can't go on.
+text}` when one can't continue.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class LoadConsumer:
         )
 
     def run(self, together: Barrier) -> None:
-        """Read until told to finish, then to the end."""
+        """Read until the order to finish, then to the end."""
         self._wait_known()
         self._consumer.assign([TopicPartition(one.topic, one.partition, OFFSET_BEGINNING) for one in self._partitions])
         together.wait()
@@ -63,7 +64,7 @@ class LoadConsumer:
             time.sleep(FLUSH_SECONDS)
 
     def _ends(self) -> dict[int, int] | None:
-        """Return the end offset of every partition, as this rack is told; None if it is not."""
+        """Return the end offset of every partition, as this rack sees it; None if it is unknown."""
         try:
             found = {
                 one.partition: self._consumer.get_watermark_offsets(one, timeout=ASK_SECONDS)
@@ -81,7 +82,7 @@ class LoadConsumer:
             if ends and all(self._next_offsets[partition] >= end for partition, end in ends.items()):
                 return
             self._take()
-        self._channel.tell(kind=self._kind, complaint="did not get to the end of its partitions")
+        self._channel.send(kind=self._kind, complaint="did not get to the end of its partitions")
 
     def _take(self) -> None:
         first = self._consumer.poll(FLUSH_SECONDS)
@@ -112,7 +113,7 @@ class LoadConsumer:
         # Its position is lost. Starting again somewhere would hide what is wrong: it stays where it is.
         if error.code() == KafkaError._AUTO_OFFSET_RESET:
             self._stuck = True
-            self._channel.tell(kind=self._kind, complaint=error.str())
+            self._channel.send(kind=self._kind, complaint=error.str())
 
     def _note(self, error: KafkaError) -> None:
         print(f"consumer of the {self._kind} topic: {error.str()}", file=sys.stderr, flush=True)
@@ -122,7 +123,7 @@ def main() -> None:
     """Run all consumers to their end."""
     channel = Channel()
     consumers = [LoadConsumer(channel, kind, topic) for kind, topic in channel.settings["topics"].items()]
-    together = Barrier(len(consumers), action=lambda: channel.tell(ready=True))
+    together = Barrier(len(consumers), action=lambda: channel.send(ready=True))
     threads = [Thread(target=consumer.run, args=(together,)) for consumer in consumers]
     for thread in threads:
         thread.start()

@@ -28,7 +28,7 @@ CANCELLED_EXIT_CODE = 130
 
 @dataclass(frozen=True, slots=True)
 class DemoOptions:
-    """What the command was told."""
+    """The options of the command."""
 
     stack: StackOptions
     load: LoadOptions
@@ -50,7 +50,7 @@ def demonstrate(options: DemoOptions) -> int:
         try:
             tally, moved = _run(options, signals, console)
         except StackCancelled:
-            console.print("Told to end before all was counted. Nothing is left running.")
+            console.print("Ended before everything was counted. Nothing is left running.")
             return CANCELLED_EXIT_CODE
         finally:
             if options.info:
@@ -134,7 +134,7 @@ def _watch(
 
 
 def _start_ended(stack: Stack, console: Console) -> None:
-    """What has ended is started again at once, as whatever runs such servers in earnest would."""
+    """Restart ended processes at once, as a service manager would."""
     for name, process in stack.processes.items():
         if not process.running:
             console.print(f"{name} ended (exit code {process.exit_code}); starting it again")

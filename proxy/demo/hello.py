@@ -31,12 +31,12 @@ TIMEOUT_SECONDS = 60.0
 POLL_SECONDS = 0.2
 KIND = "diskless"
 QUIET = {"log_level": 3}
-"""Of librdkafka: errors only. Brokers that have just started make it warn, and try again."""
+"""Settings of librdkafka: log errors only. Brokers that have just started make it warn and retry."""
 
 
 @dataclass(frozen=True, slots=True)
 class Leader:
-    """Who leads the partition, as one client is told."""
+    """The partition's leader as one client sees it."""
 
     node_id: int
     rack: str
@@ -46,7 +46,7 @@ class Leader:
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """What was seen."""
+    """The result of the command."""
 
     topic: str
     record: str
@@ -64,11 +64,11 @@ class Hello:
     object_url: str
     object_bytes: int
     broker_records: int
-    """In the partition's log on the brokers."""
+    """Records in the partition's log on the brokers."""
     record_bytes: int
-    """Of record batches, in and out, as all proxies count them."""
+    """Bytes of record batches, in and out, as all proxies count them."""
     crossed_bytes: int
-    """Those that crossed from one rack to another."""
+    """Bytes that crossed from one rack to another."""
 
 
 def read_info(path: Path) -> dict[str, Any]:
@@ -135,7 +135,7 @@ def say_hello(info: Mapping[str, Any], text: str, progress: Callable[[str], None
 
 
 def lines(hello: Hello) -> list[str]:
-    """What a person is told, a line each."""
+    """Return the result for people, a line each."""
     producer, consumer = hello.producer_leader, hello.consumer_leader
     return [
         f"Produced in {hello.produced_in}: {hello.record!r}, acknowledged as offset {hello.offset} of "

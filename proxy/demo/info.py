@@ -13,7 +13,7 @@ from proxy.demo.stack import Stack
 
 
 def default_path() -> Path:
-    """Where `demo --serve` puts the file, and `demo hello` looks for it unless it is told: one for each user."""
+    """Return the default path of the file, for `demo --serve` and `demo hello`: one for each user."""
     return Path(tempfile.gettempdir()) / f"diskless-proxy-demo-{os.getuid()}.json"
 
 
@@ -76,7 +76,7 @@ def clear(path: Path) -> None:
         if lives(json.loads(path.read_text())):
             return
     except (OSError, ValueError, AttributeError, TypeError):
-        pass  # no description, so it tells of nothing that is alive
+        pass  # not a description, so nothing is alive by it
     path.unlink(missing_ok=True)
 
 

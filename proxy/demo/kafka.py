@@ -72,9 +72,9 @@ class Kafka:
         jmx: bool = False,
         jvm: Sequence[str] = (),
     ) -> None:
-        """`properties` are put over those of every broker; `version` is the newest of the brokers where empty.
+        """Put `properties` over those of every broker; `version` is the newest version of the brokers if empty.
 
-        With `jmx` every broker tells its metrics at `Ports.broker_jmx`.
+        With `jmx` every broker offers its metrics at `Ports.broker_jmx`.
         """
         self._security = security
         self._directory = directory
@@ -113,7 +113,7 @@ class Kafka:
                 )
 
     def wait_ready(self, node_ids: Sequence[int], timeout_seconds: float, cancelled: Event) -> None:
-        """Wait until each of these brokers tells of all the brokers that run. Raises StackError when time is up."""
+        """Wait until each of these brokers knows all running brokers. Raises StackError when time is up."""
         for node in node_ids:
             wait_until(
                 lambda node=node: self._complaint(node),  # type: ignore[misc]
@@ -232,7 +232,7 @@ class Kafka:
 
     @property
     def _topic_defaults(self) -> dict[str, str]:
-        """The controller resolves defaults too, so it is told the same."""
+        """Return the defaults of topics. The controller resolves defaults too, so it gets the same ones."""
         replicas = str(min(3, len(self.racks)))
         in_sync = str(min(2, len(self.racks)))
         names = ("default", "offsets.topic", "transaction.state.log", "share.coordinator.state.topic")

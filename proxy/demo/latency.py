@@ -6,7 +6,7 @@ import math
 from collections import Counter
 
 PRECISION = 0.01
-"""A percentile is told with at most this relative error."""
+"""Maximum relative error of a percentile."""
 
 _LOG_BASE = math.log1p(2 * PRECISION)
 

@@ -19,12 +19,13 @@ AcknowledgedRow = tuple[int, int, int, int, int, int]
 FailedRow = tuple[int, int, str]
 """Producer's number, sequence, name of the error."""
 ReadRow = tuple[int, int, int, int, int, int]
-"""As acknowledged, microseconds end to end; FOREIGN_PRODUCER in front where the record is not of the load."""
+"""Same as for acknowledged rows, with microseconds end to end; FOREIGN_PRODUCER for a record that is not of the
+load."""
 
 FOREIGN_PRODUCER = -1
 UNKNOWN_OFFSET = -1
 NOT_MEASURED = -1
-"""In place of microseconds, for a record whose latency does not count."""
+"""Value instead of microseconds, for a record whose latency does not count."""
 MAX_FINDINGS = 5
 MAX_READS_COUNTED = 255
 _UNKNOWN = -1
@@ -57,7 +58,7 @@ class _Sent:
             self.checksums.extend([0] * more)
 
     def agrees(self, sequence: int, partition: int, offset: int, checksum: int) -> bool:
-        """Return whether this is what was told of the record before; what is told first is kept."""
+        """Return whether this equals the first report about the record, which is kept."""
         if self.partitions[sequence] == _UNKNOWN:
             self.partitions[sequence], self.offsets[sequence], self.checksums[sequence] = partition, offset, checksum
             return True
@@ -84,9 +85,9 @@ class Ledger:
         self._late: set[Record] = set()
         """Read after a later one; not yet known whether they are acknowledged."""
         self._last_sequence: defaultdict[tuple[str, int, int], int] = defaultdict(lambda: _UNKNOWN)
-        """By rack, partition, producer."""
+        """Last sequence by rack, partition, producer."""
         self._last_offset: defaultdict[tuple[str, int], int] = defaultdict(lambda: _UNKNOWN)
-        """By rack, partition."""
+        """Last offset by rack, partition."""
         self._findings: list[str] = []
 
     def acknowledged(self, rows: Iterable[AcknowledgedRow]) -> None:
@@ -174,7 +175,7 @@ class Ledger:
         return self._consumed == self._produced
 
     def tally(self, *, final: bool = False) -> TopicTally:
-        """As things stand. `final`: what is not read by now is told of, which takes a pass over all records."""
+        """Return the present tally. With `final`, list what has not been read, which takes a pass over all records."""
         disordered = [
             record for record in sorted(self._late) if self._producers[record[0]].states[record[1]] == _ACKNOWLEDGED
         ]

@@ -54,7 +54,7 @@ CONSUMER_SETTINGS: Mapping[str, Any] = {
     # The client wants a name; without a subscription and commits no group comes of it.
     "group.id": "demo",
     "enable.auto.commit": False,
-    # A consumer that is told that its offset does not exist shall say so rather than begin again.
+    # A consumer whose offset does not exist shall report that instead of beginning again.
     "auto.offset.reset": "error",
     "check.crcs": True,
     "reconnect.backoff.ms": 100,
@@ -73,7 +73,7 @@ class LoadOptions:
     producers_per_rack: int = 2
     """For each topic."""
     records_per_second: float = 200.0
-    """Of each producer."""
+    """Records per second of each producer."""
     record_bytes: int = 1024
     """Length of the values, at least `payload.MIN_RECORD_BYTES`."""
     warm_up_seconds: float = 0.0
@@ -92,7 +92,7 @@ class Load:
     """A load that runs from entering the context (or `start`) to `stop`; leaving the context kills what still runs."""
 
     def __init__(self, bootstraps: Mapping[str, str], options: LoadOptions | None = None) -> None:
-        """`bootstraps`: by rack, `host:port` of the proxy (several separated by commas) that its clients are told."""
+        """Take, by rack, the `host:port` of the proxy for its clients (several separated by commas)."""
         self.bootstraps = dict(bootstraps)
         self.options = options or LoadOptions()
         self._run = os.urandom(RUN_BYTES)
@@ -137,7 +137,7 @@ class Load:
             raise
 
     def tally(self, *, final: bool = False) -> Tally:
-        """As things stand; from any thread. `final`: `findings` names what is not read by now."""
+        """Return the present tally, from any thread. With `final`, `findings` names what has not been read."""
         with self._lock:
             topics = {kind: ledger.tally(final=final) for kind, ledger in self._ledgers.items()}
             return Tally(topics, tuple(self._complaints))
@@ -244,7 +244,7 @@ class Load:
         while waiting := [worker.name for worker in workers if worker.name not in self._ready]:
             self.check()
             if cancelled.wait(POLL_SECONDS):
-                raise StackCancelled("the load was told to end while it started")
+                raise StackCancelled("the load was ended while it started")
             if time.monotonic() > deadline:
                 raise StackError(f"after {START_SECONDS:.0f} s these clients are not ready: {', '.join(waiting)}")
 
@@ -259,7 +259,7 @@ class Load:
         while not all(worker.ended for worker in workers):
             self.check()
             if hurried.wait(POLL_SECONDS):
-                raise StackCancelled("the load was told not to wait for its end")
+                raise StackCancelled("the load was ended without waiting")
             if time.monotonic() > deadline:
                 return
 
@@ -271,7 +271,7 @@ def run_load(
     *,
     progress: Callable[[Tally], None] = lambda _: None,
 ) -> Tally:
-    """Run a load for `seconds`, to its end. Raises StackError, see `Load`; `progress` is told twice a second."""
+    """Run a load for `seconds`, to its end. Raises StackError, see `Load`; `progress` is called twice a second."""
     with Load(bootstraps, options) as load:
         end = time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0:

@@ -1,7 +1,7 @@
-"""What a record of the load carries: who sent it, its number, when; enough to check everything about it.
+"""The content of a load's record: producer, number and time; enough to check everything about the record.
 
-A value is a header (run, producer, sequence, send time, flags), then bytes that no compression shrinks, others for each
-record. The checksum over key and value is told by the producer and by every reader, next to the record.
+A value is a header (run, producer, sequence, send time, flags), followed by incompressible bytes, different in each
+record. The producer and every reader report the checksum over key and value next to the record.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _FILLING_BYTES = 1 << 16
 
 
 class Sent(NamedTuple):
-    """What the header says."""
+    """The fields of the header."""
 
     producer: int
     sequence: int
@@ -59,5 +59,5 @@ def checksum(key: bytes | None, value: bytes | None) -> int:
 
 
 def now_ns() -> int:
-    """Return the clock that send times are told by: one for all processes of a machine, and never set back."""
+    """Return the time for send times: one clock for all processes of a machine, which is never set back."""
     return time.monotonic_ns()

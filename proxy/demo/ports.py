@@ -1,4 +1,4 @@
-"""Which ports the stack uses: one contiguous range on the loopback interface, laid out the same way every time."""
+"""The ports of the stack: one contiguous range on the loopback interface, always with the same layout."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Ports:
         return self.base + CONTROLLER
 
     def broker(self, node_id: int) -> int:
-        """Of a broker; node IDs start at 1."""
+        """Return the port of a broker; node IDs start at 1."""
         return self.base + BROKERS + node_id - 1
 
     def broker_jmx(self, node_id: int) -> int:
@@ -56,7 +56,7 @@ class Ports:
         return tuple(range(self.base + S3, self.base + S3 + S3_PORTS))
 
     def bootstrap(self, proxy: int) -> int:
-        """Where clients bootstrap at the proxy with this index."""
+        """Return the bootstrap port of the proxy with this index."""
         return self.base + PROXIES + PORTS_PER_PROXY * proxy
 
     def admin(self, proxy: int) -> int:
@@ -73,7 +73,7 @@ class Ports:
         return self.base + PROXIES + PORTS_PER_PROXY * self.proxies
 
     def user_of(self, port: int) -> str:
-        """What in the stack would use the port."""
+        """Return the part of the stack that would use the port."""
         offset = port - self.base
         if offset >= PROXIES:
             place, of_place = divmod(offset - PROXIES, PORTS_PER_PROXY)

@@ -81,7 +81,7 @@ class Process:
 
     @property
     def exit_code(self) -> int | None:
-        """As of subprocess: -9 for SIGKILL; None if it runs or never did."""
+        """Return the exit code as subprocess does: -9 for SIGKILL; None if it runs or never did."""
         return None if self._popen is None else self._popen.poll()
 
     def terminate(self) -> None:

@@ -50,7 +50,7 @@ class LoadProducer:
         )
 
     def run(self, together: Barrier) -> None:
-        """Send until told to finish, then wait for every delivery report."""
+        """Send until the order to finish, then wait for every delivery report."""
         together.wait()
         settings = self._channel.settings
         due, owed, tick = time.monotonic(), 0.0, 0
@@ -118,7 +118,7 @@ def main() -> None:
     """Run all producers to their end."""
     channel = Channel()
     producers = [LoadProducer(channel, *one) for one in channel.settings["producers"]]
-    together = Barrier(len(producers), action=lambda: channel.tell(ready=True))
+    together = Barrier(len(producers), action=lambda: channel.send(ready=True))
     threads = [Thread(target=producer.run, args=(together,)) for producer in producers]
     for thread in threads:
         thread.start()

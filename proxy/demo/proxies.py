@@ -62,7 +62,7 @@ class RackProxy:
             },
             settings,
         )
-        # Settings in the environment of whoever runs the demo are meant for another proxy.
+        # Settings in the user's environment are meant for another proxy.
         environment = {key: value for key, value in os.environ.items() if not key.startswith("DISKLESS_PROXY_")}
         self.process = Process(
             name,
@@ -91,7 +91,7 @@ class RackProxy:
         wait_until(self._complaint, timeout_seconds, cancelled, self._explain)
 
     def wait_acquainted(self, proxies: Mapping[str, int], timeout_seconds: float, cancelled: Event) -> None:
-        """Wait until it names so many proxies of each rack to clients: what it tells them changes no more.
+        """Wait until it names this many proxies of each rack to clients, so that its answers change no more.
 
         Raises StackError when time is up.
         """
@@ -110,8 +110,8 @@ class RackProxy:
     def _complaint(self) -> str:
         if not self.process.running:
             raise StackError(self._explain(f"it ended (exit code {self.process.exit_code})"))
-        status, told = get(self.admin_url, "/readyz")
-        return "" if status == http.client.OK else f"/readyz answers {status or 'nothing'}: {told}"
+        status, text = get(self.admin_url, "/readyz")
+        return "" if status == http.client.OK else f"/readyz answers {status or 'nothing'}: {text}"
 
     def _explain(self, complaint: str) -> str:
         name, log = self.process.name, self.process.log

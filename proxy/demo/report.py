@@ -18,11 +18,11 @@ class Moved:
     """Bytes, as the proxies counted them."""
 
     cross_rack_bytes: Mapping[str, int]
-    """By kind of topic: records between a client and a broker or proxy of another rack."""
+    """Bytes of records between a client and a broker or proxy of another rack, by kind of topic."""
     record_bytes: Mapping[str, int]
-    """By kind of topic: records from and to clients."""
+    """Bytes of records from and to clients, by kind of topic."""
     near_read_bytes: int
-    """Of classic topics, read from a replica in the reader's rack instead of the leader in another."""
+    """Bytes of classic topics that were read from a replica in the reader's rack instead of the leader in another."""
     coordination_bytes: int
     """Between proxies and the coordinator's store."""
 
@@ -36,7 +36,7 @@ def as_json(tally: Tally, moved: Moved) -> dict[str, Any]:
 
 
 def table(title: str, tally: Tally, moved: Moved, *, final: bool) -> Table:
-    """One column for each kind of topic; `final` adds what can be told only when all is read."""
+    """Return a table with a column for each kind of topic; `final` adds what is known only when everything is read."""
     shown = Table(title=title, title_justify="left", title_style="bold")
     shown.add_column("")
     for kind in KINDS:
@@ -82,7 +82,7 @@ def line(seconds: float, tally: Tally, moved: Moved) -> str:
 
 
 def verdict(tally: Tally, racks: int) -> list[str]:
-    """What was seen, in plain words; the first line says whether all is well."""
+    """Return the outcome, in plain words; the first line says whether all is well."""
     topics = [tally.topics[kind] for kind in KINDS]
     produced = sum(topic.produced for topic in topics)
     if tally.right:
@@ -117,7 +117,7 @@ def _wrongs(kind: str, topic: TopicTally) -> str:
 
 
 def between_racks(tally: Tally, moved: Moved, replicas: int, record_bytes: int) -> list[str]:
-    """What crossed racks, in plain words."""
+    """Return what crossed racks, in plain words."""
     classic = tally.classic.produced * record_bytes
     share = _percent(moved.coordination_bytes, moved.record_bytes["diskless"])
     return [
@@ -133,7 +133,7 @@ def between_racks(tally: Tally, moved: Moved, replicas: int, record_bytes: int) 
 
 
 def megabytes(count: float) -> str:
-    """Bytes as megabytes; a little is not told as nothing."""
+    """Return bytes as megabytes, and small amounts not as nothing."""
     if count < MEGABYTE / 20:
         return f"{count / 1000:,.1f} kB" if count else "0 MB"
     return f"{count / MEGABYTE:,.1f} MB"

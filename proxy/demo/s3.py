@@ -22,7 +22,7 @@ BUCKET = "diskless"
 REGION = "us-east-1"
 ACCESS_KEY_ID = "diskless-demo"
 SECRET_ACCESS_KEY = "diskless-demo-secret"
-"""Of a server on the loopback interface that lives as long as the demo: no secret."""
+"""Key of a server on the loopback interface that lives as long as the demo: not a secret."""
 STOP_TIMEOUT_SECONDS = 5.0
 """It takes 15 s to end by itself; what it acknowledged is on disk long before."""
 ACTIONS = ("Admin", "Read", "Write", "List", "Tagging")
@@ -71,7 +71,7 @@ class SeaweedFS:
         self.process = Process(NAME, command, log, stop_timeout_seconds=STOP_TIMEOUT_SECONDS)
 
     def prepare(self) -> None:
-        """Make the data directory, and tell the server its one user."""
+        """Make the data directory, and configure the server's one user."""
         self._data.mkdir(parents=True, exist_ok=True)
         credentials = [{"accessKey": ACCESS_KEY_ID, "secretKey": SECRET_ACCESS_KEY}]
         user = {"name": "demo", "credentials": credentials, "actions": ACTIONS}

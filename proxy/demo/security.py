@@ -1,8 +1,8 @@
-"""TLS and SASL of the stack: a CA of its own, users with random passwords, and what everyone has to be told of them.
+"""TLS and SASL of the stack: its own CA, users with random passwords, and the clients' settings for them.
 
 With SASL the brokers authorise (StandardAuthorizer): `admin` may do everything, `proxy` is the proxies' own principal
-with the least rights that they need, `alice` and `bob` have none until a test gives them some. All but OAUTHBEARER
-tokens, which are unsecured and made for any name, work with the users' passwords.
+with the least rights that they need, `alice` and `bob` have none until a test gives them some. All mechanisms except
+OAUTHBEARER, whose unsecured tokens are made for any name, use the users' passwords.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ class StackSecurity:
     # For clients
 
     def client_settings(self, user: str, mechanism: str = "SCRAM-SHA-256") -> dict[str, Any]:
-        """What librdkafka has to be told, as confluent-kafka takes it; the same through a proxy and past it."""
+        """Return the settings for librdkafka, as confluent-kafka takes them; they work through a proxy and directly."""
         settings: dict[str, Any] = {"security.protocol": self.protocol}
         if self.with_tls:
             settings["ssl.ca.location"] = str(self.ca_file)
@@ -183,7 +183,7 @@ class StackSecurity:
         return settings
 
     def java_properties(self, user: str, mechanism: str = "SCRAM-SHA-256") -> Path:
-        """Return a file with what Java clients and Kafka's tools have to be told."""
+        """Return a file with the settings for Java clients and Kafka's tools."""
         properties = {"security.protocol": self.protocol}
         if self.with_tls:
             properties |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(self.ca_file)}

@@ -21,15 +21,15 @@ WATCH_SECONDS = 0.2
 
 
 def serve(options: StackOptions, info_path: Path | None, console: Console) -> None:
-    """Start, tell, wait for the signal, end. Raises StackError where the stack can't start.
+    """Start, report, wait for the signal, end. Raises StackError if the stack can't start.
 
-    An information file is there as long as the stack is ready: where `demo hello` looks, and at `info_path`. A part
-    that ends meanwhile is told of and left ended: whoever ended it may want to see what happens.
+    An information file exists as long as the stack is ready: at the default path of `demo hello`, and at `info_path`. A
+    part that ends meanwhile is reported and left ended, because the user may have ended it to see what happens.
     """
     paths = {info.default_path()}
     info.clear(info.default_path())
     if info_path is not None:
-        # Whoever waits for this file waits for this stack.
+        # A script that waits for this file waits for this stack.
         info_path.unlink(missing_ok=True)
         paths.add(info_path)
     described: dict[str, Any] = {}
@@ -48,7 +48,7 @@ def serve(options: StackOptions, info_path: Path | None, console: Console) -> No
                 _watch(stack, ended, console)
                 console.print("Ending …")
         except StackCancelled:
-            console.print("Told to end before everything was ready.")
+            console.print("Ended before everything was ready.")
         finally:
             for path in paths:
                 info.withdraw(path, described)

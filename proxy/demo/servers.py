@@ -1,4 +1,4 @@
-"""Where the programs of the stack lie on this machine.
+"""The places of the stack's programs on this machine.
 
 Servers that are not in wheels are fetched into a directory: in a clone by `make setup` into `.servers/`, else by
 `diskless-proxy demo` into the user's cache. The environment variable `DISKLESS_DEMO_SERVERS` names another directory.
@@ -40,7 +40,7 @@ def kafka_class_path() -> str:
 
 
 def class_path(name: str) -> str:
-    """That of one set of jars, named as in `.servers`: `kafka`, or one that only tests need."""
+    """Return the class path of one set of jars, named as in `.servers`: `kafka`, or one that only tests need."""
     jars = servers_directory() / name / "libs"
     if not any(jars.glob("*.jar")):
         raise StackError(f"no Kafka jars in {jars}; run `make setup`, or `diskless-proxy demo` without a clone")
@@ -87,9 +87,9 @@ def kcat(directory: Path | None = None) -> tuple[str, dict[str, str]]:
 
 
 def chromium(directory: Path | None = None) -> tuple[str, dict[str, str]]:
-    """Return a headless Chromium as it lies unpacked, and the environment that it runs in; only tests need it.
+    """Return an unpacked headless Chromium and the environment for it; only tests need it.
 
-    The libraries and fonts that came with it are behind those of the system. `axe.min.js` lies beside it.
+    The libraries and fonts that came with it come after those of the system. `axe.min.js` lies next to it.
     """
     root = directory or servers_directory() / "chromium"
     program = root / "chromium"

@@ -53,7 +53,7 @@ class StackOptions:
     proxies_per_rack: int = 1
     """Named after the rack: `rack-a`, `rack-a-2`, …"""
     proxy_program: tuple[str, ...] = ()
-    """What proxies are run by, before `run --config FILE`: another release's; this one's where empty."""
+    """Program that runs proxies, before `run --config FILE`: another release's, or this one's if empty."""
     workers: int = 1
     """Processes of each proxy, see the setting."""
     overrides: Mapping[str, Any] = field(default_factory=dict)
@@ -61,14 +61,14 @@ class StackOptions:
     broker_properties: Mapping[str, str] = field(default_factory=dict)
     """Put over the properties of every broker."""
     security: SecurityKind = "plaintext"
-    """Of the brokers' listener and of the proxies': with `ssl`, TLS on both; with `sasl_…`, users and ACLs, see
-    `security.py`."""
+    """Security of the brokers' listener and of the proxies': with `ssl`, TLS on both; with `sasl_…`, users and ACLs,
+    see `security.py`."""
     broker_version: str = ""
-    """Of the Kafka brokers, as far as its jars are fetched: `3.3.2`, the oldest; the newest where empty."""
+    """Version of the Kafka brokers, as far as its jars are fetched: `3.3.2`, the oldest; the newest if empty."""
     broker_jvm: tuple[str, ...] = ()
     """Options of every broker's JVM, after those that it has anyway."""
     broker_jmx: bool = False
-    """Brokers tell their metrics over JMX (RMI), each at `Ports.broker_jmx`: to anybody on this machine."""
+    """Offer the brokers' metrics over JMX (RMI), each at `Ports.broker_jmx`, to everybody on this machine."""
     start_timeout_seconds: float = 180.0
     """For each part, from its start until it is ready."""
 
@@ -83,7 +83,8 @@ class Stack:
         cancelled: Event | None = None,
         progress: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """Setting `cancelled` ends a start early with StackCancelled; `progress` is told what is being waited for."""
+        """Setting `cancelled` ends a start early with StackCancelled; `progress` is called with what is being waited
+        for."""
         self.options = options or StackOptions()
         if not 1 <= len(self.options.racks) <= MAX_BROKERS or len(set(self.options.racks)) < len(self.options.racks):
             raise StackError(f"a stack has 1 to {MAX_BROKERS} different racks, not {', '.join(self.options.racks)}")
@@ -98,9 +99,9 @@ class Stack:
         self._reserved: ReservedPorts | None = None
         self.s3: SeaweedFS | None = None
         self.proxies: dict[str, RackProxy] = {}
-        """By name, which is the rack's for its first one; none of them runs with the option `proxies` off."""
+        """Proxies by name, which is the rack's for its first one; none of them runs with the option `proxies` off."""
         self.processes: dict[str, Process] = {}
-        """By name: controller, broker-1, …, redis, s3, proxy-rack-a, …; in the order of their start."""
+        """Processes by name: controller, broker-1, …, redis, s3, proxy-rack-a, …; in the order of their start."""
 
     def __enter__(self) -> Stack:
         self.start()
@@ -276,7 +277,7 @@ class Stack:
         return self._proxy(rack).config_path
 
     def log_directory(self, node_id: int) -> Path:
-        """Where the broker keeps its partitions' logs."""
+        """Return the directory of the broker's partition logs."""
         return self.directory / "data" / f"broker-{node_id}"
 
     def process(self, name: str) -> Process:

@@ -1,4 +1,4 @@
-"""What a load came to, for one kind of topic and in all: numbers, and what is wrong in words."""
+"""The outcome of a load, for one kind of topic and in all: numbers, and the errors in words."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class TopicTally:
     produced: int
     """Records whose delivery report says that they are stored. Nothing counts as produced before that."""
     consumed: int
-    """Of those, the ones that *every* rack has read."""
+    """Acknowledged records that *every* rack has read."""
     lost: int
-    """Of those, the ones that some rack has not read; while a load runs, most of them are merely under way."""
+    """Acknowledged records that some rack has not read; while a load runs, most of them are merely under way."""
     duplicated: int
     """Different records that some rack has read more than once, acknowledged or not."""
     disordered: int
@@ -31,7 +31,7 @@ class TopicTally:
     failed: int
     """Records whose delivery report is an error. They may be read or not, but not twice."""
     failed_but_read: int
-    """Of the failed ones, those that some rack has read."""
+    """Failed records that some rack has read."""
     errors: Mapping[str, int]
     """The failed ones, by librdkafka's name of the error."""
     read: Mapping[str, int]
@@ -51,7 +51,7 @@ class TopicTally:
         return self.produced > 0 and not (self.lost or self.duplicated or self.disordered or self.mismatched)
 
     def as_json(self) -> dict[str, Any]:
-        """Return the part of the demo's JSON that tells of this topic."""
+        """Return the part of the demo's JSON for this topic."""
         return {
             "produced": self.produced,
             "consumed": self.consumed,
@@ -69,7 +69,7 @@ class Tally:
     """All topics of a load."""
 
     topics: Mapping[str, TopicTally]
-    """By kind, `classic` or `diskless`; only those kinds that the load was asked for."""
+    """Tallies by kind, `classic` or `diskless`; only the kinds that the load was asked for."""
     complaints: tuple[str, ...] = ()
     """Why a consumer could not go on, where one could not."""
 
@@ -90,7 +90,7 @@ class Tally:
 
     @property
     def findings(self) -> tuple[str, ...]:
-        """What is wrong, in words, of all topics; good for the message of an assertion."""
+        """Return the errors of all topics in words, for the message of an assertion."""
         return (*(finding for topic in self.topics.values() for finding in topic.findings), *self.complaints)
 
 

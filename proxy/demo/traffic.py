@@ -1,4 +1,4 @@
-"""What went between racks, as the proxies count it: the growth of their counters, summed over all of them."""
+"""The bytes between racks as the proxies count them: the growth of their counters, summed over all proxies."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CROSS_RACK, COORDINATION, RECORDS, NEAR_READS = (
     f"{PREFIX}{name}_bytes_total" for name in ("cross_rack", "coordination", "record", "near_read")
 )
 Counters = dict[tuple[str, str], float]
-"""By name and kind of topic (empty if a counter has none)."""
+"""Counters by name and kind of topic (empty if a counter has none)."""
 
 
 def read_counters(exposition: str) -> Counters:
@@ -36,7 +36,7 @@ class Growth:
         self._last: Counters | None = None
 
     def see(self, counters: Counters) -> None:
-        """What the process tells now. The first time is where growth is counted from."""
+        """Take the present counters of the process. Growth is counted from the first call on."""
         if self._last is not None:
             restarted = any(counters.get(key, 0.0) < value for key, value in self._last.items())
             for key, value in counters.items():

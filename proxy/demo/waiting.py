@@ -22,6 +22,6 @@ def wait_until(
     deadline = time.monotonic() + timeout_seconds
     while complaint := finding():
         if cancelled.wait(POLL_SECONDS):
-            raise StackCancelled("the stack was told to end while it started")
+            raise StackCancelled("the stack was ended while it started")
         if time.monotonic() > deadline:
             raise StackError(explain(complaint))

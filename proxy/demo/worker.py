@@ -55,7 +55,7 @@ class Worker:
         try:
             self._popen.stdin.write(line + "\n")
             self._popen.stdin.flush()
-        except BrokenPipeError:  # it has ended, which `check` tells of
+        except BrokenPipeError:  # it has ended, which `check` reports
             return
 
     def finish(self) -> None:

@@ -140,5 +140,5 @@ def test_a_demo_that_is_interrupted_while_it_starts_ends_cleanly(tmp_path: Path)
         serving.send_signal(signal.SIGINT)
         rest = serving.stdout.read()
         assert serving.wait(60) == 0
-    assert "Told to end before everything was ready." in rest
+    assert "Ended before everything was ready." in rest
     assert "Ended; data and logs are in" in rest
