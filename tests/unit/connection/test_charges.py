@@ -1,4 +1,4 @@
-"""Charges: under any order of events, the budget has just what the connections hold, and gets all of it back."""
+"""Charges: under any order of events, the budget has exactly what the connections hold, and gets all of it back."""
 
 from __future__ import annotations
 

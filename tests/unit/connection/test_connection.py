@@ -1,4 +1,4 @@
-"""A client connection between two transports that only remember: order, backpressure, memory."""
+"""A client connection between two transports that only record: order, backpressure, memory."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def test_requests_and_answers_stream_through():
     assert not sent.connection.busy
 
 
-async def test_what_comes_before_the_broker_is_there_is_not_lost():
+async def test_bytes_that_arrive_before_the_broker_are_not_lost():
     sent = Sent(Limits(), {}, 1 << 20)
     sent.send(request(HEARTBEAT, 1))
     assert not sent.client.reading
@@ -57,7 +57,7 @@ async def test_a_broker_that_can_not_be_reached_ends_the_connection():
     assert len(sent.context.connections) == 0
 
 
-async def test_answers_keep_the_order_of_the_requests_whoever_gives_them():
+async def test_answers_keep_the_order_of_the_requests_from_any_source():
     held = Held()
     sent = await connected(handlers={FETCH: held})
     sent.send(request(FETCH, 1, version=4) + request(HEARTBEAT, 2) + request(FETCH, 3, version=4))
@@ -106,7 +106,7 @@ async def test_answers_that_have_to_wait_are_bounded():
     assert sent.broker.reading
 
 
-async def test_nothing_is_looked_at_while_a_handler_waits():
+async def test_nothing_is_read_while_a_handler_waits():
     waiting = Waiting()
     sent = await connected(handlers={FETCH: waiting})
     sent.send(request(FETCH, 1, version=4) + request(FETCH, 2, version=4))
@@ -134,7 +134,8 @@ async def test_reading_stops_at_the_requests_in_flight_that_are_allowed():
 
 
 async def test_a_request_that_is_read_in_pieces_is_read_to_its_end():
-    """The broker can't answer half a request: stopping in its midst for its own sake would be for ever."""
+    """The broker cannot answer half a request: a pause in its middle for the connection's own sake would last
+    forever."""
     sent = await connected(max_in_flight_requests=1)
     sent.send(request(HEARTBEAT, 1, bytes(100))[:50])
     assert sent.client.reading
@@ -222,7 +223,7 @@ async def test_a_client_that_goes_while_it_waits_for_memory_does_not_hold_up_ano
 
 
 async def test_a_client_that_goes_before_its_handler_has_begun_gives_its_memory_back():
-    """The next request is let in, and then it is noticed, by the write of the answer, that there is no client."""
+    """The next request is admitted; then the write of the answer shows that the client is gone."""
     held, waiting = Held(), Waiting()
     sent = await connected(handlers={FETCH: held, METADATA: waiting}, memory_bytes=600)
     sent.send(request(FETCH, 1, bytes(500), version=4) + request(METADATA, 2, bytes(500)))
@@ -246,7 +247,8 @@ async def test_memory_that_a_produce_waited_for_is_given_back_where_nothing_is_d
 
 
 async def test_a_fault_in_one_request_does_not_reach_who_answers_another():
-    """Answering may let the next request in; whoever answers (the WAL buffer, another client) is not to blame."""
+    """An answer may admit the next request; its author (the WAL buffer, another client) must not get that request's
+    error."""
     held = Held()
 
     def broken(connection, request):
@@ -315,7 +317,7 @@ async def test_a_produce_that_is_too_short_is_refused_like_any_other_frame(size)
         struct.pack(">i", 1 << 30) + bytes(8),
     ],
 )
-async def test_what_is_not_served_ends_the_connection(data):
+async def test_an_api_that_is_not_served_ends_the_connection(data):
     sent = await connected()
     sent.send(data)
     await turns()

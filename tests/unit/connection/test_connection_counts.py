@@ -1,4 +1,4 @@
-"""What a connection counts of itself, and which of its records cross racks."""
+"""Counts of a connection, and its records that cross racks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a client connection between two transports ends: brokers and clients that go, drains, limits of time."""
+"""The end of a client connection between two transports: brokers and clients that leave, drains, time limits."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.unit.connection_double import (
 )
 
 
-async def test_when_the_broker_goes_what_is_answered_here_is_answered_first():
+async def test_when_the_broker_leaves_own_answers_are_sent_first():
     held = Held()
     sent = await connected(handlers={PRODUCE: held})
     sent.topics.nothing_diskless = False
@@ -35,7 +35,7 @@ async def test_when_the_broker_goes_what_is_answered_here_is_answered_first():
     assert sent.client.closing
 
 
-async def test_when_the_broker_goes_what_it_owes_ends_the_connection():
+async def test_when_the_broker_leaves_its_missing_answers_end_the_connection():
     sent = await connected()
     sent.send(request(METADATA, 1) + request(HEARTBEAT, 2))
     sent.broker.close()
@@ -119,8 +119,8 @@ async def test_connections_over_the_limit_are_refused():
     assert sent.stats.connections_refused == 1
 
 
-async def test_answers_that_wait_for_an_earlier_one_are_counted_whoever_gives_them():
-    """A client that asks for everything behind an answer that does not come costs no more than its buffer."""
+async def test_answers_that_wait_for_an_earlier_one_are_counted_from_any_source():
+    """A client that sends many requests after a request without an answer costs no more than its buffer."""
     held = Held()
     sent = await connected(handlers={FETCH: held}, max_response_bytes_per_connection=2000)
     sent.send(b"".join(request(FETCH, number, version=4) for number in (1, 2, 3)))
@@ -157,7 +157,7 @@ async def test_the_write_buffer_has_its_limit():
 
 @pytest.mark.parametrize("frame_start", [b"\0", b"\0\0\0\x64\0\x0c", request(HEARTBEAT, 1, bytes(90))[:50]])
 async def test_a_request_that_comes_too_slowly_ends_its_connection(frame_start):
-    """However little of it came: also where it does not yet say which API it is for."""
+    """This holds for any part of a request, even one that does not have its API key yet."""
     sent = await connected(frame_timeout_ms=1000)
     sent.send(frame_start)
     began_s = sent.context.now()
@@ -201,7 +201,7 @@ async def test_a_broker_that_hangs_does_not_keep_the_memory_that_others_wait_for
     assert sent.memory.contended
     sweep, now_s = sent.context.connections.sweep_once, sent.context.now()
     sweep(now_s, contended=True)
-    hanging.unsent -= 1  # it takes some: it does not hang
+    hanging.unsent -= 1  # it takes some bytes: it does not hang
     sweep(now_s + 1.1, contended=True)
     sweep(now_s + 2.0, contended=True)
     assert not sent.client.aborted
@@ -258,7 +258,7 @@ async def test_idle_connections_are_closed_and_those_that_wait_are_not():
 
 @pytest.mark.parametrize(("unread", "ended"), [(b"", True), (request(HEARTBEAT, 2), False)])
 async def test_a_client_that_goes_while_it_is_not_read_from_is_noticed(unread, ended):
-    """Else a Fetch that asks to wait for weeks would stay so long; but what came before the end is still read."""
+    """Otherwise a Fetch with a wait of weeks would stay as long; but bytes that came before the end are still read."""
     sent = await connected(handlers={FETCH: Waiting()})
     ours, theirs = socket.socketpair()
     with ours, theirs:

@@ -1,4 +1,4 @@
-"""A client authenticates on its connection: what is passed to the broker when, and what is not."""
+"""A client authenticates on its connection: which bytes go to the broker, and when."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def client(memory_bytes: int = 1 << 20) -> Sent:
 
 
 async def exchange(sent: Sent, data: bytes, answer: bytes) -> list[bytes]:
-    """A request, and the broker's answer; what the client got."""
+    """Send a request and the broker's answer; return the bytes that the client got."""
     sent.send(data)
     await turns()
     sent.answer(answer)
@@ -46,8 +46,8 @@ async def exchange(sent: Sent, data: bytes, answer: bytes) -> list[bytes]:
 async def log_in(sent: Sent, lifetime_ms: int = 0) -> None:
     await exchange(sent, request(HANDSHAKE, 1, build_handshake("PLAIN"), version=1), response(1, HANDSHAKE_DONE))
     token = request(AUTHENTICATE, 2, build_authenticate(PLAIN), version=1)
-    (told,) = await exchange(sent, token, response(2, authenticated(lifetime_ms=lifetime_ms)))
-    assert told == struct.pack(">i", 2) + authenticated(lifetime_ms=lifetime_ms)
+    (received,) = await exchange(sent, token, response(2, authenticated(lifetime_ms=lifetime_ms)))
+    assert received == struct.pack(">i", 2) + authenticated(lifetime_ms=lifetime_ms)
 
 
 async def test_nothing_reaches_the_broker_before_authentication() -> None:
@@ -67,7 +67,7 @@ async def test_after_it_everything_passes() -> None:
     assert sent.broker.taken() == request(LIST_GROUPS, 3)
 
 
-async def test_what_comes_behind_a_token_waits_for_the_brokers_word() -> None:
+async def test_requests_after_a_token_wait_for_the_brokers_answer() -> None:
     sent = await client()
     await exchange(sent, request(HANDSHAKE, 1, build_handshake("PLAIN"), version=1), response(1, HANDSHAKE_DONE))
     token = request(AUTHENTICATE, 2, build_authenticate(PLAIN), version=1)
@@ -80,7 +80,7 @@ async def test_what_comes_behind_a_token_waits_for_the_brokers_word() -> None:
     assert sent.broker.taken() == request(LIST_GROUPS, 3)
 
 
-async def test_nothing_is_asked_as_the_client_while_it_authenticates() -> None:
+async def test_no_request_is_sent_as_the_client_while_it_authenticates() -> None:
     sent = await client()
     await log_in(sent)
     sent.send(request(HANDSHAKE, 3, build_handshake("PLAIN"), version=1))
@@ -122,8 +122,8 @@ async def test_the_end_of_a_session(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_tokens_without_header() -> None:
     sent = await client()
-    (told,) = await exchange(sent, request(HANDSHAKE, 1, build_handshake("PLAIN")), response(1, HANDSHAKE_DONE))
-    assert told == struct.pack(">i", 1) + HANDSHAKE_DONE
+    (received,) = await exchange(sent, request(HANDSHAKE, 1, build_handshake("PLAIN")), response(1, HANDSHAKE_DONE))
+    assert received == struct.pack(">i", 1) + HANDSHAKE_DONE
     sent.broker.taken()
     sent.send(frame(PLAIN) + request(LIST_GROUPS, 3))
     await turns()
@@ -150,8 +150,8 @@ async def test_a_token_waits_for_memory_and_is_counted_once() -> None:
     sent.answer(frame(b"challenge"))
     await turns()
     assert sent.client.frames()[-1] == b"challenge"
-    (told,) = await exchange(sent, frame(b"c=biws,r=0,p=proof"), frame(b"v=proof"))
-    assert told == b"v=proof"
+    (received,) = await exchange(sent, frame(b"c=biws,r=0,p=proof"), frame(b"v=proof"))
+    assert received == b"v=proof"
     assert sent.memory.used_bytes == 0
     assert await exchange(sent, request(LIST_GROUPS, 3), response(3, b"groups"))
 

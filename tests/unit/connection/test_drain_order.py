@@ -1,4 +1,4 @@
-"""In which order a drain closes connections: a client loses them one broker after the other."""
+"""The order in which a drain closes connections: a client loses them one broker after the other."""
 
 from __future__ import annotations
 

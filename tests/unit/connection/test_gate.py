@@ -1,4 +1,4 @@
-"""The gate: a client is read from if and only if no cause keeps it closed, and what goes on without the client."""
+"""The gate: a client is read exactly while no cause keeps it closed, and some work continues without the client."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_every_cause_is_a_bit_of_its_own() -> None:
 
 
 @given(STEPS)
-def test_it_is_open_when_the_last_cause_has_gone(steps: list[tuple[bool, int]]) -> None:
+def test_the_gate_opens_when_the_last_cause_is_gone(steps: list[tuple[bool, int]]) -> None:
     gate, causes = Gate(), {CONNECTING}
     for pauses, cause in steps:
         if pauses:
@@ -61,14 +61,14 @@ def test_every_other_cause_lets_a_request_through_to_its_end(cause: int) -> None
 
 
 @pytest.mark.parametrize("cause", [CONNECTING, MEMORY, BROKER_FULL, THROTTLED])
-def test_what_ends_by_itself_keeps_requests_of_a_client_that_has_gone(cause: int) -> None:
+def test_causes_that_end_by_themselves_keep_requests_of_a_client_that_has_left(cause: int) -> None:
     assert gate_of(cause).opens_alone(kept_back=True, granted=False, stopped=True)
     assert not gate_of(cause).opens_alone(kept_back=False, granted=False, stopped=True), "there are none"
 
 
 @pytest.mark.parametrize("cause", [ENDING, CLIENT_FULL, IN_FLIGHT, ANSWERS_WAIT])
 @pytest.mark.parametrize("with_cause", [MEMORY, THROTTLED])
-def test_what_needs_the_client_does_not(cause: int, with_cause: int) -> None:
+def test_causes_that_need_the_client_drop_its_requests(cause: int, with_cause: int) -> None:
     """Also next to a cause that ends by itself, and with the memory of the next request."""
     for granted in (False, True):
         assert not gate_of(cause, with_cause).opens_alone(kept_back=True, granted=granted, stopped=True)

@@ -27,9 +27,9 @@ from tests.unit.connection.test_last_words import until
 from tests.unit.connection_double import FakeTransport, frame
 
 NUMBER = int(os.environ.get("LARGE_REQUEST_ELEMENTS", "8000"))
-"""Elements of a request. Unsliced, so many take at least twice as long as a step may take."""
+"""Elements of a request. Without slices, this many take at least twice as long as a step may take."""
 DECODED = min(NUMBER, MAX_DECODED_ELEMENTS - 100)
-"""The same of a request that is decoded whole."""
+"""Elements of a request that is decoded as a whole."""
 HALF = DECODED // 2
 """Topics with a partition each."""
 LONGEST_STEP_UNITS = 12.0
@@ -109,7 +109,7 @@ FETCH_END = b"\x01\x01\0"
 
 
 def whole(name: bytes, rest: bytes) -> bytes:
-    """As many topics as are read in one step, one of which has this name."""
+    """Return as many topics as are read in one step, one of which has this name."""
     number = min(NUMBER, MAX_REJECTED_ELEMENTS // 2 - 1)
     return count(number) + b"\x02" + name + rest + classic_names(number - 1, rest)
 

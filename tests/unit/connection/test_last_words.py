@@ -1,4 +1,5 @@
-"""What a client sends before it leaves reaches the broker, also with acks 0, over TLS, and where the broker is slow."""
+"""Requests that a client sends before it leaves reach the broker, also with acks 0, over TLS, and with a slow
+broker."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ from tests.unit.connection_double import (
 )
 
 SEND_BUFFER_BYTES, LARGE_BYTES = 65_536, 16_000_000
-"""Of a socket, and more than both sides' sockets take."""
+"""Size of a socket's send buffer, and a size above both sides' sockets."""
 ANSWERED, ASKED = 3, request(METADATA, 1)
 Tls = tuple[ssl.SSLContext | None, ssl.SSLContext | None]
 
@@ -48,7 +49,7 @@ def tls(request: pytest.FixtureRequest) -> Tls:
 
 
 def on_uvloop(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """As the product runs: its transports differ from asyncio's own."""
+    """Run on uvloop, as the product does: its transports differ from asyncio's own."""
     uvloop.run(asyncio.wait_for(main(), 60))
 
 
@@ -91,7 +92,7 @@ def test_a_broker_that_takes_its_time_gets_all(tls: Tls) -> None:
 
 
 def test_a_broker_that_reads_on_only_when_its_answer_is_taken_gets_all(tls: Tls) -> None:
-    """As brokers do; and a socket that is closed with answers unread throws away what waits in it."""
+    """Brokers do this too; a socket that is closed with unread answers discards its waiting bytes."""
 
     async def send_and_end() -> None:
         received, over = bytearray(), asyncio.Event()
@@ -129,7 +130,7 @@ def test_a_broker_that_reads_on_only_when_its_answer_is_taken_gets_all(tls: Tls)
 
 
 class Hasty:
-    """A client as those of Java and librdkafka are: with TLS its goodbye and its end come at once."""
+    """A client like those of Java and librdkafka: with TLS, its goodbye and its end arrive at once."""
 
     def __init__(self, port: int, context: ssl.SSLContext | None) -> None:
         self._address = ("127.0.0.1", port)
@@ -160,7 +161,7 @@ class Hasty:
             data = self._out.read()
         await asyncio.get_running_loop().sock_sendall(self._socket, data)
         if leaves:
-            with contextlib.suppress(BlockingIOError):  # tickets of TLS: what is left unread makes the end a reset
+            with contextlib.suppress(BlockingIOError):  # tickets of TLS: unread bytes turn the end into a reset
                 self._socket.recv(65_536)
             self._socket.close()
 
@@ -189,7 +190,7 @@ def test_requests_that_have_come_are_read_though_their_client_has_gone(tls: Tls)
         assert connection.upstream is not None
         await client.send(produce(1, acks=0))
         await until(lambda: connection.requests == 1)
-        connection.upstream.pause_writing()  # the broker takes no more
+        connection.upstream.pause_writing()  # the broker accepts no more bytes
         await client.send(produce(2, acks=0))
         await asyncio.sleep(0.05)
         await client.send(produce(3, acks=0), leaves=True)
@@ -205,8 +206,9 @@ def test_requests_that_have_come_are_read_though_their_client_has_gone(tls: Tls)
 
 
 @pytest.mark.parametrize("memory_bytes", [1 << 20, 100])
-def test_what_nobody_waits_for_goes_on_though_its_client_has_gone(tls: Tls, memory_bytes: int) -> None:
-    """Its rights are still asked for, say, when all of the client's requests, its goodbye and its end have come."""
+def test_requests_without_answers_continue_after_their_client_has_left(tls: Tls, memory_bytes: int) -> None:
+    """Its rights are still being requested, for example, when all of its requests, its goodbye and its end have
+    arrived."""
 
     async def send_and_leave() -> None:
         gates = [asyncio.Event() for _ in range(3)]
@@ -243,7 +245,7 @@ def test_what_nobody_waits_for_goes_on_though_its_client_has_gone(tls: Tls, memo
 
 
 @pytest.mark.parametrize("why", ["memory", "quota", "broker"])
-def test_what_was_kept_back_goes_on_though_its_client_has_gone(tls: Tls, why: str) -> None:
+def test_held_requests_continue_after_their_client_has_left(tls: Tls, why: str) -> None:
     async def send_and_leave() -> None:
         def forward(connection: ClientConnection, request: Any) -> None:
             connection.forward(request, answered=False)
@@ -275,7 +277,7 @@ def test_what_was_kept_back_goes_on_though_its_client_has_gone(tls: Tls, why: st
 
 
 def far_broker(sent: Sent) -> asyncio.Event:
-    """Connections to brokers take until it is set."""
+    """Delay connections to brokers until the event is set."""
     there, connect = asyncio.Event(), sent.cluster.connect
 
     async def wait_and_connect(node_id: int | None, protocol: BrokerConnection) -> None:
@@ -287,7 +289,9 @@ def far_broker(sent: Sent) -> asyncio.Event:
 
 
 @pytest.mark.parametrize("says_goodbye", [True, False])
-def test_what_came_before_the_broker_was_there_goes_on_though_its_client_has_gone(tls: Tls, says_goodbye: bool) -> None:
+def test_requests_that_came_before_the_broker_continue_after_their_client_has_left(
+    tls: Tls, says_goodbye: bool
+) -> None:
     async def send_and_leave() -> None:
         sent = await connected()
         there = far_broker(sent)
@@ -307,7 +311,7 @@ def test_what_came_before_the_broker_was_there_goes_on_though_its_client_has_gon
 
 
 @pytest.mark.parametrize("says_goodbye", [True, False])
-def test_who_left_without_a_word_is_not_connected(tls: Tls, says_goodbye: bool) -> None:
+def test_a_client_that_left_without_a_request_is_not_connected(tls: Tls, says_goodbye: bool) -> None:
     async def leave() -> None:
         sent = await connected()
         far_broker(sent)
@@ -320,7 +324,7 @@ def test_who_left_without_a_word_is_not_connected(tls: Tls, says_goodbye: bool) 
 
 
 @pytest.mark.parametrize("ends", ["refused", "late"])
-def test_what_waits_for_a_broker_that_does_not_come_ends(tls: Tls, ends: str) -> None:
+def test_requests_that_wait_for_an_unreachable_broker_end(tls: Tls, ends: str) -> None:
     async def send_and_leave() -> None:
         sent = await connected(broker_write_timeout_ms=1_000 if ends == "late" else 60_000)
         there = far_broker(sent)
@@ -330,7 +334,7 @@ def test_what_waits_for_a_broker_that_does_not_come_ends(tls: Tls, ends: str) ->
         if ends == "refused":
             await asyncio.sleep(0.1)
             assert len(sent.context.connections) == 2
-        if ends == "refused" or tls[0] is None:  # its end is not noticed while it is not read from
+        if ends == "refused" or tls[0] is None:  # its end is not noticed while the proxy does not read from it
             there.set()
         await until(lambda: len(sent.context.connections) == 1)
         assert sent.memory.used_bytes == 0
@@ -338,7 +342,7 @@ def test_what_waits_for_a_broker_that_does_not_come_ends(tls: Tls, ends: str) ->
     on_uvloop(send_and_leave)
 
 
-def test_what_goes_on_without_a_client_ends_in_time(tls: Tls) -> None:
+def test_requests_without_a_client_end_in_time(tls: Tls) -> None:
     async def send_and_leave() -> None:
         async def wait(connection: ClientConnection, slot: Any) -> None:
             await asyncio.Event().wait()
@@ -351,7 +355,7 @@ def test_what_goes_on_without_a_client_ends_in_time(tls: Tls) -> None:
         client, connection = await serve(sent, tls)
         await client.send(produce(1, acks=0), leaves=True)
         await until(lambda: connection.requests == 1)
-        if tls[0] is None:  # its end is not noticed while it is not read from
+        if tls[0] is None:  # its end is not noticed while the proxy does not read from it
             connection.abort()
         await until(lambda: sent.broker.closing)
         await turns()

@@ -1,4 +1,4 @@
-"""What a client that has left sent last is counted until the broker has it, and given up in time."""
+"""The last requests of a client that has left are counted until the broker has them, and given up in time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LONG_MS = 60_000
 
 
 async def left(**limits: int) -> Sent:
-    """A client that has gone, of whose last request the broker has not taken 20 bytes."""
+    """Return a client that has left; the broker has not accepted 20 bytes of its last request."""
     sent = await connected(**limits)
     sent.broker.close = lambda: None  # it waits for the broker
     sent.send(produce(1, acks=0))
@@ -37,7 +37,7 @@ async def test_a_broker_that_takes_nothing_is_given_up():
     assert not len(sent.context.connections)
 
 
-async def test_what_is_answered_is_not_waited_for_when_nobody_is_there_for_the_answer():
+async def test_requests_with_answers_are_dropped_when_their_client_has_left():
     sent = await connected(broker_write_timeout_ms=LONG_MS)
     sent.send(request(METADATA, 1))
     sent.broker.unsent = 20
@@ -48,7 +48,7 @@ async def test_what_is_answered_is_not_waited_for_when_nobody_is_there_for_the_a
     assert not len(sent.context.connections)
 
 
-async def test_it_counts_as_a_connection_and_a_drain_waits_for_it():
+async def test_a_client_that_left_counts_as_a_connection_and_a_drain_waits_for_it():
     sent = await left(broker_write_timeout_ms=LONG_MS)
     assert len(sent.context.connections) == 1
     draining = asyncio.create_task(sent.context.connections.drain())
@@ -95,7 +95,7 @@ async def test_a_request_that_the_broker_does_not_take_is_held_memory(acks: int,
 
 
 @pytest.mark.parametrize("turns_before", range(4))
-async def test_who_leaves_in_the_moment_in_which_its_broker_comes_is_read_all_the_same(turns_before: int) -> None:
+async def test_a_client_that_leaves_while_its_broker_connects_is_still_read(turns_before: int) -> None:
     sent = Sent(Limits(), {}, 1 << 20)
     sent.send(produce(1, acks=0))
     await turns(turns_before)

@@ -1,4 +1,4 @@
-"""What an answer holds is let go when the client has taken it, or never will."""
+"""Memory behind an answer is released when the client has received it, or never will."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tests.unit.connection.test_connection import FETCH, HEARTBEAT, connected, r
 
 
 class Holding:
-    """A handler whose answers hold something."""
+    """A handler whose answers hold memory."""
 
     def __init__(self) -> None:
         self.let_go = 0
@@ -22,7 +22,7 @@ class Holding:
         self.let_go += 1
 
 
-async def test_what_goes_out_at_once_is_let_go_at_once():
+async def test_an_answer_that_is_sent_at_once_is_released_at_once():
     holding = Holding()
     sent = await connected(handlers={FETCH: holding})
     sent.send(request(FETCH, 1, version=4))

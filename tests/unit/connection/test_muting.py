@@ -1,4 +1,4 @@
-"""A connection over its quota: no further request is looked at, and nobody waits for it."""
+"""A connection over its quota: no further request is read, and no other client waits for it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LONG_S = 3600.0
 
 
 def unmute(sent) -> None:
-    """What the timer does when the time is over."""
+    """Do what the timer does when the time is over."""
     assert sent.connection._muted is not None
     sent.connection._muted.cancel()
     sent.connection._unmute()
@@ -49,7 +49,7 @@ async def test_the_answer_goes_out_at_once_and_the_next_request_waits():
     assert throttled.asked == 2
 
 
-async def test_reading_goes_on_by_itself():
+async def test_reading_continues_by_itself():
     sent = await connected(handlers={FETCH: Throttled(0.001)})
     resumed = asyncio.Event()
     sent.client.resume_reading = resumed.set
@@ -60,7 +60,7 @@ async def test_reading_goes_on_by_itself():
     assert sent.broker.taken() == request(HEARTBEAT, 2)
 
 
-async def test_what_the_broker_answers_meanwhile_goes_out():
+async def test_the_brokers_answers_are_sent_meanwhile():
     sent = await connected()
     sent.send(request(HEARTBEAT, 1))
     sent.connection.mute(LONG_S)
@@ -93,7 +93,7 @@ async def test_a_drain_does_not_wait():
     assert sent.client.closing
 
 
-async def test_nothing_is_left_of_a_client_that_goes():
+async def test_nothing_is_left_of_a_client_that_leaves():
     sent = await connected(handlers={FETCH: Throttled()})
     sent.send(request(FETCH, 1, version=4))
     timer = sent.connection._muted

@@ -1,4 +1,4 @@
-"""A client whose broker ends the connection, or is down, goes on as long as any broker can answer what it asks."""
+"""A client whose broker ends the connection, or is down, continues as long as any broker can answer its requests."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def client(*, diskless: bool = True, foreign: bool = False, handlers=None)
 
 
 async def lose_broker(sent: Sent, *, down: bool) -> FakeTransport:
-    """The broker ends the connection; `down`: and takes no other. The transport that is there then."""
+    """Let the broker end the connection, and with `down` accept no other; return the new transport."""
     if down:
         sent.cluster.down.add(OWN)
     sent.broker.close()
@@ -66,7 +66,7 @@ async def test_an_idle_broker_connection_that_ends_is_made_again(diskless: bool,
     assert not sent.connection.stands_in
 
 
-async def test_a_client_of_classic_topics_hears_that_its_broker_is_gone() -> None:
+async def test_a_client_of_classic_topics_is_disconnected_when_its_broker_is_gone() -> None:
     sent = await client(diskless=False)
     await lose_broker(sent, down=False)
     assert sent.client.closing
@@ -107,7 +107,7 @@ async def test_another_broker_answers_what_any_broker_can() -> None:
 
 
 @pytest.mark.parametrize("key", [HEARTBEAT, FETCH])
-async def test_what_only_its_own_broker_can_answer_ends_the_connection(key: int) -> None:
+async def test_a_request_that_only_its_own_broker_can_answer_ends_the_connection(key: int) -> None:
     """A follower would answer a Fetch of classic partitions as if it were the leader, also OFFSET_OUT_OF_RANGE."""
     held = Held()
     sent = await client(handlers={PRODUCE: held})
@@ -270,5 +270,5 @@ async def test_a_loop_that_is_busy_is_not_taken_for_a_broker_that_does_not_accep
 
     waiting = asyncio.create_task(stand_in._within_steps(accepted()))
     await asyncio.sleep(0)
-    stand_still()  # both are due when the loop goes on: the end of a step, and the connection
+    stand_still()  # both the end of a step and the connection are due when the loop continues
     await waiting

@@ -1,4 +1,4 @@
-"""A TLS port on real sockets, on uvloop: certificates change under open connections, failures are told."""
+"""A TLS port on real sockets, on uvloop: certificates change under open connections, failures are logged."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Echo(asyncio.Protocol):
 
 
 class Port:
-    """A listener and what it counts."""
+    """A listener and its counts."""
 
     def __init__(self, directory: Path, limits: Limits, client_auth: str) -> None:
         self.certificate, self.ca_file = directory / "listener.pem", directory / "clients.pem"
@@ -53,7 +53,7 @@ class Port:
         self.listener = TlsListener(self._socket, self.tls, Echo, self.connections, limits)
 
     async def failures(self, count: int) -> None:
-        """Wait until so many handshakes have failed."""
+        """Wait until this many handshakes have failed."""
         async with asyncio.timeout(30):
             while self.stats.tls_handshakes_failed < count:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
@@ -198,14 +198,14 @@ def test_a_requested_certificate_may_be_missing_but_not_be_a_strangers(
 
 
 @pytest.mark.parametrize(
-    ("sent", "told"),
+    ("sent", "expected"),
     [
         (b"\0\0\0\x1b\0\x12\0\3\0\0\0\1\0\6client" + bytes(20), "no TLS; set the client's security.protocol to SSL"),
         (b"GET / HTTP/1.1\r\n\r\n", "an HTTP request came; set the client's security.protocol"),
         (b"", "closed the connection during the TLS handshake"),
     ],
 )
-def test_what_is_no_handshake_is_told(tmp_path: Path, ca: trustme.CA, run: Run, sent: bytes, told: str) -> None:
+def test_an_invalid_handshake_is_logged(tmp_path: Path, ca: trustme.CA, run: Run, sent: bytes, expected: str) -> None:
     async def scenario() -> None:
         async with listening(tmp_path) as port:
             client = socket.create_connection((HOST, port.port))
@@ -215,7 +215,7 @@ def test_what_is_no_handshake_is_told(tmp_path: Path, ca: trustme.CA, run: Run, 
                     client.close()
                 await port.failures(1)
             client.close()
-            assert told in logs[0]["reason"], logs
+            assert expected in logs[0]["reason"], logs
             assert logs[0]["client"] == HOST
 
     run(scenario())
@@ -255,9 +255,9 @@ def test_many_come_at_once(tmp_path: Path, ca: trustme.CA, run: Run) -> None:
 
 
 def test_a_broker_is_known_by_its_name_and_ca(tmp_path: Path, ca: trustme.CA, run: Run) -> None:
-    """As towards brokers: this port stands for one."""
+    """Do what a proxy does with its brokers: this port stands for one."""
 
-    async def told(port: Port, **settings: Any) -> str:
+    async def connection_result(port: Port, **settings: Any) -> str:
         context = broker_tls(BrokerTls(**settings)).context
         protocol = BrokerConnection(max_frame_bytes=1024)
         try:
@@ -275,9 +275,9 @@ def test_a_broker_is_known_by_its_name_and_ca(tmp_path: Path, ca: trustme.CA, ru
         trustme.CA().cert_pem.write_to_path(str(stranger))
         known = str(tmp_path / "clients.pem")
         async with listening(tmp_path) as port:
-            assert "is not accepted: IP address mismatch" in await told(port, ca_file=known)
-            assert await told(port, ca_file=known, check_hostname=False) == "connected"
-            answer = await told(port, ca_file=str(stranger), check_hostname=False)
+            assert "is not accepted: IP address mismatch" in await connection_result(port, ca_file=known)
+            assert await connection_result(port, ca_file=known, check_hostname=False) == "connected"
+            answer = await connection_result(port, ca_file=str(stranger), check_hostname=False)
             assert "certificate is not accepted: " in answer
             assert answer.endswith("see brokers.tls, and whether this is a port of brokers.security_protocol")
 

@@ -1,4 +1,4 @@
-"""Clients that do not read their answers: what these take in memory, and whose connection ends."""
+"""Clients that do not read their answers: the memory of these answers, and the connections that end."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LIMIT = 1_000_000
 
 
 async def asked(limit_bytes: int = _LIMIT, clients: int = 1) -> tuple[Sent, Held, list[FakeTransport]]:
-    """Clients that have each asked for something that the test answers."""
+    """Return clients that have each sent a request that the test answers."""
     held = Held()
     sent = await connected(handlers={FETCH: held}, memory_bytes=100 * _LIMIT, max_unread_answer_bytes=limit_bytes)
     transports = [sent.client, *(sent.connect() for _ in range(clients - 1))]
@@ -32,7 +32,7 @@ async def asked(limit_bytes: int = _LIMIT, clients: int = 1) -> tuple[Sent, Held
 
 
 def answer(held: Held, transport: FakeTransport, size: int) -> None:
-    """Fill the next slot with so many bytes, of which the client takes none."""
+    """Fill the next slot with this many bytes, none of which the client accepts."""
     transport.unsent += size
     held.fill(bytes(size))
 
@@ -62,7 +62,7 @@ async def test_an_answer_that_waits_for_an_earlier_one_is_charged():
     assert sent.context.unread.used_bytes == sent.memory.used_bytes == 0
 
 
-async def test_what_passes_the_proxy_and_is_not_read_is_charged():
+async def test_unread_bytes_that_pass_the_proxy_are_charged():
     sent = await connected()
     sent.send(request(HEARTBEAT, 1))
     sent.client.unsent = 300
@@ -88,7 +88,7 @@ async def test_above_the_limit_the_slowest_client_ends_and_is_counted():
     assert unread.used_bytes == sent.memory.used_bytes == 990_000
 
 
-async def test_a_client_that_has_just_fallen_behind_has_its_time_of_grace():
+async def test_a_client_that_has_just_fallen_behind_gets_a_grace_period():
     sent, held, (client,) = await asked()
     answer(held, client, 2 * _LIMIT)
     unread, grace_s = sent.context.unread, sent.context.settings.limits.unread_grace_ms / 1000
@@ -129,7 +129,7 @@ def fetched_batches(sent: Sent) -> int:
 
 
 async def test_a_crowd_that_reads_nothing_stays_within_the_limit():
-    """Real sockets: each of 24 clients is answered 2 MB, more than its socket takes, and reads none of it."""
+    """Use real sockets: each of 24 clients gets an answer of 2 MB, more than its socket holds, and reads none of it."""
     held = Held()
     limit_bytes = 8_000_000
     sent = await connected(
@@ -168,7 +168,7 @@ async def test_a_crowd_that_reads_nothing_stays_within_the_limit():
 
 
 def small_socket(address: tuple[str, int]) -> socket.socket:
-    """A client whose system takes little before the client reads."""
+    """Connect a client whose system accepts few bytes before the client reads."""
     one = socket.socket()
     one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8192)
     one.connect(address)
@@ -176,7 +176,7 @@ def small_socket(address: tuple[str, int]) -> socket.socket:
 
 
 class Unlimited:
-    """Quotas that throttle nobody."""
+    """Quotas that throttle no client."""
 
     def throttle_fetch(self, *_: object) -> int:
         return 0

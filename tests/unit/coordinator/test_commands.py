@@ -1,4 +1,4 @@
-"""The trial of the store's commands forgets none that a script calls."""
+"""The trial of the store's commands covers every command that a script calls."""
 
 from __future__ import annotations
 

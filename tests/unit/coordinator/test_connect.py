@@ -1,4 +1,4 @@
-"""What is said where the coordinator's store fails: the cause, and what to do."""
+"""Errors of the coordinator's store: the cause, and the remedy."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ async def call(client: Redis, error: Exception | None) -> None:
 
 
 async def failure(url: str, error: Exception | None) -> str:
-    """The text where a call raises that, or, with None, hangs."""
+    """Return the text of the error if a call raises `error`, or, with None, hangs."""
     client = await connect(config.Redis(url=url, timeout_ms=1))
-    with pytest.raises(CoordinatorUnavailable) as told:
+    with pytest.raises(CoordinatorUnavailable) as caught:
         await call(client, error)
     await client.aclose()
-    return str(told.value)
+    return str(caught.value)
 
 
 async def test_a_database_that_the_server_does_not_have() -> None:
@@ -34,8 +34,8 @@ async def test_a_database_that_the_server_does_not_have() -> None:
     assert text.endswith("it answered 'DB index is out of range'; see the database number in redis.url")
 
 
-@pytest.mark.parametrize(("scheme", "told"), [("redis", False), ("rediss", True)])
-async def test_no_answer_may_be_for_want_of_tls(scheme: str, told: bool) -> None:
+@pytest.mark.parametrize(("scheme", "expected"), [("redis", False), ("rediss", True)])
+async def test_no_answer_may_be_for_want_of_tls(scheme: str, expected: bool) -> None:
     text = await failure(f"{scheme}://127.0.0.1:1/0", None)
-    assert ("see whether it speaks TLS, as rediss:// asks, is overloaded" in text) == told
+    assert ("see whether it speaks TLS, as rediss:// asks, is overloaded" in text) == expected
     assert "raise redis.timeout_ms" in text

@@ -1,4 +1,4 @@
-"""What is remembered of shards, and of those that the store refuses."""
+"""The known state of shards, and of shards that the store rejects."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_replies_may_be_read_in_another_order_than_they_were_made(sequences: lis
     assert fence.newest(1) == NOTHING_KNOWN
 
 
-def test_what_was_unfenced_goes_on_from_a_higher_sequence_under_another_incarnation() -> None:
+def test_an_unfenced_shard_continues_from_a_higher_sequence_under_another_incarnation() -> None:
     fence = Fence()
     fence.answered(0, state(5), NOTHING_KNOWN)
     fence.answered(0, state(9, b"bbbbbbbb"), state(5))
@@ -33,13 +33,13 @@ def test_what_was_unfenced_goes_on_from_a_higher_sequence_under_another_incarnat
     assert fence.states() == {0: state(9, b"bbbbbbbb")}
 
 
-def test_what_is_known_of_one_life_goes_only_where_the_store_was_asked_with_it() -> None:
-    """It is the only evidence of what a failover has lost; a higher sequence of another server is none against it."""
+def test_knowledge_of_one_life_is_dropped_only_after_the_store_was_asked_with_it() -> None:
+    """It is the only evidence of a failover's loss; a higher sequence of another server does not disprove it."""
     fence = Fence()
     fence.learn(0, state(150))
-    fence.learn(0, state(301, life=B))  # heard of
+    fence.learn(0, state(301, life=B))  # from an announcement
     assert fence.newest(0) == state(150)
-    fence.answered(0, state(302, life=B), NOTHING_KNOWN)  # asked before the first was known
+    fence.answered(0, state(302, life=B), NOTHING_KNOWN)  # sent before the first was known
     assert fence.newest(0) == state(150)
     fence.answered(0, state(302, life=B), state(149))
     assert fence.newest(0) == state(150)
@@ -68,7 +68,7 @@ def test_the_store_is_asked_once_for_more_writes_of_a_life_that_was_passed_over(
     assert (fence.newest(0), fence.passed_over()) == (state(160), {0: state(170, life=B)}), "of two servers, both"
 
 
-def test_a_life_that_wrote_nothing_is_not_missed_and_its_first_write_is_heard_of() -> None:
+def test_a_life_without_writes_is_not_missed_and_its_first_write_is_noticed() -> None:
     fence = Fence()
     fence.learn(0, state(5))
     fence.answered(0, state(5, life=B), state(5))
@@ -79,7 +79,7 @@ def test_a_life_that_wrote_nothing_is_not_missed_and_its_first_write_is_heard_of
     assert fence.newest(0) == state(6, life=B)
 
 
-def test_a_shard_that_was_never_written_to_tells_nothing_of_a_life() -> None:
+def test_a_shard_without_writes_proves_nothing_about_a_life() -> None:
     fence = Fence()
     fence.answered(0, ShardState(NO_INCARNATION, 0, A), NOTHING_KNOWN)
     assert fence.newest(0) == NOTHING_KNOWN
@@ -87,7 +87,7 @@ def test_a_shard_that_was_never_written_to_tells_nothing_of_a_life() -> None:
     assert fence.newest(0) == state(1)
 
 
-def test_a_shard_that_is_refused_is_told_of_once_until_it_answers_again() -> None:
+def test_a_rejected_shard_is_reported_once_until_it_answers_again() -> None:
     fence = Fence()
     with structlog.testing.capture_logs() as logged:
         for _ in range(3):

@@ -1,4 +1,4 @@
-"""A lease on work of one proxy for all: renewed while the work lasts, and the work ends with it."""
+"""A lease on work that one proxy does for all: it is renewed while the work lasts, and the work ends with it."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def test_the_lease_is_renewed_as_long_as_the_work_lasts() -> None:
         for _ in range(5):
             store.now_ms += module.LEASE_MS - 1
             renewals = store.renewals["me"]
-            while store.renewals["me"] == renewals:  # noqa: ASYNC110 (nobody tells of it)
+            while store.renewals["me"] == renewals:  # noqa: ASYNC110 (nothing announces it)
                 await asyncio.sleep(0)
             await other.renew()
             assert not other.held
@@ -97,7 +97,7 @@ async def test_work_ends_when_a_lease_that_can_not_be_renewed_does(monkeypatch: 
     assert losses
 
 
-async def test_what_work_raises_is_raised_and_a_cancelled_caller_cancels_the_work() -> None:
+async def test_errors_of_the_work_are_raised_and_a_cancelled_caller_cancels_the_work() -> None:
     lease, began, ended = await held(Store()), asyncio.Event(), asyncio.Event()
 
     async def breaks() -> None:

@@ -1,4 +1,4 @@
-"""The bytes that scripts get and give."""
+"""The bytes that scripts receive and return."""
 
 from __future__ import annotations
 
@@ -82,10 +82,10 @@ def test_the_sequence_after_a_batch(base: int, records: int, after: int) -> None
     assert struct.unpack(">I", packed[-4:]) == (after,)
 
 
-@pytest.mark.parametrize(("timestamp", "told"), [(2**63 - 1, 2**53 - 1), (-(2**63), 1 - 2**53), (-1, -1)])
-def test_timestamps_are_cut_to_what_is_exact(timestamp: int, told: int) -> None:
+@pytest.mark.parametrize(("timestamp", "expected"), [(2**63 - 1, 2**53 - 1), (-(2**63), 1 - 2**53), (-1, -1)])
+def test_timestamps_are_cut_to_what_is_exact(timestamp: int, expected: int) -> None:
     packed = packing.pack_run(PartitionRun(TOPIC, 5, 1, (ProposedBatch(1, 1, timestamp, -1, -1, -1),)))
-    assert struct.unpack_from(">q", packed, 37) == (told,)
+    assert struct.unpack_from(">q", packed, 37) == (expected,)
 
 
 def test_run_answers() -> None:

@@ -1,4 +1,4 @@
-"""The bytes that the scripts for jobs over object storage get and give."""
+"""The bytes that the scripts for jobs on object storage receive and return."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ def test_a_swap_is_its_rows_as_the_index_has_them_but_for_their_running_maximum(
 ) -> None:
     packed = packing.pack_swap(Swap(TOPIC, 7, tuple(old), new))
     assert packed[:25] == TOPIC + struct.pack(">IIB", 7, len(old), new is not None)
-    told = [*old, new] if new else old
-    flags = [1 + 0x10 * row.log_append_time + 0x20 * row.offsets_in_place for row in told]
-    wanted = [struct.pack(">Bqq16sIIqq", flag, *row[:7]) for flag, row in zip(flags, told, strict=True)]
+    rows = [*old, new] if new else old
+    flags = [1 + 0x10 * row.log_append_time + 0x20 * row.offsets_in_place for row in rows]
+    wanted = [struct.pack(">Bqq16sIIqq", flag, *row[:7]) for flag, row in zip(flags, rows, strict=True)]
     assert packed[25:] == b"".join(wanted)
 
 
-def test_a_row_that_no_index_can_have_is_refused() -> None:
+def test_an_impossible_row_is_rejected() -> None:
     row = Row(0, 0, bytes(16), 2**32, 1, 0, 0)
     with pytest.raises(ValueError, match="can't be told"):
         packing.pack_swap(Swap(TOPIC, 0, (row,), None))

@@ -1,4 +1,4 @@
-"""Calls that may be repeated: how often, for how long, and which never."""
+"""Calls that may be repeated: how often and for how long; and calls that may not."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def test_a_store_that_is_away_for_a_moment_is_asked_again() -> None:
     assert store.asked == 3
 
 
-async def test_not_for_ever() -> None:
+async def test_the_retries_end() -> None:
     store = Store(*(CoordinatorUnavailable(str(number)) for number in range(9)))
     with pytest.raises(CoordinatorUnavailable, match="3"):
         await patiently(store.ask, tries=4, first_pause_s=0.001)

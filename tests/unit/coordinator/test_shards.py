@@ -1,4 +1,4 @@
-"""Which shard a log is in, and how calls are cut."""
+"""The shard of a log, and the split of calls."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ keys = st.lists(st.binary(min_size=20, max_size=20), max_size=40, unique=True)
 
 
 def test_shards_never_change() -> None:
-    """Data that is there would not be found any more."""
+    """With another shard, existing data would not be found any more."""
     topic_id = bytes(range(16))
     assert [shard_of(partition_key(topic_id, partition), 16) for partition in range(6)] == [1, 7, 13, 11, 8, 14]
     assert announcement_channel(3) == "diskless:{d3}:announcements"
@@ -25,7 +25,7 @@ def test_partition_keys_round_trip(topic_id: bytes, partition: int) -> None:
 
 
 @pytest.mark.parametrize(("topic_id", "partition"), [(b"", 0), (bytes(17), 0), (bytes(16), -1), (bytes(16), 2**31)])
-def test_what_names_no_log(topic_id: bytes, partition: int) -> None:
+def test_names_that_are_not_logs(topic_id: bytes, partition: int) -> None:
     with pytest.raises(ValueError, match="names no log"):
         partition_key(topic_id, partition)
 

@@ -1,4 +1,4 @@
-"""Parts of `proxy/creation`, made for tests that need only some of what they are made of."""
+"""Build parts of `proxy/creation` for tests that need only some of their dependencies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which Metadata may create topics at the brokers, and which may not."""
+"""Metadata requests that may create topics at the brokers, and requests that may not."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_names_that_are_diskless_or_to_be_are_not_left_to_the_brokers(version: i
     assert [topic.name for topic in sent.topics or ()] == ["classic", name]
 
 
-def test_what_else_was_asked_is_asked_still() -> None:
+def test_the_rest_of_the_request_is_still_sent() -> None:
     whole = MetadataRequest(
         10, [MetadataRequestTopic("live", tagged=b"\x01\x09\x01x")], True, True, True, tagged=b"\x01\x08\x01y"
     )
@@ -112,7 +112,7 @@ def test_while_brokers_are_missing_the_proxy_creates_all_but_internal_topics(ver
 
 
 class Brokers:
-    """A client's connection to brokers that create topics, or don't; a proxy beside them that makes diskless ones."""
+    """A client's connection to brokers that create topics or not, with a proxy that creates diskless ones."""
 
     def __init__(
         self, monkeypatch: pytest.MonkeyPatch, *, create: bool | None, refuse: bool = False, **world: Any
@@ -121,7 +121,7 @@ class Brokers:
         self.diskless: set[str] = set()
         self._refuse = refuse
         self.error = ErrorCode.none
-        """What creations that are allowed come to."""
+        """Result of creations that are allowed."""
         self.tried: list[tuple[list[str], int, int]] = []
         """Names, partitions and replicas."""
         self.described = 0
@@ -167,18 +167,18 @@ class Brokers:
         slot: Any = SimpleNamespace(fill=filled_with.extend)
         this: Any = self
         await self.creation.answer(this, this, slot, request, lambda answered: [answered])
-        told = decode(response_type(3, min(version, 13)), b"".join(filled_with))
-        return {topic["name"]: topic["error_code"] for topic in told["topics"]}
+        answer = decode(response_type(3, min(version, 13)), b"".join(filled_with))
+        return {topic["name"]: topic["error_code"] for topic in answer["topics"]}
 
 
 @pytest.mark.parametrize("version", range(15))
 async def test_each_name_is_created_by_whom_it_is_to_be(monkeypatch: pytest.MonkeyPatch, version: int) -> None:
     brokers = Brokers(monkeypatch, create=True)
     names = ["classic", "diskless.a", *STATES]
-    told = await brokers.answer(version, *names)
+    codes = await brokers.answer(version, *names)
     assert brokers.classic == {"classic"}
     assert brokers.diskless == {"diskless.a"}
-    assert told == {"classic": 0, "diskless.a": 0, **dict.fromkeys(STATES, 3)}
+    assert codes == {"classic": 0, "diskless.a": 0, **dict.fromkeys(STATES, 3)}
 
 
 @pytest.mark.parametrize("create", [False, None])
@@ -190,7 +190,7 @@ async def test_brokers_that_create_nothing_or_do_not_say_are_obeyed(
     assert not brokers.classic | brokers.diskless
 
 
-async def test_a_client_without_the_right_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_client_without_the_right_gets_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     brokers = Brokers(monkeypatch, create=True, refuse=True)
     assert await brokers.answer(9, "diskless.a", "classic") == {"diskless.a": 29, "classic": 0}
 
@@ -206,20 +206,20 @@ async def test_while_brokers_are_missing_topics_are_created_as_with_an_admin_cli
 
 
 @pytest.mark.parametrize(
-    ("told", "expected"), [({}, (4, 3)), ({"num.partitions": None}, (-1, 3)), ({"num.partitions": "some"}, (-1, 3))]
+    ("configs", "expected"), [({}, (4, 3)), ({"num.partitions": None}, (-1, 3)), ({"num.partitions": "some"}, (-1, 3))]
 )
-async def test_they_get_what_brokers_give_topics_that_they_create(
-    monkeypatch: pytest.MonkeyPatch, told: dict[str, str | None], expected: tuple[int, int]
+async def test_created_topics_get_the_brokers_defaults(
+    monkeypatch: pytest.MonkeyPatch, configs: dict[str, str | None], expected: tuple[int, int]
 ) -> None:
-    """The controllers, which would be asked otherwise, may have other defaults."""
+    """The controllers, which decide otherwise, may have other defaults."""
     brokers = Brokers(monkeypatch, create=True, live=2)
-    brokers.defaults |= told
+    brokers.defaults |= configs
     await brokers.answer(9, "a", "diskless.a")
     assert brokers.tried == [(["a", "diskless.a"], *expected)]
 
 
-async def test_of_many_that_ask_for_a_topic_one_has_it_created(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As brokers do it: the others hear that there is none yet."""
+async def test_only_one_of_many_requests_creates_a_topic(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Brokers do the same: the others get the error that there is none yet."""
     brokers = Brokers(monkeypatch, create=True, live=2)
     async with asyncio.TaskGroup() as tasks:
         for _ in range(5):
@@ -230,7 +230,7 @@ async def test_of_many_that_ask_for_a_topic_one_has_it_created(monkeypatch: pyte
     assert await brokers.answer(9, "a") == {"a": 0}, "it was deleted"
 
 
-async def test_what_is_refused_is_tried_once_a_second_and_warned_of_once_a_minute(
+async def test_a_rejected_creation_is_retried_once_a_second_and_logged_once_a_minute(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     brokers = Brokers(monkeypatch, create=True, live=2)
@@ -243,7 +243,7 @@ async def test_what_is_refused_is_tried_once_a_second_and_warned_of_once_a_minut
     assert (len(brokers.tried), brokers.described, len(logs)) == (61, 61, 2)
 
 
-async def test_who_lacks_the_right_does_not_keep_others_from_it(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_client_without_the_right_does_not_block_others(monkeypatch: pytest.MonkeyPatch) -> None:
     brokers = Brokers(monkeypatch, create=True, refuse=True, live=2)
     assert await brokers.answer(9, "a") == {"a": 29}
     brokers._refuse = False

@@ -1,4 +1,4 @@
-"""What becomes of a reservation when its creation goes another way than it should."""
+"""A reservation whose creation does not go as planned."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reservations that several proxies settle, or that their living owner could not see through."""
+"""Reservations that several proxies settle, or that their live owner could not finish."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ TOPIC_ID = b"1" * 16
 
 
 class Settling(Reservations):
-    """The brokers know a shadow of two partitions, or none."""
+    """The brokers know a placeholder topic of two partitions, or none."""
 
     exists = True
     known_to_all = True
-    """Whether the first broker that is asked has heard of it, too."""
+    """True if the broker that is asked first knows it, too."""
     looks = 0
     reachable = True
 
@@ -103,8 +103,8 @@ async def test_undoing_leaves_alone_what_another_proxy_has_reserved_meanwhile() 
 
 
 @pytest.mark.parametrize("exists", [False, True])
-async def test_what_its_living_owner_could_not_undo_is_undone_later(exists: bool) -> None:
-    """Also where there is a topic of that name by then: it is not the shadow."""
+async def test_a_reservation_that_its_live_owner_could_not_undo_is_undone_later(exists: bool) -> None:
+    """It is undone even if there is a topic of that name by then: this topic is not the placeholder."""
     registry = Registry()
     one = settling(registry)
     one.exists = exists
@@ -122,7 +122,7 @@ async def test_what_its_living_owner_could_not_undo_is_undone_later(exists: bool
     assert states(registry) == ["live"]
 
 
-async def test_what_its_living_owner_could_not_open_is_opened_later() -> None:
+async def test_a_reservation_that_its_live_owner_could_not_open_is_opened_later() -> None:
     registry = Registry()
     one = settling(registry)
     await registry.reserve("a", 2, {}, "owner")
@@ -135,7 +135,7 @@ async def test_what_its_living_owner_could_not_open_is_opened_later() -> None:
     assert states(registry) == ["live"]
 
 
-async def test_what_a_dead_owner_left_is_opened_where_any_broker_knows_the_shadow() -> None:
+async def test_a_dead_owners_reservation_is_opened_if_any_broker_knows_the_placeholder() -> None:
     registry = Registry()
     one = settling(registry)
     one.known_to_all = False
@@ -144,7 +144,7 @@ async def test_what_a_dead_owner_left_is_opened_where_any_broker_knows_the_shado
     assert states(registry) == ["live"]
 
 
-async def test_what_a_dead_owner_left_is_undone_only_when_the_shadow_can_come_no_more() -> None:
+async def test_a_dead_owners_reservation_is_undone_only_when_its_placeholder_cannot_appear() -> None:
     registry = Registry()
     patient, done = settling(registry, late_ms=60_000), settling(registry)
     patient.exists = done.exists = False
@@ -159,7 +159,7 @@ async def test_what_a_dead_owner_left_is_undone_only_when_the_shadow_can_come_no
     assert states(registry) == []
 
 
-async def test_settling_leaves_a_reservation_whose_shadow_is_not_seen() -> None:
+async def test_settling_leaves_a_reservation_whose_placeholder_is_not_visible() -> None:
     registry = Registry()
     one = settling(registry)
     one.exists = False
@@ -168,7 +168,7 @@ async def test_settling_leaves_a_reservation_whose_shadow_is_not_seen() -> None:
     assert states(registry) == ["reserved"]
 
 
-async def test_one_thing_at_a_time_is_done_about_a_name() -> None:
+async def test_only_one_action_at_a_time_runs_for_a_name() -> None:
     registry = Registry()
     one = settling(registry)
     await registry.reserve("a", 2, {}, "gone")
@@ -189,7 +189,7 @@ async def test_no_logs_stay_of_a_topic_that_may_not_be_opened() -> None:
     assert await one._coordinator.describe(TOPIC_ID, [0, 1]) == [None, None]
 
 
-async def test_a_topic_that_has_not_grown_with_its_shadow_grows_later() -> None:
+async def test_a_topic_that_has_not_grown_with_its_placeholder_grows_later() -> None:
     registry = Registry()
     one = settling(registry)
     await registry.reserve("a", 1, {}, "owner")

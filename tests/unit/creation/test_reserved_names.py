@@ -1,4 +1,4 @@
-"""A name that is reserved while somebody else, who has not heard of it, makes a topic of that name."""
+"""A reserved name, while a client of the brokers that does not know it creates a topic of that name."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Brokers:
         self.asked: list[bool] = []
         """For each CreateTopics, whether it validates only."""
         self.second_answer = NONE
-        """What they answer to the second in place of anything else; -2 for the end of the connection."""
+        """Answer to the second request in place of the normal one; -2 closes the connection."""
 
     async def ask(self, request: Request, api_key: int, version: int, body: bytes, *, check: Any = None) -> memoryview:
         if check is not None:
@@ -157,7 +157,7 @@ async def test_a_name_that_another_topic_has_got_meanwhile_is_given_up(moment: s
 
 
 @pytest.mark.parametrize("error_code", [REQUEST_TIMED_OUT, NOT_CONTROLLER, -1, -2])
-async def test_nothing_is_made_or_kept_where_brokers_do_not_say_whether_a_name_is_free(error_code: int) -> None:
+async def test_nothing_is_created_or_kept_if_brokers_do_not_report_whether_a_name_is_free(error_code: int) -> None:
     registry = Registry()
     brokers = proxied(registry)
     brokers.second_answer = error_code
@@ -172,7 +172,8 @@ async def test_nothing_is_made_or_kept_where_brokers_do_not_say_whether_a_name_i
 
 
 async def test_a_classic_topic_is_not_made_under_a_name_that_was_reserved_while_the_fleet_was_waited_for() -> None:
-    """Whoever reserved it waits for the same proxy, looks it up first, and takes what it finds later for its own."""
+    """The owner of the reservation waits for the same proxy, looks the name up first, and takes a later topic for its
+    own."""
     registry = Registry()
     brokers = proxied(registry)
     brokers.creator.settings.default_diskless_topics = ("diskless",)
@@ -188,8 +189,8 @@ async def test_a_classic_topic_is_not_made_under_a_name_that_was_reserved_while_
     assert states(registry)["classic"][0] == "reserved"
 
 
-async def test_no_shadow_is_made_after_the_lease_ran_out() -> None:
-    """Other proxies undo the reservation then, and nobody would know that the topic is to be diskless."""
+async def test_no_placeholder_is_created_after_the_lease_expired() -> None:
+    """Other proxies then undo the reservation, and no proxy would know that the topic should be diskless."""
     registry = Registry()
     brokers = proxied(registry)
     brokers.creator.settings.default_diskless_topics = ("diskless",)
@@ -204,7 +205,7 @@ async def test_no_shadow_is_made_after_the_lease_ran_out() -> None:
 
     async def ask_slowly(*question: Any, **more: Any) -> memoryview:
         body = await ask(*question, **more)
-        if len(brokers.asked) == 2:  # the last look at the name, before the creation
+        if len(brokers.asked) == 2:  # the last check of the name, before the creation
             await registry.remove("diskless")
             fleet.lease_number += 1
         return body

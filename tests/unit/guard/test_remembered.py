@@ -1,4 +1,4 @@
-"""What is remembered of the store's state, whatever dies in between."""
+"""The stored state of the coordinator's store, whatever dies in between."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Objects:
 
 
 @given(known)
-def test_it_is_read_as_it_was_written_and_never_in_part(one: Remembered) -> None:
+def test_a_state_is_read_completely_or_not_at_all(one: Remembered) -> None:
     packed = pack(one)
     assert (read := unpack(packed)) == one
     assert read is not None
@@ -89,13 +89,13 @@ def test_it_is_read_as_it_was_written_and_never_in_part(one: Remembered) -> None
 
 
 @given(st.binary(max_size=50))
-def test_other_bytes_are_none(packed: bytes) -> None:
+def test_other_bytes_are_not_a_state(packed: bytes) -> None:
     assert unpack(packed) is None
     assert unpack(json.dumps({"format": 2, "shards": [packed.hex()]}).encode()) is None
 
 
 @given(st.lists(st.tuples(known, st.integers(0, 6), st.booleans()), max_size=8))
-def test_it_never_goes_back_whoever_dies_while_writing(history: list[tuple[Remembered, int, bool]]) -> None:
+def test_a_state_never_goes_back_even_if_a_writer_dies(history: list[tuple[Remembered, int, bool]]) -> None:
     storage: Any = Objects()
     expected = Remembered("one")
 
@@ -111,14 +111,14 @@ def test_it_never_goes_back_whoever_dies_while_writing(history: list[tuple[Remem
             storage.left = 10**9
             found = await read_remembered(storage, "one")
             assert found.merged(replace(expected, number=0)) == found, "something was forgotten"
-            expected = replace(found, number=0)  # what a dead writer has just written counts too
+            expected = replace(found, number=0)  # the last write of a dead writer counts too
 
     asyncio.run(run())
     assert storage.stored.keys() <= set(keys_of(SIDE))
 
 
 @given(known)
-def test_another_stores_states_are_none_of_its(one: Remembered) -> None:
+def test_states_of_another_store_are_ignored(one: Remembered) -> None:
     storage: Any = Objects()
 
     async def run() -> None:
@@ -128,13 +128,13 @@ def test_another_stores_states_are_none_of_its(one: Remembered) -> None:
     asyncio.run(run())
 
 
-def test_what_is_known_already_is_not_written_again() -> None:
+def test_a_known_state_is_not_written_again() -> None:
     storage: Any = Objects()
     one = Remembered("one", {0: ShardState(bytes(8), 5)}, RegistryChange(3))
 
     async def run() -> None:
         await remember(storage, SIDE, one)
-        storage.left = 1  # reading is all that it may do
+        storage.left = 1  # only reads are allowed
         assert (await remember(storage, SIDE, one)).number == 1
 
     asyncio.run(run())

@@ -1,4 +1,4 @@
-"""What the watch of the store keeps in object storage, whatever that answers."""
+"""The state that the watch of the store keeps in object storage, whatever the storage answers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from proxy.storage.interface import ObjectMissing
 
 
 class Objects:
-    """Object storage in memory whose first listings raise what `faults` says."""
+    """Object storage in memory whose first listings raise the errors in `faults`."""
 
     def __init__(self, *faults: Exception) -> None:
         self.stored: dict[str, bytes] = {}

@@ -1,4 +1,4 @@
-"""AlterConfigs of a topic whose creation this proxy has not heard the end of."""
+"""AlterConfigs of a topic whose creation this proxy does not see completed yet."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Registry(ModelTopicRegistry):
     away = False
 
     resets = 0
-    """So many of the next changes of configs are not answered, every second one done all the same."""
+    """Number of config changes that get no answer; every second one takes effect anyway."""
 
     async def newest_change(self) -> RegistryChange:
         if self.away:
@@ -116,7 +116,7 @@ def alteration(api_key: int, name: str = "retention.ms", value: str | None = "7"
 
 @pytest.mark.parametrize("api_key", [33, 44])
 async def test_the_registry_is_looked_at_again_for_a_topic_that_is_being_made(api_key: int) -> None:
-    """Another proxy has answered the creation already, and what governs data must not go to the shadow."""
+    """Another proxy has answered the creation already, and configs of data must not go to the placeholder topic."""
     registry, client = await reserved()
     await registry.activate("a", TOPIC_ID, 1)
     answering = alter_configs(client, alteration(api_key))  # type: ignore[arg-type]
@@ -128,7 +128,7 @@ async def test_the_registry_is_looked_at_again_for_a_topic_that_is_being_made(ap
     assert shadow.get("retention.ms") != "7"
 
 
-async def test_where_the_registry_is_away_brokers_answer() -> None:
+async def test_brokers_answer_while_the_registry_is_away() -> None:
     registry, client = await reserved()
     answering = alter_configs(client, alteration(44))  # type: ignore[arg-type]
     assert answering is not None
@@ -150,7 +150,7 @@ async def test_a_change_whose_answer_is_lost_is_made_again() -> None:
 
 @pytest.mark.parametrize("api_key", [33, 44])
 @pytest.mark.parametrize("others", [False, True], ids=["no diskless topic", "others are diskless"])
-async def test_a_classic_topic_stays_classic_and_whoever_asks_is_told_why(api_key: int, others: bool) -> None:
+async def test_a_classic_topic_stays_classic_and_the_client_gets_the_reason(api_key: int, others: bool) -> None:
     """The brokers would say that they don't know the config."""
     registry = Registry()
     if others:
@@ -171,7 +171,7 @@ async def test_a_classic_topic_stays_classic_and_whoever_asks_is_told_why(api_ke
 @pytest.mark.parametrize(
     ("api_key", "value", "operation"), [(33, "false", 0), (33, None, 0), (44, "FALSE", 0), (44, "", 1), (44, None, 1)]
 )
-async def test_a_classic_topic_may_be_told_that_it_is_classic(api_key: int, value: str | None, operation: int) -> None:
+async def test_a_classic_topic_may_be_set_to_classic(api_key: int, value: str | None, operation: int) -> None:
     topics = Topics(Registry(), lease_runs=lambda: True)
     await topics.load()
     client = Client(topics)
@@ -184,7 +184,7 @@ async def test_a_classic_topic_may_be_told_that_it_is_classic(api_key: int, valu
     assert client.asked == [{}, {}]
 
 
-async def test_what_does_not_name_the_config_is_forwarded() -> None:
+async def test_a_request_without_the_config_is_forwarded() -> None:
     topics = Topics(Registry(), lease_runs=lambda: True)
     await topics.load()
     client = Client(topics)

@@ -1,4 +1,4 @@
-"""AlterPartitionReassignments: a plan from the view that clients have takes no replica of a shadow away."""
+"""AlterPartitionReassignments: a plan from the clients' view removes no replica of a placeholder topic."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SHADOW = [1, 2, 3]
 
 
 class Asked:
-    """A client of one of two racks. The shadow has three replicas, and the broker does as it is asked."""
+    """A client in one of two racks. The placeholder topic has three replicas, and the broker obeys."""
 
     def __init__(self, choice: str) -> None:
         self.session = session()

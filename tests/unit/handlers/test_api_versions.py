@@ -1,4 +1,4 @@
-"""ApiVersions at a listener whose broker hangs: what any broker said last, and never before one has."""
+"""ApiVersions at a listener whose broker hangs: the last answer of any broker, and no answer before the first one."""
 
 from __future__ import annotations
 
@@ -35,24 +35,24 @@ class Client:
         )
         self.session = session()
         self.broker_answers: bytes | None = ANSWER
-        self.told: bytes | None = None
+        self.received: bytes | None = None
 
     async def ask_version(self, version: int = 0) -> bytes | None:
-        """What the client is told; None for nothing yet."""
-        self.told = None
+        """Return the client's answer; None if it has none yet."""
+        self.received = None
         request = Request(API_VERSIONS, version, 7, "client", memoryview(b""), memoryview(b""))
         waiting = api_versions(self, request)  # type: ignore[arg-type]
         if waiting is not None:
             await waiting
-        return self.told
+        return self.received
 
     def forward(self, request: Request, rewrite: Any) -> None:
         if self.broker_answers is not None:
-            self.told = b"".join(rewrite(memoryview(self.broker_answers)))
+            self.received = b"".join(rewrite(memoryview(self.broker_answers)))
 
     def open_slot(self, request: Request) -> Any:
         def fill(body: list[bytes]) -> None:
-            self.told = b"".join(body)
+            self.received = b"".join(body)
 
         return SimpleNamespace(fill=fill)
 
@@ -94,7 +94,7 @@ async def test_nobody_is_throttled_for_another_client(version: int) -> None:
     assert await client.ask_version(version) == encode(entity, filled(entity, offered))
 
 
-async def test_nothing_is_told_that_no_broker_said_in_that_version() -> None:
+async def test_no_answer_is_given_that_no_broker_gave_in_that_version() -> None:
     client = Client(foreign=True)
     client.broker_answers = struct.pack(">hi", 35, 0)
     assert await client.ask_version() == client.broker_answers

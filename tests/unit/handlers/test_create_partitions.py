@@ -1,4 +1,4 @@
-"""CreatePartitions of a topic that is deleted at the same time, through another proxy."""
+"""CreatePartitions of a topic that another proxy deletes at the same time."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ NAMES = ("gone", "there")
 @pytest.mark.parametrize(
     ("failure", "error_code"), [(TopicNotReserved("gone"), 3), (CoordinatorUnavailable("away"), 7)]
 )
-async def test_one_that_can_not_grow_fails_alone(failure: Exception, error_code: int) -> None:
-    told: list[bytes] = []
+async def test_a_topic_that_cannot_grow_fails_alone(failure: Exception, error_code: int) -> None:
+    answer_parts: list[bytes] = []
     grown: list[str] = []
 
     async def ask(*_: object) -> memoryview:
@@ -57,7 +57,7 @@ async def test_one_that_can_not_grow_fails_alone(failure: Exception, error_code:
         reservations=SimpleNamespace(open=grow, leave=lambda name: None),
     )
     connection: Any = SimpleNamespace(
-        context=context, ask=ask, open_slot=lambda request: SimpleNamespace(fill=told.extend)
+        context=context, ask=ask, open_slot=lambda request: SimpleNamespace(fill=answer_parts.extend)
     )
     asked = CreatePartitionsRequest(
         topics=tuple(CreatePartitionsTopic(name=TopicName(name), count=i32(2), assignments=None) for name in NAMES),
@@ -68,6 +68,6 @@ async def test_one_that_can_not_grow_fails_alone(failure: Exception, error_code:
     growing = create_partitions(connection, Request(37, 3, 1, "a", body, body))
     assert growing is not None
     await growing
-    response: Any = read_response(37, 3, memoryview(b"".join(told)))
+    response: Any = read_response(37, 3, memoryview(b"".join(answer_parts)))
     assert [(str(one.name), one.error_code.value) for one in response.results] == [("gone", error_code), ("there", 0)]
     assert grown == ["there"]

@@ -1,4 +1,4 @@
-"""Which CreateTopics are forwarded, and what is read of their answers."""
+"""CreateTopics requests that are forwarded, and the parts of their answers that are read."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def result(name: str, error: ErrorCode) -> CreatableTopicResult:
 
 @pytest.mark.parametrize("validate_only", [False, True])
 @pytest.mark.parametrize("enabled", [False, True])
-def test_what_is_forwarded_is_looked_at_for_topics_that_are_made(validate_only: bool, enabled: bool) -> None:
+def test_forwarded_requests_are_checked_for_created_topics(validate_only: bool, enabled: bool) -> None:
     """Older intents of their names have come to nothing."""
     made, rewrites = list[str](), list[Any]()
     settings = SimpleNamespace(enable_under_replicated_topic_creation=enabled, default_diskless_topics=())

@@ -1,4 +1,4 @@
-"""Forgetting a diskless topic that has changed since the request for its deletion came."""
+"""Remove a diskless topic that has changed since the request for its deletion arrived."""
 
 from __future__ import annotations
 
@@ -70,7 +70,9 @@ async def test_a_new_topic_of_the_same_name_stays() -> None:
 @pytest.mark.parametrize(
     ("known_to", "gone"), [((), True), ((1,), False), ((3,), False), ((1, 2, 3), False), (None, False)]
 )
-async def test_what_any_broker_knows_is_not_gone(error_code: int, known_to: tuple[int, ...] | None, gone: bool) -> None:
+async def test_a_topic_that_any_broker_knows_still_exists(
+    error_code: int, known_to: tuple[int, ...] | None, gone: bool
+) -> None:
     class Asking(Reservations):
         async def shadow(self, name: str, connection: Any = None) -> MetadataTopic | None:
             if known_to is None:
@@ -90,7 +92,7 @@ async def test_what_any_broker_knows_is_not_gone(error_code: int, known_to: tupl
 
 
 def missing(version: int, operations: int) -> memoryview:
-    """The answer to Metadata about a topic `a` that brokers don't have, with what the client may do with that name."""
+    """Return the Metadata answer for a topic `a` that brokers lack, with the client's rights for that name."""
     schema: Any = load_response_schema(METADATA, version)
     topic_type = nested(schema, "topics")
     values = {"topic_id": None} if "topic_id" in topic_type.__slots__ else {}
@@ -107,11 +109,11 @@ def missing(version: int, operations: int) -> memoryview:
 def deleting(
     registry: ModelTopicRegistry, cluster_id: str, broker_says: ErrorCode = ErrorCode.none, operations: int = 0
 ) -> tuple[Any, Topics, list[bytes]]:
-    """A client of a proxy whose brokers have just deleted a topic `a`, as they say; what it is told.
+    """Return a client of a proxy whose brokers report that they have just deleted a topic `a`, and the client's answer.
 
-    `operations`: what brokers let the client do with a topic of that name, which they don't have.
+    `operations` are the client's rights for a topic of that name, which the brokers lack.
     """
-    told: list[bytes] = []
+    answer_parts: list[bytes] = []
     topics = Topics(registry, lease_runs=lambda: True)
     context: Any = SimpleNamespace(
         coordinator=ModelCoordinator(),
@@ -134,8 +136,8 @@ def deleting(
         )
         return memoryview(encode(DeleteTopicsResponse(throttle_time=milliseconds(0), responses=(result,))))
 
-    slot = SimpleNamespace(fill=told.extend)
-    return SimpleNamespace(context=context, ask=ask, open_slot=lambda request: slot), topics, told
+    slot = SimpleNamespace(fill=answer_parts.extend)
+    return SimpleNamespace(context=context, ask=ask, open_slot=lambda request: slot), topics, answer_parts
 
 
 async def delete_a(client: Any, topic_id: bytes | None = None) -> None:
@@ -149,8 +151,8 @@ async def delete_a(client: Any, topic_id: bytes | None = None) -> None:
     await waiting
 
 
-def code(told: list[bytes]) -> int:
-    response: Any = read_response(20, 6, memoryview(b"".join(told)))
+def code(answer_parts: list[bytes]) -> int:
+    response: Any = read_response(20, 6, memoryview(b"".join(answer_parts)))
     value: int = response.responses[0].error_code.value
     return value
 
@@ -159,28 +161,28 @@ def code(told: list[bytes]) -> int:
 async def test_brokers_of_another_cluster_delete_no_diskless_topic(cluster_id: str, error_code: int) -> None:
     registry = ModelTopicRegistry()
     assert await registry.belongs_to("ours")
-    client, topics, told = deleting(registry, cluster_id)
+    client, topics, answer_parts = deleting(registry, cluster_id)
     await make(client.context, OLD, 1)
     await topics.load()
     await delete_a(client)
-    assert code(told) == error_code
+    assert code(answer_parts) == error_code
     assert (registry.topics.get("a") is None) == (error_code == 0)
 
 
 @pytest.mark.parametrize("broker_says", [ErrorCode.topic_authorization_failed, ErrorCode.throttling_quota_exceeded])
-async def test_what_brokers_refuse_is_their_answer_whichever_they_are(broker_says: ErrorCode) -> None:
+async def test_an_error_of_the_brokers_is_returned_from_any_cluster(broker_says: ErrorCode) -> None:
     registry = ModelTopicRegistry()
     assert await registry.belongs_to("ours")
-    client, topics, told = deleting(registry, "theirs", broker_says)
+    client, topics, answer_parts = deleting(registry, "theirs", broker_says)
     await make(client.context, OLD, 1)
     await topics.load()
     await delete_a(client)
-    assert code(told) == broker_says.value
+    assert code(answer_parts) == broker_says.value
 
 
 async def test_a_topic_that_another_proxy_has_just_opened_is_deleted_whole() -> None:
     registry = ModelTopicRegistry()
-    client, topics, told = deleting(registry, "ours")
+    client, topics, answer_parts = deleting(registry, "ours")
     await registry.reserve("a", 1, {}, "owner")
     await topics.load()
     await make(client.context, OLD, 1)
@@ -188,10 +190,10 @@ async def test_a_topic_that_another_proxy_has_just_opened_is_deleted_whole() -> 
     assert entry is not None
     assert entry.state == "reserved", "it has not heard of it yet"
     await delete_a(client)
-    assert (code(told), registry.topics.get("a")) == (0, None)
+    assert (code(answer_parts), registry.topics.get("a")) == (0, None)
 
 
-async def test_nothing_is_gone_for_whom_no_broker_is_known() -> None:
+async def test_no_topic_counts_as_gone_while_no_broker_is_known() -> None:
     context: Any = SimpleNamespace(cluster=SimpleNamespace(view=SimpleNamespace(brokers={})))
     context.reservations = reservations_of(Reservations, ModelTopicRegistry(), cluster=context.cluster)
     client: Any = SimpleNamespace(context=context)
@@ -214,10 +216,10 @@ async def test_partitions_that_came_meanwhile_go_too() -> None:
 async def test_an_id_that_brokers_do_not_know_ends_no_log_that_nobody_was_allowed_to_end(
     state: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They look for no rights before they say so, and a shadow that is missing may come back."""
+    """Brokers check no rights before this error, and a missing placeholder topic may come back."""
     registry = ModelTopicRegistry()
     assert await registry.belongs_to("ours")
-    client, topics, told = deleting(registry, "ours", ErrorCode.unknown_topic_id)
+    client, topics, answer_parts = deleting(registry, "ours", ErrorCode.unknown_topic_id)
     await make(client.context, OLD, 1)
     if state == "deleting":
         await registry.begin_delete("a", OLD)
@@ -228,7 +230,7 @@ async def test_an_id_that_brokers_do_not_know_ends_no_log_that_nobody_was_allowe
 
     monkeypatch.setattr(client.context.reservations, "shadow_anywhere", nowhere)
     await delete_a(client, OLD)
-    assert code(told) == (100 if state == "live" else 0)
+    assert code(answer_parts) == (100 if state == "live" else 0)
     assert (registry.topics.get("a") is None) == (state == "deleting")
 
 
@@ -236,13 +238,13 @@ async def test_an_id_that_brokers_do_not_know_ends_no_log_that_nobody_was_allowe
     ("state", "operations", "error_code"),
     [("live", DESCRIBE, 29), ("live", DESCRIBE | DELETE, 0), ("live", -(2**31), 29), ("deleting", DESCRIBE, 0)],
 )
-async def test_a_missing_shadow_lets_nobody_delete_without_the_right(
+async def test_a_missing_placeholder_does_not_replace_the_right_to_delete(
     state: str, operations: int, error_code: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """To a client that may only describe a topic, the controller answers that a missing one is unknown."""
     registry = ModelTopicRegistry()
     assert await registry.belongs_to("ours")
-    client, topics, told = deleting(registry, "ours", ErrorCode.unknown_topic_or_partition, operations)
+    client, topics, answer_parts = deleting(registry, "ours", ErrorCode.unknown_topic_or_partition, operations)
     await make(client.context, OLD, 1)
     if state == "deleting":
         await registry.begin_delete("a", OLD)
@@ -253,6 +255,6 @@ async def test_a_missing_shadow_lets_nobody_delete_without_the_right(
 
     monkeypatch.setattr(client.context.reservations, "shadow_anywhere", nowhere)
     await delete_a(client)
-    assert code(told) == error_code
+    assert code(answer_parts) == error_code
     assert (registry.topics.get("a") is None) == (error_code == 0)
     assert (await client.context.coordinator.describe(OLD, [0]) == [None]) == (error_code == 0)

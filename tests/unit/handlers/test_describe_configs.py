@@ -1,4 +1,4 @@
-"""DescribeConfigs of a diskless topic: what the registry has, as long as this proxy's copy of it is current."""
+"""DescribeConfigs of a diskless topic: the registry's configs, while this proxy's copy of them is current."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ module = import_module("proxy.handlers.describe_configs")
 
 
 async def described(monkeypatch: pytest.MonkeyPatch, *, lease_runs: bool) -> dict[str, Any]:
-    """The results by topic for a diskless topic, of which the shadow has no configs, and for a classic one."""
+    """Return the results by topic for a diskless topic, whose placeholder has no configs, and for a classic one."""
     registry = ModelTopicRegistry()
     await registry.reserve("mine", 1, {}, "owner")
     await registry.activate("mine", b"m" * 16, 1)
@@ -61,13 +61,13 @@ async def described(monkeypatch: pytest.MonkeyPatch, *, lease_runs: bool) -> dic
     return {str(result.resource_name): result for result in response.results}
 
 
-async def test_the_registrys_configs_are_told_while_the_lease_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_registrys_configs_are_returned_while_the_lease_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     results = await described(monkeypatch, lease_runs=True)
     assert [config.name for config in results["mine"].configs] == ["diskless.enable"]
     assert {result.error_code.value for result in results.values()} == {NONE}
 
 
-async def test_configs_of_any_age_are_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_outdated_configs_are_not_returned(monkeypatch: pytest.MonkeyPatch) -> None:
     results = await described(monkeypatch, lease_runs=False)
     assert (results["mine"].error_code.value, results["mine"].configs) == (REQUEST_TIMED_OUT, ())
     assert "coordinator" in results["mine"].error_message

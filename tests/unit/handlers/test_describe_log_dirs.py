@@ -1,4 +1,4 @@
-"""Which broker has diskless partitions in its object storage, under each rule of who leads them."""
+"""The broker that reports a diskless partition in its object storage, under each rule of `leader_choice`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CHOICES = ("sticky", "round_robin", "partition_hash", "replica")
 
 
 class Asked:
-    """A client's connection to a broker that has replicas of every shadow, and of a classic topic."""
+    """A client's connection to a broker that has replicas of every placeholder topic, and of a classic topic."""
 
     def __init__(
         self, node_id: int | None, choice: str = "sticky", *, allowed: bool = True, away: bool = False
@@ -65,7 +65,7 @@ class Asked:
         return [LogDescription(0, 9, 9, 100 + index, 1) for index in partitions]
 
 
-async def told(asked: Asked, version: int = 4, topics: list[Any] | None = None) -> dict[str, Any]:
+async def described(asked: Asked, version: int = 4, topics: list[Any] | None = None) -> dict[str, Any]:
     entity = request_type(KEY, max(version, 1))
     body = memoryview(encode(entity, filled(entity, {"topics": topics})))
     connection: Any = asked
@@ -90,17 +90,17 @@ def sizes(answer: dict[str, Any]) -> dict[str, dict[str, dict[int, int]]]:
 async def test_each_partition_is_at_one_broker(choice: str) -> None:
     found: list[int] = []
     for node in BROKERS:
-        told_here = sizes(await told(Asked(node, choice)))
-        assert told_here["/disk"].keys() == {"classic"}
-        for index, size in told_here.get(STORAGE, {}).get(TOPIC.name, {}).items():
+        described_here = sizes(await described(Asked(node, choice)))
+        assert described_here["/disk"].keys() == {"classic"}
+        for index, size in described_here.get(STORAGE, {}).get(TOPIC.name, {}).items():
             assert size == 100 + index
             found.append(index)
     assert sorted(found) == list(range(PARTITIONS))
 
 
 @pytest.mark.parametrize("version", range(6))
-async def test_on_the_bootstrap_port_all_of_them_are_there(version: int) -> None:
-    answer = await told(Asked(None), version)
+async def test_the_bootstrap_port_reports_all_partitions(version: int) -> None:
+    answer = await described(Asked(None), version)
     assert sizes(answer)[STORAGE] == {TOPIC.name: {index: 100 + index for index in range(PARTITIONS)}}
     if version >= 4:
         assert answer["results"][-1]["total_bytes"] == answer["results"][-1]["usable_bytes"] == -1
@@ -108,16 +108,16 @@ async def test_on_the_bootstrap_port_all_of_them_are_there(version: int) -> None
 
 async def test_only_what_is_asked_for() -> None:
     asked = [{"topic": TOPIC.name, "partitions": [3, 3, PARTITIONS, -1]}, {"topic": "classic", "partitions": [0]}]
-    assert sizes(await told(Asked(None), topics=asked))[STORAGE] == {TOPIC.name: {3: 103}}
+    assert sizes(await described(Asked(None), topics=asked))[STORAGE] == {TOPIC.name: {3: 103}}
 
 
 @pytest.mark.parametrize("version", [1, 4])
-async def test_who_may_not_ask_is_told_nothing(version: int) -> None:
-    answer = await told(Asked(None, allowed=False), version)
+async def test_a_client_without_the_right_gets_nothing(version: int) -> None:
+    answer = await described(Asked(None, allowed=False), version)
     assert answer["results"] == []
     assert answer.get("error_code", 31) == 31
 
 
 async def test_a_coordinator_that_is_away_is_an_error_of_that_directory() -> None:
-    answer = await told(Asked(None, away=True))
+    answer = await described(Asked(None, away=True))
     assert {result["log_dir"]: result["error_code"] for result in answer["results"]} == {"/disk": 0, STORAGE: 56}

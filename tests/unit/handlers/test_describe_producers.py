@@ -1,4 +1,4 @@
-"""DescribeProducers: each partition's producers are asked for and answered once, however often it is named."""
+"""DescribeProducers: each partition's producers are requested and answered once, however often it is named."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ async def answered(*mine: MyTopic) -> tuple[Coordinator, list[list[tuple[int, in
     return coordinator, [[(one.partition_index, int(one.error_code)) for one in topic.partitions] for topic in topics]
 
 
-async def test_one_that_is_named_again_is_answered_once() -> None:
+async def test_a_repeated_partition_is_answered_once() -> None:
     coordinator, answers = await answered(named(NONE, *[0] * 1_000, 2), named(NONE, 2, 1))
     assert coordinator.asked == [(ENTRY.topic_id, 0), (ENTRY.topic_id, 2), (ENTRY.topic_id, 1)]
     assert answers == [[(0, NONE), (2, NONE)], [(1, NONE)]]
 
 
-async def test_of_a_refused_one_nobody_is_asked() -> None:
+async def test_no_request_is_sent_for_a_rejected_partition() -> None:
     coordinator, answers = await answered(named(KAFKA_STORAGE_ERROR, 0, 0, 1))
     assert coordinator.asked == []
     assert answers == [[(0, KAFKA_STORAGE_ERROR), (1, KAFKA_STORAGE_ERROR)]]

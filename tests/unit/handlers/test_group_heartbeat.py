@@ -1,4 +1,4 @@
-"""Streams groups whose internal topics have names that would make them diskless are told of in the log."""
+"""The log names streams groups whose internal topics have names that would make them diskless."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def heartbeat(*repartition_topics: str) -> bytes:
 
 
 def sent(body: bytes, *patterns: str) -> tuple[list[Any], list[Request]]:
-    """What was logged, and what went to the broker."""
+    """Return the log lines, and the bytes for the broker."""
     forwarded: list[Request] = []
     context = SimpleNamespace(
         racks=SimpleNamespace(learn=lambda *_: None),
@@ -44,14 +44,14 @@ def sent(body: bytes, *patterns: str) -> tuple[list[Any], list[Request]]:
     return logged, forwarded
 
 
-def test_names_that_a_pattern_matches_are_told() -> None:
+def test_names_that_a_pattern_matches_are_logged() -> None:
     logged, _ = sent(heartbeat("logs.app-a-repartition", "other-repartition"), r"logs\..*")
     (warning,) = logged
     assert warning["event"] == "streams_topics_are_classic"
     assert warning["topics"] == ["logs.app-a-repartition"]
 
 
-def test_of_many_some_are_told() -> None:
+def test_only_some_of_many_names_are_logged() -> None:
     logged, _ = sent(heartbeat(*(f"logs.{number}" for number in range(500))), r"logs\..*")
     assert len(logged[0]["topics"]) == 10
 

@@ -1,4 +1,4 @@
-"""Topics of which nobody here can say whether they are diskless: no broker is asked about them."""
+"""Topics that may be diskless or not, as far as this proxy knows: no broker is asked about them."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Client:
         )
 
     async def list(self, *names: str) -> list[tuple[str, int, int]]:
-        """(topic, error code, offset) of partition 0; nothing where the broker answers all of it."""
+        """Return (topic, error code, offset) of partition 0; nothing if the broker answers all of it."""
         partitions = (v9.ListOffsetsPartition(partition_index=0, timestamp=LATEST_TIMESTAMP),)
         topics = tuple(v9.ListOffsetsTopic(name=name, partitions=partitions) for name in names)
         body = memoryview(encode(v9.ListOffsetsRequest(replica_id=-1, isolation_level=0, topics=topics)))
@@ -95,7 +95,7 @@ class Client:
 
 @pytest.fixture
 async def cut_off() -> Client:
-    """Of a proxy that has seen the topic `seen`, and then lost its lease."""
+    """Return a proxy that has seen the topic `seen`, and then lost its lease."""
     runs = True
     topics = Topics(ModelTopicRegistry(), lease_runs=lambda: runs)
     await topics.registry.reserve("reserved", 1, {}, "owner")
@@ -118,6 +118,6 @@ async def test_the_others_of_the_request_are(cut_off: Client) -> None:
     assert cut_off.broker_was_asked == ["seen"]
 
 
-async def test_what_was_seen_goes_there_as_it_came(cut_off: Client) -> None:
+async def test_known_classic_topics_are_forwarded_unchanged(cut_off: Client) -> None:
     assert await cut_off.list("seen") == []
     assert cut_off.forwarded == 2

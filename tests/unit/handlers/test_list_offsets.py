@@ -37,7 +37,7 @@ async def answer(mine: list[MyTopic], isolation_level: int = 0) -> list[Any]:
         offsets_away_since_s=None,
     )
     connection: Any = SimpleNamespace(context=context)
-    body = memoryview(struct.pack(">ib", -1, isolation_level))  # what a request begins with
+    body = memoryview(struct.pack(">ib", -1, isolation_level))  # the first bytes of a request
     asking = Request(2, 9, 1, "client", body, body)
     return await _answer_mine(asking, connection, response.ListOffsetsResponse, mine)
 

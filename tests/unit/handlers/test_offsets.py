@@ -1,4 +1,4 @@
-"""Offsets while the coordinator is away: for a moment nobody notices, and later nobody waits."""
+"""Offsets while the coordinator is away: a short outage is not noticed, and a long one delays no client."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WANTED = [ListRequest(b"t" * 16, 0, LATEST_TIMESTAMP)]
 
 
 class Proxy:
-    """Whose coordinator does not answer the next `failures` calls."""
+    """A proxy whose coordinator does not answer the next `failures` calls."""
 
     def __init__(self) -> None:
         self.failures = 0
@@ -46,7 +46,7 @@ class Proxy:
         return answer.error_code
 
 
-async def test_what_is_away_for_a_moment_is_asked_again() -> None:
+async def test_a_call_is_retried_while_the_coordinator_is_away_for_a_moment() -> None:
     proxy = Proxy()
     proxy.failures = 2
     assert (await proxy.code(), proxy.asked) == (NONE, 3)

@@ -1,4 +1,4 @@
-"""ShareGroupHeartbeat: a subscription with a diskless topic gets an error with a message, everything else goes on."""
+"""ShareGroupHeartbeat: a subscription with a diskless topic gets an error with a message; other requests pass."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ async def test_the_members_of_one_connection_that_are_remembered_are_bounded(cli
     assert len(client.session[SUBSCRIPTIONS]) == 100
 
 
-def test_what_cannot_be_read_goes_to_the_broker(client: Client) -> None:
+def test_an_unreadable_request_goes_to_the_broker(client: Client) -> None:
     body = memoryview(b"\x01")
     assert share_group_heartbeat(client, Request(HEARTBEAT, VERSION, 1, "app", body, body)) is None  # type: ignore[arg-type]
     assert client.forwarded == 1

@@ -1,4 +1,4 @@
-"""The last rollup is written however a drain ends."""
+"""The last rollup is written, however a drain ends."""
 
 from __future__ import annotations
 

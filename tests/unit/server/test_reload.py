@@ -1,4 +1,4 @@
-"""A reload: all of a good file, nothing of a bad one, and a log that says which."""
+"""A reload applies all of a good file and nothing of a bad one, and the log says which."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def file(tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def logging_as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A logger that has been used keeps what it was made with: the module's own must not."""
+    """Restore the loggers: a logger that has been used keeps its configuration, and the module's own must not."""
     before, level = structlog.get_config(), log_level()
     monkeypatch.setattr(reload, "log", structlog.get_logger())
     yield
@@ -44,9 +44,11 @@ def logging_as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def reloader_of(
     file: Path, *, pass_on: Callable[[Settings], Awaitable[None]] | None = None
 ) -> tuple[Settings, Reloader, list[set[str]]]:
-    settings, told = load_settings(file), list[set[str]]()
-    reloader = Reloader(settings, lambda: load_settings(file), lambda names: told.append(set(names)), pass_on=pass_on)
-    return settings, reloader, told
+    settings, changes = load_settings(file), list[set[str]]()
+    reloader = Reloader(
+        settings, lambda: load_settings(file), lambda names: changes.append(set(names)), pass_on=pass_on
+    )
+    return settings, reloader, changes
 
 
 def write(file: Path, text: str | bytes | None) -> None:
@@ -60,8 +62,8 @@ def events(lines: list[Any]) -> list[str]:
     return [line["event"] for line in lines]
 
 
-async def test_a_changed_file_is_taken_and_told(file: Path) -> None:
-    settings, reloader, told = reloader_of(file)
+async def test_a_changed_file_is_applied_and_its_changes_are_passed_on(file: Path) -> None:
+    settings, reloader, changes = reloader_of(file)
     write(file, GOOD + "limits: {max_connections: 7}\ndiskless.append.commit.interval.ms: 40\nworkers: 3\n")
     with capture_logs() as lines:
         outcome = await reloader.reload()
@@ -73,7 +75,7 @@ async def test_a_changed_file_is_taken_and_told(file: Path) -> None:
         40,
         1,
     )
-    assert told == [{"limits.max_connections", "diskless_append_commit_interval_ms"}]
+    assert changes == [{"limits.max_connections", "diskless_append_commit_interval_ms"}]
     assert events(lines) == ["settings_reloaded", "settings_need_restart"]
     assert lines[0]["changed"] == ["limits.max_connections", "diskless.append.commit.interval.ms"]
     assert lines[1]["settings"] == ["workers"]
@@ -88,7 +90,7 @@ async def test_a_changed_file_is_taken_and_told(file: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "changes"),
     [
         (GOOD + "limits: {max_connections: 7, max_frames: 3}\n", "did you mean limits.max_frame_bytes?"),
         (GOOD + "limits: {max_connections: -1}\n", "limits.max_connections"),
@@ -99,14 +101,14 @@ async def test_a_changed_file_is_taken_and_told(file: Path) -> None:
         (b"rack: \xff\n", "not UTF-8"),
     ],
 )
-async def test_a_file_that_is_no_good_changes_nothing(file: Path, text: str | bytes | None, told: str) -> None:
+async def test_an_invalid_file_changes_nothing(file: Path, text: str | bytes | None, changes: str) -> None:
     settings, reloader, parts = reloader_of(file)
     before = settings.model_copy(deep=True)
     write(file, text)
     with capture_logs() as lines:
         outcome = await reloader.reload()
     assert outcome.error is not None
-    assert told in outcome.error
+    assert changes in outcome.error
     assert (outcome.applied, outcome.needs_restart, parts) == ((), (), [])
     assert settings == before
     assert events(lines) == ["settings_not_reloaded"]
@@ -163,7 +165,7 @@ async def test_lines_are_written_as_the_file_says_from_then_on(file: Path, capsy
     assert '"event": "after"' in lines[2]
 
 
-async def test_it_is_passed_on_whenever_the_file_is_good(file: Path) -> None:
+async def test_the_reload_is_passed_on_whenever_the_file_is_good(file: Path) -> None:
     passed = list[int]()
 
     async def pass_on(settings: Settings) -> None:

@@ -1,4 +1,4 @@
-"""The parent of workers, where they end while it tells them something."""
+"""The parent of workers, when they end during one of its messages."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ async def worker(code: str) -> _Worker:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="workers need Linux")
-async def test_a_worker_that_has_just_ended_does_not_keep_the_others_from_hearing_of_the_end(monkeypatch):
-    """As where no worker can start: all of them say so and end in one moment."""
+async def test_a_worker_that_has_just_ended_does_not_stop_the_end_of_the_others(monkeypatch):
+    """If no worker can start, all of them report this and end at the same moment."""
     monkeypatch.setattr(HeldPorts, "__init__", lambda ports, settings: None)
     monkeypatch.setattr(HeldPorts, "release", lambda ports: None)
     workers = Workers(settings_of())
@@ -40,7 +40,7 @@ async def test_a_worker_that_has_just_ended_does_not_keep_the_others_from_hearin
     assert await running.process.wait() < 0
 
 
-def test_what_is_said_to_one_that_has_ended_is_an_error_to_expect() -> None:
+def test_a_message_to_a_worker_that_has_ended_is_an_expected_error() -> None:
     async def ask_after_its_end() -> None:
         ours, theirs = socket.socketpair()
         theirs.close()
@@ -53,8 +53,8 @@ def test_what_is_said_to_one_that_has_ended_is_an_error_to_expect() -> None:
     uvloop.run(ask_after_its_end())
 
 
-async def test_what_one_worker_remarks_is_told_though_others_have_nothing_to_say() -> None:
-    class Told:
+async def test_a_remark_of_one_worker_is_returned_although_others_have_none() -> None:
+    class Answers:
         def __init__(self, answer: str | OSError | None) -> None:
             self.answer = answer
 
@@ -65,9 +65,9 @@ async def test_what_one_worker_remarks_is_told_though_others_have_nothing_to_say
             return self.answer
 
     workers = Workers(settings_of())
-    workers._workers = {1: Told(None), 2: Told(ConnectionError("it has ended"))}  # type: ignore[dict-item]
+    workers._workers = {1: Answers(None), 2: Answers(ConnectionError("it has ended"))}  # type: ignore[dict-item]
     assert await workers.remark() is None
-    workers._workers[3] = Told("a shard is fenced")  # type: ignore[assignment]
+    workers._workers[3] = Answers("a shard is fenced")  # type: ignore[assignment]
     assert await workers.remark() == "a shard is fenced"
 
 
@@ -93,7 +93,7 @@ async def test_workers_serve_classic_topics_while_none_of_them_is_ready() -> Non
 
 
 class Counting:
-    """A worker that has counted so much, or is silent."""
+    """A worker that has counted this much, or is silent."""
 
     has_answered = True
 
@@ -114,8 +114,8 @@ async def test_totals_do_not_fall_when_a_worker_is_silent_or_another_one_takes_i
     async def totals() -> set[float]:
         page = (await workers.metrics()).decode()
         (line,) = [line for line in page.splitlines() if line.startswith("diskless_proxy_requests_total ")]
-        told = await workers.tell(Question(Resource.FIGURES))
-        return {float(line.split()[1]), added(one.value for one in told).counters["requests_total"]}
+        answers = await workers.tell(Question(Resource.FIGURES))
+        return {float(line.split()[1]), added(one.value for one in answers).counters["requests_total"]}
 
     ones = workers._workers = {1: Counting(1_000), 2: Counting(3_000)}  # type: ignore[assignment]
     assert await totals() == {4_000}
@@ -128,7 +128,7 @@ async def test_totals_do_not_fall_when_a_worker_is_silent_or_another_one_takes_i
     assert await totals() == {4_007}
 
 
-async def test_what_one_says_that_ends_meanwhile_is_not_counted_twice() -> None:
+async def test_the_last_figures_of_a_worker_that_ends_are_not_counted_twice() -> None:
     workers = Workers(settings_of())
 
     class Ending(Counting):
@@ -167,7 +167,7 @@ async def test_all_workers_are_asked_at_once_so_that_several_that_hang_take_no_l
     workers = Workers(settings_of())
     workers._workers = {number: One() for number in (1, 2, 3)}  # type: ignore[misc]
     workers._not_ready = None
-    # With the metrics each is asked whether it is ready, too.
+    # For the metrics, each worker is also asked whether it is ready.
     for ask, questions in ((workers.why_not_ready, 3), (workers.remark, 3), (workers.metrics, 6)):
         asked, everyone = 0, asyncio.Event()
         await ask()
@@ -196,7 +196,7 @@ async def test_a_proxy_of_which_a_worker_hangs_is_not_ready_to_prometheus_either
     assert b"diskless_proxy_ready 0.0" in await workers.metrics()
 
 
-async def test_a_question_of_the_admin_port_goes_to_all_and_who_is_silent_is_left_out() -> None:
+async def test_a_request_of_the_admin_port_goes_to_all_and_silent_workers_are_left_out() -> None:
     class One:
         has_answered = False
 

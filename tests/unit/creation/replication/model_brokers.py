@@ -1,4 +1,4 @@
-"""Brokers that move replicas when they are told to, a store of wishes, and a proxy that completes topics by both."""
+"""Brokers that move replicas on request, a store of wishes, and a proxy that uses both to complete topics."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SETTLE_S = 20.0
 
 @dataclass
 class ModelPartition:
-    """Its replicas and those in sync; while it is being moved, what it had and what it is to have."""
+    """Its replicas and the ones in sync; during a move, also the old and the target replicas."""
 
     replicas: list[int]
     isr: list[int]
@@ -51,18 +51,18 @@ class ModelBrokers:
         self.connections = 0
         self.topics: dict[str, tuple[bytes, dict[int, ModelPartition]]] = {}
         self.asked: list[dict[Partition, tuple[int, ...]]] = []
-        """What AlterPartitionReassignments was told, call by call."""
+        """Requests of AlterPartitionReassignments, call by call."""
         self.listed = 0
         self.rights = True
         self.reachable = True
         self.hanging: set[int] = set()
         self.unaware: set[str] = set()
-        """Topics that the broker which is asked first has not heard of."""
+        """Topics that the broker which is asked first does not know."""
         self.refuses: dict[Partition, tuple[int, str]] = {}
 
     @property
     def cluster(self) -> Any:
-        """As completion sees it."""
+        """Return the cluster as completion sees it."""
         brokers = self
 
         class _Cluster:
@@ -84,7 +84,7 @@ class ModelBrokers:
         return _Cluster()
 
     def make(self, name: str, *replicas: Sequence[int], topic_id: bytes | None = None) -> bytes:
-        """A topic whose partitions have these replicas, all in sync; its ID."""
+        """Create a topic whose partitions have these replicas, all in sync; return its ID."""
         made = topic_id or name.encode().ljust(16, b".")
         self.topics[name] = (
             made,
@@ -108,7 +108,7 @@ class ModelBrokers:
             self._end(partition)
 
     def sync(self) -> None:
-        """All that live have caught up."""
+        """Let all live replicas catch up."""
         for _, partitions in self.topics.values():
             for partition in partitions.values():
                 partition.isr = [node for node in partition.replicas if node in self.racks]
@@ -119,7 +119,7 @@ class ModelBrokers:
         partition.replicas, partition.before = partition.target, None
         partition.isr = [node for node in partition.isr if node in partition.replicas]
 
-    # What completion asks
+    # Requests of completion
 
     async def ask_replicas(self, connection: Any, topics: Sequence[str | bytes] | None) -> KnownReplicas:
         if not self.reachable or getattr(connection, "node_id", None) in self.hanging:
@@ -261,5 +261,5 @@ class House:
 
 
 def come(house: House, *nodes: tuple[int, str | None]) -> None:
-    """Brokers with their racks; the third one where none is named."""
+    """Add brokers with their racks; the third one by default."""
     house.brokers.racks |= dict(nodes or [(3, "c")])

@@ -1,4 +1,4 @@
-"""Topics get the replicas that were wished for, whoever completes them, and nobody else's decisions are undone."""
+"""Topics get the replicas of their wishes from any proxy, and no other decision is reverted."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from tests.unit.creation.replication.model_brokers import NOW_MS, SETTLE_S, THRE
 
 @pytest.fixture
 def house(monkeypatch: pytest.MonkeyPatch) -> House:
-    """Of three racks, a broker in each; the third one is there in the brokers' racks only when it has come."""
+    """Create three racks with a broker in each; the third rack exists only when its broker has started."""
     return House(monkeypatch, TWO)
 
 
-async def test_nothing_wished_for_asks_nothing(house: House) -> None:
+async def test_without_a_wish_no_request_is_sent(house: House) -> None:
     house.brokers.reachable = False
     await house.rounds()
     assert house.completion.left == UnderReplicated()
@@ -40,7 +40,7 @@ async def test_a_topic_waits_for_a_broker_and_is_complete_when_it_has_come(house
     await house.rounds()
     assert [sorted(replicas) for replicas in house.brokers.replicas("t")] == [[1, 2, 3]] * 3
     assert house.completion.left == UnderReplicated(1, 3, 1_000)
-    await house.rounds(3)  # not in sync yet: nothing new is asked
+    await house.rounds(3)  # not in sync yet: no new request
     assert len(house.brokers.asked) == 1
     house.brokers.sync()
     await house.rounds()
@@ -50,7 +50,7 @@ async def test_a_topic_waits_for_a_broker_and_is_complete_when_it_has_come(house
     assert house.completion.left == UnderReplicated()
 
 
-async def test_as_many_as_can_be_had_help_already(house: House) -> None:
+async def test_as_many_replicas_as_possible_are_added_early(house: House) -> None:
     topic_id = house.brokers.make("t", [1, 2])
     house.wish("t", 4, topic_id=topic_id)
     come(house)
@@ -86,7 +86,7 @@ async def test_the_rack_of_a_broker_that_is_down_has_a_replica(house: House) -> 
     assert all(sorted(house.brokers.replicas(f"t{number}")[0]) == [1, 2, 3] for number in range(20))
 
 
-async def test_what_waits_for_a_broker_that_died_keeps_no_other_up(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_topic_that_waits_for_a_dead_broker_delays_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     house = House(monkeypatch, THREE, partitions_at_once=2)
     for name in ("s", "t"):
         house.wish(name, 3, topic_id=house.brokers.make(name, [1, 2], [1, 2]))
@@ -123,7 +123,7 @@ async def test_an_exact_assignment_is_made_as_it_was_asked_for(house: House) -> 
     assert house.wished == []
 
 
-async def test_an_exact_assignment_goes_before_a_factor(house: House) -> None:
+async def test_an_exact_assignment_takes_precedence_over_a_factor(house: House) -> None:
     topic_id = house.brokers.make("t", [1, 2], [1, 2])
     house.wish("t", 3, topic_id=topic_id)
     house.wish("t", [[2, 4]], topic_id=topic_id, first_partition=1, made=1)
@@ -148,7 +148,7 @@ async def test_partitions_that_are_added_meanwhile_get_theirs(house: House) -> N
 
 
 async def test_a_wish_whose_partitions_are_not_there_yet_is_kept_until_they_had_their_time(house: House) -> None:
-    """CreatePartitions: what is there is complete before the brokers are asked for more."""
+    """CreatePartitions: existing partitions are complete before the brokers are asked for more."""
     come(house)
     topic_id = house.brokers.make("t", [1, 2, 3])
     house.wish("t", [[1, 2, 3]], topic_id=topic_id, first_partition=1, since_ms=NOW_MS)
@@ -174,7 +174,7 @@ async def test_a_reassignment_of_somebody_else_is_left_alone(house: House) -> No
     assert house.wished == []
 
 
-async def test_one_that_somebody_begins_after_the_look_is_left_alone_too(
+async def test_a_reassignment_that_begins_after_the_check_is_left_alone_too(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     house.wish("t", 3, topic_id=house.brokers.make("t", [1, 2], [1, 2]))
@@ -208,9 +208,9 @@ async def test_others_go_on_while_partitions_are_placed(house: House, monkeypatc
     threads: list[threading.Thread] = []
     targets = module.targets
 
-    def noted(*told: Any, **more: Any) -> Any:
+    def noted(*arguments: Any, **more: Any) -> Any:
         threads.append(threading.current_thread())
-        return targets(*told, **more)
+        return targets(*arguments, **more)
 
     monkeypatch.setattr(module, "targets", noted)
     for name in ("t", "full"):
@@ -225,7 +225,7 @@ async def test_others_go_on_while_partitions_are_placed(house: House, monkeypatc
 
 
 @pytest.mark.parametrize("intent", [False, True])
-async def test_what_somebody_takes_back_meanwhile_stays_so(
+async def test_a_wish_that_is_withdrawn_meanwhile_stays_withdrawn(
     house: House, monkeypatch: pytest.MonkeyPatch, intent: bool
 ) -> None:
     topic_id = house.brokers.make("t", *([[1, 2]] if intent else [[1, 2, 3]]))
@@ -244,7 +244,7 @@ async def test_what_somebody_takes_back_meanwhile_stays_so(
 
 
 @pytest.mark.parametrize("intent", [False, True])
-async def test_a_topic_that_may_not_be_described_is_told_once_and_kept(house: House, intent: bool) -> None:
+async def test_a_topic_that_may_not_be_described_is_reported_once_and_kept(house: House, intent: bool) -> None:
     topic_id = house.brokers.make("t", [1, 2])
     house.wish("t", 3, topic_id=NO_TOPIC_ID if intent else topic_id, owner="dead")
     house.brokers.hidden = {"t"}
@@ -267,7 +267,7 @@ async def test_every_broker_is_asked_on_one_connection_about_all_that_is_gone(ho
     assert house.wished == []
 
 
-async def test_who_has_as_many_as_wished_keeps_those(house: House) -> None:
+async def test_a_partition_with_enough_replicas_keeps_them(house: House) -> None:
     topic_id = house.brokers.make("t", [1, 2])
     house.wish("t", [[1, 2, 3]], topic_id=topic_id)
     come(house, (3, "c"), (4, "a"), (5, "b"))
@@ -291,7 +291,7 @@ async def test_a_partition_that_was_made_smaller_stays_so(house: House) -> None:
 
 
 async def test_a_partition_that_was_made_smaller_again_stays_so(house: House) -> None:
-    """It has come half the way, and somebody takes it back to where it began."""
+    """It has come halfway, and somebody reverts it to its beginning."""
     topic_id = house.brokers.make("t", [1, 2])
     house.wish("t", 4, topic_id=topic_id)
     come(house)
@@ -316,7 +316,7 @@ async def test_a_deleted_topic_is_forgotten_and_its_namesake_left_alone(house: H
     assert house.brokers.asked == []
 
 
-async def test_a_topic_that_one_broker_has_not_heard_of_is_waited_for(house: House) -> None:
+async def test_completion_waits_for_a_topic_that_one_broker_does_not_know(house: House) -> None:
     topic_id = house.brokers.make("t", [1, 2])
     house.wish("t", 3, topic_id=topic_id)
     house.brokers.unaware = {"t"}
@@ -329,7 +329,7 @@ async def test_a_topic_that_one_broker_has_not_heard_of_is_waited_for(house: Hou
 
 
 async def test_a_broker_that_hangs_keeps_no_other_topic_up(house: House) -> None:
-    """Only whether a topic is gone is asked of every broker."""
+    """Only the question whether a topic is gone goes to every broker."""
     house.wish("gone", 3, topic_id=b"gone".ljust(16))
     house.wish("t", 3, topic_id=house.brokers.make("t", [1, 2]))
     come(house)
@@ -345,7 +345,7 @@ async def test_a_broker_that_hangs_keeps_no_other_topic_up(house: House) -> None
 
 
 @pytest.mark.parametrize("made_anew", ["away", "seen again", "another proxy"])
-async def test_what_is_gone_has_to_be_so_at_every_look(house: House, made_anew: str) -> None:
+async def test_a_topic_counts_as_gone_only_after_every_check(house: House, made_anew: str) -> None:
     topic_id = house.brokers.make("t", [1, 2])
     house.wish("t", 3, topic_id=topic_id)
     gone = house.brokers.topics.pop("t")
@@ -413,9 +413,9 @@ async def test_an_intent_that_did_not_come_true_is_forgotten(house: House) -> No
     assert house.brokers.asked == []
 
 
-async def test_missing_rights_are_told_and_change_nothing(house: House) -> None:
+async def test_missing_rights_are_reported_and_change_nothing(house: House) -> None:
     house.wish("t", 3, topic_id=house.brokers.make("t", [1, 2]))
-    await house.rounds()  # nothing to be done, so nothing to be refused
+    await house.rounds()  # nothing to do, so no error
     come(house)
     house.brokers.rights = False
     with pytest.raises(ReassignmentsRefused) as refused:
@@ -427,7 +427,7 @@ async def test_missing_rights_are_told_and_change_nothing(house: House) -> None:
     assert house.wished == []
 
 
-async def test_what_can_be_forgotten_is_so_without_rights(house: House) -> None:
+async def test_finished_wishes_are_removed_without_rights(house: House) -> None:
     come(house)
     house.wish("complete", 3, topic_id=house.brokers.make("complete", [1, 2, 3]))
     house.wish("t", 3, topic_id=house.brokers.make("t", [1, 2]))
@@ -437,7 +437,7 @@ async def test_what_can_be_forgotten_is_so_without_rights(house: House) -> None:
     assert house.wished == ["t"]
 
 
-async def test_a_refused_partition_is_told_once_and_tried_again(house: House) -> None:
+async def test_a_rejected_partition_is_reported_once_and_retried(house: House) -> None:
     house.wish("t", 3, topic_id=house.brokers.make("t", [1, 2], [1, 2]))
     come(house)
     house.brokers.refuses = {("t", 0): (39, "no")}
@@ -449,17 +449,17 @@ async def test_a_refused_partition_is_told_once_and_tried_again(house: House) ->
     assert house.wished == []
 
 
-async def test_completion_is_told_once_with_its_time(house: House) -> None:
+async def test_completion_is_reported_once_with_its_time(house: House) -> None:
     house.wish("t", 3, topic_id=house.brokers.make("t", [1, 2]))
     come(house)
     with structlog.testing.capture_logs() as logged:
         await house.rounds(4, house.brokers.sync)
-    told = [entry for entry in logged if entry["event"] == "under_replicated_topic_completed"]
-    assert [(entry["topic"], entry["seconds"]) for entry in told] == [("t", (NOW_MS - 1_000) / 1000)]
+    events = [entry for entry in logged if entry["event"] == "under_replicated_topic_completed"]
+    assert [(entry["topic"], entry["seconds"]) for entry in events] == [("t", (NOW_MS - 1_000) / 1000)]
 
 
 async def test_two_at_a_time_complete_it_as_well(house: House) -> None:
-    """One that was taken for dead comes back to life beside the one that has the lease now."""
+    """A proxy that was taken for dead comes back next to the one that has the lease now."""
     house.wish("t", 3, topic_id=house.brokers.make("t", *[[1, 2]] * 5))
     come(house)
     other = house.another()

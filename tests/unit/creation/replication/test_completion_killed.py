@@ -1,4 +1,4 @@
-"""Whoever completes a topic may be killed after each of its writes: the next one completes the same."""
+"""A proxy that completes a topic may be killed after each of its writes: the next one reaches the same result."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.unit.creation.replication.model_brokers import TWO, House, MemoryPend
 
 
 class FusedStore(MemoryPending):
-    """Of the victim."""
+    """The victim's store."""
 
     def __init__(self, store: MemoryPending, fuse: Fuse) -> None:
         self.wishes = store.wishes
@@ -28,7 +28,8 @@ class FusedStore(MemoryPending):
 
 
 async def _complete(monkeypatch: pytest.MonkeyPatch, writes: int | None) -> tuple[int, list[list[list[int]]]]:
-    """All of it, by one that dies after so many writes, and another one; the writes, and where replicas are."""
+    """Complete a topic with a proxy that dies after `writes` writes, and another one; return the writes and the
+    replicas."""
     house = House(monkeypatch, TWO)
     house.brokers.make("intent", [1, 2], [2, 1])
     house.wish("intent", 4, owner="dead", made_as=[[1, 2], [2, 1]])
@@ -38,7 +39,7 @@ async def _complete(monkeypatch: pytest.MonkeyPatch, writes: int | None) -> tupl
     come(house)
     fuse = Fuse(writes)
     reassign = house.brokers.reassign
-    monkeypatch.setattr(module, "reassign", lambda *told: fuse.write(lambda: reassign(*told)))
+    monkeypatch.setattr(module, "reassign", lambda *arguments: fuse.write(lambda: reassign(*arguments)))
     victim = house.another(FusedStore(house.store, fuse), partitions_at_once=1)
     try:
         for number in range(12):

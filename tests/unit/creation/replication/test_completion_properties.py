@@ -1,4 +1,4 @@
-"""Whatever brokers, operators and proxies do: nobody loses a replica by us, and in the end nothing is missing."""
+"""Whatever brokers, operators and proxies do: the proxy removes no replica, and at the end none is missing."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ STEPS = st.lists(
 
 
 class Watched:
-    """A house whose reassignments are looked at as they are asked for."""
+    """A house whose reassignments are checked when they are requested."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, at_once: int) -> None:
         self.house = House(monkeypatch, {node: RACKS[node] for node in (1, 2)}, partitions_at_once=at_once)

@@ -1,4 +1,4 @@
-"""Topics that the brokers refuse for lack of brokers: what is asked again, what is remembered, and in which order."""
+"""Topics that the brokers reject for lack of brokers: the repeated request, the stored wish, and their order."""
 
 from __future__ import annotations
 
@@ -30,27 +30,28 @@ NONE, TIMED_OUT, NOT_LEADER_OF_CONTROLLERS, POLICY_VIOLATION = 0, 7, 41, 44
 ALREADY_EXISTS, THROTTLING = 36, 89
 FORBIDDEN, TOO_MANY_REPLICAS, BAD_ASSIGNMENT = 29, 38, 39
 FIRST_STRICT = 6
-"""Older versions are throttled, never refused for it (KIP-599)."""
+"""First version with strict throttling; older versions are throttled, but never rejected for it (KIP-599)."""
 DEFAULTS = {"default.replication.factor": "3", "min.insync.replicas": "2", "num.partitions": "1"}
 
 
 class Brokers:
-    """Two live brokers, one of which is the client's: they know no broker 3, and answer again what a test says."""
+    """Two live brokers, one of which is the client's: they do not know broker 3, and a test sets their second
+    answer."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, enabled: bool = True) -> None:
         self.store: Any = MemoryPending()
         self.defaults: dict[str, str | None] | None = dict(DEFAULTS)
         self.made: dict[str, uuid.UUID] = {}
         self.placed: dict[str, list[tuple[int, ...]]] = {}
-        """The assignments that they were asked for last."""
+        """Assignments of the last request."""
         self.throttled_ms = 0.0
-        """What the client was told last."""
+        """Last throttle time in the client's answer."""
         self.again = NONE
-        """What they answer to what is asked again; -2 for the end of the connection."""
+        """Answer to a repeated request; -2 closes the connection."""
         self.throttles_ms = [0, 0, 0]
-        """Of each answer."""
+        """Throttle time of each answer."""
         self.asked: list[tuple[list[str], bool, list[Pending]]] = []
-        """Each request: the topics, whether it validates only, and what was remembered when it came."""
+        """Each request: the topics, whether it validates only, and the stored wishes at that moment."""
         brokers = {node: Broker(node, "127.0.0.1", 9092, "ab"[node - 1]) for node in (1, 2)}
         settings: Any = SimpleNamespace(
             enable_under_replicated_topic_creation=enabled,
@@ -149,13 +150,13 @@ def brokers(monkeypatch: pytest.MonkeyPatch) -> Brokers:
 
 
 @pytest.mark.parametrize("version", range(2, 8))
-async def test_a_refused_topic_is_made_with_those_that_live_and_remembered_before(
+async def test_a_rejected_topic_is_created_on_live_brokers_after_its_wish_is_stored(
     brokers: Brokers, version: int
 ) -> None:
-    told = (await brokers.create("a", version=version))["a"]
-    assert told.error_code.value == NONE
+    topic = (await brokers.create("a", version=version))["a"]
+    assert topic.error_code.value == NONE
     if version >= 5:
-        assert (told.num_partitions, told.replication_factor) == (2, 2)
+        assert (topic.num_partitions, topic.replication_factor) == (2, 2)
     (_, _, first), (topics, _, intents) = brokers.asked
     assert (first, topics) == ([], ["a"])
     (intent,) = intents
@@ -166,28 +167,32 @@ async def test_a_refused_topic_is_made_with_those_that_live_and_remembered_befor
     assert (pending.owner, pending.since_ms, pending.shadow) == ("this proxy", 12345, False)
 
 
-async def test_only_what_was_refused_for_that_is_asked_again(brokers: Brokers) -> None:
-    told = await brokers.create("forbidden", "a", "b")
-    assert {name: one.error_code.value for name, one in told.items()} == {"forbidden": FORBIDDEN, "a": NONE, "b": NONE}
+async def test_only_topics_that_were_rejected_for_this_reason_are_repeated(brokers: Brokers) -> None:
+    topics = await brokers.create("forbidden", "a", "b")
+    assert {name: one.error_code.value for name, one in topics.items()} == {
+        "forbidden": FORBIDDEN,
+        "a": NONE,
+        "b": NONE,
+    }
     assert brokers.asked[1][0] == ["a", "b"]
     assert {wish.name for wish in await brokers.store.all()} == {"a", "b"}
 
 
-async def test_more_replicas_than_brokers_can_join_are_refused_as_the_brokers_do(brokers: Brokers) -> None:
-    told = (await brokers.create("a", assignment=[(1, 2, 4)]))["a"]
-    assert (told.error_code.value, told.error_message) == (BAD_ASSIGNMENT, "message 39")
+async def test_more_replicas_than_possible_brokers_get_the_brokers_error(brokers: Brokers) -> None:
+    topic = (await brokers.create("a", assignment=[(1, 2, 4)]))["a"]
+    assert (topic.error_code.value, topic.error_message) == (BAD_ASSIGNMENT, "message 39")
     assert len(brokers.asked) == 1
     assert await brokers.store.all() == ()
 
 
-async def test_what_the_brokers_make_is_answered_as_it_came(brokers: Brokers) -> None:
+async def test_topics_that_the_brokers_create_are_answered_unchanged(brokers: Brokers) -> None:
     assert (await brokers.create("a", replicas=2))["a"].error_code.value == NONE
     assert (await brokers.create("forbidden"))["forbidden"].error_message == "message 29"
     assert await brokers.store.all() == ()
 
 
-async def test_an_exact_assignment_is_remembered_beside_the_number(brokers: Brokers) -> None:
-    """Partitions that are added meanwhile are to have as many replicas."""
+async def test_an_exact_assignment_is_stored_with_the_number(brokers: Brokers) -> None:
+    """Partitions that are added meanwhile must get as many replicas."""
     assert (await brokers.create("a", assignment=[(3, 1, 2), (2, 3, 1)]))["a"].error_code.value == NONE
     number, exact = sorted(await brokers.store.all(), key=lambda wish: wish.assignment)
     assert (number.replication_factor, number.assignment) == (3, ())
@@ -195,7 +200,7 @@ async def test_an_exact_assignment_is_remembered_beside_the_number(brokers: Brok
     assert number.topic_id == exact.topic_id == brokers.made["a"].bytes
 
 
-async def test_what_could_be_made_validates_and_nothing_is_remembered(brokers: Brokers) -> None:
+async def test_a_topic_that_could_be_created_validates_and_stores_nothing(brokers: Brokers) -> None:
     assert (await brokers.create("a", validate_only=True))["a"].error_code.value == NONE
     assert [only for _, only, _ in brokers.asked] == [True, True]
     assert await brokers.store.all() == ()
@@ -215,28 +220,28 @@ async def test_the_refusal_stands_word_for_word(monkeypatch: pytest.MonkeyPatch,
         brokers.defaults = None
     elif trouble == "minimum":
         brokers.defaults = DEFAULTS | {"min.insync.replicas": "3"}
-    told = (await brokers.create("a"))["a"]
-    assert (told.error_code.value, told.error_message) == (TOO_MANY_REPLICAS, "message 38")
+    topic = (await brokers.create("a"))["a"]
+    assert (topic.error_code.value, topic.error_message) == (TOO_MANY_REPLICAS, "message 38")
     assert len(brokers.asked) == 1
     assert await brokers.store.all() == ()
 
 
 @pytest.mark.parametrize("again", [TOO_MANY_REPLICAS, BAD_ASSIGNMENT])
-async def test_a_second_refusal_of_the_kind_is_not_told(brokers: Brokers, again: int) -> None:
+async def test_a_second_rejection_of_the_same_kind_is_not_returned(brokers: Brokers, again: int) -> None:
     brokers.again = again
-    told = (await brokers.create("a"))["a"]
-    assert (told.error_code.value, told.error_message) == (TOO_MANY_REPLICAS, "message 38")
+    topic = (await brokers.create("a"))["a"]
+    assert (topic.error_code.value, topic.error_message) == (TOO_MANY_REPLICAS, "message 38")
     assert await brokers.store.all() == ()
 
 
-async def test_what_else_is_refused_is_told_and_forgotten(brokers: Brokers) -> None:
+async def test_another_rejection_is_returned_and_its_wish_removed(brokers: Brokers) -> None:
     brokers.again = POLICY_VIOLATION
     assert (await brokers.create("a"))["a"].error_code.value == POLICY_VIOLATION
     assert await brokers.store.all() == ()
 
 
 @pytest.mark.parametrize("again", [TIMED_OUT, NOT_LEADER_OF_CONTROLLERS])
-async def test_where_nobody_knows_the_intent_stays(brokers: Brokers, again: int) -> None:
+async def test_the_intent_stays_if_the_outcome_is_unknown(brokers: Brokers, again: int) -> None:
     brokers.again = again
     assert (await brokers.create("a"))["a"].error_code.value == again
     assert [wish.is_intent for wish in await brokers.store.all()] == [True]
@@ -261,7 +266,7 @@ async def test_a_topic_that_can_t_be_bound_is_made_all_the_same(brokers: Brokers
 
 
 class Lossy(MemoryPending):
-    """A store whose answers are lost, some of what it is told to write notwithstanding."""
+    """A store whose answers are lost, although some of its writes take effect."""
 
     def __init__(self, lost: str, failures: int, error: type[BaseException] = CoordinatorUnavailable) -> None:
         super().__init__()
@@ -281,12 +286,12 @@ class Lossy(MemoryPending):
         await super().forget(wishes)
 
 
-def lose(brokers: Brokers, *told: Any) -> None:
-    brokers.store = brokers.topics._pending = brokers.topics.unmade._store = Lossy(*told)
+def lose(brokers: Brokers, *operations: Any) -> None:
+    brokers.store = brokers.topics._pending = brokers.topics.unmade._store = Lossy(*operations)
 
 
 async def kept(brokers: Brokers) -> list[Pending]:
-    """What is remembered when all has been forgotten that is to be."""
+    """Return the stored wishes after all outdated ones are removed."""
     work = asyncio.create_task(brokers.topics.unmade.keep_forgetting())
     for _ in range(100):
         await asyncio.sleep(0)
@@ -303,15 +308,15 @@ async def test_a_wish_that_can_t_be_forgotten_changes_no_answer_and_is_forgotten
     assert await kept(brokers) == []
 
 
-async def test_what_was_written_though_the_store_did_not_say_so_is_forgotten(brokers: Brokers) -> None:
-    """The client is told to create it with fewer replicas, and is not to get more then."""
+async def test_a_wish_that_was_stored_without_an_answer_is_removed(brokers: Brokers) -> None:
+    """The client got the error to create it with fewer replicas, and must not get more later."""
     lose(brokers, "remember", 1)
     assert (await brokers.create("a"))["a"].error_code.value == TOO_MANY_REPLICAS
     assert [wish.name for wish in await brokers.store.all()] == ["a"]
     assert await kept(brokers) == []
 
 
-async def test_who_goes_away_while_it_is_written_leaves_nothing(brokers: Brokers) -> None:
+async def test_a_client_that_disconnects_during_the_write_leaves_nothing(brokers: Brokers) -> None:
     lose(brokers, "remember", 1, asyncio.CancelledError)
     with pytest.raises(asyncio.CancelledError):
         await brokers.create("a")
@@ -336,7 +341,7 @@ async def test_an_older_intent_has_nothing_to_do_with_a_topic_that_is_made_now(b
     assert len(left) == 3 + (how == "second ask")
 
 
-async def test_what_was_not_made_or_only_tried_out_forgets_no_intent(brokers: Brokers) -> None:
+async def test_a_failed_or_validated_creation_removes_no_intent(brokers: Brokers) -> None:
     await brokers.store.remember([Pending("old", "forbidden", 3, 2, 1), Pending("older", "a", 3, 2, 1)])
     await brokers.create("forbidden")
     await brokers.create("a", validate_only=True, replicas=2)
@@ -352,7 +357,7 @@ async def test_an_intent_says_exactly_what_is_made(brokers: Brokers) -> None:
     assert wish.made_as == replicas_digest(made) != replicas_digest(made[:1])
 
 
-async def test_of_two_wishes_the_exact_one_is_bound_first(brokers: Brokers) -> None:
+async def test_the_exact_one_of_two_wishes_is_bound_first(brokers: Brokers) -> None:
     """With the other one alone somebody might give the topic other replicas."""
     bound: list[Pending] = []
 
@@ -370,14 +375,14 @@ async def test_of_two_wishes_the_exact_one_is_bound_first(brokers: Brokers) -> N
 @pytest.mark.parametrize("version", range(2, 8))
 async def test_clients_of_old_versions_are_throttled_as_by_the_brokers(brokers: Brokers, version: int) -> None:
     brokers.again, brokers.throttles_ms = THROTTLING, [10, 5_000, 3_000]
-    told = (await brokers.create("a", version=version))["a"].error_code.value
-    assert told == (THROTTLING if version >= FIRST_STRICT else NONE)
+    code = (await brokers.create("a", version=version))["a"].error_code.value
+    assert code == (THROTTLING if version >= FIRST_STRICT else NONE)
     assert brokers.throttled_ms == 5_000
     wishes = await brokers.store.all()
-    assert [wish.is_intent for wish in wishes] == ([] if told else [True]), "older versions don't tell the ID"
+    assert [wish.is_intent for wish in wishes] == ([] if code else [True]), "older versions do not return the ID"
 
 
-async def test_shadows_are_remembered_as_such(brokers: Brokers) -> None:
+async def test_placeholders_are_stored_as_such(brokers: Brokers) -> None:
     asked = request("a", "b")
     this: Any = brokers
     come: Any = SimpleNamespace(client_id="a", api_version=7)
@@ -388,7 +393,7 @@ async def test_shadows_are_remembered_as_such(brokers: Brokers) -> None:
     assert {wish.name: wish.shadow for wish in await brokers.store.all()} == {"a": False, "b": True}
 
 
-async def test_a_shadow_is_not_made_with_the_live_brokers_after_the_lease_ran_out(brokers: Brokers) -> None:
+async def test_a_placeholder_is_not_created_on_live_brokers_after_the_lease_expired(brokers: Brokers) -> None:
     asked = request("a")
     this: Any = brokers
     come: Any = SimpleNamespace(client_id="a", api_version=7)

@@ -1,4 +1,5 @@
-"""New partitions that the brokers refuse: what is let go of, remembered and asked again, and what stays if it fails."""
+"""New partitions that the brokers reject: reassignments that are reduced, stored and repeated, and the state after a
+failure."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ SHORT = ([1, 2], [2, 1])
 
 
 class Cluster:
-    """Brokers 1 and 2 live, 3 is registered no more. The controller takes partitions as that of KRaft does."""
+    """Brokers 1 and 2 are live, 3 is not registered any more. The controller accepts partitions like KRaft's does."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *replicas: Sequence[int], **world: Any) -> None:
         self.model = ModelBrokers({1: "a", 2: "b", 3: "c"})
@@ -41,7 +42,7 @@ class Cluster:
         self.may_alter = world.get("may_alter", True)
         self.again = NONE
         self.throttles_ms = [0, 0]
-        """Of each answer to CreatePartitions."""
+        """Throttle time of each answer to CreatePartitions."""
         self.throttled_ms = 0.0
         self.store: Any = MemoryPending()
         self.order: list[str] = []
@@ -95,7 +96,7 @@ class Cluster:
                 broker_type(broker_id=node, host="h", port=1, rack=None, is_fenced=node > 2) for node in self.registered
             )
             throttle = milliseconds(0)
-            told = response_type(
+            answer = response_type(
                 throttle_time=throttle,
                 error_code=ErrorCode(0),
                 error_message=None,
@@ -103,7 +104,7 @@ class Cluster:
                 controller_id=1,
                 brokers=brokers,
             )
-            return memoryview(encode(told))
+            return memoryview(encode(answer))
         if api_key == DESCRIBE_CONFIGS:
             result_type = nested(response_type, "results")
             config = nested(result_type, "configs")(
@@ -129,7 +130,7 @@ class Cluster:
         return memoryview(encode(self._create(read_request(api_key, version, memoryview(body)), version)))
 
     def _create(self, asked: Any, version: int) -> Any:
-        """As ReplicationControlManager: any number of replicas but that of the others is refused."""
+        """Answer like ReplicationControlManager: any other number of replicas than the others have is rejected."""
         (topic,) = asked.topics
         now = self.model.replicas("t")
         replicas = [tuple(one.broker_ids) for one in topic.assignments or ()]
@@ -169,8 +170,8 @@ class Cluster:
         this: Any = self
         request: Any = SimpleNamespace(api_key=CREATE_PARTITIONS, api_version=version, client_id="a")
         body = await self.ask(request, CREATE_PARTITIONS, version, encode(asked))
-        told: Any = read_response(CREATE_PARTITIONS, version, body)
-        answered = await self.growth.make(this, request, asked, told)
+        rejected: Any = read_response(CREATE_PARTITIONS, version, body)
+        answered = await self.growth.make(this, request, asked, rejected)
         self.throttled_ms = answered.throttle_time.total_seconds() * 1000
         (result,) = answered.results
         return result.error_code.value, result.error_message
@@ -203,7 +204,7 @@ async def test_exact_ones_are_remembered_with_the_number_that_all_are_to_have(mo
     assert (exact.wanted(2), exact.wanted(1)) == ((2, 3, 1), None)
 
 
-async def test_where_the_others_lack_replicas_too_nothing_is_let_go_of(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_replica_is_dropped_if_the_other_partitions_lack_replicas_too(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Cluster(monkeypatch, *SHORT)
     await cluster.store.remember([Pending("1", "t", 3, 2, 1, cluster.topic_id)])
     assert await cluster.grow(3, [[3, 2, 1]]) == (NONE, None)
@@ -248,7 +249,7 @@ async def test_older_wishes_stay_where_the_store_does_not_answer(monkeypatch: py
     assert [wish.pending_id for wish in await cluster.store.all()] == ["1"]
 
 
-async def test_the_longest_throttle_time_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_longest_throttle_time_is_returned(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Cluster(monkeypatch, *SHORT)
     await cluster.store.remember([Pending("1", "t", 3, 2, 1, cluster.topic_id)])
     cluster.throttles_ms = [10, 5_000]
@@ -284,7 +285,7 @@ async def test_the_clients_right_to_describe_configs_is_enough(monkeypatch: pyte
     assert await cluster.grow(3) == (NONE, None)
 
 
-async def test_without_the_store_nothing_is_touched(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_the_store_nothing_is_changed(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Cluster(monkeypatch, *WHOLE)
 
     async def remember(wishes: Sequence[Pending]) -> None:
@@ -311,7 +312,7 @@ async def test_a_partition_that_is_being_reassigned_is_left_alone(monkeypatch: p
         (TIMED_OUT, [[3, 1, 2]], 2),
     ],
 )
-async def test_what_was_let_go_of_is_wished_back_whatever_comes_of_the_new_ones(
+async def test_dropped_replicas_are_wished_back_whatever_happens_to_the_new_partitions(
     monkeypatch: pytest.MonkeyPatch, again: int, assignment: list[list[int]] | None, left: int
 ) -> None:
     cluster = Cluster(monkeypatch, *WHOLE)
@@ -323,7 +324,7 @@ async def test_what_was_let_go_of_is_wished_back_whatever_comes_of_the_new_ones(
     assert any(wish.wanted(0) == 3 for wish in wishes)
 
 
-async def test_what_is_refused_otherwise_leaves_no_wish(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_another_rejection_leaves_no_wish(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Cluster(monkeypatch, *SHORT)
     earlier = Pending("1", "t", 3, 2, 1, cluster.topic_id)
     await cluster.store.remember([earlier])

@@ -1,4 +1,4 @@
-"""Who looks at topics that lack replicas, and when; and that nothing ends it."""
+"""The schedule of completion: which proxy checks topics that lack replicas, and when; no error ends it."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Parts:
 
     async def until(self, condition: Callable[[], bool]) -> None:
         async with asyncio.timeout(WAIT_S):
-            while not condition():  # noqa: ASYNC110 (nobody tells of it)
+            while not condition():  # noqa: ASYNC110 (nothing announces it)
                 await asyncio.sleep(0.001)
 
 
@@ -73,7 +73,7 @@ def start(parts: Any, interval_s: float) -> asyncio.Task[None]:
     return task
 
 
-async def test_once_in_an_interval_and_whenever_a_broker_comes_or_goes(parts: Any) -> None:
+async def test_checks_run_once_per_interval_and_when_a_broker_joins_or_leaves(parts: Any) -> None:
     start(parts, FOR_EVER_S)
     await parts.until(lambda: parts.rounds == 1)
     for rounds, brokers in ((2, {**parts.brokers, 2: Broker(2, "", 0, "b")}), (3, dict(parts.brokers))):
@@ -107,7 +107,7 @@ async def test_only_with_the_lease(parts: Any) -> None:
         (ValueError("odd"), "replication_keeper_broken"),
     ],
 )
-async def test_what_fails_is_told_once_and_tried_again(parts: Any, failure: Exception, event: str) -> None:
+async def test_a_failure_is_reported_once_and_retried(parts: Any, failure: Exception, event: str) -> None:
     parts.failure = failure
     with structlog.testing.capture_logs() as logged:
         task = start(parts, 0.001)
@@ -124,7 +124,7 @@ async def test_what_fails_is_told_once_and_tried_again(parts: Any, failure: Exce
 
 
 async def test_brokers_that_come_and_go_don_t_wear_it_out(parts: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither where it takes its time, nor where it lacks rights."""
+    """This holds both for slow checks and for missing rights."""
     both = {**parts.brokers, 2: Broker(2, "", 0, "b")}
 
     async def slow() -> None:
@@ -148,7 +148,7 @@ async def test_brokers_that_come_and_go_don_t_wear_it_out(parts: Any, monkeypatc
     assert parts.rounds == 2
 
 
-async def test_missing_rights_are_told_with_what_to_do_and_tried_again_slowly(parts: Any) -> None:
+async def test_missing_rights_are_reported_with_a_remedy_and_retried_slowly(parts: Any) -> None:
     parts.failure = ReassignmentsRefused("no right", rights=True)
     with structlog.testing.capture_logs() as logged:
         start(parts, 0.001)

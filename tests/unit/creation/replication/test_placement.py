@@ -1,4 +1,4 @@
-"""Where replicas go, against KIP-36's rules and against trying all ways where those are few."""
+"""The placement of replicas, compared with KIP-36's rules and, for few possibilities, with all of them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def clusters(draw: st.DrawFn, *, most: int = 12) -> dict[int, str | None]:
 
 @st.composite
 def worlds(draw: st.DrawFn, *, brokers: int = 12, partitions: int = 20, most_replicas: int = 5):
-    """Brokers, the replicas that are there (some of them on brokers that are gone), and how many there are to be."""
+    """Draw brokers, existing replicas (some of them on brokers that are gone), and the wanted number of replicas."""
     racks = draw(clusters(most=brokers))
     nodes = st.sampled_from([*racks, 97, 98, 99])
     one = st.lists(nodes, max_size=most_replicas, unique=True).map(tuple)
@@ -48,7 +48,7 @@ def worlds(draw: st.DrawFn, *, brokers: int = 12, partitions: int = 20, most_rep
 
 
 @given(worlds())
-def test_what_is_there_stays_and_no_broker_has_two_replicas_of_a_partition(world) -> None:
+def test_existing_replicas_stay_and_no_broker_has_two_replicas_of_a_partition(world) -> None:
     racks, existing, wanted, start = world
     placed = place(existing, wanted, racks, start=start)
     assert len(placed) == len(existing)
@@ -63,8 +63,9 @@ def test_what_is_there_stays_and_no_broker_has_two_replicas_of_a_partition(world
 
 
 @given(worlds())
-def test_as_many_racks_as_possible(world) -> None:
-    """KIP-36: with as many racks as replicas none has two, with fewer each has one; as far as what is there allows."""
+def test_replicas_cover_as_many_racks_as_possible(world) -> None:
+    """KIP-36: with enough racks no rack has two replicas, with fewer each rack has one, as far as existing replicas
+    allow."""
     racks, existing, wanted, start = world
     if not rack_aware(racks):
         return
@@ -78,7 +79,7 @@ def test_as_many_racks_as_possible(world) -> None:
 def test_racks_of_one_size_give_an_even_spread_of_replicas_and_leaders(
     racks: int, of_rack: int, wanted: int, partitions: int, start: int
 ) -> None:
-    """KIP-36's case: every broker has as many replicas, and leads as many partitions, give or take one."""
+    """KIP-36's case: every broker has the same number of replicas and of leaders, give or take one."""
     brokers = {node: f"rack-{node % racks}" for node in range(racks * of_rack)}
     placed = place([()] * partitions, wanted, brokers, start=start)
     for counted in (load_of(placed, brokers), load_of([one[:1] for one in placed], brokers)):
@@ -86,14 +87,14 @@ def test_racks_of_one_size_give_an_even_spread_of_replicas_and_leaders(
 
 
 @given(clusters(), st.integers(1, 12), st.integers(1, 5), st.integers(0, 99))
-def test_without_racks_all_is_even(racks: Racks, partitions: int, wanted: int, start: int) -> None:
+def test_without_racks_replicas_are_even(racks: Racks, partitions: int, wanted: int, start: int) -> None:
     placed = place([()] * partitions, wanted, dict.fromkeys(racks), start=start)
     for counted in (load_of(placed, racks), load_of([one[:1] for one in placed], racks)):
         assert max(counted.values()) - min(counted.values()) <= 1
 
 
 def ways(old: Sequence[int], wanted: int, racks: Racks) -> list[tuple[int, ...]]:
-    """All sets of replicas that keep what is there, reach as many racks, and those as evenly, as is possible."""
+    """Return all sets of replicas that keep the existing ones and cover the most racks as evenly as possible."""
     free = sorted(racks.keys() - set(old))
     added = min(max(wanted - len(old), 0), len(free))
     found = [(*old, *more) for more in combinations(free, added)]
@@ -136,8 +137,9 @@ def test_it_is_the_same_on_every_proxy_and_when_repeated(world) -> None:
 
 
 @given(worlds(), st.integers(1, 5))
-def test_what_came_one_by_one_keeps_the_rules_too(world, first: int) -> None:
-    """A broker joins after the other, and what is placed then stays: as many racks as if all were there at once."""
+def test_replicas_that_were_added_one_by_one_keep_the_rules_too(world, first: int) -> None:
+    """Brokers join one after the other, and placed replicas stay: as many racks as if all brokers had joined at
+    once."""
     racks, existing, wanted, start = world
     some = dict(list(racks.items())[:first])
     steps = place(place(existing, wanted, some, start=start), wanted, racks, start=start)

@@ -1,4 +1,4 @@
-"""What is made of topics and partitions that the brokers refuse, and of which their refusal stands."""
+"""The plan for topics and partitions that the brokers reject, and the rejections that stand."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def topic(
 
 
 def plan_topic(asked: Any, racks: dict[int, str | None], defaults: dict[str, str | None]) -> Plan | None:
-    """Where brokers may have the IDs 1 to 5."""
+    """Plan a topic where brokers may have the IDs 1 to 5."""
     return module.plan_topic(asked, racks, defaults, listened=range(1, 6))
 
 
@@ -73,7 +73,7 @@ def test_a_topic_is_made_with_all_that_live() -> None:
         (topic(partitions=MAX_PARTITIONS + 1), False),
     ],
 )
-def test_what_the_brokers_refuse_for_other_reasons_stays_refused(asked: Any, made: bool) -> None:
+def test_other_rejections_of_the_brokers_stand(asked: Any, made: bool) -> None:
     assert (plan_topic(asked, TWO, DEFAULTS) is not None) is made
 
 
@@ -92,7 +92,7 @@ def test_the_minimum_is_that_of_min_insync_replicas_and_replicas() -> None:
     assert plan_topic(topic(3, min_insync_replicas="5"), TWO, DEFAULTS) is None
 
 
-def test_what_is_left_to_the_brokers_is_theirs_or_unknown() -> None:
+def test_replicas_that_are_left_to_the_brokers_are_the_default_or_unknown() -> None:
     plan = plan_topic(topic(-1, -1), TWO, DEFAULTS)
     assert plan is not None
     assert (len(plan.replicas), plan.wanted_replicas) == (4, 3)
@@ -125,7 +125,7 @@ def test_an_exact_assignment_is_made_with_its_live_replicas_as_many_for_all() ->
         ([[]], "1", False),
     ],
 )
-def test_an_exact_assignment_below_the_minimum_or_wrong_by_itself_stays_refused(
+def test_an_exact_assignment_that_is_too_small_or_wrong_stays_rejected(
     assignment: list[list[int]], least: str, made: bool
 ) -> None:
     plan = plan_topic(topic(assignment=assignment, min_insync_replicas=least), TWO, DEFAULTS)
@@ -134,7 +134,7 @@ def test_an_exact_assignment_below_the_minimum_or_wrong_by_itself_stays_refused(
 
 @pytest.mark.parametrize(("indices", "made"), [((0, 1), True), ((1, 0), True), ((0, 5), False), ((0, 0), False)])
 def test_an_exact_assignment_names_each_partition_once(indices: tuple[int, ...], made: bool) -> None:
-    """The brokers refuse others, and are not to be asked about renumbered ones."""
+    """The brokers reject others, and must not be asked about renumbered ones."""
     assignments: Any = tuple(
         CreatableReplicaAssignment(partition_index=index, broker_ids=(1, 2, 3))  # type: ignore[arg-type]
         for index in indices
@@ -165,7 +165,7 @@ def test_whatever_is_made_is_live_enough_and_part_of_what_was_asked_for(
 def grown(
     existing: list[tuple[int, ...]], count: int, asked: list[tuple[int, ...]] | None = None, **changed: Any
 ) -> Any:
-    """Of a topic that is to have three replicas, on two brokers."""
+    """Plan new partitions of a topic that should have three replicas, on two brokers."""
     world: dict[str, Any] = {
         "wanted": 3,
         "racks": TWO,
@@ -193,7 +193,7 @@ def test_replicas_of_brokers_that_are_registered_no_more_are_let_go_of() -> None
 @pytest.mark.parametrize(
     ("existing", "count", "changed"),
     [
-        ([(1, 2), (2, 1)], 3, {}),  # the brokers take that by themselves
+        ([(1, 2), (2, 1)], 3, {}),  # the brokers accept this by themselves
         ([(3, 1, 2)], 2, {"registered": {1, 2, 3}}),  # it does not live, but may
         ([(3, 1, 2)], 2, {"least": 3}),
         ([(3, 1, 2)], 2, {"least": 0}),

@@ -1,4 +1,4 @@
-"""What is still to be done for a partition, and where its replicas are to go: never away from where they are."""
+"""The remaining work for a partition, and the places of new replicas: existing replicas never move."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_how_far_a_partition_is(
 
 
 def test_the_newest_of_wishes_for_the_same_counts() -> None:
-    """Whoever grew the topic made its partition 0 smaller, and says so."""
+    """The operator who added partitions reduced partition 0, and says so."""
     wishes = [wish(3, made=2), wish(3, made=1, since_ms=1)]
     for order in (wishes, wishes[::-1]):
         assert partition_wishes(topic((1,)), order)[0].progress is Progress.WAITING
@@ -66,7 +66,7 @@ def test_an_exact_wish_is_about_its_partitions_only() -> None:
     assert {number: one.exact for number, one in found.items()} == {1: (1, 2)}
 
 
-def test_whoever_chose_other_replicas_than_the_exact_ones_keeps_them() -> None:
+def test_replicas_that_were_chosen_instead_of_the_exact_ones_are_kept() -> None:
     known = topic((5, 1))
     wishes = partition_wishes(known, [wish(0, 2, (1, 2, 3))])
     assert targets(known, wishes, {1: None, 2: None, 3: None}) == {0: (5, 1, 2)}

@@ -1,4 +1,4 @@
-"""What is asked of the brokers for replicas and reassignments, and how their answers are read."""
+"""The requests to the brokers for replicas and reassignments, and the parsing of their answers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NOT_CONTROLLER = 41
 
 
 class Connection:
-    """Answers with a tree of plain values, and keeps what it was asked."""
+    """Answers with a tree of plain values, and records its requests."""
 
     def __init__(self, **answer: Any) -> None:
         self._answer = answer
@@ -116,12 +116,12 @@ async def test_reassigning() -> None:
 
 
 @pytest.mark.parametrize("error_code", [CLUSTER_AUTHORIZATION_FAILED, NOT_CONTROLLER])
-async def test_refused_as_a_whole(error_code: int) -> None:
+async def test_a_request_that_is_rejected_as_a_whole(error_code: int) -> None:
     failed = {"throttle_time": 0, "error_code": error_code, "error_message": None}
     listing: Any = Connection(**failed, topics=[])
-    with pytest.raises(ReassignmentsRefused) as told:
+    with pytest.raises(ReassignmentsRefused) as caught:
         await list_reassignments(listing, [("t", 0)])
-    assert told.value.rights == (error_code == CLUSTER_AUTHORIZATION_FAILED)
+    assert caught.value.rights == (error_code == CLUSTER_AUTHORIZATION_FAILED)
     altering: Any = Connection(**failed, responses=[])
     with pytest.raises(ReassignmentsRefused, match="AlterPartitionReassignments"):
         await reassign(altering, {("t", 0): (1,)})
