@@ -80,6 +80,7 @@ def metadata(client: Client, request: Request) -> Coroutine[Any, Any, None] | No
     proposed, rack = version >= FIRST_RACK_ID, None
     if proposed:
         body, rack = build_lower_metadata_request(request.body, version)
+        rack = context.racks.named(rack)
         context.racks.learn(client.session, client_id, rack)
 
     def rewrite(answer: memoryview) -> Steps[list[Buffer]]:
@@ -139,6 +140,7 @@ def describe_topic_partitions(client: Client, request: Request) -> None:
     version, client_id, rack = request.api_version, request.client_id, None
     if version >= topic_partitions.FIRST_RACK_ID:
         body, rack = topic_partitions.build_lower_request(request.body)
+        rack = client.context.racks.named(rack)
         client.context.racks.learn(client.session, client_id, rack)
 
     def rewrite(answer: memoryview) -> list[Buffer] | Steps[list[Buffer]]:

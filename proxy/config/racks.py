@@ -40,6 +40,9 @@ class Racks(Section):
     client_id_keys: Reloadable[Texts] = ()
     """Keys that name the rack in a client ID, as `diskless_rack_id` does, which takes precedence. They are other
     systems' hints, for example `["diskless_az", "ws_az", "warpstream_az", "automq_az"]`."""
+    aliases: dict[str, str] = Field(default_factory=dict)
+    """Other names of racks, `{"us-east-1a": "use1-az4"}`: names of zones by the brokers' `broker.rack`. They apply to
+    every source of a client's rack, to `rack` and to the racks of listeners."""
     by_network: Reloadable[dict[str, str]] = Field(default_factory=dict)
     """Racks of clients by their address, `{"10.1.0.0/16": "rack-a"}`. The longest prefix decides, and takes precedence
     over the rack of the port."""
@@ -55,6 +58,16 @@ class Racks(Section):
         for key in value:
             if not re.fullmatch(r"[\w.-]+", key):
                 raise ValueError(f"{key!r} is not a key: use letters, digits, dots, dashes and underscores")
+        return value
+
+    @field_validator("aliases")
+    @classmethod
+    def _aliases(cls, value: dict[str, str]) -> dict[str, str]:
+        for alias, rack in value.items():
+            if not alias or not rack:
+                raise ValueError(f"{alias!r}: {rack!r} needs two names; write the other name, and the brokers' rack")
+            if rack in value and value[rack] != rack:
+                raise ValueError(f"{alias!r} is an alias of {rack!r}, which is an alias itself; name the brokers' rack")
         return value
 
     @field_validator("by_network")

@@ -179,6 +179,27 @@ class Settings(BaseSettings):
             )
         return value
 
+    @model_validator(mode="before")
+    @classmethod
+    def _racks_by_their_own_names(cls, values: Any) -> Any:
+        """Replace aliases (`racks.aliases`) by the brokers' names of racks, as far as the values have their types."""
+        aliases = _within(values, "racks", "aliases")
+        if not isinstance(aliases, dict):
+            return values
+
+        def renamed(section: Any) -> Any:
+            rack = _within(section, "rack")
+            return {**section, "rack": aliases[rack]} if isinstance(rack, str) and rack in aliases else section
+
+        values = renamed(values)
+        for name in ("listeners", "additional_listeners"):
+            sections = _within(values, name)
+            if isinstance(sections, dict):
+                values = {**values, name: renamed(sections)}
+            elif isinstance(sections, list | tuple):
+                values = {**values, name: [renamed(section) for section in sections]}
+        return values
+
     @model_validator(mode="after")
     def _one_storage_class(self) -> Settings:
         name, path = self.diskless_storage_class_name, self.diskless_storage_class_path
@@ -236,3 +257,10 @@ class Settings(BaseSettings):
     def identity(self) -> str:
         """Return this proxy's name in the fleet."""
         return self.proxy_id or f"{self.rack}/{self.listeners.client_host}:{self.listeners.bootstrap_port}"
+
+
+def _within(values: Any, *names: str) -> Any:
+    """Return what sections have under these names; None if there is none, or a section is not one."""
+    for name in names:
+        values = values.get(name) if isinstance(values, dict) else None
+    return values

@@ -192,7 +192,9 @@ def is_routed(client: Client, parsed: FetchRequest) -> bool:
         return False
     if parsed.replica_id != CONSUMER_REPLICA_ID or not any(context.near_brokers.now()):
         return False
-    return parsed.version < FIRST_RACK or not parsed.rack_id or not context.replica_selector.redirects
+    if parsed.version < FIRST_RACK or not parsed.rack_id or context.racks.is_alias(parsed.rack_id):
+        return True  # brokers would redirect nobody for a rack that they don't know
+    return not context.replica_selector.redirects
 
 
 def never_near(client: Client) -> LeaderReason | None:

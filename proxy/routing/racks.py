@@ -146,6 +146,8 @@ class Racks:
         )
         self._seen: tuple[object, object] = (None, None)
         self._known: frozenset[str] = frozenset()
+        self._names: frozenset[str] = frozenset()
+        """Known racks and all aliases, of which hints in client IDs are made."""
         self._state = object()
         """Another one whenever the answer for some client may have changed."""
         self.take_settings()
@@ -153,8 +155,26 @@ class Racks:
     def take_settings(self) -> None:
         """Go by the hints and networks that the settings have now."""
         self._hints = (RACK_HINT, *map(alias_hint, self._settings.racks.client_id_keys))
-        self._networks = Networks(self._settings.racks.by_network)
+        self._networks = Networks(
+            {network: self._own_name(rack) for network, rack in self._settings.racks.by_network.items()}
+        )
         self._state = object()
+
+    def named(self, rack: str | None) -> str | None:
+        """Return the brokers' name of a rack that a request named, which may be an alias (`racks.aliases`)."""
+        return self._own_name(rack) if rack else rack
+
+    def is_alias(self, rack: str) -> bool:
+        """Return whether brokers do not know a rack by that name."""
+        return rack in self._settings.racks.aliases
+
+    def _own_name(self, rack: str) -> str:
+        return self._settings.racks.aliases.get(rack, rack)
+
+    def _hinted(self, client_id: str | None) -> str | None:
+        """Return the rack that a client ID names, by the brokers' name."""
+        rack = hinted_rack(client_id, self._names, self._hints)
+        return None if rack is None else self._own_name(rack)
 
     def known(self) -> frozenset[str]:
         """Racks that a live proxy serves or a live broker is in."""
@@ -163,6 +183,7 @@ class Racks:
         if racks is not self._seen[0] or view is not self._seen[1]:
             self._seen = racks, view
             self._known = frozenset(racks) | {broker.rack for broker in view.brokers.values() if broker.rack}
+            self._names = self._known | self._settings.racks.aliases.keys()
             self._state = object()
         return self._known
 
@@ -184,12 +205,14 @@ class Racks:
 
     def on_any_proxy(self, session: Session, client_id: str | None) -> str | None:
         """Return the client's rack if every proxy would find the same, whatever port the client came to; else None."""
-        return hinted_rack(client_id, self.known(), self._hints) or self._networks.rack_of(session.host)
+        self.known()
+        return self._hinted(client_id) or self._networks.rack_of(session.host)
 
     def learn(self, session: Session, client_id: str | None, rack: str | None) -> None:
         """Learn the rack that a request named; called with every Fetch. Unknown racks are ignored."""
         if not rack or not self._learning:
             return
+        rack = self._own_name(rack)
         said = session.get(_SAID)
         if said is not None and said[0] == rack and said[1] == client_id and self._now() < said[2]:
             return
@@ -203,7 +226,7 @@ class Racks:
     def source_of(self, session: Session, client_id: str | None) -> RackSource:
         """Return the rule that `of` took the rack from."""
         self.known()
-        if hinted_rack(client_id, self._known, self._hints) is not None:
+        if self._hinted(client_id) is not None:
             return "client ID"
         if _SAID in session:
             return "request"
@@ -214,7 +237,7 @@ class Racks:
         return "listener" if session.listeners.rack else "proxy"
 
     def _find(self, session: Session, client_id: str | None) -> str:
-        hint = hinted_rack(client_id, self._known, self._hints)
+        hint = self._hinted(client_id)
         if hint is not None:
             return hint
         said = session.get(_SAID)

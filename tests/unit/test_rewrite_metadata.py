@@ -56,7 +56,9 @@ class Asked:
             cluster=SimpleNamespace(learn=lambda brokers: None, view=ClusterView(brokers)),
             topics=topics,
             racks=SimpleNamespace(
-                of=lambda *_: "rack-a", learn=lambda connection, client_id, rack: self.learned.append((client_id, rack))
+                of=lambda *_: "rack-a",
+                named=lambda rack: rack,
+                learn=lambda connection, client_id, rack: self.learned.append((client_id, rack)),
             ),
             leader_choice=LeaderChoice(leader_choice),
         )

@@ -85,6 +85,8 @@ def other_value(setting: Setting, value: Any) -> Any:
         return f"{value}x"
     if isinstance(value, tuple):
         return (*value, "x")
+    if isinstance(value, dict):
+        return {**value, "x": "y"}
     if isinstance(value, SecretStr):
         return SecretStr("x")
     assert value is None

@@ -228,6 +228,8 @@ def test_node_ids_and_addresses() -> None:
         ("by_network: {10.1.0.0/99: rack-a}", "is not a network such as 10.1.0.0/16"),
         ("by_network: {10.1.0.1/16: rack-a}", "has host bits set"),
         ("by_network: {10.1.0.0/16: ''}", "the rack of 10.1.0.0/16 is empty"),
+        ("aliases: {us-east-1a: ''}", "'us-east-1a': '' needs two names"),
+        ("aliases: {a: b, b: c}", "'a' is an alias of 'b', which is an alias itself"),
         ("client_id_keys: ['a=b']", "is not a key"),
     ],
 )
@@ -240,6 +242,17 @@ def test_racks_of_networks_and_other_systems_keys(tmp_path: Path) -> None:
     text = f"{GOOD}\nracks: {{by_network: {{10.1.0.0/16: rack-b}}, client_id_keys: [ws_az]}}\n"
     racks = load_settings(written(tmp_path, text)).racks
     assert (racks.by_network, racks.client_id_keys) == ({"10.1.0.0/16": "rack-b"}, ("ws_az",))
+
+
+def test_aliases_of_racks_apply_to_the_racks_of_proxy_and_listeners(tmp_path: Path) -> None:
+    text = (
+        f"{GOOD.replace('rack-a', 'us-east-1a')}\nlisteners: {{rack: us-east-1b}}\n"
+        "additional_listeners: [{name: b, rack: us-east-1a, bootstrap_port: 9292, broker_port_start: 9300}]\n"
+        "racks: {aliases: {us-east-1a: use1-az4, us-east-1b: use1-az6}}\n"
+    )
+    settings = load_settings(written(tmp_path, text))
+    assert settings.rack == "use1-az4"
+    assert [one.rack for one in settings.all_listeners] == ["use1-az6", "use1-az4"]
 
 
 SASL = "sasl: {mechanism: PLAIN, username: proxy, password: hush}"

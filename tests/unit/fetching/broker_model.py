@@ -172,7 +172,9 @@ class Proxied:
                 is_read_as_classic=lambda topic: topic not in self.unsure,
                 may_be_a_shadow=lambda topic: topic in self.fresh,
             ),
-            racks=SimpleNamespace(learn=lambda *_: None, counted=lambda *_: "near", of=lambda *_: "near"),
+            racks=SimpleNamespace(
+                learn=lambda *_: None, is_alias=lambda rack: False, counted=lambda *_: "near", of=lambda *_: "near"
+            ),
             fleet=SimpleNamespace(listener=lambda *_: ("proxy", 1)),
             cluster=cluster,
             near_brokers=near_brokers,

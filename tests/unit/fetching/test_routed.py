@@ -373,6 +373,14 @@ async def test_a_client_that_the_brokers_redirect_is_left_to_them() -> None:
     assert proxied.brokers[NEAR].asked[0].rack_id == ""
 
 
+async def test_a_rack_that_brokers_know_by_another_name_is_not_left_to_them() -> None:
+    proxied, _, _ = one_partition()
+    proxied.context.replica_selector.redirects = True
+    proxied.context.racks.is_alias = lambda rack: rack == "zone-1"
+    assert only_partition(await proxied.fetch(asked(12, ("t", 0, 5), rack_id="zone-1"))).records_length == 500
+    assert proxied.brokers[NEAR].asked[0].rack_id == ""
+
+
 async def test_near_listeners_and_switched_off_reads_pass_as_they_are() -> None:
     proxied, _, _ = one_partition()
     proxied.session.node_id = NEAR

@@ -43,6 +43,24 @@ def test_the_hint_of_a_client_id(client_id, rack):
     assert hinted_rack(client_id, RACKS) == rack
 
 
+ALIASES = {"aliases": {"us-east-1a": "rack-a", "us-east-1b": "rack-b"}, "by_network": {"10.2.0.0/16": "us-east-1b"}}
+
+
+def test_aliases_apply_to_every_source_of_a_rack():
+    racks = racks_of(**ALIASES)
+    assert racks.of(session(), "app,diskless_rack_id=us-east-1b") == "rack-b"
+    assert racks.of(session(), "app,diskless_rack_id=us-east-1b-StreamThread-1") == "rack-b"
+    assert racks.of(session(host="10.2.0.1"), "app") == "rack-b"
+    assert racks.on_any_proxy(session(host="10.2.0.1"), "app") == "rack-b"
+    consumer = session()
+    racks.learn(consumer, "consumer", "us-east-1b")
+    assert (racks.of(consumer, "consumer"), racks.source_of(consumer, "consumer")) == ("rack-b", "request")
+    assert racks.named("us-east-1b") == racks.named("rack-b") == "rack-b"
+    assert (racks.named(None), racks.named("")) == (None, "")
+    assert racks.is_alias("us-east-1a")
+    assert not racks.is_alias("rack-a")
+
+
 @pytest.mark.parametrize(
     ("client_id", "rack"),
     [
