@@ -1,4 +1,4 @@
-"""A store that may lose writes, for the tests of what is noticed of it."""
+"""A store that may lose writes, for the tests that must notice it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def losses(losable: Store) -> Iterator[Losses]:
 
 @pytest.fixture
 def start_store(tmp_path: Path) -> Iterator[Callable[..., Store]]:
-    """Starts a server of the test's own, with further options."""
+    """Return a function that starts a test's own server, with further options."""
     started: list[Store] = []
 
     def start(*options: str) -> Store:

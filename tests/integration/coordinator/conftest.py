@@ -1,4 +1,4 @@
-"""A real Redis-compatible server with an append-only file, ended by its process ID."""
+"""A real Redis-compatible server with an append-only file, stopped by its process ID."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Store:
         self._process.send_signal(signal.SIGCONT)
 
     def kill(self) -> None:
-        """End it in any case; nothing where it has ended."""
+        """Stop the server if it still runs."""
         assert self._process is not None
         self._process.kill()
         self._process.wait(10)
@@ -86,7 +86,7 @@ def session_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
 
 @pytest.fixture
 def store(session_store: Store) -> Store:
-    """Shared and empty; not to be stopped."""
+    """Return the shared, empty store; tests must not stop it."""
     with blocking_redis.Redis(port=session_store.port) as client:
         client.flushall()
         client.script_flush()
@@ -110,7 +110,7 @@ MakeCoordinator = Callable[..., RedisCoordinator]
 
 @pytest.fixture
 def make_coordinator(client: Redis, settings: config.Redis) -> MakeCoordinator:
-    """A coordinator as another proxy would have it; by default it never forgets a producer."""
+    """Return a coordinator like another proxy's; by default its producers never expire."""
 
     def make(*, producer_id_expiration_ms: int = 86_400_000, producer_batches_remembered: int = 5) -> RedisCoordinator:
         return RedisCoordinator(

@@ -1,4 +1,4 @@
-"""Batches and logs for tests of what every coordinator must do."""
+"""Batches and logs for tests of the contract that every coordinator meets."""
 
 from __future__ import annotations
 

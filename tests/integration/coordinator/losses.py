@@ -1,4 +1,4 @@
-"""Stores that lose what they had acknowledged, as restarts and failovers lose it."""
+"""Stores that lose data that they had acknowledged, as restarts and failovers do."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from proxy import config
 from proxy.coordinator.redis import RedisCoordinator
 
 LOSABLE = ("--enable-debug-command", "yes")
-"""Options of a server that `Losses` can play with."""
+"""Options of a server that `Losses` can copy and restore."""
 
 
 class Losses:
-    """Takes and restores copies of all data of a running server; each restore is the life of another server."""
+    """Copies and restores all data of a running server; each restore is the life of another server."""
 
     def __init__(self, port: int) -> None:
         self._client = blocking_redis.Redis(port=port)
@@ -28,7 +28,7 @@ class Losses:
         self._client.close()
 
     def copy(self) -> int:
-        """Its number."""
+        """Copy the data and return the copy's number."""
         self._copies.append({key: self._client.dump(key) for key in self._client.keys("*")})  # type: ignore[misc,union-attr]
         return len(self._copies) - 1
 
@@ -44,13 +44,13 @@ class Losses:
 
 
 def copy_files(directory: Path, to: Path) -> None:
-    """The append-only files of a server that does not run, or of one that is not asked anything."""
+    """Copy the append-only files of a server that does not run, or that gets no request meanwhile."""
     shutil.rmtree(to, ignore_errors=True)
     shutil.copytree(directory, to, ignore=shutil.ignore_patterns("log"))
 
 
 def put_files(copied: Path, directory: Path) -> None:
-    """Back into the directory of a server that does not run."""
+    """Put the files back into the directory of a server that does not run."""
     shutil.rmtree(directory / "appendonlydir")
     shutil.copytree(copied / "appendonlydir", directory / "appendonlydir")
 

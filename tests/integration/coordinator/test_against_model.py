@@ -1,4 +1,5 @@
-"""Random histories told to the model and to the real coordinator, which must answer alike and keep its books."""
+"""Apply random histories to the model and to the real coordinator, which must answer in the same way and keep right
+counts."""
 
 from __future__ import annotations
 
@@ -42,7 +43,7 @@ PARTITIONS = range(3)
 LOGS = [(topic_id, partition) for topic_id in TOPICS for partition in PARTITIONS]
 
 STEP_MS = 100_000
-"""Between two timestamps: far more than the clocks of model and store are apart."""
+"""Milliseconds between two timestamps: far more than the difference between the clocks of model and store."""
 timestamps = st.one_of(st.integers(-2, -1), st.integers(0, 20).map(lambda step: step * STEP_MS))
 sequences = st.one_of(st.integers(0, 12), st.integers(2**31 - 6, 2**31 - 1))
 loose_batches = st.builds(
@@ -57,13 +58,13 @@ loose_batches = st.builds(
 
 
 MEMBER_OVERHEAD_BYTES = 66
+"""Bytes that the counts add to the length of an index's member."""
 ROWS_AT = 20
-"""Where rows and bytes of the indexes are in a shard's state."""
-"""What the books add to the length of an index's member."""
+"""Position of the rows and bytes of the indexes in a shard's state."""
 
 
 def without_times(answer: RunAnswer | LogAnswer) -> RunAnswer | LogAnswer:
-    """The two stores' clocks differ; whether there is an append time does not."""
+    """Remove append times: the two stores' clocks differ; whether there is an append time does not."""
     if isinstance(answer, LogAnswer):
         return answer._replace(rows=tuple(row._replace(append_time_ms=0) for row in answer.rows))
     return answer._replace(batches=tuple(_without_time(batch) for batch in answer.batches))
@@ -91,7 +92,7 @@ class Histories(RuleBasedStateMachine):
         self.ever_used: set[tuple[int, bytes]] = set()
         self.committed: list[tuple[bytes, list[PartitionRun]]] = []
         self.swaps: list[tuple[Swap, Swap]] = []
-        """Of the real coordinator and of the model, whose clocks differ."""
+        """Swaps of the real coordinator and of the model, whose clocks differ."""
         self.next_sequence: dict[tuple[bytes, int, int], int] = {}
         for topic_id in TOPICS:
             self.both("create_logs", topic_id, PARTITIONS)
@@ -101,7 +102,7 @@ class Histories(RuleBasedStateMachine):
         self.loop.close()
 
     def answered(self, method: str, *arguments: object) -> Any:
-        """By the real one."""
+        """Return the real coordinator's answer."""
         return self.loop.run_until_complete(attrgetter(method)(self.real)(*arguments))
 
     def both(self, method: str, *arguments: object) -> list[RunAnswer]:
@@ -116,7 +117,7 @@ class Histories(RuleBasedStateMachine):
         return real  # type: ignore[no-any-return]
 
     def use(self) -> dict[tuple[int, bytes], list[int]]:
-        """Bytes and rows that live, by shard and segment."""
+        """Return live bytes and rows, by shard and segment."""
         used: dict[tuple[int, bytes], list[int]] = {}
         for log, kept in self.model.logs.items():
             for row in kept.rows:
@@ -141,7 +142,7 @@ class Histories(RuleBasedStateMachine):
         self.committed.append((segment, runs))
 
     def in_order(self, topic_id: bytes, partition: int, batch: ProposedBatch) -> ProposedBatch:
-        """The batch as a well-behaved producer of its own would send it."""
+        """Return the batch as a well-behaved producer of its own would send it."""
         sequence = self.next_sequence.get((topic_id, partition, 77), 0)
         self.next_sequence[topic_id, partition, 77] = sequence + batch.record_count
         return batch._replace(producer_id=77, producer_epoch=0, base_sequence=sequence)
@@ -183,14 +184,14 @@ class Histories(RuleBasedStateMachine):
         steps=st.integers(-1, 20),
     )
     def retain(self, wanted: dict[tuple[bytes, int], int], steps: int) -> None:
-        """By size, and by time: what is not newer than so many steps goes."""
+        """Apply retention by size and by time: rows older than `steps` steps are removed."""
         retention_ms = wall_clock_ms() - steps * STEP_MS - STEP_MS // 2 if steps >= 0 else -1
         requests = [RetainRequest(*log, retention_ms, size, False) for log, size in wanted.items()]
         self.both("retain", requests)
 
     @rule(limit=st.integers(1, 5))
     def collect_garbage(self, limit: int) -> None:
-        """Tombstone what nothing uses, and something that is in use; then let the tombstones go, or not yet."""
+        """Tombstone unused segments and one that is in use; then release the tombstones, or not yet."""
         garbage = self.loop.run_until_complete(self.real.garbage(0, limit))
         in_use = sorted(self.model.used_bytes())[:1]
         self.both("tombstone", [*garbage, *(segment for segment in in_use if segment not in garbage)])
@@ -204,7 +205,7 @@ class Histories(RuleBasedStateMachine):
         log=st.sampled_from(LOGS), batches=st.lists(loose_batches, min_size=2, max_size=6), retain=st.integers(-1, 400)
     )
     def fill_and_pack(self, log: tuple[bytes, int], batches: list[ProposedBatch], retain: int) -> None:
-        """Rows enough for packs, and a log start that moves into one of them."""
+        """Write enough rows for packs, and move the log start into one of them."""
         for batch in batches:
             self.segments += 1
             run = PartitionRun(*log, 1, (batch._replace(producer_id=-1),))
@@ -222,7 +223,7 @@ class Histories(RuleBasedStateMachine):
         choice=st.randoms(use_true_random=False),
     )
     def replace(self, log: tuple[bytes, int], kind: str, choice) -> None:
-        """Several ranges of a log at once, some of which may overlap; also with rows that were never there."""
+        """Replace several ranges of a log at once, some of which may overlap; also with rows that never existed."""
         self.swap([self.a_swap(log, kind, choice) for _ in range(choice.randint(1, 3))])
 
     @rule(choice=st.randoms(use_true_random=False))
@@ -279,7 +280,7 @@ class Histories(RuleBasedStateMachine):
 
     @rule(logs=st.sets(st.sampled_from(LOGS), min_size=1))
     def pack(self, logs: set[tuple[bytes, int]]) -> None:
-        """Changes no answer."""
+        """Pack rows; this changes no answer."""
         self.both("pack_rows", sorted(logs), 0)
 
     @rule()
@@ -293,7 +294,7 @@ class Histories(RuleBasedStateMachine):
 
     @invariant()
     def each_offset_is_there_once_and_none_beyond_the_high_watermark(self) -> None:
-        """But for those that compaction has left out."""
+        """Offsets that compaction has left out are the exception."""
         starts = [log.start if log else 0 for log in map(self.model.logs.get, LOGS)]
         requests = [FindRequest(*log, start, 1 << 40) for log, start in zip(LOGS, starts, strict=True)]
         swapped = {(swap.topic_id, swap.partition) for swap, _ in self.swaps}
@@ -322,7 +323,7 @@ class Histories(RuleBasedStateMachine):
 
     @invariant()
     def books_are_kept(self) -> None:
-        """Used bytes are the sum of live rows, by segment and shard; what nothing uses is garbage, and nothing else."""
+        """Used bytes are the sum of live rows, by segment and shard; exactly the unused segments are garbage."""
         used = self.use()
         found: dict[tuple[int, bytes], list[int]] = {}
         garbage: set[tuple[int, bytes]] = set()
@@ -337,14 +338,15 @@ class Histories(RuleBasedStateMachine):
             rows_of_shard, bytes_of_shard = struct.unpack_from(">QQ", state, ROWS_AT) if state else (0, 0)
             rows, index_bytes = rows + rows_of_shard, index_bytes + bytes_of_shard
         assert found == used
-        # A segment that another shard still uses may have left a shard's garbage; what none uses is never forgotten.
+        # A segment that another shard still uses may have left a shard's garbage; an unused segment never leaves all of
+        # them.
         assert garbage <= self.ever_used - used.keys()
         assert {segment for _, segment in garbage} >= self.model.unused
         assert rows == sum(len(kept.rows) for kept in self.model.logs.values())
         assert index_bytes == sum(len(member) + MEMBER_OVERHEAD_BYTES for member in self.members())
 
     def members(self) -> list[bytes]:
-        """Of all indexes: rows and packs of rows."""
+        """Return the members of all indexes: rows and packs of rows."""
         members = []
         for shard in range(SHARDS):
             members += self.loop.run_until_complete(self.client.zrange(f"{shard_prefix(shard)}rows", 0, -1))
@@ -352,7 +354,7 @@ class Histories(RuleBasedStateMachine):
 
 
 def cut_calls_small(monkeypatch) -> None:
-    """Small limits, so that calls are cut, and deletions and packing take several."""
+    """Set small limits, so that calls are split, and deletions and packing take several."""
     monkeypatch.setattr(shard_calls, "MAX_ITEMS_PER_CALL", 2)
     monkeypatch.setattr(shard_calls, "MAX_BATCHES_PER_CALL", 5)
     monkeypatch.setattr(coordinator_redis, "MAX_ROWS_PER_DELETE_CALL", 2)

@@ -1,4 +1,4 @@
-"""A store that can't be trusted with commits is refused in one line that says why and what to do."""
+"""A store that cannot be trusted with commits is rejected in one line that names the reason and the remedy."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def refusal(client: Redis, settings: config.Redis) -> str:
     return str(refused.value)
 
 
-async def test_a_fit_store_is_taken_again_and_again(client: Redis, settings: config.Redis) -> None:
+async def test_a_fit_store_is_accepted_again_and_again(client: Redis, settings: config.Redis) -> None:
     await check_store(client, settings)
     await check_store(client, settings)
 
@@ -53,21 +53,21 @@ async def test_the_number_of_shards_stays(client: Redis, settings: config.Redis)
     await check_store(client, settings)
 
 
-async def test_eviction_is_refused(opened) -> None:
+async def test_eviction_is_rejected(opened) -> None:
     client, settings, store = await opened("--maxmemory-policy", "allkeys-lru")
     text = await refusal(client, settings)
     assert f"127.0.0.1:{store.port}: maxmemory-policy is allkeys-lru" in text
     assert "set it to noeviction" in text
 
 
-async def test_no_append_only_file_is_refused_where_it_is_required(opened) -> None:
+async def test_a_missing_append_only_file_is_rejected_if_it_is_required(opened) -> None:
     client, settings, _ = await opened("--appendonly", "no")
     assert "appendonly is no" in await refusal(client, settings)
     await check_store(client, settings.model_copy(update={"require_append_only": False}))
 
 
 @pytest.mark.parametrize(("fsync", "least"), [("no", "everysec"), ("everysec", "always")])
-async def test_less_fsync_than_is_required_is_refused(opened, fsync: str, least: str) -> None:
+async def test_less_fsync_than_required_is_rejected(opened, fsync: str, least: str) -> None:
     client, settings, _ = await opened("--appendfsync", fsync, require_append_fsync=least)
     text = await refusal(client, settings)
     assert f"appendfsync is {fsync}" in text
@@ -76,13 +76,13 @@ async def test_less_fsync_than_is_required_is_refused(opened, fsync: str, least:
     await check_store(client, settings.model_copy(update={"require_append_only": False}))
 
 
-async def test_a_replica_is_refused(opened) -> None:
+async def test_a_replica_is_rejected(opened) -> None:
     _, _, primary = await opened()
     client, settings, _ = await opened("--replicaof", f"127.0.0.1 {primary.port}")
     assert f"the server is a replica (of 127.0.0.1:{primary.port})" in await refusal(client, settings)
 
 
-async def test_a_life_of_the_server_is_told_from_others(opened) -> None:
+async def test_a_life_of_the_server_is_distinguished_from_others(opened) -> None:
     client, settings, store = await opened()
     first = await check_fitness(client, settings)
     assert await check_fitness(client, settings) == first
@@ -93,7 +93,7 @@ async def test_a_life_of_the_server_is_told_from_others(opened) -> None:
     assert await check_fitness(client, settings) != first
 
 
-async def test_a_user_who_may_not_ask_works_without_what_it_would_tell(opened) -> None:
+async def test_a_user_without_the_right_to_info_works_without_it(opened) -> None:
     client, _, store = await opened()
     await client.acl_setuser(
         "small",
@@ -118,13 +118,13 @@ async def test_a_user_who_may_not_ask_works_without_what_it_would_tell(opened) -
     await small.aclose()
 
 
-async def test_a_cluster_node_is_refused(opened) -> None:
+async def test_a_cluster_node_is_rejected(opened) -> None:
     client, settings, _ = await opened("--cluster-enabled", "yes", "--cluster-port", str(free_port()))
     assert "node of a cluster" in await refusal(client, settings)
 
 
 async def without(client: Redis, store: Store, *commands: str) -> tuple[Redis, config.Redis]:
-    """A client, and its settings, of a user who may not run these commands."""
+    """Return a client and settings of a user who may not run these commands."""
     await client.acl_setuser(
         "small",
         enabled=True,
@@ -157,7 +157,7 @@ async def test_a_store_that_has_renamed_config_is_judged_by_info(opened, options
     assert refused in await refusal(client, settings)
 
 
-async def test_a_fit_store_that_may_not_be_asked_is_warned_of(opened) -> None:
+async def test_a_fit_store_that_may_not_be_asked_causes_a_warning(opened) -> None:
     client, _, store = await opened()
     small, settings = await without(client, store, "-config")
     with structlog.testing.capture_logs() as logged:
@@ -169,7 +169,7 @@ async def test_a_fit_store_that_may_not_be_asked_is_warned_of(opened) -> None:
     assert "word" not in str(warning)
 
 
-async def test_a_store_that_tells_nothing_is_warned_of_with_all_that_it_must_be(opened) -> None:
+async def test_a_store_that_reports_nothing_causes_a_warning_with_all_requirements(opened) -> None:
     client, _, store = await opened()
     small, settings = await without(client, store, "-config", "-info")
     with structlog.testing.capture_logs() as logged:

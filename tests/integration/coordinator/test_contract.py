@@ -1,4 +1,4 @@
-"""What every coordinator must do, run against the model in memory and the real one on a real server."""
+"""The contract of every coordinator, tested with the model in memory and the real one on a real server."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def test_a_log_that_was_not_created_is_unknown_everywhere(make) -> None:
     assert await coordinator.describe(TOPIC, [9]) == [None]
 
 
-async def test_creating_a_log_that_lives_leaves_it_as_it_is(coordinator) -> None:
+async def test_creating_a_live_log_leaves_it_unchanged(coordinator) -> None:
     await commit(coordinator, plain(5))
     await coordinator.create_logs(TOPIC, [0, 1])
     assert await described(coordinator) == (0, 5, 5, 100, 1)
@@ -56,7 +56,7 @@ async def test_a_deleted_log_is_dead_and_the_others_live(coordinator) -> None:
     assert answer.error_code == 3
 
 
-async def test_a_log_that_is_made_again_starts_empty(coordinator) -> None:
+async def test_a_recreated_log_starts_empty(coordinator) -> None:
     await commit(coordinator, idempotent(0, 5))
     await coordinator.delete_logs(TOPIC, [0])
     await coordinator.create_logs(TOPIC, [0])
@@ -80,7 +80,7 @@ async def test_offsets_are_dense_and_a_run_is_one_row(coordinator) -> None:
     assert reported(await commit(coordinator, plain())) == [(0, 5, False)]
 
 
-async def test_a_rejected_batch_parts_a_run_into_two_rows_and_stops_nothing(coordinator) -> None:
+async def test_a_rejected_batch_splits_a_run_into_two_rows_and_stops_nothing(coordinator) -> None:
     answers = await commit(coordinator, plain(3), idempotent(7), plain(2))
     # The log holds records by now, so the unknown producer may start anywhere.
     assert reported(answers) == [(0, 0, False), (0, 3, False), (0, 4, False)]
@@ -97,7 +97,7 @@ async def test_a_rejected_batch_parts_a_run_into_two_rows_and_stops_nothing(coor
 async def test_the_append_time_is_the_stores_clock(coordinator) -> None:
     (answer,) = await commit(coordinator, plain(timestamp=5))
     (found,) = await coordinator.find([FindRequest(TOPIC, 0, 0, 1)])
-    assert answer.append_time_ms == -1, "under CreateTime it is not told"
+    assert answer.append_time_ms == -1, "under CreateTime it is not returned"
     assert found.rows[0].append_time_ms > 1_600_000_000_000
     assert (found.rows[0].max_timestamp_ms, found.rows[0].log_append_time) == (5, False)
 
@@ -164,7 +164,7 @@ async def test_a_retry_with_more_runs_adds_the_missing_ones(coordinator) -> None
     assert [await described(coordinator, partition) for partition in range(4)] == [(0, 2, 2, 100, 1)] * 4
 
 
-async def test_a_retry_tells_the_high_watermark_of_now(coordinator) -> None:
+async def test_a_retry_returns_the_current_high_watermark(coordinator) -> None:
     segment = os.urandom(16)
     await commit(coordinator, plain(), segment=segment)
     await commit(coordinator, plain(4))
@@ -250,7 +250,7 @@ async def test_list_offsets_finds_each_of_many_rows(coordinator, rows: int) -> N
     ],
 )
 async def test_list_offsets_from_an_offset_on(coordinator, timestamp, from_offset, offset, found) -> None:
-    """Rows of two records each, of which the first may lie before the offset."""
+    """Rows have two records each, of which the first may be before the offset."""
     for newest in (10, 30, 20, 50, 50, 40):
         await commit(coordinator, plain(2, timestamp=newest))
     answers = await coordinator.list_offsets([ListRequest(TOPIC, 0, timestamp, from_offset)])
@@ -266,7 +266,7 @@ async def test_list_offsets_of_an_empty_log(coordinator) -> None:
 # Producers
 
 
-async def test_producers_are_told_with_their_last_sequence(coordinator) -> None:
+async def test_producers_are_returned_with_their_last_sequence(coordinator) -> None:
     assert await coordinator.producers(TOPIC, 0) == []
     batches = [plain(3), idempotent(0, 4), idempotent(4, 2), idempotent(0, producer_id=2**62, epoch=7)]
     await commit(coordinator, *batches)
@@ -280,7 +280,7 @@ async def test_producers_are_told_with_their_last_sequence(coordinator) -> None:
     assert await coordinator.producers(TOPIC, 9) is None
 
 
-async def test_expired_producers_are_not_told(make) -> None:
+async def test_expired_producers_are_not_returned(make) -> None:
     coordinator = make(producer_id_expiration_ms=50)
     await coordinator.create_logs(TOPIC, [0])
     await commit(coordinator, idempotent(0))
@@ -288,7 +288,7 @@ async def test_expired_producers_are_not_told(make) -> None:
         await asyncio.sleep(0.01)
 
 
-async def test_all_of_many_producers_are_told(coordinator) -> None:
+async def test_all_of_many_producers_are_returned(coordinator) -> None:
     for start in range(0, 1_200, 400):
         await commit(coordinator, *(idempotent(0, producer_id=start + number) for number in range(400)))
     reported = await coordinator.producers(TOPIC, 0)
@@ -298,7 +298,7 @@ async def test_all_of_many_producers_are_told(coordinator) -> None:
 # Announcements
 
 
-async def test_announcements_tell_the_new_rows(coordinator) -> None:
+async def test_announcements_contain_the_new_rows(coordinator) -> None:
     segment = os.urandom(16)
     async with aclosing(coordinator.announcements()) as announcements:
         assert await anext(announcements) is None
@@ -321,7 +321,7 @@ async def test_announcements_of_all_shards_come(coordinator) -> None:
     assert sorted(announcement.partition for announcement in seen if announcement) == [0, 1, 2, 3]
 
 
-async def test_tombstones_are_told_until_they_are_released(coordinator) -> None:
+async def test_tombstones_are_returned_until_they_are_released(coordinator) -> None:
     segments = [bytes([number]) * 16 for number in range(3)]
     assert await coordinator.rows.tombstones_of(0, 10) == []
     assert await coordinator.tombstone(segments) == segments

@@ -1,4 +1,4 @@
-"""What every coordinator must do with idempotent producers: against the model in memory, and the real one."""
+"""The contract of every coordinator for idempotent producers, with the model in memory and the real one."""
 
 from __future__ import annotations
 
@@ -120,8 +120,8 @@ async def test_a_duplicate_within_one_run(coordinator) -> None:
     assert [(row.base_offset, row.position) for row in found.rows] == [(0, 1), (3, 201)]
 
 
-async def test_what_comes_too_early_is_judged_again(coordinator) -> None:
-    """A producer that moved to another proxy may be heard there before the first one has committed."""
+async def test_an_early_batch_is_judged_again(coordinator) -> None:
+    """After a move to another proxy, a producer's batch may arrive there before the first proxy has committed."""
     await commit(coordinator, idempotent(0))
     early = os.urandom(16)
     batches = idempotent(6, 5), plain(), idempotent(11)
@@ -159,7 +159,7 @@ async def test_a_producer_that_was_early_in_an_empty_log_still_waits_for_its_fir
     assert reported(await commit(coordinator, idempotent(1), segment=segment)) == [(0, 2, False)]
 
 
-async def test_only_what_may_come_true_is_early(coordinator) -> None:
+async def test_only_a_possible_batch_is_early(coordinator) -> None:
     await commit(coordinator, idempotent(0, 10, epoch=1))
     for sequence, epoch, early in (
         (11, 1, True),
@@ -176,7 +176,7 @@ async def test_only_what_may_come_true_is_early(coordinator) -> None:
     assert (fenced.error_code, fenced.early) == (INVALID_EPOCH, False)
 
 
-async def test_what_was_early_is_refused_once_its_segment_is_tombstoned(coordinator) -> None:
+async def test_an_early_batch_is_rejected_once_its_segment_is_tombstoned(coordinator) -> None:
     """Its producer may send it again, in another segment."""
     segment = os.urandom(16)
     (first,) = await commit(coordinator, idempotent(1), segment=segment)
@@ -186,7 +186,7 @@ async def test_what_was_early_is_refused_once_its_segment_is_tombstoned(coordina
     assert await commit(coordinator, idempotent(1), segment=segment) == (BatchAnswer(56, -1, -1, False),)
 
 
-async def test_producers_that_have_expired_are_forgotten_also_where_nobody_writes(make) -> None:
+async def test_expired_producers_are_removed_even_without_writes(make) -> None:
     coordinator = make(producer_id_expiration_ms=1_000)
     await coordinator.create_logs(TOPIC, range(4))
     for partition in range(3):
@@ -209,6 +209,6 @@ async def test_an_expired_producer_is_unknown(make) -> None:
     assert reported(await commit(coordinator, idempotent(70, epoch=3))) == [(0, 1, False)]
 
 
-async def test_batches_that_no_producer_sends_are_refused(coordinator) -> None:
+async def test_batches_that_no_producer_sends_are_rejected(coordinator) -> None:
     answers = await commit(coordinator, idempotent(-1), idempotent(0, epoch=-1), idempotent(0))
     assert reported(answers) == [(INVALID_RECORD, -1, False), (INVALID_EPOCH, -1, False), (0, 0, False)]

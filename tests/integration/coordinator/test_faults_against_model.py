@@ -1,7 +1,8 @@
-"""The histories of `test_against_model.py` over a bad network, between proxies that die and cross each other's calls.
+"""The histories of `test_against_model.py` over a bad network, with proxies that die and whose calls overlap.
 
-Every script call may be lost on its way, or its reply; an operation of several calls may end after any of them, with
-its proxy; calls of several proxies come in any order; and one that was given up on may come once more, much later.
+Every script call may be lost on its way, or its reply. An operation of several calls may end after any of them, with
+its proxy. Calls of several proxies come in any order. A call that its proxy gave up on may arrive once more, much
+later.
 """
 
 from __future__ import annotations
@@ -38,26 +39,26 @@ MOST_CALLS_KEPT = 50
 
 
 class Fault(NamedTuple):
-    """In one try of an operation that writes: at the call of that number, if there are so many."""
+    """A fault in one try of an operation that writes: at the call with this number, if there are as many."""
 
     call: int
     carried_out: bool
-    """Whether it is the reply that gets lost."""
+    """True if only the reply is lost."""
 
 
 class Network:
-    """Between the coordinator's client and the store: calls that are sent together go one by one."""
+    """The way from the coordinator's client to the store: calls that are sent together go one by one."""
 
     def __init__(self) -> None:
         self.faults: deque[Fault] = deque()
         self.hits = 0
         self.sent: deque[tuple[scripts.Script, scripts.Call]] = deque(maxlen=MOST_CALLS_KEPT)
-        """Commits that were carried out, which may come once more."""
+        """Commits that were carried out, and that may arrive once more."""
         self._turns: list[asyncio.Future[None]] | None = None
         self._done = asyncio.Event()
 
     def install(self, monkeypatch: Any) -> None:
-        """For all clients of this process."""
+        """Install it for all clients of this process."""
         evaluate = scripts._evaluate
 
         async def over_the_network(
@@ -75,7 +76,7 @@ class Network:
                     replies += await evaluate(client, script, [call], *more)
                 except NoScriptError:
                     if fault is not None:
-                        self.faults.appendleft(fault)  # the script is loaded, and all begins anew
+                        self.faults.appendleft(fault)  # the script is loaded, and the operation starts over
                     raise
                 finally:
                     self._done.set()
@@ -98,7 +99,8 @@ class Network:
             await turn
 
     async def crossing(self, work: Sequence[Awaitable[Any]], order: Sequence[int]) -> list[Any]:
-        """Do all at a time, one call after the other; `order` tells whose turn it is, once all of them wait."""
+        """Run all works at a time, one call after the other; `order` decides whose turn it is, once all of them
+        wait."""
         self._turns, self._done = [], asyncio.Event()
         tasks = [asyncio.ensure_future(one) for one in work]
         turn = 0
@@ -125,17 +127,17 @@ class FaultyHistories(Histories):
         self.network.faults.clear()
         self.network.sent.clear()
         self.granted: dict[tuple[bytes, int], dict[tuple[bytes, int], tuple[int, int]]] = {log: {} for log in LOGS}
-        """Of the present life of each log, by segment and batch: base offset and count, as they were answered first."""
+        """First answer of each batch in the current life of each log, by segment and batch: base offset and count."""
         self.lives = dict.fromkeys(LOGS, 0)
         self.first_life: dict[tuple[bytes, tuple[bytes, int]], int] = {}
-        """In which life of a log a segment was first committed to it."""
+        """Life of a log in which a segment was first committed to it."""
         super().__init__()
         self.another = RedisCoordinator(
             self.client, self.real._settings, producer_id_expiration_ms=86_400_000, producer_batches_remembered=5
         )
 
     def answered(self, method: str, *arguments: Any) -> Any:
-        """The real one is tried until it answers; it has to end where the model ends in one go."""
+        """Repeat the real operation until it answers; its result must be the model's after one try."""
         while True:
             with suppress(CoordinatorUnavailable):
                 return super().answered(method, *arguments)
@@ -160,25 +162,25 @@ class FaultyHistories(Histories):
         for run, answer in zip(runs, answers, strict=True):
             log = run.topic_id, run.partition
             if self.first_life.setdefault((segment, log), self.lives[log]) != self.lives[log]:
-                continue  # what was answered in an earlier life is answered again
+                continue  # batches that were answered in an earlier life get the same answer
             granted = self.granted[log]
-            for number, (batch, told) in enumerate(zip(run.batches, answer.batches, strict=False)):
-                if told.error_code or told.duplicate:
+            for number, (batch, answered_batch) in enumerate(zip(run.batches, answer.batches, strict=False)):
+                if answered_batch.error_code or answered_batch.duplicate:
                     continue
-                place = told.base_offset, batch.record_count
-                if told.base_offset < 0 or (segment, number) in granted:
+                place = answered_batch.base_offset, batch.record_count
+                if answered_batch.base_offset < 0 or (segment, number) in granted:
                     assert granted.get((segment, number), place) == place
                 else:
                     granted[segment, number] = place
 
     def new_runs(self, chosen: Sequence[tuple[bytes, int]], batches: Sequence[Sequence[ProposedBatch]]) -> Any:
-        """A segment's name, and its runs."""
+        """Return a segment's name, and its runs."""
         self.segments += 1
         runs = [PartitionRun(*log, 1, tuple(some)) for log, some in zip(chosen, batches, strict=False)]
         return self.segments.to_bytes(16, "big"), runs
 
     def carried_out(self, segments: dict[bytes, list[PartitionRun]]) -> list[tuple[bytes, list[PartitionRun]]]:
-        """Which runs of which segment were in each of the commits that the network has carried out, in order."""
+        """Return the runs of each segment in each of the commits that the network has carried out, in order."""
         done = []
         for _, call in self.network.sent:
             (segment,) = [one for one in segments if any(one in argument for argument in call.arguments[2:])]
@@ -188,7 +190,7 @@ class FaultyHistories(Histories):
 
     @rule(faults=st.lists(st.builds(Fault, st.integers(0, 3), st.booleans()), min_size=1, max_size=4))
     def trouble_ahead(self, faults: list[Fault]) -> None:
-        """For the next operations."""
+        """Plan faults for the next operations."""
         self.network.faults += faults
 
     @rule(
@@ -204,7 +206,7 @@ class FaultyHistories(Histories):
         fault: Fault,
         again: bool,
     ) -> None:
-        """The proxy has carried out some of its calls; perhaps the producers send the same through another one."""
+        """The proxy has carried out some of its calls; the producers may send the same through another one."""
         segment, runs = self.new_runs(chosen, batches)
         self.network.faults.clear()
         self.network.faults.append(fault)
@@ -213,8 +215,8 @@ class FaultyHistories(Histories):
             self.loop.run_until_complete(self.real.commit(segment, runs))
         done = self.carried_out({segment: runs})
         for _, some in done:
-            told = self.loop.run_until_complete(self.model.commit(segment, some))
-            self.note_granted(segment, some, told)
+            answered_batch = self.loop.run_until_complete(self.model.commit(segment, some))
+            self.note_granted(segment, some, answered_batch)
         self.committed.append((segment, [run for _, some in done for run in some]))
         if again:
             self.segments += 1
@@ -222,7 +224,8 @@ class FaultyHistories(Histories):
 
     @rule(which=st.lists(st.integers(0, 1000), max_size=2))
     def producers_send_again(self, which: list[int]) -> None:
-        """The same batches in another segment: through another proxy, or with an answer lost behind the proxy."""
+        """Send the same batches in another segment: through another proxy, or after an answer was lost after the
+        proxy."""
         for number in which if self.committed else ():
             _, runs = self.committed[number % len(self.committed)]
             self.segments += 1
@@ -238,26 +241,26 @@ class FaultyHistories(Histories):
     def commits_cross(
         self, chosen: list[list[tuple[bytes, int]]], batches: list[list[ProposedBatch]], order: list[int]
     ) -> None:
-        """Of several proxies, with batches of the same producers; what the store did in which order the model does."""
+        """Commit from several proxies, with batches of the same producers; the model follows the store's order."""
         self.network.faults.clear()
         segments = [self.new_runs(logs, batches) for logs in chosen]
         proxies = [self.real, self.another, self.real]
         self.network.sent.clear()
         work = [proxy.commit(*one) for proxy, one in zip(proxies, segments, strict=False)]
         real = self.loop.run_until_complete(self.network.crossing(work, order))
-        told: dict[bytes, dict[tuple[bytes, int], RunAnswer]] = {segment: {} for segment, _ in segments}
+        answered_batch: dict[bytes, dict[tuple[bytes, int], RunAnswer]] = {segment: {} for segment, _ in segments}
         for segment, some in self.carried_out(dict(segments)):
             answers = self.loop.run_until_complete(self.model.commit(segment, some))
             self.note_granted(segment, some, answers)
-            told[segment] |= {(answer.topic_id, answer.partition): answer for answer in answers}
+            answered_batch[segment] |= {(answer.topic_id, answer.partition): answer for answer in answers}
         for (segment, runs), answers in zip(segments, real, strict=True):
-            expected = [told[segment][run.topic_id, run.partition] for run in runs]
+            expected = [answered_batch[segment][run.topic_id, run.partition] for run in runs]
             assert [without_times(one) for one in answers] == [without_times(one) for one in expected]
             self.committed.append((segment, runs))
 
     @rule(which=st.integers(0, 1000))
     def a_call_comes_once_more(self, which: int) -> None:
-        """Nobody waits for it any more; it changes nothing where its log has lived all the time."""
+        """No proxy waits for it any more; it changes nothing if its log has lived all the time."""
         if not self.network.sent:
             return
         script, call = self.network.sent[which % len(self.network.sent)]
@@ -268,12 +271,12 @@ class FaultyHistories(Histories):
         self.network.faults.clear()
         carried = [run for run in committed[segment] if partition_key(run.topic_id, run.partition) in call.arguments[1]]
         self.loop.run_until_complete(scripts.run_all(self.client, script.name, [call]))
-        told = self.loop.run_until_complete(self.model.commit(segment, carried))
-        self.note_granted(segment, carried, told)
+        answered_batch = self.loop.run_until_complete(self.model.commit(segment, carried))
+        self.note_granted(segment, carried, answered_batch)
 
     @invariant()
     def offsets_were_given_densely_and_once(self) -> None:
-        """By what was answered, whatever the index says."""
+        """Use the answers only, whatever the index contains."""
         for log, granted in self.granted.items():
             end = 0
             for base, count in sorted(granted.values()):

@@ -1,4 +1,4 @@
-"""A store that has lost what it acknowledged is noticed by all proxies, shard by shard; a healthy one never is."""
+"""All proxies notice a store that has lost acknowledged data, shard by shard; a healthy store is never fenced."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def settings(losable: Store) -> config.Redis:
 
 @pytest.fixture
 async def proxies(client: Redis, settings: config.Redis, losses: Losses) -> list[RedisCoordinator]:
-    """Three that have said what they know; partitions of both shards live."""
+    """Return three proxies that have reported what they know; partitions of both shards are live."""
     three = [coordinator_of(client, settings) for _ in range(3)]
     await three[0].create_logs(TOPIC, ON.values())
     for one in three:
@@ -55,7 +55,7 @@ async def proxies(client: Redis, settings: config.Redis, losses: Losses) -> list
 
 
 async def commit(coordinator: RedisCoordinator, shard: int = 0, **changes: int) -> int:
-    """The base offset of one more batch; -1 where it was refused."""
+    """Return the base offset of one more batch; -1 if it was rejected."""
     run = PartitionRun(TOPIC, ON[shard], 1, (BATCH._replace(**changes),))
     (answer,) = await coordinator.commit(os.urandom(16), [run])
     assert answer.error_code in (NONE, KAFKA_STORAGE_ERROR)
@@ -68,17 +68,17 @@ async def refused_everywhere(proxies: list[RedisCoordinator], shard: int, why: s
         assert why in one.fence.fenced[shard]
 
 
-async def test_an_emptied_store_is_fenced_for_all_by_whoever_knows(proxies, losses, client, settings) -> None:
+async def test_an_emptied_store_is_fenced_for_all_by_any_proxy_that_knows(proxies, losses, client, settings) -> None:
     assert await commit(proxies[0]) == 0
     losses.empty()
-    stranger = coordinator_of(client, settings)  # may well create logs: it knows of nothing
+    stranger = coordinator_of(client, settings)  # it may create logs, because it knows of no data
     await proxies[0].shards.touch(range(SHARDS))
     with pytest.raises(ShardFenced, match=r"is empty and was not .* coordinator unfence"):
         await stranger.create_logs(TOPIC, ON.values())
     await refused_everywhere([*proxies, stranger], 0, "is empty and was not")
 
 
-async def test_a_store_that_another_made_anew_meanwhile_is_fenced(proxies, losses, client, settings) -> None:
+async def test_a_store_that_another_proxy_recreated_meanwhile_is_fenced(proxies, losses, client, settings) -> None:
     losses.empty()
     stranger = coordinator_of(client, settings)
     await stranger.create_logs(TOPIC, ON.values())
@@ -87,7 +87,7 @@ async def test_a_store_that_another_made_anew_meanwhile_is_fenced(proxies, losse
     await refused_everywhere([*proxies, stranger], 0, "it is not the one that was written to before")
 
 
-async def test_a_store_that_went_back_refuses_before_it_gives_an_offset_twice(proxies, losses) -> None:
+async def test_a_store_that_went_back_is_fenced_before_it_assigns_an_offset_twice(proxies, losses) -> None:
     copy = losses.copy()
     assert [await commit(proxies[0]) for _ in range(2)] == [0, 2]
     losses.restore(copy)
@@ -95,18 +95,18 @@ async def test_a_store_that_went_back_refuses_before_it_gives_an_offset_twice(pr
     await refused_everywhere(proxies, 0, "2 of its writes are gone")
 
 
-async def test_what_was_lost_is_noticed_though_as_much_was_written_since(proxies, losses) -> None:
+async def test_a_loss_is_noticed_although_as_much_was_written_since(proxies, losses) -> None:
     copy = losses.copy()
     assert await commit(proxies[0]) == 0
     losses.restore(copy)
-    assert [await commit(proxies[1]) for _ in range(3)] == [0, 2, 4], "it does not know what another one was told"
+    assert [await commit(proxies[1]) for _ in range(3)] == [0, 2, 4], "it does not know the other proxy's offsets"
     losses.restore(losses.copy())  # one more life, which lost nothing
     assert await commit(proxies[2]) == 6
     await proxies[0].shards.touch([0])
     await refused_everywhere(proxies, 0, "1 of its writes are gone")
 
 
-async def test_what_a_proxy_was_only_told_of_by_an_announcement_must_not_be_lost_either(proxies, losses) -> None:
+async def test_rows_that_a_proxy_knows_only_from_an_announcement_must_not_be_lost_either(proxies, losses) -> None:
     copy = losses.copy()
     heard = asyncio.Event()
 
@@ -147,7 +147,7 @@ async def test_only_the_partitions_of_the_fenced_shard_fail(proxies, losses) -> 
     assert len(await proxies[0].index_sizes()) == SHARDS
 
 
-async def test_the_fence_falls_when_the_newest_data_is_brought_back_with_it(proxies, losses) -> None:
+async def test_the_fence_falls_when_the_newest_data_is_restored_with_it(proxies, losses) -> None:
     old = losses.copy()
     assert await commit(proxies[0]) == 0
     newest = losses.copy()
@@ -167,7 +167,7 @@ async def test_restores_that_lose_nothing_fence_nothing(proxies, losses) -> None
         assert not one.fence.fenced
 
 
-async def test_the_store_of_another_deployment_is_not_fenced_by_who_is_led_there(
+async def test_the_store_of_another_deployment_is_not_fenced_by_a_proxy_that_is_led_there(
     proxies, losses, client, settings
 ) -> None:
     """An address may lead to another server from one call to the next."""
@@ -185,10 +185,10 @@ async def test_the_store_of_another_deployment_is_not_fenced_by_who_is_led_there
     assert not healthy.fence.fenced
     await client.hset("diskless:{d0}:meta", "identity", b"\x0a" * 16)
     await proxies[0].shards.touch([0])
-    assert proxies[0].fence.fenced, "its own, made anew"
+    assert proxies[0].fence.fenced, "its own, recreated"
 
 
-async def test_an_idle_shard_is_known_however_often_its_server_is_started(proxies, client) -> None:
+async def test_an_idle_shard_is_known_after_any_number_of_restarts(proxies, client) -> None:
     assert await commit(proxies[0]) == 0
     for _ in range(300):
         await client.execute_command("DEBUG", "CHANGE-REPL-ID")
@@ -198,7 +198,7 @@ async def test_an_idle_shard_is_known_however_often_its_server_is_started(proxie
     assert await commit(proxies[0]) == 2
 
 
-async def test_a_commit_that_comes_too_late_is_refused_for_certain(proxies) -> None:
+async def test_a_commit_that_comes_too_late_is_certainly_rejected(proxies) -> None:
     runs = [PartitionRun(TOPIC, ON[shard], 1, (BATCH,)) for shard in (1, 0)]
     now_ms = proxies[0].store_time_ms()
     answers = await proxies[0].commit(os.urandom(16), runs, not_after_ms=now_ms - 1)
@@ -212,7 +212,7 @@ async def test_a_commit_that_comes_too_late_is_refused_for_certain(proxies) -> N
     assert now_ms <= job.store_time_ms() <= now_ms + 60_000
 
 
-# Servers that are started again, and replicas that take over
+# Servers that are restarted, and replicas that take over
 
 
 @pytest.fixture
@@ -256,7 +256,7 @@ async def test_a_restart_that_loses_nothing_is_no_fence(start_store, clients, fs
 
 
 async def lose_a_commit(store: Store, knows: RedisCoordinator, knows_less: RedisCoordinator, copy: Path) -> None:
-    """The store comes back with its files of before the commit; of the proxies, who knows less is back first."""
+    """The store comes back with its files from before the commit; the proxy that knows less reconnects first."""
     await knows.create_logs(TOPIC, ON.values())
     await knows_less.shards.touch(range(SHARDS))
     copy_files(store.directory, copy)
@@ -282,7 +282,9 @@ async def test_an_older_append_only_file_is_noticed(start_store, clients, tmp_pa
     assert await commit(stranger) == -1, "the fence outlives the server and the proxies"
 
 
-async def test_no_offset_is_given_twice_as_all_have_their_say_before_a_write(start_store, clients, tmp_path) -> None:
+async def test_no_offset_is_assigned_twice_because_all_proxies_report_before_a_write(
+    start_store, clients, tmp_path
+) -> None:
     store = start_store("--appendfsync", "always")
     knows, knows_less = await clients(store.url, 800), await clients(store.url, 800)
     await lose_a_commit(store, knows, knows_less, tmp_path / "copy")
@@ -307,7 +309,7 @@ async def test_a_replica_that_takes_over(start_store, clients, lags: bool) -> No
     if not lags:
         assert await knows._client.execute_command("WAIT", 1, 10_000) == 1
     primary.kill()
-    # As a proxy sees it whose redis.url leads to another server now.
+    # A proxy sees this if its redis.url leads to another server now.
     for shard, known in knows.fence.states().items():
         after.fence.learn(shard, known)
     if not lags:

@@ -1,6 +1,7 @@
-"""Histories of writes, losses and restarts with several proxies: no offset is given twice, no health is fenced.
+"""Histories of writes, losses and restarts with several proxies: no offset is assigned twice, no healthy store is
+fenced.
 
-What is lost is counted to the offset, however late it is noticed.
+Losses are counted exactly, however late they are noticed.
 """
 
 from __future__ import annotations
@@ -32,11 +33,11 @@ proxies = st.integers(0, PROXIES - 1)
 
 
 class Histories(RuleBasedStateMachine):
-    """One shard. `told`: by log and offset, the segment that a proxy was told of; of some, that they are given up."""
+    """One shard. `acknowledged` has the segment of each log and offset that a proxy got; some are given up later."""
 
     store: Store
     all_have_their_say = True
-    """Whether every proxy looks at a server that was started before any of them writes (`redis.settle_ms`)."""
+    """True if every proxy checks a restarted server before any of them writes (`redis.settle_ms`)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -46,7 +47,7 @@ class Histories(RuleBasedStateMachine):
         self.settings = config.Redis(url=self.store.url, shards=1, settle_ms=0)
         self.client: Redis = self.loop.run_until_complete(connect(self.settings))
         self.proxies = [coordinator_of(self.client, self.settings) for _ in range(PROXIES)]
-        self.told: dict[tuple[int, int], bytes] = {}
+        self.offsets_given: dict[tuple[int, int], bytes] = {}
         self.segments = 0
         self.written_at: list[int] = []
         """Writes that the store had acknowledged when each copy was made."""
@@ -89,8 +90,8 @@ class Histories(RuleBasedStateMachine):
         self.records[self.segments] = records
         self.has.append(self.segments)
         for offset in range(answer.batches[0].base_offset, answer.batches[0].base_offset + records):
-            assert self.lost or (log, offset) not in self.told, "an offset was given twice"
-            self.told[log, offset] = segment
+            assert self.lost or (log, offset) not in self.offsets_given, "an offset was assigned twice"
+            self.offsets_given[log, offset] = segment
         return True
 
     @rule(proxy=proxies, log=st.integers(0, LOGS - 1), records=st.integers(1, 3))
@@ -102,12 +103,12 @@ class Histories(RuleBasedStateMachine):
         (answer,) = self.run(self.proxies[proxy].find([FindRequest(TOPIC, log, 0, 1)]))
         assert answer.error_code == (KAFKA_STORAGE_ERROR if self.lost else NONE)
         if answer.rows:
-            assert answer.rows[0].segment == self.told[log, answer.rows[0].base_offset]
+            assert answer.rows[0].segment == self.offsets_given[log, answer.rows[0].base_offset]
 
     @rule(proxy=proxies)
     @precondition(lambda self: not self.lost)
     def keep_house(self, proxy: int) -> None:
-        """A write that nobody misses when it is lost."""
+        """Make a write whose loss harms nothing."""
         segment = os.urandom(16)
         assert self.run(self.proxies[proxy].tombstone([segment])) == [segment]
 
@@ -121,7 +122,7 @@ class Histories(RuleBasedStateMachine):
     @rule(back=st.integers(0, 2))
     @precondition(lambda self: not self.lost)
     def restart(self, back: int) -> None:
-        """On one of the newest copies."""
+        """Restart on one of the newest copies."""
         number = max(0, len(self.losses) - 1 - back)
         self.losses.restore(number)
         self.has = list(self.copies_have[number])
@@ -131,7 +132,7 @@ class Histories(RuleBasedStateMachine):
 
     @rule(proxy=proxies)
     def another_proxy_starts(self, proxy: int) -> None:
-        """The store is asked with all that was remembered."""
+        """The new proxy compares the store with the stored state."""
         for one in self.proxies:
             self.run(self.proxies[proxy].shards.missing(one.fence.states()))
         known = max((one.fence.states()[0] for one in self.proxies), key=lambda state: state.sequence)
@@ -141,7 +142,8 @@ class Histories(RuleBasedStateMachine):
 
     @rule(proxy=proxies)
     def hear(self, proxy: int) -> None:
-        """An announcement: what the store has now, whether or not this proxy has said what it knows."""
+        """Deliver an announcement of the store's present state, whether or not this proxy has reported what it
+        knows."""
         (seen,) = self.run(self.proxies[0].shards.look())
         self.proxies[proxy].fence.learn(0, seen.state)
 
@@ -165,13 +167,13 @@ class Histories(RuleBasedStateMachine):
 
 
 class Unwatched(Histories):
-    """As if nobody looked: proxies write as soon as a server runs. What is lost is noticed by who knew of it."""
+    """Histories without the watch: proxies write as soon as a server runs. A proxy that knew of a loss notices it."""
 
     all_have_their_say = False
 
     @invariant()
     def the_fence_is_up_only_where_something_was_lost(self) -> None:
-        """Looked at when the time comes."""
+        """The check comes at its own time."""
 
     @rule(proxy=proxies, log=st.integers(0, LOGS - 1), records=st.integers(1, 3))
     def commit(self, proxy: int, log: int, records: int) -> None:
@@ -185,9 +187,9 @@ class Unwatched(Histories):
     @rule()
     @precondition(lambda self: self.lost)
     def accept(self) -> None:
-        """However much was written since: when all have looked, it is known."""
+        """However much was written since: when all proxies have checked, the loss is known."""
         self.everyone_looks()
-        self.everyone_looks()  # the first of them may have looked before the one who knew
+        self.everyone_looks()  # the first of them may have checked before the one that knew
         assert [bool(one.fence.fenced) for one in self.proxies] == [True] * PROXIES
         super().accept()
 

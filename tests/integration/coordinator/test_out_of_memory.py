@@ -1,4 +1,4 @@
-"""A store whose memory is full can be given room again: by retention, deletions, and whoever may do them."""
+"""A store whose memory is full gets room again: by retention, by deletions, and by every proxy that may do them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ RUN = PartitionRun(TOPIC, 0, 1, (ProposedBatch(100, 1, 1_000, NO_PRODUCER_ID, -1
 
 
 class Idle:
-    """In the place of work that this is not about."""
+    """Stands for work that this test ignores."""
 
     def __getattr__(self, name: str) -> Any:
         async def work(*_: object) -> None:

@@ -1,4 +1,4 @@
-"""Old rows in packs: every answer stays what it was, memory shrinks, and the index keeps within its limit."""
+"""Old rows in packs: every answer stays the same, memory shrinks, and the index stays within its limit."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def append(
     partition: int = 0,
     log_append_time: bool = False,
 ) -> None:
-    """A segment, and so a row, for each timestamp."""
+    """Append a segment, and so a row, for each timestamp."""
     for number, timestamp in enumerate(timestamps):
         batch = ProposedBatch(length + number, records, timestamp, NO_PRODUCER_ID, -1, -1)
         run = PartitionRun(TOPIC, partition, 1 + 1000 * number, (batch,), log_append_time=log_append_time)
@@ -68,7 +68,7 @@ async def append(
 
 
 async def everything(coordinator: RedisCoordinator, timestamps: list[int]) -> tuple[object, ...]:
-    """All that readers can ask of the log."""
+    """Return everything that readers can learn about the log."""
     (log,) = await coordinator.describe(TOPIC, [0])
     assert log is not None
     finds = [
@@ -86,7 +86,7 @@ async def everything(coordinator: RedisCoordinator, timestamps: list[int]) -> tu
     return log, found, listed
 
 
-async def test_every_answer_stays_what_it_was(coordinator, client: Redis, settings) -> None:
+async def test_every_answer_stays_the_same(coordinator, client: Redis, settings) -> None:
     timestamps = [(7919 * number) % 997 + 1_000_000 for number in range(150)]
     await append(coordinator, *timestamps, records=3)
     before = await everything(coordinator, timestamps)
@@ -96,13 +96,13 @@ async def test_every_answer_stays_what_it_was(coordinator, client: Redis, settin
     await append(coordinator, *range(10))
     await coordinator.pack_rows([LOG], 0)
     assert len(await members_of(client, settings)) == 3
-    told = await everything(coordinator, timestamps)
-    assert told[1][10:14] == [answer._replace(high_watermark=460) for answer in before[1][10:14]]
+    results = await everything(coordinator, timestamps)
+    assert results[1][10:14] == [answer._replace(high_watermark=460) for answer in before[1][10:14]]
 
 
 @pytest.mark.parametrize("start", [2, 192, 200, 449])
-async def test_a_pack_is_split_where_the_log_start_moves_into_it(make_coordinator, coordinator, start: int) -> None:
-    """Against a log of the same rows that is never packed."""
+async def test_a_pack_is_split_if_the_log_start_moves_into_it(make_coordinator, coordinator, start: int) -> None:
+    """Compare with a log of the same rows that is never packed."""
     timestamps = [(7919 * number) % 997 + 1_000_000 for number in range(150)]
     await append(coordinator, *timestamps, records=3)
     await coordinator.delete_records([DeleteRequest(*LOG, start)])
@@ -116,9 +116,9 @@ async def test_a_pack_is_split_where_the_log_start_moves_into_it(make_coordinato
     assert without_names(await everything(coordinator, timestamps)) == without_names(expected)
 
 
-def without_names(told: tuple[object, ...]) -> tuple[object, ...]:
-    """Segments are named at random, and append times are the clock's."""
-    log, found, listed = told
+def without_names(results: tuple[object, ...]) -> tuple[object, ...]:
+    """Remove segment names, which are random, and append times, which come from the clock."""
+    log, found, listed = results
     assert isinstance(found, list)
     plain = [
         answer._replace(rows=tuple(row._replace(segment=b"", append_time_ms=0) for row in answer.rows))
@@ -180,7 +180,7 @@ async def test_rows_that_differ_too_much_are_no_neighbours(coordinator, monkeypa
 
 
 async def test_rows_with_a_gap_between_them_are_no_neighbours(coordinator, client: Redis, settings) -> None:
-    """As an unfenced shard has them, whose logs go on beyond what may have been lost."""
+    """An unfenced shard has such logs: they continue beyond offsets that may have been lost."""
     await append(coordinator, *range(40), records=3)
     key = partition_key(*LOG)
     logs = f"{shard_prefix(shard_of(key, settings.shards))}logs"
@@ -194,7 +194,7 @@ async def test_rows_with_a_gap_between_them_are_no_neighbours(coordinator, clien
     assert await everything(coordinator, list(range(40))) == before
 
 
-async def test_a_log_that_is_made_again_is_packed_from_its_beginning(coordinator, client: Redis, settings) -> None:
+async def test_a_recreated_log_is_packed_from_its_beginning(coordinator, client: Redis, settings) -> None:
     for _ in range(2):
         await append(coordinator, *range(40))
         await coordinator.pack_rows([LOG], 0)
@@ -244,7 +244,7 @@ async def test_a_store_without_memory_still_packs(coordinator, client: Redis, se
 
 @pytest.fixture
 def limited(client: Redis, settings, request: pytest.FixtureRequest) -> RedisCoordinator:
-    """Commits are refused from 100 rows on that are not packed."""
+    """Commits are rejected from 100 unpacked rows on."""
     bound = settings.model_copy(update={"max_index_bytes": 100 * (ROW_BYTES + MEMBER_OVERHEAD_BYTES)})
     return RedisCoordinator(client, bound, producer_id_expiration_ms=86_400_000, producer_batches_remembered=5)
 
@@ -281,7 +281,7 @@ async def test_a_retry_of_a_commit_is_answered_though_the_index_is_full(limited)
     assert (await limited.commit(os.urandom(16), [run]))[0].error_code == INDEX_FULL
 
 
-async def test_what_was_early_is_refused_while_the_index_is_full_and_what_was_accepted_is_not(limited) -> None:
+async def test_an_early_batch_is_rejected_while_the_index_is_full_and_an_accepted_one_is_not(limited) -> None:
     await limited.create_logs(TOPIC, [0])
     await append(limited, *range(98))
     batches = tuple(ProposedBatch(100, 1, 0, *producer) for producer in [(7, 0, 0), (7, 0, 2)])
@@ -295,4 +295,4 @@ async def test_what_was_early_is_refused_while_the_index_is_full_and_what_was_ac
     assert (again.batches[1].error_code, again.batches[1].early) == (INDEX_FULL, False)
     assert (await limited.delete_records([DeleteRequest(*LOG, 2)]))[0].error_code == 0
     (later,) = await limited.commit(segment, [run])
-    assert later.batches == first.batches, "with room it is judged anew"
+    assert later.batches == first.batches, "with room it is judged again"

@@ -1,4 +1,4 @@
-"""What is remembered of topics that lack replicas, on the real store."""
+"""Stored wishes of topics that lack replicas, on the real store."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ async def test_an_exact_assignment_is_kept_as_it_was_asked_for(pending_topics: R
     assert wish("2").wanted(0) == wish("2").wanted(99) == 3
 
 
-async def test_a_wish_that_was_forgotten_can_be_bound_and_one_that_is_there_replaced(
+async def test_a_removed_wish_can_be_bound_and_an_existing_one_replaced(
     pending_topics: RedisPendingTopics,
 ) -> None:
     await pending_topics.bind(wish("1"), ID)
@@ -60,7 +60,7 @@ async def test_a_wish_that_was_forgotten_can_be_bound_and_one_that_is_there_repl
     assert await pending_topics.all() == (wish("1", 5),)
 
 
-async def test_only_what_is_still_as_it_was_is_changed(client: Redis, pending_topics: RedisPendingTopics) -> None:
+async def test_only_an_unchanged_wish_is_replaced(client: Redis, pending_topics: RedisPendingTopics) -> None:
     await pending_topics.remember([wish("1")])
     (key,) = await client.keys("*replication*")
     packed = await client.hget(key, "1")
@@ -75,15 +75,15 @@ async def test_only_what_is_still_as_it_was_is_changed(client: Redis, pending_to
     assert await pending_topics.all() == ()
 
 
-async def test_what_is_forgotten_just_before_it_is_changed_stays_so(
+async def test_a_wish_that_is_removed_just_before_a_change_stays_removed(
     client: Redis, pending_topics: RedisPendingTopics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await pending_topics.remember([wish("1")])
     evaluate = client.eval
 
-    async def forget_first(*told: Any) -> Any:
+    async def forget_first(*arguments: Any) -> Any:
         await pending_topics.forget([wish("1")])
-        return await evaluate(*told)
+        return await evaluate(*arguments)
 
     monkeypatch.setattr(client, "eval", forget_first)
     assert not await pending_topics.change(wish("1"), replace(wish("1"), made_replicas=3))
@@ -101,7 +101,9 @@ async def test_without_the_clusters_id_nothing_is_written(client: Redis) -> None
     assert await client.keys("*replication*") == []
 
 
-async def test_no_more_than_so_many(pending_topics: RedisPendingTopics, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_number_of_wishes_is_limited(
+    pending_topics: RedisPendingTopics, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "MAX_PENDING", 2)
     await pending_topics.remember([wish("1"), wish("2")])
     with pytest.raises(CoordinatorUnavailable, match="at most 2"):
@@ -109,7 +111,9 @@ async def test_no_more_than_so_many(pending_topics: RedisPendingTopics, monkeypa
     assert len(await pending_topics.all()) == 2
 
 
-async def test_no_more_bytes_than_so_many(pending_topics: RedisPendingTopics, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_bytes_of_wishes_are_limited(
+    pending_topics: RedisPendingTopics, monkeypatch: pytest.MonkeyPatch
+) -> None:
     large = replace(wish("large"), assignment=((1, 2, 3),) * 1_000)
     await pending_topics.remember([large])
     size = len(module._pack(large))
@@ -131,7 +135,7 @@ async def test_fields_of_a_newer_release_are_left_out(client: Redis, pending_top
     assert await pending_topics.all() == (wish("1"),)
 
 
-async def test_a_store_that_is_gone_is_said(client: Redis, pending_topics: RedisPendingTopics) -> None:
+async def test_a_missing_store_is_reported(client: Redis, pending_topics: RedisPendingTopics) -> None:
     await client.config_set("maxmemory", "1")
     try:
         with pytest.raises(CoordinatorUnavailable, match="out of memory"):

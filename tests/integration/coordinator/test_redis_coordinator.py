@@ -1,4 +1,4 @@
-"""What only the real coordinator has: shards, scripts, bounds, books, and a store that fails."""
+"""Properties of the real coordinator only: shards, scripts, bounds, counts, and a store that fails."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ async def test_more_runs_and_batches_than_a_call_takes(coordinator) -> None:
 async def test_a_long_log_is_deleted_in_steps_and_found_in_pages(coordinator, client: Redis, settings) -> None:
     await coordinator.create_logs(TOPIC, [0])
     rows = 2 * MAX_ROWS_PER_DELETE_CALL + 1
-    bad = BATCH._replace(producer_id=5, producer_epoch=-1)  # refused, so that each of the others is a row
+    bad = BATCH._replace(producer_id=5, producer_epoch=-1)  # rejected, so that each of the others is a row
     await coordinator.commit(bytes(16), [run_of(0, *[BATCH, bad] * rows)])
     (found,) = await coordinator.find([FindRequest(TOPIC, 0, 0, 1 << 40)])
     assert len(found.rows) == MAX_ROWS_PER_FIND
@@ -94,7 +94,7 @@ async def test_a_long_log_is_deleted_in_steps_and_found_in_pages(coordinator, cl
     assert await coordinator.index_sizes() == [(0, 0)] * settings.shards
 
 
-async def test_a_deletion_that_was_broken_off_is_ended_before_the_log_is_made_again(
+async def test_an_interrupted_deletion_is_completed_before_the_log_is_recreated(
     coordinator, client: Redis, settings
 ) -> None:
     await coordinator.create_logs(TOPIC, [0])
@@ -135,8 +135,8 @@ async def test_a_segment_that_is_used_by_two_logs_is_freed_by_halves(coordinator
     assert await client.zcard(garbage) == 1
 
 
-async def test_nothing_beyond_the_high_watermark_is_told(coordinator, client: Redis, settings) -> None:
-    """As a journal will leave a log whose newest rows it has not taken yet."""
+async def test_nothing_beyond_the_high_watermark_is_returned(coordinator, client: Redis, settings) -> None:
+    """A journal will leave a log in this state when it has not processed the newest rows yet."""
     await coordinator.create_logs(TOPIC, [0])
     for timestamp, records in ((10, 2), (30, 2), (50, 1), (40, 2)):
         batch = BATCH._replace(max_timestamp_ms=timestamp, record_count=records)
@@ -157,7 +157,7 @@ async def test_nothing_beyond_the_high_watermark_is_told(coordinator, client: Re
     assert answers == [(0, 4, -1), (0, 2, 30), (0, 2, 30), (0, -1, -1)]
 
 
-async def test_answers_are_kept_while_the_commit_may_come_again(coordinator, client: Redis, settings) -> None:
+async def test_answers_are_kept_while_the_commit_may_be_repeated(coordinator, client: Redis, settings) -> None:
     await coordinator.create_logs(TOPIC, [0])
     now_s, _ = await client.time()
     await coordinator.commit(b"s" * 16, [run_of(0)])
@@ -200,17 +200,17 @@ async def test_payload_bytes_are_counted(coordinator) -> None:
         run_of(0, BATCH._replace(producer_epoch=1 << 15)),
     ],
 )
-async def test_numbers_that_no_batch_has_are_refused(coordinator, run: PartitionRun) -> None:
+async def test_impossible_numbers_are_rejected(coordinator, run: PartitionRun) -> None:
     with pytest.raises(ValueError, match=r"names no log|can't be"):
         await coordinator.commit(bytes(16), [run])
 
 
-async def test_two_runs_of_one_partition_are_refused(coordinator) -> None:
+async def test_two_runs_of_one_partition_are_rejected(coordinator) -> None:
     with pytest.raises(ValueError, match="at most one run per partition"):
         await coordinator.commit(bytes(16), [run_of(0), run_of(0)])
 
 
-async def test_another_number_of_shards_is_refused_by_every_call(coordinator, client: Redis, settings) -> None:
+async def test_another_number_of_shards_is_rejected_by_every_call(coordinator, client: Redis, settings) -> None:
     await coordinator.create_logs(TOPIC, range(9))
     other = RedisCoordinator(
         client,
@@ -239,7 +239,7 @@ async def test_out_of_memory_writes_nothing_and_still_deletes(coordinator, clien
     assert await client.zrange(f"{prefix}garbage", 0, -1) == [bytes(16)]
 
 
-async def test_a_store_that_says_nothing_is_unavailable_in_time(start_store: Callable[..., Store]) -> None:
+async def test_a_silent_store_is_unavailable_in_time(start_store: Callable[..., Store]) -> None:
     store = start_store()
     patient = await connect(config.Redis(url=store.url, shards=2))
     settings = config.Redis(url=store.url, shards=2, timeout_ms=100)
@@ -279,7 +279,7 @@ async def test_a_cancelled_call_leaves_no_reply_behind_for_another(coordinator) 
 # Announcements
 
 
-async def test_announcements_go_on_after_the_connection_broke(coordinator, client: Redis) -> None:
+async def test_announcements_continue_after_the_connection_broke(coordinator, client: Redis) -> None:
     await coordinator.create_logs(TOPIC, [0])
     async with aclosing(coordinator.announcements()) as announcements:
         assert await anext(announcements) is None
@@ -306,7 +306,7 @@ async def test_announcements_wait_for_a_store_that_is_down(start_store: Callable
         assert not waiting.done()
         store.start()
         assert await waiting is None
-        # Quiet for longer than the ping takes to be missed: the connection is kept.
+        # The silence is longer than the ping's limit: the connection is kept.
         waiting = asyncio.ensure_future(anext(announcements))
         await asyncio.sleep(0.7)
         assert not waiting.done()
@@ -317,21 +317,21 @@ async def test_announcements_wait_for_a_store_that_is_down(start_store: Callable
 
 
 async def test_cancellation_is_never_swallowed(settings) -> None:
-    """Python 3.11's `asyncio.wait_for` may do so, and the task that is to end goes on."""
-    # A client of its own each time, so that connecting is cancelled, too.
+    """Python 3.11's `asyncio.wait_for` may do so, and then a task that should end continues."""
+    # Each time uses a new client, so that connecting is cancelled, too.
     for turns in [*range(60)] * 4:
         client = await connect(settings)
         coordinator = RedisCoordinator(
             client, settings, producer_id_expiration_ms=86_400_000, producer_batches_remembered=5
         )
 
-        async def use_for_ever(coordinator: RedisCoordinator = coordinator) -> None:
+        async def use_forever(coordinator: RedisCoordinator = coordinator) -> None:
             async with aclosing(coordinator.announcements()) as announcements:
                 async for _ in announcements:
                     while True:
                         await coordinator.describe(TOPIC, [0])
 
-        task = asyncio.create_task(use_for_ever())
+        task = asyncio.create_task(use_forever())
         for _ in range(turns):
             await asyncio.sleep(0)
         task.cancel()
@@ -341,7 +341,7 @@ async def test_cancellation_is_never_swallowed(settings) -> None:
 
 
 async def test_a_call_looks_at_a_bounded_number_of_producers_of_all_logs_together(make_coordinator, client) -> None:
-    """Each log with as many as one call may look at: the store serves nobody else meanwhile."""
+    """Each log has as many as one call may check: the store serves no other request meanwhile."""
     coordinator = make_coordinator(producer_id_expiration_ms=1)
     logs = [(TOPIC, partition) for partition in range(30)]
     await coordinator.create_logs(TOPIC, [partition for _, partition in logs])
@@ -380,27 +380,27 @@ async def test_a_shard_whose_script_fails_leaves_the_answers_of_the_others(
 async def test_a_plain_producer_writes_once_if_the_script_of_another_shard_fails(
     make_coordinator: MakeCoordinator, client: Redis, settings
 ) -> None:
-    """Told that nobody knows, it would retry a batch that was committed."""
+    """If the producer got an unclear error, it would retry a batch that was committed."""
     coordinator, other, key = make_coordinator(), partition_elsewhere(settings), partition_key(TOPIC, 0)
     storage: Any = Storage()
     wal = await make_buffer(storage, coordinator, partitions=0, commit_timeout_s=0.1)
     await coordinator.create_logs(TOPIC, [0, other])
     await client.set(shard_prefix(shard_of(key, settings.shards)) + "tombstones", "no sorted set")
-    told: list[tuple[int, int]] = []
+    outcomes: list[tuple[int, int]] = []
     for partition in (0, other):
         wal.append(
-            TOPIC, partition, BUFFERED, HEADER, lambda outcome, at=partition: told.append((at, outcome.error_code))
+            TOPIC, partition, BUFFERED, HEADER, lambda outcome, at=partition: outcomes.append((at, outcome.error_code))
         )
     await wal.drain()
-    assert sorted(told) == [(0, REQUEST_TIMED_OUT), (other, NONE)]
-    assert told[0] == (other, NONE), "it does not wait for the shard that fails"
+    assert sorted(outcomes) == [(0, REQUEST_TIMED_OUT), (other, NONE)]
+    assert outcomes[0] == (other, NONE), "it does not wait for the shard that fails"
 
 
 async def far_future_trimmed(coordinator: RedisCoordinator) -> None:
     """Write some 1,000 rows after one of the far future, which is trimmed: only a look at each row finds a time."""
     await coordinator.create_logs(TOPIC, [0])
     await coordinator.commit(os.urandom(16), [run_of(0, BATCH._replace(max_timestamp_ms=10**15))])
-    bad = BATCH._replace(producer_id=5, producer_epoch=-1)  # refused, so that each of the others is a row
+    bad = BATCH._replace(producer_id=5, producer_epoch=-1)  # rejected, so that each of the others is a row
     for _ in range(4):
         await coordinator.commit(os.urandom(16), [run_of(0, *[BATCH, bad] * 249)])
     await coordinator.delete_records([DeleteRequest(TOPIC, 0, 2)])

@@ -88,7 +88,7 @@ async def test_only_what_is_reserved_becomes_live(registry) -> None:
     assert (await registry.load()).version == 3
 
 
-async def test_what_changes_nothing_raises_no_version(registry) -> None:
+async def test_a_call_without_a_change_raises_no_version(registry) -> None:
     await registry.reserve("a", 1, CONFIGS, "owner")
     assert await registry.activate("a", ONE, 1) == 2
     assert await registry.activate("a", ONE, 1) == 2
@@ -99,7 +99,7 @@ async def test_what_changes_nothing_raises_no_version(registry) -> None:
     assert await registry.remove("unknown") == 4
 
 
-async def test_only_the_topic_that_is_meant_is_forgotten(registry) -> None:
+async def test_only_the_named_topic_is_removed(registry) -> None:
     await registry.reserve("a", 1, {}, "owner")
     assert await registry.remove("a", ONE) == 1
     assert await registry.activate("a", ONE, 1) == 2
@@ -113,7 +113,7 @@ async def test_only_the_topic_that_is_meant_is_forgotten(registry) -> None:
     assert await registry.remove("a", NONE) == 6
 
 
-async def test_changes_are_told(registry) -> None:
+async def test_changes_are_announced(registry) -> None:
     async with aclosing(registry.changes()) as changes:
         assert (await anext(changes)).version == 0
         await registry.reserve("a", 1, {}, "owner")
@@ -122,7 +122,7 @@ async def test_changes_are_told(registry) -> None:
         assert [(await anext(changes)).version, (await anext(changes)).version] == [1, 2]
 
 
-async def test_the_version_is_told_again_after_a_broken_connection(client: Redis, settings) -> None:
+async def test_the_version_is_announced_again_after_a_broken_connection(client: Redis, settings) -> None:
     registry = RedisTopicRegistry(client, settings)
     async with aclosing(registry.changes()) as changes:
         assert (await anext(changes)).version == 0
@@ -142,7 +142,7 @@ async def test_records_whose_lease_runs(fleet) -> None:
     assert await fleet.beat(newer, 60_000) == (newer,)
 
 
-async def test_who_looks_on_sees_all_and_changes_nothing(fleet) -> None:
+async def test_an_observer_sees_all_and_changes_nothing(fleet) -> None:
     first, second = proxy_record("a"), replace(proxy_record("b"), version="1.2.3", admin="10.0.0.2:19080")
     assert await fleet.look() == ()
     await fleet.beat(second, 3_600_000)

@@ -35,7 +35,7 @@ ALL_RIGHTS = "~diskless:* &diskless:* +@all"
 
 
 async def allow(store: Store, *rights: str) -> config.Redis:
-    """Give the user these rights; the settings with which that user connects."""
+    """Give the user these rights; return the settings with which that user connects."""
     client = Redis(port=store.port)
     await client.execute_command("ACL", "SETUSER", "small", "reset", "on", ">word", *ALL_RIGHTS.split(), *rights)
     await client.aclose()
@@ -44,7 +44,7 @@ async def allow(store: Store, *rights: str) -> config.Redis:
 
 @pytest.fixture
 async def small(store: Store) -> AsyncIterator[tuple[Redis, config.Redis]]:
-    """A client of a user whose rights the test changes."""
+    """Return a client of a user whose rights the test changes."""
     settings = await allow(store)
     client = await connect(settings)
     yield client, settings

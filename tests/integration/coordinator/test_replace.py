@@ -1,4 +1,4 @@
-"""Rows that a merge or a compaction puts in the place of others; model and real coordinator."""
+"""Rows with which a merge or a compaction replaces others; model and real coordinator."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def coordinator(make) -> Coordinator:
 async def append(
     coordinator: Coordinator, *timestamps: int, partition: int = 0, records: int = 10, log_append_time: bool = False
 ) -> list[bytes]:
-    """A segment, and so a row, for each timestamp."""
+    """Append a segment, and so a row, for each timestamp."""
     segments = []
     for timestamp in timestamps:
         segments.append(os.urandom(16))
@@ -54,7 +54,7 @@ async def rows(coordinator: Coordinator, partition: int = 0) -> tuple[Row, ...]:
 
 
 def merged(old: tuple[Row, ...], **changes: int | bytes) -> Row:
-    """What a merge puts in the place of rows."""
+    """Return the row with which a merge replaces rows."""
     new = Row(
         old[0].base_offset,
         old[-1].last_offset,
@@ -72,7 +72,7 @@ def swap(old: tuple[Row, ...], new: Row | None, partition: int = 0) -> Swap:
     return Swap(TOPIC, partition, old, new)
 
 
-async def test_a_new_row_takes_the_place_of_its_neighbours(coordinator) -> None:
+async def test_a_new_row_replaces_neighbours(coordinator) -> None:
     segments = await append(coordinator, 1, 2, 3, 4, 5)
     before = await rows(coordinator)
     new = merged(before[1:4], position=77)
@@ -98,7 +98,7 @@ async def test_a_repeated_swap_is_answered_as_the_first_time(coordinator) -> Non
     assert await rows(coordinator) == (new,)
 
 
-async def test_of_two_swaps_of_the_same_rows_one_is_done(coordinator) -> None:
+async def test_only_one_of_two_swaps_of_the_same_rows_succeeds(coordinator) -> None:
     await append(coordinator, 1, 2, 3, 4)
     old = await rows(coordinator)
     first, second = merged(old[:3]), merged(old[1:])
@@ -108,7 +108,7 @@ async def test_of_two_swaps_of_the_same_rows_one_is_done(coordinator) -> None:
     assert await coordinator.rows.replace([swap(old[1:2], None)]) == [CHANGED]
 
 
-async def test_a_swap_may_go_on_with_what_one_before_it_has_made(coordinator) -> None:
+async def test_a_swap_may_replace_the_row_of_an_earlier_swap(coordinator) -> None:
     await append(coordinator, 1, 2, 3, 4)
     old = await rows(coordinator)
     first, second = merged(old[:2]), merged(old[2:])
@@ -136,12 +136,12 @@ async def test_a_swap_may_go_on_with_what_one_before_it_has_made(coordinator) ->
 async def test_rows_that_differ_in_anything_are_left_alone(coordinator, changes) -> None:
     await append(coordinator, 1, 2)
     old = await rows(coordinator)
-    told = (old[0]._replace(**changes), old[1])
-    assert await coordinator.rows.replace([swap(told, merged(told))]) == [CHANGED]
+    changed = (old[0]._replace(**changes), old[1])
+    assert await coordinator.rows.replace([swap(changed, merged(changed))]) == [CHANGED]
     assert await rows(coordinator) == old
 
 
-async def test_rows_that_are_no_neighbours_are_left_alone(coordinator) -> None:
+async def test_rows_that_are_not_neighbours_are_left_alone(coordinator) -> None:
     await append(coordinator, 1, 2, 3)
     old = await rows(coordinator)
     apart = (old[0], old[2])
@@ -149,7 +149,7 @@ async def test_rows_that_are_no_neighbours_are_left_alone(coordinator) -> None:
     assert await rows(coordinator) == old
 
 
-async def test_what_retention_has_taken_some_of_is_changed(coordinator) -> None:
+async def test_rows_that_retention_trimmed_count_as_changed(coordinator) -> None:
     await append(coordinator, 1, 2, 3)
     old = await rows(coordinator)
     await coordinator.delete_records([DeleteRequest(TOPIC, 0, 10)])
@@ -180,7 +180,7 @@ async def test_a_new_row_that_ends_before_the_log_start_is_not_kept(coordinator)
     assert log == (5, 20, 20, 100, 1)
 
 
-async def test_a_log_that_does_not_live_is_gone(coordinator) -> None:
+async def test_a_deleted_log_is_gone(coordinator) -> None:
     await append(coordinator, 1)
     await append(coordinator, 1, partition=1)
     old, other = await rows(coordinator), await rows(coordinator, 1)
@@ -209,7 +209,7 @@ async def test_a_tombstoned_segment_takes_no_rows_and_garbage_that_does_is_none_
 
 
 async def test_a_swap_that_comes_too_late_is_not_done(coordinator) -> None:
-    """Its object may be gone by then, and its tombstone forgotten."""
+    """Its object may be gone by then, and its tombstone removed."""
     await append(coordinator, 1, 2)
     old = await rows(coordinator)
     new = merged(old)
@@ -222,7 +222,7 @@ async def test_a_swap_that_comes_too_late_is_not_done(coordinator) -> None:
 
 
 async def test_readers_find_their_way_over_what_is_left_out(coordinator) -> None:
-    """Rows of 0 to 9, 10 to 19, …: the second is smaller, the fourth not there any more, nor is the last."""
+    """Rows of 0 to 9, 10 to 19, …: the second is smaller; the fourth and the last are left out."""
     await append(coordinator, 1, 2, 3, 4, 5, 6)
     old = await rows(coordinator)
     small = merged(old[1:2], base_offset=13, last_offset=15, length=40)
@@ -279,7 +279,7 @@ async def test_times_are_found_though_the_newest_record_was_left_out(coordinator
         {"position": 2**32},
     ],
 )
-async def test_a_new_row_that_would_spoil_the_index_is_refused(make_coordinator, changes) -> None:
+async def test_a_new_row_that_would_damage_the_index_is_rejected(make_coordinator, changes) -> None:
     coordinator = make_coordinator()
     await coordinator.create_logs(TOPIC, [0])
     await append(coordinator, 1, 2)
@@ -314,7 +314,7 @@ async def test_how_far_a_log_was_compacted_only_rises_and_goes_with_it(coordinat
     assert await coordinator.rows.compacted(logs) == [0, 0, 0]
 
 
-async def test_all_of_an_index_is_told(coordinator) -> None:
+async def test_the_whole_index_is_returned(coordinator) -> None:
     await append(coordinator, 5, 3, 9)
     await append(coordinator, 1, log_append_time=True)
     page = await coordinator.rows.index_page(TOPIC, 0, 0)
@@ -330,7 +330,7 @@ async def test_all_of_an_index_is_told(coordinator) -> None:
     assert await coordinator.rows.index_page(TOPIC, 9, 0) == (None, (), -1)
 
 
-async def test_a_new_row_is_packed_and_told_as_it_is(coordinator) -> None:
+async def test_a_new_row_is_packed_and_returned_unchanged(coordinator) -> None:
     for timestamp in range(80):
         await append(coordinator, timestamp)
     old = await rows(coordinator)

@@ -14,7 +14,7 @@ from proxy.coordinator.interface import (
 
 TOPIC = bytes(range(16))
 PARTITIONS = 12
-"""Enough for every one of three shards."""
+"""Number of partitions that covers every one of three shards."""
 
 
 async def test_the_use_of_all_shards_is_added_up(make) -> None:

@@ -1,4 +1,4 @@
-"""What swaps do to the members of an index, and to the books of the store: packs that are cut, memory, fences, use."""
+"""The effects of swaps on the members of an index and the store's counts: split packs, memory, fences, use."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ MEMBER_OVERHEAD_BYTES = 66
 
 
 async def books_are_right(coordinator: RedisCoordinator, client: Redis, settings) -> None:
-    """Of a store whose only log is LOG."""
+    """Check the counts of a store whose only log is LOG."""
     members = await members_of(client, settings)
     sizes = await coordinator.index_sizes()
     (log,) = await coordinator.describe(TOPIC, [0])
@@ -56,7 +56,7 @@ async def books_are_right(coordinator: RedisCoordinator, client: Redis, settings
 
 
 async def all_use(coordinator: RedisCoordinator, settings) -> dict[bytes, SegmentUse]:
-    """Of all shards; a segment is in one of them only."""
+    """Return the use of all shards; a segment is in one of them only."""
     found: dict[bytes, SegmentUse] = {}
     for shard in range(settings.shards):
         place = b"0"
@@ -83,12 +83,12 @@ async def all_rows(coordinator: RedisCoordinator) -> list[Row]:
 @pytest.mark.parametrize(
     ("first", "last"), [(0, 63), (0, 64), (10, 20), (63, 64), (64, 127), (30, 140), (127, 128), (140, 149), (5, 6)]
 )
-async def test_packs_are_cut_where_a_swap_begins_and_ends(
+async def test_packs_are_split_where_a_swap_begins_and_ends(
     coordinator, client: Redis, settings, first: int, last: int
 ) -> None:
-    """Against a log of the same rows that is never packed."""
+    """Compare with a log of the same rows that is never packed."""
     timestamps = [(7919 * number) % 997 + 1_000_000 for number in range(150)]
-    told = []
+    results = []
     for packed in (False, True):
         await append(coordinator, *timestamps, records=3)
         if packed:
@@ -97,12 +97,12 @@ async def test_packs_are_cut_where_a_swap_begins_and_ends(
         old = (await rows(coordinator))[first : last + 1]
         assert await coordinator.rows.replace([swap(old, merged(old, segment=bytes(16)))]) == [REPLACED]
         await books_are_right(coordinator, client, settings)
-        told.append(without_names(await everything(coordinator, timestamps)))
+        results.append(without_names(await everything(coordinator, timestamps)))
         await coordinator.pack_rows([LOG], 0)
-        assert without_names(await everything(coordinator, timestamps)) == told[-1]
+        assert without_names(await everything(coordinator, timestamps)) == results[-1]
         await coordinator.delete_logs(TOPIC, [0])
         await coordinator.create_logs(TOPIC, [0])
-    assert told[0] == told[1]
+    assert results[0] == results[1]
 
 
 async def test_rows_are_taken_out_of_the_middle_of_a_pack(coordinator, client: Redis, settings) -> None:
@@ -121,10 +121,11 @@ async def test_rows_are_taken_out_of_the_middle_of_a_pack(coordinator, client: R
     await books_are_right(coordinator, client, settings)
 
 
-async def test_merged_rows_are_packed_again_beside_others_and_apart_from_them(
+async def test_merged_rows_are_packed_again_next_to_others_and_apart_from_them(
     coordinator, client: Redis, settings, monkeypatch
 ) -> None:
-    """The place up to which a log is packed goes back; rows of merged objects and of others differ in their flags."""
+    """The position up to which a log is packed moves back; rows of merged objects and of others differ in their
+    flags."""
     await append(coordinator, *range(256))
     await coordinator.pack_rows([LOG], 0)
     old = await rows(coordinator)
@@ -171,7 +172,7 @@ async def test_a_store_without_memory_still_swaps(coordinator, client: Redis, se
     await books_are_right(coordinator, client, settings)
 
 
-async def test_a_fenced_shard_swaps_nothing_and_says_so(coordinator, client: Redis, settings) -> None:
+async def test_a_fenced_shard_rejects_swaps_with_its_own_error(coordinator, client: Redis, settings) -> None:
     await append(coordinator, 1, 2)
     old = await rows(coordinator)
     shard = shard_of(partition_key(*LOG), settings.shards)
@@ -235,14 +236,14 @@ async def test_pages_of_an_index_hold_everything_once(coordinator, client: Redis
     for most in (1, 7, 64, 65, 1000):
         monkeypatch.setattr(rewriting, "MAX_ROWS_PER_PAGE", most)
         assert await all_rows(coordinator) == expected
-    # Also what no reader is told of: rows that are left below the log start, and of a log that does not live.
+    # The pages also have rows that no reader gets: rows below the log start, and rows of a deleted log.
     await client.hdel(f"{shard_prefix(shard_of(partition_key(*LOG), settings.shards))}logs", partition_key(*LOG))
     page = await coordinator.rows.index_page(*LOG, 0)
     assert page.log is None
     assert [one.row for one in page.rows] == expected
 
 
-async def test_use_is_told_in_parts_and_set_right(coordinator, client: Redis, settings, monkeypatch) -> None:
+async def test_use_is_returned_in_parts_and_corrected(coordinator, client: Redis, settings, monkeypatch) -> None:
     monkeypatch.setattr(rewriting, "MAX_SEGMENTS_PER_SCAN", 10)
     await append(coordinator, *range(700))
     there = await all_rows(coordinator)

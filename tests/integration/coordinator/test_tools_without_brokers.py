@@ -25,7 +25,7 @@ TOPIC = uuid.UUID(int=0x1234).bytes
 
 
 class Tools:
-    """One diskless topic of two partitions, with an object that holds two batches of one and one of the other."""
+    """One diskless topic of two partitions, with an object that has two batches of one and one of the other."""
 
     def __init__(self, directory: Path, settings: config.Redis) -> None:
         self.wal = directory / "wal"
@@ -85,7 +85,7 @@ async def test_diskless_topics_are_listed(tools: Tools, key: str) -> None:
     assert "127.0.0.1:1" in await tools.run("topics", "list", exit_code=1)
 
 
-async def test_a_topic_is_described_but_for_what_brokers_know(tools: Tools, key: str) -> None:
+async def test_a_topic_is_described_except_for_what_brokers_know(tools: Tools, key: str) -> None:
     (topic,) = json.loads(await tools.run("topics", "describe", "orders", "--json"))["topics"]
     size = (tools.wal / key).stat().st_size
     assert (topic["live_bytes"], topic["total_bytes"], topic["dead_bytes"]) == (size - 1, size, 0)
@@ -98,14 +98,14 @@ async def test_a_topic_is_described_but_for_what_brokers_know(tools: Tools, key:
     assert "stray records are not known" in text
 
 
-async def test_a_lost_object_is_said_and_ends_with_1(tools: Tools, key: str) -> None:
+async def test_a_lost_object_is_reported_and_ends_with_1(tools: Tools, key: str) -> None:
     (tools.wal / key).unlink()
     await tools.run("topics", "describe", "orders", exit_code=1)
     await tools.run("segments", "describe", key, exit_code=1)
     assert "no object" in await tools.run("segments", "dump", key, exit_code=1)
 
 
-async def test_whose_a_segments_batches_are(tools: Tools, key: str) -> None:
+async def test_the_owners_of_a_segments_batches(tools: Tools, key: str) -> None:
     (one,) = json.loads(await tools.run("segments", "describe", key, "--json"))["segments"]
     assert [(extent["partition"], extent["base_offset"], extent["last_offset"]) for extent in one["extents"]] == [
         (0, 0, 0),

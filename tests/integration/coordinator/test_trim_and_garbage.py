@@ -1,4 +1,4 @@
-"""Records that are deleted or grow too old, and the segments that this leaves to nobody; model and real coordinator."""
+"""Records that are deleted or expire, and the segments that nothing uses afterwards; model and real coordinator."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def coordinator(make) -> Coordinator:
 async def append(
     coordinator: Coordinator, *timestamps: int, partition: int = 0, records: int = 1, length: int = 100
 ) -> list[bytes]:
-    """A segment, and so a row, for each timestamp."""
+    """Append a segment, and so a row, for each timestamp."""
     segments = []
     for timestamp in timestamps:
         segments.append(os.urandom(16))
@@ -65,7 +65,7 @@ async def retain(coordinator: Coordinator, ms: int = -1, size: int = -1, *, appe
     return answer.log_start_offset
 
 
-async def test_records_before_an_offset_are_gone_for_every_reader(coordinator) -> None:
+async def test_records_before_an_offset_are_deleted_for_every_reader(coordinator) -> None:
     await append(coordinator, 1, 2, 3, records=10)
     assert await delete(coordinator, 15) == (0, 15)
     assert await ends(coordinator) == (15, 30, 200, 2)
@@ -89,7 +89,7 @@ async def test_a_lower_offset_changes_nothing_and_one_beyond_the_end_is_out_of_r
     assert await ends(coordinator) == (3, 4, 100, 1)
 
 
-async def test_retention_by_time_stops_at_the_first_row_that_is_young(coordinator) -> None:
+async def test_retention_by_time_stops_at_the_first_young_row(coordinator) -> None:
     now = wall_clock_ms()
     await append(coordinator, now - 3 * HOUR_MS, now - 2 * HOUR_MS, now, now - 4 * HOUR_MS)
     assert await retain(coordinator, ms=HOUR_MS) == 2
@@ -103,7 +103,7 @@ async def test_retention_by_append_time_looks_at_no_timestamp(coordinator) -> No
     assert await retain(coordinator, ms=HOUR_MS) == 1, "without a timestamp, a record is as old as its append"
 
 
-async def test_retention_by_size_keeps_at_least_so_much(coordinator) -> None:
+async def test_retention_by_size_keeps_at_least_this_much(coordinator) -> None:
     await append(coordinator, 1, 2, 3, 4)
     assert await retain(coordinator, size=250) == 1
     assert await retain(coordinator, size=300) == 1
@@ -113,7 +113,7 @@ async def test_retention_by_size_keeps_at_least_so_much(coordinator) -> None:
 
 
 async def test_times_are_found_though_the_newest_record_was_deleted(coordinator) -> None:
-    """The index counts with running maxima, in which a deleted row lives on."""
+    """The index has running maxima, in which a deleted row lives on."""
     await append(coordinator, 9_000, *range(1, 251))
     await delete(coordinator, 1)
     asked = [ListRequest(TOPIC, 0, timestamp) for timestamp in (1, 50, 101, 250, 251, 8_000, MAX_TIMESTAMP)]
@@ -124,7 +124,7 @@ async def test_times_are_found_though_the_newest_record_was_deleted(coordinator)
 
 
 async def test_times_are_found_in_however_many_rows_behind_a_newer_one_that_was_deleted(coordinator) -> None:
-    """More rows than one call of the store looks at; the newest lies before its second call, the oldest in it."""
+    """There are more rows than one call of the store checks; the newest is before its second call, the oldest in it."""
     await append(coordinator, 9_000, *range(1, 600), 5_000, *range(601, 2_101), 4_000)
     await delete(coordinator, 1)
     asked = [(MAX_TIMESTAMP, 0), (2_099, 601), (4_000, 601), (4_001, 601), (MAX_TIMESTAMP, 601)]
@@ -156,7 +156,7 @@ async def test_a_segment_is_garbage_when_its_last_row_is_gone(coordinator) -> No
 
 
 async def test_a_tombstoned_segment_can_not_be_committed(coordinator) -> None:
-    """An upload whose commit was so late that the sweep of orphans took it for one."""
+    """The commit of an upload came so late that the sweep took it for an orphan."""
     orphan = os.urandom(16)
     assert await coordinator.tombstone([orphan]) == [orphan]
     batch = ProposedBatch(100, 1, 1, NO_PRODUCER_ID, -1, -1)
@@ -175,7 +175,7 @@ async def test_a_retry_of_a_commit_is_answered_as_before_though_its_segment_is_t
     assert (answer.error_code, answer.batches[0].base_offset) == (0, 0)
 
 
-# Only of the real one
+# Only the real one
 
 
 async def test_young_garbage_is_left_alone(make_coordinator) -> None:
@@ -221,7 +221,7 @@ async def test_many_rows_are_freed_in_several_calls(make_coordinator, monkeypatc
     ]
 
 
-async def test_readers_are_told_of_a_new_log_start(make_coordinator) -> None:
+async def test_readers_are_notified_of_a_new_log_start(make_coordinator) -> None:
     coordinator: RedisCoordinator = make_coordinator()
     await coordinator.create_logs(TOPIC, [0])
     await append(coordinator, 1, 2)
@@ -232,9 +232,7 @@ async def test_readers_are_told_of_a_new_log_start(make_coordinator) -> None:
     await announcements.aclose()
 
 
-async def test_what_is_appended_while_rows_are_freed_is_not_deleted(
-    make_coordinator, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_rows_that_are_appended_during_a_deletion_stay(make_coordinator, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(coordinator_redis, "MAX_ROWS_PER_DELETE_CALL", 2)
     coordinator, producer = make_coordinator(), make_coordinator()
     await coordinator.create_logs(TOPIC, [0])

@@ -51,7 +51,7 @@ async def test_a_commit_is_acknowledged_when_the_replica_has_it(pair, open_clien
     try:
         with pytest.raises(CoordinatorUnavailable, match=r"0 of 1 replicas .* lower redis\.wait_replicas"):
             await coordinator.commit(segment, [RUN])
-        # Another connection has written nothing: what it is answered again is waited for, too.
+        # Another connection has written nothing: an answer that is repeated on it waits for the replica, too.
         another = coordinator_of(*await open_client(primary, wait_replicas=1, wait_aof=wait_aof))
         with pytest.raises(CoordinatorUnavailable, match="0 of 1 replicas"):
             await another.commit(segment, [RUN])

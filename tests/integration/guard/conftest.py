@@ -1,4 +1,4 @@
-"""A real store that can lose data, object storage in a directory, and proxies' looks at both."""
+"""A real store that can lose data, object storage in a directory, and proxies that check both."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def client(settings: config.Redis) -> AsyncIterator[Redis]:
 
 @dataclass
 class Proxy:
-    """As much of one as looks at the store."""
+    """The part of a proxy that checks the store."""
 
     coordinator: RedisCoordinator
     topics: Topics

@@ -1,4 +1,4 @@
-"""A store that goes back to before a merge: what is left of the objects that it names, and of the merged ones."""
+"""A store that goes back to before a merge: the objects that its rows name, and the merged ones."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LONG_AGO_S = 3 * ORPHAN_AGE_S
 
 
 class Bucket:
-    """Objects of any age."""
+    """Creates objects of any age."""
 
     def __init__(self, storage: FileStorage, root: Path) -> None:
         self._storage = storage
@@ -53,7 +53,7 @@ class Bucket:
 
 
 @pytest.mark.parametrize("grace_ms", [0, 3_600_000])
-async def test_merged_objects_stay_until_there_was_time_to_look(
+async def test_merged_objects_stay_until_an_operator_had_time_to_check(
     start_proxy: Any, config_file: Path, losses: Any, storage: FileStorage, tmp_path: Path, grace_ms: int
 ) -> None:
     bucket = Bucket(storage, tmp_path / "wal")

@@ -1,4 +1,5 @@
-"""`diskless-proxy coordinator check` and `unfence`: a loss is told of, accepted, and no offset is given twice."""
+"""`diskless-proxy coordinator check` and `unfence`: a loss is reported and accepted, and no offset is assigned
+twice."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ from tests.support.toxiproxy import free_port
 TOPIC = bytes(range(16))
 BATCH = ProposedBatch(100, 2, 1_000, NO_PRODUCER_ID, -1, -1)
 PARTITIONS = [n for n in range(20) if shard_of(partition_key(TOPIC, n), SHARDS) == 0][:3]
-"""All of one shard."""
+"""Partitions of one shard."""
 GAP = 1_000
 
 
@@ -48,22 +49,22 @@ async def commit(coordinator: RedisCoordinator, partition: int = PARTITIONS[0], 
 
 
 async def tool(config_file: Path, *arguments: str, answer: str | None = None) -> Result:
-    """The command beside proxies that live."""
+    """Run the command next to live proxies."""
     command = ["coordinator", arguments[0], "--config", str(config_file), *arguments[1:]]
     return await asyncio.to_thread(CliRunner().invoke, app, command, input=answer)
 
 
 async def verdict(config_file: Path) -> dict[str, Any]:
-    told = await tool(config_file, "check", "--json")
-    document: dict[str, Any] = json.loads(told.stdout)
-    assert told.exit_code == (0 if document["all_well"] else 1)
+    found = await tool(config_file, "check", "--json")
+    document: dict[str, Any] = json.loads(found.stdout)
+    assert found.exit_code == (0 if document["all_well"] else 1)
     return document
 
 
 async def unfenced(config_file: Path, *which: str) -> dict[str, Any]:
-    told = await tool(config_file, "unfence", *which, "--yes", "--json", "--gap", str(GAP))
-    assert told.exit_code == 0, told.output
-    document: dict[str, Any] = json.loads(told.stdout)
+    found = await tool(config_file, "unfence", *which, "--yes", "--json", "--gap", str(GAP))
+    assert found.exit_code == 0, found.output
+    document: dict[str, Any] = json.loads(found.stdout)
     return document
 
 
@@ -79,10 +80,10 @@ async def test_a_healthy_store(start_proxy, config_file) -> None:
     await proxy.coordinator.create_logs(TOPIC, PARTITIONS)
     await commit(proxy.coordinator)
     await proxy.watch.keep_known()
-    told = await verdict(config_file)
-    assert told["all_well"]
-    assert told["identity"] == told["storage_identity"]
-    first = told["shards"][0]
+    found = await verdict(config_file)
+    assert found["all_well"]
+    assert found["identity"] == found["storage_identity"]
+    first = found["shards"][0]
     assert (first["logs"], first["offsets_given"], first["sequence"], first["remembered_sequence"]) == (3, 2, 2, 2)
     shown = await tool(config_file, "check")
     assert shown.exit_code == 0
@@ -93,7 +94,7 @@ async def test_a_healthy_store(start_proxy, config_file) -> None:
         assert "is fenced" in refused.output or "is not fenced" in refused.output
 
 
-async def test_a_partial_loss_is_accepted_and_no_offset_is_given_twice(start_proxy, config_file, losses) -> None:
+async def test_a_partial_loss_is_accepted_and_no_offset_is_assigned_twice(start_proxy, config_file, losses) -> None:
     first, second = await start_proxy(), await start_proxy()
     await first.coordinator.create_logs(TOPIC, PARTITIONS)
     idempotent = {"producer_id": 5, "producer_epoch": 0}
@@ -104,10 +105,10 @@ async def test_a_partial_loss_is_accepted_and_no_offset_is_given_twice(start_pro
     losses.restore(copy)
     assert await commit(second.coordinator) == -1
     assert await commit(first.coordinator) == -1
-    told = await verdict(config_file)
-    assert (told["shards"][0]["fenced"], told["shards"][0]["offsets_lost"]) == (True, 6)
-    assert "3 of its writes are gone" in told["shards"][0]["why"] or "2 of its writes" in told["shards"][0]["why"]
-    assert not told["shards"][1]["fenced"]
+    found = await verdict(config_file)
+    assert (found["shards"][0]["fenced"], found["shards"][0]["offsets_lost"]) == (True, 6)
+    assert "3 of its writes are gone" in found["shards"][0]["why"] or "2 of its writes" in found["shards"][0]["why"]
+    assert not found["shards"][1]["fenced"]
 
     declined = await tool(config_file, "unfence", "--shard", "0", answer="n\n")
     assert declined.exit_code == 1
@@ -116,7 +117,7 @@ async def test_a_partial_loss_is_accepted_and_no_offset_is_given_twice(start_pro
     done = await unfenced(config_file, "--shard", "0")
     assert done["shards"] == {"0": {"raised_by": 6 + GAP, "raised": 3, "made": 0}}
 
-    # Without a restart; the producer goes on, too.
+    # No restart is needed, and the producer continues, too.
     assert await commit(first.coordinator, **idempotent, base_sequence=6) == 2 + 6 + GAP > max(lost)
     assert await commit(second.coordinator, PARTITIONS[1]) == 6 + GAP > lost_beside
     assert await ends(first.coordinator, PARTITIONS[0]) == (0, 2 + 6 + GAP + 2)
@@ -138,7 +139,7 @@ async def test_a_partial_loss_is_accepted_and_no_offset_is_given_twice(start_pro
     assert not stranger.coordinator.fence.fenced
 
 
-async def test_partitions_that_were_lost_begin_behind_their_offsets_when_they_are_made_again(
+async def test_lost_partitions_begin_after_their_old_offsets_when_they_are_recreated(
     start_proxy, config_file, losses
 ) -> None:
     proxy = await start_proxy()
@@ -162,7 +163,7 @@ async def test_partitions_that_were_lost_begin_behind_their_offsets_when_they_ar
     assert (described.log_start_offset, described.high_watermark) == (0, 0), "a new topic has lost nothing"
 
 
-async def test_whoever_knows_more_than_was_accepted_fences_again(start_proxy, config_file, losses) -> None:
+async def test_a_proxy_that_knows_more_than_was_accepted_fences_again(start_proxy, config_file, losses) -> None:
     first, dark = await start_proxy(), await start_proxy()
     await first.coordinator.create_logs(TOPIC, PARTITIONS)
     copy = losses.copy()
@@ -194,10 +195,10 @@ async def test_a_store_that_lost_everything(start_proxy, config_file, losses) ->
         await commit(proxy.coordinator, partition)
     await proxy.watch.keep_known()
     losses.empty()
-    told = await verdict(config_file)
-    assert "the store has no identity" in told["unfit"]
-    assert told["registry_version"] == 0
-    fenced = [one for one in told["shards"] if one["fenced"]]
+    found = await verdict(config_file)
+    assert "the store has no identity" in found["unfit"]
+    assert found["registry_version"] == 0
+    fenced = [one for one in found["shards"] if one["fenced"]]
     assert [one["offsets_lost"] for one in fenced] == [8]
     await proxy.watch.look()
     assert proxy.watch.unfit is not None
@@ -233,7 +234,7 @@ async def test_an_emptied_shard_whose_topics_are_known(start_proxy, config_file,
         assert earliest == latest == await commit(proxy.coordinator, partition) > max(given)
 
 
-async def test_urls_that_dont_belong_together_are_nothing_to_accept(start_proxy, config_file, client) -> None:
+async def test_urls_of_different_deployments_cannot_be_accepted(start_proxy, config_file, client) -> None:
     await start_proxy()
     await client.hset("diskless:{registry}:store", "identity", "another")
     assert "one URL is wrong" in (await verdict(config_file))["unfit"]
@@ -243,7 +244,7 @@ async def test_urls_that_dont_belong_together_are_nothing_to_accept(start_proxy,
 
 
 @pytest.mark.parametrize("arguments", [[], ["--all", "--shard", "1"]])
-async def test_what_to_unfence_is_to_be_said(config_file, arguments: list[str]) -> None:
+async def test_the_shards_to_unfence_must_be_named(config_file, arguments: list[str]) -> None:
     refused = await tool(config_file, "unfence", *arguments)
     assert refused.exit_code == 1
     assert "give either --shard NUMBER or --all" in refused.output
@@ -254,9 +255,9 @@ async def test_a_store_that_does_not_answer(tmp_path, config_file) -> None:
     document["redis"]["url"] = f"redis://127.0.0.1:{free_port()}"
     config_file.write_text(yaml.safe_dump(document))
     (tmp_path / "wal").mkdir()
-    told = await tool(config_file, "check")
-    assert told.exit_code == 1
-    assert "see whether it runs and redis.url is right" in told.output
+    found = await tool(config_file, "check")
+    assert found.exit_code == 1
+    assert "see whether it runs and redis.url is right" in found.output
 
 
 async def test_proxies_that_saw_more_of_the_registry_than_is_remembered_trust_it_again(

@@ -1,4 +1,4 @@
-"""A primary that lives on as a replica: it closes no connection, and the name in redis.url leads elsewhere by then."""
+"""A primary that lives on as a replica: it closes no connection, while the name in redis.url leads elsewhere."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def replicaof(store: Store, *of: object) -> None:
 
 
 async def write_and_promote(proxy: Proxy, client: Redis, new: Store) -> None:
-    """A commit that both servers have, before they part."""
+    """Make a commit that both servers have, before they part."""
     await proxy.coordinator.create_logs(TOPIC, [0])
     assert await commit(proxy.coordinator) == 0
     assert await client.execute_command("WAIT", 1, 10_000) == 1
@@ -63,7 +63,7 @@ async def write_and_promote(proxy: Proxy, client: Redis, new: Store) -> None:
 
 async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(20):
-        while not condition():  # noqa: ASYNC110 (nobody tells of it)
+        while not condition():  # noqa: ASYNC110 (nothing announces it)
             await asyncio.sleep(0.01)
 
 
@@ -101,7 +101,7 @@ async def test_a_proxy_follows_the_name(pair: tuple[Store, Store], storage) -> N
 
 
 @pytest.mark.parametrize("hears", [True, False])
-async def test_what_the_old_primary_took_last_is_missed_however_much_was_written_since(
+async def test_the_last_writes_of_the_old_primary_are_missed_however_much_was_written_since(
     pair: tuple[Store, Store], storage, hears: bool
 ) -> None:
     old, new = pair
@@ -122,8 +122,8 @@ async def test_what_the_old_primary_took_last_is_missed_however_much_was_written
             assert list(other.coordinator.fence.fenced) == [0]
 
 
-async def test_a_write_that_was_only_heard_of_is_missed(pair: tuple[Store, Store], storage) -> None:
-    """The second server took it and told of it; the third never had it, and who wrote it is dead."""
+async def test_a_write_that_is_known_only_from_an_announcement_is_missed(pair: tuple[Store, Store], storage) -> None:
+    """The second server got the write and announced it; the third never had it, and its writer is dead."""
     old, new = pair
     async with Name(old.port) as name, proxy_at(name.url, storage) as (proxy, client):
         await write_and_promote(proxy, client, new)
@@ -140,10 +140,10 @@ async def test_a_write_that_was_only_heard_of_is_missed(pair: tuple[Store, Store
         assert await commit(proxy.coordinator) == -1
 
 
-async def test_what_others_knew_of_another_life_is_asked_for_before_it_is_forgotten(
+async def test_stored_knowledge_of_another_life_is_checked_before_it_is_removed(
     pair: tuple[Store, Store], storage
 ) -> None:
-    """The one who knew is dead; what it kept is all that tells of the loss."""
+    """The proxy that knew is dead; its stored state is the only evidence of the loss."""
     old, new = pair
     async with proxy_at(old.url, storage) as (proxy, client):
         await write_and_promote(proxy, client, new)
@@ -159,8 +159,8 @@ async def test_what_others_knew_of_another_life_is_asked_for_before_it_is_forgot
             assert sides[proxy.watch._side].shards[0] == proxy.coordinator.fence.newest(0), "it is still kept"
 
 
-async def test_both_of_two_primaries_learn_of_the_other_whoever_keeps_first(pair: tuple[Store, Store], storage) -> None:
-    """Their lease-holders keep what they know at the same time, twice."""
+async def test_both_of_two_primaries_learn_of_the_other_in_any_order(pair: tuple[Store, Store], storage) -> None:
+    """Their lease holders store their state at the same time, twice."""
     old, new = pair
     async with proxy_at(old.url, storage) as (left, client), proxy_at(new.url, storage, waits=True) as (right, _):
         await write_and_promote(left, client, new)

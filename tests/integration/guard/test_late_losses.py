@@ -13,7 +13,7 @@ FIRST, SECOND, THIRD = PARTITIONS
 
 
 async def refused(coordinator: RedisCoordinator) -> str:
-    """The text of the fence, after this proxy has reported what it knows."""
+    """Return the text of the fence, after this proxy has reported what it knows."""
     await coordinator.shards.touch([0])
     return coordinator.fence.fenced[0]
 
@@ -46,7 +46,7 @@ async def test_the_new_primary_has_assigned_more_than_the_old_one_lost(start_pro
 
 
 async def test_a_loss_is_counted_over_several_lives_on_both_sides(start_proxy, config_file, losses) -> None:
-    """The lost side was started three times after the copy was made, and so was the store."""
+    """The lost side was restarted three times after the copy was made, and so was the store."""
     old, new = await start_proxy(), await start_proxy()
     await old.coordinator.create_logs(TOPIC, PARTITIONS)
     assert await commit(old.coordinator, FIRST, record_count=100) == 0
@@ -95,7 +95,7 @@ async def test_losses_of_three_primaries_add_up_and_what_both_lost_counts_once(
 async def test_a_proxy_that_reports_after_unfence_fences_again_and_only_its_own_loss_counts(
     start_proxy, config_file, losses
 ) -> None:
-    """Its writes are fewer than those that were accepted as lost, but of another primary, and of more offsets."""
+    """It has fewer writes than were accepted as lost, but from another primary, and with more offsets."""
     first, dark, new = [await start_proxy() for _ in range(3)]
     await first.coordinator.create_logs(TOPIC, PARTITIONS)
     for one in (dark, new):
@@ -139,10 +139,10 @@ async def test_a_backup_of_before_an_unfence_counts_what_was_lost_since_and_not_
 
 
 @pytest.mark.parametrize("kept", [False, True])
-async def test_what_is_remembered_counts_as_truly_as_what_a_live_proxy_knows(
+async def test_the_stored_state_counts_as_exactly_as_a_live_proxys(
     start_proxy, config_file, losses, kept: bool
 ) -> None:
-    """Nobody is left who knew: with what object storage says, the count is the same."""
+    """No proxy that knew is left: with the state in object storage, the count is the same."""
     old, new = await start_proxy(), await start_proxy()
     await old.coordinator.create_logs(TOPIC, PARTITIONS)
     await new.coordinator.shards.touch([0])

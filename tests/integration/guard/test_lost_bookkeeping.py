@@ -1,4 +1,4 @@
-"""A failover that loses bookkeeping only: the shard goes on by itself; what must last fences it as before."""
+"""A failover that loses bookkeeping only: the shard continues by itself; lost durable data still fences it."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def delete(coordinator: RedisCoordinator) -> None:
 
 
 @pytest.mark.parametrize("keep_house", [tombstone, retain])
-async def test_a_shard_that_lost_bookkeeping_goes_on(start_proxy, losses, keep_house) -> None:
+async def test_a_shard_that_lost_bookkeeping_continues(start_proxy, losses, keep_house) -> None:
     knows, new = await start_proxy(), await start_proxy()
     await knows.coordinator.create_logs(TOPIC, [PARTITION])
     assert [await commit(knows.coordinator) for _ in range(2)] == [0, 2]
@@ -79,7 +79,7 @@ async def test_a_shard_that_lost_more_is_fenced(start_proxy, losses, must_last) 
 
 @pytest.mark.parametrize("freed_before", [True, False])
 async def test_rows_whose_objects_may_be_deleted_do_not_come_back_unnoticed(start_proxy, losses, freed_before) -> None:
-    """The object of a freed row is deleted after its tombstone. To lose that alone is no harm."""
+    """The object of a freed row is deleted after its tombstone, so the loss of the tombstone alone does no harm."""
     proxy, segment = await start_proxy(), os.urandom(16)
     await proxy.coordinator.create_logs(TOPIC, [PARTITION])
     await commit(proxy.coordinator, segment)
@@ -93,7 +93,7 @@ async def test_rows_whose_objects_may_be_deleted_do_not_come_back_unnoticed(star
     assert await commit(proxy.coordinator) == (4 if freed_before else -1)
 
 
-async def test_it_goes_on_only_after_everyone_had_a_say(client, settings, losses) -> None:
+async def test_the_shard_continues_only_after_every_proxy_has_reported(client, settings, losses) -> None:
     """The first proxy misses bookkeeping, the second one an offset."""
     settling = settings.model_copy(update={"settle_ms": 60_000})
     proxy, other = [Proxy(coordinator_of(client, settling), None, None) for _ in range(2)]  # type: ignore[arg-type]

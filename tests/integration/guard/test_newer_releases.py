@@ -1,4 +1,4 @@
-"""What a release after this one has stored is refused in one line, or passed over where that is safe."""
+"""Data of a newer release is rejected in one line, or ignored if that is safe."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def refusal(client: Redis, settings: config.Redis) -> str:
 # The store
 
 
-async def test_a_store_of_a_newer_format_is_refused_by_name_and_left_as_it_is(client, settings) -> None:
+async def test_a_store_of_a_newer_format_is_rejected_by_name_and_left_unchanged(client, settings) -> None:
     await check_store(client, settings)
     assert await client.hget(STORE_KEY, "release") == __version__.encode()
     await newer_layout(client)
@@ -58,7 +58,7 @@ async def test_a_store_of_a_newer_format_is_refused_by_name_and_left_as_it_is(cl
     assert await client.hgetall(STORE_KEY) == before
 
 
-async def test_an_older_format_is_refused_too(client, settings) -> None:
+async def test_an_older_format_is_rejected_too(client, settings) -> None:
     await check_store(client, settings)
     await client.hset(STORE_KEY, "format", FORMAT_VERSION - 1)
     assert "run the release that made it" in await refusal(client, settings)
@@ -66,7 +66,7 @@ async def test_an_older_format_is_refused_too(client, settings) -> None:
 
 @pytest.mark.parametrize("newest", ["99.1.0", "0.1.1", "0.10.0"])
 async def test_the_release_before_leaves_the_name_of_the_newest_one(client, settings, newest: str) -> None:
-    """Both work on one store in a rolling upgrade."""
+    """Both releases use one store in a rolling upgrade."""
     await check_store(client, settings)
     await client.hset(STORE_KEY, "release", newest)
     await check_store(client, settings)
@@ -86,13 +86,13 @@ async def test_a_format_that_is_raised_under_a_proxy_stops_it_and_nobody_else(st
     for ask in (commit(proxy.coordinator), proxy.coordinator.describe(TOPIC, [0])):
         with pytest.raises(CoordinatorUnavailable, match=rf"data of format {NEWER}.* run release 99\.1\.0"):
             await ask
-    assert await commit(newer_proxy) == 0, "whoever knows the layout goes on"
+    assert await commit(newer_proxy) == 0, "a proxy that knows the layout continues"
     await client.hset(STORE_KEY, "format", FORMAT_VERSION)
     await proxy.watch.look()
     assert await commit(proxy.coordinator) == 2
 
 
-async def test_tools_and_jobs_refuse_a_newer_format(client, settings, config_file: Path) -> None:
+async def test_tools_and_jobs_reject_a_newer_format(client, settings, config_file: Path) -> None:
     await check_store(client, settings)
     await newer_layout(client)
     with pytest.raises(StoreUnfit, match=f"data of format {NEWER}"):
@@ -106,18 +106,18 @@ async def test_commands_end_with_one_line(start_proxy, client, settings, config_
     await check_store(client, settings)
     await newer_layout(client)
     before = {key: await client.dump(key) for key in await client.keys()}
-    told = await asyncio.to_thread(CliRunner().invoke, app, [*command, "--config", str(config_file)])
-    assert told.exit_code == 1
-    (line,) = own_lines(told.stderr)
+    done = await asyncio.to_thread(CliRunner().invoke, app, [*command, "--config", str(config_file)])
+    assert done.exit_code == 1
+    (line,) = own_lines(done.stderr)
     assert line.startswith("error: redis.url ")
     assert line.endswith("run release 99.1.0, or use an empty store")
     assert {key: await client.dump(key) for key in await client.keys()} == before
 
 
-# What is in it
+# The store's content
 
 
-async def test_a_topic_in_a_state_that_is_not_known_is_neither_live_nor_classic(start_proxy, client, settings) -> None:
+async def test_a_topic_in_an_unknown_state_is_neither_live_nor_classic(start_proxy, client, settings) -> None:
     proxy = await start_proxy()
     registry = RedisTopicRegistry(client, settings)
     for name, topic_id in (("known", bytes([1] * 16)), ("newer", bytes([2] * 16))):
@@ -134,13 +134,13 @@ async def test_a_topic_in_a_state_that_is_not_known_is_neither_live_nor_classic(
     assert proxy.topics.find("newer") is not None, "so its records are not taken for those of a classic topic"
 
 
-async def test_fields_that_a_newer_proxy_tells_of_itself_are_passed_over(client) -> None:
+async def test_unknown_fields_of_a_newer_proxy_are_ignored(client) -> None:
     fleet = RedisFleetStore(client)
     await fleet.beat(ProxyRecord("newer", "rack-a", (), 3), 60_000)
     lease = await client.hget(f"{FLEET_PREFIX}leases", "newer")
     record_at = lease.index(b"{")
-    told = json.loads(lease[record_at:]) | {"speaks": ["tomorrow"]}
-    await client.hset(f"{FLEET_PREFIX}leases", "newer", lease[:record_at] + json.dumps(told).encode())
+    record = json.loads(lease[record_at:]) | {"speaks": ["tomorrow"]}
+    await client.hset(f"{FLEET_PREFIX}leases", "newer", lease[:record_at] + json.dumps(record).encode())
     records = await fleet.beat(ProxyRecord("own", "rack-b", (), 3), 60_000)
     assert [one.proxy_id for one in records] == ["newer", "own"]
 
@@ -153,7 +153,7 @@ async def put(storage: FileStorage, key: str, data: bytes) -> None:
     await storage.upload(key, data, len(data))
 
 
-async def test_an_identity_of_another_form_is_refused(client, storage) -> None:
+async def test_an_identity_of_another_form_is_rejected(client, storage) -> None:
     await settle_identity(client, storage)
     await put(storage, IDENTITY_KEY, b"2 0123456789abcdef of a newer form")
     with pytest.raises(StoreUnfit, match=rf"{IDENTITY_KEY} has '2 .* run the release that wrote it") as refused:
@@ -161,7 +161,7 @@ async def test_an_identity_of_another_form_is_refused(client, storage) -> None:
     assert "\n" not in str(refused.value)
 
 
-async def test_what_a_newer_release_remembers_is_not_passed_over_nor_overwritten(start_proxy, storage) -> None:
+async def test_the_stored_state_of_a_newer_release_is_neither_ignored_nor_overwritten(start_proxy, storage) -> None:
     proxy = await start_proxy()
     await proxy.coordinator.create_logs(TOPIC, range(2))
     await proxy.watch.keep_known()

@@ -1,4 +1,5 @@
-"""Idempotent producers after `unfence`: what survived is a duplicate, and a producer that is ahead goes on, once."""
+"""Idempotent producers after `unfence`: surviving batches are duplicates, and a producer that is ahead continues
+once."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ LAST_SEQUENCE = 2**31 - 1
 
 
 async def send(coordinator: RedisCoordinator, sequence: int, *, epoch: int = 0, producer_id: int = 5) -> BatchAnswer:
-    """Commit a batch of two records, as a segment of its own."""
+    """Commit a batch of two records as its own segment."""
     batch = ProposedBatch(10, 2, 1_000, producer_id, epoch, sequence)
     (answer,) = await coordinator.commit(os.urandom(16), [PartitionRun(TOPIC, 0, 1, (batch,))])
     assert answer.error_code == NONE
@@ -72,7 +73,7 @@ async def test_a_retry_of_a_batch_that_was_lost_is_stored(coordinator, losses) -
 
 
 @pytest.mark.parametrize("begin", [0, LAST_SEQUENCE - 3])
-async def test_a_batch_ahead_of_what_survived_is_accepted_once(coordinator, losses, begin: int) -> None:
+async def test_a_batch_ahead_of_the_surviving_ones_is_accepted_once(coordinator, losses, begin: int) -> None:
     await accepted(coordinator, 0, producer_id=7)
     sequences = [(begin + 2 * number) % 2**31 for number in range(6)]
     await accepted(coordinator, sequences[0])
@@ -86,7 +87,7 @@ async def test_a_batch_ahead_of_what_survived_is_accepted_once(coordinator, loss
     assert await accepted(coordinator, sequences[4]) == again + 2
 
 
-async def test_a_batch_behind_what_survived_stays_out_of_order(coordinator, losses) -> None:
+async def test_a_batch_behind_the_surviving_ones_stays_out_of_order(coordinator, losses) -> None:
     for sequence in range(0, 20, 2):
         await accepted(coordinator, sequence)
     copy = losses.copy()
@@ -96,7 +97,7 @@ async def test_a_batch_behind_what_survived_stays_out_of_order(coordinator, loss
     await accepted(coordinator, 22)
 
 
-async def test_an_epoch_whose_first_batches_are_lost_goes_on(coordinator, losses) -> None:
+async def test_an_epoch_whose_first_batches_are_lost_continues(coordinator, losses) -> None:
     await accepted(coordinator, 0)
     copy = losses.copy()
     await accepted(coordinator, 0, epoch=1)
@@ -106,7 +107,7 @@ async def test_an_epoch_whose_first_batches_are_lost_goes_on(coordinator, losses
     await out_of_order(coordinator, 2, epoch=2)
 
 
-async def test_partitions_that_are_created_anew_know_no_producer(coordinator, losses) -> None:
+async def test_recreated_partitions_know_no_producer(coordinator, losses) -> None:
     await accepted(coordinator, 0)
     copy = losses.copy()
     await accepted(coordinator, 2)

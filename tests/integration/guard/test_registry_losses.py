@@ -1,4 +1,4 @@
-"""A registry that has lost a change is noticed, also if another change has got the same version since."""
+"""A registry that has lost a change is noticed, even if another change has got the same version since."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ONE = b"1" * 16
 
 
 async def with_a_live_topic(start_proxy):
-    """Two proxies that have loaded the same registry."""
+    """Return two proxies that have loaded the same registry."""
     first, second = await start_proxy(), await start_proxy()
     await first.topics.registry.reserve("a", 1, {"retention.ms": "3600000"}, "somebody")
     await first.topics.registry.activate("a", ONE, 1)
@@ -108,7 +108,7 @@ async def test_a_server_that_was_promoted_takes_no_change_before_proxies_said_wh
     losses.restore(copy)
     stranger = RedisTopicRegistry(client, settings.model_copy(update={"settle_ms": 2_000}))
     change = asyncio.create_task(stranger.reserve("b", 1, {}, "somebody"))
-    while not await client.hexists("diskless:{registry}:meta", "settling"):  # noqa: ASYNC110 (nobody tells of it)
+    while not await client.hexists("diskless:{registry}:meta", "settling"):  # noqa: ASYNC110 (nothing announces it)
         await asyncio.sleep(0.01)
     await first.watch.look()
     with pytest.raises(CoordinatorUnavailable, match="is fenced"):

@@ -1,4 +1,4 @@
-"""What proxies that start anew know of the past, and what they do when the store stops being fit."""
+"""The knowledge of restarted proxies about the past, and their reaction when the store stops being fit."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def commit(coordinator: RedisCoordinator) -> int:
 # Identity
 
 
-async def test_store_and_storage_get_one_identity_whoever_comes_first(client, storage, settings) -> None:
+async def test_store_and_storage_get_one_identity_in_any_order(client, storage, settings) -> None:
     identities = await asyncio.gather(*(settle_identity(client, storage) for _ in range(5)))
     assert len(set(identities)) == 1
     assert await store_identity(client) == (identities[0], True)
@@ -36,13 +36,11 @@ async def test_store_and_storage_get_one_identity_whoever_comes_first(client, st
 
 
 class Dies(Exception):
-    """In place of a proxy's death."""
+    """Stands for a proxy's death."""
 
 
 @pytest.mark.parametrize("step", range(1, 8))
-async def test_whoever_dies_while_it_gives_the_identity_leaves_what_can_go_on(
-    client, storage, step: int, monkeypatch
-) -> None:
+async def test_an_identity_can_be_completed_after_its_writer_died(client, storage, step: int, monkeypatch) -> None:
     left = step
 
     def mortal(owner: object, name: str) -> None:
@@ -73,7 +71,7 @@ async def test_whoever_dies_while_it_gives_the_identity_leaves_what_can_go_on(
     assert await stored_identity(storage) == identity
 
 
-async def test_another_stores_objects_are_refused(client, storage, losses) -> None:
+async def test_another_stores_objects_are_rejected(client, storage, losses) -> None:
     await settle_identity(client, storage)
     losses.empty()
     with pytest.raises(StoreUnfit, match=r"redis\.url leads to a store that knows nothing .* unfence --all"):
@@ -84,7 +82,7 @@ async def test_another_stores_objects_are_refused(client, storage, losses) -> No
         await settle_identity(client, storage)
 
 
-async def test_storage_without_the_stores_objects_is_refused(client, storage) -> None:
+async def test_storage_without_the_stores_objects_is_rejected(client, storage) -> None:
     await settle_identity(client, storage)
     await storage.delete([IDENTITY_KEY])
     with pytest.raises(StoreUnfit, match=r"storage\.url leads to where nothing of this store's .* fix storage\.url"):
@@ -100,10 +98,10 @@ async def test_storage_that_can_not_be_written_is_no_verdict(client, storage, mo
         await settle_identity(client, storage)
 
 
-# What is remembered
+# The stored state
 
 
-async def test_a_proxy_that_starts_anew_knows_what_others_knew(start_proxy, losses) -> None:
+async def test_a_restarted_proxy_knows_what_others_knew(start_proxy, losses) -> None:
     first = await start_proxy()
     await first.coordinator.create_logs(TOPIC, range(4))
     copy = losses.copy()
@@ -115,7 +113,7 @@ async def test_a_proxy_that_starts_anew_knows_what_others_knew(start_proxy, loss
     assert await commit(second.coordinator) == -1
 
 
-async def test_a_registry_that_lost_changes_is_noticed_by_a_proxy_that_starts_anew(start_proxy, losses) -> None:
+async def test_a_restarted_proxy_notices_a_registry_that_lost_changes(start_proxy, losses) -> None:
     first = await start_proxy()
     copy = losses.copy()
     await first.topics.registry.reserve("a", 1, {}, "somebody")
@@ -160,7 +158,7 @@ async def test_all_starts_and_restarts_of_a_healthy_store_fence_nothing(start_pr
     assert proxy.watch.unfit is None
 
 
-async def test_what_is_known_is_kept_while_the_lease_is_held(start_proxy, storage, client) -> None:
+async def test_the_state_is_stored_while_the_lease_is_held(start_proxy, storage, client) -> None:
     proxy = await start_proxy()
     await proxy.coordinator.create_logs(TOPIC, range(4))
     watching = asyncio.create_task(proxy.watch.keep_watching())
@@ -191,7 +189,7 @@ async def test_what_is_known_is_kept_while_the_lease_is_held(start_proxy, storag
         ("appendfsync", "no", "everysec"),
     ],
 )
-async def test_settings_that_become_wrong_stop_commits_until_they_are_mended(
+async def test_settings_that_become_wrong_stop_commits_until_they_are_fixed(
     start_proxy, client, setting: str, wrong: str, right: str
 ) -> None:
     proxy = await start_proxy()
@@ -245,7 +243,7 @@ async def test_the_commands_of_another_server_are_tried_before_it_is_written_to(
     assert await commit(proxy.coordinator) == 0
 
 
-async def test_a_store_that_is_another_one_by_now(start_proxy, client, losses) -> None:
+async def test_a_store_that_was_replaced_by_another_one(start_proxy, client, losses) -> None:
     proxy = await start_proxy()
     losses.empty()
     await proxy.watch.look()
@@ -254,7 +252,7 @@ async def test_a_store_that_is_another_one_by_now(start_proxy, client, losses) -
         await proxy.coordinator.create_logs(TOPIC, range(4))
 
 
-async def test_looks_go_on_while_object_storage_hangs(start_proxy, losses, storage, monkeypatch) -> None:
+async def test_checks_continue_while_object_storage_hangs(start_proxy, losses, storage, monkeypatch) -> None:
     proxy = await start_proxy()
     await proxy.coordinator.create_logs(TOPIC, range(4))
     hangs = asyncio.Event()
@@ -268,7 +266,7 @@ async def test_looks_go_on_while_object_storage_hangs(start_proxy, losses, stora
     async with asyncio.timeout(20):
         await hangs.wait()
         losses.empty()
-        while not proxy.coordinator.fence.fenced:  # noqa: ASYNC110 (nobody tells of it)
+        while not proxy.coordinator.fence.fenced:  # noqa: ASYNC110 (nothing announces it)
             await asyncio.sleep(0.01)
     watching.cancel()
     with pytest.raises(asyncio.CancelledError):
