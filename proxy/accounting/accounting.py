@@ -1,6 +1,6 @@
 """Count the record bytes that pass: one call per topic, with kind, direction and racks filled in.
 
-Bytes that cross racks are also the connection's own: whoever looks for the client that is to blame finds it by them.
+Bytes that cross racks are also counted on the connection, so that an operator can find the client that causes them.
 """
 
 from __future__ import annotations

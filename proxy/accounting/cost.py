@@ -1,7 +1,7 @@
-"""What a topic costs in a month, classic and diskless: the formulas of docs/cost.md.
+"""The monthly cost of a topic, classic and diskless: the formulas of docs/cost.md.
 
-The calculator of that page has the same in JavaScript (`docs/assets/cost.js`); a test holds the two together. What the
-proxies themselves count of real traffic is in `proxy/admin` and `pipeline/traffic`.
+The calculator of that page has the same in JavaScript (`docs/assets/cost.js`); a test keeps the two in step. The
+proxies' own counts of real traffic are in `proxy/admin` and `pipeline/traffic`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Usage:
     """How often each record is read, by how many groups."""
     racks: int = 3
     replication_factor: int = 3
-    """Of the classic topic."""
+    """Replication factor of the classic topic."""
     retention_hours: float = 72.0
     follower_fetching: bool = False
     """Whether consumers of the classic topic read in their own rack (KIP-392)."""
@@ -50,7 +50,7 @@ class MonthlyPrices:
     """List prices of AWS in many regions, in US dollars, in 2026."""
 
     cross_rack_usd_per_gb: float = 0.02
-    """As `prices.cross_rack_usd_per_gb`: both ends together."""
+    """Price of both ends together, as `prices.cross_rack_usd_per_gb`."""
     put_usd_per_thousand: float = 0.005
     get_usd_per_thousand: float = 0.0004
     object_usd_per_gb_month: float = 0.023

@@ -1,9 +1,9 @@
-"""What a diskless topic saves: what the same bytes would have cost between racks as a classic topic.
+"""The savings of a diskless topic: the cost between racks of the same bytes in a classic topic.
 
-The model, which `docs/cost.md` explains: leaders and clients are spread over N racks alike, clients read from leaders,
-and R replicas are spread over the racks as evenly as can be. Of a byte that is produced or fetched (N - 1) / N crosses
-then, and each produced byte crosses once more for every replica that is in another rack than its leader. What requests
-to object storage cost is told beside (`storage_cost_usd_total`), not taken off.
+The model, which `docs/cost.md` explains: leaders and clients are spread evenly over N racks, clients read from leaders,
+and R replicas are spread over the racks as evenly as possible. Of each byte produced or fetched, (N - 1) / N crosses.
+Each produced byte crosses once more for every replica that is in another rack than its leader. The cost of requests to
+object storage is shown separately (`storage_cost_usd_total`), not subtracted.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 GIGABYTE = 1_000_000_000
 """Bytes: what clouds mean by it where they name prices."""
 DEFAULT_REPLICATION_FACTOR = 3
-"""Where the brokers' own `default.replication.factor` is not known."""
+"""Replication factor if the brokers' own `default.replication.factor` is not known."""
 
 
 class Crossings(NamedTuple):
@@ -40,13 +40,14 @@ class DisklessBytes(NamedTuple):
     """All that were stored, wherever they came from: a classic topic would have replicated each. What was refused, or
     came once more, saves nothing."""
     produced_near: int
-    """Those of them that crossed no rack on their way to the proxy."""
+    """Produced bytes that crossed no rack on their way to the proxy."""
     fetched_near: int
-    """Those that crossed no rack on their way to the client."""
+    """Fetched bytes that crossed no rack on their way to the client."""
 
 
 def crossings(racks: int, replication_factor: int) -> Crossings:
-    """Of a classic topic in a cluster of so many racks; none where there is but one, or none is known."""
+    """Return the crossings of a classic topic in a cluster of this many racks; none with one rack, or if none is
+    known."""
     if racks < 2:
         return Crossings(0.0, 0.0, 0.0)
     away = (racks - 1) / racks
@@ -77,7 +78,7 @@ def near_read_saved_usd(stats: Stats, prices: Prices) -> float:
 
 
 def diskless_bytes(stats: Stats, own_rack: str) -> DisklessBytes:
-    """What a proxy of `own_rack` has counted so far."""
+    """Return the bytes that a proxy of `own_rack` has counted so far."""
     fetched_near = sum(
         size
         for (kind, direction, client_rack, serving_rack), _, size in stats.all_record_bytes()

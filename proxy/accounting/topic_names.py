@@ -32,7 +32,7 @@ _MISSING = (UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, 17)
 
 
 class TopicNames:
-    """Confirms what `stats` has counted and `topics` has seen; `now` tells monotonic seconds."""
+    """Confirms the topics that `stats` has counted and `topics` has seen; `now` returns monotonic seconds."""
 
     def __init__(self, stats: Stats, topics: Topics, ask: Ask, now: Callable[[], float]) -> None:
         self._stats = stats
@@ -42,7 +42,7 @@ class TopicNames:
         self._missing_since_s: dict[TopicReference, float] = {}
 
     async def follow(self) -> None:
-        """Look for ever."""
+        """Confirm topics regularly, forever."""
         while True:
             await asyncio.sleep(_EVERY_S)
             await self.confirm()

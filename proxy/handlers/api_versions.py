@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _CORRELATION_BYTES = 4
 _LONGEST_SOFTWARE = 100
-"""Of its name and version, in characters: they are kept with the connection."""
+"""Longest name and version of the software, in characters, because they are kept with the connection."""
 _FIRST_THROTTLE_VERSION = 1
 """From here on a throttle time follows the ranges."""
 

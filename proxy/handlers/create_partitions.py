@@ -49,7 +49,7 @@ def create_partitions(client: Client, request: Request) -> Coroutine[Any, Any, N
 
 
 def _diskless(asked: Any, topics: Topics) -> dict[str, DisklessTopic]:
-    """Those of the topics that are to grow, by name: live ones, and others of which more may be heard."""
+    """Return which of the topics that are to grow are diskless, by name: live ones, and ones that may change."""
     found = (topics.find(str(topic.name)) for topic in asked.topics if not asked.validate_only)
     return {entry.name: entry for entry in found if entry is not None and entry.state != "deleting"}
 

@@ -37,7 +37,7 @@ _MIN_INSYNC_REPLICAS_SHOWN = "1"
 """The lowest value that brokers allow, and Kafka's own default."""
 _BOOLEAN = 1
 _WITH_SYNONYMS = 1
-"""The first version that tells where a value comes from; v0 only says whether it is a default."""
+"""First version that gives the source of a value; v0 only says whether it is a default."""
 
 
 def describe_configs(client: Client, request: Request) -> Coroutine[Any, Any, None] | None:
@@ -61,7 +61,7 @@ async def _describe(client: Client, request: Request, slot: Slot, asked: Any) ->
     diskless = diskless_topics_of(asked.resources, topics)
     keys = {str(one.resource_name): one.configuration_keys for one in asked.resources if one.resource_type == TOPIC}
     tells_sources = request.api_version >= _WITH_SYNONYMS
-    # Synonyms tell what a config would be that only the shadow has.
+    # Synonyms show the value of a config that only the placeholder topic has.
     wider = replace(asked, include_synonyms=True) if tells_sources else asked
     body = await client.ask(request, request.api_key, request.api_version, encode(wider))
     try:
@@ -87,7 +87,8 @@ async def _describe(client: Client, request: Request, slot: Slot, asked: Any) ->
 
 
 async def _defaults(client: Client) -> dict[str, str]:
-    """What the shadow has of its own, as it would be without; brokers name no synonym of their retention by time."""
+    """Return the values that the placeholder topic would have without its own; brokers have no synonym of time
+    retention."""
     context = client.context
     try:
         known = await retention_defaults(context.cluster)
@@ -132,7 +133,7 @@ def _set(config: Any, value: str) -> Any:
 
 
 def _next_synonym(config: Any, default: str) -> Any:
-    """Without what the shadow was given: the brokers' setting that comes next, else their default."""
+    """Return the config without the placeholder topic's value: with the brokers' next setting, else their default."""
     if not hasattr(config, "synonyms"):
         return replace(config, value=default, is_default=True)
     others = tuple(one for one in config.synonyms if one.source != DYNAMIC_TOPIC_CONFIG)

@@ -69,7 +69,7 @@ async def _describe(client: Client, request: Request, slot: Slot, wanted: Wanted
     version = max(request.api_version, _LOWEST_SCHEMA)
     body = await client.ask(request, request.api_key, request.api_version, [request.body])
     response = read_response(request.api_key, version, body)
-    # An administrator without the right to describe the cluster is told of no directory (before v3), or of the error.
+    # An administrator without the right to describe the cluster gets no directory (before v3), or the error.
     if not response.results or getattr(response, "error_code", ErrorCode(NONE)).value != NONE:
         slot.fill([body])
         return
@@ -83,7 +83,7 @@ async def _describe(client: Client, request: Request, slot: Slot, wanted: Wanted
 
 
 def _led_here(client: Client, request: Request, wanted: Wanted) -> Wanted:
-    """What of it the broker of this port leads, as this client is told; all of it on the bootstrap port."""
+    """Return the partitions that the broker of this port leads for this client; all of them on the bootstrap port."""
     live = {name: one for name, one in wanted.items() if one[0].state == "live" and one[1]}
     if client.session.node_id is None:
         return live
@@ -105,7 +105,7 @@ def _leader_of(leaders: Leaders, topic: str, partition: int) -> int:
 
 
 async def _object_storage(client: Client, result_type: Any, led: Wanted) -> list[Any]:
-    """The log directory that object storage is; none where there is nothing in it to tell of."""
+    """Return the log directory for object storage; none if it would be empty."""
     if not led:
         return []
     error_code, topics = NONE, []

@@ -27,7 +27,7 @@ class MyTopic(NamedTuple):
 
     asked: Any
     entry: DisklessTopic
-    """In the registry; without partitions where nobody here can say whether it is diskless."""
+    """Entry in the registry; without partitions if it is unknown whether the topic is diskless."""
     refused: int
     """NONE, or the error of all its partitions."""
 

@@ -115,9 +115,9 @@ def _timestamp(asked: int) -> int:
 
 
 def _timeout_s(request: Request) -> float | None:
-    """What the client allows; None where its version can't say, or it says 0, as some do that mean none.
+    """Return the client's timeout; None if its version has none, or if it is 0, which some clients use for none.
 
-    Of a broker it bounds what is read from remote storage only, so that they are answered.
+    For a broker it bounds only what is read from remote storage, so such clients are answered.
     """
     if request.api_version < _FIRST_TIMEOUT_VERSION:
         return None

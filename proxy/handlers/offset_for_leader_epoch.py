@@ -1,9 +1,9 @@
 """OffsetForLeaderEpoch (API key 23): a diskless log is never truncated, whatever epoch a client knows.
 
-Behaviour: for any epoch, known or not, the answer is (that epoch, high watermark), asked of the coordinator: an end
-offset of 0 for a log that has records would make consumers start over for ever, and an error would make them retry for
-ever. Nobody is fenced: the epoch that the client takes for the current one is that of the shadow topic's leader, which
-says nothing of the log.
+Behaviour: for any epoch, known or not, the answer is (that epoch, high watermark), requested from the coordinator. An
+end offset of 0 for a log with records would make consumers start over forever, and an error would make them retry
+forever. No client is fenced: the epoch that the client takes for the current one is that of the placeholder topic's
+leader, which says nothing about the log.
 """
 
 from __future__ import annotations

@@ -17,12 +17,13 @@ if TYPE_CHECKING:
 async def listed_offsets(
     client: Client, wanted: Sequence[ListRequest], timeout_s: float | None = None
 ) -> list[OffsetAnswer]:
-    """In the order of `wanted`; KAFKA_STORAGE_ERROR, retriable, for all of them where the coordinator is away.
+    """Return offsets in the order of `wanted`; KAFKA_STORAGE_ERROR for all of them if the coordinator is unreachable.
 
-    It is asked again first, for the time of one of its calls from the moment on when it was found away: admin calls of
-    clients hand retriable errors on. Later in an outage nobody waits: what comes behind, of classic topics too, would.
+    The error is retriable, but admin clients pass it on. So the coordinator is asked again first, for the time of one
+    of its calls since it was found unreachable. Later in an outage no request waits, because that would hold up later
+    requests, also of classic topics.
 
-    `timeout_s`: of the client, for lookups by time; the setting's where that is shorter, or it named none.
+    `timeout_s` is the client's, for lookups by time; the setting's if that is shorter, or if the client has none.
     """
     if not wanted:
         return []

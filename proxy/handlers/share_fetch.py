@@ -131,7 +131,7 @@ async def _answer(client: Client, request: Request, slot: Slot, theirs: Any, min
 
 
 async def _refused(client: Client, request: Request, mine: Mine) -> dict[str, int]:
-    """Kafka's error codes by topic: who may not read it is told that."""
+    """Return Kafka's error codes by topic; a client without the right to read a topic gets that error."""
     rights = rights_of(client)
     unasked = rights.unasked({entry.name: entry.topic_id for _, entry in mine})
     if unasked:

@@ -1,1 +1,1 @@
-"""Work that one proxy does for all, in the background: retention, and objects that nobody needs any more."""
+"""Background work that one proxy does for all: retention, and objects that no record needs any more."""

@@ -1,8 +1,8 @@
-"""When an operator last accepted that the coordinator's store has lost data: an object in storage, for all proxies.
+"""The last time that an operator accepted a loss of the coordinator's store: an object in storage, for all proxies.
 
-A store that went back names objects that a merge or a compaction has replaced since, and that may be gone. It knows
-nothing of the new ones: they look like orphans, and may be all that is left of their records. Whoever is to see to that
-needs time, whichever proxy keeps house.
+A store that went back names objects that a merge or a compaction has replaced since, and that may be gone. It does not
+know the new objects: they look like orphans, and may be all that is left of their records. The operator needs time to
+deal with that, whichever proxy keeps house.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ SEGMENTS_PER_STEP = 1_000
 _MUCH = SEGMENTS_PER_STEP // 2
 """A step that does so much has more to follow: what somebody else left half done may have taken up the other places."""
 _MOST_LEFT = 10 * SEGMENTS_PER_STEP
-"""Where more objects than that can't be deleted, it is hardly they: the storage takes no deletions."""
+"""Number of undeletable objects above which the cause is hardly the objects: the storage accepts no deletions."""
 
 
 async def _never() -> bool:

@@ -1,6 +1,6 @@
-"""When the background work is done, and by whom: one proxy of the fleet holds the lease, whoever takes it first.
+"""The schedule of the background work: one proxy of the fleet, the first to take it, holds the lease and does the work.
 
-The lease is renewed while work is done, and work whose lease is lost ends. Losing the lease in the middle, or dying, is
+The lease is renewed during the work, and work whose lease is lost ends. Losing the lease in the middle, or dying, is
 harmless: every step may be repeated, and by two proxies at once.
 """
 
@@ -38,12 +38,12 @@ _POLL_S = 1.0
 
 
 class Housekeeper:
-    """Holds the lease when it can, and then does what is due.
+    """Holds the lease when it can, and then does the work that is due.
 
-    `fenced`: which shards of the coordinator are, and why. As long as any is, nothing is done: what to delete, and what
-    is of use to whoever fixes it, is not certain. `gone_back`: whether the registry has lost changes; then only that is
-    done which deletes no records. `store_ahead_ms`: how far the clock of the coordinator's store, by which records grow
-    old, is ahead of this one.
+    `fenced` returns the fenced shards of the coordinator, with reasons. As long as there are any, nothing is done: it
+    is uncertain what to delete, and what an operator needs for the repair. `gone_back` says whether the registry has
+    lost changes; then only work that deletes no records is done. `store_ahead_ms` is how far the clock of the
+    coordinator's store, by which records age, is ahead of this one.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Housekeeper:
         self._lease = Lease(fleet_store, LEASE, identity, shadows.lease_lost)
         self._defaults: RetentionDefaults | None = None
         self._refused = False
-        """Whether the brokers have refused to tell them."""
+        """True if the brokers have refused to return their defaults."""
         self._store_ahead_ms = store_ahead_ms
         self._clocks_differ = False
         self._work: list[tuple[str, Callable[[], int], Callable[[], Awaitable[object]]]] = [
@@ -85,12 +85,12 @@ class Housekeeper:
             ("stray records", lambda: settings.brokers.stray_records_interval_ms, shadows.look_for_strays),
             ("orphans", lambda: settings.garbage.orphan_sweep_interval_ms, garbage.sweep_orphans),
         ]
-        """What it is called, how many milliseconds apart, and the work."""
+        """Name, interval in milliseconds, and function of each kind of work."""
         if rollups is not None:
             self._work.append(("rollups", lambda: ROLLUPS_INTERVAL_MS, rollups.sweep))
 
     async def keep_house(self) -> None:
-        """For ever: what is due, as long as the lease is held. Failures are logged once until they end."""
+        """Do the due work as long as the lease is held, forever. Failures are logged once until they end."""
         loop = asyncio.get_running_loop()
         # The first round begins after each one's interval: a restart is no reason to do everything at once.
         done_s = dict.fromkeys((name for name, _, _ in self._work), loop.time())

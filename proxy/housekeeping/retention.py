@@ -20,7 +20,7 @@ log = structlog.get_logger()
 PARTITIONS_PER_STEP = 1_000
 
 UNKNOWN = RetentionDefaults(-1, -1, cleanup_policy="")
-"""Until brokers have told them: a topic that does not say what its `cleanup.policy` is may be a compacted one."""
+"""Defaults until brokers have answered: a topic without its own `cleanup.policy` may be a compacted one."""
 
 
 class Retention:
@@ -45,7 +45,8 @@ class Retention:
 def requests_of(
     topic_id: bytes, partitions: int, configs: Mapping[str, str], defaults: RetentionDefaults
 ) -> list[RetainRequest]:
-    """What to ask of the coordinator for one topic; nothing where it has no bound, or is not to be deleted from."""
+    """Return the requests to the coordinator for one topic; none if it has no bound, or nothing is to be deleted from
+    it."""
     if not is_deleted_from({CLEANUP_POLICY: defaults.cleanup_policy, **configs}):
         return []
     retention_ms = int(configs.get("retention.ms", defaults.retention_ms))

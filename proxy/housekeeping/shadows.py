@@ -1,13 +1,13 @@
-"""Bring diskless topics in line with their shadows, where whoever changed one could not see it through.
+"""Bring diskless topics in line with their placeholder topics, after changes that were not completed.
 
-- A shadow that has more partitions than its topic (a proxy died behind CreatePartitions, or somebody went past the
-  proxies) makes the topic grow.
-- A topic whose shadow is gone (deleted past the proxies or while none ran, made anew under its name, or a proxy died
-  behind DeleteTopics) is deleted. That is for good, so it must be sure: by topic ID, not one of all live brokers of the
-  registry's own Kafka cluster knows the shadow, at every look of `brokers.deleted_topics_confirm_ms`. A broker that
-  can't be asked, or one that still knows it, starts the time anew.
-- A deletion that was begun, its shadow being gone, is finished.
-- Records in a shadow's log are counted (`stray.py`).
+- A placeholder topic with more partitions than its topic makes the topic grow. (A proxy died after CreatePartitions, or
+  the partitions were added directly on the brokers.)
+- A topic whose placeholder topic is gone is deleted. (It was deleted directly on the brokers or while no proxy ran, it
+  was recreated under its name, or a proxy died after DeleteTopics.) The deletion is permanent, so it must be certain:
+  at every check of `brokers.deleted_topics_confirm_ms`, no live broker of the registry's own Kafka cluster knows the
+  placeholder topic by its ID. A broker that can't be asked, or that still knows it, restarts the time.
+- A deletion that was begun, and whose placeholder topic is gone, is finished.
+- Records in a placeholder topic's log are counted (`stray.py`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from proxy.wire.errors import ProtocolError
 log = structlog.get_logger()
 
 LEAST_LOOKS = 3
-"""That have to agree, however short the time is set."""
+"""Number of checks that have to agree, however short the time is set."""
 
 
 @dataclass(slots=True)
@@ -65,7 +65,7 @@ class Shadows:
         self._stray = StrayRecords(cluster)
         self._refused: str | None = None
         self.stray_records: dict[str, int] = {}
-        """By topic, as of the last look; of the proxy that holds the lease."""
+        """Stray records by topic at the last check, in the proxy that holds the lease."""
 
     async def compare(self) -> None:
         """All topics, once. Raises CoordinatorUnavailable, BrokerUnreachable and ProtocolError; what was done stays."""
@@ -78,7 +78,7 @@ class Shadows:
             raise
         for topic in deleting:
             await self._reservations.forget(topic)
-            log.info("diskless_topic_deleted", topic=topic.name, reason="whoever began it did not end it")
+            log.info("diskless_topic_deleted", topic=topic.name, reason="its deletion was begun and not finished")
 
     async def look_for_strays(self) -> None:
         """Count the records in shadows' logs. Raises BrokerUnreachable and ProtocolError."""

@@ -1,4 +1,4 @@
-"""The time by the clock of object storage, which an object tells that is written for it.
+"""The time by the clock of object storage, taken from an object that is written for it.
 
 The age of an object is the difference of two times of that clock. The clock of a proxy's machine may be hours ahead.
 """

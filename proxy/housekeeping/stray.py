@@ -23,7 +23,7 @@ from proxy.wire.cold import encode, milliseconds, nested, read_response
 
 MAX_BYTES_PER_FETCH = 1_048_576
 MAX_FETCHES_PER_LOOK = 64
-"""Of all partitions together; the next look goes on."""
+"""Maximum number of Fetches of all partitions together; the next check continues."""
 _TOPICS_PER_REQUEST = 50
 _FETCH_VERSION = 11
 _EARLIEST, _LATEST = -2, -1

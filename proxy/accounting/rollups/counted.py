@@ -1,7 +1,7 @@
-"""What came since the last rollup: the differences of the process's counters, by the hour they belong to.
+"""The growth since the last rollup: the differences of the process's counters, by the hour they belong to.
 
-Counters are those that `/metrics` tells, so that sums of rollups are those of the metrics. They begin with 0 when the
-process does, and so do the differences: a restart counts nothing twice.
+The counters are those of `/metrics`, so that sums of rollups equal the metrics. They begin with 0 when the process
+does, and so do the differences: a restart counts nothing twice.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from proxy.telemetry.stats import OTHER_TOPICS, Stats
 
 
 class What(NamedTuple):
-    """What a counter counts: a row's labels."""
+    """The labels of a row: what a counter counts."""
 
     measure: Measure
     kind: str
@@ -51,14 +51,14 @@ def totals(
 
 
 class Counted:
-    """What has not been written down yet. Its memory is bounded as that of the counters is."""
+    """The growth that has not been written yet. Its memory is bounded as that of the counters is."""
 
     def __init__(self) -> None:
         self._before: dict[What, Amount] = {}
         self._open: defaultdict[tuple[int, What], list[int]] = defaultdict(lambda: [0, 0])
 
     def add(self, now: Iterable[tuple[What, Amount]], hour_ms: int) -> None:
-        """Put what the counters have more than before under the hour; one that fell has begun anew."""
+        """Add the growth of the counters to the hour; a counter that fell has begun again."""
         for what, amount in now:
             before = self._before.get(what, Amount(0))
             if amount.bytes < before.bytes or amount.requests < before.requests:
@@ -70,7 +70,7 @@ class Counted:
             self._before[what] = amount
 
     def take(self, proxy: str, rack: str, *, max_rows: int) -> list[RollupRow]:
-        """The rows to write now, the largest `max_rows` of them, what is left summed up as other topics'."""
+        """Return the rows to write now, the largest `max_rows` of them; the rest is summed up as other topics'."""
         rows, self._open = self._open, defaultdict(lambda: [0, 0])
         if len(rows) > max_rows:
             by_size = sorted(rows.items(), key=lambda row: row[1], reverse=True)

@@ -16,7 +16,7 @@ INTERVAL_MS = 6 * 3_600_000
 """How often it is looked for."""
 _KEYS_PER_STEP = 1_000
 _MOST_LEFT = 100_000
-"""That storage refuses to delete: then the sweep ends."""
+"""Number of objects that storage refuses to delete, after which the sweep ends."""
 
 
 class RollupExpiry:

@@ -18,11 +18,11 @@ _LONGEST_PROXY_NAME = 80
 _DAY = re.compile(rf"{FOLDER}date=(\d{{4}}-\d\d-\d\d)/[^/]+\.parquet")
 _KINDS = {"hour_ms": Kind.TIMESTAMP_MS, "bytes": Kind.INTEGER, "requests": Kind.INTEGER}
 COLUMNS = {name.removesuffix("_ms"): _KINDS.get(name, Kind.TEXT) for name in RollupRow._fields}
-"""By name, in the order of a row's fields."""
+"""Columns by name, in the order of a row's fields."""
 
 
 def day_folder(day: date) -> str:
-    """Where the rollups of one day lie."""
+    """Return the folder of the rollups of one day."""
     return f"{FOLDER}date={day.isoformat()}/"
 
 
@@ -34,7 +34,7 @@ def rollup_key(hour_ms: int, proxy: str, process: str, number: int) -> str:
 
 
 def day_of(key: str) -> date | None:
-    """The day of a rollup's key; None where it is no rollup's."""
+    """Return the day of a rollup's key; None if it is not a rollup's."""
     found = _DAY.fullmatch(key)
     try:
         return date.fromisoformat(found[1]) if found else None

@@ -21,11 +21,11 @@ _REQUIRED = 0
 _GZIP = 2
 _DATA_PAGE = 0
 _LEVEL = 6
-"""Of compression: more takes three times the time for next to nothing."""
+"""Level of compression: more takes three times the time for next to nothing."""
 
 
 class Kind(Enum):
-    """Of a column: its physical type and its converted type, -1 for none."""
+    """Kind of a column: its physical type and its converted type, -1 for none."""
 
     TEXT = (6, 0)
     INTEGER = (2, -1)
@@ -110,7 +110,7 @@ _Value = tuple[int, bytes]
 
 
 def _structure(*fields: tuple[int, _Value]) -> bytes:
-    """Fields by ascending ID; each tells its distance from the one before, at most 15."""
+    """Encode fields by ascending ID; each has its distance from the one before, at most 15."""
     encoded, before = bytearray(), 0
     for number, (kind, value) in fields:
         encoded.append((number - before) << 4 | kind)

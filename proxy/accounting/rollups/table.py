@@ -6,19 +6,19 @@ from enum import StrEnum
 from typing import NamedTuple
 
 FORMAT_KEY = "diskless_proxy.rollup"
-"""In the metadata of the file: what makes a Parquet file a rollup; its value is the version."""
+"""Key in the metadata of the file that makes a Parquet file a rollup; its value is the version."""
 FORMAT = "1"
 HOUR_MS = 3_600_000
 
 
 class Measure(StrEnum):
-    """What a row counts."""
+    """The quantity that a row counts."""
 
     RECORDS = "records"
     """Bytes of record batches between a client and the rack that served it (decision 0031)."""
     NEAR_READS = "near_reads"
-    """Those of them that were read from a replica in the proxy's rack instead of another rack's broker (decision
-    0034); without topic."""
+    """The part of the records that was read from a replica in the proxy's rack instead of another rack's broker
+    (decision 0034); without topic."""
     PUTS = "puts"
     """Uploads of WAL segments, failed ones too, and the bytes of those that worked."""
     GETS = "gets"

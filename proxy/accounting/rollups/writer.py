@@ -1,8 +1,8 @@
 """The background work of each proxy process that writes its rollups.
 
-What is written is lost in two cases only, both bounded and told: a process that is killed takes the last
-`rollups.interval_ms` with it, and object storage that fails for longer than `rollups.max_waiting` rollups costs the
-oldest ones. Nobody else waits for any of it.
+Data is lost in two cases only, both bounded and logged: a process that is killed loses the last `rollups.interval_ms`,
+and object storage that fails for longer than `rollups.max_waiting` rollups costs the oldest ones. Nothing else waits
+for this work.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ log = structlog.get_logger()
 
 _AFTER_THE_HOUR_MS = 1
 _LAST_WRITE_S = 5.0
-"""What a drain spends on it at most."""
+"""Longest time that a drain spends on it."""
 
 
 class _Waiting(NamedTuple):
@@ -49,8 +49,10 @@ class RollupWriter:
         now_ms: Callable[[], int],
         settle_all: Callable[[], None] = lambda: None,
     ) -> None:
-        """`totals`: all counters as they stand; `now_ms`: milliseconds since 1970; `settle_all` lets `totals` tell all
-        that it has kept back, before the last rollup."""
+        """Take all counters (`totals`) and milliseconds since 1970 (`now_ms`).
+
+        `settle_all` makes `totals` return everything that it has kept back, before the last rollup.
+        """
         self._settings, self._storage = settings, storage
         self._proxy, self._rack = proxy, rack
         self._totals, self._settle_all, self._now_ms = totals, settle_all, now_ms
@@ -72,7 +74,7 @@ class RollupWriter:
         return len(self._waiting)
 
     async def keep_writing(self) -> None:
-        """For ever: at the end of each interval, and of each hour."""
+        """Write at the end of each interval, and of each hour, forever."""
         if not self._settings.enable:
             await asyncio.Event().wait()
         broken: type[Exception] | None = None
