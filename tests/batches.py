@@ -24,7 +24,7 @@ def make_batch(
     base_sequence: int = -1,
     timestamp_ms: int = 1_700_000_000_000,
 ) -> bytearray:
-    """One v2 batch as a producer sends it: a record for each value, a millisecond apart, base offset 0."""
+    """Build one v2 batch as a producer sends it: a record for each value, a millisecond apart, base offset 0."""
     builder = DefaultRecordBatchBuilder(
         2, codec, int(transactional), producer_id, producer_epoch, base_sequence, 64 * 1024 * 1024
     )
@@ -41,10 +41,10 @@ def make_timed_batch(
     payload: bytes | None = None,
     count: int | None = None,
 ) -> bytearray:
-    """One v2 batch with a record for each time, -1 for none, which the other writer can't say.
+    """Build one v2 batch with a record for each time, -1 for none, which the other writer cannot do.
 
-    `claimed_ms`: what the header says is the newest. `payload`: bytes in the place of the (compressed) records, of
-    which the header says that there are `count`.
+    `claimed_ms` is the newest time in the header. `payload` replaces the (compressed) records, and the header claims
+    `count` of them.
     """
     records = b""
     for place, time_ms in enumerate(times_ms):

@@ -1,4 +1,4 @@
-"""The real stack, for every test that needs it, started once, on first use; tiers of tests, and parallel workers."""
+"""The real stack for every test that needs it, started once on first use; tiers of tests, and parallel workers."""
 
 from __future__ import annotations
 
@@ -19,18 +19,19 @@ from tests.support.second_try import SecondTries
 QUICK_HOUSEKEEPING = {
     "garbage": {"interval_ms": 500, "grace_ms": 3_000, "orphan_sweep_interval_ms": 2_000},
     "log.retention.check.interval.ms": 500,
-    # A replica that stands still for a moment, as everything here does, is not passed over.
+    # A replica that stalls for a moment, as everything here does, is not skipped.
     "fetch": {"replica_grace_ms": 3_000},
     "limits": {"max_counted_topics": 10_000},
     "brokers": {"metadata_refresh_ms": 1_000, "deleted_topics_confirm_ms": 4_000, "stray_records_interval_ms": 1_000},
 }
-"""Every test runs beside retention and deletions that come all the time."""
+"""Settings with which retention and deletions run all the time besides every test."""
 SHORT_LIVED_JVM = ("-XX:TieredStopAtLevel=1",)
-"""A broker that lives for minutes does not win back what the second compiler costs: a third of its processor time."""
+"""JVM options. A broker that lives for minutes does not win back the cost of the second compiler, a third of its CPU
+time."""
 
-# How long an example takes says how busy the machine is.
+# The duration of an example depends on how busy the machine is.
 hypothesis.settings.register_profile("full", hypothesis.settings(deadline=None))
-# The gate fails on the change that breaks something, so its examples are the same on every run and machine.
+# The gate must fail on the change that breaks something, so its examples are the same on every run and machine.
 hypothesis.settings.register_profile("quick", hypothesis.settings(deadline=None, derandomize=True, database=None))
 
 
@@ -46,7 +47,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Load the examples of the tier; a test beside real servers that fails is tried a second time."""
+    """Load the examples of the tier; a failed test of real servers gets a second try."""
     hypothesis.settings.load_profile(config.getoption("tier"))
     config.pluginmanager.register(SecondTries(), "second tries")
     config.pluginmanager.register(Spread(), "spread")
@@ -54,9 +55,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
-    """Leave out what the tier leaves out. Mark tests of the real stack, so that `-m "not stack"` leaves them out.
+    """Deselect tests outside the tier. Mark tests of the real stack, so that `-m "not stack"` deselects them.
 
-    Before all others: they go by these marks.
+    This hook runs before all others, which use these marks.
     """
     tiers.look_up(config, items)
     for item in items:
@@ -67,7 +68,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Beside a failure: what the proxies of its stacks said last, as their logs go with the stack."""
+    """Add the last log lines of the proxies to a failure, because their logs are deleted with the stack."""
     report = yield
     stacks = [value for value in getattr(item, "funcargs", {}).values() if isinstance(value, Stack)]
     if report.failed:
@@ -80,7 +81,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 @pytest.fixture(scope="session")
 def running_stack() -> Iterator[Stack]:
-    """For fixtures that live as long; tests take `stack`."""
+    """Run the stack for fixtures of the same scope; tests use `stack`."""
     keeping = {"log.retention.ms": "-1"}  # tests write records of any time
     soon = {"diskless_append_commit_interval_ms": 50}  # a record waits for half of it
     with Stack(
@@ -97,9 +98,9 @@ def running_stack() -> Iterator[Stack]:
 
 @pytest.fixture
 def stack(running_stack: Stack) -> Iterator[Stack]:
-    """Three brokers in three racks, a Redis-compatible server, file storage, three proxies; shared by all tests.
+    """Return three brokers in three racks, a Redis-compatible server, file storage, three proxies; shared by all tests.
 
-    A test may pause, stop and kill parts; they are brought back after it. Topics stay: every test names its own.
+    A test may pause, stop and kill parts, which are restored after it. Topics stay, so every test uses its own names.
     """
     yield running_stack
     running_stack.heal()
@@ -107,7 +108,7 @@ def stack(running_stack: Stack) -> Iterator[Stack]:
 
 @pytest.fixture
 def new_stack() -> Iterator[Callable[..., Stack]]:
-    """Starts a stack of the test's own, with the given StackOptions, and ends it after the test."""
+    """Return a function that starts a test's own stack with the given StackOptions; it ends after the test."""
     with ExitStack() as stacks:
 
         def start(**options: Any) -> Stack:
@@ -118,14 +119,14 @@ def new_stack() -> Iterator[Callable[..., Stack]]:
 
 @pytest.fixture(scope="session")
 def launcher(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
-    """What runs Java tools one after the other, compiled."""
-    # Each parallel worker has a folder of its own in the one of the run.
+    """Return the compiled launcher, which runs Java tools one after the other."""
+    # Each parallel worker has its own folder in the folder of the run.
     base = tmp_path_factory.getbasetemp()
     return made_once(base.parent if is_worker(request.config) else base, "launcher", compile_launcher)
 
 
 @pytest.fixture(scope="session")
 def tools(launcher: Path) -> Iterator[JavaTools]:
-    """The tools of the newest Kafka, in a JVM that all tests share."""
+    """Return the tools of the newest Kafka, in a JVM that all tests share."""
     with JavaTools(launcher) as running:
         yield running

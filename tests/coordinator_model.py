@@ -1,6 +1,7 @@
 """The coordinator in memory: an oracle for the real ones, and a stand-in.
 
-Written from Kafka's rules and the interface, not from the scripts, and as plainly as can be: a list of batches per log.
+It is written from Kafka's rules and the interface, not from the scripts, and as plainly as possible: a list of batches
+per log.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class Producer:
     epoch: int
     last_append_ms: int
     batches: list[tuple[int, int, int, int]] = field(default_factory=list)
-    """Sequence, count, base offset, timestamp of each that is remembered."""
+    """Sequence, count, base offset, timestamp of each cached batch."""
 
 
 @dataclass
@@ -73,7 +74,7 @@ class ModelCoordinator:
         self.logs: dict[Log, PartitionLog] = {}
         self.rows = ModelRows(self)
         self.unused: set[bytes] = set()
-        """Had rows, has none, and is not tombstoned."""
+        """Segments that had rows, have none, and are not tombstoned."""
         self.tombstones: set[bytes] = set()
         self._answered: dict[tuple[bytes, Log], tuple[BatchAnswer, ...]] = {}
         self._expiration_ms = producer_id_expiration_ms
@@ -143,7 +144,7 @@ class ModelCoordinator:
         return [SegmentUse(used.get(segment, 0), rows.count(segment)) for segment in segments]
 
     async def garbage(self, older_than_ms: int, limit: int) -> list[bytes]:
-        """Ages are not modelled."""
+        """Return garbage of any age: ages are not modelled."""
         return sorted(self.unused)[:limit]
 
     async def tombstone(self, segments: Sequence[bytes]) -> list[bytes]:
@@ -159,7 +160,7 @@ class ModelCoordinator:
         self.tombstones -= set(segments)
 
     def used_bytes(self) -> dict[bytes, int]:
-        """Bytes that the live rows of all logs use of each segment."""
+        """Return the bytes that the live rows of all logs use of each segment."""
         used: dict[bytes, int] = {}
         for log in self.logs.values():
             for row in log.rows:
@@ -234,7 +235,7 @@ class ModelCoordinator:
     def _judge(
         self, log: PartitionLog, batch: ProposedBatch, now: int, answered_time_ms: int, *, was_early: bool
     ) -> BatchAnswer:
-        """ProducerAppendInfo's rules; the state of an accepted batch's producer is brought up to date."""
+        """Apply ProducerAppendInfo's rules; update the producer's state if the batch is accepted."""
         fine = BatchAnswer(0, log.end, answered_time_ms, False)
         if batch.producer_id < 0:
             return fine
@@ -334,10 +335,10 @@ class ModelCoordinator:
         ]
 
     async def pack_rows(self, logs: Sequence[Log], older_than_ms: int) -> None:
-        """No answer changes by it."""
+        """Do nothing: packing changes no answer."""
 
     async def index_sizes(self) -> list[IndexSize]:
-        """Of one shard; a row takes nothing here."""
+        """Return the sizes of one shard; a row takes no memory here."""
         return [IndexSize(sum(len(log.rows) for log in self.logs.values()), 0)]
 
     async def announcements(self) -> AsyncIterator[Announcement | None]:
@@ -352,7 +353,7 @@ class ModelCoordinator:
 
 
 class ModelRows:
-    """The part for jobs over object storage."""
+    """The part for jobs on object storage."""
 
     def __init__(self, model: ModelCoordinator) -> None:
         self._model = model
@@ -398,7 +399,7 @@ class ModelRows:
                 log.compacted = max(log.compacted, min(offset, log.end))
 
     async def index_page(self, topic_id: bytes, partition: int, from_offset: int) -> IndexPage:
-        """All of it in one page."""
+        """Return the whole index in one page."""
         log = self._model.logs.get((topic_id, partition))
         if log is None:
             return IndexPage(None, (), -1)
@@ -412,7 +413,7 @@ class ModelRows:
         return IndexPage(LogState(log.start, log.end, log.end, size, len(log.rows), log.newest_ms), tuple(rows), -1)
 
     async def used_segments(self, shard: int, place: bytes = b"0") -> tuple[list[tuple[bytes, SegmentUse]], bytes]:
-        """All of one shard, which has everything."""
+        """Return all segments of the only shard."""
         segments = sorted(self._model.used_bytes()) if shard == 0 else []
         return list(zip(segments, await self._model.segment_use(segments), strict=True)), b"0"
 
@@ -420,11 +421,12 @@ class ModelRows:
         return sorted(self._model.tombstones)[:limit]
 
     async def correct_use(self, shard: int, segment: bytes, expected: SegmentUse, counted: SegmentUse) -> bool:
-        """It is never wrong here."""
+        """Change nothing: the recorded use is never wrong here."""
         (use,) = await self._model.segment_use([segment])
         return use == expected == counted
 
 
 def _out_of_order(batch: ProposedBatch, expected: int) -> BatchAnswer:
-    """Early where the sequence is ahead of the one expected by less than half of all."""
+    """Return the early error if the sequence is ahead of the expected one by less than half of all, else out of
+    order."""
     return BatchAnswer(45, -1, -1, False, (batch.base_sequence - expected) % 2**31 < 2**30)

@@ -1,8 +1,8 @@
-"""How the tests are spread over parallel workers, with `pytest -n 3 --dist loadgroup` (pytest-xdist).
+"""The distribution of tests over parallel workers, with `pytest -n 3 --dist loadgroup` (pytest-xdist).
 
-To start a stack costs more than most of the tests that use it. So the tests of the shared stack are two groups, each of
-which one worker runs with one stack. The tests that start a stack of their own are another group: one such stack runs
-at a time. The tests of the pipeline are a group because of their Spark session. All other tests are spread by file.
+Starting a stack costs more than most of the tests that use it. So the tests of the shared stack are two groups, each of
+which one worker runs with one stack. The tests that start their own stack are another group: one such stack runs at a
+time. The tests of the pipeline are a group because of their Spark session. All other tests are spread by file.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from xdist.workermanage import WorkerController
 
 SHARED_STACK, SHARED_STACK_TOO, OWN_STACKS, SPARK = "shared_stack", "shared_stack_too", "own_stacks", "spark"
 ORDER = [SHARED_STACK, SHARED_STACK_TOO, OWN_STACKS, SPARK, ""]
-"""Groups by the time that they take, the longest first. Short files fill the time until the last group has ended."""
+"""Groups by their duration, the longest first. Short files fill the time until the last group has ended."""
 SHARED_STACK_FIXTURES = frozenset({"running_stack", "stack"})
 _STACK = re.compile(r"\bStack\b")
 _TESTS = Path(__file__).parent
@@ -66,7 +66,7 @@ class Spread:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: WorkerController) -> None:
-        """Tell a worker where to write the groups."""
+        """Give a worker the place where it writes the groups."""
         node.workerinput["groups"] = str(_groups_file(node.config))
 
     @pytest.hookimpl(trylast=True)
@@ -75,7 +75,7 @@ class Spread:
         if not is_worker(config):
             return
         groups = {item: group_of(item) for item in items}
-        # All workers write the same. One that reads meanwhile must not see a part.
+        # All workers write the same. A reader must not see a part of it.
         path = Path(config.workerinput["groups"])  # type: ignore[attr-defined]
         partial = path.with_suffix(f".{os.getpid()}")
         partial.write_text(json.dumps({item.nodeid: group for item, group in groups.items() if group}))
@@ -109,7 +109,7 @@ def _groups_file(config: pytest.Config) -> Path:
 
 
 def made_once(shared: Path, name: str, make: Callable[[Path], object]) -> Path:
-    """Return the folder `name` in `shared`, which the first worker that needs it makes; the others wait for it."""
+    """Return the folder `name` in `shared`; the first worker that needs it builds it, and the others wait."""
     made, done = shared / name, shared / f"{name}.done"
     with _locked(shared / f"{name}.lock"):
         if not done.exists():

@@ -1,4 +1,4 @@
-"""The topic registry and the fleet store in memory, written from the interface and as plainly as can be."""
+"""The topic registry and the fleet store in memory, written from the interface and as plainly as possible."""
 
 from __future__ import annotations
 

@@ -17,9 +17,7 @@ figures = st.builds(LogState, *[st.integers(0, 2**53)] * 5, timestamps)
 
 
 @given(st.lists(rows, min_size=1, max_size=4), st.one_of(st.none(), rows))
-def test_a_swap_is_its_rows_as_the_index_has_them_but_for_their_running_maximum(
-    old: list[Row], new: Row | None
-) -> None:
+def test_a_swap_is_its_rows_as_in_the_index_except_their_running_maximum(old: list[Row], new: Row | None) -> None:
     packed = packing.pack_swap(Swap(TOPIC, 7, tuple(old), new))
     assert packed[:25] == TOPIC + struct.pack(">IIB", 7, len(old), new is not None)
     rows = [*old, new] if new else old

@@ -152,7 +152,7 @@ async def test_a_name_that_this_process_is_busy_with_is_taken() -> None:
     assert made._results["a"].error_code is ErrorCode.topic_already_exists
 
 
-async def test_the_longest_throttle_time_of_all_that_was_asked_is_told() -> None:
+async def test_the_longest_throttle_time_of_all_requests_is_returned() -> None:
     waits_ms = [10, 5_000, 3_000]
 
     async def ask(*_: object, **__: object) -> memoryview:
