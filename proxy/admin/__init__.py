@@ -1,1 +1,1 @@
-"""What is seen from outside, over HTTP: health, readiness, metrics."""
+"""The proxy's state over HTTP: health, readiness, metrics, and the admin page."""

@@ -1,7 +1,7 @@
-"""What workers have counted and can't say now: those that ended, and those that are silent for a moment.
+"""Counts of workers that can't report now: those that ended, and those that are silent for a moment.
 
-Without it sums over the workers fall whenever one ends. Prometheus takes a fall for a start from 0, and counts what the
-others have counted once more.
+Without it, sums over the workers fall whenever one ends. Prometheus takes a fall for a start from 0, and counts what
+the others have counted once more.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class Carried:
         """One at most."""
 
     def take_metrics(self, worker: int, metrics: list[Metric]) -> None:
-        """What it says of itself now."""
+        """Take the present metrics of a worker."""
         self._metrics[worker] = [metric for metric in metrics if metric.type in _LASTING]
 
     def take_figures(self, worker: int, figures: Figures) -> None:
-        """What it says of itself now."""
+        """Take the present figures of a worker."""
         self._figures[worker] = figures
 
     def end(self, worker: int) -> None:

@@ -46,7 +46,7 @@ class Family:
 
     @property
     def unit(self) -> str:
-        """Of its values; where its name has none, it counts what the name says."""
+        """Return the unit of its values; a name without a unit counts things."""
         stem = self.name.removesuffix("_total").removesuffix("_limit")
         for ending, unit in (("_seconds", "seconds"), ("_bytes", "bytes"), ("_usd", "US dollars")):
             if stem.endswith(ending):
@@ -55,7 +55,7 @@ class Family:
 
     @property
     def sample_names(self) -> tuple[str, ...]:
-        """As queries name them."""
+        """Return the names of its samples in queries."""
         if self.kind == "histogram":
             return tuple(f"{self.name}_{part}" for part in ("bucket", "sum", "count"))
         return (self.name,)
@@ -73,12 +73,12 @@ _UNITS = {
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """What values a label has."""
+    """The values of a label."""
 
     text: str
     """The values, or what bounds them, in words."""
     pattern: str
-    """Which all of them match whole."""
+    """Pattern that all values match as a whole."""
 
     def allows(self, value: str) -> bool:
         """Whether it is one of them."""
@@ -130,7 +130,7 @@ LABELS = {
     ),
     "version": Label("the product's version", r"\d+(\.\w+)+"),
 }
-"""By name; `le` of histograms and `worker` of `process_*` are Prometheus' own and the parent's."""
+"""Labels by name; `le` of histograms is Prometheus' own, and `worker` of `process_*` the parent's."""
 
 
 def families() -> list[Family]:

@@ -1,9 +1,9 @@
 """The admin port: `/healthz` (the process runs), `/readyz` (clients are served, or why not), `/metrics`, page and JSON.
 
-It shares its event loop with clients, so it takes turns (`api.pace`), but for the first two, which decide whether the
-process is left alone. Metrics and actions have lines of their own: a page that looks at workers that hang, or a body
-that does not come, keeps nobody from scraping. What it answers is nobody's to keep, to frame, or to read from another
-site.
+It shares its event loop with clients, so it takes turns (`api.pace`), except for the first two, which decide whether
+the process is restarted. Metrics and actions have lines of their own, so that neither a page that waits for
+unresponsive workers nor a body that does not come delays a scrape. Answers may not be cached, framed, or read from
+another site.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ log = structlog.get_logger()
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 _LARGEST_BODY_BYTES = 1_024
 _PROBES = ("/healthz", "/servez", "/readyz")
-"""Asked by whoever starts and ends the process, under whatever name; they tell nothing that is worth stealing."""
+"""Paths that the process's supervisor requests, under any host name; they reveal nothing worth stealing."""
 _HEADERS = {
     "Server": "diskless-proxy",
     "Cache-Control": "no-store",
@@ -77,7 +77,7 @@ class AdminServer:
 
     @property
     def port(self) -> int:
-        """Where it listens, once it does; `admin.port`, or the one that the system picked."""
+        """Return the port once it listens: `admin.port`, or the port that the system picked."""
         assert self._runner is not None
         return int(self._runner.addresses[0][1])
 
@@ -140,7 +140,7 @@ class AdminServer:
 
 
 def _line_of(request: web.Request) -> str:
-    """Who waits for whom."""
+    """Return the line that a request waits in."""
     if request.path == "/metrics":
         return "metrics"
     return "reading" if request.method in ("GET", "HEAD") else "acting"

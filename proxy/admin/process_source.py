@@ -69,7 +69,7 @@ class ProcessSource:
         return self._why_not_serving()
 
     async def remark(self) -> str | None:
-        """What someone should see to though clients are served; None where there is nothing."""
+        """Return a problem that someone should look at although clients are served; None if there is none."""
         remarks = [self._fenced(), self._parts.brokers.broker_ports.remark]
         return ". And ".join(remark for remark in remarks if remark is not None) or None
 

@@ -64,7 +64,7 @@ def record_metrics(stats: Stats, own_rack: str, prices: Prices) -> Iterator[Metr
 
 
 def storage_cost(ledger: Ledger, puts: int, gets: int, prices: Prices) -> Metric:
-    """What requests to object storage cost."""
+    """Return the cost of requests to object storage."""
     usd = {
         ("put",): ledger.total("put", puts, prices.put_usd_per_thousand / 1000),
         ("get",): ledger.total("get", gets, prices.get_usd_per_thousand / 1000),

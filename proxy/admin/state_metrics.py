@@ -1,4 +1,4 @@
-"""What a proxy holds and what it sees, under Prometheus names: gauges, read when scraped."""
+"""The proxy's own state and its view of the outside, under Prometheus names: gauges, read when scraped."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from proxy.assembly.parts import Parts
 
 MAX_TOPICS_NAMED = 20
-"""Values of the label `topic` of stray records, beside the one for all others."""
+"""Maximum number of values of the label `topic` of stray records, in addition to the one for all others."""
 _KIO_VERSION = metadata.version("kio")
 
 
@@ -31,7 +31,7 @@ class Buffer(NamedTuple):
     used_bytes: int
     limit_bytes: int
     setting: str
-    """Which sets the limit."""
+    """Setting that sets the limit."""
 
 
 def buffers(parts: Parts) -> list[Buffer]:
@@ -54,12 +54,12 @@ def buffers(parts: Parts) -> list[Buffer]:
 
 
 def ready_metric(*, ready: bool) -> Metric:
-    """What is paged for: of one process, or of all workers."""
+    """Return the metric that pages an operator: of one process, or of all workers."""
     return gauge("ready", "1 while all clients are served, as /readyz says.", float(ready))
 
 
 def process_state(parts: Parts, *, ready: bool) -> Iterator[Metric]:
-    """What this process is and holds; `ready`: whether clients are served."""
+    """Yield the state of this process; `ready` says whether clients are served."""
     versions = (__version__, _KIO_VERSION, platform.python_version(), parts.process.settings.rack)
     labels = ["version", "kio", "python", "rack"]
     yield labelled_gauge("build_info", "1, with the versions and the rack of this proxy.", labels, [(versions, 1)])
@@ -101,7 +101,7 @@ def process_state(parts: Parts, *, ready: bool) -> Iterator[Metric]:
 
 
 def state_metrics(parts: Parts) -> Iterator[Metric]:
-    """What this process sees of what lies outside."""
+    """Yield this process's view of the outside."""
     yield gauge("replica_topics", "Classic topics whose replicas are known.", len(parts.replicas.replicas))
     yield gauge("replica_brokers_shunned", "Near brokers that did not answer.", len(parts.replicas.shunned.brokers))
     yield gauge("diskless_topics", "Topics in the registry.", len(parts.topics.topics.all()))
@@ -150,7 +150,7 @@ def state_metrics(parts: Parts) -> Iterator[Metric]:
 
 
 def _under_replicated(parts: Parts) -> Iterator[Metric]:
-    """Of topics that were made while brokers were missing; told by the proxy that completes them."""
+    """Yield topics that were created while brokers were missing; reported by the proxy that completes them."""
     left = parts.creation.replication_keeper.completion.left
     yield gauge("under_replicated_topics", "Topics that still lack replicas they are to get.", left.topics)
     yield gauge("under_replicated_partitions", "Partitions that still lack replicas.", left.partitions)

@@ -38,7 +38,7 @@ SEEN_BY_ALL: Mapping[str, Callable[[float, float], float]] = {
 }
 """Gauges of what lies outside, which every worker sees: the view of the one that is furthest behind."""
 TOLD_BY_PARENT = frozenset({"diskless_proxy_ready"})
-"""Gauges that the parent tells itself, of all workers together, also of those that don't answer."""
+"""Gauges that the parent reports itself, for all workers together, also for silent ones."""
 ADDED_UP = frozenset(
     f"diskless_proxy_{name}"
     for name in (
@@ -66,7 +66,7 @@ ADDED_UP = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class WorkerMetrics:
-    """What one worker tells."""
+    """The metrics of one worker."""
 
     worker: str
     own: list[Metric]
@@ -87,7 +87,7 @@ def metrics_page(told: Iterable[WorkerMetrics], *, ready: bool, running: int, re
 
 
 def worker_metrics(*, running: int, restarts: int) -> list[Metric]:
-    """What only a parent of workers tells."""
+    """Return the metrics that only a parent of workers has."""
     return [
         gauge("workers", "Workers that run.", running),
         counter("worker_restarts", "Workers that ended by themselves.", restarts),

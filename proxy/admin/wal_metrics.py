@@ -1,6 +1,6 @@
 """WAL segments, object storage, the caches before it and the coordinator, under Prometheus names.
 
-What KIP-1163 lists is in here; `docs/metrics.md` puts its list beside ours.
+The list of KIP-1163 is included; `docs/metrics.md` compares it with ours.
 """
 
 from __future__ import annotations

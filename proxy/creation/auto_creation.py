@@ -1,12 +1,12 @@
-"""Metadata that lets the brokers create topics (`auto.create.topics.enable`) creates no classic topic unawares.
+"""Metadata that lets the brokers create topics (`auto.create.topics.enable`), without classic topics by mistake.
 
-A topic whose name `default_diskless_topics` makes diskless is created by the proxy, as the client would with
-CreateTopics, if the brokers create topics on demand. A name in the registry is never left to the brokers, whatever
-state it is in: they would make a classic topic of a reserved name before its creator does, or beside logs that are
-being deleted. With all other names the brokers go on as they do; but while fewer of them live than new topics have
-replicas the proxy creates those, too, if the brokers create topics on demand, so that they can be made with the live
-ones (KIP-409, `replication/creation.py`). As with brokers, who asks while a topic is being created hears that there is
-none yet.
+A topic that `default_diskless_topics` makes diskless is created by the proxy, as the client would with CreateTopics, if
+the brokers create topics on demand. A name in the registry is never left to the brokers, whatever its state: they would
+create a classic topic of a reserved name before its creator does, or next to logs that are being deleted. For all other
+names the brokers work as usual. But while fewer brokers are live than new topics have replicas, the proxy creates those
+topics too, if the brokers create topics on demand, so that the live brokers suffice (KIP-409,
+`replication/creation.py`). As with brokers, a client that asks while a topic is being created gets the answer that
+there is none yet.
 
 Version notes: Metadata v0 to v3 always create (v4 has the flag), so the brokers are asked v4 for them.
 """

@@ -1,4 +1,4 @@
-"""Which topics this proxy creates on demand at the moment, and which the brokers rejected a moment ago."""
+"""Topics that this proxy creates on demand at the moment, and topics that the brokers rejected a moment ago."""
 
 from __future__ import annotations
 

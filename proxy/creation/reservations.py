@@ -60,11 +60,11 @@ class Reservations:
         self._cluster = cluster
         self._now = now
         self._orphaned_since_s: dict[tuple[str, str], float] = {}
-        """By name and owner."""
+        """Time since which a reservation has no owner, by name and owner."""
         self._under_way: set[str] = set()
         self._left: dict[str, bool] = {}
-        """What this proxy could not see through: nobody else settles it as long as its owner lives. And whether the
-        shadow was surely never made, so that a topic of that name is another one."""
+        """Reservations that this proxy could not finish, which no other proxy settles as long as their owner lives; and
+        whether the placeholder topic was surely never created, so that a topic of that name is another one."""
 
     async def open(self, name: str, topic_id: bytes, partitions: int) -> None:
         """Make the logs and let the topic be used. Raises CoordinatorUnavailable; TopicNotReserved where it may not be
@@ -117,7 +117,7 @@ class Reservations:
         return True
 
     def end(self, name: str) -> None:
-        """What `begin` began is over."""
+        """Note that the work that `begin` began is over."""
         self._under_way.discard(name)
 
     def leave(self, name: str, *, never_made: bool = False) -> None:
@@ -128,7 +128,7 @@ class Reservations:
         self._left[name] = never_made
 
     def take_up(self, name: str) -> None:
-        """The name is reserved anew: what was left of an earlier attempt is over."""
+        """Note that the name is reserved again, and drop the rest of an earlier attempt."""
         self._left.pop(name, None)
 
     async def shadow(self, name: str, connection: ServiceConnection | None = None) -> MetadataTopic | None:
@@ -150,7 +150,8 @@ class Reservations:
         return found
 
     async def shadow_anywhere(self, name: str) -> MetadataTopic | None:
-        """As `shadow`, of the first live broker that knows it: they hear of topics one after the other."""
+        """Do the same as `shadow` on each live broker, until one knows it: they learn about topics one after the
+        other."""
         if not self._cluster.view.brokers:
             raise BrokerUnreachable("no broker is known")
         for node_id in sorted(self._cluster.view.brokers):
@@ -179,7 +180,7 @@ class Reservations:
         return True
 
     async def keep_settling(self) -> None:
-        """Settle, for ever, what proxies left behind that are no longer in the fleet, and what this one left."""
+        """Settle, forever, reservations of proxies that have left the fleet, and those that this proxy left."""
         while True:
             await asyncio.sleep(_SWEEP_S)
             now_s, fleet_settings = self._now(), self._settings

@@ -23,7 +23,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class ReloadOutcome:
-    """Of one reload: names of settings as the file writes them, never values."""
+    """The result of one reload: names of settings as the file writes them, never values."""
 
     applied: tuple[str, ...] = ()
     """Changed, and in force."""
@@ -61,7 +61,7 @@ class Reloader:
         self._wanted.set()
 
     async def keep_reloading(self) -> None:
-        """For ever: what is wanted."""
+        """Reload whenever it is requested, forever."""
         while True:
             await self._wanted.wait()
             self._wanted.clear()

@@ -136,7 +136,7 @@ class Server:
         return None
 
     def why_not_serving(self) -> str | None:
-        """What keeps clients from being let in at all: those of classic topics are served without a coordinator."""
+        """Return why no clients are let in: clients of classic topics are served without a coordinator."""
         return self.not_ready
 
     async def _build(self) -> Parts:
@@ -263,7 +263,7 @@ class Server:
         self._parts.brokers.broker_ports.open_missing()
 
     async def _drain(self, parts: Parts, stop: asyncio.Event) -> None:
-        """Tell clients of other proxies, then stop accepting, answer what is in flight, close.
+        """Announce it to clients of other proxies, then stop accepting, answer what is in flight, close.
 
         A second signal ends it at once, apart from the last rollup, which has a few seconds of its own.
         """

@@ -1,7 +1,7 @@
-"""What the parent of workers and a worker say to each other.
+"""The messages between the parent of workers and a worker.
 
-On a pair of connected sockets that only these two have: frames of four bytes of length and a pickle. Questions are
-answered in their order.
+They go over a pair of connected sockets that only these two have: frames of four bytes of length and a pickle.
+Questions are answered in their order.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _SIZE = struct.Struct(">I")
 
 
 class Ask(Enum):
-    """What a parent asks."""
+    """The questions of a parent."""
 
     WHY_NOT_READY = auto()
     """Answered with the reason, or None."""
@@ -33,14 +33,14 @@ class Ask(Enum):
 
 @dataclass(frozen=True, slots=True)
 class TakeSettings:
-    """Asked by a parent that was told to reload. Answered with `reload.ReloadOutcome`."""
+    """Settings from a parent after a reload. The answer is `reload.ReloadOutcome`."""
 
     settings: Settings
 
 
 @dataclass(frozen=True, slots=True)
 class SetLogLevel:
-    """What a parent says; answered with None when it is done."""
+    """Log level from a parent; the answer is None when it is set."""
 
     level: str
 

@@ -69,7 +69,7 @@ class _Worker:
 
     @classmethod
     async def start(cls, number: int, settings: Settings) -> _Worker:
-        """Start it and tell it the settings, and the level of the log as it is now."""
+        """Start it, and send it the settings and the present level of the log."""
         ours, theirs = socket.socketpair()
         with theirs:
             process = await asyncio.create_subprocess_exec(
@@ -151,7 +151,7 @@ class Workers:
         self.settings = settings
         self._reloader = Reloader(settings, read_settings, pass_on=self._pass_on)
         self._workers: dict[int, _Worker] = {}
-        """Those that run, by number."""
+        """Running workers by number."""
         self._not_ready: str | None = "starting"
         self._restarts = 0
         self._carried = Carried()
@@ -195,7 +195,10 @@ class Workers:
         return await self._complaint(Ask.WHY_NOT_SERVING)
 
     async def _complaint(self, question: Ask) -> str | None:
-        """Of a worker that takes clients. One that was started again and is not ready yet takes none: the others do."""
+        """Return why a worker takes no clients.
+
+        A restarted worker that is not ready yet does not count, as the others do.
+        """
         if self._not_ready is not None:
             return self._not_ready
         workers = sorted(self._workers.items())
@@ -229,7 +232,7 @@ class Workers:
         )
 
     async def _pass_on(self, settings: Settings) -> None:
-        """What a reload has made of the settings; a worker that starts from now on begins with them."""
+        """Send reloaded settings to the workers; a worker that starts from now on begins with them."""
         for number, worker in sorted(self._workers.items()):
             try:
                 reason = (await worker.ask(TakeSettings(settings))).error
@@ -256,7 +259,7 @@ class Workers:
         return told
 
     async def _ask_all(self, question: Ask | Question) -> list[tuple[int, Any]]:
-        """What each worker answers that still runs then, by number; or the OSError that kept it from that."""
+        """Return each running worker's answer by number, or the OSError that prevented it."""
         workers = sorted(self._workers.items())
         answers = await asyncio.gather(*(worker.ask(question) for _, worker in workers), return_exceptions=True)
         for answer in answers:

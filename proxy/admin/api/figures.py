@@ -1,7 +1,7 @@
-"""What overview and history are reckoned from: the counters of one process, and its buffers against their limits.
+"""Sums for overview and history: the counters of one process, and its buffers compared with their limits.
 
-Counters are read from the metrics (`admin.metrics`), by their public names, so that the page never says anything else
-than the dashboards do.
+Counters are read from the metrics (`admin.metrics`), by their public names, so that the page never differs from the
+dashboards.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ERRORS = (
     "upload_failures_total",
     "commit_failures_total",
 )
-"""What a client feels, or would without another attempt."""
+"""Errors that a client notices, or would notice without a retry."""
 _COUNTERS = frozenset({"requests_total", "connections", "cache_hits_total", "cache_misses_total", *ERRORS})
 FlowKey = tuple[str, str, str, str]
 """Kind, direction, client's rack, serving rack: the labels of `record_bytes_total`."""
@@ -51,15 +51,16 @@ class Buffer(NamedTuple):
     limit: int
     unit: str
     setting: str
-    """That gives the limit."""
+    """Setting that gives the limit."""
 
 
 @dataclass(slots=True)
 class Figures:
-    """Of one process, at one moment. Counters are since its start."""
+    """Figures of one process, at one moment. Counters are since its start."""
 
     identity: str = ""
-    """Of the process: one that was started again is another one; empty for what processes left that are silent."""
+    """Identity of the process; a restarted process has another one; empty for the sum of processes that ended or are
+    silent."""
     started_ms: int = 0
     counters: dict[str, float] = field(default_factory=dict)
     record_bytes: dict[FlowKey, float] = field(default_factory=dict)
@@ -74,15 +75,15 @@ class Figures:
 
 
 class Look(NamedTuple):
-    """What all processes said at one moment."""
+    """The figures of all processes at one moment."""
 
     at_s: float
-    """By the event loop's clock."""
+    """Time by the event loop's clock."""
     figures: Sequence[Figures]
 
 
 async def told(parts: Parts) -> Figures:
-    """Those of this process."""
+    """Return the figures of this process."""
     from proxy.admin.metrics import ProxyCollector
 
     figures = Figures()
@@ -96,7 +97,7 @@ async def told(parts: Parts) -> Figures:
 
 
 def figures_of(metrics: Iterable[Metric]) -> Figures:
-    """What there is of them in a page of metrics; what is not there is 0, or not known."""
+    """Return the figures in a page of metrics; missing ones are 0, or unknown."""
     figures = Figures()
     for metric in metrics:
         _take(figures, metric)
@@ -140,7 +141,7 @@ def buffers_of(parts: Parts) -> list[Buffer]:
 
 
 def added(figures: Iterable[Figures]) -> Figures:
-    """Those of several processes as one's. Whoever started first says when that was."""
+    """Return the figures of several processes as those of one, which started when the first of them did."""
     total = Figures()
     for one in figures:
         total.identity = total.identity or one.identity
@@ -151,10 +152,10 @@ def added(figures: Iterable[Figures]) -> Figures:
 
 
 def growth(earlier: Sequence[Look], last: Look) -> Figures:
-    """What has come from the first of `earlier` to the last look, of the processes that were there at both.
+    """Return the growth from the first of `earlier` to the last look, of the processes that were there at both.
 
-    A process that was silent at the first one is compared with the next of them that has it; what it did since then
-    stands for all of the time, as far as its own time goes.
+    A process that was silent at the first look is compared with the next one that has it; its growth since then stands
+    for the whole time, as far as its own time goes.
     """
     grown = Figures()
     known: dict[str, Look] = {}

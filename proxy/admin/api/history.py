@@ -46,7 +46,7 @@ class History:
         self._failing = False
 
     async def keep_sampling(self) -> None:
-        """For ever."""
+        """Take samples, forever."""
         while True:
             await self.sample()
             await asyncio.sleep(INTERVAL_MS / _MS_PER_S)
@@ -74,7 +74,7 @@ class History:
         return {"interval_ms": INTERVAL_MS, "samples": list(self._samples)}
 
     def rates(self) -> Rates:
-        """What flows now."""
+        """Return the present rates."""
         if len(self._looks) < 2:
             return Rates({}, {}, {})
         first, last = self._looks[0], self._looks[-1]
@@ -139,7 +139,8 @@ def _count_up_to(bound: float, cumulated: Cumulated) -> float:
 
 
 def histogram_quantile_ms(cumulated: Cumulated, quantile: float) -> float | None:
-    """As PromQL's `histogram_quantile`, of seconds in milliseconds; None where nothing was observed."""
+    """Return a percentile of seconds in milliseconds, as PromQL's `histogram_quantile`; None if nothing was
+    observed."""
     total = cumulated.get(float("inf"), 0.0)
     if total <= 0:
         return None

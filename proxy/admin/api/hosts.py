@@ -1,6 +1,6 @@
-"""By which names the admin port may be asked for: a page of a foreign site must not read it.
+"""The host names under which the admin port answers: a page of a foreign site must not read it.
 
-A browser lets a site's script read what the site's own name answers; a site whose name is made to lead to 127.0.0.1
+A browser lets a site's script read what the site's own name answers. A site whose name is made to resolve to 127.0.0.1
 would read an admin port there (DNS rebinding). Its requests carry the foreign name in `Host`. Scripts of another site
 may also send requests whose answers they can't read: those carry `Origin`.
 """

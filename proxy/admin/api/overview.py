@@ -21,7 +21,7 @@ class State:
     """How the proxy does."""
 
     not_ready: str | None
-    """What keeps clients from being served."""
+    """Reason why clients are not served."""
     remark: str | None
     log_level: str
     actions: bool
@@ -29,7 +29,7 @@ class State:
 
     @property
     def name(self) -> Literal["ready", "not_ready", "draining"]:
-        """In a word."""
+        """Return the state in a word."""
         if self.not_ready is None:
             return "ready"
         return "draining" if self.not_ready == "draining" else "not_ready"

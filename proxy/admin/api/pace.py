@@ -1,9 +1,9 @@
-"""Answers one after the other, with pauses: whoever asks the admin port all the time must not slow clients down.
+"""Answer one request after the other, with pauses: a client that polls the admin port must not slow Kafka clients down.
 
-An answer is made on the event loop that serves clients. After each the port rests for PAUSES times the processor time
-that it took, so that it has a small part of the loop at most, however many ask. Who would wait behind too many others
-is sent away. There may be several lines, so that what has to come soon does not wait behind what takes its time; the
-pauses are those of all.
+An answer is made on the event loop that serves clients. After each answer the port rests for PAUSES times the processor
+time that it took, so that it takes a small part of the loop at most, however many clients ask. A request that would
+wait behind too many others is rejected. There may be several lines, so that urgent requests do not wait behind slow
+ones; all lines share the pauses.
 """
 
 from __future__ import annotations

@@ -143,5 +143,5 @@ async def _body(request: web.Request) -> dict[str, Any]:
 
 
 def json_response(document: Mapping[str, Any], status: int = 200) -> web.Response:
-    """As ASCII: names may hold anything."""
+    """Return the document as ASCII, because names may hold anything."""
     return web.Response(text=json.dumps(document, allow_nan=False), status=status, content_type="application/json")

@@ -21,7 +21,7 @@ class TokenError(Exception):
 
 
 class Token:
-    """Of `admin.token_file`; None for the file allows nothing."""
+    """The token of `admin.token_file`; None for the file allows nothing."""
 
     def __init__(self, path: Path | None) -> None:
         """Raises StartError where the file can't be used."""
@@ -85,6 +85,6 @@ class Token:
 
 
 def _identity(path: Path) -> tuple[int, ...]:
-    """What changes when the file does, also behind links that Kubernetes moves."""
+    """Return a value that changes when the file does, also behind links that Kubernetes moves."""
     found = path.stat()
     return found.st_ino, found.st_mtime_ns, found.st_size, found.st_mode

@@ -12,7 +12,7 @@ from aiohttp import web
 
 STATIC = Path(__file__).with_name("static")
 PREFIX = "/page/"
-"""Where the page's own files are."""
+"""Directory of the page's own files."""
 POLICY = "; ".join(
     (
         "default-src 'none'",
@@ -25,7 +25,7 @@ POLICY = "; ".join(
         "frame-ancestors 'none'",
     )
 )
-"""What a browser lets the page do: nothing inline, nothing from other origins, in nobody's frame."""
+"""Policy that the browser applies to the page: nothing inline, nothing from other origins, in no frame."""
 HEADERS = {
     "Content-Security-Policy": POLICY,
     "X-Content-Type-Options": "nosniff",

@@ -50,7 +50,7 @@ from proxy.creation.replication.reassignments import (
 log = structlog.get_logger()
 
 LEAST_LOOKS = 3
-"""That have to agree, however short the time is set."""
+"""Number of checks that have to agree, however short the time is set."""
 _STALE_S = 5.0
 """After so long an answer about reassignments that are under way does not hold any more."""
 _OPEN = (Progress.WAITING, Progress.SYNCING)
@@ -60,11 +60,11 @@ _Doubtful = dict[str | bytes, list[Pending]]
 
 
 class UnderReplicated(NamedTuple):
-    """What is left to do, as of the last round."""
+    """The work that is left, as of the last round."""
 
     topics: int = 0
     partitions: int = 0
-    """Without those of topics that the proxy's principal may not describe."""
+    """Partitions, without those of topics that the proxy's principal may not describe."""
     oldest_since_ms: int | None = None
     """Milliseconds since 1970; None where nothing is left."""
 
@@ -126,7 +126,7 @@ class Completion:
         self._settle_ms = settle_s * 1000
         self.partitions_at_once = partitions_at_once
         self._doubts: dict[str | bytes, _Doubt] = {}
-        """By the keys of what is doubtful."""
+        """Doubts by the keys of the doubtful wishes."""
         self._refused: dict[Partition, int] = {}
         """Error codes of the last reassignments that were refused."""
         self._hidden: frozenset[str] = frozenset()
@@ -223,7 +223,7 @@ class Completion:
         return topics, by_topic
 
     async def _ask(self, topics: Sequence[str | bytes], connection: ServiceConnection | None = None) -> KnownReplicas:
-        """What a broker, or that of the connection, knows of topics, by name or ID."""
+        """Return what a broker, or that of the connection, knows about topics, by name or ID."""
         found, denied, hidden = list[ClassicTopic](), set[str | bytes](), set[str | bytes]()
         for start in range(0, len(topics), TOPICS_PER_REQUEST):
             some = topics[start : start + TOPICS_PER_REQUEST]
@@ -234,7 +234,7 @@ class Completion:
         return KnownReplicas(tuple(found), frozenset(denied), frozenset(hidden))
 
     async def _gone(self, missing: Mapping[_Key, list[Pending]]) -> _Doubtful:
-        """The wishes for topics, by name or ID, that not one live broker knows; but for young ones."""
+        """Return the wishes for topics, by name or ID, that no live broker knows, except for young wishes."""
         asked = [key for key, wishes in missing.items() if not any(map(self._is_young, wishes))]
         return {key: missing[key] for key in (await self._denied_by_all(asked) if asked else ())}
 
@@ -288,7 +288,7 @@ class Completion:
         return doubtful
 
     async def _forget_doubtful(self, doubtful: _Doubtful) -> None:
-        """What was so for long enough."""
+        """Return the wishes that were doubtful for long enough."""
         now_s = asyncio.get_running_loop().time()
         self._doubts = {key: self._doubts.get(key, _Doubt(now_s)) for key in doubtful}
         for key, doubt in list(self._doubts.items()):
@@ -319,7 +319,7 @@ class Completion:
             return
         unfinished = [(topic.known.name, number) for topic in topics for number in topic.open]
         moving = await list_reassignments(self._cluster.service, unfinished)
-        # One that waits for a broker that does not live copies nothing, and may do so for ever.
+        # A move that waits for a broker that is down copies nothing, and may wait forever.
         copying = sum(not racks.keys().isdisjoint(move.adding) for move in moving.values())
         chosen = await self._choose(topics, moving.keys(), racks, self.partitions_at_once - copying)
         if not chosen:
@@ -350,7 +350,7 @@ class Completion:
     async def _choose(
         self, topics: Sequence[_Topic], moving: Collection[Partition], racks: Mapping[int, str | None], most: int
     ) -> dict[Partition, ReplicaList]:
-        """What some partitions, none of those that are being moved, are to have next."""
+        """Return the next replicas of some partitions, none of which is being moved."""
         chosen: dict[Partition, ReplicaList] = {}
         racks_seen = dict(self._cluster.racks_seen)
         for topic in topics:

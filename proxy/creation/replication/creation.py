@@ -50,8 +50,8 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 TOO_FEW_BROKERS = (INVALID_REPLICATION_FACTOR, INVALID_REPLICA_ASSIGNMENT)
-"""What brokers answer where fewer are registered than replicas are asked for, or one is named that is not; also for
-other reasons, which plans see for themselves."""
+"""Errors of brokers if fewer are registered than replicas are requested, or if an unregistered one is named; also for
+other reasons, which plans detect themselves."""
 OUTCOME_UNKNOWN = (UNKNOWN_SERVER_ERROR, REQUEST_TIMED_OUT, NETWORK_EXCEPTION, TOPIC_ALREADY_EXISTS, NOT_CONTROLLER)
 """The controller may have made the topic, or make it, all the same. That a name is taken that was free a moment ago
 mostly means that a broker repeated what it had forwarded to a controller, which died after it had written the topic."""
@@ -211,7 +211,7 @@ class UnderReplicatedTopics:
         return [wish, replace(exact, first_partition=first_partition)]
 
     async def remember(self, wishes: Sequence[Pending], *, changed: Iterable[Pending] = ()) -> bool:
-        """Write the wishes down, and older ones anew; whether that is so. Where it is not nothing may be made."""
+        """Write the wishes, and older ones again; return whether that succeeded. If not, nothing may be created."""
         remembered = False
         try:
             await self._pending.remember([*wishes, *changed])
@@ -229,7 +229,7 @@ class UnderReplicatedTopics:
         return remembered
 
     async def forget(self, wishes: Sequence[Pending]) -> None:
-        """Of what was not made; later where the store does not answer."""
+        """Forget the wishes for topics that were not created; later if the store does not answer."""
         if not wishes:
             return
         try:
@@ -240,7 +240,7 @@ class UnderReplicatedTopics:
                 raise
 
     async def defaults(self) -> dict[str, str | None]:
-        """What topics may leave to the brokers, as far as they tell it."""
+        """Return the brokers' values that topics may leave unset, as far as they are readable."""
         try:
             return await broker_configs(self._cluster, BROKER_CONFIGS)
         except (BrokerUnreachable, ProtocolError, DefaultsRefused) as error:
@@ -259,7 +259,7 @@ class UnderReplicatedTopics:
         return {node: broker.rack for node, broker in self._cluster.view.brokers.items()}
 
     def _note_made(self, results: Iterable[Any], *, validate_only: bool) -> None:
-        """Of what the brokers made by themselves: intents of these names have come to nothing."""
+        """Note what the brokers created by themselves: intents of these names have become obsolete."""
         names = [str(result.name) for result in results if result.error_code.value == NONE]
         if names and not validate_only:
             self.unmade.made_by_others(names, self._now_ms())

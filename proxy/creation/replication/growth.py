@@ -80,10 +80,10 @@ class _Growing:
         self._request = request
         self._asked = asked
         self._throttle_time = milliseconds(0)
-        """The longest that the brokers told where they were asked again."""
+        """Longest throttle time of the brokers when they were asked again."""
 
     async def ask(self, api_key: int, api_version: int, body: list[Buffer] | bytes) -> memoryview:
-        """As the client, on its own connection. Raises BrokerUnreachable."""
+        """Send a request as the client, on its own connection. Raises BrokerUnreachable."""
         return await self._client.ask(self._request, api_key, api_version, body)
 
     async def make(self, response: Any) -> Any:
@@ -242,7 +242,7 @@ class _Growing:
             )
 
     async def _registered(self) -> frozenset[int] | None:
-        """Node IDs of all registered brokers, also of those that do not live; None where the brokers can't tell."""
+        """Return node IDs of all registered brokers, also of those that are down; None if the brokers can't say."""
         brokers = sorted(self._of.cluster.view.brokers)
         if not brokers:
             return None

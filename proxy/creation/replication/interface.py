@@ -47,13 +47,13 @@ class Pending:
     """Node IDs in order of preference, the preferred leader first, as the client asked for them; empty where
     `replication_factor` says how many."""
     first_partition: int = 0
-    """That `assignment` begins with; those behind it follow."""
+    """Number of replicas that `assignment` begins with; the others follow."""
     shadow: bool = False
     """Whether it is the shadow of a diskless topic."""
     owner: str = ""
     """The proxy that remembered it, as its record in the fleet is named."""
     made_as: str = ""
-    """`replicas_digest` of what an intent's topic is made with, which tells it from another of its name."""
+    """`replicas_digest` of an intent's topic, which distinguishes it from another topic of its name."""
 
     @property
     def is_intent(self) -> bool:
@@ -69,7 +69,7 @@ class Pending:
 
 
 def replicas_digest(partitions: Iterable[Sequence[int]]) -> str:
-    """Tells the replicas of a topic's partitions, both in order, from others."""
+    """Return a digest that identifies the replicas of a topic's partitions, both in order."""
     return blake2b(repr([tuple(map(int, replicas)) for replicas in partitions]).encode(), digest_size=16).hexdigest()
 
 

@@ -25,9 +25,9 @@ _POLL_S = 1.0
 _REFUSED_AGAIN_S = 60.0
 """After the brokers have refused for lack of rights."""
 _SHARE = 0.2
-"""Of its time that this may take where there is much to look at."""
+"""Share of the time that this may take if there is much to look at."""
 _LONGEST_REST_S = 5.0
-"""That a broker which comes or goes waits for because of that, though it may take more of the time then."""
+"""Longest time that a broker which joins or leaves waits because of that share; it may take more of the time then."""
 
 
 class ReplicationKeeper:
@@ -42,7 +42,7 @@ class ReplicationKeeper:
         self.interval_s = interval_s
 
     async def keep_completing(self) -> None:
-        """For ever. Failures are logged once until they end."""
+        """Complete topics, forever. Failures are logged once until they end."""
         loop = asyncio.get_running_loop()
         due_s, rested_s, looked_at, failing = 0.0, 0.0, frozenset[int](), ""
         while True:

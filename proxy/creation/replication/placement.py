@@ -1,13 +1,13 @@
-"""Which brokers the replicas of a topic go to, by KIP-36's rules; pure computation.
+"""The placement of a topic's replicas on brokers, by KIP-36's rules; pure computation.
 
-1. What is there stays; a partition gets more replicas, never fewer or others.
-2. As many racks as possible: with at least as many racks as replicas none has two of a partition, with fewer each has
-   one at least. That goes before all that follows, so a rack of few brokers has more on each (as in KIP-36).
+1. Existing replicas stay; a partition gets more replicas, never fewer or others.
+2. As many racks as possible: with at least as many racks as replicas, no rack has two of a partition; with fewer, each
+   has at least one. That goes before all that follows, so a rack of few brokers has more on each (as in KIP-36).
 3. Replicas are spread evenly over the brokers.
 4. So are preferred leaders (the first replica of each partition), and the second replicas of those that share one.
 
-Racks count where every broker has one. Where none has, or some have and others don't, they do not (KIP-36 refuses the
-latter to tools, and has automatic creation go on without racks, which is how it is here).
+Racks count only if every broker has one. (If some have racks and others don't, KIP-36 rejects that for tools, and lets
+automatic creation continue without racks, as is done here.)
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ class _Placing:
         down: Mapping[int, str | None],
     ) -> None:
         self._brokers = brokers
-        """In the order in which they come where all else is equal."""
+        """Brokers in the order in which they come if all else is equal."""
         self._racks: dict[int, str] = {}
-        """Of each broker; each is its own where racks don't count."""
+        """Rack of each broker; each broker is its own rack if racks don't count."""
         for node in brokers:
             self._racks[node] = (racks[node] or "") if rack_aware(racks) else str(node)
         if rack_aware(racks):
@@ -112,7 +112,7 @@ class _Placing:
         replicas[replicas.index(source)] = target
 
     def _ordered(self) -> list[ReplicaList]:
-        """The preferred leader of each partition that changes, and its follower, chosen anew."""
+        """Choose again the preferred leader of each partition that changes, and its follower."""
         leads = dict.fromkeys(self._brokers, 0)
         leaders: dict[int, int] = {}
         changed = [

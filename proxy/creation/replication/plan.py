@@ -1,7 +1,7 @@
-"""What is made of a topic, or of new partitions, while brokers are missing (KIP-409); pure computation.
+"""The plan for a topic, or for new partitions, while brokers are missing (KIP-409); pure computation.
 
 Each partition gets the live ones of its replicas, at least min(`min.insync.replicas`, replicas), so that producers can
-use it whatever their `acks`. All partitions of a topic get as many replicas: brokers refuse it otherwise.
+use it whatever their `acks`. All partitions of a topic get the same number of replicas: brokers reject it otherwise.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from proxy.topics.topic_configs import MIN_INSYNC_REPLICAS
 DEFAULT_REPLICATION_FACTOR = "default.replication.factor"
 NUM_PARTITIONS = "num.partitions"
 BROKER_CONFIGS = (DEFAULT_REPLICATION_FACTOR, MIN_INSYNC_REPLICAS, NUM_PARTITIONS)
-"""What a topic may leave to the brokers."""
+"""Configs that a topic may leave to the brokers."""
 MAX_PARTITIONS = 10_000
-"""Of one topic; Kafka's controller makes no more in one request."""
+"""Maximum number of partitions of one topic; Kafka's controller creates no more in one request."""
 _DEFAULT = -1
 
 
@@ -26,13 +26,13 @@ class Plan(NamedTuple):
     """How a topic, or some partitions, are made, and what they lack then."""
 
     replicas: tuple[ReplicaList, ...]
-    """Of each partition, the first one the leader; all live."""
+    """Replicas of each partition, the leader first; all live."""
     wanted_replicas: int
     """How many each is to have."""
     assignment: tuple[ReplicaList, ...] = ()
-    """Which, where the client said it, as it did."""
+    """Replicas as the client named them, if it did."""
     kept: Mapping[int, ReplicaList] = {}
-    """What partitions that are there must be left with before: see `plan_partitions`. Those that change only."""
+    """Replicas to reduce existing partitions to before: see `plan_partitions`. Only partitions that change."""
 
     @property
     def made_replicas(self) -> int:

@@ -18,7 +18,7 @@ from proxy.wire.partition_states import PartitionState
 
 
 class Progress(StrEnum):
-    """Of one partition."""
+    """The progress of one partition."""
 
     COMPLETE = "complete"
     """It has all replicas, all in sync."""
@@ -36,7 +36,7 @@ class PartitionWish(NamedTuple):
     wanted: int
     """How many it is to have."""
     exact: ReplicaList | None
-    """Which, in order of preference, where that was said."""
+    """Replicas in order of preference, if they were named."""
     known: PartitionState
     progress: Progress
 
@@ -123,7 +123,7 @@ def targets(
 
 
 def _towards(exact: ReplicaList, has: ReplicaList, live: Collection[int]) -> ReplicaList:
-    """What is there, and those of the wished ones that live, in the order that was wished; no more than wished."""
+    """Return the existing replicas, and the wished ones that are live, in the wished order; no more than wished."""
     if set(has) <= set(exact):
         return tuple(node for node in exact if node in has or node in live)
     # Somebody has chosen others: they stay, and as many of the wished ones come as there is room for.

@@ -1,4 +1,4 @@
-"""What the brokers know of partitions' replicas, and how they are told to make others (KIP-455).
+"""The brokers' knowledge of partitions' replicas, and requests to change them (KIP-455).
 
 Metadata v12 names topics by their ID; AlterPartitionReassignments (API key 45) and ListPartitionReassignments (46) know
 names only, and any broker forwards them to the controller.
@@ -30,18 +30,18 @@ from proxy.wire.primitives import Buffer
 
 ALTER_PARTITION_REASSIGNMENTS, LIST_PARTITION_REASSIGNMENTS = 45, 46
 TOPICS_PER_REQUEST = 100
-"""Of one question for replicas."""
+"""Maximum number of topics in one request for replicas."""
 _PARTITIONS_PER_STEP = 1_000
 """Read without letting others go on."""
 _VERSION = 0
-"""Of both: v1 of the first (KIP-860) adds a wish that is granted by default."""
+"""Version of both APIs: v1 of the first (KIP-860) adds a wish that is granted by default."""
 _TIMEOUT_MS = 30_000
 """For the controller, as Admin clients have it."""
 _UNKNOWN = (UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID)
 
 
 class Asks(Protocol):
-    """A service connection, or whoever asks the brokers as a client."""
+    """A service connection, or a client's connection to its broker."""
 
     async def ask(self, api_key: int, api_version: int, body: list[Buffer] | bytes) -> memoryview:
         """The answer without its header. Raises BrokerUnreachable."""
@@ -55,7 +55,7 @@ class KnownReplicas(NamedTuple):
     denied: frozenset[str | bytes]
     """Names or IDs of which the broker says that it knows no such topic."""
     hidden: frozenset[str | bytes] = frozenset()
-    """Those that it does not let the proxy's principal see: it must be let describe them."""
+    """Topics that the proxy's principal may not see: it needs the right to describe them."""
 
 
 class Reassignment(NamedTuple):
@@ -76,8 +76,9 @@ class ReassignmentsRefused(Exception):
 
 
 async def ask_replicas(connection: Asks, topics: Sequence[str | bytes] | None) -> KnownReplicas:
-    """Ask for topics by name, or by ID (brokers take no notice of names beside IDs), at most TOPICS_PER_REQUEST; for
-    all where None. Raises BrokerUnreachable and ProtocolError.
+    """Request topics by name, or by ID (brokers ignore names next to IDs), at most TOPICS_PER_REQUEST; all if None.
+
+    Raises BrokerUnreachable and ProtocolError.
     """
     asked = None
     if topics is not None:
@@ -102,7 +103,7 @@ async def ask_replicas(connection: Asks, topics: Sequence[str | bytes] | None) -
 
 
 async def list_reassignments(connection: Asks, partitions: Iterable[Partition]) -> dict[Partition, Reassignment]:
-    """Those of the partitions whose replicas are being changed, whoever wants it.
+    """Return which of the partitions have a reassignment under way, whoever requested it.
 
     Raises ReassignmentsRefused, BrokerUnreachable and ProtocolError.
     """

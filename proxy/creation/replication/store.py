@@ -17,7 +17,7 @@ from proxy.creation.replication.interface import Pending
 MAX_PENDING = 10_000
 """Wishes of one cluster; roughly, as proxies do not count together."""
 MAX_BYTES = 32 << 20
-"""Of all of them together, where one is added that is large: an exact assignment of hundreds of partitions."""
+"""Maximum size of all together if a large one is added: an exact assignment of hundreds of partitions."""
 _LARGE_BYTES = 4096
 _CHANGE = """
 if redis.call('HGET', KEYS[1], ARGV[1]) ~= ARGV[2] then return 0 end

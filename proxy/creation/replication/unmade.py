@@ -1,6 +1,7 @@
-"""Wishes for what was not made after all: forgotten as soon as the store can be told, and nobody waits for it.
+"""Wishes for topics that were not created after all: they are forgotten as soon as the store answers, in the
+background.
 
-An intent that stays would be taken for one of whatever topic gets its name next.
+An intent that stayed would be taken for one of the next topic of its name.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ _MAX_REMEMBERED = 10_000
 
 
 class Unmade:
-    """What is to be forgotten."""
+    """The wishes to forget."""
 
     def __init__(self, store: PendingTopics) -> None:
         self._store = store
         self._wishes: dict[str, None] = {}
-        """By `pending_id`."""
+        """Wishes by `pending_id`."""
         self._made: dict[str, int] = {}
         """When topics were made, by name, in milliseconds since 1970."""
         self._work = asyncio.Event()
@@ -42,7 +43,7 @@ class Unmade:
         self._note()
 
     async def keep_forgetting(self) -> None:
-        """For ever."""
+        """Forget wishes as they come, forever."""
         while True:
             await self._work.wait()
             self._work.clear()
