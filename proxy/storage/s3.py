@@ -182,7 +182,7 @@ class S3Storage:
         for attempt in range(1, self._settings.max_attempts + 1):
             answer = await self._send("get_object", key, **wanted)
             try:
-                async with answer["Body"] as body:
+                async with asyncio.timeout(self._longest_s), answer["Body"] as body:
                     return answer["ResponseMetadata"]["HTTPStatusCode"], await body.read()
             except Exception:
                 if attempt == self._settings.max_attempts:

@@ -108,3 +108,25 @@ async def test_a_listing_and_a_deletion_that_never_end_are_given_up(storage: S3S
         async with asyncio.timeout(20):
             with pytest.raises(StorageError):
                 await operation
+
+
+async def test_a_body_that_never_ends_is_given_up(storage: S3Storage, monkeypatch):
+    class Body:
+        async def __aenter__(self) -> Body:
+            return self
+
+        async def __aexit__(self, *_: object) -> None:
+            pass
+
+        async def read(self) -> bytes:
+            await asyncio.Event().wait()
+            return b""
+
+    async def answer(**_: object) -> dict[str, object]:
+        return {"Body": Body(), "ResponseMetadata": {"HTTPStatusCode": 200}}
+
+    monkeypatch.setattr(storage, "_longest_s", 0.01)
+    monkeypatch.setattr(storage._client, "get_object", answer)
+    async with asyncio.timeout(20):
+        with pytest.raises(StorageError):
+            await storage.fetch("key")
