@@ -45,9 +45,7 @@ class Context:
         self.replica_memory = parts.replicas.replica_memory
         self.replica_connections = parts.replicas.replica_connections
         self.reservations = parts.creation.reservations
-        self.topic_creator = parts.creation.topic_creator
         self.auto_creation = parts.creation.auto_creation
-        self.partition_growth = parts.creation.partition_growth
         self.under_replicated = parts.creation.under_replicated
         self.housekeeper = parts.housekeeping.housekeeper
         self.connections = parts.clients.connections

@@ -20,6 +20,7 @@ import structlog
 from proxy.admin.http import AdminServer
 from proxy.admin.process_source import ProcessSource
 from proxy.assembly.context import Context
+from proxy.assembly.handlers import build_handlers
 from proxy.assembly.parts import Parts, build_parts
 from proxy.brokers.upstream import BrokerUnreachable
 from proxy.config import Listeners, Settings
@@ -28,7 +29,6 @@ from proxy.connection.tls_listener import TlsListener
 from proxy.coordinator.connect import StoreUnfit, connect
 from proxy.coordinator.interface import CoordinatorUnavailable
 from proxy.coordinator.layout import check_store
-from proxy.handlers import HANDLERS, check_handlers
 from proxy.process.ports import Bound, StartError, bind_all, bind_late
 from proxy.routing.fleet import Fleet
 from proxy.security.tls import TlsError, TlsFiles, listener_tls
@@ -92,7 +92,6 @@ class Server:
 
     async def run(self) -> None:
         """Serve until SIGTERM or SIGINT. Raises StartError."""
-        check_handlers()
         stop = self._on_signals()
         self._keep(self.reloader.keep_reloading())
         sockets = bind_all(self.settings, shared=self._shared_ports)
@@ -152,7 +151,7 @@ class Server:
             parts = build_parts(self.settings, storage, await connect(self.settings.redis), self._tls.values())
         except (StorageError, TlsError) as error:
             raise StartError(str(error)) from error
-        self._context = Context(parts, HANDLERS)
+        self._context = Context(parts, build_handlers(parts))
         return parts
 
     def _warn_of_clear_text(self) -> None:

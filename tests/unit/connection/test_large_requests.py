@@ -11,12 +11,12 @@ import pytest
 import redis.asyncio
 
 from proxy.assembly.context import Context
+from proxy.assembly.handlers import build_handlers
 from proxy.assembly.parts import build_parts
 from proxy.config import Listeners, Settings
 from proxy.connection.connection import ClientConnection
 from proxy.coordinator.interface_registry import DisklessTopic, RegistrySnapshot
 from proxy.diskless.time_lookup import TimeLookup
-from proxy.handlers import HANDLERS
 from proxy.storage import open_storage
 from proxy.wire.header import request_header
 from proxy.wire.primitives import MAX_DECODED_ELEMENTS, MAX_REJECTED_ELEMENTS, write_count
@@ -51,7 +51,8 @@ class Proxied:
     def __init__(self, steps: Steps) -> None:
         settings = Settings.model_validate(_SETTINGS)
         storage = open_storage(settings.storage, settings.diskless_storage_class_name)
-        context = Context(build_parts(settings, storage, redis.asyncio.Redis()), HANDLERS)
+        parts = build_parts(settings, storage, redis.asyncio.Redis())
+        context = Context(parts, build_handlers(parts))
         coordinator: Any = ModelCoordinator()
         context.coordinator = context.reader.coordinates._coordinator = coordinator
         context.time_lookup = TimeLookup(

@@ -17,7 +17,7 @@ from proxy.client.request import Request
 from proxy.coordinator.interface import CoordinatorUnavailable
 from proxy.coordinator.interface_registry import DisklessTopic, TopicNotReserved
 from proxy.creation.replication.growth import PartitionGrowth
-from proxy.handlers.create_partitions import create_partitions
+from proxy.handlers.create_partitions import CreatePartitions
 from proxy.wire.cold import encode, milliseconds, read_response
 
 NAMES = ("gone", "there")
@@ -50,22 +50,17 @@ async def test_a_topic_that_cannot_grow_fails_alone(failure: Exception, error_co
     topics: Any = SimpleNamespace(all=lambda: NAMES, find=known.get, look_again=look_again)
     under_replicated: Any = SimpleNamespace(enabled=False)
     unused: Any = None
-    context = SimpleNamespace(
-        topics=topics,
-        under_replicated=under_replicated,
-        partition_growth=PartitionGrowth(under_replicated, unused, unused, topics),
-        reservations=SimpleNamespace(open=grow, leave=lambda name: None),
-    )
-    connection: Any = SimpleNamespace(
-        context=context, ask=ask, open_slot=lambda request: SimpleNamespace(fill=answer_parts.extend)
-    )
+    reservations: Any = SimpleNamespace(open=grow, leave=lambda name: None)
+    growth = PartitionGrowth(under_replicated, unused, unused, topics)
+    handler = CreatePartitions(topics=topics, reservations=reservations, growth=growth)
+    client: Any = SimpleNamespace(ask=ask, open_slot=lambda request: SimpleNamespace(fill=answer_parts.extend))
     asked = CreatePartitionsRequest(
         topics=tuple(CreatePartitionsTopic(name=TopicName(name), count=i32(2), assignments=None) for name in NAMES),
         timeout=milliseconds(1),
         validate_only=False,
     )
     body = memoryview(encode(asked))
-    growing = create_partitions(connection, Request(37, 3, 1, "a", body, body))
+    growing = handler.create_partitions(client, Request(37, 3, 1, "a", body, body))
     assert growing is not None
     await growing
     response: Any = read_response(37, 3, memoryview(b"".join(answer_parts)))

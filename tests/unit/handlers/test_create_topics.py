@@ -15,7 +15,7 @@ from kio.static.primitive import i16, i32
 
 from proxy.client.request import Request
 from proxy.creation.replication.creation import UnderReplicatedTopics
-from proxy.handlers.create_topics import create_topics
+from proxy.handlers.create_topics import CreateTopics
 from proxy.wire.cold import encode, milliseconds
 
 
@@ -30,15 +30,14 @@ def result(name: str, error: ErrorCode) -> CreatableTopicResult:
 def test_forwarded_requests_are_checked_for_created_topics(validate_only: bool, enabled: bool) -> None:
     """Older intents of their names have come to nothing."""
     made, rewrites = list[str](), list[Any]()
-    settings = SimpleNamespace(enable_under_replicated_topic_creation=enabled, default_diskless_topics=())
-    context: Any = SimpleNamespace(
-        settings=settings,
-        topics=SimpleNamespace(find=lambda name: None),
-        cluster=SimpleNamespace(view=SimpleNamespace(brokers={1: None, 2: None})),
-    )
-    context.under_replicated = UnderReplicatedTopics(settings, None, context.cluster, "this proxy", lambda: 7)  # type: ignore[arg-type]
-    context.under_replicated.unmade.made_by_others = lambda names, since_ms: made.extend(names)
-    connection: Any = SimpleNamespace(context=context, forward=lambda request, rewrite=None: rewrites.append(rewrite))
+    settings: Any = SimpleNamespace(enable_under_replicated_topic_creation=enabled, default_diskless_topics=())
+    registry: Any = SimpleNamespace(find=lambda name: None)
+    cluster: Any = SimpleNamespace(view=SimpleNamespace(brokers={1: None, 2: None}))
+    unused: Any = None
+    under_replicated = UnderReplicatedTopics(settings, unused, cluster, "this proxy", lambda: 7)
+    under_replicated.unmade.made_by_others = lambda names, since_ms: made.extend(names)  # type: ignore[method-assign]
+    handler = CreateTopics(settings, topics=registry, under_replicated=under_replicated, creator=unused)
+    client: Any = SimpleNamespace(forward=lambda request, rewrite=None: rewrites.append(rewrite))
     topics = tuple(
         CreatableTopic(
             name=TopicName(name), num_partitions=i32(1), replication_factor=i16(2), assignments=(), configs=()
@@ -46,7 +45,7 @@ def test_forwarded_requests_are_checked_for_created_topics(validate_only: bool, 
         for name in "ab"
     )
     asked = encode(CreateTopicsRequest(topics=topics, timeout=milliseconds(1), validate_only=validate_only))
-    assert create_topics(connection, Request(19, 7, 1, "a", memoryview(asked), memoryview(asked))) is None
+    assert handler.create_topics(client, Request(19, 7, 1, "a", memoryview(asked), memoryview(asked))) is None
     (rewrite,) = rewrites
     if not enabled or validate_only:
         assert rewrite is None

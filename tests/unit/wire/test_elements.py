@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from proxy.client.request import Request
-from proxy.handlers.create_topics import create_topics
+from proxy.handlers.create_topics import CreateTopics
 from proxy.wire import primitives
 from proxy.wire.cold import read_request
 from proxy.wire.describe_topic_partitions import build_lower_request
@@ -127,20 +127,22 @@ def test_a_request_that_is_too_large_does_not_bypass_the_check_of_names(monkeypa
     """Brokers would create topics whose names belong to the proxy; other unreadable requests are theirs to reject."""
     monkeypatch.setattr("proxy.wire.metadata.MAX_DECODED_ELEMENTS", MOST)
     monkeypatch.setattr(primitives, "MAX_ELEMENTS", MOST)
-    settings = SimpleNamespace(default_diskless_topics=("t",))
+    settings: Any = SimpleNamespace(default_diskless_topics=("t",))
+    unused: Any = None
+    handler = CreateTopics(settings, topics=unused, under_replicated=unused, creator=unused)
     creation = auto_creation_of(settings)
     body = count(MOST + 1) + b"\x02t\0" * (MOST + 1) + b"\x01\0\0\0"
     with pytest.raises(TooManyElements):
         at_once(creation.creating_request(body, 9))
     assert at_once(creation.creating_request(count(MOST) + b"\x02t", 9)) is None
     forwarded: list[Any] = []
-    connection: Any = SimpleNamespace(context=SimpleNamespace(settings=settings), forward=forwarded.append)
+    client: Any = SimpleNamespace(forward=forwarded.append)
     for number, passed in ((MOST + 1, 0), (MOST, 1)):
         create = memoryview(count(number) + bytes(number))  # and then it ends
         request = Request(19, 7, 1, "me", create, create)
         if passed:
-            create_topics(connection, request)
+            handler.create_topics(client, request)
         else:
             with pytest.raises(ProtocolError):
-                create_topics(connection, request)
+                handler.create_topics(client, request)
         assert len(forwarded) == passed
