@@ -15,16 +15,16 @@ ROOMS = ("proxy", "pipeline", "scripts", "benchmarks", "tests")
 
 FRAGMENTS = re.compile(r"(Of|By|As|In|Which|That|Whose|What|Those|Where|Who|Whoever|Without)\b")
 """First words of docstrings that are no sentence with a verb."""
-MOST_FRAGMENTS = 1348
+MOST_FRAGMENTS = 112
 WORDS = {
-    r"tells?|told|telling": 1850,
-    r"anew": 55,
-    r"for ever": 26,
-    r"seldom": 4,
-    r"whoever": 84,
-    r"mends?|mended|mending": 15,
-    r"beside": 97,
-    r"but for": 23,
+    r"tells?|told|telling": 200,
+    r"anew": 7,
+    r"for ever": 7,
+    r"seldom": 1,
+    r"whoever": 11,
+    r"mends?|mended|mending": 1,
+    r"beside": 7,
+    r"but for": 5,
 }
 """Words with a plainer one, and the most lines that may have them."""
 
