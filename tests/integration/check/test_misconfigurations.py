@@ -176,7 +176,7 @@ def of_most_commands(client: redis.Redis) -> Callable[[], object]:
         passwords=[f"+{PASSWORD}"],
         keys=["diskless:*"],
         channels=["diskless:*"],
-        commands=["+@all", "-hrandfield"],
+        commands=["+@all", "-hscan"],
     )
     return lambda: client.acl_deluser("weak")
 
