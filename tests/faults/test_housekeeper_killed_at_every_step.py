@@ -57,7 +57,7 @@ class FusedStorage:
     def __init__(self, storage: FileStorage, fuse: Fuse) -> None:
         self._storage = storage
         self._fuse = fuse
-        self.objects = storage.objects
+        self.objects, self.upload = storage.objects, storage.upload
 
     async def delete(self, keys: Sequence[str]) -> None:
         for key in keys:

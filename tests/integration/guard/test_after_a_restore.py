@@ -95,6 +95,6 @@ async def test_merged_objects_stay_until_an_operator_had_time_to_check(
     assert (named <= left) == bool(grace_ms), "a grace as long as the backup is old"
 
     (note,) = await bucket.notes()
-    bucket.age(note, ORPHAN_AGE_S)
+    bucket.age(note, ORPHAN_AGE_S + 1)
     await keep_house(proxy.coordinator, 0)
     assert await bucket.segments() == left & named
