@@ -7,6 +7,8 @@ from struct import Struct
 
 _PARTITION = Struct(">16sI")
 PARTITION_BYTES = _PARTITION.size
+NEIGHBOURS = 16
+"""Partitions of a topic that share a shard. It is fixed for the life of the data."""
 
 REGISTRY_PREFIX = "diskless:{registry}:"
 FLEET_PREFIX = "diskless:{fleet}:"
@@ -32,8 +34,13 @@ def split_partition_key(key: bytes) -> tuple[bytes, int]:
 
 
 def shard_of(key: bytes, shards: int) -> int:
-    """The shard of a partition key, the same in every process and release (CRC-32)."""
-    return zlib.crc32(key) % shards
+    """Return the shard of a partition key, the same in every process and release.
+
+    Neighbouring partitions of a topic share a shard, so a commit calls few shards. The topic ID (CRC-32) decides the
+    shard of the first group of partitions; each further group is in the next shard.
+    """
+    topic_id, partition = split_partition_key(key)
+    return (zlib.crc32(topic_id) + partition // NEIGHBOURS) % shards
 
 
 def shard_prefix(shard: int) -> str:

@@ -34,7 +34,7 @@ from proxy.coordinator.redis import (
     RedisCoordinator,
 )
 from proxy.coordinator.shard_calls import MAX_BATCHES_PER_CALL, MAX_ITEMS_PER_CALL
-from proxy.coordinator.shards import partition_key, shard_of, shard_prefix
+from proxy.coordinator.shards import NEIGHBOURS, partition_key, shard_of, shard_prefix
 from proxy.protocol.errors import NONE, REQUEST_TIMED_OUT
 from tests.integration.coordinator.conftest import MakeCoordinator, Store
 from tests.unit.diskless.wal.buffer_doubles import BATCH as BUFFERED
@@ -55,12 +55,12 @@ def coordinator(make_coordinator: MakeCoordinator) -> RedisCoordinator:
 
 
 async def test_partitions_spread_over_shards_and_all_keys_have_their_tag(coordinator, client: Redis, settings) -> None:
-    await coordinator.create_logs(TOPIC, range(20))
+    await coordinator.create_logs(TOPIC, range(4 * NEIGHBOURS))
     batch = BATCH._replace(producer_id=5, producer_epoch=0, base_sequence=0)
-    await coordinator.commit(os.urandom(16), [run_of(partition, batch) for partition in range(20)])
+    await coordinator.commit(os.urandom(16), [run_of(partition, batch) for partition in range(4 * NEIGHBOURS)])
     tags = {key.split(b"}")[0] for key in await client.keys("*")}
     assert tags == {shard_prefix(shard).split("}")[0].encode() for shard in range(settings.shards)}
-    assert sum([await client.zcard(shard_prefix(shard) + "rows") for shard in range(settings.shards)]) == 20
+    assert sum([await client.zcard(shard_prefix(shard) + "rows") for shard in range(settings.shards)]) == 4 * NEIGHBOURS
 
 
 async def test_more_runs_and_batches_than_a_call_takes(coordinator) -> None:

