@@ -20,6 +20,7 @@ from proxy.admin.state_metrics import MAX_TOPICS_NAMED
 from proxy.admin.sums import worker_metrics
 from proxy.assembly.parts import build_parts
 from proxy.config import Settings
+from proxy.connection.life import EndCause
 from proxy.protocol.apis import API_TABLE
 from proxy.replicas.choice import LeaderReason
 from proxy.storage import open_storage
@@ -97,6 +98,10 @@ LABELS = {
         "the [APIs](apis.md) that clients have used", "|".join(re.escape(api.name) for api in API_TABLE.values())
     ),
     "buffer": _one_of("held_requests", "unread_answers", "wal", "replica_answers", "cache", "cold_cache"),
+    "cause": Label(
+        "[why a connection ended](operations.md#ends-of-connections): " + ", ".join(f"`{one}`" for one in EndCause),
+        "|".join(EndCause),
+    ),
     "client_rack": Label("the racks of brokers, proxies and settings; `unknown` for what a client made up", _RACK),
     "commit_interval_ms": Label(
         "`diskless.append.commit.interval.ms` when the request was answered; empty for APIs that wait for no segment",

@@ -79,6 +79,12 @@ class ProxyCollector(Collector):
             ["reason"],
             [((reason,), count) for reason, count in stats.connections_cut_off.items()],
         )
+        yield labelled_counter(
+            "connections_ended",
+            "Client connections that have ended, by the first cause of their end.",
+            ["cause"],
+            [((cause,), count) for cause, count in stats.connections_ended.items()],
+        )
 
     def _records(self) -> Iterator[Metric]:
         parts, settings = self._parts, self._parts.process.settings

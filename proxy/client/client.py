@@ -23,11 +23,13 @@ class Client(Protocol):
     """One client as its handlers see it."""
 
     session: Session
-    answers: AnswerQueue
-    """The queue of the client's answers, for slots that a handler makes itself."""
     context: Any
     """All parts of the process, for handlers that do not get theirs by constructor yet. Do not use it in new code:
     `tests/unit/test_floors.py` counts the uses."""
+
+    @property
+    def answers(self) -> AnswerQueue:
+        """The queue of the client's answers, for slots that a handler makes itself."""
 
     def open_slot(self, request: Request, *, answered: bool = True) -> Slot:
         """Open the place of an answer that the proxy gives itself.

@@ -43,19 +43,19 @@ class AnswerQueue(Protocol):
     def hold_response(self, slot: Slot) -> None:
         """Count a whole answer that waits for its turn."""
 
-    def write(self, part: Buffer) -> None:
+    def write(self, part: Buffer, /) -> None:
         """Write bytes of the head's answer at once."""
 
-    def slot_finished(self, slot: Slot) -> None:
+    def slot_finished(self, slot: Slot, /) -> None:
         """Flush: a slot has all of its answer, or never will have it."""
 
-    def go_on(self, work: Coroutine[Any, Any, None]) -> None:
+    def go_on(self, work: Coroutine[Any, Any, None], /) -> None:
         """Do work for an answer until it ends, or the client's connection does. The work raises nothing."""
 
     async def in_turns(self, steps: Steps[Result]) -> Result:
         """Do long work in turns with other work, and return its result."""
 
-    def broker_answer_unreadable(self, slot: Slot, error: Exception) -> None:
+    def broker_answer_unreadable(self, slot: Slot, error: Exception, /) -> None:
         """End the client: the broker's answer can't be rewritten, and must not pass as it is."""
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import structlog
 
 from proxy.config import Limits
+from proxy.connection.life import EndCause
 from proxy.process import open_files
 from proxy.process.memory import MemoryBudget
 from proxy.telemetry.stats import Stats
@@ -60,7 +61,11 @@ def ended_unnoticed(connections: Iterable[ClientConnection]) -> list[ClientConne
 
 
 def _has_sent_more(connection: ClientConnection, descriptor: int) -> bool:
-    return connection.in_frame or _unread_bytes(descriptor) > 0 or connection.unread_tls_bytes > _LONGEST_GOODBYE_BYTES
+    return (
+        connection.reading.in_frame
+        or _unread_bytes(descriptor) > 0
+        or connection.client_side.undecrypted_bytes > _LONGEST_GOODBYE_BYTES
+    )
 
 
 def _unread_bytes(descriptor: int) -> int:
@@ -76,6 +81,7 @@ class Connections:
         """Before the first client comes, it is what the limit of open files allows, or less."""
         self._limits = limits
         self._stats = stats
+        stats.connections_ended.update(dict.fromkeys(EndCause, 0))
         self._open: set[ClientConnection] = set()
         self._by_host: Counter[str] = Counter()
         self._emptied: asyncio.Event | None = None
@@ -210,7 +216,7 @@ class Connections:
         for connection in list(self._open):
             held_up_s = _stands_for(self._held_up, connection, connection.held_up_bytes, now_s)
             unsent_s = _stands_for(self._unsent, connection, connection.unsent_bytes, now_s)
-            if connection.frame_began_s is not None and connection.frame_began_s < now_s - frame_s:
+            if _is_older(connection.reading.frame_began_s, now_s - frame_s):
                 reason = f"a request took longer than limits.{name}"
                 self._cut_off("slow_request", "client_too_slow", connection, reason=reason)
                 connection.abort()
@@ -224,9 +230,9 @@ class Connections:
                 self._cut_off("reads_nothing", "client_too_slow", connection, reason=reason)
                 connection.abort()
             elif connection.last_active_s < now_s - idle_s and not connection.busy:
-                connection.close()
+                connection.close(EndCause.IDLE)
         for connection in ended_unnoticed(self._open):
-            connection.abort()
+            connection.abort(EndCause.CLIENT_LEFT)
 
     async def drain(self) -> None:
         """Let every connection answer what it has read, then close: those to one broker after those to the other.
@@ -250,7 +256,7 @@ class Connections:
     def abort(self) -> None:
         """End all of them at once."""
         for connection in list(self._open):
-            connection.abort()
+            connection.abort(EndCause.DRAINED)
 
     def _cut_off(self, counted: str, event: str, connection: ClientConnection, **values: Any) -> None:
         self._stats.connections_cut_off[counted] += 1
@@ -262,6 +268,10 @@ class Connections:
 
     def _log(self, event: str, connection: ClientConnection | Stranger, **values: Any) -> None:
         self._throttled_log.warning(event, client=connection.host, **values)
+
+
+def _is_older(began_s: float | None, than_s: float) -> bool:
+    return began_s is not None and began_s < than_s
 
 
 def _stands_for(

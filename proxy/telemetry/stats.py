@@ -132,6 +132,8 @@ class Stats:
         self.connections_opened = 0
         self.connections_refused = 0
         self.connections_cut_off = dict.fromkeys(CUT_OFF_REASONS, 0)
+        self.connections_ended: defaultdict[str, int] = defaultdict(int)
+        """Client connections that have ended, by cause (`connection.life.EndCause`)."""
         self.protocol_errors = 0
         self.tls_handshakes_failed = 0
         self.upstream_failures = 0

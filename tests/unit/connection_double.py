@@ -14,6 +14,7 @@ from proxy.connection.connection import ClientConnection
 from proxy.connection.connections import Connections
 from proxy.connection.unread import UnreadAnswers
 from proxy.process.memory import MemoryBudget
+from proxy.process.turns import Turns
 from proxy.telemetry.stats import Stats
 from proxy.telemetry.throttled_log import ThrottledLog
 from proxy.wire.header import request_header
@@ -149,6 +150,7 @@ class Sent:
             near_brokers=SimpleNamespace(is_foreign=lambda node_id: self.foreign),
             throttled_log=ThrottledLog(asyncio.get_running_loop().time),
             stats=self.stats,
+            turns=Turns(1.0),
             memory=self.memory,
             connections=self.connections,
             unread=UnreadAnswers(self.memory, limits, self.connections.end_slowest),

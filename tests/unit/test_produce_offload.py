@@ -185,6 +185,6 @@ async def test_a_request_without_a_waiting_client_leaves_no_answer_behind(error_
     await turns()
     assert intake.given == [(b"o" * 16, 0)]
     assert sent.memory.used_bytes == 0
-    assert sent.connection._held_response_bytes == 0
+    assert sent.connection.answers.held_bytes == 0
     assert sent.client.taken() == b""
     assert sent.client.closing is (error_code != NONE)

@@ -73,7 +73,7 @@ async def test_a_slot_that_was_opened_may_become_the_brokers():
     async def forward(connection, request, slot):
         await gate.wait()
         connection.forward_in_place(
-            request, slot, BrokerSlot(connection, request.api_key, request.api_version, request.correlation_id)
+            request, slot, BrokerSlot(connection.answers, request.api_key, request.api_version, request.correlation_id)
         )
 
     gate = asyncio.Event()

@@ -186,9 +186,9 @@ async def test_a_broker_that_hangs_does_not_keep_the_memory_that_others_wait_for
 
     def forward(connection, asked):
         connection.forward(asked)
-        if connection.upstream.transport is hanging:
+        if connection.broker_side.upstream.transport is hanging:
             hanging.unsent = 900_000
-            connection.upstream.pause_writing()
+            connection.broker_side.upstream.pause_writing()
 
     sent = await connected(broker_write_timeout_ms=1000, handlers={FETCH: forward})
     hanging = sent.broker

@@ -87,7 +87,7 @@ async def test_no_request_is_sent_as_the_client_while_it_authenticates() -> None
     await turns()
     sent.broker.taken()
     with pytest.raises(BrokerUnreachable, match="authenticating"):
-        await sent.connection.ask(None, METADATA, 9, b"")  # type: ignore[arg-type]
+        await sent.connection.client.ask(None, METADATA, 9, b"")  # type: ignore[arg-type]
     assert sent.broker.taken() == b""
 
 

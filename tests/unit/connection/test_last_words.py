@@ -177,7 +177,9 @@ async def serve(sent: Sent, tls: Tls, *, connects: bool = True) -> tuple[Hasty, 
     listening = await asyncio.get_running_loop().create_server(connection, "127.0.0.1", 0, ssl=tls[0])
     client = Hasty(listening.sockets[0].getsockname()[1], tls[1])
     await client.connect()
-    await until(lambda: bool(served) and (served[0].upstream is not None if connects else served[0].opened_ms > 0))
+    await until(
+        lambda: bool(served) and (served[0].broker_side.upstream is not None if connects else served[0].opened_ms > 0)
+    )
     listening.close()
     return client, served[0]
 
@@ -187,10 +189,10 @@ def test_requests_that_have_come_are_read_though_their_client_has_gone(tls: Tls)
         sent = await connected()
         client, connection = await serve(sent, tls)
         broker = sent.broker
-        assert connection.upstream is not None
+        assert connection.broker_side.upstream is not None
         await client.send(produce(1, acks=0))
         await until(lambda: connection.requests == 1)
-        connection.upstream.pause_writing()  # the broker accepts no more bytes
+        connection.broker_side.upstream.pause_writing()  # the broker accepts no more bytes
         await client.send(produce(2, acks=0))
         await asyncio.sleep(0.05)
         await client.send(produce(3, acks=0), leaves=True)
@@ -198,7 +200,7 @@ def test_requests_that_have_come_are_read_though_their_client_has_gone(tls: Tls)
         sent.context.connections.sweep_once(sent.context.now(), contended=False)
         await asyncio.sleep(0.05)
         assert not broker.closing
-        connection.upstream.resume_writing()
+        connection.broker_side.upstream.resume_writing()
         await until(lambda: broker.closing)
         assert len(broker.frames()) == 3
 
@@ -252,8 +254,8 @@ def test_held_requests_continue_after_their_client_has_left(tls: Tls, why: str) 
             if why == "quota":
                 connection.mute(0.1)
             elif why == "broker" and request.correlation_id == 1:
-                assert connection.upstream is not None
-                connection.upstream.pause_writing()
+                assert connection.broker_side.upstream is not None
+                connection.broker_side.upstream.pause_writing()
 
         sent = await connected(handlers={PRODUCE: forward})
         sent.topics.nothing_diskless = False
@@ -265,8 +267,8 @@ def test_held_requests_continue_after_their_client_has_left(tls: Tls, why: str) 
         await asyncio.sleep(0.1)
         assert not broker.closing
         sent.memory.give_back(spent_bytes)
-        assert connection.upstream is not None
-        connection.upstream.resume_writing()
+        assert connection.broker_side.upstream is not None
+        connection.broker_side.upstream.resume_writing()
         await until(lambda: broker.closing)
         assert len(broker.frames()) == 3
         await turns()

@@ -15,9 +15,9 @@ LONG_S = 3600.0
 
 def unmute(sent) -> None:
     """Do what the timer does when the time is over."""
-    assert sent.connection._muted is not None
-    sent.connection._muted.cancel()
-    sent.connection._unmute()
+    assert sent.connection.client.muted is not None
+    sent.connection.client.muted.cancel()
+    sent.connection.client.unmute()
 
 
 class Throttled:
@@ -63,7 +63,7 @@ async def test_reading_continues_by_itself():
 async def test_the_brokers_answers_are_sent_meanwhile():
     sent = await connected()
     sent.send(request(HEARTBEAT, 1))
-    sent.connection.mute(LONG_S)
+    sent.connection.client.mute(LONG_S)
     sent.answer(response(1, b"late"))
     assert sent.client.frames() == [struct.pack(">i", 1) + b"late"]
     assert not sent.client.reading
@@ -74,9 +74,9 @@ async def test_the_longer_time_holds(seconds):
     sent = await connected()
     now_s = asyncio.get_running_loop().time()
     for one in seconds:
-        sent.connection.mute(one)
-    assert sent.connection._muted is not None
-    assert sent.connection._muted.when() >= now_s + LONG_S
+        sent.connection.client.mute(one)
+    assert sent.connection.client.muted is not None
+    assert sent.connection.client.muted.when() >= now_s + LONG_S
 
 
 async def test_no_memory_is_held_meanwhile():
@@ -96,10 +96,10 @@ async def test_a_drain_does_not_wait():
 async def test_nothing_is_left_of_a_client_that_leaves():
     sent = await connected(handlers={FETCH: Throttled()})
     sent.send(request(FETCH, 1, version=4))
-    timer = sent.connection._muted
+    timer = sent.connection.client.muted
     sent.client.close()
     await turns()
     assert timer is not None
     assert timer.cancelled()
-    sent.connection.mute(LONG_S)
-    assert sent.connection._muted is timer
+    sent.connection.client.mute(LONG_S)
+    assert sent.connection.client.muted is timer

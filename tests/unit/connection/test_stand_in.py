@@ -63,7 +63,7 @@ async def test_an_idle_broker_connection_that_ends_is_made_again(diskless: bool,
     assert len(sent.broker.frames()) == 1
     sent.answer(response(7, b"alive"))
     assert sent.client.frames() == [response(7, b"alive")[4:]]
-    assert not sent.connection.stands_in
+    assert not sent.connection.broker_side.stands_in
 
 
 async def test_a_client_of_classic_topics_is_disconnected_when_its_broker_is_gone() -> None:
@@ -175,7 +175,7 @@ async def stood_in() -> tuple[Sent, FakeTransport]:
     sent = await client()
     other = await lose_broker(sent, down=True)
     await turns()
-    assert sent.connection.stands_in
+    assert sent.connection.broker_side.stands_in
     return sent, other
 
 
@@ -190,16 +190,16 @@ async def test_requests_lead_back_to_the_clients_own_broker_when_it_is_back() ->
     sent, other = await stood_in()
     ask_metadata(sent, 1)
     await turns()
-    assert sent.connection.stands_in, "the own broker is still down"
+    assert sent.connection.broker_side.stands_in, "the own broker is still down"
     sent.cluster.down.clear()
     ask_metadata(sent, 2)
     await turns()
-    assert sent.connection.stands_in, "it is tried once a second"
+    assert sent.connection.broker_side.stands_in, "it is tried once a second"
     assert sent.now_s is not None
     sent.now_s += stand_in.LEAST_PAUSE_S
     ask_metadata(sent, 3)
     await turns()
-    assert (sent.connection.stands_in, other.closing, sent.client.closing) == (False, True, False)
+    assert (sent.connection.broker_side.stands_in, other.closing, sent.client.closing) == (False, True, False)
     sent.send(request(HEARTBEAT, 4))
     assert len(sent.broker.frames()) == 1, "what only its own broker answers"
     sent.answer(response(4, b"alive"))
@@ -212,7 +212,7 @@ async def test_a_broker_that_owes_an_answer_is_not_left() -> None:
     sent.cluster.down.clear()
     sent.send(request(METADATA, 1))
     await turns()
-    assert (sent.connection.stands_in, other.closing, sent.broker.closing) == (True, False, True)
+    assert (sent.connection.broker_side.stands_in, other.closing, sent.broker.closing) == (True, False, True)
     other.protocol.data_received(response(1, b"answer"))
     assert sent.client.frames() == [response(1, b"answer")[4:]]
 
@@ -233,7 +233,7 @@ async def test_a_new_client_of_a_broker_that_is_down_finds_another_one() -> None
     sent.connect()
     await turns()
     assert sent.cluster.asked == [OWN, OWN, OTHER]
-    assert sent.connection.stands_in
+    assert sent.connection.broker_side.stands_in
     sent.cluster.down.update((OTHER, 3))
     newest = sent.connect()
     await turns()
@@ -252,9 +252,9 @@ async def test_a_broker_that_does_not_accept_is_not_waited_for(monkeypatch: pyte
 
     sent.cluster.connect = hangs
     sent.connect()
-    assert sent.connection._connecting is not None
-    await asyncio.wait([sent.connection._connecting])
-    assert sent.connection.stands_in
+    assert sent.connection.broker_side.connecting is not None
+    await asyncio.wait([sent.connection.broker_side.connecting])
+    assert sent.connection.broker_side.stands_in
     assert len(sent.cluster.transports) == 2
 
 

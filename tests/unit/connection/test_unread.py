@@ -124,7 +124,7 @@ def fetched_batches(sent: Sent) -> int:
     topics = [TopicFetch("t", [PartitionFetch(0, -1, 0, -1, -1, 5000)])]
     sent.context.quotas = Unlimited()
     slot: Any = SimpleNamespace(fill=filled.extend)
-    Filling(sent.connection, "app", 12, topics, [], 1 << 30).fill(slot, answers, [], {}, [])
+    Filling(sent.connection.client, "app", 12, topics, [], 1 << 30).fill(slot, answers, [], {}, [])
     return sum(map(len, filled)) // len(batch)
 
 
