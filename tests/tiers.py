@@ -109,6 +109,11 @@ FULL_ONLY: tuple[FullOnly, ...] = (
         r"^test_next_to_a_running_fleet\[(?!port_taken|rack_unknown|broker_address|redis_port|tls_to_plain)",
     ),
     # A second proof of something that is quick.
+    FullOnly(
+        "integration/edge/test_invented_topics.py",
+        "races with the proxy's background questions on a slow machine; unit/topics and unit/accounting are quick",
+        r"^test_invented_ids",
+    ),
     FullOnly("differential/test_differential.py", "proves the comparison, not the product", r"^test_a_planted_bug"),
     FullOnly("pipeline/audit/test_under_changes.py", "long load; audit/test_defects.py is quick"),
     FullOnly("pipeline/test_spark_kafka.py", "kill run", r"^test_a_proxy_that_is_killed"),

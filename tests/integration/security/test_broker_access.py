@@ -154,8 +154,8 @@ async def test_bad_credentials_files(
 
 async def test_errors_that_brokers_return(secure: Stack) -> None:
     message_text = await refusal(secure, sasl=scram(secure, password="mistaken"))
-    assert "the broker refuses the proxy's credentials: " in message_text
-    assert "see username, password or token of mechanism SCRAM-SHA-256" in message_text
+    assert "the broker rejects the proxy's credentials: " in message_text
+    assert "check username, password or token of mechanism SCRAM-SHA-256" in message_text
     assert "mistaken" not in message_text
     assert secure.kafka.address(1) in message_text
 

@@ -4,6 +4,7 @@ The proxy rewrites or hides every field with a host, port or address, or the fie
 test searches the handlers' answers for the addresses that went in.
 """
 
+from collections.abc import Generator
 from types import SimpleNamespace
 
 import pytest
@@ -12,12 +13,15 @@ from hypothesis import strategies as st
 from kio.schema.index import api_key_map, schema_name_map
 
 from proxy.client.request import Request
-from proxy.config import Listeners, Settings
+from proxy.config import Settings
 from proxy.handlers import HANDLERS
 from proxy.protocol.apis import API_TABLE, Treatment
 from proxy.routing.leaders import LeaderChoice
 from proxy.wire.endpoints import rewrite_node_endpoints
 from proxy.wire.fetch_stream import FetchEndpointStream
+from proxy.wire.steps import at_once
+from tests.unit.creation.made import auto_creation_of
+from tests.unit.sessions import session
 from tests.unit.wire.kafka_python import response_schemas
 from tests.unit.wire.test_endpoints import fetch_by_walk
 from tests.unit.wire.trees import encode, response_type, schema_of, trees
@@ -135,18 +139,18 @@ class _Connection:
             redis={"url": "redis://h:1/0"},
             storage={"url": "file:///nowhere"},
         )
-        self.host, self.node_id, self.listeners, self.remembered = "10.0.0.1", 1, Listeners(), {}
+        self.session = session()
         view = SimpleNamespace(brokers={})
+        topics = SimpleNamespace(all=lambda: (), is_diskless=None)
         view.with_address = lambda address: view
         self.context = SimpleNamespace(
             settings=whole,
             fleet=SimpleNamespace(listener=lambda node_id, *_: PROXY if node_id % 3 else None),
             cluster=SimpleNamespace(learn=lambda brokers: None, view=view),
-            topics=SimpleNamespace(all=lambda: (), is_diskless=None),
+            topics=topics,
             racks=SimpleNamespace(of=lambda *_: "rack-a", learn=lambda *_: None),
             leader_choice=LeaderChoice("sticky"),
-            under_replicated=SimpleNamespace(enabled=True),
-            topic_defaults=SimpleNamespace(replication_factor=3),
+            auto_creation=auto_creation_of(whole, topics=topics, under_replicated=SimpleNamespace(enabled=False)),
         )
         self.rewrite = None
 
@@ -168,7 +172,8 @@ def _answers(key, version, body):
     connection = _Connection()
     HANDLERS[key](connection, Request(key, version, 1, "app", memoryview(b""), memoryview(b"")))
     assert connection.rewrite is not None
-    yield connection.rewrite(memoryview(body))
+    rewritten = connection.rewrite(memoryview(body))
+    yield at_once(rewritten) if isinstance(rewritten, Generator) else rewritten
 
 
 @pytest.mark.parametrize(("key", "version"), SERVED)
