@@ -9,7 +9,7 @@ PARALLEL = -n $(WORKERS) --dist loadgroup
 LOCKED := -q pyproject.toml --universal --generate-hashes --no-emit-index-url --no-header --extra demo --extra clouds
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo hello docs test test-all differential lint format bench bench-spark failover-run retention-run moves-run pipeline-run soak lock lock-jars clean
+.PHONY: help setup demo hello docs test test-all planted differential lint format bench bench-spark failover-run retention-run moves-run pipeline-run soak lock lock-jars clean
 
 help: ## Show this list.
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | while IFS="$$(printf '\t')" read -r name text; do \
@@ -55,6 +55,9 @@ bench-spark: setup ## Measure the pipeline on Spark, and write benchmarks/result
 
 failover-run: setup ## Failovers of the coordinator's store under load for ten minutes; make failover-run ARGS="--minutes 1 --seed 7".
 	@.venv/bin/python -m tests.failovers_under_load $(ARGS)
+
+planted: setup ## Plant bugs in a copy, one at a time, and name the tests that notice; make planted ARGS="cache".
+	@.venv/bin/python -m tests.planted $(ARGS)
 
 retention-run: setup ## Retention and deletions under load for ten minutes; make retention-run ARGS="--minutes 1 --seed 7".
 	@.venv/bin/python -m tests.retention_under_load $(ARGS)

@@ -1,0 +1,263 @@
+"""The bugs, by room. Each is a mistake that would cost users something, and that looks harmless in a review."""
+
+from __future__ import annotations
+
+from tests.planted.plant import Bug
+
+_COORDINATOR = ("tests/integration/coordinator",)
+_CONNECTION = ("tests/unit/connection",)
+_DISKLESS = ("tests/unit/diskless",)
+
+BUGS: tuple[Bug, ...] = (
+    # wire, records, protocol
+    Bug(
+        "a frame that ends exactly at the end of a read is cut",
+        "proxy/wire/frames.py",
+        "        if len(data) < missing:\n",
+        "        if len(data) <= missing:\n",
+        ("tests/unit/wire/test_frames.py",),
+    ),
+    Bug(
+        "the fourth byte of a varint is shifted by the bits of the third",
+        "proxy/wire/primitives.py",
+        "    value += (byte - 1) << 21\n",
+        "    value += (byte - 1) << 14\n",
+        ("tests/unit/wire/test_primitives.py",),
+    ),
+    Bug(
+        "an array may claim more elements than the message has bytes",
+        "proxy/wire/primitives.py",
+        "    if count < -1 or count > len(data) - at:\n",
+        "    if count < -1:\n",
+        ("tests/unit/wire",),
+    ),
+    Bug(
+        "the last batch of a run keeps its own base offset",
+        "proxy/diskless/cache.py",
+        "        batches = patch_offsets(run, row.base_offset, self._leader_epoch, log_append_time_ms)\n",
+        "        batches = patch_offsets(run, row.base_offset + 1, self._leader_epoch, log_append_time_ms)\n",
+        _DISKLESS,
+    ),
+    # diskless: the WAL, the cache, coordinates
+    Bug(
+        "a segment is committed before its upload has ended",
+        "proxy/diskless/wal/buffer.py",
+        "            await self._storage.upload(segment_key(built.segment), built.data, len(built.data))\n",
+        "            self._late = asyncio.ensure_future(\n"
+        "                self._storage.upload(segment_key(built.segment), built.data, len(built.data))\n"
+        "            )\n",
+        _DISKLESS,
+    ),
+    Bug(
+        "segments of the same partition are committed in the order of their uploads",
+        "proxy/diskless/wal/buffer.py",
+        "            earlier.number < segment.number and not earlier.waiting.keys().isdisjoint(segment.waiting)\n",
+        "            False and not earlier.waiting.keys().isdisjoint(segment.waiting)\n",
+        _DISKLESS,
+    ),
+    Bug(
+        "a batch that nobody knows the fate of is answered as surely not stored",
+        "proxy/diskless/wal/buffer.py",
+        "                error_code = REQUEST_TIMED_OUT\n                await",
+        "                error_code = KAFKA_STORAGE_ERROR\n                await",
+        _DISKLESS,
+    ),
+    Bug(
+        "a batch that follows a failed one of its producer is stored",
+        "proxy/diskless/wal/failures.py",
+        "        return _is_after(base_sequence, failed_sequence)\n",
+        "        return False\n",
+        _DISKLESS,
+    ),
+    Bug(
+        "a held batch is answered before the batches that it follows",
+        "proxy/diskless/wal/holds.py",
+        "            if not batch.early:\n",
+        "            if True:\n",
+        _DISKLESS,
+    ),
+    Bug(
+        "the memory of a recompressed batch is never given back",
+        "proxy/diskless/wal/intake.py",
+        "            self._memory.give_back(size)\n",
+        "            pass\n",
+        _DISKLESS,
+    ),
+    Bug(
+        "the cache counts a block that it evicts as still there",
+        "proxy/diskless/cache.py",
+        "            self.used_bytes -= entry.size_bytes\n",
+        "            self.used_bytes -= 0\n",
+        _DISKLESS,
+    ),
+    Bug(
+        "cached rows of a trimmed log are still served",
+        "proxy/diskless/coordinates.py",
+        "            del tail.rows[: bisect_left(tail.rows, log_start_offset, key=lambda row: row.last_offset)]\n",
+        "            pass\n",
+        (*_DISKLESS, "tests/integration/offsets"),
+    ),
+    Bug(
+        "a reader gets less than this proxy has acknowledged",
+        "proxy/diskless/coordinates.py",
+        "        if tail is None or tail.high_watermark < tail.known_high_watermark:\n",
+        "        if tail is None:\n",
+        _DISKLESS,
+    ),
+    Bug(
+        "coordinates are trusted forever while the coordinator is away",
+        "proxy/diskless/coordinates.py",
+        "        too_old = now_s - tail.confirmed_s > self.max_age_s\n",
+        "        too_old = False\n",
+        _DISKLESS,
+    ),
+    # coordinator
+    Bug(
+        "an idempotent retry is stored again",
+        "proxy/coordinator/lua/commit.lua",
+        "      local remembered_at = find_duplicate(state, first .. after)\n",
+        "      local remembered_at = nil\n",
+        _COORDINATOR,
+    ),
+    Bug(
+        "a producer of an older epoch may still write",
+        "proxy/coordinator/lua/commit.lua",
+        "    if epoch < known_epoch then\n",
+        "    if false then\n",
+        _COORDINATOR,
+    ),
+    Bug(
+        "a retention by size removes one row too many",
+        "proxy/coordinator/lua/trim.lua",
+        "        local packed = pack(LOG, log.start, high_watermark",
+        "        local packed = pack(LOG, log.start + 1, high_watermark",
+        _COORDINATOR,
+    ),
+    Bug(
+        "a swap of rows goes through although a row of it has changed",
+        "proxy/coordinator/lua/replace.lua",
+        "  elseif last >= high_watermark then\n    return CHANGED\n",
+        "  elseif last > high_watermark then\n    return CHANGED\n",
+        (*_COORDINATOR, "tests/unit/pipeline/merge"),
+    ),
+    Bug(
+        "a housekeeper goes on after its lease was lost",
+        "proxy/coordinator/lease.py",
+        "            if not doing.done():\n                raise LeaseLost(self._why_lost())\n",
+        "",
+        ("tests/unit/coordinator", "tests/unit/housekeeping"),
+    ),
+    # guard
+    Bug(
+        "a fenced shard still takes commits",
+        "proxy/coordinator/lua/fence.lua",
+        "      return redis.error_reply('FENCED ' .. why_fenced)\n",
+        "      why_fenced = nil\n",
+        ("tests/integration/guard",),
+    ),
+    Bug(
+        "a store with another identity is used",
+        "proxy/guard/watch.py",
+        "            if identity != self._identity:\n",
+        "            if False:\n",
+        ("tests/unit/guard", "tests/integration/guard/test_watch.py"),
+    ),
+    # storage
+    Bug(
+        "an upload overwrites an object that is there",
+        "proxy/storage/s3.py",
+        'Body=io.BytesIO(data), IfNoneMatch="*", Metadata',
+        "Body=io.BytesIO(data), Metadata",
+        ("tests/unit/storage", "tests/integration/storage"),
+    ),
+    Bug(
+        "a fetch of a range gets one byte too many",
+        "proxy/storage/s3.py",
+        'f"bytes={start}-{end - 1}"',
+        'f"bytes={start}-{end}"',
+        ("tests/unit/storage", "tests/integration/storage"),
+    ),
+    # topics, routing, replicas
+    Bug(
+        "a name is taken for classic although the lease has run out",
+        "proxy/topics/topics.py",
+        "        if self.gone_back or not self._lease_runs():\n",
+        "        if self.gone_back:\n",
+        ("tests/unit/topics",),
+    ),
+    Bug(
+        "a deleted topic's records are served under its recreated name",
+        "proxy/topics/topics.py",
+        "        return entry.topic_id == topic_id\n",
+        "        return True\n",
+        ("tests/unit/topics",),
+    ),
+    Bug(
+        "clients of a rack are sent to leaders of other racks",
+        "proxy/routing/leaders.py",
+        "        candidates = in_rack or live\n",
+        "        candidates = live\n",
+        ("tests/unit/routing", "tests/unit/test_rewrite_metadata.py"),
+    ),
+    Bug(
+        "a replica that is not in sync is read",
+        "proxy/replicas/choice.py",
+        "    found = [node for node in state.isr if node in near]\n    if not found:\n",
+        "    found = [node for node in state.replicas if node in near]\n    if not found:\n",
+        ("tests/unit/replicas",),
+    ),
+    Bug(
+        "a replica's lower high watermark is shown after a higher one",
+        "proxy/fetching/watermarks.py",
+        "        elif before[0] == leader_epoch:\n",
+        "        elif False:\n",
+        ("tests/unit/fetching",),
+    ),
+    # fetching, quotas
+    Bug(
+        "a mixed Fetch answers more bytes than the client allows",
+        "proxy/fetching/answer.py",
+        "        left = max(left - piece.record_bytes, 0)\n",
+        "        left = max(left - 0, 0)\n",
+        ("tests/unit/fetching",),
+    ),
+    Bug(
+        "a client over its quota is not held back",
+        "proxy/quotas/token_bucket.py",
+        "        return max(0.0, -self._tokens / limit)\n",
+        "        return 0.0\n",
+        ("tests/unit/quotas",),
+    ),
+    # housekeeping
+    Bug(
+        "the retention of a compacted topic deletes records by time",
+        "proxy/housekeeping/retention.py",
+        "    if not is_deleted_from({CLEANUP_POLICY: defaults.cleanup_policy, **configs}):\n        return []\n",
+        "",
+        ("tests/unit/housekeeping",),
+    ),
+    Bug(
+        "an object that a running commit may use is deleted as an orphan",
+        "proxy/housekeeping/garbage.py",
+        "            step[bytes.fromhex(named[1])] = stored.modified_ms <= newest_ms\n",
+        "            step[bytes.fromhex(named[1])] = True\n",
+        ("tests/unit/housekeeping",),
+    ),
+    # connection
+    Bug(
+        "an answer overtakes an earlier one of its client",
+        "proxy/client/slots.py",
+        "        if self.answers.is_head(self):\n",
+        "        if True:\n",
+        (*_CONNECTION, "tests/unit/client"),
+    ),
+    # handlers
+    Bug(
+        "a user who may only describe a topic deletes it",
+        "proxy/handlers/delete_topics.py",
+        "    return await confirmed(client, request, entry.name, DELETE)\n",
+        "    return True\n",
+        ("tests/unit/handlers/test_delete_topics.py",),
+    ),
+)
+"""One bug at least for each room that serves or keeps records."""
