@@ -1,4 +1,4 @@
-"""What the admin port needs of the process, or of the processes, that it stands for."""
+"""The interface through which the admin port questions its process, or all workers of a parent."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from proxy.config import Settings
 
 
 class AdminSource(Protocol):
-    """What the admin port asks: one process, or the parent of several."""
+    """One process, or the parent of several, as the admin port sees it."""
 
     @property
     def settings(self) -> Settings:

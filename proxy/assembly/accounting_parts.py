@@ -21,7 +21,7 @@ from proxy.process.clock import wall_clock_ms
 
 @dataclass(frozen=True, slots=True)
 class AccountingParts(RoomParts):
-    """What counts traffic and writes it down."""
+    """The parts that count traffic and write rollups of it."""
 
     settings: Settings
     topic_names: TopicNames

@@ -25,7 +25,7 @@ _DESCRIPTORS = {"limits.max_connections", "fetch.read_near_replicas"}
 
 @dataclass(frozen=True, slots=True)
 class ClientParts(RoomParts):
-    """What the connections of all clients share."""
+    """The parts that the connections of all clients share."""
 
     settings: Settings
     memory: MemoryBudget

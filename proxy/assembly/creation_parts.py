@@ -27,7 +27,7 @@ from proxy.process.clock import wall_clock_ms
 
 @dataclass(frozen=True, slots=True)
 class CreationParts(RoomParts):
-    """What creates topics, and completes those that were created while brokers were missing."""
+    """The parts that create topics, and complete topics that were created while brokers were missing."""
 
     settings: Settings
     reservations: Reservations

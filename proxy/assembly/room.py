@@ -1,4 +1,4 @@
-"""What every room of the process has in common, once its parts are built."""
+"""The interface that every room of the process has once its parts are built."""
 
 from __future__ import annotations
 

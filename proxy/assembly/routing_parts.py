@@ -1,4 +1,4 @@
-"""Which proxies are live, which rack a client is in, and which leader it gets."""
+"""The parts that know the live proxies and each client's rack, and choose leaders for it."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from proxy.storage.interface import ObjectStorage
 
 @dataclass(frozen=True, slots=True)
 class StoreParts(RoomParts):
-    """What all proxies share."""
+    """The connections to the stores that all proxies share."""
 
     store: Redis
     """The coordinator's store."""

@@ -1,4 +1,4 @@
-"""Which topics are diskless, and the configs that govern their records."""
+"""The parts that know the diskless topics, and the configs that govern their records."""
 
 from __future__ import annotations
 

@@ -127,7 +127,7 @@ BUGS: tuple[Bug, ...] = (
         _COORDINATOR,
     ),
     Bug(
-        "a retention by size removes one row too many",
+        "a trim raises the log start by one offset too many",
         "proxy/coordinator/lua/trim.lua",
         "        local packed = pack(LOG, log.start, high_watermark",
         "        local packed = pack(LOG, log.start + 1, high_watermark",
